@@ -1,0 +1,1 @@
+//! From trials to findings: medians, taxes, intervals.

@@ -1,0 +1,1 @@
+//! Guest kernels: found, fetched, checked, packed with their modules into an initramfs.

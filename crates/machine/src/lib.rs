@@ -1,0 +1,1 @@
+//! Where workloads run: native, KVM and TCG behind one interface.

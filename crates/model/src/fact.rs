@@ -1,0 +1,148 @@
+//! What a host is and can do. Collected by the `host` crate, kept in every recording, shown by `doctor`.
+
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// How far something can be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Readiness {
+    /// As it should be.
+    Ok,
+    /// Works, with something named taken away.
+    Limited,
+    /// Not there.
+    Missing,
+}
+
+/// One line of `doctor`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Check {
+    /// Stable identifier (`kvm`, `qemu`, `guest-kernel`, …).
+    pub id: String,
+    /// What it is about, for people.
+    pub subject: String,
+    /// How far it can be used.
+    pub state: Readiness,
+    /// What was found.
+    pub found: String,
+    /// Why it matters to a measurement.
+    pub why: String,
+    /// The command or step that mends it, when something is to be mended.
+    pub mend: Option<String>,
+}
+
+/// The processors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CpuFacts {
+    /// Model name.
+    pub model: String,
+    /// Logical processors that are online.
+    pub online: u32,
+    /// Threads per core; above 1 means SMT.
+    pub threads_per_core: u32,
+    /// `vmx`, `svm` or none.
+    pub virtualisation: Option<String>,
+    /// Whether the host is itself a guest, and of what if known.
+    pub hypervisor: Option<String>,
+    /// Whether the TSC ticks at a constant rate and never stops.
+    pub invariant_tsc: bool,
+    /// The kernel's clock source.
+    pub clocksource: String,
+    /// The frequency governor, where there is one.
+    pub governor: Option<String>,
+    /// Share of processor time stolen since boot, 0 to 1.
+    pub steal: f64,
+}
+
+/// What KVM is good for here.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum KvmClass {
+    /// Runs kernels at the processor's speed.
+    Hardware,
+    /// Runs user-mode code at speed but emulates kernels instruction by instruction.
+    EmulatesKernels,
+    /// Opens, but runs nothing properly.
+    Broken,
+    /// `/dev/kvm` may not be opened by this user.
+    NoPermission,
+    /// There is no `/dev/kvm`.
+    Absent,
+}
+
+/// What the KVM probe found.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KvmFacts {
+    /// The verdict.
+    pub class: KvmClass,
+    /// What it rests on, for people (`8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode`).
+    pub evidence: String,
+}
+
+/// A QEMU that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QemuFacts {
+    /// The binary.
+    pub path: PathBuf,
+    /// Its version, `7.2.22`.
+    pub version: String,
+    /// Accelerators it was built with (`kvm`, `tcg`).
+    pub accelerators: Vec<String>,
+    /// AIO engines it was built with (`threads`, `native`, `io_uring`).
+    pub aio: Vec<String>,
+    /// Whether it has iothreads.
+    pub iothread: bool,
+    /// Number of functions it exports, for uprobes; 0 when none.
+    pub exported_functions: u32,
+    /// Its trace back ends (`log`, `simple`, `ust`, `dtrace`).
+    pub trace_backends: Vec<String>,
+}
+
+/// Where a guest kernel comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum SourceOfKernel {
+    /// Given with `--kernel`.
+    Given,
+    /// The running kernel, from `/boot` and `/lib/modules`.
+    Running,
+    /// Unpacked into vmtax's cache.
+    Cache,
+}
+
+/// A guest kernel that was found.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelFacts {
+    /// The bootable image.
+    pub image: PathBuf,
+    /// The folder that holds `kernel/…/*.ko`, if there is one.
+    pub modules: Option<PathBuf>,
+    /// Its release, as `uname -r` will say.
+    pub release: String,
+    /// Where it comes from.
+    pub source: SourceOfKernel,
+}
+
+/// Everything that was found out about a host.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct HostFacts {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// `uname -r`.
+    pub kernel: String,
+    /// The distribution's own name for itself.
+    pub distribution: String,
+    /// The processors.
+    pub cpu: CpuFacts,
+    /// Memory, MiB.
+    pub memory_mib: u64,
+    /// KVM.
+    pub kvm: KvmFacts,
+    /// QEMUs, best first.
+    pub qemu: Vec<QemuFacts>,
+    /// Guest kernels, first choice first.
+    pub kernels: Vec<KernelFacts>,
+    /// The lines of `doctor`.
+    pub checks: Vec<Check>,
+}

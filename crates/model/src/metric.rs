@@ -1,0 +1,137 @@
+//! Every metric that vmtax reports, with its unit and which way is better: the one place where a metric has a name.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a metric's number counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Nanoseconds per operation.
+    Nanoseconds,
+    /// Seconds.
+    Seconds,
+    /// Operations (events, reads, …) per second.
+    PerSecond,
+    /// Mebibytes (2^20 bytes) per second.
+    MebibytesPerSecond,
+}
+
+impl Unit {
+    /// The unit's symbol, as printed after a number.
+    pub const fn symbol(self) -> &'static str {
+        match self {
+            Unit::Nanoseconds => "ns",
+            Unit::Seconds => "s",
+            Unit::PerSecond => "/s",
+            Unit::MebibytesPerSecond => "MiB/s",
+        }
+    }
+}
+
+/// Which direction of a metric is the good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// A rate: more is better; the tax is native over guest.
+    Higher,
+    /// A cost: less is better; the tax is guest over native.
+    Lower,
+}
+
+/// The name given is no metric of this version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown metric '{0}': this recording may come from a newer vmtax; update vmtax to read it")]
+pub struct UnknownMetric(pub String);
+
+macro_rules! metrics {
+    ($($variant:ident $id:literal $unit:ident $better:ident $label:literal;)*) => {
+        /// A measured quantity. Its identifier (`cpu.events`, `syscalls.getpid`, …) is what files and `--json` hold.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub enum Metric { $(#[doc = $label] $variant,)* }
+
+        impl Metric {
+            /// Every metric, in the order in which reports list them.
+            pub const ALL: &'static [Metric] = &[$(Metric::$variant),*];
+            /// The identifier, workload first: `cpu.events`.
+            pub const fn id(self) -> &'static str { match self { $(Metric::$variant => $id),* } }
+            /// The unit of its values.
+            pub const fn unit(self) -> Unit { match self { $(Metric::$variant => Unit::$unit),* } }
+            /// Which way is better.
+            pub const fn better(self) -> Better { match self { $(Metric::$variant => Better::$better),* } }
+            /// A short name for tables.
+            pub const fn label(self) -> &'static str { match self { $(Metric::$variant => $label),* } }
+        }
+    };
+}
+
+metrics! {
+    CpuEvents "cpu.events" PerSecond Higher "CPU events";
+    ThreadsEvents "threads.events" PerSecond Higher "thread events";
+    MutexTime "mutex.time" Seconds Lower "mutex run";
+    MemoryBandwidth "memory.bandwidth" MebibytesPerSecond Higher "memory transfer";
+    MemoryOperations "memory.operations" PerSecond Higher "memory operations";
+    FileioPrepare "fileio.prepare" MebibytesPerSecond Higher "file prepare";
+    FileioReads "fileio.reads" PerSecond Higher "file reads";
+    FileioWrites "fileio.writes" PerSecond Higher "file writes";
+    FileioFsyncs "fileio.fsyncs" PerSecond Higher "file fsyncs";
+    FileioReadBandwidth "fileio.read-bandwidth" MebibytesPerSecond Higher "file read rate";
+    FileioWriteBandwidth "fileio.write-bandwidth" MebibytesPerSecond Higher "file write rate";
+    SyscallGetpid "syscalls.getpid" Nanoseconds Lower "getpid";
+    SyscallReadNull "syscalls.read_null" Nanoseconds Lower "read_null";
+    SyscallWriteNull "syscalls.write_null" Nanoseconds Lower "write_null";
+    SyscallPipe "syscalls.pipe" Nanoseconds Lower "pipe round trip";
+    SyscallStat "syscalls.stat" Nanoseconds Lower "stat";
+    SyscallOpenClose "syscalls.open_close" Nanoseconds Lower "open_close";
+    SyscallFork "syscalls.fork" Nanoseconds Lower "fork+exit+wait";
+    SyscallExec "syscalls.exec" Nanoseconds Lower "fork+exec+wait";
+    SyscallClockVdso "syscalls.clock_gettime_vdso" Nanoseconds Lower "clock_gettime (vDSO)";
+    SyscallClockRaw "syscalls.clock_gettime_raw" Nanoseconds Lower "clock_gettime (call)";
+    SyscallMmap "syscalls.mmap" Nanoseconds Lower "mmap+touch+munmap";
+    SyscallContextSwitch "syscalls.context_switch" Nanoseconds Lower "context switch";
+    SyscallPageFault "syscalls.page_fault" Nanoseconds Lower "page fault";
+    SyscallSignal "syscalls.signal" Nanoseconds Lower "signal";
+    SyscallFutex "syscalls.futex" Nanoseconds Lower "futex wake-wait";
+    SeqreadMedian "seqread.latency-p50" Nanoseconds Lower "4 KiB direct read, p50";
+    SeqreadTail "seqread.latency-p99" Nanoseconds Lower "4 KiB direct read, p99";
+    SeqreadRate "seqread.reads" PerSecond Higher "4 KiB direct reads";
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+impl FromStr for Metric {
+    type Err = UnknownMetric;
+    fn from_str(id: &str) -> Result<Self, UnknownMetric> {
+        Metric::ALL.iter().copied().find(|m| m.id() == id).ok_or_else(|| UnknownMetric(id.to_owned()))
+    }
+}
+
+impl From<Metric> for String {
+    fn from(m: Metric) -> String {
+        m.id().to_owned()
+    }
+}
+
+impl TryFrom<String> for Metric {
+    type Error = UnknownMetric;
+    fn try_from(id: String) -> Result<Self, UnknownMetric> {
+        id.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identifiers_are_unique_and_read_back() {
+        for m in Metric::ALL {
+            assert_eq!(m.id().parse::<Metric>().as_ref(), Ok(m));
+            assert_eq!(Metric::ALL.iter().filter(|o| o.id() == m.id()).count(), 1, "{m}");
+        }
+    }
+}

@@ -1,0 +1,246 @@
+//! A plan: the trials to make, how often and in which order. What a command line means, and what a person can write.
+
+use crate::{MachineName, WorkloadSpec};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// A plan cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Not TOML, an unknown key, a wrong type: the message names line and column.
+    #[error("the plan cannot be read: {0}")]
+    Syntax(String),
+    /// From a newer vmtax.
+    #[error("the plan has schema {0}, this vmtax knows up to {known}: update vmtax", known = crate::SCHEMA)]
+    TooNew(u32),
+    /// Nothing would be run.
+    #[error("the plan has no {0}: add at least one")]
+    Empty(&'static str),
+    /// A value out of range.
+    #[error("{0}")]
+    Range(String),
+}
+
+/// The guest that a plan's `kvm` and `tcg` machines are; `native` gets the same number of CPUs and the same memory.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
+pub struct Guest {
+    /// Virtual CPUs.
+    pub cpus: u32,
+    /// Memory, MiB.
+    pub memory_mib: u32,
+    /// The QEMU to use; the best one found when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub qemu: Option<PathBuf>,
+    /// The kernel image; the first one found when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<PathBuf>,
+    /// The folder with the kernel's modules.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modules: Option<PathBuf>,
+}
+
+impl Default for Guest {
+    fn default() -> Self {
+        Guest { cpus: 1, memory_mib: 1024, qemu: None, kernel: None, modules: None }
+    }
+}
+
+/// The trials to make. As TOML:
+///
+/// ```toml
+/// rounds = 6
+/// machines = ["native", "tcg"]
+/// [guest]
+/// cpus = 1
+/// [[workload]]
+/// name = "cpu"
+/// options = { max-prime = 2000, time = 1 }
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Plan {
+    /// [`crate::SCHEMA`] of the writer; may be left out.
+    #[serde(default = "current_schema")]
+    pub schema: u32,
+    /// What it is called: part of the recording's folder name.
+    #[serde(default = "default_name")]
+    pub name: String,
+    /// How many times each machine makes each workload.
+    pub rounds: u32,
+    /// Seeds the order of trials.
+    #[serde(default)]
+    pub seed: u64,
+    /// Where to run.
+    pub machines: Vec<MachineName>,
+    /// The guest.
+    #[serde(default)]
+    pub guest: Guest,
+    /// What to run, in order within a machine's turn.
+    #[serde(rename = "workload")]
+    pub workloads: Vec<WorkloadSpec>,
+}
+
+fn current_schema() -> u32 {
+    crate::SCHEMA
+}
+
+fn default_name() -> String {
+    "run".to_owned()
+}
+
+/// A machine's turn in a round: it boots, makes every workload of the plan, and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// The round, from 0.
+    pub round: u32,
+    /// Whose turn.
+    pub machine: MachineName,
+}
+
+impl Plan {
+    /// Reads a plan from TOML and checks it.
+    ///
+    /// # Errors
+    /// [`PlanError`], naming the line for what TOML can tell.
+    pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
+        let plan: Plan = toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The plan as TOML that [`Plan::from_toml`] reads.
+    ///
+    /// # Errors
+    /// [`PlanError::Syntax`] for values TOML has no form for (a path that is not UTF-8).
+    pub fn to_toml(&self) -> Result<String, PlanError> {
+        toml::to_string(self).map_err(|e| PlanError::Syntax(e.to_string()))
+    }
+
+    /// Whether the plan makes sense.
+    ///
+    /// # Errors
+    /// [`PlanError`] with the first thing that does not.
+    pub fn check(&self) -> Result<(), PlanError> {
+        if self.schema > crate::SCHEMA {
+            return Err(PlanError::TooNew(self.schema));
+        }
+        if self.machines.is_empty() {
+            return Err(PlanError::Empty("machines"));
+        }
+        if self.workloads.is_empty() {
+            return Err(PlanError::Empty("workload"));
+        }
+        let range = |what: &str, value: u32, low: u32, high: u32| {
+            if (low..=high).contains(&value) {
+                Ok(())
+            } else {
+                Err(PlanError::Range(format!("{what} is {value}: give {low} to {high}")))
+            }
+        };
+        range("rounds", self.rounds, 1, 10_000)?;
+        range("guest.cpus", self.guest.cpus, 1, 1024)?;
+        range("guest.memory-mib", self.guest.memory_mib, 128, 16 * 1024 * 1024)?;
+        if self.guest.modules.is_some() && self.guest.kernel.is_none() {
+            return Err(PlanError::Range("guest.modules is given without guest.kernel: give both".to_owned()));
+        }
+        for (i, machine) in self.machines.iter().enumerate() {
+            if self.machines[..i].contains(machine) {
+                return Err(PlanError::Range(format!("machine '{machine}' is listed twice: list it once")));
+            }
+        }
+        for (i, w) in self.workloads.iter().enumerate() {
+            if self.workloads[..i].iter().any(|o| o.name == w.name) {
+                return Err(PlanError::Range(format!("workload '{}' is listed twice: list it once", w.name)));
+            }
+        }
+        let name_is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(name_is_plain) {
+            return Err(PlanError::Range(format!(
+                "name '{}' must be 1 to 64 letters, digits, '-' or '_': it names a folder",
+                self.name.escape_default()
+            )));
+        }
+        Ok(())
+    }
+
+    /// The turns in order: in each round every machine once, in an order drawn from the seed, so that a drift of the
+    /// host falls on all machines alike.
+    pub fn schedule(&self) -> Vec<Slot> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut slots = Vec::new();
+        for round in 0..self.rounds {
+            let mut order = self.machines.clone();
+            random.shuffle(&mut order);
+            slots.extend(order.into_iter().map(|machine| Slot { round, machine }));
+        }
+        slots
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::WorkloadName;
+
+    fn plan() -> Plan {
+        Plan {
+            schema: crate::SCHEMA,
+            name: "t".into(),
+            rounds: 40,
+            seed: 7,
+            machines: vec![MachineName::Native, MachineName::Tcg],
+            guest: Guest::default(),
+            workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000)],
+        }
+    }
+
+    #[test]
+    fn toml_reads_back() {
+        assert_eq!(Plan::from_toml(&plan().to_toml().unwrap()), Ok(plan()));
+    }
+
+    #[test]
+    fn unknown_keys_are_named_with_their_line() {
+        let text = "rounds = 6\nmachines = [\"native\"]\nrepeats = 3\n[[workload]]\nname = \"cpu\"\n";
+        let error = Plan::from_toml(text).unwrap_err().to_string();
+        assert!(error.contains("line 3") && error.contains("repeats"), "{error}");
+    }
+
+    #[test]
+    fn numbers_and_booleans_need_no_quotes() {
+        let text = "rounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"fileio\"\noptions = { time = 0.5, fsync-end = false, file-num = 4 }\n";
+        let o = &Plan::from_toml(text).unwrap().workloads[0].options;
+        assert_eq!((o["time"].as_str(), o["fsync-end"].as_str(), o["file-num"].as_str()), ("0.5", "off", "4"));
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        let refused = |change: fn(&mut Plan)| {
+            let mut p = plan();
+            change(&mut p);
+            p.check().is_err()
+        };
+        assert!(refused(|p| p.rounds = 0));
+        assert!(refused(|p| p.machines.clear()));
+        assert!(refused(|p| p.workloads.clear()));
+        assert!(refused(|p| p.machines.push(MachineName::Tcg)));
+        assert!(refused(|p| p.name = "../x".into()));
+        assert!(refused(|p| p.schema = 99));
+        assert!(refused(|p| p.guest.cpus = 0));
+    }
+
+    #[test]
+    fn every_round_has_every_machine_and_the_order_varies_by_seed() {
+        let s = plan().schedule();
+        assert_eq!(s.len(), 80);
+        for pair in s.chunks(2) {
+            assert_eq!(pair[0].round, pair[1].round);
+            assert_ne!(pair[0].machine, pair[1].machine);
+        }
+        let first_native = s.chunks(2).filter(|p| p[0].machine == MachineName::Native).count();
+        assert!((8..=32).contains(&first_native), "{first_native}");
+        assert_eq!(s, plan().schedule());
+        assert_ne!(s, Plan { seed: 8, ..plan() }.schedule());
+    }
+}

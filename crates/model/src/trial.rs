@@ -1,0 +1,168 @@
+//! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
+
+use crate::{Latency, LatencySummary, MachineName, Metric, Warning, WorkloadSpec};
+use serde::{Deserialize, Serialize};
+
+/// One value of one metric.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Measure {
+    /// Which.
+    pub metric: Metric,
+    /// In the metric's unit; finite and not negative.
+    pub value: f64,
+}
+
+/// The latencies of one kind of operation (`event`, `read`, `getpid`, …).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Operation {
+    /// The operation's name within its workload.
+    pub name: String,
+    /// Each operation's time, the timer's own cost included (see [`Timer::pair_ns`]).
+    pub latency: Latency,
+}
+
+/// What could not be measured because the system lacks it: said, never a number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unsupported {
+    /// Which metric has no value.
+    pub metric: Metric,
+    /// Why, for people (`ENOSYS: clock_gettime`).
+    pub reason: String,
+}
+
+/// sysbench's fairness: how evenly the threads got through.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Fairness {
+    /// Worker threads.
+    pub threads: u32,
+    /// Mean number of events of a thread.
+    pub events_mean: f64,
+    /// Standard deviation (population) of it.
+    pub events_stddev: f64,
+    /// Mean time a thread spent inside events, seconds.
+    pub time_mean_s: f64,
+    /// Standard deviation (population) of it.
+    pub time_stddev_s: f64,
+}
+
+/// Where the times come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TimerSource {
+    /// The time stamp counter, scaled by a fixed-point factor.
+    Tsc,
+    /// `clock_gettime(CLOCK_MONOTONIC)`.
+    ClockGettime,
+}
+
+/// The timer that stamped the operations of a trial.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timer {
+    /// Which.
+    pub source: TimerSource,
+    /// Ticks per microsecond as calibrated; 1000 for `clock_gettime`.
+    pub mhz: f64,
+    /// Relative disagreement of two calibrations in a row.
+    pub error: f64,
+    /// What one start-stop pair costs, ns (median): part of every latency.
+    pub pair_ns: f64,
+    /// Why not the TSC, when it is not.
+    pub reason: Option<String>,
+}
+
+/// The kernel that a trial ran on.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelIdentity {
+    /// `uname -s`.
+    pub system: String,
+    /// `uname -r`.
+    pub release: String,
+    /// `uname -v`.
+    pub version: String,
+}
+
+/// What the agent sends back for a trial that ran to its end.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialResult {
+    /// The workload with every option as it took effect, defaults included.
+    pub workload: WorkloadSpec,
+    /// The figures.
+    pub measures: Vec<Measure>,
+    /// The distributions.
+    pub operations: Vec<Operation>,
+    /// What has no figure, and why.
+    pub unsupported: Vec<Unsupported>,
+    /// Fairness over threads, for the workloads of sysbench.
+    pub fairness: Option<Fairness>,
+    /// Wall time of the measured part, seconds.
+    pub total_s: f64,
+    /// The timer used.
+    pub timer: Timer,
+    /// The kernel underneath.
+    pub kernel: KernelIdentity,
+}
+
+impl TrialResult {
+    /// The value of a metric, if this trial has it.
+    pub fn value(&self, metric: Metric) -> Option<f64> {
+        self.measures.iter().find(|m| m.metric == metric).map(|m| m.value)
+    }
+
+    /// The summary of one operation's latencies.
+    pub fn summary(&self, operation: &str) -> Option<LatencySummary> {
+        self.operations.iter().find(|o| o.name == operation).and_then(|o| o.latency.summary())
+    }
+}
+
+/// How a trial ended.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "outcome", rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It ran to its end.
+    Done {
+        /// What it gave.
+        result: TrialResult,
+    },
+    /// It could not run or broke off.
+    Failed {
+        /// What went wrong and what to do, for people.
+        error: String,
+    },
+    /// A person or a signal stopped it.
+    Interrupted,
+}
+
+/// A trial as the recording keeps it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TrialRecord {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// Position in the order of execution, from 0; the folder's name.
+    pub number: u32,
+    /// The round it belongs to, from 0.
+    pub round: u32,
+    /// Where it ran.
+    pub machine: MachineName,
+    /// What was asked for.
+    pub workload: WorkloadSpec,
+    /// When it started, RFC 3339.
+    pub started: String,
+    /// From sending the request to the answer, seconds, by the controller's clock.
+    pub wall_s: f64,
+    /// How it ended.
+    #[serde(flatten)]
+    pub outcome: Outcome,
+    /// What the reader should know.
+    #[serde(default)]
+    pub warnings: Vec<Warning>,
+}
+
+impl TrialRecord {
+    /// The result, if it ran to its end.
+    pub fn result(&self) -> Option<&TrialResult> {
+        match &self.outcome {
+            Outcome::Done { result } => Some(result),
+            Outcome::Failed { .. } | Outcome::Interrupted => None,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! What a reader of the figures has to know, each with what to do about it.
+
+use crate::MachineName;
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Something that makes figures weaker or different from what they seem.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "warning", rename_all = "kebab-case")]
+pub enum Warning {
+    /// Host and guest run different kernels.
+    KernelsDiffer {
+        /// `uname -r` of the host.
+        host: String,
+        /// The machine meant.
+        machine: MachineName,
+        /// `uname -r` of the guest.
+        guest: String,
+    },
+    /// The native side has more memory than the guest.
+    NoMemoryLimit {
+        /// Why the limit could not be set.
+        reason: String,
+    },
+    /// A machine was asked for, or is usual, and is left out.
+    MachineLeftOut {
+        /// Which.
+        machine: MachineName,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// Fewer rounds than an interval needs.
+    TooFewRounds {
+        /// Complete rounds there are.
+        rounds: u32,
+        /// Rounds needed.
+        needed: u32,
+    },
+    /// Some trials have no result.
+    TrialsMissing {
+        /// Which machine.
+        machine: MachineName,
+        /// How many have none.
+        missing: u32,
+        /// Out of how many.
+        planned: u32,
+        /// The first reason given.
+        reason: String,
+    },
+    /// The totals are smaller than the reference's own.
+    SmallerThanReference {
+        /// What was made smaller, for people.
+        what: String,
+    },
+    /// The TSC would not do.
+    NoTsc {
+        /// Where.
+        machine: MachineName,
+        /// Why.
+        reason: String,
+    },
+    /// Another load took the processors while measuring.
+    StolenTime {
+        /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.
+        percent: u32,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Warning::KernelsDiffer { host, machine, guest } => write!(
+                f,
+                "the host runs Linux {host} and the {machine} guest {guest}: a difference in system calls is not all \
+                 virtualisation. Give the host's own kernel with --kernel to compare like with like."
+            ),
+            Warning::NoMemoryLimit { reason } => write!(
+                f,
+                "the native trials could use all of the host's memory ({reason}), the guest could not: file figures \
+                 flatter native. Run as root, or within a delegated cgroup."
+            ),
+            Warning::MachineLeftOut { machine, reason } => write!(f, "{machine} is left out: {reason}"),
+            Warning::TooFewRounds { rounds, needed } => write!(
+                f,
+                "{rounds} complete rounds give no 95 % interval; it takes {needed}. Use --rounds {needed} or more."
+            ),
+            Warning::TrialsMissing { machine, missing, planned, reason } => {
+                write!(f, "{missing} of {planned} trials on {machine} have no result. The first: {reason}")
+            }
+            Warning::SmallerThanReference { what } => {
+                write!(f, "smaller than the reference: {what}. Use --full for the reference's own totals.")
+            }
+            Warning::NoTsc { machine, reason } => write!(
+                f,
+                "{machine} is timed by clock_gettime, not by the TSC ({reason}): short operations carry more of the \
+                 timer. See `vmtax doctor`."
+            ),
+            Warning::StolenTime { percent } => write!(
+                f,
+                "{percent} % of the processors' time went to other guests of the machine underneath while measuring: \
+                 repeat on a quieter machine or with more --rounds."
+            ),
+        }
+    }
+}

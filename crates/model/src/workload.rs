@@ -1,0 +1,118 @@
+//! Which workload, with which options. What an option means and its default is the workload's own business.
+
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+/// The workloads there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum WorkloadName {
+    /// sysbench's prime numbers.
+    Cpu,
+    /// sysbench's yields and locks.
+    Threads,
+    /// sysbench's mutexes.
+    Mutex,
+    /// sysbench's memory transfer.
+    Memory,
+    /// sysbench's files.
+    Fileio,
+    /// One system call at a time.
+    Syscalls,
+    /// Sequential direct reads, one at a time.
+    Seqread,
+}
+
+impl WorkloadName {
+    /// Every workload, in the order in which `run` makes and reports list them.
+    pub const ALL: &'static [WorkloadName] = &[
+        WorkloadName::Cpu,
+        WorkloadName::Threads,
+        WorkloadName::Mutex,
+        WorkloadName::Memory,
+        WorkloadName::Fileio,
+        WorkloadName::Syscalls,
+        WorkloadName::Seqread,
+    ];
+
+    /// The name as typed and stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            WorkloadName::Cpu => "cpu",
+            WorkloadName::Threads => "threads",
+            WorkloadName::Mutex => "mutex",
+            WorkloadName::Memory => "memory",
+            WorkloadName::Fileio => "fileio",
+            WorkloadName::Syscalls => "syscalls",
+            WorkloadName::Seqread => "seqread",
+        }
+    }
+}
+
+impl fmt::Display for WorkloadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The name given is no workload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread")]
+pub struct UnknownWorkload(pub String);
+
+impl FromStr for WorkloadName {
+    type Err = UnknownWorkload;
+    fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
+        WorkloadName::ALL.iter().copied().find(|w| w.as_str() == s).ok_or_else(|| UnknownWorkload(s.to_owned()))
+    }
+}
+
+/// A workload with the options that differ from its defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadSpec {
+    /// Which one.
+    pub name: WorkloadName,
+    /// Option name to value, as text (`max-prime` → `2000`). A TOML plan may give numbers and booleans unquoted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "scalars_as_text")]
+    pub options: BTreeMap<String, String>,
+}
+
+impl WorkloadSpec {
+    /// The workload with its defaults.
+    pub fn new(name: WorkloadName) -> Self {
+        WorkloadSpec { name, options: BTreeMap::new() }
+    }
+
+    /// The same with one option set.
+    pub fn with(mut self, option: &str, value: impl fmt::Display) -> Self {
+        self.options.insert(option.to_owned(), value.to_string());
+        self
+    }
+}
+
+fn scalars_as_text<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Scalar {
+        Text(String),
+        Integer(i64),
+        Float(f64),
+        Boolean(bool),
+    }
+    let raw = BTreeMap::<String, Scalar>::deserialize(d)?;
+    Ok(raw
+        .into_iter()
+        .map(|(k, v)| {
+            let text = match v {
+                Scalar::Text(s) => s,
+                Scalar::Integer(i) => i.to_string(),
+                Scalar::Float(x) => x.to_string(),
+                Scalar::Boolean(b) => (if b { "on" } else { "off" }).to_owned(),
+            };
+            (k, text)
+        })
+        .collect())
+}
