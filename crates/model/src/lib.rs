@@ -16,7 +16,7 @@ pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxR
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
-pub use plan::{Guest, Plan, PlanError, Slot};
+pub use plan::{Guest, Plan, PlanError, Turn};
 pub use trial::{
     Fairness, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unsupported,
 };

@@ -71,6 +71,9 @@ pub struct Plan {
     /// Seeds the order of trials.
     #[serde(default)]
     pub seed: u64,
+    /// A trial that takes longer than this many seconds is given up.
+    #[serde(default = "default_deadline", rename = "deadline-s")]
+    pub deadline_s: u32,
     /// Where to run.
     pub machines: Vec<MachineName>,
     /// The guest.
@@ -85,13 +88,17 @@ fn current_schema() -> u32 {
     crate::SCHEMA
 }
 
+fn default_deadline() -> u32 {
+    600
+}
+
 fn default_name() -> String {
     "run".to_owned()
 }
 
 /// A machine's turn in a round: it boots, makes every workload of the plan, and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slot {
+pub struct Turn {
     /// The round, from 0.
     pub round: u32,
     /// Whose turn.
@@ -139,6 +146,7 @@ impl Plan {
             }
         };
         range("rounds", self.rounds, 1, 10_000)?;
+        range("deadline-s", self.deadline_s, 1, 86_400)?;
         range("guest.cpus", self.guest.cpus, 1, 1024)?;
         range("guest.memory-mib", self.guest.memory_mib, 128, 16 * 1024 * 1024)?;
         if self.guest.modules.is_some() && self.guest.kernel.is_none() {
@@ -166,15 +174,15 @@ impl Plan {
 
     /// The turns in order: in each round every machine once, in an order drawn from the seed, so that a drift of the
     /// host falls on all machines alike.
-    pub fn schedule(&self) -> Vec<Slot> {
+    pub fn schedule(&self) -> Vec<Turn> {
         let mut random = fastrand::Rng::with_seed(self.seed);
-        let mut slots = Vec::new();
+        let mut turns = Vec::new();
         for round in 0..self.rounds {
             let mut order = self.machines.clone();
             random.shuffle(&mut order);
-            slots.extend(order.into_iter().map(|machine| Slot { round, machine }));
+            turns.extend(order.into_iter().map(|machine| Turn { round, machine }));
         }
-        slots
+        turns
     }
 }
 
@@ -189,6 +197,7 @@ mod tests {
             name: "t".into(),
             rounds: 40,
             seed: 7,
+            deadline_s: 600,
             machines: vec![MachineName::Native, MachineName::Tcg],
             guest: Guest::default(),
             workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000)],

@@ -1,1 +1,13 @@
-//! The agent's protocol: framed, versioned, bounded messages.
+//! The agent's protocol. Controller and agent exchange messages in frames over any byte stream: a socket, a
+//! virtio-serial port, a serial console that also carries a kernel's log.
+//!
+//! A frame is `VMTX`, a version byte, the payload's length and its CRC-32 (both little endian), and the payload: one
+//! message as JSON. Bytes between frames are noise and skipped, so that a console will do. Nothing is believed: the
+//! length is bounded before anything is kept, the checksum guards against mixed-in text, and a result's figures are
+//! checked before they are used.
+
+mod frame;
+mod message;
+
+pub use frame::{Decoder, MAX_PAYLOAD, PROTOCOL, WireError, encode};
+pub use message::{Hello, Reply, Request};

@@ -1,0 +1,186 @@
+//! Frames: from bytes to messages and back.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// The version of the protocol; both sides are the same binary, so they must agree.
+pub const PROTOCOL: u8 = 1;
+/// The largest payload, bytes. A trial's histograms take some hundred KiB.
+pub const MAX_PAYLOAD: usize = 16 << 20;
+const MAGIC: &[u8; 4] = b"VMTX";
+const HEADER: usize = MAGIC.len() + 1 + 4 + 4;
+
+/// What came is no message.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum WireError {
+    /// The other side speaks another version.
+    #[error("the agent speaks protocol {0}, this vmtax {PROTOCOL}: the guest holds another vmtax; start it anew")]
+    Version(u8),
+    /// A length out of bounds.
+    #[error("a message of {0} bytes was announced, {MAX_PAYLOAD} is the limit: the stream is damaged or hostile")]
+    Oversized(usize),
+    /// Bytes were changed or mixed in on the way.
+    #[error("a message of {0} bytes arrived damaged (checksum): the stream is damaged or hostile")]
+    Checksum(usize),
+    /// Not a message of this protocol.
+    #[error("a message makes no sense: {0}")]
+    Malformed(String),
+    /// A message too large to send.
+    #[error("a message of {0} bytes cannot be sent, {MAX_PAYLOAD} is the limit: run fewer workloads at once")]
+    TooLarge(usize),
+}
+
+/// One message as a frame.
+///
+/// # Errors
+/// [`WireError::TooLarge`], or [`WireError::Malformed`] for what JSON cannot hold.
+pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
+    let payload = serde_json::to_vec(message).map_err(|e| WireError::Malformed(e.to_string()))?;
+    if payload.len() > MAX_PAYLOAD {
+        return Err(WireError::TooLarge(payload.len()));
+    }
+    let mut frame = Vec::with_capacity(HEADER + payload.len());
+    frame.extend_from_slice(MAGIC);
+    frame.push(PROTOCOL);
+    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
+    frame.extend_from_slice(&payload);
+    Ok(frame)
+}
+
+/// Takes bytes as they come, gives messages. Holds at most one frame and what came with it.
+#[derive(Debug, Default)]
+pub struct Decoder {
+    buffer: Vec<u8>,
+}
+
+impl Decoder {
+    /// An empty decoder.
+    pub fn new() -> Self {
+        Decoder::default()
+    }
+
+    /// Adds bytes. Call [`Decoder::next`] until it gives `None` before adding more.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.buffer.extend_from_slice(bytes);
+    }
+
+    /// The next message, `None` when more bytes are needed. After an error, decoding goes on behind the bad header.
+    ///
+    /// # Errors
+    /// [`WireError`] for a frame that is no message.
+    pub fn next<M: DeserializeOwned>(&mut self) -> Option<Result<M, WireError>> {
+        self.skip_noise();
+        if self.buffer.len() < HEADER {
+            return None;
+        }
+        let version = self.buffer[4];
+        if version != PROTOCOL {
+            return Some(Err(self.reject(WireError::Version(version))));
+        }
+        let length = self.word(5) as usize;
+        if length > MAX_PAYLOAD {
+            return Some(Err(self.reject(WireError::Oversized(length))));
+        }
+        let payload = self.buffer.get(HEADER..HEADER + length)?;
+        if crc32fast::hash(payload) != self.word(9) {
+            return Some(Err(self.reject(WireError::Checksum(length))));
+        }
+        let message = serde_json::from_slice(payload).map_err(|e| WireError::Malformed(e.to_string()));
+        self.buffer.drain(..HEADER + length);
+        Some(message)
+    }
+
+    fn word(&self, at: usize) -> u32 {
+        let mut bytes = [0; 4];
+        bytes.copy_from_slice(&self.buffer[at..at + 4]);
+        u32::from_le_bytes(bytes)
+    }
+
+    /// Drops everything before the first place where a frame can begin.
+    fn skip_noise(&mut self) {
+        let begins = (0..self.buffer.len()).find(|&i| {
+            let rest = &self.buffer[i..];
+            let known = rest.len().min(MAGIC.len());
+            rest[..known] == MAGIC[..known]
+        });
+        self.buffer.drain(..begins.unwrap_or(self.buffer.len()));
+    }
+
+    /// Drops the magic of a bad frame, so that the search goes on behind it.
+    fn reject(&mut self, error: WireError) -> WireError {
+        self.buffer.drain(..MAGIC.len());
+        error
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(decoder: &mut Decoder) -> Vec<Result<String, WireError>> {
+        std::iter::from_fn(|| decoder.next()).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn messages_survive_any_cut_and_any_noise(
+            texts in proptest::collection::vec(".{0,40}", 1..5),
+            noise in "[^V]{0,30}",
+            cut in 1usize..50,
+        ) {
+            let mut stream = Vec::new();
+            for text in &texts {
+                stream.extend_from_slice(noise.as_bytes());
+                stream.extend_from_slice(&encode(text).unwrap());
+            }
+            let (mut decoder, mut got) = (Decoder::new(), Vec::new());
+            for piece in stream.chunks(cut) {
+                decoder.push(piece);
+                got.extend(all(&mut decoder));
+            }
+            prop_assert_eq!(got, texts.into_iter().map(Ok).collect::<Vec<_>>());
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..400), at in 0usize..400) {
+            let mut stream = bytes;
+            let at = at.min(stream.len());
+            stream.splice(at..at, MAGIC.iter().copied());
+            let mut decoder = Decoder::new();
+            decoder.push(&stream);
+            all(&mut decoder);
+        }
+
+        #[test]
+        fn a_flipped_bit_never_gives_another_message(at in 0usize..60, bit in 0u8..8) {
+            let mut frame = encode(&"the quick brown fox jumps over the lazy dog").unwrap();
+            let at = at.min(frame.len() - 1);
+            frame[at] ^= 1 << bit;
+            let mut decoder = Decoder::new();
+            decoder.push(&frame);
+            for message in all(&mut decoder) {
+                prop_assert!(message.is_err(), "{message:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn an_oversized_frame_is_refused_before_it_is_kept_and_the_next_one_is_read() {
+        let mut stream = b"VMTX\x01\xff\xff\xff\xff\0\0\0\0".to_vec();
+        stream.extend_from_slice(&encode(&"next").unwrap());
+        let mut decoder = Decoder::new();
+        decoder.push(&stream);
+        assert_eq!(all(&mut decoder), [Err(WireError::Oversized(0xffff_ffff)), Ok("next".to_owned())]);
+    }
+
+    #[test]
+    fn another_version_is_named() {
+        let mut frame = encode(&"x").unwrap();
+        frame[4] = 9;
+        let mut decoder = Decoder::new();
+        decoder.push(&frame);
+        assert_eq!(all(&mut decoder), [Err(WireError::Version(9))]);
+    }
+}

@@ -1,0 +1,143 @@
+//! The messages.
+
+use serde::{Deserialize, Serialize};
+use vmtax_model::{KernelIdentity, TrialResult, WorkloadSpec};
+
+/// From the controller to the agent.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "request", rename_all = "kebab-case")]
+pub enum Request {
+    /// Run a workload in a fresh process; answered by [`Reply::Done`] or [`Reply::Failed`].
+    Run {
+        /// What.
+        workload: WorkloadSpec,
+    },
+    /// End: a guest powers off, a native agent exits.
+    Leave,
+}
+
+/// What the agent says first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Hello {
+    /// The agent's vmtax version.
+    pub vmtax: String,
+    /// The kernel it runs on.
+    pub kernel: KernelIdentity,
+    /// Processors it may use.
+    pub cpus: u32,
+    /// What did not work while setting up (a module that would not load): for people, not fatal.
+    pub complaints: Vec<String>,
+}
+
+/// From the agent to the controller.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "kebab-case")]
+pub enum Reply {
+    /// Ready for requests.
+    Hello(Hello),
+    /// A workload ran to its end.
+    Done {
+        /// What it gave.
+        result: Box<TrialResult>,
+    },
+    /// A workload could not run or broke off.
+    Failed {
+        /// Why, and what to do.
+        error: String,
+    },
+}
+
+const LONGEST_NAME: usize = 256;
+const MOST_ITEMS: usize = 1000;
+
+impl Reply {
+    /// The reply if all in it is within bounds: an agent in a guest is not trusted.
+    ///
+    /// # Errors
+    /// What is out of bounds, for people.
+    pub fn checked(self) -> Result<Reply, String> {
+        match &self {
+            Reply::Hello(hello) => {
+                let kernel = &hello.kernel;
+                let texts = [&hello.vmtax, &kernel.system, &kernel.release, &kernel.version];
+                short(texts.into_iter().chain(&hello.complaints))?;
+                few("complaints", hello.complaints.len())?;
+            }
+            Reply::Done { result } => check_result(result)?,
+            Reply::Failed { error } => {
+                if error.len() > 64 * 1024 {
+                    return Err(format!("an error text of {} bytes", error.len()));
+                }
+            }
+        }
+        Ok(self)
+    }
+}
+
+fn check_result(result: &TrialResult) -> Result<(), String> {
+    few("measures", result.measures.len())?;
+    few("operations", result.operations.len())?;
+    few("unsupported metrics", result.unsupported.len())?;
+    short(result.operations.iter().map(|o| &o.name))?;
+    short(result.unsupported.iter().map(|u| &u.reason))?;
+    short(result.workload.options.iter().flat_map(|(k, v)| [k, v]))?;
+    short(
+        [&result.kernel.system, &result.kernel.release, &result.kernel.version].into_iter().chain(&result.timer.reason),
+    )?;
+    let figures = result.measures.iter().map(|m| m.value).chain([
+        result.total_s,
+        result.timer.mhz,
+        result.timer.error,
+        result.timer.pair_ns,
+    ]);
+    let fairness =
+        result.fairness.iter().flat_map(|f| [f.events_mean, f.events_stddev, f.time_mean_s, f.time_stddev_s]);
+    match figures.chain(fairness).find(|v| !v.is_finite() || *v < 0.0) {
+        Some(bad) => Err(format!("a figure of {bad}")),
+        None => Ok(()),
+    }
+}
+
+fn short<'a>(texts: impl IntoIterator<Item = &'a String>) -> Result<(), String> {
+    match texts.into_iter().find(|t| t.len() > LONGEST_NAME) {
+        Some(long) => Err(format!("a text of {} bytes where {LONGEST_NAME} is the limit", long.len())),
+        None => Ok(()),
+    }
+}
+
+fn few(what: &str, count: usize) -> Result<(), String> {
+    if count > MOST_ITEMS { Err(format!("{count} {what} where {MOST_ITEMS} is the limit")) } else { Ok(()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::*;
+
+    fn result() -> TrialResult {
+        TrialResult {
+            workload: WorkloadSpec::new(WorkloadName::Cpu),
+            measures: vec![Measure { metric: Metric::CpuEvents, value: 1.0 }],
+            operations: vec![],
+            unsupported: vec![],
+            fairness: None,
+            total_s: 1.0,
+            timer: Timer { source: TimerSource::Tsc, mhz: 2596.1, error: 0.0, pair_ns: 20.0, reason: None },
+            kernel: KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: "#1".into() },
+        }
+    }
+
+    #[test]
+    fn impossible_figures_and_endless_texts_are_refused() {
+        let check = |change: fn(&mut TrialResult)| {
+            let mut r = result();
+            change(&mut r);
+            Reply::Done { result: Box::new(r) }.checked()
+        };
+        assert!(check(|_| ()).is_ok());
+        assert!(check(|r| r.measures[0].value = f64::INFINITY).is_err());
+        assert!(check(|r| r.measures[0].value = -1.0).is_err());
+        assert!(check(|r| r.kernel.release = "x".repeat(300)).is_err());
+        assert!(check(|r| r.measures = vec![r.measures[0]; 2000]).is_err());
+    }
+}
