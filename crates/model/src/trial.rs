@@ -121,7 +121,7 @@ pub enum Outcome {
     /// It ran to its end.
     Done {
         /// What it gave.
-        result: TrialResult,
+        result: Box<TrialResult>,
     },
     /// It could not run or broke off.
     Failed {

@@ -60,7 +60,7 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Adds bytes. Call [`Decoder::next`] until it gives `None` before adding more.
+    /// Adds bytes. Call [`Decoder::message`] until it gives `None` before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.extend_from_slice(bytes);
     }
@@ -69,7 +69,7 @@ impl Decoder {
     ///
     /// # Errors
     /// [`WireError`] for a frame that is no message.
-    pub fn next<M: DeserializeOwned>(&mut self) -> Option<Result<M, WireError>> {
+    pub fn message<M: DeserializeOwned>(&mut self) -> Option<Result<M, WireError>> {
         self.skip_noise();
         if self.buffer.len() < HEADER {
             return None;
@@ -120,7 +120,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(decoder: &mut Decoder) -> Vec<Result<String, WireError>> {
-        std::iter::from_fn(|| decoder.next()).collect()
+        std::iter::from_fn(|| decoder.message()).collect()
     }
 
     proptest! {

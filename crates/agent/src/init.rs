@@ -1,0 +1,95 @@
+//! A guest's first process: brings up just enough of a system for workloads, serves, and powers off.
+
+use crate::{AgentError, DISK_SERIAL, FILES_SERIAL, PORT, Places, modules, serve};
+use rustix::fs::{Mode, OFlags};
+use rustix::mount::{MountFlags, mount};
+use rustix::system::RebootCommand;
+use rustix::termios;
+use std::fs::{self, File, OpenOptions};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+const CONSOLE: &str = "/dev/ttyS0";
+const FILES: &str = "/files";
+/// A virtio-serial port appears a moment after its driver; this long is waited before the console has to do.
+const PORT_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Runs as PID 1 until the controller says leave; then the guest powers off. What goes wrong is said on the console.
+pub fn init() -> ! {
+    if let Err(e) = set_up_and_serve() {
+        eprintln!("vmtax agent: {e}");
+    }
+    rustix::fs::sync();
+    let _ = rustix::system::reboot(RebootCommand::PowerOff);
+    // Only a kernel without power-off comes here: ending PID 1 makes it panic, which ends the guest too.
+    std::process::exit(1)
+}
+
+fn set_up_and_serve() -> Result<(), AgentError> {
+    for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev"), ("tmpfs", "/tmp")] {
+        let _ = fs::create_dir_all(at);
+        mount(kind, at, kind, MountFlags::empty(), None)
+            .map_err(|e| AgentError::system(format!("mounting {kind} on {at}"), e))?;
+    }
+    let mut complaints = modules::load_all();
+    let channel = match port() {
+        Some(port) => port,
+        None => console()?,
+    };
+    let disk = disk_with_serial(DISK_SERIAL);
+    let files = disk_with_serial(FILES_SERIAL).and_then(|disk| mount_files(&disk, &mut complaints));
+    serve(channel, &Places { files, disk }, complaints)
+}
+
+/// The virtio-serial port of the controller, waited for while the kernel has such ports at all.
+fn port() -> Option<File> {
+    let class = Path::new("/sys/class/virtio-ports");
+    let deadline = Instant::now() + PORT_PATIENCE;
+    while class.exists() && Instant::now() < deadline {
+        let entries = fs::read_dir(class).ok()?.flatten();
+        let ours = entries
+            .into_iter()
+            .find(|e| fs::read_to_string(e.path().join("name")).is_ok_and(|name| name.trim_end() == PORT));
+        if let Some(entry) = ours {
+            let device = Path::new("/dev").join(entry.file_name());
+            if let Ok(file) = OpenOptions::new().read(true).write(true).open(device) {
+                return Some(file);
+            }
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+/// The serial console as a channel: raw, and with the kernel's log kept off it.
+fn console() -> Result<File, AgentError> {
+    let open = rustix::fs::open(CONSOLE, OFlags::RDWR | OFlags::NOCTTY, Mode::empty());
+    let tty = open.map_err(|_| AgentError::NoChannel(PathBuf::from(CONSOLE)))?;
+    let mut attributes = termios::tcgetattr(&tty).map_err(|e| AgentError::system("reading the console's mode", e))?;
+    attributes.make_raw();
+    termios::tcsetattr(&tty, termios::OptionalActions::Now, &attributes)
+        .map_err(|e| AgentError::system("making the console raw", e))?;
+    // Level 1: only emergencies. They would be skipped as noise, but would tear a frame apart.
+    let _ = fs::write("/proc/sys/kernel/printk", "1");
+    Ok(File::from(tty))
+}
+
+fn disk_with_serial(serial: &str) -> Option<PathBuf> {
+    let disks = fs::read_dir("/sys/block").ok()?.flatten();
+    disks
+        .into_iter()
+        .find(|d| fs::read_to_string(d.path().join("serial")).is_ok_and(|s| s.trim_end() == serial))
+        .map(|d| Path::new("/dev").join(d.file_name()))
+}
+
+fn mount_files(disk: &Path, complaints: &mut Vec<String>) -> Option<PathBuf> {
+    let mounted = fs::create_dir_all(FILES)
+        .and_then(|()| mount(disk, FILES, "ext4", MountFlags::NOATIME, None).map_err(Into::into));
+    match mounted {
+        Ok(()) => Some(PathBuf::from(FILES)),
+        Err(e) => {
+            complaints.push(format!("mounting ext4 from {} on {FILES}: {e}", disk.display()));
+            None
+        }
+    }
+}

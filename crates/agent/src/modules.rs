@@ -1,0 +1,27 @@
+//! Loads the modules that were packed beside the agent, in the order in which they were listed.
+
+use rustix::io::Errno;
+use std::ffi::CStr;
+use std::fs::{self, File};
+
+/// One path a line, dependencies first; written by the `kernel` crate.
+const LIST: &str = "/vmtax/modules.list";
+
+/// Loads every listed module; gives what did not work. A kernel without modules, or without the list, is no fault.
+pub(crate) fn load_all() -> Vec<String> {
+    let list = fs::read_to_string(LIST).unwrap_or_default();
+    list.lines().filter_map(|path| load(path).err().map(|why| format!("module {path}: {why}"))).collect()
+}
+
+fn load(path: &str) -> Result<(), String> {
+    let file = File::open(path).map_err(|e| e.to_string())?;
+    match finit_module(&file) {
+        Ok(()) | Err(Errno::EXIST) => Ok(()),
+        Err(e) => Err(e.to_string()),
+    }
+}
+
+fn finit_module(file: &File) -> Result<(), Errno> {
+    const NO_PARAMETERS: &CStr = c"";
+    rustix::system::finit_module(file, NO_PARAMETERS, 0)
+}
