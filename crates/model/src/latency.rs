@@ -7,12 +7,15 @@ use hdrhistogram::serialization::{Deserializer as Reader, Serializer as _, V2Def
 use serde::de::Error as _;
 use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::io::Read;
 
 /// The longest latency told apart: one hour. Longer ones count as one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
-/// No honest V2 histogram of our range is larger; one that claims to be is refused before it is unpacked.
-const LARGEST_TEXT: usize = 1 << 20;
+/// No honest V2 histogram of our range is larger, packed or unpacked; one that is gets refused before it takes memory.
+const LARGEST: usize = 1 << 20;
+/// More operations than any trial makes (78 hours of one each nanosecond); sums of thousands of such still fit a `u64`.
+const MOST_OPERATIONS: u64 = 1 << 48;
 
 /// A histogram could not be read.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -111,24 +114,85 @@ impl Latency {
         latency
     }
 
-    fn to_text(&self) -> Result<String, LatencyError> {
+    /// As HdrHistogram's V2 text: deflate, base64.
+    ///
+    /// # Errors
+    /// [`LatencyError`] when the histogram cannot be written, which a histogram of our bounds always can.
+    pub fn to_text(&self) -> Result<String, LatencyError> {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new().serialize(&self.0, &mut bytes).map_err(|e| LatencyError(e.to_string()))?;
         Ok(STANDARD.encode(bytes))
     }
 
-    fn from_text(text: &str) -> Result<Self, LatencyError> {
-        if text.len() > LARGEST_TEXT {
+    /// From HdrHistogram's V2 text. The text may come from a guest or a stranger's file: nothing in it can panic or
+    /// take more than a few MiB.
+    ///
+    /// # Errors
+    /// [`LatencyError`] for anything that [`Latency::to_text`] would not write.
+    pub fn from_text(text: &str) -> Result<Self, LatencyError> {
+        if text.len() > LARGEST {
             return Err(LatencyError(format!("{} bytes", text.len())));
         }
-        let bytes = STANDARD.decode(text).map_err(|e| LatencyError(e.to_string()))?;
+        let packed = STANDARD.decode(text).map_err(|e| LatencyError(e.to_string()))?;
+        let plain = unpack(&packed)?;
         let read: Histogram<u64> =
-            Reader::new().deserialize(&mut bytes.as_slice()).map_err(|e| LatencyError(e.to_string()))?;
-        if read.high() > LONGEST_NS || read.sigfig() != DIGITS || read.low() != 1 {
-            return Err(LatencyError("other bounds than 1 ns to 1 h with 3 digits".to_owned()));
-        }
+            Reader::new().deserialize(&mut plain.as_slice()).map_err(|e| LatencyError(e.to_string()))?;
         Ok(Latency(read))
     }
+}
+
+/// Unpacks a V2 histogram and checks what the library takes on trust: the length it allocates, the bounds, run lengths
+/// it negates, and counts it adds up. Format: HdrHistogram's `V2` encoding.
+fn unpack(packed: &[u8]) -> Result<Vec<u8>, LatencyError> {
+    const DEFLATED: [u8; 4] = 0x1c84_9314_u32.to_be_bytes();
+    const PLAIN: [u8; 4] = 0x1c84_9313_u32.to_be_bytes();
+    const HEADER: usize = 40;
+    let wrong = |what: &str| LatencyError(what.to_owned());
+    let (cookie, rest) = packed.split_first_chunk::<4>().ok_or_else(|| wrong("cut off"))?;
+    if *cookie != DEFLATED || rest.len() < 4 {
+        return Err(wrong("not a deflated V2 histogram"));
+    }
+    let mut plain = Vec::new();
+    let inflater = flate2::read::ZlibDecoder::new(&rest[4..]);
+    inflater.take(LARGEST as u64 + 1).read_to_end(&mut plain).map_err(|e| LatencyError(e.to_string()))?;
+    if plain.len() < HEADER || plain.len() > LARGEST || !plain.starts_with(&PLAIN) {
+        return Err(wrong("not a V2 histogram of our size"));
+    }
+    // After the cookie: payload length, normalising offset, digits; then lowest and highest value; then a ratio of 1.
+    let mut expected = Vec::with_capacity(HEADER - 4);
+    for word in [(plain.len() - HEADER) as u32, 0, u32::from(DIGITS)] {
+        expected.extend(word.to_be_bytes());
+    }
+    expected.extend(1_u64.to_be_bytes());
+    expected.extend(LONGEST_NS.to_be_bytes());
+    expected.extend(1.0_f64.to_be_bytes());
+    if plain[4..HEADER] != expected {
+        return Err(wrong("other length or bounds than 1 ns to 1 h with 3 digits"));
+    }
+    // The counts: zig-zag LEB128 of at most nine bytes, the ninth whole; a negative number is a run of empty buckets.
+    let (mut total, mut at) = (0_u64, HEADER);
+    while at < plain.len() {
+        let (mut number, mut shift) = (0_u64, 0);
+        loop {
+            let byte = *plain.get(at).ok_or_else(|| wrong("a count is cut off"))?;
+            at += 1;
+            if shift == 56 {
+                number |= u64::from(byte) << 56;
+                break;
+            }
+            number |= u64::from(byte & 0x7f) << shift;
+            shift += 7;
+            if byte & 0x80 == 0 {
+                break;
+            }
+        }
+        // Without its sign bit the number is the count, or the run's length less one.
+        total = total.saturating_add(number >> 1);
+        if total > MOST_OPERATIONS {
+            return Err(wrong("more operations than a trial can make"));
+        }
+    }
+    Ok(plain)
 }
 
 impl Default for Latency {
@@ -169,5 +233,40 @@ mod tests {
         for bad in ["", "%%%", "AAAA", &"A".repeat(2 << 20)] {
             assert!(Latency::from_text(bad).is_err(), "{bad:.10}");
         }
+    }
+
+    /// A V2 text with a header of our making and any payload.
+    fn forged(claimed_length: u32, high: u64, payload: &[u8]) -> String {
+        let mut plain = 0x1c84_9313_u32.to_be_bytes().to_vec();
+        for word in [claimed_length, 0, 3] {
+            plain.extend(word.to_be_bytes());
+        }
+        plain.extend(1_u64.to_be_bytes());
+        plain.extend(high.to_be_bytes());
+        plain.extend(1.0_f64.to_be_bytes());
+        plain.extend(payload);
+        let mut packed = flate2::write::ZlibEncoder::new(Vec::new(), flate2::Compression::default());
+        std::io::Write::write_all(&mut packed, &plain).unwrap();
+        let packed = packed.finish().unwrap();
+        let mut bytes = 0x1c84_9314_u32.to_be_bytes().to_vec();
+        bytes.extend((packed.len() as u32).to_be_bytes());
+        bytes.extend(packed);
+        STANDARD.encode(bytes)
+    }
+
+    #[test]
+    fn forged_histograms_are_refused_before_they_harm() {
+        // Six operations in bucket 0: the forgery itself is sound.
+        assert_eq!(Latency::from_text(&forged(1, LONGEST_NS, &[12])).unwrap().count(), 6);
+        // 4 GiB claimed; other bounds; a run length that cannot be negated; counts whose sum overflows; a cut number.
+        assert!(Latency::from_text(&forged(u32::MAX, LONGEST_NS, &[12])).is_err());
+        assert!(Latency::from_text(&forged(1, u64::MAX, &[12])).is_err());
+        assert!(Latency::from_text(&forged(9, LONGEST_NS, &[0xff; 9])).is_err());
+        assert!(Latency::from_text(&forged(18, LONGEST_NS, &[0xfe; 18])).is_err());
+        assert!(Latency::from_text(&forged(1, LONGEST_NS, &[0x80])).is_err());
+        // A zip bomb: 64 MiB of zeros.
+        assert!(Latency::from_text(&forged(64 << 20, LONGEST_NS, &vec![0; 64 << 20])).is_err());
+        // More buckets than the range has: the library's own check.
+        assert!(Latency::from_text(&forged(40_000, LONGEST_NS, &[2; 40_000])).is_err());
     }
 }

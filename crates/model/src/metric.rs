@@ -1,5 +1,6 @@
 //! Every metric that vmtax reports, with its unit and which way is better: the one place where a metric has a name.
 
+use crate::WorkloadName;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::str::FromStr;
@@ -97,6 +98,59 @@ metrics! {
     SeqreadRate "seqread.reads" PerSecond Higher "4 KiB direct reads";
 }
 
+impl Metric {
+    /// The workload that gives it.
+    pub const fn workload(self) -> WorkloadName {
+        match self {
+            Metric::CpuEvents => WorkloadName::Cpu,
+            Metric::ThreadsEvents => WorkloadName::Threads,
+            Metric::MutexTime => WorkloadName::Mutex,
+            Metric::MemoryBandwidth | Metric::MemoryOperations => WorkloadName::Memory,
+            Metric::FileioPrepare
+            | Metric::FileioReads
+            | Metric::FileioWrites
+            | Metric::FileioFsyncs
+            | Metric::FileioReadBandwidth
+            | Metric::FileioWriteBandwidth => WorkloadName::Fileio,
+            Metric::SeqreadMedian | Metric::SeqreadTail | Metric::SeqreadRate => WorkloadName::Seqread,
+            Metric::SyscallGetpid
+            | Metric::SyscallReadNull
+            | Metric::SyscallWriteNull
+            | Metric::SyscallPipe
+            | Metric::SyscallStat
+            | Metric::SyscallOpenClose
+            | Metric::SyscallFork
+            | Metric::SyscallExec
+            | Metric::SyscallClockVdso
+            | Metric::SyscallClockRaw
+            | Metric::SyscallMmap
+            | Metric::SyscallContextSwitch
+            | Metric::SyscallPageFault
+            | Metric::SyscallSignal
+            | Metric::SyscallFutex => WorkloadName::Syscalls,
+        }
+    }
+
+    /// The operation of its workload whose latencies stand behind it (the `name` of a [`crate::Operation`]); `None`
+    /// where single operations are not timed.
+    pub fn operation(self) -> Option<&'static str> {
+        match self {
+            Metric::CpuEvents
+            | Metric::ThreadsEvents
+            | Metric::MutexTime
+            | Metric::MemoryBandwidth
+            | Metric::MemoryOperations => Some("event"),
+            Metric::FileioPrepare => None,
+            Metric::FileioReads | Metric::FileioReadBandwidth => Some("read"),
+            Metric::FileioWrites | Metric::FileioWriteBandwidth => Some("write"),
+            Metric::FileioFsyncs => Some("fsync"),
+            Metric::SeqreadMedian | Metric::SeqreadTail | Metric::SeqreadRate => Some("read"),
+            // A system call's operation is called like the metric itself.
+            _ => self.id().split_once('.').map(|(_, operation)| operation),
+        }
+    }
+}
+
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.id())
@@ -133,5 +187,15 @@ mod tests {
             assert_eq!(m.id().parse::<Metric>().as_ref(), Ok(m));
             assert_eq!(Metric::ALL.iter().filter(|o| o.id() == m.id()).count(), 1, "{m}");
         }
+    }
+
+    #[test]
+    fn the_identifier_begins_with_the_workload() {
+        for m in Metric::ALL {
+            assert_eq!(m.id().split_once('.').unwrap().0, m.workload().as_str());
+        }
+        assert_eq!(Metric::SyscallOpenClose.operation(), Some("open_close"));
+        assert_eq!(Metric::FileioFsyncs.operation(), Some("fsync"));
+        assert_eq!(Metric::CpuEvents.operation(), Some("event"));
     }
 }
