@@ -1,0 +1,54 @@
+# `make run` and `make test` work on a fresh Debian or Ubuntu with git, make and sudo (or root); see scripts/setup.
+
+CARGO := scripts/cargo
+VMTAX := target/x86_64-unknown-linux-gnu/release/vmtax
+PREFIX ?= /usr/local
+SHARE := $(DESTDIR)$(PREFIX)/share
+FUZZ_SECONDS ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help run test lint bench build install fuzz clean
+
+help: ## list these targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
+
+run: ## install what is missing, build, measure this machine and a guest (3 minutes)
+	@scripts/setup run
+	@$(MAKE) --no-print-directory build
+	@$(VMTAX) run --quick
+
+test: ## install what is missing, build, run all tests; some boot guests
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	@$(VMTAX) get kernel
+	$(CARGO) test --release --locked --workspace
+
+lint: ## formatting, clippy, documentation, layers, shell scripts
+	@scripts/setup lint
+	$(CARGO) fmt --check
+	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps --document-private-items
+	scripts/check-layers
+	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; else echo "shellcheck is not here: skipped"; fi
+
+bench: ## the figures of README against sysbench, fio and virtme-ng, side by side
+	@scripts/setup bench
+	@$(MAKE) --no-print-directory build
+	@scripts/bench $(VMTAX)
+
+build: ## build the release: target/x86_64-unknown-linux-gnu/release/vmtax
+	$(CARGO) build --release --locked --package vmtax
+
+install: build ## install below PREFIX (/usr/local), with man pages and completions
+	install -D -m 755 $(VMTAX) $(DESTDIR)$(PREFIX)/bin/vmtax
+	install -d $(SHARE)/man/man1 $(SHARE)/bash-completion/completions $(SHARE)/zsh/site-functions $(SHARE)/fish/vendor_completions.d
+	$(VMTAX) man $(SHARE)/man/man1
+	$(VMTAX) completions bash > $(SHARE)/bash-completion/completions/vmtax
+	$(VMTAX) completions zsh > $(SHARE)/zsh/site-functions/_vmtax
+	$(VMTAX) completions fish > $(SHARE)/fish/vendor_completions.d/vmtax.fish
+
+fuzz: ## fuzz each parser for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
+	@scripts/fuzz $(FUZZ_SECONDS)
+
+clean: ## remove what was built; runs/ stays
+	rm -rf target fuzz/target
