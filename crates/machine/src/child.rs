@@ -1,0 +1,88 @@
+//! A process under the watchdog.
+
+use crate::MachineError;
+use crate::watchdog::LIFELINE;
+use command_fds::{CommandFdExt, FdMapping};
+use rustix::fd::OwnedFd;
+use rustix::pipe::{PipeFlags, pipe_with};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// What to start.
+pub(crate) struct Start<'a> {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Its standard input, if any.
+    pub stdin: Option<OwnedFd>,
+    /// More descriptors for it; the first becomes number 4, the next 5, and so on.
+    pub descriptors: Vec<OwnedFd>,
+    /// Where its output goes.
+    pub log: &'a Path,
+    /// Control groups to remove when it has ended.
+    pub emptied: Vec<PathBuf>,
+    /// Trees to remove should this program be killed.
+    pub removed: Vec<PathBuf>,
+}
+
+/// The number of the first descriptor of [`Start::descriptors`].
+pub(crate) const FIRST_DESCRIPTOR: i32 = LIFELINE + 1;
+
+#[derive(Debug)]
+pub(crate) struct Child {
+    watchdog: std::process::Child,
+    /// Closing it ends the child.
+    lifeline: Option<OwnedFd>,
+}
+
+impl Child {
+    pub fn spawn(start: Start<'_>) -> Result<Child, MachineError> {
+        let failed = |e| MachineError::system("starting the watchdog", e);
+        let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
+        let creating = |e| MachineError::system(format!("creating {}", start.log.display()), e);
+        let log = File::create(start.log).map_err(creating)?;
+        let mut command = Command::new("/proc/self/exe");
+        command.arg("watchdog");
+        for folder in &start.emptied {
+            command.arg("--emptied").arg(folder);
+        }
+        for tree in &start.removed {
+            command.arg("--removed").arg(tree);
+        }
+        command.arg("--").args(&start.command);
+        command
+            .stdin(start.stdin.map_or_else(Stdio::null, Stdio::from))
+            .stdout(log.try_clone().map_err(creating)?)
+            .stderr(log);
+        let descriptors = std::iter::once(theirs).chain(start.descriptors);
+        let mappings = descriptors.zip(LIFELINE..).map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd });
+        command.fd_mappings(mappings.collect()).map_err(|e| failed(std::io::Error::other(e.to_string())))?;
+        let watchdog = command.spawn().map_err(failed)?;
+        Ok(Child { watchdog, lifeline: Some(ours) })
+    }
+
+    /// The exit status, once it ended within `patience`; 128 + n for signal n.
+    pub fn wait(&mut self, patience: Duration) -> Option<i32> {
+        let deadline = Instant::now() + patience;
+        loop {
+            match self.watchdog.try_wait() {
+                Ok(Some(status)) => return Some(status.code().unwrap_or(-1)),
+                Ok(None) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(2)),
+                Ok(None) | Err(_) => return None,
+            }
+        }
+    }
+
+    /// Ends it now, at the latest within moments.
+    pub fn kill(&mut self) {
+        self.lifeline = None;
+        let _ = self.watchdog.wait();
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}

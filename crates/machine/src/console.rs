@@ -1,0 +1,76 @@
+//! A guest's console: kept whole in a file, its last lines at hand for errors.
+
+use crate::MachineError;
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const KEPT: usize = 8 * 1024;
+const LINES: usize = 12;
+
+#[derive(Debug)]
+pub(crate) struct Console {
+    path: PathBuf,
+    file: File,
+    end: VecDeque<u8>,
+}
+
+impl Console {
+    pub fn create(path: PathBuf) -> Result<Self, MachineError> {
+        let file = File::create(&path).map_err(|e| MachineError::system(format!("creating {}", path.display()), e))?;
+        Ok(Console { path, file, end: VecDeque::new() })
+    }
+
+    pub fn push(&mut self, bytes: &[u8]) {
+        // A full disk must not end a measurement; the tail is kept in memory.
+        let _ = self.file.write_all(bytes);
+        self.end.extend(bytes);
+        let surplus = self.end.len().saturating_sub(KEPT);
+        self.end.drain(..surplus);
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The last lines, control characters taken out: a guest may send anything.
+    pub fn tail(&self) -> String {
+        let bytes: Vec<u8> = self.end.iter().copied().collect();
+        printable_tail(&bytes)
+    }
+
+    pub fn has(&self, text: &str) -> bool {
+        let bytes: Vec<u8> = self.end.iter().copied().collect();
+        String::from_utf8_lossy(&bytes).contains(text)
+    }
+}
+
+/// The last lines of `bytes` as they may be shown on a terminal.
+pub(crate) fn printable_tail(bytes: &[u8]) -> String {
+    let text = String::from_utf8_lossy(bytes);
+    let lines: Vec<String> = text
+        .lines()
+        .map(|l| {
+            l.chars().filter(|c| !c.is_control() && *c != char::REPLACEMENT_CHARACTER).take(200).collect::<String>()
+        })
+        .filter(|l| !l.trim().is_empty())
+        .collect();
+    let from = lines.len().saturating_sub(LINES);
+    lines[from..].iter().map(|l| format!("  | {}", l.trim_end())).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tail_is_short_and_harmless() {
+        let mut noisy: Vec<u8> = (0..100).flat_map(|i| format!("line {i}\r\n").into_bytes()).collect();
+        noisy.extend_from_slice(b"\x1b[31mred\x07 \xff\xfe\n");
+        let tail = printable_tail(&noisy);
+        assert_eq!(tail.lines().count(), LINES);
+        assert!(tail.contains("line 99") && !tail.contains("line 80\n"));
+        assert!(tail.chars().all(|c| c == '\n' || !c.is_control()), "{tail:?}");
+    }
+}

@@ -1,0 +1,133 @@
+//! What can go wrong with a machine.
+
+use std::io;
+use std::path::PathBuf;
+use vmtax_model::{MachineName, WorkloadName};
+
+/// A machine does not come up, or a trial on it has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// A file, process or system call on the host.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried, with its object.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Not enough room for the guest's disks.
+    #[error("{folder} has {free_mib} MiB free, the disks take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.file-total-size smaller", folder = .folder.display())]
+    NoSpace {
+        /// Where.
+        folder: PathBuf,
+        /// MiB free there.
+        free_mib: u64,
+        /// MiB needed.
+        needed_mib: u64,
+    },
+    /// The guest's disk cannot be formatted.
+    #[error("mkfs.ext4 {said}: install it with `apt-get install e2fsprogs`")]
+    Mkfs {
+        /// What it said, or why it did not start.
+        said: String,
+    },
+    /// QEMU ended before the agent said hello, and said why itself.
+    #[error("QEMU ended before the guest was up (exit status {status}):\n{said}\nIts log is {log}; the command line is beside it", log = .log.display())]
+    Refused {
+        /// QEMU's exit status.
+        status: i32,
+        /// The end of what QEMU wrote.
+        said: String,
+        /// All that it wrote.
+        log: PathBuf,
+    },
+    /// The guest's kernel gave up.
+    #[error("the guest's kernel panicked. Its console ends with:\n{tail}\nThe console's log is {log}. Try another kernel (`vmtax get kernel`), or more memory with --memory", log = .log.display())]
+    Panic {
+        /// The console's last lines.
+        tail: String,
+        /// The whole console.
+        log: PathBuf,
+    },
+    /// The machine ended by itself.
+    #[error("{machine} ended while {doing} (exit status {status}){console}", console = quoted(.tail, .log))]
+    Ended {
+        /// Which machine.
+        machine: MachineName,
+        /// Where in its life.
+        doing: String,
+        /// Exit status of its process; 128 + n for signal n.
+        status: i32,
+        /// The console's last lines.
+        tail: String,
+        /// The whole console.
+        log: PathBuf,
+    },
+    /// No sign of life from the agent in time.
+    #[error("no word from the agent on {machine} within {seconds} s{console}\nIs this kernel for x86-64 and has it virtio? Try `vmtax get kernel`, or give it longer with --boot-deadline", console = quoted(.tail, .log))]
+    Silent {
+        /// Which machine.
+        machine: MachineName,
+        /// How long was waited.
+        seconds: u64,
+        /// The console's last lines.
+        tail: String,
+        /// The whole console.
+        log: PathBuf,
+    },
+    /// A trial took too long.
+    #[error("{workload} on {machine} had no result after {seconds} s{console}\nMake it smaller, or give it longer with --deadline", console = quoted(.tail, .log))]
+    Deadline {
+        /// Which machine.
+        machine: MachineName,
+        /// Which workload.
+        workload: WorkloadName,
+        /// How long was waited.
+        seconds: u64,
+        /// The console's last lines.
+        tail: String,
+        /// The whole console.
+        log: PathBuf,
+    },
+    /// The agent sent what is no reply.
+    #[error(
+        "{machine} sent what makes no sense ({what}): the guest is not to be trusted, or its vmtax is another one; nothing of it was kept"
+    )]
+    Nonsense {
+        /// Which machine.
+        machine: MachineName,
+        /// What.
+        what: String,
+    },
+    /// QEMU's monitor.
+    #[error("QEMU's monitor (QMP): {0}")]
+    Monitor(String),
+    /// QEMU runs the guest otherwise than asked.
+    #[error("KVM was asked for, but QEMU runs the guest without it: see `vmtax doctor`")]
+    NotKvm,
+    /// The workload itself failed; the machine is still up.
+    #[error("{0}")]
+    Workload(String),
+    /// A person or a signal asked to stop.
+    #[error("interrupted")]
+    Interrupted,
+}
+
+impl MachineError {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        MachineError::System { what: what.into(), source: source.into() }
+    }
+
+    /// Whether the machine can go on with the next workload.
+    pub fn leaves_machine_up(&self) -> bool {
+        matches!(self, MachineError::Workload(_))
+    }
+}
+
+fn quoted(tail: &str, log: &std::path::Path) -> String {
+    if tail.is_empty() {
+        format!(". Its log is {}", log.display())
+    } else {
+        format!(". Its console ends with:\n{tail}\nThe whole log is {}", log.display())
+    }
+}

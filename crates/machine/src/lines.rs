@@ -1,0 +1,171 @@
+//! The streams from a machine: bytes become messages, and the console's log.
+
+use crate::Interrupt;
+use crate::console::{Console, printable_tail};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use std::io::{Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use vmtax_wire::{Decoder, Reply, WireError};
+
+/// How long a machine may take to take in a request.
+const SENDING: Duration = Duration::from_secs(10);
+/// How long the console of a guest that is gone may take to end.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// The streams from a machine: the channel, and a guest's console, which serves as channel where the guest has no
+/// virtio-serial.
+#[derive(Debug)]
+pub(crate) struct Lines {
+    channel: Line,
+    console: Option<(Line, Console)>,
+    answers_on_console: bool,
+    log: PathBuf,
+}
+
+#[derive(Debug)]
+struct Line {
+    stream: UnixStream,
+    decoder: Decoder,
+    open: bool,
+}
+
+/// What waiting for a message came to, other than a message.
+pub(crate) enum Nothing {
+    Closed,
+    TooLate,
+    Interrupted,
+    Nonsense(String),
+    Failed(std::io::Error),
+}
+
+impl Lines {
+    /// A machine with a channel and a folder for its logs.
+    pub fn new(channel: UnixStream, log: &Path) -> Lines {
+        Lines { channel: Line::new(channel), console: None, answers_on_console: false, log: log.to_path_buf() }
+    }
+
+    pub fn add_console(&mut self, stream: UnixStream, log: Console) {
+        self.console = Some((Line::new(stream), log));
+    }
+
+    pub fn send(&mut self, frame: &[u8]) -> std::io::Result<()> {
+        let line = match &mut self.console {
+            Some((console, _)) if self.answers_on_console => console,
+            _ => &mut self.channel,
+        };
+        line.stream.set_write_timeout(Some(SENDING))?;
+        line.stream.write_all(frame)
+    }
+
+    /// Waits for the next message on either line; writes the console's log meanwhile.
+    pub fn message(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Reply, Nothing> {
+        loop {
+            if let Some(reply) = self.decoded() {
+                return reply.map_err(|e| Nothing::Nonsense(e.to_string()))?.checked().map_err(Nothing::Nonsense);
+            }
+            if !self.channel.open {
+                return Err(Nothing::Closed);
+            }
+            self.receive(deadline, interrupt)?;
+        }
+    }
+
+    fn decoded(&mut self) -> Option<Result<Reply, WireError>> {
+        if let Some(reply) = self.channel.decoder.message() {
+            return Some(reply);
+        }
+        let (console, _) = self.console.as_mut()?;
+        // A damaged frame between kernel messages is noise there; a whole one is the agent.
+        while let Some(reply) = console.decoder.message() {
+            if reply.is_ok() || self.answers_on_console {
+                self.answers_on_console = true;
+                return Some(reply);
+            }
+        }
+        None
+    }
+
+    fn receive(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<(), Nothing> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(Nothing::TooLate);
+        }
+        let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+        let console = self.console.as_ref().filter(|(line, _)| line.open);
+        let (from_channel, from_console) = {
+            let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&self.channel.stream, PollFlags::IN)];
+            fds.extend(console.map(|(line, _)| PollFd::new(&line.stream, PollFlags::IN)));
+            rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| Nothing::Failed(e.into()))?;
+            if !fds[0].revents().is_empty() {
+                return Err(Nothing::Interrupted);
+            }
+            (!fds[1].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()))
+        };
+        // The console first: what a dying guest said must be in its log when the channel is found closed.
+        if let Some((line, log)) = self.console.as_mut().filter(|_| from_console) {
+            log.push(&line.receive()?);
+        }
+        if from_channel {
+            self.channel.receive()?;
+            if !self.channel.open {
+                self.drain_console();
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what is left on the console of a guest that is gone.
+    fn drain_console(&mut self) {
+        let Some((line, log)) = &mut self.console else { return };
+        if line.stream.set_read_timeout(Some(CLOSING)).is_err() {
+            return;
+        }
+        while line.open {
+            match line.receive() {
+                Ok(bytes) => log.push(&bytes),
+                Err(_) => return,
+            }
+        }
+    }
+
+    pub fn tail(&self) -> String {
+        match &self.console {
+            Some((_, console)) => console.tail(),
+            None => printable_tail(&std::fs::read(self.log_path()).unwrap_or_default()),
+        }
+    }
+
+    pub fn log_path(&self) -> PathBuf {
+        match &self.console {
+            Some((_, console)) => console.path().to_path_buf(),
+            None => self.log.join("agent.log"),
+        }
+    }
+
+    pub fn panicked(&self) -> bool {
+        self.console.as_ref().is_some_and(|(_, console)| console.has("Kernel panic"))
+    }
+}
+
+impl Line {
+    fn new(stream: UnixStream) -> Line {
+        Line { stream, decoder: Decoder::new(), open: true }
+    }
+
+    /// Reads what is there, feeds the decoder, gives the bytes.
+    fn receive(&mut self) -> Result<Vec<u8>, Nothing> {
+        let mut buffer = vec![0; 64 * 1024];
+        let read = match self.stream.read(&mut buffer) {
+            // The other end died with bytes of ours unread.
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => 0,
+            Err(e) => return Err(Nothing::Failed(e)),
+            Ok(n) => n,
+        };
+        self.open = read > 0;
+        buffer.truncate(read);
+        self.decoder.push(&buffer);
+        Ok(buffer)
+    }
+}

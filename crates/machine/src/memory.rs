@@ -1,0 +1,86 @@
+//! The memory limit of a native trial: a control group of its own, which also counts the page cache, as a guest's
+//! memory does.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Makes a control group limited to `mib` MiB; gives its folder.
+///
+/// # Errors
+/// Why none could be made, for people.
+pub(crate) fn limited_group(mib: u32, name: &str) -> Result<PathBuf, String> {
+    let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
+    let bytes = (u64::from(mib) << 20).to_string();
+    let mut reasons = Vec::new();
+    for place in places(&text) {
+        let folder = place.parent.join(name);
+        match make(&folder, place.limit, &bytes) {
+            Ok(()) => return Ok(folder),
+            Err(e) => {
+                let _ = fs::remove_dir(&folder);
+                reasons.push(format!("{}: {e}", place.parent.display()));
+            }
+        }
+    }
+    Err(reasons.pop().unwrap_or_else(|| "no memory controller of control groups".to_owned()))
+}
+
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    parent: PathBuf,
+    limit: &'static str,
+}
+
+/// Where a group can be made, best first, from the text of `/proc/self/cgroup`. A version 2 group may not both hold
+/// processes and control children, so there the parent of one's own group comes first, then one's own.
+fn places(proc_self_cgroup: &str) -> Vec<Place> {
+    let mut places = Vec::new();
+    for line in proc_self_cgroup.lines() {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
+        let path = path.trim_start_matches('/');
+        if controllers.is_empty() {
+            let own = Path::new("/sys/fs/cgroup").join(path);
+            let above = own.parent().filter(|_| !path.is_empty()).map(Path::to_path_buf);
+            places.extend(above.into_iter().chain([own]).map(|parent| Place { parent, limit: "memory.max" }));
+        } else if controllers.split(',').any(|c| c == "memory") {
+            let root = PathBuf::from("/sys/fs/cgroup/memory");
+            places.push(Place { parent: root.join(path), limit: "memory.limit_in_bytes" });
+            // In a container one's own path may not be mounted here; the root of what is mounted is.
+            places.push(Place { parent: root, limit: "memory.limit_in_bytes" });
+        }
+    }
+    places
+}
+
+fn make(folder: &Path, limit: &str, bytes: &str) -> io::Result<()> {
+    let parent = folder.parent().unwrap_or(folder);
+    if !parent.join("cgroup.procs").exists() {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "no control group"));
+    }
+    fs::create_dir(folder)?;
+    if !folder.join(limit).exists() && limit == "memory.max" {
+        // Version 2: the parent has to hand the controller down.
+        fs::write(parent.join("cgroup.subtree_control"), "+memory")?;
+    }
+    fs::write(folder.join(limit), bytes)?;
+    // A guest has no swap either; where swap is not accounted there is no such file.
+    let _ = fs::write(folder.join("memory.swap.max"), "0");
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn both_versions_are_found() {
+        let v2 = places("0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n");
+        assert!(v2[0].parent.ends_with("app.slice") && v2[1].parent.ends_with("x.scope"));
+        assert!(v2.iter().all(|p| p.limit == "memory.max"));
+        let v1 = places("5:devices:/\n4:memory:/a/b\n0::/\n");
+        assert_eq!(v1[0], Place { parent: "/sys/fs/cgroup/memory/a/b".into(), limit: "memory.limit_in_bytes" });
+        assert_eq!(places("nonsense\n::\n"), [Place { parent: "/sys/fs/cgroup".into(), limit: "memory.max" }]);
+    }
+}

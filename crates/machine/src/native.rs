@@ -1,0 +1,36 @@
+//! The host itself as a machine: the agent in a process with the guest's processors and memory.
+
+use crate::child::{Child, Start};
+use crate::session::Setup;
+use crate::{MachineError, memory};
+use rustix::fd::OwnedFd;
+use vmtax_model::Warning;
+
+pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<Warning>), MachineError> {
+    let mut warnings = Vec::new();
+    let name = format!("vmtax-{}-{}", std::process::id(), fastrand::u32(..));
+    let group = match memory::limited_group(setup.memory_mib, &name) {
+        Ok(folder) => Some(folder),
+        Err(reason) => {
+            warnings.push(Warning::NoMemoryLimit { reason });
+            None
+        }
+    };
+    let text = |path: &std::path::Path| path.display().to_string();
+    let mut command = vec!["/proc/self/exe".to_owned(), "agent".to_owned(), "serve".to_owned()];
+    command.extend(["--cpus".to_owned(), setup.cpus.to_string()]);
+    command.extend(["--files".to_owned(), text(&setup.scratch.native_files())]);
+    command.extend(["--disk".to_owned(), text(&setup.scratch.disk())]);
+    if let Some(folder) = &group {
+        command.extend(["--cgroup".to_owned(), text(folder)]);
+    }
+    let child = Child::spawn(Start {
+        command,
+        stdin: Some(channel),
+        descriptors: Vec::new(),
+        log: &setup.log.join("agent.log"),
+        emptied: group.into_iter().collect(),
+        removed: vec![setup.scratch.folder().to_path_buf()],
+    })?;
+    Ok((child, warnings))
+}

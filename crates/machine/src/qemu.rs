@@ -1,0 +1,104 @@
+//! A QEMU guest as a machine: its command line, in one place.
+
+use crate::MachineError;
+use crate::child::{Child, FIRST_DESCRIPTOR, Start};
+use crate::session::Setup;
+use rustix::fd::OwnedFd;
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use vmtax_agent::{DISK_SERIAL, FILES_SERIAL, PORT};
+use vmtax_model::{KernelFacts, MachineName, QemuFacts};
+
+/// What a guest is started from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct GuestImage {
+    /// The QEMU.
+    pub qemu: QemuFacts,
+    /// The kernel.
+    pub kernel: KernelFacts,
+    /// The initramfs, this very binary in it.
+    pub initramfs: PathBuf,
+}
+
+/// QEMU's ends of the three streams.
+pub(crate) struct Streams {
+    pub agent: OwnedFd,
+    pub console: OwnedFd,
+    pub monitor: OwnedFd,
+}
+
+pub(crate) fn start(setup: &Setup<'_>, image: &GuestImage, streams: Streams) -> Result<Child, MachineError> {
+    let command = command_line(setup, image);
+    let saved = setup.log.join("qemu.command");
+    std::fs::write(&saved, shell_words(&command))
+        .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
+    Child::spawn(Start {
+        command,
+        stdin: None,
+        descriptors: vec![streams.agent, streams.console, streams.monitor],
+        log: &log(setup.log),
+        emptied: Vec::new(),
+        removed: vec![setup.scratch.folder().to_path_buf()],
+    })
+}
+
+/// Where QEMU's own words go.
+pub(crate) fn log(folder: &Path) -> PathBuf {
+    folder.join("qemu.log")
+}
+
+fn command_line(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
+    let (accelerator, cpu) = match setup.machine {
+        MachineName::Kvm => ("kvm", "host"),
+        MachineName::Tcg | MachineName::Native => ("tcg,thread=multi", "max"),
+    };
+    let [agent, console, monitor] = [0, 1, 2].map(|n| FIRST_DESCRIPTOR + n);
+    let mut words = Words(vec![image.qemu.path.display().to_string()]);
+    // Nothing that was not asked for: no default devices, no user's configuration.
+    words.add(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    words.add(["-machine", "q35", "-accel", accelerator, "-cpu", cpu]);
+    words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
+    words.add(["-kernel", &image.kernel.image.display().to_string()]);
+    words.add(["-initrd", &image.initramfs.display().to_string()]);
+    // panic=-1 with -no-reboot turns a panic into the end of QEMU, at once.
+    words.add(["-append", "console=ttyS0 panic=-1 quiet"]);
+    words.add(["-chardev", &format!("socket,id=console,fd={console}"), "-serial", "chardev:console"]);
+    words.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
+    words.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={agent}")]);
+    words.add(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
+    words.disk("files", FILES_SERIAL, &setup.scratch.files_image(), setup, image);
+    words.disk("disk", DISK_SERIAL, &setup.scratch.disk(), setup, image);
+    words.0
+}
+
+struct Words(Vec<String>);
+
+impl Words {
+    fn add<const N: usize>(&mut self, words: [&str; N]) {
+        self.0.extend(words.map(str::to_owned));
+    }
+
+    /// A raw disk past the host's page cache, as a measurement of the disk needs it.
+    fn disk(&mut self, node: &str, serial: &str, file: &Path, setup: &Setup<'_>, image: &GuestImage) {
+        let direct = setup.scratch.direct();
+        let aio = if direct && image.qemu.aio.iter().any(|a| a == "native") { "native" } else { "threads" };
+        let protocol = json!({
+            "driver": "file", "node-name": format!("{node}-file"), "filename": file, "aio": aio,
+            "cache": { "direct": direct },
+        });
+        let format = json!({
+            "driver": "raw", "node-name": node, "file": format!("{node}-file"), "cache": { "direct": direct },
+        });
+        self.add(["-blockdev", &protocol.to_string(), "-blockdev", &format.to_string()]);
+        self.add(["-device", &format!("virtio-blk-pci,drive={node},serial={serial}")]);
+    }
+}
+
+/// The command as a shell reads it, for the recording.
+fn shell_words(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
+    let quote = |w: &String| {
+        if !w.is_empty() && w.chars().all(plain) { w.clone() } else { format!("'{}'", w.replace('\'', r"'\''")) }
+    };
+    words.iter().map(quote).collect::<Vec<_>>().join(" ") + "\n"
+}

@@ -1,0 +1,84 @@
+//! The watchdog: a process between this program and what it starts. When this program ends in whatever way, even by
+//! SIGKILL, its end of the lifeline closes; the watchdog then kills what was started and removes what was left.
+//!
+//! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
+
+use crate::MachineError;
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, BorrowedFd};
+use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_parent_process_death_signal, setsid,
+};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::PathBuf;
+use std::process::{Child, Command};
+
+/// The file descriptor on which the watchdog holds the lifeline.
+pub(crate) const LIFELINE: i32 = 3;
+
+/// The body of `vmtax watchdog`: runs `command` until it ends or the lifeline on descriptor 3 closes. Gives the exit
+/// status of the command, 128 + n for signal n. `emptied` folders (control groups) are removed in any case, `removed`
+/// trees only when the lifeline closed before the command ended.
+///
+/// # Errors
+/// [`MachineError::System`] when the command cannot be started or watched.
+pub fn watchdog(command: &[String], emptied: &[PathBuf], removed: &[PathBuf]) -> Result<i32, MachineError> {
+    // Out of the terminal's reach: Ctrl-C is the controller's to answer.
+    let _ = setsid();
+    // SAFETY: descriptor 3 was placed there by `Child::spawn` and stays open until this process ends.
+    let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
+    fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
+    let outcome = run(command, lifeline);
+    if matches!(outcome, Ok(None)) {
+        for tree in removed {
+            let _ = std::fs::remove_dir_all(tree);
+        }
+    }
+    for folder in emptied {
+        remove_group(folder);
+    }
+    Ok(outcome?.unwrap_or(128 + Signal::KILL.as_raw()))
+}
+
+/// Runs the command; `None` when it had to be killed because the lifeline closed.
+fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
+    let (program, arguments) = command
+        .split_first()
+        .ok_or_else(|| MachineError::system("watchdog: no command", std::io::ErrorKind::InvalidInput))?;
+    let mut child = spawn(program, arguments)?;
+    let failed = |e| MachineError::system(format!("watching {program}"), e);
+    let pid = Pid::from_child(&child);
+    let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+    let mut fds = [PollFd::new(&exited, PollFlags::IN), PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::empty())];
+    rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(failed)?;
+    let ended_by_itself = !fds[0].revents().is_empty();
+    // What the command forked is in its process group and must not outlive it either.
+    let _ = kill_process_group(pid, Signal::KILL);
+    let status = child.wait().map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
+    let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
+    Ok(ended_by_itself.then_some(status))
+}
+
+fn spawn(program: &str, arguments: &[String]) -> Result<Child, MachineError> {
+    let mut command = Command::new(program);
+    command.args(arguments).process_group(0);
+    // SAFETY: the closure makes one system call and touches no memory of the parent.
+    unsafe {
+        // Should the watchdog itself be killed. Its one thread lives as long as it does.
+        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
+    }
+    command.spawn().map_err(|e| MachineError::system(format!("starting {program}"), e))
+}
+
+/// A control group can be removed only when its last process is gone, a moment after it was reaped.
+fn remove_group(folder: &PathBuf) {
+    for _ in 0..100 {
+        match std::fs::remove_dir(folder) {
+            Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
+                std::thread::sleep(std::time::Duration::from_millis(10));
+            }
+            _ => return,
+        }
+    }
+}
