@@ -1,0 +1,69 @@
+//! Files that are whole or absent, and reading that trusts neither their size nor their kind.
+
+use crate::RecordingError;
+use serde::de::DeserializeOwned;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::Path;
+use vmtax_model::SCHEMA;
+
+/// Writes a file so that at any moment, also after a power cut, it is there whole or not at all.
+pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordingError> {
+    let attempt = || -> io::Result<()> {
+        let unfinished = path.with_extension("part");
+        let mut file = File::create(&unfinished)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&unfinished, path)?;
+        match path.parent() {
+            Some(folder) => File::open(folder)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    attempt().map_err(|source| RecordingError::Write { path: path.to_owned(), source })
+}
+
+/// Reads a regular file of at most `limit` bytes; `None` when it is not there.
+pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, RecordingError> {
+    let damaged = |reason: String| RecordingError::Damaged { path: path.to_owned(), reason };
+    let fail = |source| RecordingError::Read { path: path.to_owned(), source };
+    let kind = match fs::metadata(path) {
+        Ok(kind) => kind,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(fail(e)),
+    };
+    // Opening a pipe or device that someone put there would hang.
+    if !kind.is_file() {
+        return Err(damaged("it is not a regular file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    File::open(path).and_then(|f| f.take(limit + 1).read_to_end(&mut bytes)).map_err(fail)?;
+    if bytes.len() as u64 > limit {
+        return Err(damaged(format!("larger than {limit} bytes")));
+    }
+    Ok(Some(bytes))
+}
+
+/// Reads a JSON file of this or an older schema; `None` when it is not there.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path, limit: u64) -> Result<Option<T>, RecordingError> {
+    let Some(bytes) = read_bounded(path, limit)? else { return Ok(None) };
+    let damaged = |reason: String| RecordingError::Damaged { path: path.to_owned(), reason };
+    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(|e| damaged(e.to_string()))?;
+    // The schema first: what else is wrong with a newer file is no damage.
+    match value.get("schema").and_then(serde_json::Value::as_u64) {
+        None => return Err(damaged("it names no schema".to_owned())),
+        Some(schema) if schema > u64::from(SCHEMA) => {
+            return Err(RecordingError::TooNew { path: path.to_owned(), schema });
+        }
+        Some(_) => {}
+    }
+    serde_json::from_value(value).map(Some).map_err(|e| damaged(e.to_string()))
+}
+
+/// `value` as JSON for people and tools.
+pub(crate) fn to_json(what: &str, value: &impl serde::Serialize) -> Result<Vec<u8>, RecordingError> {
+    let unstorable = |e: serde_json::Error| RecordingError::Unstorable { what: what.to_owned(), reason: e.to_string() };
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(unstorable)?;
+    bytes.push(b'\n');
+    Ok(bytes)
+}

@@ -1,0 +1,97 @@
+//! Which recordings there are.
+
+use crate::reader::{open_head, trial_numbers};
+use crate::writer::folder_name;
+use crate::{HOST, MANIFEST, PLAN, RecordingError, TRIAL, TRIALS, planned};
+use serde::Serialize;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use vmtax_model::{MachineName, WorkloadName};
+
+/// What became of a recording.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", rename_all = "kebab-case")]
+pub enum State {
+    /// It came to its end.
+    Finished,
+    /// It was cut off, or is still under way.
+    Unfinished,
+    /// It cannot be opened.
+    Damaged {
+        /// Why, and what to do.
+        reason: String,
+    },
+}
+
+/// A line of `vmtax list`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Listing {
+    /// The recording's folder.
+    pub folder: PathBuf,
+    /// When it began, RFC 3339; `None` when damaged.
+    pub started: Option<String>,
+    /// The plan's name; the folder's when damaged.
+    pub name: String,
+    /// The plan's machines.
+    pub machines: Vec<MachineName>,
+    /// The plan's workloads.
+    pub workloads: Vec<WorkloadName>,
+    /// Trials that are stored, whatever their outcome.
+    pub trials_done: u64,
+    /// Trials that the plan means.
+    pub trials_planned: u64,
+    /// What became of it.
+    #[serde(flatten)]
+    pub state: State,
+}
+
+/// The recordings in a folder, oldest first. Folders that hold nothing of vmtax are passed over.
+///
+/// # Errors
+/// [`RecordingError::NoFolder`] or [`RecordingError::Read`] when the folder itself cannot be read.
+pub fn list(runs: &Path) -> Result<Vec<Listing>, RecordingError> {
+    let fail = |source: io::Error| match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => RecordingError::NoFolder(runs.to_owned()),
+        _ => RecordingError::Read { path: runs.to_owned(), source },
+    };
+    let mut listings = Vec::new();
+    for entry in fs::read_dir(runs).map_err(fail)? {
+        let folder = entry.map_err(fail)?.path();
+        if [MANIFEST, PLAN, HOST, TRIALS].iter().any(|file| folder.join(file).exists()) {
+            listings.push(listing(folder));
+        }
+    }
+    // The folder's name begins with the time.
+    listings.sort_by(|a, b| a.folder.cmp(&b.folder));
+    Ok(listings)
+}
+
+fn listing(folder: PathBuf) -> Listing {
+    match open_head(&folder).and_then(|head| trial_numbers(&folder).map(|numbers| (head, numbers))) {
+        Ok(((manifest, plan, _), numbers)) => {
+            let trials = folder.join(TRIALS);
+            let done = numbers.iter().filter(|n| trials.join(folder_name(**n)).join(TRIAL).exists()).count();
+            Listing {
+                started: Some(manifest.started),
+                trials_done: done as u64,
+                trials_planned: planned(&plan),
+                name: plan.name,
+                machines: plan.machines,
+                workloads: plan.workloads.into_iter().map(|w| w.name).collect(),
+                state: if manifest.ended.is_some() { State::Finished } else { State::Unfinished },
+                folder,
+            }
+        }
+        Err(error) => Listing {
+            started: None,
+            name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            machines: Vec::new(),
+            workloads: Vec::new(),
+            trials_done: 0,
+            trials_planned: 0,
+            state: State::Damaged { reason: error.to_string() },
+            folder,
+        },
+    }
+}
