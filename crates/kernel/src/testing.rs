@@ -1,0 +1,60 @@
+//! Synthetic kernels and modules for the tests.
+
+use object::write::{Object, SectionKind};
+use object::{Architecture, BinaryFormat, Endianness};
+use std::fs;
+use std::path::Path;
+
+/// The smallest file that passes for an x86-64 bzImage of this release: one setup sector, four paragraphs.
+pub(crate) fn bzimage(release: &str) -> Vec<u8> {
+    const VERSION_AT: usize = 0x300;
+    let mut image = vec![0; 2 * 512 + 4 * 16];
+    image[0x1f1] = 1;
+    image[0x1f4..0x1f8].copy_from_slice(&4_u32.to_le_bytes());
+    image[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+    image[0x202..0x206].copy_from_slice(b"HdrS");
+    image[0x206..0x208].copy_from_slice(&0x020f_u16.to_le_bytes());
+    image[0x20e..0x210].copy_from_slice(&((VERSION_AT - 0x200) as u16).to_le_bytes());
+    image[0x236] = 0x7f;
+    let version = format!("{release} (someone@host) #1 SMP\0");
+    image[VERSION_AT..VERSION_AT + version.len()].copy_from_slice(version.as_bytes());
+    image
+}
+
+/// A relocatable ELF file with these entries in `.modinfo`; without entries there is no such section.
+pub(crate) fn module(entries: &[&str]) -> Vec<u8> {
+    let mut object = Object::new(BinaryFormat::Elf, Architecture::X86_64, Endianness::Little);
+    if !entries.is_empty() {
+        let section = object.add_section(Vec::new(), b".modinfo".to_vec(), SectionKind::ReadOnlyData);
+        let data: Vec<u8> = entries.iter().flat_map(|entry| entry.bytes().chain([0])).collect();
+        object.append_section_data(section, &data, 1);
+    }
+    object.write().unwrap()
+}
+
+/// Writes a file and the folders above it.
+pub(crate) fn put(path: &Path, bytes: &[u8]) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, bytes).unwrap();
+}
+
+/// A module tree as Debian 12 lays it out, of this release, into `root`.
+pub(crate) fn tree(root: &Path, release: &str) {
+    let vermagic = format!("vermagic={release} SMP preempt mod_unload modversions ");
+    for (path, entries) in [
+        ("drivers/virtio/virtio.ko", &["depends="][..]),
+        ("drivers/virtio/virtio_ring.ko", &["depends=virtio"]),
+        ("drivers/virtio/virtio_pci.ko", &["depends=virtio_ring,virtio"]),
+        ("drivers/block/virtio_blk.ko", &["depends=virtio,virtio_ring"]),
+        ("drivers/char/virtio-console.ko", &["depends=virtio,virtio-ring"]),
+        ("fs/jbd2/jbd2.ko", &["depends="]),
+        ("fs/ext4/ext4.ko", &["softdep=pre: crypto-crc32c", "depends=jbd2"]),
+        ("crypto/crc32c_generic.ko", &["alias=crypto-crc32c", "depends="]),
+        ("arch/x86/crypto/crc32c-intel.ko", &["alias=crypto-crc32c", "depends="]),
+        ("lib/crc32c_other.ko", &["alias=crypto-other", "depends="]),
+    ] {
+        let entries: Vec<&str> = entries.iter().copied().chain([vermagic.as_str()]).collect();
+        put(&root.join("kernel").join(path), &module(&entries));
+    }
+    put(&root.join("modules.builtin"), b"kernel/crypto/crypto.ko\n");
+}
