@@ -1,0 +1,25 @@
+//! What a guest's agent sends: no bytes may bring the controller down, and what passes the checks survives a round trip.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use vmtax_wire::{Decoder, Reply, encode};
+
+fuzz_target!(|data: &[u8]| {
+    // As a stream, in pieces whose size the input chooses.
+    let piece = data.first().map_or(1, |b| usize::from(*b) + 1);
+    let mut decoder = Decoder::new();
+    for bytes in data.chunks(piece) {
+        decoder.push(bytes);
+        while let Some(message) = decoder.message::<Reply>() {
+            let _ = message.map(Reply::checked);
+        }
+    }
+
+    // As a payload: a fuzzer hardly ever guesses a checksum.
+    let Ok(Ok(reply)) = serde_json::from_slice(data).map(Reply::checked) else { return };
+    let mut decoder = Decoder::new();
+    decoder.push(&encode(&reply).expect("what was read can be written"));
+    let again = decoder.message::<Reply>().expect("a whole frame").expect("a sound frame");
+    assert_eq!(again, reply);
+});
