@@ -1,1 +1,86 @@
-//! From trials to findings: medians, taxes, intervals.
+//! From trials to findings: medians, taxes, intervals, warnings, advice. Pure: the same trials give the same findings,
+//! on any machine. `docs/statistics.md` says why it is done this way.
+
+mod advice;
+#[cfg(test)]
+mod coverage;
+mod interval;
+mod reference;
+mod tax;
+mod trials;
+mod warnings;
+
+pub use interval::FEWEST_ROUNDS;
+
+use trials::Trials;
+use vmtax_model::{
+    Findings, HostFacts, Latency, MachineColumn, MachineName, Metric, Plan, SCHEMA, TaxRow, TrialRecord,
+};
+
+/// What the trials of a plan say. Trials that the plan does not mean are passed over.
+pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findings {
+    let done = Trials::new(plan, trials);
+    let rows: Vec<TaxRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, plan, &done, trials)).collect();
+    let warnings = warnings::warnings(plan, host, trials, &done, &rows);
+    Findings {
+        schema: SCHEMA,
+        rounds_planned: plan.rounds,
+        rounds_complete: done.rounds_complete(),
+        method: method(&rows),
+        kernels: plan.machines.iter().filter_map(|m| Some((*m, done.kernel(*m)?.clone()))).collect(),
+        advice: advice::advice(plan, host, &done, &rows),
+        rows,
+        warnings,
+    }
+}
+
+/// The latencies behind a metric on a machine, all rounds together; `None` where there are none.
+pub fn distributions(trials: &[TrialRecord], metric: Metric, machine: MachineName) -> Option<Latency> {
+    let operation = metric.operation()?;
+    let of_machine = trials.iter().filter(|t| t.machine == machine && t.workload.name == metric.workload());
+    let mut operations =
+        of_machine.filter_map(TrialRecord::result).flat_map(|r| &r.operations).filter(|o| o.name == operation);
+    let mut all = operations.next()?.latency.clone();
+    for more in operations {
+        all.add(&more.latency);
+    }
+    Some(all)
+}
+
+/// A metric's row; `None` when no machine has anything to say about it.
+fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Option<TaxRow> {
+    let native = done.values(MachineName::Native, metric);
+    let mut machines = Vec::with_capacity(plan.machines.len());
+    for &machine in &plan.machines {
+        let values = done.values(machine, metric);
+        let latency = distributions(trials, metric, machine).and_then(|l| l.summary());
+        machines.push(MachineColumn {
+            machine,
+            spread: tax::spread(values.values().copied().collect(), latency),
+            tax: if machine.is_guest() { tax::tax(metric, &native, &values) } else { None },
+            unsupported: done.unsupported(machine, metric),
+        });
+    }
+    let says_something = machines.iter().any(|m| m.spread.is_some() || m.unsupported.is_some());
+    says_something.then_some(TaxRow { metric, machines })
+}
+
+/// How the intervals are made and what they promise, for people.
+fn method(rows: &[TaxRow]) -> String {
+    let taxes = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.tax.as_ref());
+    let intervals: Vec<_> = taxes().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
+    let how = "Each tax is the median over rounds of machine against native within the same round";
+    let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
+        return format!(
+            "{how}; no interval is given, since below {FEWEST_ROUNDS} rounds none holds 95 % without assuming how the \
+             noise is distributed."
+        );
+    };
+    format!(
+        "{how}; its interval spans two order statistics of these rounds (the sign test, turned round), which holds the \
+         true median at least 95 % of the time whatever the noise looks like ({:.1} % at {rounds} rounds), as a \
+         bootstrap over so few rounds does not; of {} such intervals about 1 in 20 may still miss.",
+        coverage * 100.0,
+        intervals.len()
+    )
+}

@@ -1,0 +1,85 @@
+//! The interval for a median that holds whatever the distribution: between two order statistics.
+//!
+//! Each round falls below the true median with probability one half, so the number that do is binomial, and the
+//! interval from the k-th smallest to the k-th largest of n misses with probability 2 P(B(n, ½) < k). Reference: H. A.
+//! David, H. N. Nagaraja, *Order Statistics*, 3rd edition, section 7.1.
+
+use vmtax_model::Interval;
+
+/// Below this many rounds even the whole range holds the median less than 95 % of the time (93.75 % at five).
+pub const FEWEST_ROUNDS: u32 = 6;
+
+const WANTED: f64 = 0.95;
+
+/// The interval for the median of what the values, in ascending order, were drawn from; `None` when they are too few.
+pub(crate) fn median_interval(sorted: &[f64]) -> Option<Interval> {
+    let (k, coverage) = rank(sorted.len())?;
+    Some(Interval { low: sorted[k - 1], high: sorted[sorted.len() - k], coverage })
+}
+
+/// The largest k for which the k-th smallest to the k-th largest of n hold the median at least 95 % of the time, and
+/// how often they do.
+fn rank(n: usize) -> Option<(usize, f64)> {
+    let mut best = None;
+    // ln of C(n, i) / 2^n: the terms themselves leave f64's range at n = 1075.
+    let mut ln_term = -(n as f64) * std::f64::consts::LN_2;
+    let mut tail = ln_term.exp();
+    for k in 1..=n / 2 {
+        let coverage = 1.0 - 2.0 * tail;
+        if coverage < WANTED {
+            break;
+        }
+        best = Some((k, coverage));
+        ln_term += ((n - k + 1) as f64 / k as f64).ln();
+        tail += ln_term.exp();
+    }
+    best
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// By counting: of the 2^n ways in which n values can fall below or above the median, those with at least k on
+    /// either side.
+    fn counted(n: u32, k: u32) -> f64 {
+        let holds = (0..1_u32 << n).filter(|way| way.count_ones() >= k && n - way.count_ones() >= k).count();
+        holds as f64 / f64::from(1_u32 << n)
+    }
+
+    #[test]
+    fn coverage_is_exact_and_the_narrowest_that_is_enough() {
+        for n in 1..=20 {
+            match rank(n as usize) {
+                None => assert!(n < FEWEST_ROUNDS && counted(n, 1) < WANTED, "{n}"),
+                Some((k, coverage)) => {
+                    assert!((coverage - counted(n, k as u32)).abs() < 1e-12, "{n}: {coverage}");
+                    assert!(coverage >= WANTED && counted(n, k as u32 + 1) < WANTED, "{n}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn known_values() {
+        // Tables of the sign test.
+        let percent = |n| rank(n).map(|(k, c)| (k, (c * 1e4).round() / 1e2));
+        assert_eq!(percent(5), None);
+        assert_eq!(percent(6), Some((1, 96.88)));
+        assert_eq!(percent(9), Some((2, 96.09)));
+        assert_eq!(percent(12), Some((3, 96.14)));
+        assert_eq!(percent(20), Some((6, 95.86)));
+        // The normal approximation at large n: k near n/2 - 0.98 sqrt(n).
+        let (k, coverage) = rank(10_000).unwrap();
+        assert_eq!(k, 4902);
+        assert!((0.95..0.952).contains(&coverage), "{coverage}");
+    }
+
+    #[test]
+    fn six_values_give_their_range() {
+        let i = median_interval(&[1.0, 2.0, 3.0, 4.0, 5.0, 60.0]).unwrap();
+        assert_eq!((i.low, i.high, i.coverage), (1.0, 60.0, 0.96875));
+        assert_eq!(median_interval(&[1.0; 5]), None);
+        assert_eq!(median_interval(&[]), None);
+    }
+}

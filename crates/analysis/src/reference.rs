@@ -1,0 +1,74 @@
+//! The totals and times of the published sysbench report (seed 004), and which of a run's are smaller.
+
+use crate::trials::Trials;
+use vmtax_model::{Plan, WorkloadName};
+
+/// Option by option, what the report runs; where it leaves one out, sysbench 1.0's default (10 s).
+const REFERENCE: &[(WorkloadName, &str, &str)] = &[
+    (WorkloadName::Cpu, "time", "10"),
+    (WorkloadName::Threads, "threads", "500"),
+    (WorkloadName::Threads, "time", "10"),
+    (WorkloadName::Mutex, "threads", "4"),
+    (WorkloadName::Mutex, "mutex-num", "2000"),
+    (WorkloadName::Mutex, "mutex-locks", "10000"),
+    (WorkloadName::Mutex, "mutex-loops", "5000"),
+    (WorkloadName::Memory, "total-size", "1G"),
+    (WorkloadName::Fileio, "threads", "20"),
+    (WorkloadName::Fileio, "file-total-size", "2G"),
+    (WorkloadName::Fileio, "time", "10"),
+];
+
+/// What the run made smaller than the report, one phrase for each workload; `None` when nothing.
+pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
+    let mut phrases: Vec<String> = Vec::new();
+    for planned in &plan.workloads {
+        // The agent says every option as it took effect; the plan only those that differ from the defaults.
+        let took_effect = done.of_workload(planned.name).next().map_or(planned, |r| &r.workload);
+        let options: Vec<String> = REFERENCE
+            .iter()
+            .filter(|(workload, _, _)| *workload == planned.name)
+            .filter_map(|(_, option, reference)| {
+                let used = took_effect.options.get(*option)?;
+                (amount(used)? < amount(reference)?).then(|| format!("{option}={used} (reference {reference})"))
+            })
+            .collect();
+        if !options.is_empty() {
+            phrases.push(format!("{} with {}", planned.name, options.join(", ")));
+        }
+    }
+    (!phrases.is_empty()).then(|| phrases.join("; "))
+}
+
+/// A number, with an optional suffix for powers of 1024.
+fn amount(text: &str) -> Option<f64> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'K' | 'k') => (&text[..at], 1024.0),
+        (at, 'M' | 'm') => (&text[..at], 1024.0 * 1024.0),
+        (at, 'G' | 'g') => (&text[..at], 1024.0 * 1024.0 * 1024.0),
+        (at, 'T' | 't') => (&text[..at], 1024.0 * 1024.0 * 1024.0 * 1024.0),
+        _ => (text, 1.0),
+    };
+    digits.parse::<f64>().ok().map(|n| n * unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn amounts() {
+        assert_eq!(amount("2G"), Some(2_147_483_648.0));
+        assert_eq!(amount("8k"), Some(8192.0));
+        assert_eq!(amount("0.5"), Some(0.5));
+        assert_eq!(amount(""), None);
+        assert_eq!(amount("é"), None);
+        assert!(REFERENCE.iter().all(|(_, _, value)| amount(value).is_some()));
+    }
+
+    #[test]
+    fn every_option_of_the_reference_is_one_of_its_workload() {
+        for (workload, option, _) in REFERENCE {
+            assert!(vmtax_workload::options(*workload).iter().any(|o| o.name == *option), "{workload}.{option}");
+        }
+    }
+}

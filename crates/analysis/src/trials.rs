@@ -1,0 +1,66 @@
+//! The trials that were done, found by machine, workload and round.
+
+use std::collections::BTreeMap;
+use vmtax_model::{KernelIdentity, MachineName, Metric, Plan, TrialRecord, TrialResult, WorkloadName};
+
+/// The results of a plan's trials.
+pub(crate) struct Trials<'a> {
+    plan: &'a Plan,
+    results: BTreeMap<(MachineName, WorkloadName, u32), &'a TrialResult>,
+}
+
+impl<'a> Trials<'a> {
+    pub fn new(plan: &'a Plan, trials: &'a [TrialRecord]) -> Self {
+        let meant = |t: &&TrialRecord| {
+            t.round < plan.rounds
+                && plan.machines.contains(&t.machine)
+                && plan.workloads.iter().any(|w| w.name == t.workload.name)
+        };
+        let key = |t: &TrialRecord| (t.machine, t.workload.name, t.round);
+        let results = trials.iter().filter(meant).filter_map(|t| Some((key(t), t.result()?))).collect();
+        Trials { plan, results }
+    }
+
+    /// Every result of a machine.
+    pub fn of(&self, machine: MachineName) -> impl Iterator<Item = &'a TrialResult> + '_ {
+        self.results.iter().filter(move |((m, _, _), _)| *m == machine).map(|(_, result)| *result)
+    }
+
+    /// Every result of a workload.
+    pub fn of_workload(&self, workload: WorkloadName) -> impl Iterator<Item = &'a TrialResult> + '_ {
+        self.results.iter().filter(move |((_, w, _), _)| *w == workload).map(|(_, result)| *result)
+    }
+
+    /// A metric on a machine by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
+    pub fn values(&self, machine: MachineName, metric: Metric) -> BTreeMap<u32, f64> {
+        let of_row = self.results.iter().filter(|((m, w, _), _)| *m == machine && *w == metric.workload());
+        of_row
+            .filter_map(|((_, _, round), result)| Some((*round, result.value(metric)?)))
+            .filter(|(_, value)| value.is_finite() && *value >= 0.0)
+            .collect()
+    }
+
+    /// Why a machine has no value for a metric, when its system lacks what it takes.
+    pub fn unsupported(&self, machine: MachineName, metric: Metric) -> Option<String> {
+        self.of(machine).flat_map(|r| &r.unsupported).find(|u| u.metric == metric).map(|u| u.reason.clone())
+    }
+
+    /// The kernel a machine ran.
+    pub fn kernel(&self, machine: MachineName) -> Option<&'a KernelIdentity> {
+        self.of(machine).next().map(|r| &r.kernel)
+    }
+
+    /// How many trials of a machine have a result.
+    pub fn count(&self, machine: MachineName) -> u32 {
+        self.of(machine).count() as u32
+    }
+
+    /// Rounds in which every machine finished every workload.
+    pub fn rounds_complete(&self) -> u32 {
+        let has = |round, machine, workload| self.results.contains_key(&(machine, workload, round));
+        let complete = |round: &u32| {
+            self.plan.machines.iter().all(|m| self.plan.workloads.iter().all(|w| has(*round, *m, w.name)))
+        };
+        (0..self.plan.rounds).filter(complete).count() as u32
+    }
+}
