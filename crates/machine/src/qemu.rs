@@ -7,15 +7,15 @@ use rustix::fd::OwnedFd;
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use vmtax_agent::{DISK_SERIAL, FILES_SERIAL, PORT};
-use vmtax_model::{KernelFacts, MachineName, QemuFacts};
+use vmtax_model::{MachineName, QemuFacts};
 
 /// What a guest is started from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestImage {
     /// The QEMU.
     pub qemu: QemuFacts,
-    /// The kernel.
-    pub kernel: KernelFacts,
+    /// The kernel as QEMU takes it: a bzImage, or an uncompressed one with a PVH entry.
+    pub kernel: PathBuf,
     /// The initramfs, this very binary in it.
     pub initramfs: PathBuf,
 }
@@ -58,7 +58,7 @@ fn command_line(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     words.add(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
     words.add(["-machine", "q35", "-accel", accelerator, "-cpu", cpu]);
     words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
-    words.add(["-kernel", &image.kernel.image.display().to_string()]);
+    words.add(["-kernel", &image.kernel.display().to_string()]);
     words.add(["-initrd", &image.initramfs.display().to_string()]);
     // panic=-1 with -no-reboot turns a panic into the end of QEMU, at once.
     words.add(["-append", "console=ttyS0 panic=-1 quiet"]);

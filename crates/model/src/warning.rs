@@ -59,6 +59,13 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
+    /// A machine came up, but not all of it.
+    HalfUp {
+        /// Where.
+        machine: MachineName,
+        /// What did not work, from its agent.
+        complaint: String,
+    },
     /// Another load took the processors while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.
@@ -95,6 +102,9 @@ impl fmt::Display for Warning {
                 "{machine} is timed by clock_gettime, not by the TSC ({reason}): short operations carry more of the \
                  timer. See `vmtax doctor`."
             ),
+            Warning::HalfUp { machine, complaint } => {
+                write!(f, "{machine} came up without {complaint}. Try another kernel: `vmtax get kernel`.")
+            }
             Warning::StolenTime { percent } => write!(
                 f,
                 "{percent} % of the processors' time went to other guests of the machine underneath while measuring: \

@@ -1,1 +1,53 @@
-//! From a plan to a recording.
+//! From a plan to a recording: finds what the plan's machines need, takes the turns in order, writes each trial down as
+//! it ends.
+
+mod means;
+mod preset;
+mod run;
+
+pub use means::{Means, default_machines, find_means};
+pub use preset::Preset;
+pub use run::{Ended, Progress, run};
+
+use vmtax_host::HostError;
+use vmtax_kernel::KernelError;
+use vmtax_machine::MachineError;
+use vmtax_model::MachineName;
+use vmtax_recording::RecordingError;
+use vmtax_workload::WorkloadError;
+
+/// A plan cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// No QEMU that will do.
+    #[error(transparent)]
+    Host(#[from] HostError),
+    /// No guest kernel that will do.
+    #[error(transparent)]
+    Kernel(#[from] KernelError),
+    /// An option that a workload does not have, or a value it does not take.
+    #[error(transparent)]
+    Workload(#[from] WorkloadError),
+    /// The recording cannot be written.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+    /// The files and disks for the machines cannot be made.
+    #[error(transparent)]
+    Machine(#[from] MachineError),
+    /// A machine that did not come up in its first turn will not in a later one.
+    #[error("{machine} does not come up: {source}")]
+    FirstBoot {
+        /// Which.
+        machine: MachineName,
+        /// Why.
+        source: MachineError,
+    },
+    /// The machine cannot be had on this host.
+    #[error("{machine} cannot be had here: {reason}")]
+    NoMachine {
+        /// Which.
+        machine: MachineName,
+        /// Why, and what to do.
+        reason: String,
+    },
+}

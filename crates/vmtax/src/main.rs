@@ -1,1 +1,38 @@
-fn main() {}
+//! The `vmtax` program: reads the command line, calls the stages, prints, and says with its exit status how it went.
+
+mod cli;
+mod command;
+mod fault;
+
+use clap::Parser;
+use cli::{AgentCommand, Cli, Command};
+use fault::Fault;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    if std::process::id() == 1 && std::env::args().next().as_deref() == Some("/init") {
+        vmtax_agent::init();
+    }
+    match run(Cli::parse().command) {
+        Ok(code) => code,
+        Err(fault) => {
+            eprintln!("Error: {fault}");
+            fault.exit_code()
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode, Fault> {
+    match command {
+        Command::Doctor(args) => command::doctor(&args),
+        Command::Run(args) => command::run(&args),
+        Command::Report(args) => command::report(&args),
+        Command::List(args) => command::list(&args),
+        Command::Get(args) => command::get(&args),
+        Command::Agent(AgentCommand::Run(args)) => command::agent_run(&args),
+        Command::Agent(AgentCommand::Serve(args)) => command::agent_serve(&args),
+        Command::Completions { shell } => command::completions(shell),
+        Command::Man { folder } => command::man(&folder),
+        Command::Watchdog(args) => command::watchdog(&args),
+    }
+}

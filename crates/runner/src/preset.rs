@@ -1,0 +1,69 @@
+//! The plans that a command line without a plan file means.
+
+use vmtax_model::{WorkloadName, WorkloadSpec};
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preset {
+    /// Under 3 minutes on 2 cores: enough rounds for an interval, small totals.
+    Quick,
+    /// Under 12 minutes.
+    #[default]
+    Default,
+    /// The parameters of the published sysbench report that this tool's five tests come from.
+    Full,
+}
+
+impl Preset {
+    /// The rounds it makes.
+    pub const fn rounds(self) -> u32 {
+        match self {
+            Preset::Quick | Preset::Full => 6,
+            Preset::Default => 8,
+        }
+    }
+
+    /// Seconds that a trial bounded by time lasts.
+    const fn seconds(self) -> f64 {
+        match self {
+            Preset::Quick => 0.5,
+            Preset::Default => 2.0,
+            Preset::Full => 10.0,
+        }
+    }
+
+    /// A workload as this preset runs it. The shape (threads, locks, block sizes) is the published report's
+    /// everywhere; quick and default make totals and times smaller.
+    pub fn workload(self, name: WorkloadName) -> WorkloadSpec {
+        let spec = WorkloadSpec::new(name);
+        let pick = |quick: &'static str, usual: &'static str, full: &'static str| match self {
+            Preset::Quick => quick,
+            Preset::Default => usual,
+            Preset::Full => full,
+        };
+        let time = self.seconds();
+        match name {
+            WorkloadName::Cpu => spec.with("max-prime", 2000).with("time", time),
+            WorkloadName::Threads => spec
+                .with("threads", pick("50", "100", "500"))
+                .with("thread-yields", 100)
+                .with("thread-locks", 4)
+                .with("time", time),
+            WorkloadName::Mutex => spec
+                .with("threads", 4)
+                .with("mutex-num", 2000)
+                .with("mutex-locks", pick("2000", "5000", "10000"))
+                .with("mutex-loops", 5000),
+            WorkloadName::Memory => {
+                spec.with("block-size", "8K").with("total-size", pick("256M", "1G", "1G")).with("time", time)
+            }
+            WorkloadName::Fileio => spec
+                .with("threads", 20)
+                .with("file-total-size", pick("16M", "128M", "2G"))
+                .with("file-test-mode", "rndrw")
+                .with("time", time),
+            WorkloadName::Syscalls => spec.with("time", pick("0.04", "0.2", "1")),
+            WorkloadName::Seqread => spec.with("time", time),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Takes the turns of a plan.
+
+use crate::{Means, RunError};
+use jiff::Timestamp;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use vmtax_machine::{GuestImage, Interrupt, MachineError, Scratch, Session, Setup};
+use vmtax_model::{MachineName, Outcome, Plan, TrialRecord, Turn, Warning, WorkloadSpec};
+use vmtax_recording::Writer;
+
+/// What a run is doing: for people who wait.
+#[derive(Debug, Clone, Copy)]
+pub enum Progress<'a> {
+    /// Making disks and the initramfs.
+    Preparing,
+    /// A machine is coming up.
+    Booting {
+        /// Whose turn.
+        turn: Turn,
+    },
+    /// A trial is under way.
+    Trial {
+        /// Which, from 0.
+        number: u32,
+        /// Whose turn.
+        turn: Turn,
+        /// What runs.
+        workload: &'a WorkloadSpec,
+    },
+    /// A trial has no result.
+    Failed {
+        /// Which, from 0.
+        number: u32,
+        /// Why.
+        error: &'a MachineError,
+    },
+}
+
+/// How a run ended that could be started.
+#[derive(Debug)]
+pub enum Ended {
+    /// Every trial has a result.
+    Complete,
+    /// Some trials have none; the first reason.
+    Incomplete(MachineError),
+    /// A person or a signal stopped it; what came before is recorded.
+    Interrupted,
+}
+
+/// Carries out the plan. Whatever ends it, the trials before are in the recording, and nothing is left running.
+///
+/// # Errors
+/// [`RunError`] when the plan cannot be carried out: what fails the first time will fail each time.
+pub fn run(
+    plan: &Plan,
+    means: Option<&Means>,
+    boot_deadline: Duration,
+    writer: &mut Writer,
+    interrupt: &Interrupt,
+    progress: &mut dyn FnMut(Progress<'_>),
+) -> Result<Ended, RunError> {
+    progress(Progress::Preparing);
+    let scratch = Scratch::create(writer.folder(), files_bytes(plan)?)?;
+    let image = match means {
+        Some(means) => Some(guest_image(means, &scratch)?),
+        None => None,
+    };
+    let mut run = Run {
+        plan,
+        scratch: &scratch,
+        image: image.as_ref(),
+        boot_deadline,
+        interrupt,
+        number: 0,
+        came_up: Vec::new(),
+        first_failure: None,
+        writer,
+        progress,
+    };
+    for turn in plan.schedule() {
+        run.take(turn)?;
+        if interrupt.raised() {
+            return Ok(Ended::Interrupted);
+        }
+    }
+    Ok(run.first_failure.map_or(Ended::Complete, Ended::Incomplete))
+}
+
+/// Bytes of files that the plan's fileio works on.
+fn files_bytes(plan: &Plan) -> Result<u64, RunError> {
+    let mut bytes = 0;
+    for workload in &plan.workloads {
+        bytes += vmtax_workload::file_bytes(workload)?;
+    }
+    Ok(bytes)
+}
+
+fn guest_image(means: &Means, scratch: &Scratch) -> Result<GuestImage, RunError> {
+    let initramfs = scratch.folder().join("initramfs.cpio");
+    vmtax_kernel::initramfs(&means.kernel, Path::new("/proc/self/exe"), &initramfs)?;
+    let vmlinux = scratch.folder().join("vmlinux");
+    let direct = vmtax_kernel::unpack_vmlinux(&means.kernel, &vmlinux);
+    let kernel = if direct { vmlinux } else { means.kernel.image.clone() };
+    Ok(GuestImage { qemu: means.qemu.clone(), kernel, initramfs })
+}
+
+struct Run<'a> {
+    plan: &'a Plan,
+    scratch: &'a Scratch,
+    image: Option<&'a GuestImage>,
+    boot_deadline: Duration,
+    interrupt: &'a Interrupt,
+    /// The next trial's.
+    number: u32,
+    /// Machines that came up once: a later failure there is an accident, not a verdict.
+    came_up: Vec<MachineName>,
+    first_failure: Option<MachineError>,
+    writer: &'a mut Writer,
+    progress: &'a mut dyn FnMut(Progress<'_>),
+}
+
+impl Run<'_> {
+    fn take(&mut self, turn: Turn) -> Result<(), RunError> {
+        (self.progress)(Progress::Booting { turn });
+        let log = self.log_folder(turn)?;
+        let setup = Setup {
+            machine: turn.machine,
+            cpus: self.plan.guest.cpus,
+            memory_mib: self.plan.guest.memory_mib,
+            image: self.image,
+            scratch: self.scratch,
+            log: &log,
+            boot_deadline: self.boot_deadline,
+            interrupt: self.interrupt,
+        };
+        match Session::start(&setup) {
+            Ok(session) => {
+                self.came_up.push(turn.machine);
+                self.trials(turn, session)
+            }
+            Err(MachineError::Interrupted) => Ok(()),
+            Err(source) if !self.came_up.contains(&turn.machine) => {
+                Err(RunError::FirstBoot { machine: turn.machine, source })
+            }
+            Err(error) => self.skip(turn, 0, error),
+        }
+    }
+
+    fn trials(&mut self, turn: Turn, mut session: Session<'_>) -> Result<(), RunError> {
+        let mut warnings = session.warnings().to_vec();
+        let complaints = session.hello().complaints.iter();
+        warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
+        for (index, workload) in self.plan.workloads.iter().enumerate() {
+            (self.progress)(Progress::Trial { number: self.number, turn, workload });
+            let (started, clock) = (Timestamp::now(), Instant::now());
+            let result = session.run(workload, Duration::from_secs(u64::from(self.plan.deadline_s)));
+            let wall_s = clock.elapsed().as_secs_f64();
+            match result {
+                Ok(result) => {
+                    let mut warnings = warnings.clone();
+                    if let Some(reason) = &result.timer.reason {
+                        warnings.push(Warning::NoTsc { machine: turn.machine, reason: reason.clone() });
+                    }
+                    let outcome = Outcome::Done { result: Box::new(result) };
+                    self.write(turn, workload, started, wall_s, outcome, warnings)?;
+                }
+                Err(MachineError::Interrupted) => {
+                    return self.write(turn, workload, started, wall_s, Outcome::Interrupted, warnings);
+                }
+                Err(error) => {
+                    let outcome = Outcome::Failed { error: error.to_string() };
+                    self.write(turn, workload, started, wall_s, outcome, warnings.clone())?;
+                    if !error.leaves_machine_up() {
+                        return self.skip(turn, index + 1, error);
+                    }
+                    self.failed(error);
+                }
+            }
+        }
+        session.end();
+        Ok(())
+    }
+
+    /// Writes down that the turn's workloads from `from` on have no result.
+    fn skip(&mut self, turn: Turn, from: usize, error: MachineError) -> Result<(), RunError> {
+        let why = format!("{} was not up any more: {error}", turn.machine);
+        for workload in &self.plan.workloads[from..] {
+            let outcome = Outcome::Failed { error: why.clone() };
+            self.write(turn, workload, Timestamp::now(), 0.0, outcome, Vec::new())?;
+        }
+        self.failed(error);
+        Ok(())
+    }
+
+    fn failed(&mut self, error: MachineError) {
+        (self.progress)(Progress::Failed { number: self.number, error: &error });
+        self.first_failure.get_or_insert(error);
+    }
+
+    fn write(
+        &mut self,
+        turn: Turn,
+        workload: &WorkloadSpec,
+        started: Timestamp,
+        wall_s: f64,
+        outcome: Outcome,
+        warnings: Vec<Warning>,
+    ) -> Result<(), RunError> {
+        self.writer.write(&TrialRecord {
+            schema: vmtax_model::SCHEMA,
+            number: self.number,
+            round: turn.round,
+            machine: turn.machine,
+            workload: workload.clone(),
+            started: started.to_string(),
+            wall_s,
+            outcome,
+            warnings,
+        })?;
+        self.number += 1;
+        Ok(())
+    }
+
+    /// One machine's logs in one round.
+    fn log_folder(&self, turn: Turn) -> Result<PathBuf, RunError> {
+        let folder = self.writer.folder().join("turns").join(format!("{:04}-{}", turn.round, turn.machine));
+        match fs::create_dir_all(&folder) {
+            Ok(()) => Ok(folder),
+            Err(source) => {
+                Err(MachineError::System { what: format!("creating {}", folder.display()), source }.into())
+            }
+        }
+    }
+}

@@ -1,0 +1,274 @@
+//! The command line: one definition for parsing, help, completions and manual pages.
+
+use clap::{Args, Parser, Subcommand};
+use std::path::PathBuf;
+use vmtax_model::MachineName;
+
+/// What a virtual machine costs, which layer takes it, and how to get it back.
+#[derive(Debug, Parser)]
+#[command(name = "vmtax", version, arg_required_else_help = true, after_help = EXAMPLES)]
+pub struct Cli {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+const EXAMPLES: &str = "Examples:
+  vmtax doctor                what this machine can do, and what is missing
+  vmtax run --quick           native against a guest, in under three minutes
+  vmtax report runs/…         show a recording again
+
+Exit status: 0 done, 1 a check did not hold, 2 could not run (and why), 130 interrupted.";
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say what this machine can do, what is missing, and how to mend it
+    #[command(after_help = "Examples:
+  vmtax doctor
+  vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
+    Doctor(DoctorArgs),
+    /// Measure workloads natively and in guests, and say what virtualisation costs
+    #[command(after_help = "Workloads: cpu, threads, mutex, memory, fileio, syscalls, seqread; all when none is named.
+`vmtax agent run WORKLOAD --help-options` lists a workload's options.
+
+Examples:
+  vmtax run --quick
+  vmtax run syscalls seqread --rounds 12
+  vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
+  vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml")]
+    Run(Box<RunArgs>),
+    /// Show a recording again, from its files alone
+    #[command(after_help = "Examples:
+  vmtax report runs/20261120T160100Z-quick
+  vmtax report runs/20261120T160100Z-quick --json | jq '.findings.rows[0]'
+  vmtax report runs/20261120T160100Z-quick --details")]
+    Report(ReportArgs),
+    /// List the recordings there are
+    #[command(after_help = "Examples:
+  vmtax list
+  vmtax list --runs /srv/measurements --json")]
+    List(ListArgs),
+    /// Fetch what guests are made of, without installing it
+    #[command(after_help = "Examples:
+  vmtax get                   what is there, and what can be had
+  vmtax get kernel            the distribution's kernel
+  vmtax get kernel 6.1        a certain one")]
+    Get(GetArgs),
+    /// The far side, also alone: on any kernel with a Linux ABI
+    #[command(subcommand)]
+    Agent(AgentCommand),
+    /// Print a shell's completions
+    #[command(after_help = "Examples:
+  vmtax completions bash > ~/.local/share/bash-completion/completions/vmtax")]
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Write the manual pages into a folder
+    #[command(after_help = "Examples:
+  vmtax man /usr/local/share/man/man1")]
+    Man {
+        /// The folder
+        folder: PathBuf,
+    },
+    /// Run a command that ends when this program does
+    #[command(hide = true)]
+    Watchdog(WatchdogArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Look at this QEMU too
+    #[arg(long, value_name = "FILE")]
+    pub qemu: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct RunArgs {
+    /// Workloads, their options as WORKLOAD.OPTION=VALUE, or a plan's file (.toml)
+    #[arg(value_name = "WHAT")]
+    pub what: Vec<String>,
+    /// Small totals: under 3 minutes on 2 cores
+    #[arg(long, conflicts_with = "full")]
+    pub quick: bool,
+    /// The published report's own parameters: long
+    #[arg(long)]
+    pub full: bool,
+    /// How often each machine makes each workload; an interval takes 6
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Seconds that each trial bounded by time lasts
+    #[arg(long, value_name = "SECONDS")]
+    pub time: Option<f64>,
+    /// Where to run: native, kvm, tcg (comma separated)
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub machines: Option<Vec<MachineName>>,
+    /// Processors of the guest, and of native trials [default: 1]
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<u32>,
+    /// Memory of the guest, and limit of native trials, MiB [default: 1024]
+    #[arg(long, value_name = "MIB")]
+    pub memory: Option<u32>,
+    /// The QEMU to use
+    #[arg(long, value_name = "FILE")]
+    pub qemu: Option<PathBuf>,
+    /// The guest's kernel (a bzImage)
+    #[arg(long, value_name = "FILE")]
+    pub kernel: Option<PathBuf>,
+    /// The kernel's modules (lib/modules or a folder in it)
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    pub modules: Option<PathBuf>,
+    /// Seeds the order of the machines [default: 0]
+    #[arg(long, value_name = "N")]
+    pub seed: Option<u64>,
+    /// Seconds after which a trial is given up [default: 600]
+    #[arg(long, value_name = "SECONDS")]
+    pub deadline: Option<u32>,
+    /// Seconds after which a guest's boot is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
+    pub boot_deadline: u32,
+    /// The folder for recordings
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub runs: PathBuf,
+    /// Print the plan that this command line means, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print everything as JSON instead of the table
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The recording's folder
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// Print everything as JSON instead of the table
+    #[arg(long, conflicts_with = "details")]
+    pub json: bool,
+    /// Print every trial's figures, the five tests' as sysbench does
+    #[arg(long)]
+    pub details: bool,
+    /// Where to write the HTML report [default: report.html in the recording]
+    #[arg(long, value_name = "FILE")]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// The folder of recordings
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub runs: PathBuf,
+    /// Print as JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct GetArgs {
+    #[command(subcommand)]
+    pub what: Option<GetWhat>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum GetWhat {
+    /// A guest kernel with its modules, unpacked into the cache
+    #[command(after_help = "Examples:
+  vmtax get kernel
+  vmtax get kernel 6.1")]
+    Kernel {
+        /// A release or its beginning; the distribution's current one when absent
+        version: Option<String>,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Run one workload here, now
+    #[command(after_help = "Examples:
+  vmtax agent run syscalls
+  vmtax agent run cpu max-prime=2000 time=1 --json
+  vmtax agent run seqread --disk /dev/vda
+  vmtax agent run fileio --help-options")]
+    Run(AgentRunArgs),
+    /// Answer a controller's requests on standard input
+    #[command(hide = true)]
+    Serve(AgentServeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AgentRunArgs {
+    /// The workload
+    pub workload: String,
+    /// Its options, as OPTION=VALUE
+    #[arg(value_name = "OPTION=VALUE")]
+    pub options: Vec<String>,
+    #[command(flatten)]
+    pub places: PlaceArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// List the workload's options and their defaults
+    #[arg(long)]
+    pub help_options: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
+    /// The folder for files
+    #[arg(long, value_name = "DIR")]
+    pub files: Option<PathBuf>,
+    /// The disk to read, or a written file; never written to
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct AgentServeArgs {
+    #[command(flatten)]
+    pub places: PlaceArgs,
+    /// Use only this many processors
+    #[arg(long)]
+    pub cpus: Option<u32>,
+    /// Join this control group
+    #[arg(long)]
+    pub cgroup: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchdogArgs {
+    /// Control groups to remove in the end
+    #[arg(long)]
+    pub emptied: Vec<PathBuf>,
+    /// Trees to remove if the lifeline closes
+    #[arg(long)]
+    pub removed: Vec<PathBuf>,
+    /// The command
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_definition_is_sound_and_everything_has_help() {
+        fn check(command: &clap::Command) {
+            for argument in command.get_arguments() {
+                assert!(argument.get_help().is_some(), "{}: {}", command.get_name(), argument.get_id());
+            }
+            let shown = |c: &clap::Command| !c.is_hide_set() && c.get_subcommands().next().is_none();
+            if shown(command) {
+                let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.contains("Examples:"), "{} has no examples", command.get_name());
+            }
+            command.get_subcommands().for_each(check);
+        }
+        Cli::command().debug_assert();
+        check(&Cli::command());
+    }
+}

@@ -1,0 +1,50 @@
+use super::print;
+use crate::cli::{AgentRunArgs, AgentServeArgs, WatchdogArgs};
+use crate::fault::Fault;
+use std::process::ExitCode;
+use vmtax_agent::{Confinement, confine, serve};
+use vmtax_model::{WorkloadName, WorkloadSpec};
+use vmtax_workload::Places;
+
+pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
+    let name: WorkloadName = args.workload.parse()?;
+    if args.help_options {
+        print(&options_help(name))?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let mut spec = WorkloadSpec::new(name);
+    for option in &args.options {
+        let (key, value) = option
+            .split_once('=')
+            .ok_or_else(|| Fault::Usage(format!("'{option}' is no option: write OPTION=VALUE, as in time=1")))?;
+        spec = spec.with(key, value);
+    }
+    let places = Places { files: args.places.files.clone(), disk: args.places.disk.clone() };
+    let result = vmtax_workload::run(&spec, &places)?;
+    if args.json {
+        let text = serde_json::to_string(&result).map_err(|e| Fault::file("the result as JSON", e.into()))?;
+        print(&(text + "\n"))?;
+    } else {
+        print(&vmtax_report::result(&result))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn options_help(name: WorkloadName) -> String {
+    let options = vmtax_workload::options(name);
+    let width = options.iter().map(|o| o.name.len() + o.default.len()).max().unwrap_or(0) + 1;
+    let lines = options.iter().map(|o| format!("  {:width$}  {}\n", format!("{}={}", o.name, o.default), o.help));
+    format!("Options of {name}, with their defaults:\n{}", lines.collect::<String>())
+}
+
+pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
+    confine(&Confinement { cpus: args.cpus, cgroup: args.cgroup.clone() })?;
+    let places = vmtax_agent::Places { files: args.places.files.clone(), disk: args.places.disk.clone() };
+    serve(std::io::stdin(), &places, Vec::new())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
+    let status = vmtax_machine::watchdog(&args.command, &args.emptied, &args.removed)?;
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+}

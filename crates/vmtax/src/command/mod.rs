@@ -1,0 +1,40 @@
+//! What each subcommand does with the stages.
+
+mod agent;
+mod doctor;
+mod get;
+mod list;
+mod manual;
+mod progress;
+mod report;
+mod run;
+mod selection;
+
+pub use agent::{agent_run, agent_serve, watchdog};
+pub use doctor::doctor;
+pub use get::get;
+pub use list::list;
+pub use manual::{completions, man};
+pub use report::report;
+pub use run::run;
+
+use crate::fault::Fault;
+use std::io::{IsTerminal, Write};
+use vmtax_report::Style;
+
+/// How standard output wants its text.
+fn style() -> Style {
+    let stdout = std::io::stdout();
+    let columns = rustix::termios::tcgetwinsize(&stdout).map_or(0, |size| usize::from(size.ws_col));
+    let width = if columns == 0 { 100 } else { columns };
+    Style { width, color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+}
+
+/// Prints; a reader that went away (`| head`) is no fault.
+fn print(text: &str) -> Result<(), Fault> {
+    let mut stdout = std::io::stdout().lock();
+    match stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()) {
+        Err(e) if e.kind() != std::io::ErrorKind::BrokenPipe => Err(Fault::file("writing to standard output", e)),
+        _ => Ok(()),
+    }
+}

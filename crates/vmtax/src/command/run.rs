@@ -1,0 +1,55 @@
+use super::{doctor, print, progress::Display, report, selection};
+use crate::cli::RunArgs;
+use crate::fault::Fault;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::os::unix::net::UnixStream;
+use std::process::ExitCode;
+use std::time::Duration;
+use vmtax_machine::Interrupt;
+use vmtax_recording::Writer;
+use vmtax_runner::{Ended, find_means};
+
+pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
+    let host = doctor::facts(args.qemu.as_deref());
+    let plan = selection::plan(args, &host)?;
+    if args.dry_run {
+        print(&plan.to_toml()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let interrupt = interrupt()?;
+    let trials = u64::from(plan.rounds) * (plan.machines.len() * plan.workloads.len()) as u64;
+    let display = Display::new(trials);
+    let cache = vmtax_kernel::cache_dir();
+    let means = match plan.machines.iter().any(|m| m.is_guest()) {
+        true => find_means(&plan, &host, &cache?, &mut |line| display.say(line))?,
+        false => None,
+    };
+    vmtax_machine::sweep(&args.runs);
+    let command: Vec<String> = std::env::args().collect();
+    let mut writer = Writer::create(&args.runs, &plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
+    let folder = writer.folder().to_path_buf();
+    let boot_deadline = Duration::from_secs(u64::from(args.boot_deadline));
+    let ended = vmtax_runner::run(&plan, means.as_ref(), boot_deadline, &mut writer, &interrupt, &mut |p| display.show(p));
+    display.clear();
+    let ended = ended?;
+    if !matches!(ended, Ended::Interrupted) {
+        writer.finish()?;
+    }
+    report::show(&vmtax_recording::open(&folder)?, args.json, None)?;
+    match ended {
+        Ended::Complete => Ok(ExitCode::SUCCESS),
+        Ended::Incomplete(first) => Err(Fault::Incomplete { folder, first: first.to_string() }),
+        Ended::Interrupted => Err(Fault::Interrupted { folder }),
+    }
+}
+
+/// Ctrl-C and its like end the trial under way in good order.
+fn interrupt() -> Result<Interrupt, Fault> {
+    let failed = |e| Fault::file("catching signals", e);
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        let end = theirs.try_clone().map_err(failed)?;
+        signal_hook::low_level::pipe::register(signal, end).map_err(failed)?;
+    }
+    Ok(Interrupt::new(ours.into()))
+}

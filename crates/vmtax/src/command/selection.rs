@@ -1,0 +1,115 @@
+//! From a command line to a plan.
+
+use crate::cli::RunArgs;
+use crate::fault::Fault;
+use std::fs;
+use std::path::Path;
+use vmtax_model::{Guest, HostFacts, Plan, WorkloadName, WorkloadSpec};
+use vmtax_runner::{Preset, default_machines};
+
+/// No plan that a person writes is longer.
+const LONGEST_PLAN: u64 = 1 << 20;
+
+/// The plan that the arguments mean on this host.
+///
+/// # Errors
+/// What is unknown, contradictory or out of range.
+pub fn plan(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    let is_file = |what: &String| what.ends_with(".toml") || what.contains('/');
+    let mut plan = match args.what.iter().find(|w| is_file(w)) {
+        Some(file) => from_file(args, file)?,
+        None => from_words(args, host)?,
+    };
+    overrule(&mut plan, args);
+    plan.check()?;
+    for workload in &plan.workloads {
+        vmtax_workload::check(workload)?;
+    }
+    Ok(plan)
+}
+
+fn from_file(args: &RunArgs, file: &str) -> Result<Plan, Fault> {
+    if args.what.len() > 1 || args.quick || args.full {
+        return Err(Fault::Usage(format!(
+            "'{file}' is a whole plan: give it alone, without workloads, --quick or --full"
+        )));
+    }
+    let failed = |e| Fault::file(format!("reading the plan {file}"), e);
+    if fs::metadata(Path::new(file)).map_err(failed)?.len() > LONGEST_PLAN {
+        return Err(Fault::Usage(format!("'{file}' is no plan: it is larger than 1 MiB")));
+    }
+    Ok(Plan::from_toml(&fs::read_to_string(file).map_err(failed)?)?)
+}
+
+fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    let (preset, label) = match (args.quick, args.full) {
+        (true, _) => (Preset::Quick, "quick"),
+        (_, true) => (Preset::Full, "full"),
+        _ => (Preset::Default, "default"),
+    };
+    let (options, names): (Vec<&String>, Vec<&String>) = args.what.iter().partition(|w| w.contains('='));
+    let mut workloads: Vec<WorkloadSpec> = Vec::new();
+    for name in names {
+        workloads.push(preset.workload(name.parse()?));
+    }
+    if workloads.is_empty() {
+        workloads = WorkloadName::ALL.iter().map(|&name| preset.workload(name)).collect();
+    }
+    for option in options {
+        set(&mut workloads, option)?;
+    }
+    Ok(Plan {
+        schema: vmtax_model::SCHEMA,
+        name: label.to_owned(),
+        rounds: preset.rounds(),
+        seed: 0,
+        deadline_s: 600,
+        machines: default_machines(host),
+        guest: Guest::default(),
+        workloads,
+    })
+}
+
+/// Applies `workload.option=value`.
+fn set(workloads: &mut [WorkloadSpec], text: &str) -> Result<(), Fault> {
+    let usage = || Fault::Usage(format!("'{text}' sets nothing: write WORKLOAD.OPTION=VALUE, as in cpu.max-prime=2000"));
+    let (key, value) = text.split_once('=').ok_or_else(usage)?;
+    let (workload, option) = key.split_once('.').ok_or_else(usage)?;
+    let name: WorkloadName = workload.parse()?;
+    let spec = workloads
+        .iter_mut()
+        .find(|w| w.name == name)
+        .ok_or_else(|| Fault::Usage(format!("'{text}' is for {name}, which is not run: name {name} too")))?;
+    spec.options.insert(option.to_owned(), value.to_owned());
+    Ok(())
+}
+
+/// Options of the command line stand above the preset's and the plan file's.
+fn overrule(plan: &mut Plan, args: &RunArgs) {
+    if let Some(machines) = &args.machines {
+        plan.machines.clone_from(machines);
+    }
+    plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    plan.seed = args.seed.unwrap_or(plan.seed);
+    plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
+    let guest = &mut plan.guest;
+    guest.cpus = args.cpus.unwrap_or(guest.cpus);
+    guest.memory_mib = args.memory.unwrap_or(guest.memory_mib);
+    if args.kernel.is_some() {
+        guest.kernel.clone_from(&args.kernel);
+        guest.modules.clone_from(&args.modules);
+    }
+    if args.qemu.is_some() {
+        guest.qemu.clone_from(&args.qemu);
+    }
+    if let Some(seconds) = args.time {
+        for workload in &mut plan.workloads {
+            let timed = vmtax_workload::options(workload.name).iter().any(|o| o.name == "time");
+            // For system calls `time` is each call's own, so the whole is shared out.
+            let share = if workload.name == WorkloadName::Syscalls { seconds / 15.0 } else { seconds };
+            if timed {
+                workload.options.insert("time".to_owned(), share.to_string());
+            }
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! What ends the program early, and the exit status it gives: 2 for "could not run", 130 for "stopped by a person".
+
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+/// Why the program could not do what was asked.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    #[error(transparent)]
+    Run(#[from] vmtax_runner::RunError),
+    #[error(transparent)]
+    Plan(#[from] vmtax_model::PlanError),
+    #[error(transparent)]
+    Workload(#[from] vmtax_workload::WorkloadError),
+    #[error(transparent)]
+    UnknownWorkload(#[from] vmtax_model::UnknownWorkload),
+    #[error(transparent)]
+    Recording(#[from] vmtax_recording::RecordingError),
+    #[error(transparent)]
+    Kernel(#[from] vmtax_kernel::KernelError),
+    #[error(transparent)]
+    Machine(#[from] vmtax_machine::MachineError),
+    #[error(transparent)]
+    Agent(#[from] vmtax_agent::AgentError),
+    #[error(transparent)]
+    Report(#[from] vmtax_report::ReportError),
+    /// A file or stream of this program's own.
+    #[error("{what}: {source}")]
+    File {
+        /// What was tried.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Options that do not go together, or say nothing.
+    #[error("{0}")]
+    Usage(String),
+    /// The run went on to its end, but some trials have no result.
+    #[error("some trials have no result; what there is was recorded in {folder}. The first: {first}", folder = .folder.display())]
+    Incomplete {
+        /// The recording.
+        folder: PathBuf,
+        /// The first reason.
+        first: String,
+    },
+    /// A person or a signal stopped it.
+    #[error("interrupted; the trials before are in {folder}: `vmtax report {folder}` shows them", folder = .folder.display())]
+    Interrupted {
+        /// The recording.
+        folder: PathBuf,
+    },
+}
+
+impl Fault {
+    pub fn file(what: impl Into<String>, source: io::Error) -> Fault {
+        Fault::File { what: what.into(), source }
+    }
+
+    /// The status the process ends with.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Fault::Interrupted { .. } => ExitCode::from(130),
+            _ => ExitCode::from(2),
+        }
+    }
+}
