@@ -1,1 +1,40 @@
-//! Findings as people and programs see them: terminal, HTML, JSON.
+//! Findings as people and programs see them: terminal, HTML, JSON. Everything is rendered from the recording alone.
+
+mod doctor;
+mod html;
+mod json;
+mod number;
+mod sysbench;
+mod terminal;
+mod text;
+mod view;
+
+pub use doctor::{doctor_json, doctor_terminal};
+pub use html::html;
+pub use json::json;
+pub use sysbench::{result, sysbench};
+pub use terminal::terminal;
+
+/// The terminal to write for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// Columns; no line is wider. Below 40 it is taken as 40.
+    pub width: usize,
+    /// Whether to colour; `false` when it is no terminal.
+    pub color: bool,
+}
+
+/// A report could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReportError {
+    /// A value that JSON has no form for.
+    #[error(
+        "the {what} cannot be written as JSON ({source}): use the terminal or HTML report, and report the recording as a bug"
+    )]
+    Json {
+        /// Which report.
+        what: &'static str,
+        /// What serialising said.
+        source: serde_json::Error,
+    },
+}

@@ -1,0 +1,141 @@
+//! The normalised comparison: native is 1, a bar for each guest and metric, a whisker for its interval.
+
+use super::Page;
+use super::axis::{Axis, percent};
+use crate::number::{NONE, range, ratio, significant};
+use crate::view;
+use maud::{Markup, html as markup};
+use vmtax_model::{MachineName, Tax, TaxRow, Verdict};
+
+/// Height of a guest's lane, CSS pixels; style.css gives the figures beside it the same.
+const LANE: f64 = 20.0;
+/// Air above and below a metric's lanes; the same in style.css.
+const AIR: f64 = 4.0;
+
+pub fn chart(page: &Page) -> Markup {
+    let guests = view::guests(page.findings);
+    let taxes = guests.iter().flat_map(|g| view::taxes(page.findings, *g));
+    let ends = taxes.flat_map(|(_, t)| {
+        let i = t.ratio.interval;
+        [t.ratio.median, i.map_or(t.ratio.median, |i| i.low), i.map_or(t.ratio.median, |i| i.high)]
+    });
+    let ends: Vec<f64> = ends.collect();
+    if ends.is_empty() {
+        return markup! {};
+    }
+    let axis = Axis::for_ratios(&ends);
+    let ticks = axis.ticks(7);
+    markup! {
+        section {
+            h2 { "Cost against native" }
+            figure {
+                p.legend {
+                    @for g in &guests { span.key.(g) { (g) } }
+                    span.key.native { "native = ×1" }
+                    @if view::has_intervals(page.findings) { span.key.pale { "pale: no difference shown" } }
+                }
+                div.chart {
+                    @for (workload, rows) in view::by_workload(page.findings) {
+                        @let rows: Vec<&&TaxRow> = rows.iter().filter(|r| has_tax(r)).collect();
+                        @if !rows.is_empty() {
+                            div.group { h3 { (workload) } div { (axis.labels(&ticks, |t| format!("×{}", tick(t)))) } span {} }
+                            @for row in rows { (row_of_bars(row, &guests, &axis, &ticks)) }
+                        }
+                    }
+                }
+                figcaption {
+                    "Cost on the guest over cost on native, medians over rounds; right of the line is slower. "
+                    @if axis.log { "The scale is logarithmic, bars start at native." } @else { "The scale is linear from 0." }
+                    @if view::has_intervals(page.findings) { " The whisker is the 95 % interval. " } @else { " Too few rounds for intervals. " }
+                    (page.source())
+                }
+            }
+        }
+    }
+}
+
+fn has_tax(row: &TaxRow) -> bool {
+    row.machines.iter().any(|c| c.tax.is_some())
+}
+
+fn tick(t: f64) -> String {
+    let text = significant(t);
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
+}
+
+fn row_of_bars(row: &TaxRow, guests: &[MachineName], axis: &Axis, ticks: &[f64]) -> Markup {
+    let found: Vec<(MachineName, Option<&Tax>)> =
+        guests.iter().map(|g| (*g, view::column(row, *g).and_then(|c| c.tax.as_ref()))).collect();
+    let height = LANE * guests.len() as f64 + 2.0 * AIR;
+    let spoken: Vec<String> =
+        found.iter().map(|(g, t)| format!("{g} {}", t.map_or("no figure".to_owned(), figure))).collect();
+    markup! {
+        div.row {
+            span.name { (row.metric.label()) }
+            svg.bars height=(height) role="img" aria-label={ (row.metric.label()) ": " (spoken.join(", ")) } {
+                (axis.grid(ticks))
+                @for (i, (machine, tax)) in found.iter().enumerate() {
+                    @if let Some(tax) = tax { (bar(*machine, tax, axis, AIR + i as f64 * LANE)) }
+                }
+                @let one = percent(axis.at(1.0));
+                line.one x1=(one) x2=(one) y1="0" y2="100%" {}
+            }
+            span.figures {
+                @for (machine, tax) in &found {
+                    span.(machine) {
+                        @match tax {
+                            Some(t) => { (median(t)) " " span.range { (ends(t)) } }
+                            None => { (NONE) " " span.range { (missing(row, *machine)) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn missing(row: &TaxRow, machine: MachineName) -> &'static str {
+    match view::column(row, machine) {
+        Some(c) if c.unsupported.is_some() => "unsupported",
+        _ => "no figure",
+    }
+}
+
+fn median(tax: &Tax) -> Markup {
+    let text = ratio(tax.ratio.median);
+    if tax.verdict == Verdict::NoDifferenceShown {
+        markup! { span.open { (text) } }
+    } else {
+        markup! { b { (text) } }
+    }
+}
+
+fn ends(tax: &Tax) -> String {
+    tax.ratio.interval.as_ref().map(range).unwrap_or_default()
+}
+
+fn figure(tax: &Tax) -> String {
+    format!("{} {} {}, n = {}", ratio(tax.ratio.median), ends(tax), view::verdict(tax.verdict), tax.rounds)
+}
+
+fn bar(machine: MachineName, tax: &Tax, axis: &Axis, top: f64) -> Markup {
+    let start = if axis.log { axis.at(1.0) } else { 0.0 };
+    let end = axis.at(tax.ratio.median);
+    let (from, width) = (start.min(end), (start - end).abs().max(0.2));
+    let middle = top + LANE / 2.0;
+    let shade = if tax.verdict == Verdict::NoDifferenceShown { "pale" } else { "full" };
+    markup! {
+        g.(machine).(shade) {
+            title { (machine) " " (figure(tax)) }
+            rect x=(percent(from)) width=(percent(width)) y=(top + 4.0) height=(LANE - 8.0) rx="2" {}
+            @if let Some(i) = &tax.ratio.interval {
+                @let (low, high) = (percent(axis.at(i.low)), percent(axis.at(i.high)));
+                g.whisker {
+                    line x1=(low) x2=(high) y1=(middle) y2=(middle) {}
+                    line x1=(low) x2=(low) y1=(middle - 4.0) y2=(middle + 4.0) {}
+                    line x1=(high) x2=(high) y1=(middle - 4.0) y2=(middle + 4.0) {}
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,76 @@
+//! One self-contained page: no script, no font, no image, no request to anywhere. Pictures are SVG whose horizontal
+//! places are percentages, so that they follow the width of the page while their text keeps its size.
+
+mod axis;
+mod chart_latency;
+mod chart_rounds;
+mod chart_tax;
+mod details;
+mod facts;
+mod headline;
+mod tables;
+
+use crate::text::printable;
+use crate::view;
+use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
+use vmtax_model::Findings;
+use vmtax_recording::Recording;
+
+const STYLE: &str = include_str!("style.css");
+/// Even if an escape were forgotten, the page could load and run nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// The report as one HTML file.
+pub fn html(recording: &Recording, findings: &Findings) -> String {
+    let page = Page { recording, findings };
+    let when = view::when(&recording.manifest.started);
+    let body = markup! {
+        (DOCTYPE)
+        html lang="en" {
+            head {
+                meta charset="utf-8";
+                meta name="viewport" content="width=device-width, initial-scale=1";
+                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta name="color-scheme" content="light dark";
+                meta name="generator" content={ "vmtax " (recording.manifest.vmtax) };
+                title { "What virtualisation costs: " (recording.plan.name) ", " (when) }
+                style { (PreEscaped(STYLE)) }
+            }
+            body {
+                main {
+                    (headline::headline(&page))
+                    @if !findings.rows.is_empty() {
+                        (chart_tax::chart(&page))
+                        (tables::taxes(&page))
+                        (chart_latency::charts(&page))
+                        (chart_rounds::charts(&page))
+                    }
+                    (details::details(&page))
+                    (facts::facts(&page))
+                }
+                footer {
+                    "vmtax " (recording.manifest.vmtax) " · " (when) " · " code { (page.command()) }
+                }
+            }
+        }
+    };
+    printable(&body.into_string())
+}
+
+/// What every part of the page is made from.
+struct Page<'a> {
+    recording: &'a Recording,
+    findings: &'a Findings,
+}
+
+impl Page<'_> {
+    /// The command that makes this page again.
+    fn command(&self) -> String {
+        view::report_command(self.recording)
+    }
+
+    /// What stands under each picture: what it rests on and the command that makes it.
+    fn source(&self) -> Markup {
+        markup! { span.source { (view::rounds_text(self.findings)) " · " code { (self.command()) } } }
+    }
+}

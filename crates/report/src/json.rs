@@ -1,0 +1,40 @@
+//! Everything for scripts, in one document; docs/json.md describes it.
+
+use crate::ReportError;
+use serde_json::{Value, json};
+use vmtax_model::{Findings, TrialRecord};
+use vmtax_recording::Recording;
+
+/// The recording and its findings as one JSON document.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for (a path that is not UTF-8).
+pub fn json(recording: &Recording, findings: &Findings) -> Result<String, ReportError> {
+    document(recording, findings).map_err(|source| ReportError::Json { what: "report", source })
+}
+
+fn document(recording: &Recording, findings: &Findings) -> Result<String, serde_json::Error> {
+    let trials = recording.trials.iter().map(trial).collect::<Result<Vec<Value>, _>>()?;
+    serde_json::to_string_pretty(&json!({
+        "schema": vmtax_model::SCHEMA,
+        "folder": recording.folder.to_string_lossy(),
+        "manifest": serde_json::to_value(&recording.manifest)?,
+        "plan": serde_json::to_value(&recording.plan)?,
+        "host": serde_json::to_value(&recording.host)?,
+        "findings": serde_json::to_value(findings)?,
+        "trials": trials,
+        "damaged": &recording.damaged,
+    }))
+}
+
+/// A trial with the summary of each operation beside its histogram, so that a script needs no HDR reader.
+fn trial(record: &TrialRecord) -> Result<Value, serde_json::Error> {
+    let mut value = serde_json::to_value(record)?;
+    if let Some(operations) = value.pointer_mut("/result/operations").and_then(Value::as_array_mut) {
+        for (json, operation) in operations.iter_mut().zip(record.result().map(|r| &r.operations).into_iter().flatten())
+        {
+            json["summary"] = serde_json::to_value(operation.latency.summary())?;
+        }
+    }
+    Ok(value)
+}

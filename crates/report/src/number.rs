@@ -1,0 +1,174 @@
+//! Numbers for people: three significant digits (four where the first is 1, so that the relative step stays below
+//! half a percent) and units scaled to keep them short.
+
+use vmtax_model::{Interval, Unit};
+
+/// What stands where there is no number.
+pub const NONE: &str = "–";
+
+/// `v` with three or four significant digits.
+pub fn significant(v: f64) -> String {
+    let a = v.abs();
+    if !v.is_finite() {
+        NONE.to_owned()
+    } else if a == 0.0 {
+        "0".to_owned()
+    } else if !(1e-6..1e12).contains(&a) {
+        format!("{v:.2e}")
+    } else {
+        let exponent = a.log10().floor() as i32;
+        let digits = if a / 10f64.powi(exponent) < 2.0 { 4 } else { 3 };
+        format!("{v:.*}", usize::try_from(digits - 1 - exponent).unwrap_or(0))
+    }
+}
+
+/// A value in its metric's unit: `13.40 k/s`, `49.2 ns`, `12.27 GiB/s`.
+pub fn value(unit: Unit, v: f64) -> String {
+    match unit {
+        Unit::Nanoseconds => scaled(v, 1000.0, &["ns", "µs", "ms", "s"]),
+        Unit::Seconds => scaled(v * 1e9, 1000.0, &["ns", "µs", "ms", "s"]),
+        Unit::PerSecond => scaled(v, 1000.0, &["/s", "k/s", "M/s", "G/s"]),
+        Unit::MebibytesPerSecond => scaled(v * 1024.0, 1024.0, &["KiB/s", "MiB/s", "GiB/s", "TiB/s"]),
+    }
+}
+
+/// A difference in its metric's unit, with its sign.
+pub fn difference(unit: Unit, v: f64) -> String {
+    let sign = if v < 0.0 { "−" } else { "+" };
+    format!("{sign}{}", value(unit, v.abs()))
+}
+
+/// A time given in nanoseconds.
+pub fn nanoseconds(ns: f64) -> String {
+    value(Unit::Nanoseconds, ns)
+}
+
+/// Both ends of an interval of differences: `−3.47 to −2.83 k/s`, the unit once where both have it.
+pub fn difference_range(unit: Unit, i: &Interval) -> String {
+    let (low, high) = (difference(unit, i.low), difference(unit, i.high));
+    match (low.split_once(' '), high.split_once(' ')) {
+        (Some((number, a)), Some((_, b))) if a == b => format!("{number} to {high}"),
+        _ => format!("{low} to {high}"),
+    }
+}
+
+fn scaled(mut v: f64, step: f64, units: &[&str]) -> String {
+    let mut i = 0;
+    while v.abs() >= step && i + 1 < units.len() {
+        v /= step;
+        i += 1;
+    }
+    format!("{} {}", significant(v), units[i])
+}
+
+/// A tax: `×1.280`.
+pub fn ratio(r: f64) -> String {
+    format!("×{}", factor(r))
+}
+
+/// Both ends of an interval of ratios: `1.260–1.310`.
+pub fn range(i: &Interval) -> String {
+    format!("{}–{}", factor(i.low), factor(i.high))
+}
+
+/// Three decimals near 1, where they decide; three digits beyond.
+fn factor(r: f64) -> String {
+    if (0.1..2.0).contains(&r) {
+        format!("{r:.3}")
+    } else if (2.0..1000.0).contains(&r) {
+        let decimals = if r < 9.995 { 2 } else { usize::from(r < 99.95) };
+        format!("{r:.decimals$}")
+    } else {
+        significant(r)
+    }
+}
+
+/// The longer side of an interval, relative to the figure: `±2 %`.
+pub fn half_width(figure: f64, i: &Interval) -> String {
+    plus_minus((i.high - figure).max(figure - i.low) / figure)
+}
+
+/// A relative spread: `±1.2 %`.
+pub fn plus_minus(share: f64) -> String {
+    format!("±{}", percent(share))
+}
+
+/// A share as percent, one decimal below ten; never broken before its sign.
+pub fn percent(share: f64) -> String {
+    let p = share * 100.0;
+    if !p.is_finite() {
+        NONE.to_owned()
+    } else if p > 999.0 {
+        ">999\u{a0}%".to_owned()
+    } else if p.abs() < 9.95 {
+        format!("{p:.1}\u{a0}%")
+    } else {
+        format!("{p:.0}\u{a0}%")
+    }
+}
+
+/// A count with its thousands set apart.
+pub fn count(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (i, c) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i) % 3 == 0 {
+            text.push(',');
+        }
+        text.push(c);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_or_four_significant_digits() {
+        let cases = [
+            (0.0, "0"),
+            (13401.17, "13401"),
+            (1.28, "1.280"),
+            (33.46, "33.5"),
+            (0.9523, "0.952"),
+            (9.996, "10.00"),
+            (-2.5, "-2.50"),
+            (3e15, "3.00e15"),
+            (f64::NAN, NONE),
+        ];
+        for (v, text) in cases {
+            assert_eq!(significant(v), text);
+        }
+    }
+
+    #[test]
+    fn units_scale() {
+        assert_eq!(value(Unit::Nanoseconds, 49.23), "49.2 ns");
+        assert_eq!(value(Unit::Nanoseconds, 196_528.0), "196.5 µs");
+        assert_eq!(value(Unit::Seconds, 0.0255), "25.5 ms");
+        assert_eq!(value(Unit::Seconds, 12.0), "12.00 s");
+        assert_eq!(value(Unit::PerSecond, 13401.17), "13.40 k/s");
+        assert_eq!(value(Unit::PerSecond, 68.85), "68.8 /s");
+        assert_eq!(value(Unit::MebibytesPerSecond, 12569.23), "12.27 GiB/s");
+        assert_eq!(value(Unit::MebibytesPerSecond, 0.73), "748 KiB/s");
+        assert_eq!(difference(Unit::Nanoseconds, -1500.0), "−1.500 µs");
+        assert_eq!(count(1_220_005), "1,220,005");
+        assert_eq!(count(999), "999");
+    }
+
+    #[test]
+    fn the_longer_side_counts() {
+        let i = Interval { low: 1.9, high: 2.4, coverage: 0.95 };
+        assert_eq!((range(&i).as_str(), half_width(2.0, &i).as_str()), ("1.900–2.40", "±20\u{a0}%"));
+        assert_eq!(plus_minus(0.012), "±1.2\u{a0}%");
+        for (r, text) in [(1.28, "×1.280"), (0.9523, "×0.952"), (17.64, "×17.6"), (106.96, "×107"), (2345.0, "×2345")]
+        {
+            assert_eq!(ratio(r), text);
+        }
+        let seconds = |low, high| difference_range(Unit::Seconds, &Interval { low, high, coverage: 0.95 });
+        assert_eq!(seconds(-0.0031, 0.0042), "−3.10 to +4.20 ms");
+        assert_eq!(seconds(0.0004, 0.0042), "+400 µs to +4.20 ms");
+        assert_eq!(plus_minus(99.0), "±>999\u{a0}%");
+    }
+}

@@ -1,0 +1,128 @@
+//! A trial in the figures that sysbench 1.0 prints, so that the two can be laid side by side. sysbench counts an event
+//! where it calls one: for files each read, write and fsync.
+
+use crate::number::nanoseconds;
+use crate::text::plain;
+use crate::view;
+use std::fmt::Write as _;
+use vmtax_model::{Latency, Metric, Outcome, TrialRecord, TrialResult, WorkloadName};
+use vmtax_recording::Recording;
+
+/// Every trial of the recording, or the one with this number, in sysbench's figures. Empty when there is none.
+pub fn sysbench(recording: &Recording, number: Option<u32>) -> String {
+    let chosen = recording.trials.iter().filter(|t| number.is_none_or(|n| n == t.number));
+    chosen.map(trial).collect::<Vec<_>>().join("\n")
+}
+
+/// One trial. Writing to a `String` cannot fail, so the results of `write!` are dropped.
+pub fn trial(record: &TrialRecord) -> String {
+    let mut out = format!(
+        "trial {:04}: {} on {}, round {}, {}\n",
+        record.number,
+        record.workload.name,
+        record.machine,
+        record.round + 1,
+        plain(&view::when(&record.started)),
+    );
+    match &record.outcome {
+        Outcome::Failed { error } => {
+            let _ = writeln!(out, "  failed: {}", plain(error));
+        }
+        Outcome::Interrupted => out.push_str("  interrupted\n"),
+        Outcome::Done { result } => done(&mut out, result),
+    }
+    for warning in &record.warnings {
+        let _ = writeln!(out, "  note: {}", plain(&warning.to_string()));
+    }
+    out
+}
+
+/// A trial that was made alone, outside any recording.
+pub fn result(result: &TrialResult) -> String {
+    let mut out = format!("{}\n", result.workload.name);
+    done(&mut out, result);
+    out
+}
+
+fn done(out: &mut String, result: &TrialResult) {
+    let options: Vec<String> = result.workload.options.iter().map(|(k, v)| format!("{k}={v}")).collect();
+    if !options.is_empty() {
+        let _ = writeln!(out, "  options: {}", plain(&options.join(" ")));
+    }
+    let mut line = |name: &str, value: String| {
+        let _ = writeln!(out, "  {name:<32}{value}");
+    };
+    let events = events(result);
+    let rates = [
+        (Metric::MemoryOperations, "operations per second:"),
+        (Metric::MemoryBandwidth, "transferred, MiB/s:"),
+        (Metric::FileioPrepare, "prepared, MiB/s:"),
+        (Metric::FileioReads, "reads/s:"),
+        (Metric::FileioWrites, "writes/s:"),
+        (Metric::FileioFsyncs, "fsyncs/s:"),
+        (Metric::FileioReadBandwidth, "read, MiB/s:"),
+        (Metric::FileioWriteBandwidth, "written, MiB/s:"),
+    ];
+    if let Some(v) = result.value(Metric::CpuEvents).or_else(|| result.value(Metric::ThreadsEvents)) {
+        line("events per second:", format!("{v:.2}"));
+    }
+    for (metric, name) in rates {
+        if let Some(v) = result.value(metric) {
+            line(name, format!("{v:.2}"));
+        }
+    }
+    line("total time:", format!("{:.4} s", result.total_s));
+    if let Some(s) = events.summary() {
+        line("number of events:", s.count.to_string());
+        let ms = |ns: f64| format!("{:.2}", ns / 1e6);
+        line("latency min, ms:", ms(s.min_ns as f64));
+        line("latency avg, ms:", ms(s.mean_ns));
+        line("latency max, ms:", ms(s.max_ns as f64));
+        line("latency 95th percentile, ms:", ms(s.p95_ns as f64));
+        line("latency sum, ms:", ms(s.sum_ns));
+    }
+    if let Some(f) = &result.fairness {
+        line("threads:", f.threads.to_string());
+        line("events (avg/stddev):", format!("{:.4}/{:.2}", f.events_mean, f.events_stddev));
+        line("execution time (avg/stddev), s:", format!("{:.4}/{:.2}", f.time_mean_s, f.time_stddev_s));
+    }
+    operations(out, result);
+    for u in &result.unsupported {
+        let _ = writeln!(out, "  {:<32}unsupported: {}", u.metric.label(), plain(&u.reason));
+    }
+}
+
+/// What sysbench counts as events: all operations of the workload.
+fn events(result: &TrialResult) -> Latency {
+    let mut all = Latency::new();
+    if is_sysbench(result) {
+        for operation in &result.operations {
+            all.add(&operation.latency);
+        }
+    }
+    all
+}
+
+fn is_sysbench(result: &TrialResult) -> bool {
+    !matches!(result.workload.name, WorkloadName::Syscalls | WorkloadName::Seqread)
+}
+
+/// A line for each kind of operation, where there are several or sysbench has no such test.
+fn operations(out: &mut String, result: &TrialResult) {
+    if is_sysbench(result) && result.operations.len() < 2 {
+        return;
+    }
+    let _ = writeln!(
+        out,
+        "  {:<20}{:>10}{:>11}{:>11}{:>11}{:>11}{:>11}",
+        "operation", "count", "min", "avg", "95 %", "99 %", "max"
+    );
+    for operation in &result.operations {
+        let name = plain(&operation.name);
+        if let Some(s) = operation.latency.summary() {
+            let [min, avg, p95, p99, max] =
+                [s.min_ns as f64, s.mean_ns, s.p95_ns as f64, s.p99_ns as f64, s.max_ns as f64].map(nanoseconds);
+            let _ = writeln!(out, "  {name:<20}{:>10}{min:>11}{avg:>11}{p95:>11}{p99:>11}{max:>11}", s.count);
+        }
+    }
+}

@@ -1,0 +1,257 @@
+//! `run`'s answer on a terminal: one table, then the warnings, then at most five lines of advice.
+
+use crate::Style;
+use crate::number::{NONE, half_width, percent, plus_minus, range, ratio, value};
+use crate::text::{Paint, columns, wrapped};
+use crate::view::{self, by_workload, column, guests, machines};
+use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableComponent, presets};
+use vmtax_model::{Findings, MachineColumn, MachineName, Spread, Tax, TaxRow, Verdict};
+use vmtax_recording::Recording;
+
+/// The answer for a terminal. Nothing from a guest reaches the terminal as a control character.
+pub fn terminal(recording: &Recording, findings: &Findings, style: Style) -> String {
+    let width = style.width.max(40);
+    let paint = Paint(style.color);
+    let mut out = wrapped(&heading(recording, findings), width, "", "");
+    out.push('\n');
+    if findings.rows.is_empty() {
+        out.push_str(&wrapped("No trial gave a value: there is nothing to compare.", width, "", ""));
+    } else {
+        let detail = Detail::widest_within(width, findings);
+        out.push_str(&table(findings, detail, style.color));
+        out.push('\n');
+        for note in notes(findings, detail) {
+            out.push_str(&wrapped(&note, width, "", "  "));
+        }
+    }
+    section(&mut out, &paint.with("1;33", "Warnings"), warnings(recording, findings), "! ", width);
+    section(&mut out, &paint.with("1;36", "Advice"), findings.advice.iter().take(5).cloned().collect(), "→ ", width);
+    out
+}
+
+fn section(out: &mut String, title: &str, items: Vec<String>, bullet: &str, width: usize) {
+    if items.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{title}\n"));
+    for item in items {
+        out.push_str(&wrapped(&item, width, bullet, "  "));
+    }
+}
+
+fn heading(recording: &Recording, findings: &Findings) -> String {
+    let host = &recording.host;
+    let cpus = recording.plan.guest.cpus;
+    let plural = if cpus == 1 { "" } else { "s" };
+    format!(
+        "{} of {}, {}; {}, Linux {}; every machine with {cpus} CPU{plural}, {} MiB",
+        recording.plan.name,
+        view::when(&recording.manifest.started),
+        view::rounds_text(findings),
+        host.cpu.model,
+        host.kernel,
+        recording.plan.guest.memory_mib,
+    )
+}
+
+/// The findings' warnings and what is damaged in the recording.
+fn warnings(recording: &Recording, findings: &Findings) -> Vec<String> {
+    let mut all: Vec<String> = findings.warnings.iter().map(ToString::to_string).collect();
+    if recording.manifest.ended.is_none() {
+        all.push("the run was cut off: these are the trials it had finished.".to_owned());
+    }
+    all.extend(recording.damaged.iter().map(|d| format!("a trial cannot be read and does not count: {d}")));
+    all
+}
+
+/// Which columns a table has: as many as the width holds.
+#[derive(Clone, Copy)]
+struct Detail {
+    native: bool,
+    guest_median: bool,
+    spread: bool,
+    interval: Option<Ends>,
+    verdict: bool,
+}
+
+/// How an interval is written.
+#[derive(Clone, Copy, PartialEq)]
+enum Ends {
+    /// `1.26–1.31`
+    Both,
+    /// `±2 %`
+    HalfWidth,
+}
+
+impl Detail {
+    /// From everything down to the ratios alone; the first that fits is taken.
+    fn widest_within(width: usize, findings: &Findings) -> Detail {
+        let all = Detail { native: true, guest_median: true, spread: true, interval: Some(Ends::Both), verdict: true };
+        let least = Detail { native: false, guest_median: false, spread: false, interval: None, verdict: false };
+        let steps = [
+            all,
+            Detail { spread: false, ..all },
+            Detail { verdict: false, ..all },
+            Detail { verdict: false, spread: false, ..all },
+            Detail { verdict: false, spread: false, interval: Some(Ends::HalfWidth), ..all },
+            Detail { native: true, interval: Some(Ends::HalfWidth), ..least },
+            Detail { native: true, ..least },
+        ];
+        let fits = |d: &Detail| table(findings, *d, false).lines().all(|l| columns(l) <= width);
+        let intervals = view::has_intervals(findings);
+        steps
+            .into_iter()
+            .map(|d| Detail { interval: d.interval.filter(|_| intervals), ..d })
+            .find(fits)
+            .unwrap_or(least)
+    }
+}
+
+fn table(findings: &Findings, detail: Detail, color: bool) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_style(TableComponent::HeaderLines, '─');
+    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
+    if color {
+        table.enforce_styling();
+    } else {
+        table.force_no_tty();
+    }
+    let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut header = vec![Cell::new("")];
+    for machine in machines(findings) {
+        if if machine.is_guest() { detail.guest_median } else { detail.native } {
+            header.push(right(machine.as_str()));
+            if detail.spread {
+                header.push(right("spread"));
+            }
+        }
+        if machine.is_guest() {
+            header.push(right(if detail.guest_median { "tax" } else { machine.as_str() }));
+            match detail.interval {
+                Some(Ends::Both) => header.push(right("95 % interval")),
+                Some(Ends::HalfWidth) => header.push(right("95 %")),
+                None => {}
+            }
+            if detail.verdict {
+                header.push(Cell::new("verdict"));
+            }
+        }
+    }
+    table.set_header(header);
+    for (workload, rows) in by_workload(findings) {
+        table.add_row(vec![Cell::new(workload).add_attribute(Attribute::Bold)]);
+        for row in rows {
+            table.add_row(cells(row, &machines(findings), detail));
+        }
+    }
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 1));
+    }
+    table.trim_fmt()
+}
+
+fn cells(row: &TaxRow, machines: &[MachineName], detail: Detail) -> Vec<Cell> {
+    let indent = if detail.native { "  " } else { "" };
+    let mut cells = vec![Cell::new(format!("{indent}{}", row.metric.label()))];
+    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
+    for machine in machines {
+        let found = column(row, *machine);
+        let spread = found.and_then(|c| c.spread.as_ref());
+        if if machine.is_guest() { detail.guest_median } else { detail.native } {
+            cells.push(right(median(row, found, spread)));
+            if detail.spread {
+                cells.push(right(spread.map_or(String::new(), |s| plus_minus(s.relative_spread))));
+            }
+        }
+        if machine.is_guest() {
+            tax_cells(&mut cells, found.and_then(|c| c.tax.as_ref()), detail);
+        }
+    }
+    cells
+}
+
+fn median(row: &TaxRow, found: Option<&MachineColumn>, spread: Option<&Spread>) -> String {
+    match (found, spread) {
+        (_, Some(s)) => value(row.metric.unit(), s.median),
+        (Some(c), None) if c.unsupported.is_some() => "none".to_owned(),
+        _ => NONE.to_owned(),
+    }
+}
+
+fn tax_cells(cells: &mut Vec<Cell>, tax: Option<&Tax>, detail: Detail) {
+    let colour = tax.and_then(|t| match t.verdict {
+        Verdict::Costs if t.ratio.median >= 2.0 => Some(Color::Red),
+        Verdict::Costs => Some(Color::DarkYellow),
+        Verdict::Gains => Some(Color::DarkGreen),
+        Verdict::NoDifferenceShown | Verdict::TooFewRounds => None,
+    });
+    let painted = |text: String| {
+        let cell = Cell::new(text).set_alignment(CellAlignment::Right);
+        if let Some(colour) = colour { cell.fg(colour) } else { cell }
+    };
+    let undecided = tax.is_some_and(|t| t.verdict == Verdict::NoDifferenceShown);
+    let mark = if undecided && !detail.verdict { "~" } else { "" };
+    cells.push(painted(tax.map_or(NONE.to_owned(), |t| format!("{mark}{}", ratio(t.ratio.median)))));
+    let ends = tax.and_then(|t| t.ratio.interval.map(|i| (t.ratio.median, i)));
+    match detail.interval {
+        Some(Ends::Both) => cells.push(painted(ends.map_or(String::new(), |(_, i)| range(&i)))),
+        Some(Ends::HalfWidth) => cells.push(painted(ends.map_or(String::new(), |(m, i)| half_width(m, &i)))),
+        None => {}
+    }
+    if detail.verdict {
+        cells.push(
+            painted(tax.map_or(String::new(), |t| view::verdict(t.verdict).to_owned()))
+                .set_alignment(CellAlignment::Left),
+        );
+    }
+}
+
+/// What the table's signs mean and what it leaves out.
+fn notes(findings: &Findings, detail: Detail) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !guests(findings).is_empty() {
+        let mut tax = "Medians over rounds. Tax: cost over native's, above ×1 slower.".to_owned();
+        if view::has_intervals(findings) && !detail.verdict {
+            tax.push_str(" ~: no difference shown, the 95 % interval holds ×1.");
+        }
+        if !view::has_intervals(findings) {
+            tax.push_str(" Too few rounds for a 95 % interval: it takes six, so no verdict.");
+        }
+        notes.push(tax);
+    }
+    if !detail.spread {
+        let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(findings, m)).collect();
+        notes.push(format!("Spread (half the quartiles' distance over the median): {}.", each.join("; ")));
+    }
+    notes.extend(fewer_rounds(findings));
+    let columns = findings.rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.metric, c)));
+    for (metric, c) in columns.filter(|(_, c)| c.spread.is_none() && c.unsupported.is_some()) {
+        notes.push(format!("No figure for {} on {}: {}.", metric.label(), c.machine, view::absence(c)));
+    }
+    notes
+}
+
+fn spread_note(findings: &Findings, machine: MachineName) -> Option<String> {
+    let spread = |r| column(r, machine).and_then(|c: &MachineColumn| c.spread.as_ref());
+    let mut all: Vec<(f64, &str)> =
+        findings.rows.iter().filter_map(|r| Some((spread(r)?.relative_spread, r.metric.label()))).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (largest, where_) = *all.last()?;
+    let typical = all[all.len() / 2].0;
+    Some(format!("{machine} typically {}, at most {} ({where_})", percent(typical), percent(largest)))
+}
+
+/// The figures that rest on fewer rounds than the rest.
+fn fewer_rounds(findings: &Findings) -> Option<String> {
+    let mut fewer = Vec::new();
+    for row in &findings.rows {
+        for c in &row.machines {
+            if let Some(s) = c.spread.as_ref().filter(|s| s.n < findings.rounds_planned) {
+                fewer.push(format!("{} on {} ({})", row.metric.label(), c.machine, s.n));
+            }
+        }
+    }
+    let more = if fewer.len() > 4 { format!(", and {} more", fewer.len() - 4) } else { String::new() };
+    fewer.truncate(4);
+    (!fewer.is_empty()).then(|| format!("Fewer than {} rounds: {}{more}.", findings.rounds_planned, fewer.join(", ")))
+}

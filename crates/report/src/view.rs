@@ -1,0 +1,125 @@
+//! What every report picks out of findings and recordings.
+
+use vmtax_model::{Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, TrialRecord, Verdict, WorkloadName};
+use vmtax_recording::Recording;
+
+/// Rows of one workload, in the order of the findings.
+pub fn by_workload(findings: &Findings) -> Vec<(WorkloadName, Vec<&TaxRow>)> {
+    let rows = |w: WorkloadName| findings.rows.iter().filter(|r| r.metric.workload() == w).collect::<Vec<_>>();
+    WorkloadName::ALL.iter().map(|w| (*w, rows(*w))).filter(|(_, rows)| !rows.is_empty()).collect()
+}
+
+/// Every machine of the findings, native first.
+pub fn machines(findings: &Findings) -> Vec<MachineName> {
+    let has = |m: MachineName| findings.rows.iter().flat_map(|r| &r.machines).any(|c| c.machine == m);
+    MachineName::ALL.iter().copied().filter(|m| has(*m)).collect()
+}
+
+/// The machines that have a tax column.
+pub fn guests(findings: &Findings) -> Vec<MachineName> {
+    machines(findings).into_iter().filter(|m| m.is_guest()).collect()
+}
+
+/// A machine's column of a row.
+pub fn column(row: &TaxRow, machine: MachineName) -> Option<&MachineColumn> {
+    row.machines.iter().find(|c| c.machine == machine)
+}
+
+/// Every tax of a machine.
+pub fn taxes(findings: &Findings, machine: MachineName) -> Vec<(Metric, &Tax)> {
+    let tax = |row| column(row, machine).and_then(|c: &MachineColumn| c.tax.as_ref());
+    findings.rows.iter().filter_map(|row| Some((row.metric, tax(row)?))).collect()
+}
+
+/// A machine's taxes in short.
+pub struct Summary<'a> {
+    /// Median of the ratios over the metrics.
+    pub median: f64,
+    /// The metric that costs most.
+    pub worst: (Metric, &'a Tax),
+    /// Metrics compared.
+    pub metrics: usize,
+    /// How many of them have this verdict: costs, gains, no difference shown.
+    pub costs: usize,
+    /// See `costs`.
+    pub gains: usize,
+    /// See `costs`.
+    pub undecided: usize,
+}
+
+/// A machine's taxes in short; `None` when it has none.
+pub fn summary(findings: &Findings, machine: MachineName) -> Option<Summary<'_>> {
+    let taxes = taxes(findings, machine);
+    let mut ratios: Vec<f64> = taxes.iter().map(|(_, t)| t.ratio.median).collect();
+    ratios.sort_by(f64::total_cmp);
+    let middle = ratios.len() / 2;
+    let upper = *ratios.get(middle)?;
+    // Ratios: the middle of two is their geometric mean.
+    let median = if ratios.len() % 2 == 1 { upper } else { (ratios[middle - 1] * upper).sqrt() };
+    let worst = *taxes.iter().max_by(|a, b| a.1.ratio.median.total_cmp(&b.1.ratio.median))?;
+    let having = |v: Verdict| taxes.iter().filter(|(_, t)| t.verdict == v).count();
+    Some(Summary {
+        median,
+        worst,
+        metrics: taxes.len(),
+        costs: having(Verdict::Costs),
+        gains: having(Verdict::Gains),
+        undecided: having(Verdict::NoDifferenceShown),
+    })
+}
+
+/// Whether any figure has an interval.
+pub fn has_intervals(findings: &Findings) -> bool {
+    let mut columns = findings.rows.iter().flat_map(|r| &r.machines);
+    columns.any(|c| c.tax.as_ref().is_some_and(|t| t.ratio.interval.is_some()))
+}
+
+/// What a verdict says in a table.
+pub fn verdict(v: Verdict) -> &'static str {
+    match v {
+        Verdict::Costs => "costs more",
+        Verdict::Gains => "costs less",
+        Verdict::NoDifferenceShown => "no difference shown",
+        Verdict::TooFewRounds => "too few rounds",
+    }
+}
+
+/// Why a column has no figure.
+pub fn absence(column: &MachineColumn) -> String {
+    match &column.unsupported {
+        Some(reason) => format!("unsupported ({reason})"),
+        None => "no trial gave a value".to_owned(),
+    }
+}
+
+/// The values of a metric on a machine with their rounds, as the trials gave them.
+pub fn rounds(trials: &[TrialRecord], metric: Metric, machine: MachineName) -> Vec<(u32, f64)> {
+    let of_machine = trials.iter().filter(|t| t.machine == machine);
+    let values = of_machine.filter_map(|t| Some((t.round, t.result()?.value(metric)?)));
+    values.filter(|(_, v)| v.is_finite()).collect()
+}
+
+/// When a recording began, for people: `2026-11-20 14:02 UTC`. The text itself when it is no time.
+pub fn when(started: &str) -> String {
+    match started.parse::<jiff::Timestamp>() {
+        Ok(t) => t.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => started.to_owned(),
+    }
+}
+
+/// How many rounds the figures rest on, for people.
+pub fn rounds_text(findings: &Findings) -> String {
+    let (done, planned) = (findings.rounds_complete, findings.rounds_planned);
+    let plural = if done == 1 { "" } else { "s" };
+    if done == planned {
+        format!("n = {done} round{plural}")
+    } else {
+        format!("n = {done} complete round{plural} of {planned} planned")
+    }
+}
+
+/// The command that renders a recording again.
+pub fn report_command(recording: &Recording) -> String {
+    let folder = recording.folder.to_string_lossy().into_owned();
+    crate::text::command_line(&["vmtax".to_owned(), "report".to_owned(), folder])
+}

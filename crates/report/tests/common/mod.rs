@@ -1,0 +1,258 @@
+//! Recordings that look like real ones, made up around published figures (sysbench on native, KVM and TCG).
+
+#![allow(dead_code, clippy::unwrap_used)] // Each test binary uses its own part; tests may unwrap.
+
+use std::path::PathBuf;
+use vmtax_model::*;
+use vmtax_recording::{Manifest, Recording};
+
+/// Native figure, and the cost on KVM and TCG over it.
+const FIGURES: &[(Metric, f64, f64, f64)] = &[
+    (Metric::CpuEvents, 13_401.2, 1.277, 33.5),
+    (Metric::ThreadsEvents, 18_770.0, 3.83, 106.0),
+    (Metric::MutexTime, 0.0255, 4.88, 38.7),
+    (Metric::MemoryBandwidth, 12_569.2, 1.815, 17.7),
+    (Metric::MemoryOperations, 1_608_862.0, 1.815, 17.7),
+    (Metric::FileioPrepare, 113.5, 2.29, 7.08),
+    (Metric::FileioReads, 32_091.7, 35.7, 466.0),
+    (Metric::FileioWrites, 21_395.3, 35.7, 456.0),
+    (Metric::FileioFsyncs, 68_461.0, 31.8, 228.0),
+    (Metric::FileioReadBandwidth, 501.4, 35.7, 464.0),
+    (Metric::FileioWriteBandwidth, 334.3, 35.7, 457.0),
+    (Metric::SyscallGetpid, 49.2, 1.01, 14.2),
+    (Metric::SyscallReadNull, 88.0, 1.12, 19.0),
+    (Metric::SyscallWriteNull, 86.0, 1.13, 19.4),
+    (Metric::SyscallPipe, 3_710.0, 2.2, 24.0),
+    (Metric::SyscallStat, 412.0, 0.93, 21.0),
+    (Metric::SyscallOpenClose, 801.0, 0.96, 22.0),
+    (Metric::SyscallFork, 61_000.0, 2.9, 31.0),
+    (Metric::SyscallExec, 282_000.0, 2.6, 28.0),
+    (Metric::SyscallClockVdso, 21.0, 1.0, 9.3),
+    (Metric::SyscallClockRaw, 63.0, 1.02, 15.0),
+    (Metric::SyscallMmap, 1_090.0, 3.3, 26.0),
+    (Metric::SyscallContextSwitch, 1_420.0, 1.9, 21.0),
+    (Metric::SyscallPageFault, 391.0, 3.1, 25.0),
+    (Metric::SyscallSignal, 655.0, 1.2, 18.0),
+    (Metric::SyscallFutex, 4_120.0, 3.4, 16.0),
+    (Metric::SeqreadMedian, 11_800.0, 3.9, 9.2),
+    (Metric::SeqreadTail, 31_200.0, 3.1, 8.0),
+    (Metric::SeqreadRate, 78_900.0, 3.8, 9.0),
+];
+
+/// The workload's operations with a typical native time, ns.
+fn operations(workload: WorkloadName) -> Vec<(String, f64)> {
+    match workload {
+        WorkloadName::Cpu => vec![("event".into(), 74_000.0)],
+        WorkloadName::Threads => vec![("event".into(), 26_600_000.0)],
+        WorkloadName::Mutex => vec![("event".into(), 21_770_000.0)],
+        WorkloadName::Memory => vec![("event".into(), 502.0)],
+        WorkloadName::Fileio => {
+            vec![("read".into(), 9_100.0), ("write".into(), 14_000.0), ("fsync".into(), 210_000.0)]
+        }
+        WorkloadName::Seqread => vec![("read".into(), 11_800.0)],
+        WorkloadName::Syscalls => FIGURES
+            .iter()
+            .filter(|f| f.0.workload() == workload)
+            .map(|f| (f.0.operation().unwrap().to_owned(), f.1))
+            .collect(),
+    }
+}
+
+fn latency(random: &mut fastrand::Rng, typical: f64, n: u32) -> Latency {
+    let mut l = Latency::new();
+    for _ in 0..n {
+        let normal: f64 = ((0..4).map(|_| random.f64()).sum::<f64>() - 2.0) * 1.7;
+        let tail = if random.f64() < 0.02 { 1.0 + 6.0 * random.f64() } else { 1.0 };
+        l.record((typical * (normal * 0.12).exp() * tail) as u64);
+    }
+    l
+}
+
+pub fn kernel(release: &str) -> KernelIdentity {
+    KernelIdentity {
+        system: "Linux".into(),
+        release: release.into(),
+        version: "#1 SMP PREEMPT_DYNAMIC Debian 6.1.140-1 (2025-05-22)".into(),
+    }
+}
+
+fn cost(figure: &(Metric, f64, f64, f64), machine: MachineName) -> f64 {
+    match machine {
+        MachineName::Native => 1.0,
+        MachineName::Kvm => figure.2,
+        MachineName::Tcg => figure.3,
+    }
+}
+
+fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: MachineName) -> TrialResult {
+    let mut measures = Vec::new();
+    let mut unsupported = Vec::new();
+    let mut slower = 1.0;
+    for f in FIGURES.iter().filter(|f| f.0.workload() == workload) {
+        if machine == MachineName::Tcg && f.0 == Metric::SyscallFutex {
+            unsupported.push(Unsupported { metric: f.0, reason: "ENOSYS: futex".into() });
+            continue;
+        }
+        let noise = (0..4).map(|_| random.f64() - 0.5).sum::<f64>() * 0.03 + 1.0;
+        slower = cost(f, machine) * noise;
+        let value = if f.0.better() == Better::Lower { f.1 * slower } else { f.1 / slower };
+        measures.push(Measure { metric: f.0, value });
+    }
+    let n = if workload == WorkloadName::Mutex { 4 } else { 400 };
+    let of = |name: &str| FIGURES.iter().find(|f| f.0.id() == format!("syscalls.{name}")).map(|f| cost(f, machine));
+    TrialResult {
+        workload: WorkloadSpec::new(workload).with("time", 1),
+        measures,
+        operations: operations(workload)
+            .into_iter()
+            .map(|(name, ns)| {
+                let typical = ns * of(&name).filter(|_| workload == WorkloadName::Syscalls).unwrap_or(slower);
+                Operation { latency: latency(random, typical, n), name }
+            })
+            .collect(),
+        unsupported,
+        fairness: (!matches!(workload, WorkloadName::Syscalls | WorkloadName::Seqread)).then_some(Fairness {
+            threads: 4,
+            events_mean: 376.458,
+            events_stddev: 38.13,
+            time_mean_s: 10.0144,
+            time_stddev_s: 0.01,
+        }),
+        total_s: 1.0004,
+        timer: Timer { source: TimerSource::Tsc, mhz: 2596.1, error: 1e-6, pair_ns: 24.0, reason: None },
+        kernel: kernel(if machine == MachineName::Native { "6.18.0" } else { "6.1.0-37-amd64" }),
+    }
+}
+
+pub fn host() -> HostFacts {
+    let check = |id: &str, subject: &str, state, found: &str, why: &str, mend: Option<&str>| Check {
+        id: id.into(),
+        subject: subject.into(),
+        state,
+        found: found.into(),
+        why: why.into(),
+        mend: mend.map(Into::into),
+    };
+    HostFacts {
+        schema: SCHEMA,
+        kernel: "6.18.0".into(),
+        distribution: "Debian GNU/Linux 12 (bookworm)".into(),
+        cpu: CpuFacts {
+            model: "AMD EPYC 7763 64-Core Processor".into(),
+            online: 2,
+            threads_per_core: 1,
+            virtualisation: None,
+            hypervisor: Some("kvm".into()),
+            invariant_tsc: true,
+            clocksource: "tsc".into(),
+            governor: None,
+            steal: 0.004,
+        },
+        memory_mib: 24_052,
+        kvm: KvmFacts {
+            class: KvmClass::EmulatesKernels,
+            evidence: "8.0e5 loops/s in kernel mode, 1.7e9 in user mode".into(),
+        },
+        qemu: vec![QemuFacts {
+            path: PathBuf::from("/usr/bin/qemu-system-x86_64"),
+            version: "7.2.22".into(),
+            accelerators: vec!["kvm".into(), "tcg".into()],
+            aio: vec!["threads".into(), "native".into(), "io_uring".into()],
+            iothread: true,
+            exported_functions: 9459,
+            trace_backends: vec!["log".into()],
+        }],
+        kernels: vec![],
+        checks: vec![
+            check(
+                "cpu",
+                "processor",
+                Readiness::Ok,
+                "AMD EPYC 7763, 2 online, invariant TSC",
+                "Times come from the TSC.",
+                None,
+            ),
+            check(
+                "kvm",
+                "KVM",
+                Readiness::Limited,
+                "/dev/kvm opens, but emulates kernels: 8.0e5 loop iterations/s in kernel mode, 1.7e9 in user mode",
+                "Linux would boot at a millisecond an instruction, so kvm is left out and tcg measured.",
+                Some("run on a host with vmx or svm: enable nested virtualisation in the machine underneath"),
+            ),
+            check(
+                "qemu",
+                "QEMU",
+                Readiness::Ok,
+                "7.2.22 at /usr/bin/qemu-system-x86_64 (kvm, tcg; aio threads, native, io_uring)",
+                "It runs the guests.",
+                None,
+            ),
+            check(
+                "guest-kernel",
+                "guest kernel",
+                Readiness::Missing,
+                "none in /boot, none in the cache",
+                "A guest needs a kernel to boot.",
+                Some("vmtax get kernel"),
+            ),
+            check("perf", "perf events", Readiness::Ok, "cpu-clock", "Profiles sample with it.", None),
+        ],
+    }
+}
+
+/// A whole run of these machines over this many rounds.
+pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
+    let mut random = fastrand::Rng::with_seed(42);
+    let mut trials = Vec::new();
+    for round in 0..rounds {
+        for &machine in machines {
+            for &workload in WorkloadName::ALL {
+                trials.push(TrialRecord {
+                    schema: SCHEMA,
+                    number: trials.len() as u32,
+                    round,
+                    machine,
+                    workload: WorkloadSpec::new(workload),
+                    started: "2026-11-20T14:02:11Z".into(),
+                    wall_s: 1.2,
+                    outcome: Outcome::Done { result: Box::new(result(&mut random, workload, machine)) },
+                    warnings: vec![],
+                });
+            }
+        }
+    }
+    Recording {
+        folder: PathBuf::from("runs/20261120-140211-run"),
+        manifest: Manifest {
+            schema: SCHEMA,
+            vmtax: "0.1.0".into(),
+            command: ["vmtax", "run", "--rounds", "6"].map(Into::into).to_vec(),
+            started: "2026-11-20T14:02:11Z".into(),
+            ended: Some("2026-11-20T14:10:40Z".into()),
+        },
+        plan: Plan {
+            schema: SCHEMA,
+            name: "run".into(),
+            rounds,
+            seed: 7,
+            deadline_s: 600,
+            machines: machines.to_vec(),
+            guest: Guest::default(),
+            workloads: WorkloadName::ALL.iter().copied().map(WorkloadSpec::new).collect(),
+        },
+        host: host(),
+        trials,
+        damaged: vec![],
+    }
+}
+
+/// The trial of a round, to be spoiled.
+pub fn trial_mut(r: &mut Recording, round: u32, machine: MachineName, workload: WorkloadName) -> &mut TrialRecord {
+    r.trials.iter_mut().find(|t| t.round == round && t.machine == machine && t.workload.name == workload).unwrap()
+}
+
+/// Findings as the analysis gives them.
+pub fn findings(r: &Recording) -> Findings {
+    vmtax_analysis::findings(&r.plan, &r.host, &r.trials)
+}

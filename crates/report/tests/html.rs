@@ -1,0 +1,157 @@
+//! The HTML report: well-formed, self-contained, complete, and proof against what guests send.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::{findings, recording, trial_mut};
+use vmtax_model::{MachineName, Outcome, WorkloadName};
+use vmtax_report::html;
+
+const ALL: &[MachineName] = MachineName::ALL;
+
+/// Every tag is closed in the right order; gives the number of elements.
+fn assert_balanced(page: &str) -> usize {
+    const VOID: &[&str] = &["meta", "br", "!DOCTYPE"];
+    let (mut open, mut elements, mut rest) = (Vec::new(), 0, page);
+    while let Some((_, after)) = rest.split_once('<') {
+        // Attribute values are quoted and escaped, so the next '>' outside quotes ends the tag.
+        let mut quoted = false;
+        let end = after.find(|c| {
+            quoted ^= c == '"';
+            c == '>' && !quoted
+        });
+        let (tag, next) = after.split_at(end.expect("a tag without end"));
+        let name = tag.split_whitespace().next().unwrap();
+        if let Some(name) = name.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "near {tag}");
+        } else if !VOID.contains(&name) {
+            elements += 1;
+            open.push(name);
+        }
+        rest = next;
+        if name == "style" {
+            rest = &rest[rest.find("</style>").unwrap()..];
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    elements
+}
+
+#[test]
+fn well_formed_and_self_contained_whatever_was_measured() {
+    for (machines, rounds) in [(ALL, 6), (&ALL[..1], 1), (&ALL[1..], 1), (&[MachineName::Native, MachineName::Tcg], 3)]
+    {
+        let r = recording(machines, rounds);
+        let page = html(&r, &findings(&r));
+        assert!(assert_balanced(&page) > 200);
+        for outside in ["http://", "https://", "<script", "<link", "<img", "@import", "url(", "src="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        assert!(!page.contains("NaN") && !page.contains("inf%"), "a coordinate is no number");
+    }
+}
+
+#[test]
+fn holds_every_metric_every_machine_and_how_it_was_made() {
+    let r = recording(ALL, 6);
+    let f = findings(&r);
+    let page = html(&r, &f);
+    for row in &f.rows {
+        // Chart, table, rounds.
+        assert!(page.matches(row.metric.label()).count() >= 3, "{}", row.metric);
+    }
+    let holds = [
+        "2026-11-20 14:02 UTC",
+        "n = 6 rounds",
+        "95 % interval",
+        "vmtax report runs/20261120-140211-run",
+        "vmtax run --rounds 6",
+        "native = ×1",
+        "order statistics",
+        "6.1.0-37-amd64",
+        "rounds = 6",
+        "vmtax get kernel",
+        "unsupported (ENOSYS: futex)",
+        "execution time (avg/stddev)",
+        "no difference shown",
+        "p99",
+    ];
+    let advice = f.advice.iter().find(|a| a.contains("`vmtax ")).unwrap();
+    let command = advice.split('`').nth(1).unwrap();
+    assert!(page.contains(&format!("<code>{command}</code>")), "{command}");
+    for text in holds {
+        assert!(page.contains(text), "{text}");
+    }
+    let columns = || f.rows.iter().flat_map(|r| &r.machines);
+    let dots: u32 = columns().filter_map(|c| c.spread.as_ref()).map(|s| s.n).sum();
+    assert_eq!(page.matches("<circle").count(), dots as usize);
+    let intervals = columns().filter(|c| c.tax.as_ref().is_some_and(|t| t.ratio.interval.is_some())).count();
+    assert_eq!((page.matches("class=\"whisker\"").count(), intervals), (57, 57));
+}
+
+#[test]
+fn below_six_rounds_there_are_no_whiskers_and_it_says_so() {
+    let r = recording(ALL, 3);
+    let page = html(&r, &findings(&r));
+    assert!(!page.contains("class=\"whisker\""));
+    assert!(page.contains("too few rounds for a 95 % interval"));
+}
+
+#[test]
+fn hostile_strings_stay_text() {
+    let hostile = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u{1b}[2J\u{202e}&amp;".to_owned()
+        + &"long".repeat(500);
+    let mut r = recording(ALL, 6);
+    r.plan.name = hostile.clone();
+    r.manifest.started = hostile.clone();
+    r.manifest.vmtax = hostile.clone();
+    r.manifest.command.push(hostile.clone());
+    r.folder = hostile.clone().into();
+    r.host.cpu.model = hostile.clone();
+    r.host.checks[0].found = hostile.clone();
+    r.damaged.push(hostile.clone());
+    trial_mut(&mut r, 0, MachineName::Tcg, WorkloadName::Cpu).outcome = Outcome::Failed { error: hostile.clone() };
+    let mut f = findings(&r);
+    f.method = hostile.clone();
+    f.kernels[1].1.version = hostile.clone();
+    f.advice.push(hostile.clone());
+    f.rows[0].machines[1].unsupported = Some(hostile);
+    f.rows[0].machines[1].spread = None;
+    let page = html(&r, &f);
+    assert_balanced(&page);
+    assert!(!page.contains("<script") && !page.contains("<img"));
+    assert!(!page.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'));
+}
+
+#[test]
+fn figures_that_are_no_numbers_draw_nothing_odd() {
+    let r = recording(ALL, 6);
+    let mut f = findings(&r);
+    for (row, bad) in f.rows.iter_mut().zip([f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300, 1e-300]) {
+        for c in &mut row.machines {
+            if let Some(t) = &mut c.tax {
+                t.ratio.median = bad;
+                t.difference.median = bad;
+            }
+            if let Some(s) = &mut c.spread {
+                s.median = bad;
+                s.relative_spread = bad;
+            }
+        }
+    }
+    let page = html(&r, &f);
+    assert_balanced(&page);
+    assert!(!page.contains("NaN%") && !page.contains("inf%") && !page.contains("\"NaN\""));
+}
+
+#[test]
+fn nothing_measured_is_said() {
+    let mut r = recording(ALL, 6);
+    r.trials.clear();
+    let mut f = findings(&r);
+    f.rows.clear();
+    let page = html(&r, &f);
+    assert_balanced(&page);
+    assert!(page.contains("No trial gave a value"));
+}

@@ -1,0 +1,201 @@
+//! The terminal report: fits the width, says what it must, obeys nothing that a guest sends.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{findings, recording, trial_mut};
+use vmtax_model::{MachineName, Metric, Outcome, Readiness, Warning, WorkloadName};
+use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, terminal};
+
+const ALL: &[MachineName] = MachineName::ALL;
+const WITH_TCG: &[MachineName] = &[MachineName::Native, MachineName::Tcg];
+
+fn plain(width: usize) -> Style {
+    Style { width, color: false }
+}
+
+/// Columns of a line without its colours.
+fn columns(line: &str) -> usize {
+    let mut visible = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        visible.push_str(before);
+        rest = after.split_once('m').unwrap().1;
+    }
+    textwrap::core::display_width(&format!("{visible}{rest}"))
+}
+
+fn assert_within(text: &str, width: usize) {
+    for line in text.lines() {
+        assert!(columns(line) <= width, "{} columns of {width}: {line}", columns(line));
+        assert!(!line.ends_with(' '), "trailing space: {line:?}");
+    }
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal() {
+    for machines in [ALL, WITH_TCG, &ALL[..1], &ALL[1..]] {
+        for rounds in [1, 3, 6] {
+            let r = recording(machines, rounds);
+            let f = findings(&r);
+            for width in [40, 60, 72, 80, 100, 120, 140, 200] {
+                for color in [false, true] {
+                    assert_within(&terminal(&r, &f, Style { width, color }), width);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_table_answers_with_medians_taxes_and_intervals() {
+    let r = recording(WITH_TCG, 6);
+    let f = findings(&r);
+    let text = terminal(&r, &f, plain(80));
+    for row in &f.rows {
+        assert!(text.lines().any(|l| l.trim_start().starts_with(row.metric.label())), "{}\n{text}", row.metric);
+    }
+    for w in WorkloadName::ALL {
+        assert!(text.lines().any(|l| l == w.as_str()), "{w}\n{text}");
+    }
+    let line = text.lines().find(|l| l.contains("CPU events")).unwrap();
+    assert!(line.contains("k/s") && line.contains('×') && line.contains('–'), "{line}");
+    assert!(text.contains("n = 6 rounds") && text.contains("Spread"), "{text}");
+    assert!(text.contains("ENOSYS: futex"), "{text}");
+    assert!(terminal(&r, &f, plain(200)).contains("costs more"));
+}
+
+#[test]
+fn no_difference_is_never_a_winner() {
+    let r = recording(&[MachineName::Native, MachineName::Kvm], 6);
+    let mut f = findings(&r);
+    f.rows.retain(|row| row.metric == Metric::SyscallClockVdso);
+    let narrow = terminal(&r, &f, plain(80));
+    assert!(narrow.contains("~×"), "{narrow}");
+    assert!(narrow.split_whitespace().collect::<Vec<_>>().join(" ").contains("no difference shown"), "{narrow}");
+    let wide = terminal(&r, &f, plain(140));
+    assert!(wide.contains("no difference shown") && !wide.contains("costs less"), "{wide}");
+    let coloured = terminal(&r, &f, Style { width: 140, color: true });
+    let line = coloured.lines().find(|l| l.contains("vDSO")).unwrap();
+    assert!(!line.contains('\u{1b}'), "{line:?}");
+}
+
+#[test]
+fn below_six_rounds_there_is_no_interval_and_it_says_so() {
+    let r = recording(ALL, 3);
+    let text = terminal(&r, &findings(&r), plain(140));
+    assert!(!text.lines().nth(2).unwrap().contains("95 %"), "{text}");
+    assert!(text.contains("n = 3 rounds") && text.contains("Too few rounds for a 95 % interval"), "{text}");
+    assert!(text.contains('×'), "{text}");
+}
+
+#[test]
+fn colour_only_when_asked_for() {
+    let r = recording(ALL, 6);
+    let f = findings(&r);
+    assert!(!terminal(&r, &f, plain(80)).contains('\u{1b}'));
+    assert!(terminal(&r, &f, Style { width: 80, color: true }).contains("\u{1b}["));
+}
+
+#[test]
+fn warnings_come_before_at_most_five_advices() {
+    let mut r = recording(WITH_TCG, 6);
+    r.manifest.ended = None;
+    r.damaged.push("trials/0007: not JSON".into());
+    let mut f = findings(&r);
+    f.advice = (0..9).map(|i| format!("advice {i}")).collect();
+    let text = terminal(&r, &f, plain(80));
+    let at = |s: &str| text.find(s).unwrap_or_else(|| panic!("{s} is not in\n{text}"));
+    assert!(at("Warnings") < at("cut off") && at("trials/0007") < at("Advice") && at("Advice") < at("advice 4"));
+    assert!(!text.contains("advice 5"));
+}
+
+#[test]
+fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
+    let hostile = format!("\u{1b}[2J\u{1b}]0;title\u{7}\r\u{9b}31m\u{202e}{}", "very-long-".repeat(60));
+    let mut r = recording(WITH_TCG, 6);
+    r.plan.name = hostile.clone();
+    r.manifest.started = hostile.clone();
+    r.host.cpu.model = hostile.clone();
+    r.damaged.push(hostile.clone());
+    trial_mut(&mut r, 0, MachineName::Tcg, WorkloadName::Cpu).outcome = Outcome::Failed { error: hostile.clone() };
+    let mut f = findings(&r);
+    f.rows[0].machines[1].unsupported = Some(hostile.clone());
+    f.rows[0].machines[1].spread = None;
+    f.warnings.push(Warning::MachineLeftOut { machine: MachineName::Kvm, reason: hostile.clone() });
+    f.advice.push(hostile.clone());
+    for check in &mut r.host.checks {
+        check.subject = hostile.clone();
+        check.found = hostile.clone();
+        check.why = hostile.clone();
+        check.mend = Some(hostile.clone());
+    }
+    let harmless = |text: &str| {
+        assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
+    };
+    for width in [40, 80, 140] {
+        let texts = [terminal(&r, &f, plain(width)), doctor_terminal(&r.host, plain(width))];
+        for text in texts {
+            harmless(&text);
+            assert_within(&text, width);
+        }
+    }
+    harmless(&sysbench(&r, None));
+}
+
+#[test]
+fn nothing_measured_is_said() {
+    let mut r = recording(WITH_TCG, 6);
+    r.trials.clear();
+    let mut f = findings(&r);
+    f.rows.clear();
+    assert!(terminal(&r, &f, plain(80)).contains("No trial gave a value"));
+    assert_eq!(sysbench(&r, None), "");
+}
+
+#[test]
+fn sysbench_figures_for_one_trial_and_for_all() {
+    let mut r = recording(WITH_TCG, 6);
+    trial_mut(&mut r, 0, MachineName::Native, WorkloadName::Mutex).outcome =
+        Outcome::Failed { error: "no memory: give the guest more".into() };
+    let text = sysbench(&r, Some(0));
+    for name in [
+        "events per second:",
+        "total time:",
+        "number of events:",
+        "95th",
+        "sum, ms",
+        "events (avg/stddev)",
+        "execution time",
+    ] {
+        assert!(text.contains(name), "{name}\n{text}");
+    }
+    assert!(text.contains("376.4580/38.13") && text.contains("10.0144/0.01"), "{text}");
+    let all = sysbench(&r, None);
+    assert_eq!(all.matches("trial 0").count(), r.trials.len());
+    for name in ["fsyncs/s:", "read, MiB/s:", "prepared, MiB/s:", "failed: no memory", "getpid", "unsupported: ENOSYS"]
+    {
+        assert!(all.contains(name), "{name}");
+    }
+    assert_eq!(sysbench(&r, Some(9999)), "");
+}
+
+#[test]
+fn doctor_has_a_line_a_check_and_mends_what_is_not_ok() {
+    let mut host = common::host();
+    for width in [40, 80, 160] {
+        let text = doctor_terminal(&host, plain(width));
+        assert_within(&text, width);
+        for check in &host.checks {
+            assert!(text.lines().any(|l| l.contains(&check.subject)), "{}\n{text}", check.subject);
+        }
+        assert!(text.contains("→ vmtax get kernel") && text.contains("guest kernel is missing"), "{text}");
+        assert!(!text.contains("Times come from the TSC"), "what is ok needs no reason\n{text}");
+    }
+    assert!(doctor_terminal(&host, Style { width: 80, color: true }).contains("\u{1b}[31mmissing"));
+    host.checks.iter_mut().for_each(|c| c.state = Readiness::Ok);
+    assert!(!doctor_terminal(&host, plain(80)).contains('→'));
+    let json: vmtax_model::HostFacts = serde_json::from_str(&doctor_json(&host).unwrap()).unwrap();
+    assert_eq!(json, host);
+}
