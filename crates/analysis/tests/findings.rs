@@ -117,12 +117,13 @@ fn a_planted_tax_is_found_whichever_way_the_metric_counts() {
 
 #[test]
 fn rows_come_in_the_order_of_metrics_with_their_distributions() {
-    let metrics = [Metric::SyscallPipe, Metric::CpuEvents, Metric::FileioReads];
-    let plan = plan(6, &[WorkloadName::Syscalls, WorkloadName::Cpu, WorkloadName::Fileio]);
+    // cpu and threads both call their operation "event".
+    let metrics = [Metric::SyscallPipe, Metric::ThreadsEvents, Metric::CpuEvents, Metric::FileioReads];
+    let plan = plan(6, &[WorkloadName::Syscalls, WorkloadName::Threads, WorkloadName::Cpu, WorkloadName::Fileio]);
     let trials: Vec<_> = metrics.iter().flat_map(|m| pairs(6, *m, 100.0, 2.0)).collect();
     let found = findings(&plan, &host(KvmClass::Absent), &trials);
     let order: Vec<_> = found.rows.iter().map(|r| r.metric).collect();
-    assert_eq!(order, [Metric::CpuEvents, Metric::FileioReads, Metric::SyscallPipe]);
+    assert_eq!(order, [Metric::CpuEvents, Metric::ThreadsEvents, Metric::FileioReads, Metric::SyscallPipe]);
     for row in &found.rows {
         let spread = row.machines[1].spread.as_ref().unwrap();
         assert_eq!((spread.n, spread.values.len()), (6, 6));
@@ -203,7 +204,7 @@ fn warnings_say_what_weakens_the_figures() {
             result(record).timer.reason = Some("no invariant TSC".into());
         }
         result(record).workload = plan.workloads[0].clone();
-        record.warnings.push(Warning::StolenTime { percent: i as u32 });
+        record.warnings.push(Warning::StolenTime { percent: (i as u32 * 5) % 12 });
         record.warnings.push(Warning::NoMemoryLimit { reason: "no cgroup".into() });
     }
     trials[5].outcome = Outcome::Failed { error: "the guest panicked".into() };
@@ -260,13 +261,16 @@ fn the_hosts_own_kernel_is_advised_only_where_it_can_be_had() {
     let mut trials = pairs(6, Metric::SyscallGetpid, 60.0, 2.0);
     trials.iter_mut().filter(|t| t.machine == Tcg).for_each(|t| result(t).kernel.release = "6.12".into());
     let mut host = host(KvmClass::Absent);
-    assert!(!findings(&plan, &host, &trials).advice.iter().any(|a| a.contains("--kernel")));
-    host.kernels.push(KernelFacts {
-        image: "/boot/vmlinuz-6.1".into(),
+    let kernel = |release: &str, source| KernelFacts {
+        image: format!("/boot/vmlinuz-{release}").into(),
         modules: None,
-        release: "6.1".into(),
-        source: SourceOfKernel::Running,
-    });
+        release: release.into(),
+        source,
+    };
+    host.kernels.push(kernel("6.12", SourceOfKernel::Cache));
+    host.kernels.push(kernel("5.10", SourceOfKernel::Running));
+    assert!(!findings(&plan, &host, &trials).advice.iter().any(|a| a.contains("--kernel")));
+    host.kernels.push(kernel("6.1", SourceOfKernel::Running));
     assert!(findings(&plan, &host, &trials).advice.iter().any(|a| a.contains("--kernel /boot/vmlinuz-6.1")));
 }
 
