@@ -1,1 +1,28 @@
-//! What this machine is and can do.
+//! What this machine is and can do: processor, KVM, QEMU, tracing, and what each of them needs.
+//!
+//! Everything here only looks. Nothing is changed on the host, and root is not needed: what an ordinary user may not
+//! see or use is reported as limited, with the command that mends it.
+
+mod collect;
+mod command;
+mod counters;
+mod cpu;
+mod error;
+mod kvm;
+mod line;
+mod micro_vm;
+mod procfs;
+mod program;
+mod qemu;
+mod qemu_binary;
+mod raw;
+mod system;
+mod tracing;
+mod version;
+
+pub use collect::collect;
+pub use error::HostError;
+pub use kvm::kvm;
+pub use program::find_program;
+pub use qemu::{best_qemu, qemu_at, qemus};
+pub use version::{OLDEST_QEMU, QemuVersion};

@@ -1,0 +1,91 @@
+use crate::procfs::{self, read};
+use crate::{counters, cpu, kvm, qemu, system, tracing};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use vmtax_model::{Check, HostFacts, KernelFacts, KvmClass, KvmFacts, SCHEMA};
+
+/// Everything about this host, in less than two seconds: QEMUs are asked and KVM is tried at the same time.
+///
+/// `explicit_qemu` is looked at first and, when usable, is the first of the QEMUs; what is wrong with it is in its check.
+/// `kernels` and `unusable_kernels` (with the reason) are what the caller found; they are passed on and get a check.
+pub fn collect(
+    explicit_qemu: Option<&Path>,
+    kernels: Vec<KernelFacts>,
+    unusable_kernels: &[(PathBuf, String)],
+) -> HostFacts {
+    let (kvm_facts, qemus) = thread::scope(|scope| {
+        let trying = scope.spawn(kvm::kvm);
+        let qemus = qemu::survey(explicit_qemu);
+        let failed = |_| KvmFacts { class: KvmClass::Broken, evidence: "the probe itself failed".into() };
+        (trying.join().unwrap_or_else(failed), qemus)
+    });
+    let processors = cpu::collect();
+    let usable = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
+    let meminfo = read("/proc/meminfo").unwrap_or_default();
+    let transparent = read("/sys/kernel/mm/transparent_hugepage/enabled");
+
+    let mut checks: Vec<Check> = cpu::checks(&processors, usable, &cpu::clocks_available());
+    checks.extend(system::memory(&meminfo, transparent.as_deref()));
+    let device_group = std::fs::metadata("/dev/kvm").ok().map(|metadata| metadata.gid());
+    checks.push(kvm::check(&kvm_facts, processors.virtualisation.as_deref(), device_group));
+    checks.extend(qemu::checks(&qemus));
+    checks.push(system::guest_kernels(&kernels, unusable_kernels));
+    checks.extend(tracing::checks());
+    checks.extend(counters::checks());
+    checks.push(system::memory_limit());
+    checks.extend(system::programs());
+
+    HostFacts {
+        schema: SCHEMA,
+        kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
+        distribution: distribution(),
+        cpu: processors,
+        memory_mib: procfs::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
+        kvm: kvm_facts,
+        qemu: qemus.into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect(),
+        kernels,
+        checks,
+    }
+}
+
+fn distribution() -> String {
+    let release = read("/etc/os-release").or_else(|| read("/usr/lib/os-release"));
+    release.and_then(|text| procfs::distribution(&text)).unwrap_or_else(|| "unknown".into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::time::{Duration, Instant};
+    use vmtax_model::Readiness;
+
+    #[test]
+    fn everything_in_two_seconds_with_a_mend_for_what_can_be_mended() {
+        let start = Instant::now();
+        let facts = collect(None, Vec::new(), &[]);
+        assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
+        let ids: BTreeSet<&str> = facts.checks.iter().map(|check| check.id.as_str()).collect();
+        for id in
+            ["virtualisation", "kvm", "qemu", "guest-kernel", "tracefs", "perf-event", "memory-limit", "mkfs-ext4"]
+        {
+            assert!(ids.contains(id), "no check {id}");
+        }
+        for check in &facts.checks {
+            assert!(!check.found.is_empty() && !check.why.is_empty() && !check.found.contains('\n'), "{check:?}");
+            assert!(check.state != Readiness::Missing || check.mend.is_some(), "{check:?}");
+            assert!(check.state != Readiness::Ok || check.mend.is_none(), "{check:?}");
+        }
+        let text = serde_json::to_string(&facts).unwrap();
+        assert_eq!(serde_json::from_str::<HostFacts>(&text).unwrap(), facts);
+    }
+
+    #[test]
+    fn a_wrong_explicit_qemu_is_the_first_line_on_qemu() {
+        let facts = collect(Some(Path::new("/nonexistent/qemu")), Vec::new(), &[]);
+        let check = facts.checks.iter().find(|check| check.id == "qemu").unwrap();
+        assert_eq!(check.state, Readiness::Missing);
+        assert!(check.found.contains("/nonexistent/qemu"));
+    }
+}

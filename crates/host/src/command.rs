@@ -1,0 +1,124 @@
+//! Runs a program that may be anything: with a deadline, a bounded output, and no terminal.
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// More than any help text of QEMU (its device list is 30 KiB).
+const MAX_OUTPUT: usize = 1 << 20;
+
+/// What a program printed, on both streams, and how it ended.
+#[derive(Debug)]
+pub struct Answer {
+    /// Whether it ended with status 0.
+    pub success: bool,
+    /// Standard output and standard error, in the order written.
+    pub text: String,
+}
+
+/// Runs `program` and waits for its end, at most `limit`.
+///
+/// The program gets a process group of its own, which is killed when the time is over: `Ok(None)`.
+pub fn ask(program: &Path, arguments: &[&str], limit: Duration) -> io::Result<Option<Answer>> {
+    let deadline = Instant::now() + limit;
+    let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+    let mut child = {
+        // Both copies of the writing end go with this block; else the pipe would never end.
+        let mut command = Command::new(program);
+        command.args(arguments).env("LC_ALL", "C").process_group(0);
+        command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        command.spawn()?
+    };
+    let answer = read_until(&reader, deadline).and_then(|text| wait_until(&mut child, text, deadline));
+    if !matches!(answer, Ok(Some(_))) {
+        if let Some(group) = i32::try_from(child.id()).ok().and_then(Pid::from_raw) {
+            // It fails only when nothing is left to kill.
+            let _ = kill_process_group(group, Signal::KILL);
+        }
+        child.wait()?;
+    }
+    answer
+}
+
+fn read_until(reader: &OwnedFd, deadline: Instant) -> io::Result<Option<String>> {
+    let mut output = Vec::new();
+    let mut buffer = [0; 16384];
+    loop {
+        let Some(left) = deadline.checked_duration_since(Instant::now()) else { return Ok(None) };
+        let timeout = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(reader, PollFlags::IN)], Some(&timeout)) {
+            Ok(0) => return Ok(None),
+            Ok(_) => {}
+            Err(rustix::io::Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        }
+        let n = rustix::io::retry_on_intr(|| rustix::io::read(reader, &mut buffer))?;
+        if n == 0 {
+            return Ok(Some(String::from_utf8_lossy(&output).into_owned()));
+        }
+        // What is too much is still read, so that the program can end by itself.
+        output.extend_from_slice(&buffer[..n.min(MAX_OUTPUT - output.len())]);
+    }
+}
+
+/// A program may close its output and stay.
+fn wait_until(child: &mut Child, text: Option<String>, deadline: Instant) -> io::Result<Option<Answer>> {
+    let Some(text) = text else { return Ok(None) };
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(Answer { success: status.success(), text }));
+        }
+        if Instant::now() >= deadline {
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn shell(script: &str, limit: Duration) -> io::Result<Option<Answer>> {
+        ask(Path::new("/bin/sh"), &["-c", script], limit)
+    }
+
+    #[test]
+    fn both_streams_and_the_status_come_back() {
+        let answer = shell("echo out; echo err >&2; exit 3", Duration::from_secs(5)).unwrap().unwrap();
+        assert_eq!((answer.text.as_str(), answer.success), ("out\nerr\n", false));
+    }
+
+    #[test]
+    fn a_program_that_stays_is_killed_with_its_children() {
+        let start = Instant::now();
+        let marker = "3737.25";
+        let script = format!("sleep {marker} & sleep {marker}");
+        assert!(shell(&script, Duration::from_millis(200)).unwrap().is_none());
+        assert!(start.elapsed() < Duration::from_secs(3));
+        std::thread::sleep(Duration::from_millis(100));
+        let left = std::fs::read_dir("/proc")
+            .unwrap()
+            .flatten()
+            .any(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == b"sleep\x003737.25\0"));
+        assert!(!left, "a child outlived its group");
+    }
+
+    #[test]
+    fn a_program_that_closes_its_output_and_stays_is_killed() {
+        assert!(shell("exec >&- 2>&-; sleep 60", Duration::from_millis(200)).unwrap().is_none());
+    }
+
+    #[test]
+    fn endless_output_is_bounded() {
+        assert!(shell("exec yes", Duration::from_millis(300)).unwrap().is_none());
+        let answer = shell("head -c 3000000 /dev/zero", Duration::from_secs(5)).unwrap().unwrap();
+        assert_eq!(answer.text.len(), MAX_OUTPUT);
+    }
+}

@@ -1,0 +1,107 @@
+//! perf_event: found out by opening counters, since what the settings allow depends on who asks.
+
+use crate::line::{OTHER_KERNEL, Verdict};
+use crate::procfs::read;
+use crate::raw;
+use std::io;
+use vmtax_model::Check;
+
+const HARDWARE: u32 = 0; // PERF_TYPE_HARDWARE
+const SOFTWARE: u32 = 1; // PERF_TYPE_SOFTWARE
+const CPU_CYCLES: u64 = 0; // PERF_COUNT_HW_CPU_CYCLES
+const CPU_CLOCK: u64 = 0; // PERF_COUNT_SW_CPU_CLOCK
+const VIRTUAL_PMU: &str = "give this machine a virtual PMU in its host (QEMU: `-cpu host,pmu=on`)";
+const MEND_PARANOID: &str = "sudo sysctl kernel.perf_event_paranoid=1";
+
+/// What could be opened for this process.
+#[derive(Debug, Clone, PartialEq)]
+struct Openings {
+    /// A clock counter that sees the kernel too.
+    kernel_clock: Result<(), Option<i32>>,
+    /// A clock counter for user code alone.
+    user_clock: Result<(), Option<i32>>,
+    /// The processor's cycle counter, user code alone.
+    cycles: Result<(), Option<i32>>,
+}
+
+/// The lines of `doctor`: sampling, and the processor's own counters.
+pub fn checks() -> [Check; 2] {
+    let open = |kind, config, exclude_kernel| {
+        raw::perf_event(kind, config, exclude_kernel).map(drop).map_err(|error| error.raw_os_error())
+    };
+    let openings = Openings {
+        kernel_clock: open(SOFTWARE, CPU_CLOCK, false),
+        user_clock: open(SOFTWARE, CPU_CLOCK, true),
+        cycles: open(HARDWARE, CPU_CYCLES, true),
+    };
+    let paranoid = read("/proc/sys/kernel/perf_event_paranoid");
+    let limit = paranoid.map_or(String::new(), |level| format!(" (kernel.perf_event_paranoid={level})"));
+    [
+        sampling(&openings, &limit).about(
+            "perf-event",
+            "perf_event sampling",
+            "shows where host time goes, kernel and QEMU alike, without changing either",
+        ),
+        hardware(&openings, &limit).about(
+            "perf-hardware",
+            "hardware counters",
+            "cycles, instructions and cache misses tell a slower clock from more work",
+        ),
+    ]
+}
+
+fn sampling(openings: &Openings, limit: &str) -> Verdict {
+    match (&openings.kernel_clock, &openings.user_clock) {
+        (Ok(()), _) => Verdict::ok(format!("kernel and user code of this user's processes{limit}")),
+        (Err(_), Ok(())) => Verdict::limited(format!("user code only{limit}"), MEND_PARANOID),
+        (Err(Some(libc::ENOSYS)), _) => Verdict::missing("this kernel has no perf_event", OTHER_KERNEL),
+        (Err(_), Err(error)) => Verdict::missing(format!("not allowed: {}{limit}", told(*error)), MEND_PARANOID),
+    }
+}
+
+fn hardware(openings: &Openings, limit: &str) -> Verdict {
+    match openings.cycles {
+        Ok(()) => Verdict::ok("present"),
+        Err(Some(libc::EACCES | libc::EPERM)) => Verdict::limited(format!("not allowed{limit}"), MEND_PARANOID),
+        Err(Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)) => Verdict::missing("none", VIRTUAL_PMU),
+        Err(error) => Verdict::missing(format!("none: {}", told(error)), VIRTUAL_PMU),
+    }
+}
+
+fn told(errno: Option<i32>) -> String {
+    errno.map_or_else(|| "unknown error".into(), |errno| io::Error::from_raw_os_error(errno).to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::Readiness::{Limited, Missing, Ok as Fine};
+
+    #[test]
+    fn each_answer_of_the_kernel_has_its_line() {
+        let denied = Err(Some(libc::EACCES));
+        let cases = [
+            (Ok(()), Ok(()), Ok(()), Fine, Fine),
+            (Ok(()), Ok(()), Err(Some(libc::ENOENT)), Fine, Missing),
+            (denied, Ok(()), denied, Limited, Limited),
+            (denied, denied, denied, Missing, Limited),
+            (Err(Some(libc::ENOSYS)), Err(Some(libc::ENOSYS)), Err(Some(libc::ENOSYS)), Missing, Missing),
+            (Err(None), Err(None), Err(None), Missing, Missing),
+        ];
+        for (kernel_clock, user_clock, cycles, first, second) in cases {
+            let openings = Openings { kernel_clock, user_clock, cycles };
+            let (sampling, hardware) = (sampling(&openings, ""), hardware(&openings, ""));
+            assert_eq!((sampling.state, hardware.state), (first, second), "{openings:?}");
+            assert!(sampling.state == Fine || sampling.mend.is_some());
+            assert!(hardware.state == Fine || hardware.mend.is_some());
+        }
+    }
+
+    #[test]
+    fn the_kernel_knows_our_attributes() {
+        // An event that no kernel has: refused as unknown, not as a malformed request (E2BIG, EFAULT).
+        let error = raw::perf_event(SOFTWARE, u64::MAX, true).unwrap_err();
+        let refused = [Some(libc::ENOENT), Some(libc::EACCES), Some(libc::EPERM), Some(libc::ENOSYS)];
+        assert!(refused.contains(&error.raw_os_error()), "{error}");
+    }
+}

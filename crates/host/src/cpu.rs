@@ -1,0 +1,268 @@
+//! The processors: what they are, and what disturbs a measurement on them.
+
+use crate::line::Verdict;
+use crate::procfs::{self, read};
+use crate::raw;
+use std::path::Path;
+use vmtax_model::{Check, CpuFacts};
+
+const CPUS: &str = "/sys/devices/system/cpu";
+const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0";
+/// Stolen time above which figures wander with the neighbours' load.
+const MUCH_STEAL: f64 = 0.01;
+
+/// Reads what the kernel shows of the processors.
+pub fn collect() -> CpuFacts {
+    let info = read("/proc/cpuinfo").unwrap_or_default();
+    let flag = |name: &str| procfs::has_flag(&info, name);
+    let listed = |path: &str| read(Path::new(CPUS).join(path)).map_or(0, |list| procfs::list_length(&list));
+    CpuFacts {
+        model: procfs::cpuinfo(&info, "model name").unwrap_or("unknown").to_owned(),
+        online: listed("online").max(1),
+        threads_per_core: listed("cpu0/topology/thread_siblings_list").max(1),
+        virtualisation: ["vmx", "svm"].into_iter().find(|name| flag(name)).map(str::to_owned),
+        hypervisor: flag("hypervisor").then(|| hypervisor(&raw::hypervisor_signature(), &product())),
+        invariant_tsc: flag("constant_tsc") && flag("nonstop_tsc"),
+        clocksource: read(format!("{CLOCK}/current_clocksource")).unwrap_or_else(|| "unknown".into()),
+        governor: governor(),
+        steal: procfs::steal(&read("/proc/stat").unwrap_or_default()),
+    }
+}
+
+/// What the firmware says this machine is: `Amazon EC2 m7a.large`, or nothing.
+fn product() -> String {
+    let parts = ["sys_vendor", "product_name"].map(|name| read(format!("/sys/class/dmi/id/{name}")));
+    parts.into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// A name for the hypervisor, from its signature in CPUID and the firmware's product.
+fn hypervisor(signature: &[u8; 12], product: &str) -> String {
+    let name = match signature {
+        b"KVMKVMKVM\0\0\0" => "KVM".to_owned(),
+        b"TCGTCGTCGTCG" => "QEMU TCG".to_owned(),
+        b"VMwareVMware" => "VMware".to_owned(),
+        b"Microsoft Hv" => "Hyper-V".to_owned(),
+        b"XenVMMXenVMM" => "Xen".to_owned(),
+        b"VBoxVBoxVBox" => "VirtualBox".to_owned(),
+        b"bhyve bhyve " => "bhyve".to_owned(),
+        other if other.iter().all(u8::is_ascii_graphic) => String::from_utf8_lossy(other).into_owned(),
+        _ => "unknown".to_owned(),
+    };
+    if product.is_empty() { name } else { format!("{name} ({product})") }
+}
+
+/// The governors in use, `performance` or `powersave, performance`; none where the kernel does not set frequencies.
+fn governor() -> Option<String> {
+    let policies = std::fs::read_dir(format!("{CPUS}/cpufreq")).ok()?;
+    let mut names: Vec<String> =
+        policies.flatten().filter_map(|policy| read(policy.path().join("scaling_governor"))).collect();
+    names.sort();
+    names.dedup();
+    (!names.is_empty()).then(|| names.join(", "))
+}
+
+/// The lines of `doctor` on processors and clocks. `usable` is how many this process may run on.
+pub fn checks(cpu: &CpuFacts, usable: u32, clocks_available: &str) -> Vec<Check> {
+    vec![
+        virtualisation(cpu).about(
+            "virtualisation",
+            "processor",
+            "KVM needs VT-x (vmx) or AMD-V (svm); without, only TCG or a KVM with software page tables runs guests",
+        ),
+        nested(cpu).about(
+            "nested",
+            "nested or not",
+            "on a host that is a guest itself, native figures already hold one tax, and a guest's hold two",
+        ),
+        cores(cpu, usable).about(
+            "cores",
+            "cores and SMT",
+            "guest, QEMU and host compete on one core; with SMT a figure depends on what the sibling thread does",
+        ),
+        frequency(cpu).about(
+            "governor",
+            "frequency governor",
+            "a changing frequency changes every figure, and native and guest not alike",
+        ),
+        steal(cpu).about(
+            "steal",
+            "stolen time",
+            "time that the hypervisor gives to others is in every figure as noise",
+        ),
+        clocksource(cpu, clocks_available).about(
+            "clocksource",
+            "clock source",
+            "with tsc a clock reading costs some 20 ns; with others microseconds, or an exit from the guest each",
+        ),
+        tsc(cpu).about(
+            "tsc",
+            "time stamp counter",
+            "timing and joining host and guest on one clock need a counter of constant rate that never stops",
+        ),
+    ]
+}
+
+/// What the clock source could be, as the kernel lists it.
+pub fn clocks_available() -> String {
+    read(format!("{CLOCK}/available_clocksource")).unwrap_or_default()
+}
+
+fn virtualisation(cpu: &CpuFacts) -> Verdict {
+    match (&cpu.virtualisation, &cpu.hypervisor) {
+        (Some(flag), _) => Verdict::ok(format!("{} with {flag}", cpu.model)),
+        (None, Some(_)) => Verdict::limited(
+            format!("{} without vmx and svm", cpu.model),
+            "allow nested virtualisation for this machine in its host (for KVM: `-cpu host` and `modprobe kvm_intel nested=1` or `kvm_amd nested=1`)",
+        ),
+        (None, None) => Verdict::limited(
+            format!("{} without vmx and svm", cpu.model),
+            "switch on VT-x or AMD-V (SVM) in the firmware setup: sudo systemctl reboot --firmware-setup",
+        ),
+    }
+}
+
+fn nested(cpu: &CpuFacts) -> Verdict {
+    match &cpu.hypervisor {
+        None => Verdict::ok("bare metal (no hypervisor flag)"),
+        Some(name) => Verdict::limited_for_good(format!("this host is itself a guest of {name}")),
+    }
+}
+
+fn cores(cpu: &CpuFacts, usable: u32) -> Verdict {
+    let smt = cpu.threads_per_core > 1;
+    let mut found = format!(
+        "{} online, {}",
+        cpu.online,
+        if smt { format!("SMT with {} threads per core", cpu.threads_per_core) } else { "no SMT".into() }
+    );
+    if usable < cpu.online {
+        found += &format!(", {usable} usable by this process");
+    }
+    if usable < 2 {
+        Verdict::limited(found, "give this machine or this process a second processor (`taskset -c 0,1`)")
+    } else if smt {
+        Verdict::limited(
+            found,
+            "echo off | sudo tee /sys/devices/system/cpu/smt/control # for the measurement; `on` afterwards",
+        )
+    } else {
+        Verdict::ok(found)
+    }
+}
+
+fn frequency(cpu: &CpuFacts) -> Verdict {
+    match cpu.governor.as_deref() {
+        None => Verdict::ok("none: this kernel does not set frequencies"),
+        Some("performance") => Verdict::ok("performance"),
+        Some(other) => {
+            Verdict::limited(other, "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
+        }
+    }
+}
+
+fn steal(cpu: &CpuFacts) -> Verdict {
+    let found = format!("{:.2} % since boot", cpu.steal * 100.0);
+    if cpu.steal > MUCH_STEAL {
+        Verdict::limited(
+            found,
+            "measure when the neighbours are quiet, with more rounds (`--rounds`), or on a dedicated host",
+        )
+    } else {
+        Verdict::ok(found)
+    }
+}
+
+fn clocksource(cpu: &CpuFacts, available: &str) -> Verdict {
+    let found = cpu.clocksource.clone();
+    if found == "tsc" {
+        Verdict::ok(found)
+    } else if available.split_ascii_whitespace().any(|name| name == "tsc") {
+        Verdict::limited(found, "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource")
+    } else if cpu.invariant_tsc {
+        let mend = "see `sudo dmesg | grep -i tsc` for why tsc is not offered; `tsc=reliable` on the kernel's command line trusts it";
+        Verdict::limited(found, mend)
+    } else {
+        Verdict::limited_for_good(found)
+    }
+}
+
+fn tsc(cpu: &CpuFacts) -> Verdict {
+    if cpu.invariant_tsc {
+        Verdict::ok("invariant (constant_tsc, nonstop_tsc)")
+    } else if cpu.hypervisor.is_some() {
+        Verdict::limited("not invariant", "expose it in this machine's host (QEMU: `-cpu host,+invtsc`)")
+    } else {
+        Verdict::limited_for_good("not invariant: clock_gettime is used instead")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::Readiness;
+
+    fn bare_metal() -> CpuFacts {
+        CpuFacts {
+            model: "Xeon".into(),
+            online: 8,
+            threads_per_core: 1,
+            virtualisation: Some("vmx".into()),
+            hypervisor: None,
+            invariant_tsc: true,
+            clocksource: "tsc".into(),
+            governor: Some("performance".into()),
+            steal: 0.0,
+        }
+    }
+
+    fn not_ok(cpu: &CpuFacts, usable: u32, clocks: &str) -> Vec<String> {
+        let lines = checks(cpu, usable, clocks);
+        lines.into_iter().filter(|line| line.state != Readiness::Ok).map(|line| line.id).collect()
+    }
+
+    #[test]
+    fn a_quiet_bare_metal_host_is_all_well() {
+        assert_eq!(not_ok(&bare_metal(), 8, "tsc hpet acpi_pm"), Vec::<String>::new());
+    }
+
+    #[test]
+    fn each_disturbance_is_named() {
+        let change = |change: fn(&mut CpuFacts)| {
+            let mut cpu = bare_metal();
+            change(&mut cpu);
+            not_ok(&cpu, 8, "tsc hpet")
+        };
+        assert_eq!(change(|c| c.virtualisation = None), ["virtualisation"]);
+        assert_eq!(change(|c| c.hypervisor = Some("KVM".into())), ["nested"]);
+        assert_eq!(change(|c| c.threads_per_core = 2), ["cores"]);
+        assert_eq!(change(|c| c.governor = Some("powersave".into())), ["governor"]);
+        assert_eq!(change(|c| c.governor = None), Vec::<String>::new());
+        assert_eq!(change(|c| c.steal = 0.02), ["steal"]);
+        assert_eq!(change(|c| c.clocksource = "hpet".into()), ["clocksource"]);
+        assert_eq!(change(|c| c.invariant_tsc = false), ["tsc"]);
+        assert_eq!(not_ok(&bare_metal(), 1, ""), ["cores"]);
+    }
+
+    #[test]
+    fn the_clock_is_mended_by_what_there_is() {
+        let cpu = CpuFacts { clocksource: "hpet".into(), ..bare_metal() };
+        assert!(clocksource(&cpu, "tsc hpet").mend.is_some_and(|mend| mend.contains("tee")));
+        assert!(clocksource(&cpu, "hpet").mend.is_some_and(|mend| mend.contains("tsc=reliable")));
+        assert_eq!(clocksource(&CpuFacts { invariant_tsc: false, ..cpu }, "hpet").mend, None);
+    }
+
+    #[test]
+    fn hypervisors_have_names() {
+        assert_eq!(hypervisor(b"KVMKVMKVM\0\0\0", "Amazon EC2 m7a"), "KVM (Amazon EC2 m7a)");
+        assert_eq!(hypervisor(b"Microsoft Hv", ""), "Hyper-V");
+        assert_eq!(hypervisor(b"ACRNACRNACRN", ""), "ACRNACRNACRN");
+        assert_eq!(hypervisor(&[7; 12], ""), "unknown");
+    }
+
+    #[test]
+    fn this_machine_has_processors() {
+        let cpu = collect();
+        assert!(cpu.online >= 1 && cpu.threads_per_core >= 1 && (0.0..=1.0).contains(&cpu.steal));
+        assert_eq!(checks(&cpu, cpu.online, &clocks_available()).len(), 7);
+    }
+}

@@ -1,0 +1,236 @@
+//! What KVM is good for here, found by running code on it.
+
+use crate::micro_vm::{Loop, Ring, rate};
+use crate::raw;
+use kvm_ioctls::{Cap, Kvm};
+use std::path::Path;
+use std::sync::mpsc;
+use std::time::Duration;
+use vmtax_model::{Check, KvmClass, KvmFacts, Readiness};
+
+/// The only version of the interface there has been since 2007.
+const API_VERSION: i32 = 12;
+/// The probe takes 0.1 s, more on a loaded host; a KVM that takes longer is stuck where no signal reaches it.
+const LIMIT: Duration = Duration::from_millis(1500);
+/// Iterations per second above which code runs by itself and is not interpreted. Processors do about 1e9, an emulating
+/// KVM about 1e6 or less; the load/store loop has more to do per turn.
+const COUNTING_AT_SPEED: f64 = 5e7;
+const WORKING_AT_SPEED: f64 = 2e7;
+
+/// Iterations per second of each loop, or how it failed.
+struct Rates {
+    kernel_count: Result<f64, String>,
+    kernel_load_store: Result<f64, String>,
+    kernel_sse2: Result<f64, String>,
+    user_count: Result<f64, String>,
+}
+
+/// Finds out what `/dev/kvm` is good for, by running four endless loops of 30 ms on it. Ends in any case after 1.5 s.
+///
+/// The work is done in a thread of its own with all signals blocked, so no signal handler is installed or run, and the
+/// caller's threads are left as they are. Only if KVM itself hangs in the kernel does that thread outlive the call.
+pub fn kvm() -> KvmFacts {
+    let (answer, wait) = mpsc::channel();
+    let started = std::thread::Builder::new().name("kvm-probe".into()).spawn(move || {
+        // Nobody listens any more once the limit is over.
+        let _ = answer.send(probe());
+    });
+    match started.map(|thread| (wait.recv_timeout(LIMIT), thread)) {
+        Ok((Ok(facts), thread)) => {
+            // It has answered, so it is about to end; its machine is gone when it has.
+            let _ = thread.join();
+            facts
+        }
+        Ok((Err(_), _)) => broken(format!("a guest did not stop when told to, within {} ms", LIMIT.as_millis())),
+        Err(error) => broken(format!("starting a thread for the probe: {error}")),
+    }
+}
+
+fn broken(evidence: String) -> KvmFacts {
+    KvmFacts { class: KvmClass::Broken, evidence }
+}
+
+fn probe() -> KvmFacts {
+    let kvm = match Kvm::new() {
+        Ok(kvm) => kvm,
+        Err(error) => return not_opened(error.errno()),
+    };
+    let version = kvm.get_api_version();
+    if version != API_VERSION {
+        return broken(format!("/dev/kvm speaks version {version} of the interface, not {API_VERSION}"));
+    }
+    if !kvm.check_extension(Cap::UserMemory) {
+        return broken("/dev/kvm cannot give a guest our memory (no KVM_CAP_USER_MEMORY)".into());
+    }
+    if let Err(error) = raw::block_signals() {
+        return broken(format!("blocking signals in the probe's thread: {error}"));
+    }
+    classify(
+        &Rates {
+            kernel_count: rate(&kvm, Ring::Kernel, Loop::Count),
+            kernel_load_store: rate(&kvm, Ring::Kernel, Loop::LoadStore),
+            kernel_sse2: rate(&kvm, Ring::Kernel, Loop::Sse2),
+            user_count: rate(&kvm, Ring::User, Loop::Count),
+        },
+        module(),
+    )
+}
+
+/// `/dev/kvm` could not be opened.
+fn not_opened(errno: i32) -> KvmFacts {
+    let error = std::io::Error::from_raw_os_error(errno);
+    let class = match errno {
+        libc::EACCES | libc::EPERM => KvmClass::NoPermission,
+        libc::ENOENT | libc::ENODEV | libc::ENXIO => KvmClass::Absent,
+        _ => KvmClass::Broken,
+    };
+    KvmFacts { class, evidence: format!("/dev/kvm: {error}") }
+}
+
+/// The kernel module behind `/dev/kvm`: a label, not a test, since a module can be built in.
+fn module() -> Option<&'static str> {
+    ["kvm_intel", "kvm_amd", "kvm_pvm"].into_iter().find(|name| Path::new("/sys/module").join(name).is_dir())
+}
+
+/// The verdict. A kernel needs all three of its loops: some KVMs count at CPL 0 but cannot run SSE there.
+fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
+    let above = |rate: &Result<f64, String>, limit: f64| rate.as_ref().is_ok_and(|rate| *rate > limit);
+    let class = if above(&rates.kernel_count, COUNTING_AT_SPEED)
+        && above(&rates.kernel_load_store, WORKING_AT_SPEED)
+        && above(&rates.kernel_sse2, WORKING_AT_SPEED)
+    {
+        KvmClass::Hardware
+    } else if rates.kernel_count.is_ok() && above(&rates.user_count, COUNTING_AT_SPEED) {
+        KvmClass::EmulatesKernels
+    } else {
+        KvmClass::Broken
+    };
+    let told = |rate: &Result<f64, String>| match rate {
+        Ok(rate) => format!("{rate:.1e}"),
+        Err(error) => format!("failed ({error})"),
+    };
+    let module = module.map(|module| format!(" ({module})")).unwrap_or_default();
+    let evidence = format!(
+        "loop iterations/s in kernel mode: {} counting, {} load/store, {} SSE2; in user mode: {} counting{module}",
+        told(&rates.kernel_count),
+        told(&rates.kernel_load_store),
+        told(&rates.kernel_sse2),
+        told(&rates.user_count)
+    );
+    KvmFacts { class, evidence }
+}
+
+/// The line of `doctor`. `device_group` is the group that owns `/dev/kvm`; `virtualisation` the processor's flag.
+pub(crate) fn check(facts: &KvmFacts, virtualisation: Option<&str>, device_group: Option<u32>) -> Check {
+    let (state, verdict, mend) = match facts.class {
+        KvmClass::Hardware => (Readiness::Ok, "runs kernels at speed", None),
+        KvmClass::EmulatesKernels => (
+            Readiness::Limited,
+            "runs user code at speed but emulates kernels",
+            Some("vmtax run --machines native,tcg # KVM's own figures need a host with vmx or svm"),
+        ),
+        KvmClass::Broken => (
+            Readiness::Limited,
+            "opens but runs nothing properly",
+            Some(
+                "sudo dmesg | grep -i kvm # then `sudo modprobe -r kvm_intel kvm_amd kvm` and load the right one again",
+            ),
+        ),
+        // Only a group of its own can be joined: joining root's would give far more than KVM.
+        KvmClass::NoPermission if device_group.is_some_and(|group| group != 0) => (
+            Readiness::Limited,
+            "may not be opened by this user",
+            Some("sudo usermod -aG kvm $USER # then log in again"),
+        ),
+        KvmClass::NoPermission => (
+            Readiness::Limited,
+            "may not be opened by this user",
+            Some(
+                "sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm && sudo usermod -aG kvm $USER # then log in again",
+            ),
+        ),
+        KvmClass::Absent => (
+            Readiness::Missing,
+            "there is no /dev/kvm",
+            Some(match virtualisation {
+                Some("vmx") => "sudo modprobe kvm_intel",
+                Some("svm") => "sudo modprobe kvm_amd",
+                _ => "switch on VT-x or AMD-V in the firmware, or nested virtualisation in the host of this machine",
+            }),
+        ),
+    };
+    Check {
+        id: "kvm".into(),
+        subject: "KVM".into(),
+        state,
+        found: format!("{verdict}: {}", facts.evidence),
+        why: "without a KVM that runs kernels at speed, guests run under TCG, which costs several times more".into(),
+        mend: mend.map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rates(count: f64, load_store: f64, sse2: Result<f64, String>, user: f64) -> Rates {
+        Rates { kernel_count: Ok(count), kernel_load_store: Ok(load_store), kernel_sse2: sse2, user_count: Ok(user) }
+    }
+
+    #[test]
+    fn three_kinds_of_kvm_are_told_apart() {
+        let died = || Err("KVM_RUN ended with InternalError".to_owned());
+        let cases = [
+            (rates(1.1e9, 6e8, Ok(9e8), 1.1e9), KvmClass::Hardware),
+            (rates(8.0e5, 2.4e5, died(), 1.7e9), KvmClass::EmulatesKernels),
+            (rates(1.1e9, 6e8, died(), 1.1e9), KvmClass::EmulatesKernels),
+            (rates(1.1e9, 1e6, Ok(9e8), 1.1e9), KvmClass::EmulatesKernels),
+            (rates(8.0e5, 2.4e5, died(), 7e5), KvmClass::Broken),
+            (Rates { kernel_count: died(), ..rates(0.0, 1e9, Ok(1e9), 1e9) }, KvmClass::Broken),
+        ];
+        for (rates, class) in cases {
+            let facts = classify(&rates, Some("kvm_x"));
+            assert_eq!(facts.class, class, "{}", facts.evidence);
+            assert!(facts.evidence.ends_with("(kvm_x)"));
+        }
+    }
+
+    #[test]
+    fn a_device_that_does_not_open_says_which_way() {
+        assert_eq!(not_opened(libc::EACCES).class, KvmClass::NoPermission);
+        assert_eq!(not_opened(libc::ENOENT).class, KvmClass::Absent);
+        assert_eq!(not_opened(libc::ENODEV).class, KvmClass::Absent);
+        assert_eq!(not_opened(libc::EBUSY).class, KvmClass::Broken);
+    }
+
+    #[test]
+    fn the_mend_fits_the_machine() {
+        let line = |class, flag, group| {
+            check(&KvmFacts { class, evidence: String::new() }, flag, group).mend.unwrap_or_default()
+        };
+        assert_eq!(line(KvmClass::Absent, Some("svm"), None), "sudo modprobe kvm_amd");
+        assert!(line(KvmClass::Absent, None, None).contains("firmware"));
+        assert!(!line(KvmClass::NoPermission, None, Some(106)).contains("chgrp"));
+        assert!(line(KvmClass::NoPermission, None, Some(0)).contains("chgrp"));
+        assert_eq!(line(KvmClass::Hardware, Some("vmx"), Some(106)), "");
+    }
+
+    /// Handlers, threads and descriptors of this process, as the kernel shows them.
+    fn footprint() -> (String, usize, usize) {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let signals = status.lines().filter(|l| l.starts_with("SigCgt") || l.starts_with("SigIgn")).collect();
+        let count = |folder| std::fs::read_dir(folder).unwrap().count();
+        (signals, count("/proc/self/task"), count("/proc/self/fd"))
+    }
+
+    /// Runs alone in its own process (see `tests/kvm_leaks.rs` for the long run); here only that it answers in time.
+    #[test]
+    fn answers_within_a_second_and_leaves_handlers_alone() {
+        let handlers = footprint().0;
+        let start = std::time::Instant::now();
+        let facts = kvm();
+        assert!(start.elapsed() < Duration::from_secs(1), "{facts:?} took {:?}", start.elapsed());
+        assert!(!facts.evidence.is_empty());
+        assert_eq!(footprint().0, handlers);
+    }
+}

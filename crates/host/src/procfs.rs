@@ -1,0 +1,117 @@
+//! Parsers of what the kernel shows in /proc and /sys. They take text and never fail: what is not there is `None`, zero or
+//! empty, since kernels differ in what they show.
+
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+
+/// The text of a file of /proc or /sys without the space around it; `None` when it cannot be read.
+pub fn read(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
+}
+
+/// The value of `key` for the first processor in /proc/cpuinfo.
+pub fn cpuinfo<'a>(text: &'a str, key: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        (name.trim() == key).then_some(value.trim())
+    })
+}
+
+/// Whether the first processor has that flag.
+pub fn has_flag(cpuinfo_text: &str, flag: &str) -> bool {
+    cpuinfo(cpuinfo_text, "flags").is_some_and(|flags| flags.split_ascii_whitespace().any(|word| word == flag))
+}
+
+/// How many numbers a list like `0-3,8` names.
+pub fn list_length(text: &str) -> u32 {
+    let length = |part: &str| -> Option<u32> {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (u32, u32) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        last.checked_sub(first)?.checked_add(1)
+    };
+    text.split(',').filter_map(length).fold(0, u32::saturating_add)
+}
+
+/// Share of all processor time since boot that the hypervisor gave to others, 0 to 1, from /proc/stat.
+///
+/// Guest time is in the user time already, so only the first eight columns count.
+pub fn steal(text: &str) -> f64 {
+    let Some(line) = text.lines().find_map(|line| line.strip_prefix("cpu ")) else { return 0.0 };
+    let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
+    let total: f64 = ticks.iter().map(|t| *t as f64).sum();
+    match ticks.get(7) {
+        Some(stolen) if total > 0.0 => *stolen as f64 / total,
+        _ => 0.0,
+    }
+}
+
+/// A value of /proc/meminfo: kiB, or a plain number for the counts of huge pages.
+pub fn meminfo(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        if name != key {
+            return None;
+        }
+        value.split_ascii_whitespace().next()?.parse().ok()
+    })
+}
+
+/// The chosen word of a choice like `always [madvise] never`.
+pub fn chosen(text: &str) -> Option<&str> {
+    text.split_ascii_whitespace().find_map(|word| word.strip_prefix('[')?.strip_suffix(']'))
+}
+
+/// PRETTY_NAME of /etc/os-release, or NAME.
+pub fn distribution(text: &str) -> Option<String> {
+    let value = |key: &str| {
+        text.lines()
+            .find_map(|line| line.trim().strip_prefix(key)?.strip_prefix('=').map(|v| v.trim_matches(['"', '\''])))
+    };
+    value("PRETTY_NAME").or_else(|| value("NAME")).filter(|name| !name.is_empty()).map(str::to_owned)
+}
+
+/// Where a file system of that type is mounted, from /proc/mounts; with `option`, only one that has it.
+pub fn mount_point(text: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
+    text.lines().find_map(|line| {
+        let mut fields = line.split_ascii_whitespace().skip(1);
+        let (path, its_kind, options) = (fields.next()?, fields.next()?, fields.next()?);
+        let fits = its_kind == kind && option.is_none_or(|wanted| options.split(',').any(|o| o == wanted));
+        fits.then(|| unescaped(path))
+    })
+}
+
+/// The kernel writes space, tab, newline and backslash as `\040` and the like.
+fn unescaped(text: &str) -> PathBuf {
+    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
+    while let [first, tail @ ..] = rest {
+        match tail {
+            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if *first == b'\\' => {
+                bytes.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
+                rest = after;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    OsString::from_vec(bytes).into()
+}
+
+/// The path of this process in a cgroup hierarchy, from /proc/self/cgroup: that of v2, or that of a v1 controller.
+pub fn own_cgroup<'a>(text: &'a str, v1_controller: Option<&str>) -> Option<&'a str> {
+    text.lines().find_map(|line| {
+        let (number, rest) = line.split_once(':')?;
+        let (controllers, path) = rest.split_once(':')?;
+        let fits = match v1_controller {
+            None => number == "0" && controllers.is_empty(),
+            Some(wanted) => controllers.split(',').any(|name| name == wanted),
+        };
+        fits.then_some(path)
+    })
+}
+
+#[cfg(test)]
+#[path = "procfs_tests.rs"]
+mod tests;

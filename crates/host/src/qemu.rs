@@ -1,0 +1,259 @@
+//! Finds QEMUs and asks each what it can do.
+
+use crate::command::{Answer, ask};
+use crate::error::HostError;
+use crate::program;
+use crate::qemu_binary;
+use crate::version::{self, OLDEST_QEMU};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use vmtax_model::{Check, QemuFacts, Readiness};
+
+/// The names a QEMU for x86-64 goes by: everywhere, and on Red Hat's.
+const NAMES: [&str; 2] = ["qemu-system-x86_64", "qemu-kvm"];
+/// A QEMU answers in 20 to 100 ms; the rest is for a cold disk and a loaded host.
+const LIMIT: Duration = Duration::from_secs(3);
+/// Devices a guest is built from here.
+const DEVICES: [&str; 3] = ["virtio-blk-pci", "virtio-serial-pci", "virtserialport"];
+
+/// A QEMU, and what only `doctor` says of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Probed {
+    pub facts: QemuFacts,
+    /// Those of [`DEVICES`] that it does not have.
+    pub lacks: Vec<&'static str>,
+    /// A wrapper script: nothing is known of exported functions, AIO engines and trace back ends.
+    pub is_wrapper: bool,
+}
+
+/// Every usable QEMU for x86-64 in PATH and the system's folders, best first: those with both KVM and TCG before others,
+/// then in the order of the search path, so that the first is what the bare name starts.
+///
+/// Each is started a few times with a help option, in parallel, at most 3 s.
+pub fn qemus() -> Vec<QemuFacts> {
+    survey(None).into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect()
+}
+
+/// What the QEMU at `path` can do. A bare name is looked for in PATH.
+///
+/// # Errors
+/// When there is none, it does not run, is another program, older than [`OLDEST_QEMU`], or emulates no PC.
+pub fn qemu_at(path: &Path) -> Result<QemuFacts, HostError> {
+    probe(&resolve(path)).map(|probed| probed.facts)
+}
+
+/// The QEMU to use: the one named, or the best of [`qemus`].
+///
+/// # Errors
+/// As [`qemu_at`]; without `explicit`, what is wrong with the first that was found, or that there is none.
+pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
+    if let Some(path) = explicit {
+        return qemu_at(path);
+    }
+    survey(None).into_iter().next().unwrap_or(Err(HostError::NoQemu)).map(|probed| probed.facts)
+}
+
+/// The one named first, then all others, usable ones before the rest; each with what is wrong with it.
+pub(crate) fn survey(explicit: Option<&Path>) -> Vec<Result<Probed, HostError>> {
+    let named = explicit.map(resolve);
+    let others = distinct(candidates(&program::folders()), named.as_deref());
+    let probe_all = |paths: Vec<PathBuf>| -> Vec<Result<Probed, HostError>> {
+        thread::scope(|scope| {
+            let running: Vec<_> = paths.iter().map(|path| scope.spawn(|| probe(path))).collect();
+            running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        })
+    };
+    let mut found = probe_all(named.iter().cloned().chain(others).collect());
+    let first_other = named.iter().count();
+    found[first_other..].sort_by_key(rank);
+    found
+}
+
+/// Lower is better; the sort keeps the order of the search path among equals.
+fn rank(found: &Result<Probed, HostError>) -> u8 {
+    match found {
+        Ok(probed) if ["kvm", "tcg"].iter().all(|a| probed.facts.accelerators.iter().any(|b| a == b)) => 0,
+        Ok(_) => 1,
+        Err(_) => 2,
+    }
+}
+
+fn candidates(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let paths = folders.iter().flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    paths.filter(|path| path.is_file()).collect()
+}
+
+/// Without those that are the same file under another name.
+fn distinct(paths: Vec<PathBuf>, named: Option<&Path>) -> Vec<PathBuf> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let mut seen: Vec<PathBuf> = named.iter().map(|path| real(path)).collect();
+    let mut kept = Vec::new();
+    for path in paths {
+        let file = real(&path);
+        if !seen.contains(&file) {
+            seen.push(file);
+            kept.push(path);
+        }
+    }
+    kept
+}
+
+/// An absolute path: a name without a slash is the shell's business, PATH; the rest starts from the current folder.
+fn resolve(path: &Path) -> PathBuf {
+    let bare_name = path.to_str().filter(|name| !name.contains('/'));
+    let in_path = bare_name.filter(|_| !path.exists()).and_then(program::find_program);
+    in_path.or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.to_path_buf())
+}
+
+fn probe(path: &Path) -> Result<Probed, HostError> {
+    let own = path.to_path_buf();
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => HostError::QemuMissing { path: own.clone() },
+        _ => HostError::QemuDoesNotStart { path: own.clone(), reason: error.to_string() },
+    })?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() { "a folder" } else { "a device, pipe or socket" };
+        return Err(HostError::QemuNotAFile { path: own, kind });
+    }
+    if !program::is_executable(path) {
+        return Err(HostError::QemuNotExecutable { path: own });
+    }
+    // Alone first: nothing but `--version` is asked of a program that may be anything.
+    let banner = asked(path, &["--version"])?;
+    let Some(version) = version::in_banner(&banner.text) else {
+        let said = first_line(&banner.text);
+        return Err(if banner.success {
+            HostError::NotQemu { path: own, said }
+        } else {
+            HostError::QemuDoesNotStart { path: own, reason: said }
+        });
+    };
+    if version < OLDEST_QEMU {
+        return Err(HostError::QemuTooOld { path: own, version });
+    }
+    let (accelerators, machines, objects, devices, binary) = thread::scope(|scope| {
+        let help = |option: &'static str| scope.spawn(move || asked(path, &[option, "help"]).map(|a| a.text));
+        let asking = ["-accel", "-machine", "-object", "-device"].map(help);
+        let binary = qemu_binary::read(path);
+        let [a, b, c, d] = asking.map(|thread| {
+            thread.join().unwrap_or_else(|_| {
+                Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: "asking it failed".into() })
+            })
+        });
+        Ok::<_, HostError>((a?, b?, c?, d?, binary))
+    })?;
+    if !["pc", "q35"].iter().any(|machine| first_words(&machines).any(|word| word == *machine)) {
+        return Err(HostError::QemuNotX86 { path: own });
+    }
+    let is_wrapper = binary.is_none();
+    let binary = binary.unwrap_or_default();
+    let mut aio = vec!["threads".to_owned()];
+    aio.extend(binary.aio);
+    Ok(Probed {
+        lacks: DEVICES.into_iter().filter(|name| !devices.contains(&format!("\"{name}\""))).collect(),
+        is_wrapper,
+        facts: QemuFacts {
+            path: own,
+            version: version.to_string(),
+            accelerators: accelerators_in(&accelerators),
+            aio,
+            iothread: first_words(&objects).any(|word| word == "iothread"),
+            exported_functions: binary.exported_functions,
+            trace_backends: binary.trace_backends,
+        },
+    })
+}
+
+fn asked(path: &Path, arguments: &[&str]) -> Result<Answer, HostError> {
+    match ask(path, arguments, LIMIT) {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(HostError::QemuHangs {
+            path: path.to_path_buf(),
+            arguments: arguments.join(" "),
+            seconds: LIMIT.as_secs(),
+        }),
+        Err(error) => Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: error.to_string() }),
+    }
+}
+
+/// The first line, short, without control characters: it may come from anything.
+fn first_line(text: &str) -> String {
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    line.trim().chars().filter(|c| !c.is_control()).take(120).collect()
+}
+
+fn first_words(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.split_whitespace().next())
+}
+
+/// The accelerators that run x86 guests here, from `-accel help`: one a line, or before 5.0 all in one line.
+fn accelerators_in(help: &str) -> Vec<String> {
+    let words = help.split(|c: char| c.is_whitespace() || c == ',');
+    let mut found: Vec<String> = Vec::new();
+    for word in words.filter(|word| ["kvm", "tcg", "xen"].contains(word)) {
+        if !found.iter().any(|known| known == word) {
+            found.push(word.into());
+        }
+    }
+    found.sort();
+    found
+}
+
+/// One line of `doctor` for each QEMU, or one that says there is none.
+pub(crate) fn checks(found: &[Result<Probed, HostError>]) -> Vec<Check> {
+    if found.is_empty() {
+        return vec![check(&Err(HostError::NoQemu))];
+    }
+    found.iter().map(check).collect()
+}
+
+fn check(found: &Result<Probed, HostError>) -> Check {
+    let (state, text, mend) = match found {
+        Err(error) => {
+            // The mend has a place of its own in a check.
+            let (text, mend) = (error.to_string(), error.mend());
+            let cause = text.strip_suffix(&mend).map_or(text.as_str(), |cause| cause.trim_end_matches([':', ' ']));
+            (Readiness::Missing, cause.to_owned(), Some(mend))
+        }
+        Ok(probed) => {
+            let facts = &probed.facts;
+            let list = |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", ") };
+            let mut text =
+                format!("{} {}: accelerators {}", facts.path.display(), facts.version, list(&facts.accelerators));
+            if probed.is_wrapper {
+                text += "; a wrapper script, so its AIO engines, exported functions and trace back ends are unknown";
+            } else {
+                text += &format!(
+                    "; AIO {}; {}; {} exported functions; trace back ends {}",
+                    list(&facts.aio),
+                    if facts.iothread { "iothreads" } else { "no iothreads" },
+                    facts.exported_functions,
+                    list(&facts.trace_backends)
+                );
+            }
+            if !probed.lacks.is_empty() {
+                text += &format!("; lacks {}", probed.lacks.join(", "));
+            }
+            let tcg = facts.accelerators.iter().any(|name| name == "tcg");
+            let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
+            let mend = "sudo apt-get install qemu-system-x86 # the distribution's has them all";
+            let state = if whole { Readiness::Ok } else { Readiness::Limited };
+            (state, text, (!whole).then(|| mend.to_owned()))
+        }
+    };
+    Check {
+        id: "qemu".into(),
+        subject: "QEMU".into(),
+        state,
+        found: text,
+        why: "it is the machine that guests run on; what it was built with decides what can be compared and traced"
+            .into(),
+        mend,
+    }
+}
+
+#[cfg(test)]
+#[path = "qemu_tests.rs"]
+mod tests;

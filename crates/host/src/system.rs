@@ -1,0 +1,155 @@
+//! Memory, huge pages, memory limits, and the programs around a guest.
+
+use crate::line::Verdict;
+use crate::procfs;
+use crate::program::{find_program, is_writable};
+use std::path::{Path, PathBuf};
+use vmtax_model::{Check, KernelFacts, SourceOfKernel};
+
+/// What the default guest and the default native trial need side by side, MiB.
+const MEMORY_NEEDED: u64 = 2048;
+
+/// The guest kernels that the caller found, and those it could not use.
+pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) -> Check {
+    let whence = |source| match source {
+        SourceOfKernel::Given => "given",
+        SourceOfKernel::Running => "running",
+        SourceOfKernel::Cache => "in the cache",
+    };
+    let mut parts: Vec<String> =
+        kernels.iter().map(|kernel| format!("{} ({})", kernel.release, whence(kernel.source))).collect();
+    parts.extend(unusable.iter().map(|(path, reason)| format!("not {}: {reason}", path.display())));
+    let verdict = if kernels.is_empty() {
+        let found = if parts.is_empty() { "none".into() } else { parts.join("; ") };
+        Verdict::missing(found, "vmtax get kernel")
+    } else {
+        Verdict::ok(parts.join("; "))
+    };
+    verdict.about(
+        "guest-kernel",
+        "guest kernel",
+        "a guest boots straight into it; the running one makes the fairest comparison",
+    )
+}
+
+/// Memory and huge pages, from /proc/meminfo and the kernel's choice on transparent huge pages.
+pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
+    let kib = |key| procfs::meminfo(meminfo, key).unwrap_or(0);
+    let (total, available) = (kib("MemTotal") / 1024, kib("MemAvailable") / 1024);
+    let found = format!("{total} MiB, {available} MiB available");
+    let enough = if available >= MEMORY_NEEDED {
+        Verdict::ok(found)
+    } else {
+        Verdict::limited(
+            found,
+            "end other programs, or give guests less (`ps aux --sort=-rss | head` shows who has it)",
+        )
+    };
+    let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
+    let transparent = transparent.and_then(procfs::chosen);
+    let found =
+        format!("transparent: {}; reserved: {reserved} of {size} KiB", transparent.unwrap_or("not in this kernel"));
+    let huge = match transparent {
+        // QEMU asks for them for a guest's memory, so `madvise` will do.
+        Some("always" | "madvise") => Verdict::ok(found),
+        Some(_) => Verdict::limited(found, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
+        None if reserved > 0 => Verdict::ok(found),
+        None => Verdict::limited(found, "sudo sysctl vm.nr_hugepages=512"),
+    };
+    [
+        enough.about("memory", "memory", "a guest that makes the host swap measures the swap"),
+        huge.about(
+            "huge-pages",
+            "huge pages",
+            "with small pages a guest's TLB misses cost twice; both sides should have the same",
+        ),
+    ]
+}
+
+/// Whether a native trial can get a guest's memory limit.
+pub fn memory_limit() -> Check {
+    let mounts = procfs::read("/proc/mounts").unwrap_or_default();
+    let own = procfs::read("/proc/self/cgroup").unwrap_or_default();
+    let root = rustix::process::geteuid().is_root();
+    limit_verdict(&mounts, &own, root).about(
+        "memory-limit",
+        "memory limit (cgroup)",
+        "a native trial gets the guest's amount of memory; without the limit its page cache is the whole host's",
+    )
+}
+
+/// Root may make a group at the top of the hierarchy, a user only below a group that was handed over.
+fn limit_verdict(mounts: &str, own: &str, root: bool) -> Verdict {
+    let home = |mount: &Path, path: Option<&str>| {
+        let below = mount.join(path.unwrap_or("/").trim_start_matches('/'));
+        // In a container the path can be one of the outside.
+        if !root && below.is_dir() { below } else { mount.to_path_buf() }
+    };
+    if let Some(mount) = procfs::mount_point(mounts, "cgroup", Some("memory")) {
+        let home = home(&mount, procfs::own_cgroup(own, Some("memory")));
+        return usable(&home, "v1");
+    }
+    let Some(mount) = procfs::mount_point(mounts, "cgroup2", None) else {
+        return Verdict::missing("no cgroup hierarchy is mounted", "sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup");
+    };
+    let has_memory = |folder: &Path| {
+        let controllers = procfs::read(folder.join("cgroup.controllers")).unwrap_or_default();
+        controllers.split_ascii_whitespace().any(|name| name == "memory")
+    };
+    let home = home(&mount, procfs::own_cgroup(own, None));
+    if !has_memory(&mount) {
+        Verdict::limited(
+            "cgroup v2 without the memory controller",
+            "add `cgroup_enable=memory` to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub && sudo reboot",
+        )
+    } else if has_memory(&home) {
+        usable(&home, "v2")
+    } else {
+        not_ours("v2")
+    }
+}
+
+fn usable(home: &Path, version: &str) -> Verdict {
+    if is_writable(home) {
+        Verdict::ok(format!("cgroup {version}, groups can be made in {}", home.display()))
+    } else {
+        not_ours(version)
+    }
+}
+
+fn not_ours(version: &str) -> Verdict {
+    Verdict::limited(
+        format!("cgroup {version}, but this user may make no group with a memory limit"),
+        "run vmtax with sudo, or: systemd-run --user --scope -p Delegate=yes vmtax run",
+    )
+}
+
+/// The programs that some trials need.
+pub fn programs() -> Vec<Check> {
+    let program = |names: &[&str]| names.iter().find_map(|name| find_program(name));
+    let found = |path: Option<PathBuf>, mend: &str| match path {
+        Some(path) => Verdict::ok(path.display().to_string()),
+        None => Verdict::missing("not found in PATH, /usr/sbin, /usr/libexec or /usr/lib/qemu", mend),
+    };
+    vec![
+        found(program(&["mkfs.ext4", "mke2fs"]), "sudo apt-get install e2fsprogs").about(
+            "mkfs-ext4",
+            "mkfs.ext4",
+            "makes the file system of the guest's disk, which fileio needs",
+        ),
+        found(program(&["virtiofsd"]), "sudo apt-get install virtiofsd # Debian 12: qemu-system-common has it").about(
+            "virtiofsd",
+            "file sharing: virtiofsd",
+            "shares a folder with a guest over virtiofs",
+        ),
+        found(program(&["ganesha.nfsd"]), "sudo apt-get install nfs-ganesha nfs-ganesha-vfs").about(
+            "nfs-ganesha",
+            "file sharing: NFS",
+            "shares a folder with a guest over NFS, without the host kernel's server",
+        ),
+    ]
+}
+
+#[cfg(test)]
+#[path = "system_tests.rs"]
+mod tests;

@@ -1,0 +1,155 @@
+//! tracefs and uprobes: only looked at, nothing is mounted, made or switched on.
+
+use crate::line::{OTHER_KERNEL, Verdict};
+use crate::procfs;
+use crate::program::is_writable;
+use std::path::{Path, PathBuf};
+use vmtax_model::Check;
+
+const MOUNT: &str = "sudo mount -t tracefs tracefs /sys/kernel/tracing";
+const AS_ROOT: &str = "run vmtax with sudo";
+
+/// What tracefs offers this user.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Tracefs {
+    /// The kernel does not know it.
+    Unknown,
+    /// Known, not mounted.
+    NotMounted,
+    /// Mounted, but closed to this user.
+    Closed(PathBuf),
+    /// Open to this user.
+    Open {
+        root: PathBuf,
+        /// Whether an instance of our own can be made.
+        instances: bool,
+        /// Whether uprobes can be defined; `None` when this kernel has none.
+        uprobes: Option<bool>,
+        /// The clocks events can be stamped with.
+        clocks: Vec<String>,
+    },
+}
+
+/// The lines of `doctor` on tracing.
+pub fn checks() -> [Check; 2] {
+    let mounts = procfs::read("/proc/mounts").unwrap_or_default();
+    let kinds = procfs::read("/proc/filesystems").unwrap_or_default();
+    let tracefs = look(&mounts, &kinds);
+    [
+        tracing(&tracefs).about(
+            "tracefs",
+            "tracefs",
+            "kernel events say where in the host a request is; each trace gets an instance of its own there",
+        ),
+        uprobes(&tracefs).about(
+            "uprobes",
+            "uprobes",
+            "probes on QEMU's functions say when a request enters and leaves it",
+        ),
+    ]
+}
+
+fn look(mounts: &str, kinds: &str) -> Tracefs {
+    let Some(root) = procfs::mount_point(mounts, "tracefs", None) else {
+        let known = kinds.split_ascii_whitespace().any(|word| word == "tracefs");
+        return if known { Tracefs::NotMounted } else { Tracefs::Unknown };
+    };
+    look_into(root)
+}
+
+fn look_into(root: PathBuf) -> Tracefs {
+    let Some(clocks) = procfs::read(root.join("trace_clock")) else { return Tracefs::Closed(root) };
+    let uprobes = root.join("uprobe_events");
+    Tracefs::Open {
+        instances: is_writable(&root.join("instances")),
+        uprobes: uprobes.exists().then(|| is_writable(&uprobes)),
+        clocks: clocks.split_ascii_whitespace().map(|word| word.trim_matches(['[', ']']).to_owned()).collect(),
+        root,
+    }
+}
+
+fn tracing(tracefs: &Tracefs) -> Verdict {
+    match tracefs {
+        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", OTHER_KERNEL),
+        Tracefs::NotMounted => Verdict::missing("not mounted", MOUNT),
+        Tracefs::Closed(root) => Verdict::limited(format!("{} is closed to this user", root.display()), AS_ROOT),
+        Tracefs::Open { root, instances: false, .. } => {
+            Verdict::limited(format!("{} may be read, but not used by this user", root.display()), AS_ROOT)
+        }
+        Tracefs::Open { root, clocks, .. } if !clocks.iter().any(|clock| clock == "x86-tsc") => {
+            Verdict::limited_for_good(format!(
+                "{} without the clock x86-tsc: host and guest cannot be joined tick by tick",
+                root.display()
+            ))
+        }
+        Tracefs::Open { root, .. } => Verdict::ok(format!("{} with instances and the clock x86-tsc", root.display())),
+    }
+}
+
+fn uprobes(tracefs: &Tracefs) -> Verdict {
+    match tracefs {
+        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", OTHER_KERNEL),
+        // A kernel can have uprobes without tracefs mounted; perf's own type of event shows it.
+        Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => {
+            Verdict::limited("in the kernel, but they need tracefs, which is not mounted", MOUNT)
+        }
+        Tracefs::NotMounted => Verdict::missing("unknown: tracefs is not mounted", MOUNT),
+        Tracefs::Open { uprobes: Some(true), .. } => Verdict::ok("can be defined"),
+        Tracefs::Open { uprobes: None, .. } => {
+            Verdict::missing("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)", OTHER_KERNEL)
+        }
+        // Root alone may define them, also where tracefs is open to a group.
+        Tracefs::Open { uprobes: Some(false), .. } | Tracefs::Closed(_) => {
+            Verdict::limited("not for this user", AS_ROOT)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::Readiness::{Limited, Missing, Ok as Fine};
+
+    fn open(instances: bool, uprobes: Option<bool>, clocks: &[&str]) -> Tracefs {
+        let clocks = clocks.iter().map(|clock| clock.to_string()).collect();
+        Tracefs::Open { root: "/sys/kernel/tracing".into(), instances, uprobes, clocks }
+    }
+
+    #[test]
+    fn each_kind_of_tracefs_has_its_lines() {
+        let cases = [
+            (Tracefs::Unknown, Missing, Missing),
+            (Tracefs::Closed("/t".into()), Limited, Limited),
+            (open(true, Some(true), &["local", "x86-tsc"]), Fine, Fine),
+            (open(true, Some(true), &["local"]), Limited, Fine),
+            (open(false, Some(false), &["x86-tsc"]), Limited, Limited),
+            (open(true, None, &["x86-tsc"]), Fine, Missing),
+        ];
+        for (tracefs, first, second) in cases {
+            assert_eq!((tracing(&tracefs).state, uprobes(&tracefs).state), (first, second), "{tracefs:?}");
+        }
+        assert_eq!(tracing(&Tracefs::NotMounted).mend.as_deref(), Some(MOUNT));
+        assert_ne!(uprobes(&Tracefs::NotMounted).state, Fine);
+    }
+
+    #[test]
+    fn a_folder_like_tracefs_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path().to_path_buf();
+        assert_eq!(look_into(root.clone()), Tracefs::Closed(root.clone()));
+        std::fs::write(root.join("trace_clock"), "[local] global mono x86-tsc\n").unwrap();
+        std::fs::create_dir(root.join("instances")).unwrap();
+        let Tracefs::Open { instances, uprobes, clocks, .. } = look_into(root.clone()) else { panic!() };
+        assert_eq!((instances, uprobes), (true, None));
+        assert_eq!(clocks, ["local", "global", "mono", "x86-tsc"]);
+        std::fs::write(root.join("uprobe_events"), "").unwrap();
+        assert!(matches!(look_into(root), Tracefs::Open { uprobes: Some(true), .. }));
+    }
+
+    #[test]
+    fn mounted_or_not() {
+        assert_eq!(look("", "nodev\tsysfs\nnodev\ttracefs\n"), Tracefs::NotMounted);
+        assert_eq!(look("", "nodev\tsysfs\n"), Tracefs::Unknown);
+        assert_eq!(look("tracefs /nonexistent tracefs rw 0 0\n", ""), Tracefs::Closed("/nonexistent".into()));
+    }
+}
