@@ -61,13 +61,14 @@ impl Apt {
         }
     }
 
-    /// Length of a package's file, bytes; `None` when apt cannot download it.
+    /// Length of a package's file, bytes; `None` when there is none to download.
     pub(crate) fn size(&self, package: &str) -> Result<Option<u64>, KernelError> {
-        match self.run("apt-cache", &["show", "--no-all-versions", package]) {
-            Ok(said) => Ok(said.lines().find_map(|line| line.strip_prefix("Size: ")?.parse().ok())),
-            Err(KernelError::Apt { .. }) => Ok(None),
-            Err(other) => Err(other),
+        // apt takes a name that it does not know for a pattern, and `show` and `download` then mean all that match.
+        if !self.names(package)?.iter().any(|name| name == package) {
+            return Ok(None);
         }
+        let said = self.run("apt-cache", &["show", "--no-all-versions", package])?;
+        Ok(said.lines().find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
     }
 
     /// Downloads packages; gives their files.
@@ -126,6 +127,7 @@ impl Apt {
              #clear Acquire::IndexTargets::deb::DEP-11-icons-large-hidpi;\n\
              #clear Acquire::IndexTargets::deb::Contents-deb;\n\
              #clear Acquire::IndexTargets::deb::CNF;\n\
+             APT::Update::Error-Mode \"any\";\n\
              Acquire::Languages \"none\";\n\
              Acquire::Retries \"2\";\n\
              Acquire::http::Timeout \"30\";\n\

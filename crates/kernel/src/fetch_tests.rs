@@ -116,6 +116,9 @@ fn the_current_kernel_comes_with_its_modules_and_nothing_else() {
     let home = site.path("cache/kernels/6.1.0-9-amd64");
     assert!(home.join("lib/modules/6.1.0-9-amd64/kernel/fs/ext4/ext4.ko").is_file());
     assert!(!home.join("boot/System.map-6.1.0-9-amd64").exists());
+    // The lists that were fetched were not the system's.
+    let lists = fs::read_dir(site.path("lists")).unwrap().map(|e| e.unwrap().file_name());
+    assert_eq!(lists.collect::<Vec<_>>(), ["partial"]);
 
     // Cached: no archive is needed any more.
     fs::remove_dir_all(site.path("archive")).unwrap();
@@ -152,6 +155,11 @@ fn a_version_means_its_newest_generic_release() {
     }
     site.offer("linux-image-6.1-amd64", "linux-image-6.1.0-56-amd64", |_| {});
     assert!(site.fetch("6.1").contains("got: 6.1.0-56-amd64"));
+    // apt itself would take these for patterns and download all that match.
+    site.offer_debian("6.1.0-56-amd64-dbg");
+    let said = site.fetch("6.1.0-9");
+    assert!(said.contains("downloading linux-image-6.1.0-9-amd64 (") && said.contains("got: 6.1.0-9-amd64"), "{said}");
+    assert!(site.fetch("6.1.0-5").contains("error: apt offers no kernel 6.1.0-5 but"));
     assert!(site.fetch("6.1.0-99-cloud-amd64").contains("got: 6.1.0-99-cloud-amd64"));
 
     let said = site.fetch("7.0");
@@ -168,6 +176,15 @@ fn what_apt_says_is_shown_and_nothing_stays() {
     assert!(said.contains("apt-get -q download linux-image-6.1.0-9-amd64` failed"), "{said}");
     assert!(said.contains("Failed to stat"), "{said}");
     assert_eq!(site.cached(), [".lock"]);
+}
+
+#[test]
+fn a_source_that_cannot_be_reached_is_shown() {
+    let site = Site::new();
+    put(&site.path("sources.list"), b"deb http://127.0.0.1:9/nowhere ./\n");
+    let said = site.fetch("");
+    assert!(said.contains("apt-get -q update` failed") && said.contains("Check the network"), "{said}");
+    assert!(said.contains("127.0.0.1:9"), "{said}");
 }
 
 #[test]

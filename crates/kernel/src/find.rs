@@ -83,14 +83,12 @@ pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>)
 /// The kernel `release` of the system whose root is `root`.
 fn running(root: &Path, release: &str) -> Result<KernelFacts, (PathBuf, String)> {
     let image = image_in(root, release);
-    in_layout(root, release, SourceOfKernel::Running).map_err(|why| {
-        let reason = match &why {
-            KernelError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
-                format!("the running kernel, Linux {release}, is not on this disk with its modules ({why})")
-            }
-            _ => why.to_string(),
-        };
-        (image, reason)
+    in_layout(root, release, SourceOfKernel::Running).map_err(|why| match why {
+        KernelError::Read { path, source } if source.kind() == io::ErrorKind::NotFound => {
+            let reason = format!("the running kernel, Linux {release}, is not here: there is no {}", path.display());
+            (image, format!("{reason}. Take the distribution's with `vmtax get kernel`, or give one with --kernel"))
+        }
+        why => (image, why.to_string()),
     })
 }
 
