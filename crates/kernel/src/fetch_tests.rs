@@ -240,7 +240,7 @@ fn a_killed_fetch_leaves_nothing_that_is_taken_for_a_kernel() {
     site.offer_debian("6.1.0-9-amd64");
     // dpkg-deb that never ends: the fetch is killed in the middle of unpacking.
     let slow = site.path("bin/dpkg-deb");
-    put(&slow, b"#!/bin/sh\nexec sleep 5\n");
+    put(&slow, b"#!/bin/sh\nexec sleep 2\n");
     fs::set_permissions(&slow, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let path = format!("{}:{}", site.path("bin").display(), std::env::var("PATH").unwrap());
     let mut child = site.command("6.1").env("PATH", path).stdout(Stdio::piped()).spawn().unwrap();
