@@ -98,15 +98,17 @@ mod tests {
     #[test]
     fn a_program_that_stays_is_killed_with_its_children() {
         let start = Instant::now();
-        let marker = "3737.25";
+        // A length of sleep that no other run of this test has.
+        let marker = format!("3737.{}", std::process::id());
         let script = format!("sleep {marker} & sleep {marker}");
         assert!(shell(&script, Duration::from_millis(200)).unwrap().is_none());
         assert!(start.elapsed() < Duration::from_secs(3));
         std::thread::sleep(Duration::from_millis(100));
+        let line = format!("sleep\0{marker}\0").into_bytes();
         let left = std::fs::read_dir("/proc")
             .unwrap()
             .flatten()
-            .any(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| line == b"sleep\x003737.25\0"));
+            .any(|entry| std::fs::read(entry.path().join("cmdline")).is_ok_and(|found| found == line));
         assert!(!left, "a child outlived its group");
     }
 

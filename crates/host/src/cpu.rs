@@ -14,19 +14,27 @@ const MUCH_STEAL: f64 = 0.01;
 /// Reads what the kernel shows of the processors.
 pub fn collect() -> CpuFacts {
     let info = read("/proc/cpuinfo").unwrap_or_default();
-    let flag = |name: &str| procfs::has_flag(&info, name);
     let listed = |path: &str| read(Path::new(CPUS).join(path)).map_or(0, |list| procfs::list_length(&list));
     CpuFacts {
         model: procfs::cpuinfo(&info, "model name").unwrap_or("unknown").to_owned(),
         online: listed("online").max(1),
         threads_per_core: listed("cpu0/topology/thread_siblings_list").max(1),
-        virtualisation: ["vmx", "svm"].into_iter().find(|name| flag(name)).map(str::to_owned),
-        hypervisor: flag("hypervisor").then(|| hypervisor(&raw::hypervisor_signature(), &product())),
-        invariant_tsc: flag("constant_tsc") && flag("nonstop_tsc"),
+        virtualisation: virtualisation_flag(&info).map(str::to_owned),
+        hypervisor: procfs::has_flag(&info, "hypervisor").then(|| hypervisor(&raw::hypervisor_signature(), &product())),
+        invariant_tsc: has_invariant_tsc(&info),
         clocksource: read(format!("{CLOCK}/current_clocksource")).unwrap_or_else(|| "unknown".into()),
         governor: governor(),
         steal: procfs::steal(&read("/proc/stat").unwrap_or_default()),
     }
+}
+
+fn virtualisation_flag(cpuinfo: &str) -> Option<&'static str> {
+    ["vmx", "svm"].into_iter().find(|flag| procfs::has_flag(cpuinfo, flag))
+}
+
+/// Both are needed: a constant rate, and no stop in sleep states.
+fn has_invariant_tsc(cpuinfo: &str) -> bool {
+    ["constant_tsc", "nonstop_tsc"].iter().all(|flag| procfs::has_flag(cpuinfo, flag))
 }
 
 /// What the firmware says this machine is: `Amazon EC2 m7a.large`, or nothing.
@@ -249,6 +257,15 @@ mod tests {
         assert!(clocksource(&cpu, "tsc hpet").mend.is_some_and(|mend| mend.contains("tee")));
         assert!(clocksource(&cpu, "hpet").mend.is_some_and(|mend| mend.contains("tsc=reliable")));
         assert_eq!(clocksource(&CpuFacts { invariant_tsc: false, ..cpu }, "hpet").mend, None);
+    }
+
+    #[test]
+    fn flags_are_read() {
+        assert_eq!(virtualisation_flag("flags\t: fpu vmx tsc\n"), Some("vmx"));
+        assert_eq!(virtualisation_flag("flags\t: fpu svm\n"), Some("svm"));
+        assert_eq!(virtualisation_flag("flags\t: fpu vmmcall\nbugs\t: vmx\n"), None);
+        assert!(has_invariant_tsc("flags\t: constant_tsc nonstop_tsc\n"));
+        assert!(!has_invariant_tsc("flags\t: constant_tsc\n") && !has_invariant_tsc("flags\t: nonstop_tsc\n"));
     }
 
     #[test]

@@ -183,3 +183,27 @@ fn set_long_mode(vcpu: &VcpuFd, ring: Ring) -> Result<(), String> {
     let regs = kvm_regs { rip: CODE, rflags: 2, rcx: u64::MAX, rsp: STACK_TOP, ..Default::default() };
     vcpu.set_regs(&regs).map_err(|e| format!("KVM_SET_REGS: {e}"))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// A kick that stayed pending would end the next run at once. Where KVM cannot be used there is nothing to test.
+    #[test]
+    fn each_quantum_lasts_as_long_as_asked() {
+        let Ok(kvm) = Kvm::new() else { return };
+        let runs = std::thread::spawn(move || {
+            raw::block_signals().unwrap();
+            let mut machine = MicroVm::new(&kvm, Ring::User, Loop::Count).unwrap();
+            [20, 20, 20].map(|milliseconds| {
+                let start = Instant::now();
+                machine.run_for(Duration::from_millis(milliseconds)).unwrap();
+                start.elapsed()
+            })
+        });
+        for took in runs.join().unwrap() {
+            assert!(took >= Duration::from_millis(20), "{took:?}");
+        }
+    }
+}

@@ -102,10 +102,10 @@ fn unescaped(text: &str) -> PathBuf {
 /// The path of this process in a cgroup hierarchy, from /proc/self/cgroup: that of v2, or that of a v1 controller.
 pub fn own_cgroup<'a>(text: &'a str, v1_controller: Option<&str>) -> Option<&'a str> {
     text.lines().find_map(|line| {
-        let (number, rest) = line.split_once(':')?;
-        let (controllers, path) = rest.split_once(':')?;
+        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
         let fits = match v1_controller {
-            None => number == "0" && controllers.is_empty(),
+            // Only v2 has a line without controllers.
+            None => controllers.is_empty(),
             Some(wanted) => controllers.split(',').any(|name| name == wanted),
         };
         fits.then_some(path)

@@ -87,6 +87,10 @@ mod tests {
     fn a_program_that_is_no_qemu_has_none_of_it() {
         let found = read(&std::env::current_exe().unwrap()).unwrap();
         assert_eq!(found.aio, Vec::<String>::new());
+        // The shell imports many functions and exports none.
+        let shell = read(Path::new("/bin/sh")).unwrap();
+        assert!(shell.exported_functions < 50, "{}", shell.exported_functions);
+        assert_eq!(shell.trace_backends, Vec::<String>::new());
         assert_eq!(read(Path::new("/etc/passwd")), None);
         assert_eq!(read(Path::new("/nonexistent")), None);
     }
