@@ -101,6 +101,14 @@ pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
     Ok(Header { release: release.into(), size })
 }
 
+/// Where the compressed kernel lies in an image that [`parse`] accepts.
+pub(crate) fn payload(image: &[u8]) -> Option<std::ops::Range<usize>> {
+    let sectors = *image.get(0x1f1)?;
+    let code = (if sectors == 0 { 4 } else { usize::from(sectors) } + 1) * 512;
+    let begin = code.checked_add(u32_at(image, 0x248)? as usize)?;
+    Some(begin..begin.checked_add(u32_at(image, 0x24c)? as usize)?)
+}
+
 /// Says what a file is that has no x86 boot header.
 fn foreign(bytes: &[u8]) -> NotBzImage {
     const AMD64: &str = "take an amd64 kernel, for example with `vmtax get kernel`";

@@ -15,11 +15,13 @@ mod modules;
 mod release;
 #[cfg(test)]
 mod testing;
+mod vmlinux;
 
 pub use error::KernelError;
 pub use fetch::{fetch, list_fetchable};
 pub use find::{Found, find, given};
 pub use initramfs::{Packed, initramfs};
+pub use vmlinux::unpack_vmlinux;
 
 use std::env;
 use std::ffi::OsString;

@@ -43,7 +43,7 @@ impl Preset {
         };
         let time = self.seconds();
         match name {
-            WorkloadName::Cpu => spec.with("max-prime", 2000).with("time", time),
+            WorkloadName::Cpu => spec.with("cpu-max-prime", 2000).with("time", time),
             WorkloadName::Threads => spec
                 .with("threads", pick("50", "100", "500"))
                 .with("thread-yields", 100)
