@@ -13,13 +13,7 @@ pub use serve::{Places, serve};
 
 use std::io;
 use std::path::PathBuf;
-
-/// The name of the virtio-serial port on which controller and agent meet.
-pub const PORT: &str = "org.vmtax.agent";
-/// The serial of the guest disk that holds ext4 for files.
-pub const FILES_SERIAL: &str = "vmtax-files";
-/// The serial of the guest disk that is read raw.
-pub const DISK_SERIAL: &str = "vmtax-disk";
+use vmtax_wire::PORT;
 
 /// The agent cannot go on.
 #[derive(Debug, thiserror::Error)]

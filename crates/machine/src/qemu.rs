@@ -6,8 +6,8 @@ use crate::session::Setup;
 use rustix::fd::OwnedFd;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use vmtax_agent::{DISK_SERIAL, FILES_SERIAL, PORT};
 use vmtax_model::{MachineName, QemuFacts};
+use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 /// What a guest is started from.
 #[derive(Debug, Clone, PartialEq)]

@@ -11,3 +11,10 @@ mod message;
 
 pub use frame::{Decoder, MAX_PAYLOAD, PROTOCOL, WireError, encode};
 pub use message::{Hello, Reply, Request};
+
+/// The name of the virtio-serial port on which controller and agent meet.
+pub const PORT: &str = "org.vmtax.agent";
+/// The serial of the guest disk that holds ext4 for files.
+pub const FILES_SERIAL: &str = "vmtax-files";
+/// The serial of the guest disk that is read raw.
+pub const DISK_SERIAL: &str = "vmtax-disk";
