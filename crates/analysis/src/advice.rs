@@ -73,7 +73,7 @@ fn largest(machine: MachineName, rows: &[TaxRow]) -> Option<String> {
     let (workload, mean, figures) =
         WorkloadName::ALL.iter().filter_map(|w| mean(*w)).max_by(|a, b| a.1.total_cmp(&b.1))?;
     let of_group = costs().filter(|(m, _)| m.workload() == workload);
-    let (worst, tax) = of_group.max_by(|a, b| a.1.ratio.median.total_cmp(&b.1.ratio.median))?;
+    let (worst, tax) = of_group.max_by(|a, b| a.1.ratio.at_least().total_cmp(&b.1.ratio.at_least()))?;
     let most = if figures > 1 {
         format!(
             " (geometric mean of {figures} figures), {} most of all with {}",

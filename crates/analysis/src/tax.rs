@@ -10,7 +10,7 @@ pub(crate) fn spread(values: Vec<f64>, latency: Option<LatencySummary>) -> Optio
     let (min, max) = (*sorted.first()?, *sorted.last()?);
     let median = median(&sorted);
     let half_quartiles = (quantile(&sorted, 0.75) - quantile(&sorted, 0.25)) / 2.0;
-    let relative_spread = if sorted.len() < 3 || median == 0.0 { 0.0 } else { half_quartiles / median };
+    let relative_spread = (sorted.len() >= 3 && median != 0.0).then(|| half_quartiles / median);
     Some(Spread { n: sorted.len() as u32, median, min, max, relative_spread, values, latency })
 }
 
@@ -75,11 +75,11 @@ mod tests {
     fn spread_by_hand() {
         let s = spread(vec![40.0, 10.0, 30.0, 20.0, 50.0], None).unwrap();
         assert_eq!((s.n, s.median, s.min, s.max), (5, 30.0, 10.0, 50.0));
-        assert!((s.relative_spread - 10.0 / 30.0).abs() < 1e-12);
+        assert!((s.relative_spread.unwrap() - 10.0 / 30.0).abs() < 1e-12);
         assert_eq!(s.values, [40.0, 10.0, 30.0, 20.0, 50.0]);
         assert_eq!(spread(vec![1.0, 9.0], None).unwrap().median, 5.0);
-        assert_eq!(spread(vec![1.0, 9.0], None).unwrap().relative_spread, 0.0);
-        assert_eq!(spread(vec![0.0; 4], None).unwrap().relative_spread, 0.0);
+        assert_eq!(spread(vec![1.0, 9.0], None).unwrap().relative_spread, None);
+        assert_eq!(spread(vec![0.0; 4], None).unwrap().relative_spread, None);
         assert_eq!(spread(vec![], None), None);
     }
 

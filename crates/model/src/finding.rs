@@ -23,6 +23,14 @@ pub struct Estimate {
     pub interval: Option<Interval>,
 }
 
+impl Estimate {
+    /// What it is at least: the interval's lower end. By this figures are ranked, since a wide interval may have a high
+    /// median by chance. The median where there is no interval.
+    pub fn at_least(&self) -> f64 {
+        self.interval.map_or(self.median, |i| i.low)
+    }
+}
+
 /// One metric on one machine over the rounds.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
@@ -34,8 +42,9 @@ pub struct Spread {
     pub min: f64,
     /// Largest.
     pub max: f64,
-    /// Half the distance between the quartiles over the median: the relative spread. 0 below three values.
-    pub relative_spread: f64,
+    /// Half the distance between the quartiles over the median: the relative spread. `None` below three values, and
+    /// where the median is 0.
+    pub relative_spread: Option<f64>,
     /// The values in the order of rounds.
     pub values: Vec<f64>,
     /// The latency distribution behind the metric, all rounds together, where the metric has one.

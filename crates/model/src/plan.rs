@@ -55,7 +55,7 @@ impl Default for Guest {
 /// cpus = 1
 /// [[workload]]
 /// name = "cpu"
-/// options = { max-prime = 2000, time = 1 }
+/// options = { cpu-max-prime = 2000, time = 1 }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,7 +200,7 @@ mod tests {
             deadline_s: 600,
             machines: vec![MachineName::Native, MachineName::Tcg],
             guest: Guest::default(),
-            workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000)],
+            workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("cpu-max-prime", 2000)],
         }
     }
 

@@ -160,7 +160,7 @@ fn cells(row: &TaxRow, machines: &[MachineName], detail: Detail) -> Vec<Cell> {
         if if machine.is_guest() { detail.guest_median } else { detail.native } {
             cells.push(right(median(row, found, spread)));
             if detail.spread {
-                cells.push(right(spread.map_or(String::new(), |s| plus_minus(s.relative_spread))));
+                cells.push(right(spread.and_then(|s| s.relative_spread).map_or(String::new(), plus_minus)));
             }
         }
         if machine.is_guest() {
@@ -234,7 +234,7 @@ fn notes(findings: &Findings, detail: Detail) -> Vec<String> {
 fn spread_note(findings: &Findings, machine: MachineName) -> Option<String> {
     let spread = |r| column(r, machine).and_then(|c: &MachineColumn| c.spread.as_ref());
     let mut all: Vec<(f64, &str)> =
-        findings.rows.iter().filter_map(|r| Some((spread(r)?.relative_spread, r.metric.label()))).collect();
+        findings.rows.iter().filter_map(|r| Some((spread(r)?.relative_spread?, r.metric.label()))).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (largest, where_) = *all.last()?;
     let typical = all[all.len() / 2].0;

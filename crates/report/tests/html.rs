@@ -136,7 +136,7 @@ fn figures_that_are_no_numbers_draw_nothing_odd() {
             }
             if let Some(s) = &mut c.spread {
                 s.median = bad;
-                s.relative_spread = bad;
+                s.relative_spread = Some(bad);
             }
         }
     }

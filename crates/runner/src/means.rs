@@ -15,7 +15,11 @@ pub struct Means {
 
 /// The machines a run takes when none are named: native, KVM where it runs kernels at speed, and TCG.
 pub fn default_machines(host: &HostFacts) -> Vec<MachineName> {
-    MachineName::ALL.iter().copied().filter(|&m| m != MachineName::Kvm || host.kvm.class == KvmClass::Hardware).collect()
+    MachineName::ALL
+        .iter()
+        .copied()
+        .filter(|&m| m != MachineName::Kvm || host.kvm.class == KvmClass::Hardware)
+        .collect()
 }
 
 /// Finds what the plan's guests need, fetching a kernel if none is there; `None` for a plan without guests.

@@ -137,7 +137,7 @@ impl Run<'_> {
         match Session::start(&setup) {
             Ok(session) => {
                 self.came_up.push(turn.machine);
-                self.trials(turn, session)
+                self.trials(turn, session, &log)
             }
             Err(MachineError::Interrupted) => Ok(()),
             Err(source) if !self.came_up.contains(&turn.machine) => {
@@ -147,7 +147,8 @@ impl Run<'_> {
         }
     }
 
-    fn trials(&mut self, turn: Turn, mut session: Session<'_>) -> Result<(), RunError> {
+    fn trials(&mut self, turn: Turn, mut session: Session<'_>, log: &Path) -> Result<(), RunError> {
+        note_boot(log, turn, &session)?;
         let mut warnings = session.warnings().to_vec();
         let complaints = session.hello().complaints.iter();
         warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
@@ -227,9 +228,24 @@ impl Run<'_> {
         let folder = self.writer.folder().join("turns").join(format!("{:04}-{}", turn.round, turn.machine));
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),
-            Err(source) => {
-                Err(MachineError::System { what: format!("creating {}", folder.display()), source }.into())
-            }
+            Err(source) => Err(failed("creating", &folder, source)),
         }
     }
+}
+
+/// `turn.json`: what a turn's trials have in common.
+fn note_boot(log: &Path, turn: Turn, session: &Session<'_>) -> Result<(), RunError> {
+    let note = serde_json::json!({
+        "schema": vmtax_model::SCHEMA,
+        "round": turn.round,
+        "machine": turn.machine,
+        "boot_s": session.boot().as_secs_f64(),
+        "agent": session.hello(),
+    });
+    let path = log.join("turn.json");
+    fs::write(&path, format!("{note:#}\n")).map_err(|e| failed("writing", &path, e))
+}
+
+fn failed(verb: &str, path: &Path, source: std::io::Error) -> RunError {
+    MachineError::System { what: format!("{verb} {}", path.display()), source }.into()
 }

@@ -66,7 +66,7 @@ fn figures(unit: Unit, column: &MachineColumn, compared: bool) -> Markup {
     markup! {
         td.number { (s.n) }
         td.number.median { (value(unit, s.median)) }
-        td.number { (plus_minus(s.relative_spread)) }
+        td.number { (s.relative_spread.map_or_else(|| "–".to_owned(), plus_minus)) }
         @match &column.tax {
             None if compared => { td colspan="5" {} }
             None => {}
