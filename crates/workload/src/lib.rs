@@ -1,1 +1,94 @@
 //! What is run: sysbench's five tests, system calls, sequential reads, each operation timed.
+//!
+//! The same code runs natively and inside a guest. A workload is given as a [`WorkloadSpec`]; [`check`] says whether it
+//! can be run as written and [`run`] runs it. Each module states the definition it follows.
+
+mod buffer;
+mod clock;
+mod error;
+mod options;
+mod seqread;
+mod sysbench;
+mod syscalls;
+
+pub use clock::Clock;
+pub use error::WorkloadError;
+pub use options::{OptionInfo, check, file_bytes, options};
+
+use std::ffi::{CStr, c_char};
+use std::path::PathBuf;
+use vmtax_model::{Fairness, KernelIdentity, Measure, Metric, Operation, TrialResult, Unsupported};
+use vmtax_model::{Latency, WorkloadName, WorkloadSpec};
+
+/// Where the workloads that need files and disks find room for them.
+#[derive(Debug, Clone, Default)]
+pub struct Places {
+    /// Directory for `fileio`'s files and the temporary files of `syscalls`. Whatever a workload puts there it removes.
+    pub files: Option<PathBuf>,
+    /// Block device or written file that `seqread` reads. Never written to.
+    pub disk: Option<PathBuf>,
+}
+
+/// What a workload hands to [`run`], which adds who, where and how timed.
+#[derive(Default)]
+struct Yield {
+    measures: Vec<Measure>,
+    operations: Vec<Operation>,
+    unsupported: Vec<Unsupported>,
+    fairness: Option<Fairness>,
+    total_s: f64,
+}
+
+impl Yield {
+    fn measure(&mut self, metric: Metric, value: f64) {
+        self.measures.push(Measure { metric, value });
+    }
+
+    fn operation(&mut self, name: &str, latency: Latency) {
+        self.operations.push(Operation { name: name.to_owned(), latency });
+    }
+}
+
+/// Runs a workload once, from a defined state, and waits for its end. Calibrates the clock first (40 ms).
+///
+/// # Errors
+/// As [`check`]; a place that is missing, too small or refuses; threads or memory that the system will not give. What
+/// `syscalls` finds missing in the kernel is no error: it is in [`TrialResult::unsupported`].
+pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, WorkloadError> {
+    let workload = check(spec)?;
+    let clock = Clock::calibrate();
+    let values = options::Values(&workload);
+    let got = match workload.name {
+        WorkloadName::Cpu => sysbench::cpu::run(&values, &clock),
+        WorkloadName::Threads => sysbench::threads::run(&values, &clock),
+        WorkloadName::Mutex => sysbench::mutex::run(&values, &clock),
+        WorkloadName::Memory => sysbench::memory::run(&values, &clock),
+        WorkloadName::Fileio => sysbench::fileio::run(&values, &clock, places),
+        WorkloadName::Syscalls => syscalls::run(&values, &clock, places),
+        WorkloadName::Seqread => seqread::run(&values, &clock, places),
+    }?;
+    Ok(TrialResult {
+        workload,
+        measures: got.measures,
+        operations: got.operations,
+        unsupported: got.unsupported,
+        fairness: got.fairness,
+        total_s: got.total_s,
+        timer: clock.about().clone(),
+        kernel: kernel_identity(),
+    })
+}
+
+fn kernel_identity() -> KernelIdentity {
+    // SAFETY: utsname is plain bytes, for which all zeros is a value; uname fills it with NUL-terminated strings.
+    let name = unsafe {
+        let mut name: libc::utsname = std::mem::zeroed();
+        libc::uname(&mut name);
+        name
+    };
+    let text = |field: &[c_char]| {
+        let bytes: Vec<u8> = field.iter().map(|&c| c as u8).collect();
+        CStr::from_bytes_until_nul(&bytes).map(|c| c.to_string_lossy().into_owned()).unwrap_or_default()
+    };
+    KernelIdentity { system: text(&name.sysname), release: text(&name.release), version: text(&name.version) }
+}

@@ -1,0 +1,281 @@
+//! `memory`: an event passes over a block once, in 64-bit words, reading or writing.
+//!
+//! Reference: sysbench 1.0 `memory`. `global`: all threads use one block; `local`: each its own. Together the threads
+//! do `total-size` / `block-size` events, each thread the same number, unless the time is up before. Sequential writes
+//! store each word's distance from the end of the block; `rnd` draws a random word each time; `none` only walks.
+
+use super::events::{self, Limits, Worker};
+use super::random::Random;
+use super::{THREADS, TIME, common};
+use crate::options::{Kind, OptionInfo, Values};
+use crate::{Clock, WorkloadError, Yield};
+use std::arch::asm;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use vmtax_model::{Metric, WorkloadName, WorkloadSpec};
+
+const WORD: u64 = 8;
+
+pub(crate) const OPTIONS: &[OptionInfo] = &[
+    OptionInfo {
+        name: "block-size",
+        default: "1K",
+        help: "bytes that an event passes over",
+        kind: Kind::Size { min: WORD, max: 1 << 36, multiple: WORD },
+    },
+    OptionInfo {
+        name: "total-size",
+        default: "100G",
+        help: "bytes to pass over in all",
+        kind: Kind::Size { min: WORD, max: 1 << 60, multiple: 1 },
+    },
+    OptionInfo {
+        name: "scope",
+        default: "global",
+        help: "one block for all threads, or one for each",
+        kind: Kind::OneOf(&["global", "local"]),
+    },
+    OptionInfo {
+        name: "oper",
+        default: "write",
+        help: "what to do with the words",
+        kind: Kind::OneOf(&["read", "write", "none"]),
+    },
+    OptionInfo {
+        name: "access-mode",
+        default: "seq",
+        help: "word after word, or random words",
+        kind: Kind::OneOf(&["seq", "rnd"]),
+    },
+    THREADS,
+    TIME,
+];
+
+/// Every thread has to have at least one block to do.
+pub(crate) fn reconcile(spec: &mut WorkloadSpec) -> Result<(), WorkloadError> {
+    let values = Values(spec);
+    if values.number("total-size")? / values.number("block-size")? < values.number("threads")? {
+        return Err(WorkloadError::Conflict {
+            workload: spec.name,
+            conflict: "total-size is less than one block for each thread: give a larger total-size or a smaller \
+                       block-size"
+                .to_owned(),
+        });
+    }
+    Ok(())
+}
+
+/// Hides a value from the optimiser: what is computed from it is computed each time. Costs no instruction.
+#[inline(always)]
+fn opaque(value: u64) -> u64 {
+    let mut hidden = value;
+    // SAFETY: an empty instruction sequence.
+    unsafe { asm!("/* {0} */", inout(reg) hidden, options(nomem, nostack, preserves_flags)) };
+    hidden
+}
+
+/// What an event does.
+#[derive(Clone, Copy)]
+enum Pass {
+    Read,
+    Write,
+    None,
+    RandomRead,
+    RandomWrite,
+    RandomNone,
+}
+
+impl Pass {
+    fn of(values: &Values) -> Pass {
+        match (values.text("oper"), values.text("access-mode")) {
+            ("read", "seq") => Pass::Read,
+            ("read", _) => Pass::RandomRead,
+            ("write", "seq") => Pass::Write,
+            ("write", _) => Pass::RandomWrite,
+            (_, "seq") => Pass::None,
+            (_, _) => Pass::RandomNone,
+        }
+    }
+}
+
+/// How many words from word `AT` of a line to `end`: subtracted and shifted anew for each word, as the reference's
+/// binary does; a compiler would count down instead and leave less to do than the stores.
+#[inline(always)]
+fn distance<const AT: u64>(line: u64, end: u64) -> u64 {
+    let words: u64;
+    // SAFETY: computes with registers only.
+    unsafe {
+        asm!(
+            "lea {here}, [{line} + {at}]",
+            "mov {words}, {end}",
+            "sub {words}, {here}",
+            "sar {words}, 3",
+            at = const AT * WORD,
+            line = in(reg) line,
+            end = in(reg) end,
+            here = out(reg) _,
+            words = lateout(reg) words,
+            options(pure, nomem, nostack),
+        );
+    }
+    words
+}
+
+/// A line of eight words behind one register that the optimiser cannot see through, so that each word is addressed as
+/// that register and a constant.
+#[inline(always)]
+fn hidden(line: &[AtomicU64; 8]) -> &[AtomicU64; 8] {
+    // SAFETY: the address that came in.
+    unsafe { &*(opaque(line.as_ptr() as u64) as *const [AtomicU64; 8]) }
+}
+
+/// The block's whole lines, and the words that are left over.
+#[inline(always)]
+fn lines(block: &[AtomicU64]) -> (&[[AtomicU64; 8]], &[AtomicU64]) {
+    let (whole, rest) = block.split_at(block.len() & !7);
+    // SAFETY: an array of eight words has their layout; the length is that of `whole` in lines.
+    (unsafe { std::slice::from_raw_parts(whole.as_ptr().cast(), whole.len() / 8) }, rest)
+}
+
+/// Stores are relaxed atomics: plain MOVs, which threads of scope `global` may make to the same word.
+#[inline(never)]
+fn write_words(block: &[AtomicU64]) {
+    let end = block.as_ptr_range().end as u64;
+    let (lines, rest) = lines(block);
+    for word in rest {
+        word.store(distance::<0>(word as *const AtomicU64 as u64, end), Relaxed);
+    }
+    for line in lines.iter().map(hidden) {
+        let start = line.as_ptr() as u64;
+        line[0].store(distance::<0>(start, end), Relaxed);
+        line[1].store(distance::<1>(start, end), Relaxed);
+        line[2].store(distance::<2>(start, end), Relaxed);
+        line[3].store(distance::<3>(start, end), Relaxed);
+        line[4].store(distance::<4>(start, end), Relaxed);
+        line[5].store(distance::<5>(start, end), Relaxed);
+        line[6].store(distance::<6>(start, end), Relaxed);
+        line[7].store(distance::<7>(start, end), Relaxed);
+    }
+}
+
+#[inline(never)]
+fn read_words(block: &[AtomicU64]) {
+    let (lines, rest) = lines(block);
+    for word in rest {
+        opaque(word.load(Relaxed));
+    }
+    for line in lines.iter().map(hidden) {
+        for word in line {
+            opaque(word.load(Relaxed));
+        }
+    }
+}
+
+/// One step for every eight words, as the reference's compiler left of it.
+#[inline(never)]
+fn walk(block: &[AtomicU64]) {
+    for line in lines(block).0 {
+        opaque(line.as_ptr() as u64);
+    }
+}
+
+struct Mover {
+    block: Arc<Vec<AtomicU64>>,
+    pass: Pass,
+    left: u64,
+    random: Random,
+}
+
+impl Mover {
+    #[inline(always)]
+    fn random_pass(&mut self, visit: impl Fn(&AtomicU64, u64)) {
+        let words = self.block.len() as u64;
+        for i in 0..words {
+            let chosen = self.random.below(words);
+            visit(&self.block[chosen as usize], i);
+        }
+    }
+}
+
+impl Worker for Mover {
+    type Request = ();
+
+    fn next(&mut self) -> Option<()> {
+        self.left = self.left.checked_sub(1)?;
+        Some(())
+    }
+
+    fn execute(&mut self, (): ()) -> Result<(), WorkloadError> {
+        match self.pass {
+            Pass::Read => read_words(&self.block),
+            Pass::Write => write_words(&self.block),
+            Pass::None => walk(&self.block),
+            Pass::RandomRead => self.random_pass(|word, _| {
+                opaque(word.load(Relaxed));
+            }),
+            Pass::RandomWrite => self.random_pass(|word, i| word.store(i * WORD, Relaxed)),
+            Pass::RandomNone => self.random_pass(|word, _| {
+                opaque(word as *const AtomicU64 as u64);
+            }),
+        }
+        Ok(())
+    }
+}
+
+fn block(bytes: u64) -> Result<Arc<Vec<AtomicU64>>, WorkloadError> {
+    let mut words: Vec<AtomicU64> = Vec::new();
+    words.try_reserve_exact((bytes / WORD) as usize).map_err(|_| WorkloadError::NoMemory {
+        workload: WorkloadName::Memory,
+        bytes,
+        option: "block-size",
+    })?;
+    words.extend((0..bytes / WORD).map(|_| AtomicU64::new(0)));
+    Ok(Arc::new(words))
+}
+
+pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
+    let (bytes, threads) = (values.number("block-size")?, values.small("threads")?);
+    let left = values.number("total-size")? / bytes / u64::from(threads);
+    let shared = (values.text("scope") == "global").then(|| block(bytes)).transpose()?;
+    let workers = (0..threads)
+        .map(|thread| {
+            let block = shared.clone().map_or_else(|| block(bytes), Ok)?;
+            Ok(Mover { block, pass: Pass::of(values), left, random: Random::of_thread(thread) })
+        })
+        .collect::<Result<Vec<_>, WorkloadError>>()?;
+    let limits = Limits { time_ns: values.nanoseconds("time")?, events: 0 };
+    let mut done = events::run(clock, &limits, workers)?;
+    let mut got = common(&mut done);
+    got.measure(Metric::MemoryOperations, done.events as f64 / done.total_s);
+    if values.text("oper") != "none" {
+        let mebibytes = (done.events * bytes) as f64 / (1 << 20) as f64;
+        got.measure(Metric::MemoryBandwidth, mebibytes / done.total_s);
+    }
+    Ok(got)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_leaves_each_word_its_distance_from_the_end() {
+        for words in [1u64, 7, 8, 9, 64, 100] {
+            let block = block(words * WORD).unwrap();
+            write_words(&block);
+            let left: Vec<u64> = block.iter().map(|w| w.load(Relaxed)).collect();
+            assert_eq!(left, (1..=words).rev().collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn random_writes_go_all_over_the_block() {
+        let block = block(64 * WORD).unwrap();
+        let mut mover = Mover { block, pass: Pass::RandomWrite, left: 50, random: Random::of_thread(0) };
+        while mover.next().is_some() {
+            mover.execute(()).unwrap();
+        }
+        // Each word is drawn 50 times on average; only the very first draw stores 0.
+        assert!(mover.block.iter().filter(|w| w.load(Relaxed) == 0).count() <= 8);
+    }
+}

@@ -1,0 +1,105 @@
+//! Options: what is accepted, how it is spelled afterwards, what is said about the rest.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
+
+use proptest::prelude::*;
+use vmtax_model::{WorkloadName, WorkloadSpec};
+use vmtax_workload::{WorkloadError, check, options};
+
+fn accepted(name: WorkloadName, option: &str, value: &str) -> Option<String> {
+    check(&WorkloadSpec::new(name).with(option, value)).ok().map(|full| full.options[option].clone())
+}
+
+#[test]
+fn every_default_is_valid_and_filled_in() {
+    for &name in WorkloadName::ALL {
+        let full = check(&WorkloadSpec::new(name)).unwrap();
+        assert_eq!(full.options.len(), options(name).len(), "{name}");
+        assert_eq!(check(&full).unwrap(), full, "{name}");
+    }
+}
+
+#[test]
+fn the_defaults_are_those_of_sysbench() {
+    let value = |name, option: &str| check(&WorkloadSpec::new(name)).unwrap().options[option].clone();
+    assert_eq!(value(WorkloadName::Cpu, "cpu-max-prime"), "10000");
+    assert_eq!(value(WorkloadName::Memory, "block-size"), "1K");
+    assert_eq!(value(WorkloadName::Memory, "total-size"), "100G");
+    assert_eq!(value(WorkloadName::Fileio, "file-block-size"), "16K");
+    assert_eq!(value(WorkloadName::Mutex, "mutex-locks"), "50000");
+    assert_eq!(value(WorkloadName::Threads, "thread-yields"), "1000");
+}
+
+#[test]
+fn an_unknown_option_is_named_with_the_known_ones() {
+    let error = check(&WorkloadSpec::new(WorkloadName::Cpu).with("max-prim", 3)).unwrap_err().to_string();
+    assert!(error.contains("max-prim") && error.contains("cpu-max-prime, threads, time, events"), "{error}");
+}
+
+#[test]
+fn a_bad_value_is_named_with_what_is_allowed() {
+    for (name, option, value, allowed) in [
+        (WorkloadName::Cpu, "cpu-max-prime", "2", "from 3"),
+        (WorkloadName::Cpu, "threads", "-1", "from 1 to 1024"),
+        (WorkloadName::Cpu, "time", "soon", "0.5"),
+        (WorkloadName::Cpu, "time", "NaN", "0.5"),
+        (WorkloadName::Memory, "block-size", "12", "a multiple of 8"),
+        (WorkloadName::Memory, "block-size", "K", "64K"),
+        (WorkloadName::Memory, "total-size", "99999999999999999999T", "2G"),
+        (WorkloadName::Memory, "oper", "reed", "read, write, none"),
+        (WorkloadName::Fileio, "file-fsync-end", "maybe", "on or off"),
+        (WorkloadName::Fileio, "file-extra-flags", "direct,fast", "sync, dsync, direct"),
+        (WorkloadName::Fileio, "file-rw-ratio", "-1", "a ratio from 0"),
+        (WorkloadName::Syscalls, "only", "getpid,reboot", "getpid, read_null"),
+        (WorkloadName::Seqread, "block-size", "1000", "a multiple of 512"),
+    ] {
+        let error = check(&WorkloadSpec::new(name).with(option, value)).unwrap_err();
+        assert!(matches!(error, WorkloadError::BadValue { .. }), "{error:?}");
+        let text = error.to_string();
+        assert!(text.contains(&format!("{name}.{option}={value}: give")) && text.contains(allowed), "{text}");
+    }
+}
+
+#[test]
+fn options_that_do_not_go_together_are_refused() {
+    let refused = |name: WorkloadName, given: &[(&str, &str)]| {
+        let spec = given.iter().fold(WorkloadSpec::new(name), |spec, (option, value)| spec.with(option, value));
+        matches!(check(&spec), Err(WorkloadError::Conflict { .. }))
+    };
+    assert!(refused(WorkloadName::Cpu, &[("time", "0")]));
+    assert!(!refused(WorkloadName::Cpu, &[("time", "0"), ("events", "5")]));
+    assert!(refused(WorkloadName::Seqread, &[("time", "0")]));
+    assert!(refused(WorkloadName::Memory, &[("block-size", "1M"), ("total-size", "3M"), ("threads", "4")]));
+    assert!(refused(WorkloadName::Fileio, &[("file-total-size", "1M")]));
+    assert!(refused(WorkloadName::Fileio, &[("file-extra-flags", "direct"), ("file-block-size", "1000")]));
+    assert!(refused(WorkloadName::Fileio, &[("file-extra-flags", "direct"), ("file-num", "100")]));
+}
+
+#[test]
+fn a_sync_after_each_write_replaces_the_others() {
+    let full = check(&WorkloadSpec::new(WorkloadName::Fileio).with("file-fsync-all", "on")).unwrap();
+    assert_eq!((full.options["file-fsync-freq"].as_str(), full.options["file-fsync-end"].as_str()), ("0", "off"));
+}
+
+proptest! {
+    #[test]
+    fn sizes_mean_the_same_however_spelled(n in 1u64..1 << 20, (suffix, shift) in prop_oneof![
+        Just(("K", 10)), Just(("k", 10)), Just(("M", 20)), Just(("G", 30)),
+    ]) {
+        let short = accepted(WorkloadName::Memory, "total-size", &format!("{n}{suffix}"));
+        let long = accepted(WorkloadName::Memory, "total-size", &(n << shift).to_string());
+        prop_assert!(short.is_some());
+        prop_assert_eq!(short, long);
+    }
+
+    #[test]
+    fn what_comes_out_goes_in_again(value in "[0-9a-zA-Z.,-]{0,8}", workload in 0..7usize, option in 0..14usize) {
+        let name = WorkloadName::ALL[workload];
+        let known = options(name);
+        let spec = WorkloadSpec::new(name).with(known[option % known.len()].name, value);
+        if let Ok(full) = check(&spec) {
+            prop_assert_eq!(check(&full).unwrap(), full);
+        }
+    }
+}
