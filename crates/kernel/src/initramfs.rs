@@ -10,8 +10,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 use vmtax_model::KernelFacts;
 
-/// What a guest loads, unless it is built in: the bus, the disk, the agent's port, the file system of `fileio`.
-pub(crate) const WANTED: [&str; 4] = ["virtio_pci", "virtio_blk", "virtio_console", "ext4"];
+/// What a guest cannot do without, unless it is built in: the bus, the disk, the file system of `fileio`.
+pub(crate) const WANTED: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
+/// The agent's port. A guest without it talks over its serial console.
+const PORT: &str = "virtio_console";
 
 /// What went into an initramfs.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,7 +33,12 @@ pub struct Packed {
 /// When the kernel has no virtio or no ext4, a module is damaged, or a file cannot be read or written.
 pub fn initramfs(kernel: &KernelFacts, init: &Path, out: &Path) -> Result<Packed, KernelError> {
     let modules = match &kernel.modules {
-        Some(root) => Tree::open(root)?.load_order(kernel, &WANTED)?,
+        Some(root) => {
+            let tree = Tree::open(root)?;
+            let port = tree.has(PORT).then_some(PORT);
+            let wanted: Vec<&str> = WANTED.into_iter().chain(port).collect();
+            tree.load_order(kernel, &wanted)?
+        }
         None => Vec::new(),
     };
     let mut program = File::open(init).map_err(KernelError::read(init))?;
@@ -153,11 +160,11 @@ mod tests {
             "virtio_ring",
             "virtio_pci",
             "virtio_blk",
-            "virtio_console",
             "crc32c_generic",
             "crc32c_intel",
             "jbd2",
             "ext4",
+            "virtio_console",
         ];
         assert_eq!(packed.modules, expected);
 
@@ -195,6 +202,18 @@ mod tests {
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
         assert!(text.contains("6.1.0") && text.contains("/k/vmlinuz") && text.contains("vmtax get kernel"), "{text}");
+    }
+
+    #[test]
+    fn a_kernel_without_the_port_is_packed_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        tree(dir.path(), "6.1.0");
+        std::fs::remove_file(dir.path().join("kernel/drivers/char/virtio-console.ko")).unwrap();
+        let init = dir.path().join("agent");
+        put(&init, b"agent");
+        assert!(check(&kernel(Some(dir.path()))).is_ok());
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &dir.path().join("out")).unwrap();
+        assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
     }
 
     #[test]
