@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use vmtax_model::{MachineName, QemuFacts};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
+/// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
+/// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
+const KERNEL_PARAMETERS: &str = "console=ttyS0 panic=-1 no_timer_check quiet";
+
 /// What a guest is started from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestImage {
@@ -60,8 +64,7 @@ fn command_line(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
     words.add(["-kernel", &image.kernel.display().to_string()]);
     words.add(["-initrd", &image.initramfs.display().to_string()]);
-    // panic=-1 with -no-reboot turns a panic into the end of QEMU, at once.
-    words.add(["-append", "console=ttyS0 panic=-1 quiet"]);
+    words.add(["-append", KERNEL_PARAMETERS]);
     words.add(["-chardev", &format!("socket,id=console,fd={console}"), "-serial", "chardev:console"]);
     words.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
     words.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={agent}")]);
