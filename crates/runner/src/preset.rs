@@ -26,7 +26,7 @@ impl Preset {
     /// Seconds that a trial bounded by time lasts.
     const fn seconds(self) -> f64 {
         match self {
-            Preset::Quick => 0.5,
+            Preset::Quick => 1.0,
             Preset::Default => 2.0,
             Preset::Full => 10.0,
         }
@@ -45,18 +45,14 @@ impl Preset {
         match name {
             WorkloadName::Cpu => spec.with("cpu-max-prime", 2000).with("time", time),
             WorkloadName::Threads => spec
-                .with("threads", pick("50", "100", "500"))
+                .with("threads", pick("100", "500", "500"))
                 .with("thread-yields", 100)
                 .with("thread-locks", 4)
                 .with("time", time),
-            WorkloadName::Mutex => spec
-                .with("threads", 4)
-                .with("mutex-num", 2000)
-                .with("mutex-locks", pick("2000", "5000", "10000"))
-                .with("mutex-loops", 5000),
-            WorkloadName::Memory => {
-                spec.with("block-size", "8K").with("total-size", pick("256M", "1G", "1G")).with("time", time)
+            WorkloadName::Mutex => {
+                spec.with("threads", 4).with("mutex-num", 2000).with("mutex-locks", 10_000).with("mutex-loops", 5000)
             }
+            WorkloadName::Memory => spec.with("block-size", "8K").with("total-size", "1G").with("time", time),
             WorkloadName::Fileio => spec
                 .with("threads", 20)
                 .with("file-total-size", pick("16M", "128M", "2G"))
