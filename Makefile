@@ -1,7 +1,7 @@
 # `make run` and `make test` work on a fresh Debian or Ubuntu with git, make and sudo (or root); see scripts/setup.
 
 CARGO := scripts/cargo
-VMTAX := target/x86_64-unknown-linux-gnu/release/vmtax
+VMTAX := $(or $(CARGO_TARGET_DIR),target)/x86_64-unknown-linux-gnu/release/vmtax
 PREFIX ?= /usr/local
 SHARE := $(DESTDIR)$(PREFIX)/share
 FUZZ_SECONDS ?= 60
@@ -31,10 +31,11 @@ lint: ## formatting, clippy, documentation, layers, shell scripts
 	scripts/check-layers
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; else echo "shellcheck is not here: skipped"; fi
 
-bench: ## the figures of README against sysbench, fio and virtme-ng, side by side
+bench: ## measure vmtax beside sysbench, fio and virtme-ng
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build
-	@scripts/bench $(VMTAX)
+	$(CARGO) build --release --locked --package vmtax-workload --example cost
+	@status=0; bench/native.py || status=$$?; bench/boot.py || status=$$?; exit $$status
 
 build: ## build the release: target/x86_64-unknown-linux-gnu/release/vmtax
 	$(CARGO) build --release --locked --package vmtax
