@@ -6,6 +6,7 @@ use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use std::fs::File;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -43,7 +44,7 @@ impl Child {
         let creating = |e| MachineError::system(format!("creating {}", start.log.display()), e);
         let log = File::create(start.log).map_err(creating)?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg("watchdog");
+        command.arg0("vmtax").arg("watchdog");
         for folder in &start.emptied {
             command.arg("--emptied").arg(folder);
         }
