@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 const KEPT: usize = 8 * 1024;
 const LINES: usize = 12;
+const PANIC: &str = "Kernel panic";
 
 #[derive(Debug)]
 pub(crate) struct Console {
@@ -40,9 +41,9 @@ impl Console {
         printable_tail(&bytes)
     }
 
-    pub fn has(&self, text: &str) -> bool {
+    pub fn has_panic(&self) -> bool {
         let bytes: Vec<u8> = self.end.iter().copied().collect();
-        String::from_utf8_lossy(&bytes).contains(text)
+        String::from_utf8_lossy(&bytes).contains(PANIC)
     }
 }
 
@@ -57,7 +58,10 @@ pub(crate) fn printable_tail(bytes: &[u8]) -> String {
         .filter(|l| !l.trim().is_empty())
         .collect();
     let from = lines.len().saturating_sub(LINES);
-    lines[from..].iter().map(|l| format!("  | {}", l.trim_end())).collect::<Vec<_>>().join("\n")
+    // A panic's own line stands above a call trace that is longer than what is shown.
+    let panic = lines[..from].iter().rfind(|l| l.contains(PANIC));
+    let shown = panic.into_iter().chain(&lines[from..]);
+    shown.map(|l| format!("  | {}", l.trim_end())).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -72,5 +76,12 @@ mod tests {
         assert_eq!(tail.lines().count(), LINES);
         assert!(tail.contains("line 99") && !tail.contains("line 80\n"));
         assert!(tail.chars().all(|c| c == '\n' || !c.is_control()), "{tail:?}");
+    }
+
+    #[test]
+    fn a_panics_own_line_is_shown_above_its_trace() {
+        let trace: String = (0..40).map(|i| format!("function {i}\n")).collect();
+        let tail = printable_tail(format!("Kernel panic - not syncing: no root\n{trace}").as_bytes());
+        assert!(tail.starts_with("  | Kernel panic - not syncing: no root\n  | function 28"), "{tail}");
     }
 }

@@ -50,7 +50,7 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// The machine ended by itself.
-    #[error("{machine} ended while {doing} (exit status {status}){console}", console = quoted(.tail, .log))]
+    #[error("{machine} ended while {doing} (exit status {status}){console}\n{mend}", console = quoted(.tail, .log), mend = mend_ended(*.status))]
     Ended {
         /// Which machine.
         machine: MachineName,
@@ -121,6 +121,14 @@ impl MachineError {
     /// Whether the machine can go on with the next workload.
     pub fn leaves_machine_up(&self) -> bool {
         matches!(self, MachineError::Workload(_))
+    }
+}
+
+fn mend_ended(status: i32) -> &'static str {
+    if status == 128 + rustix::process::Signal::KILL.as_raw() {
+        "Something killed it: where `dmesg` says that the host was out of memory, make the guest smaller with --memory"
+    } else {
+        "Try it with more memory (--memory), or with another kernel (`vmtax get kernel`)"
     }
 }
 

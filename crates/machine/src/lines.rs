@@ -145,7 +145,7 @@ impl Lines {
     }
 
     pub fn panicked(&self) -> bool {
-        self.console.as_ref().is_some_and(|(_, console)| console.has("Kernel panic"))
+        self.console.as_ref().is_some_and(|(_, console)| console.has_panic())
     }
 }
 
