@@ -1,0 +1,197 @@
+//! The agent: alone, in poor surroundings, and as the far side of the protocol.
+
+use crate::common::{Place, Signal, is_root, json, send, trials};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+use vmtax_model::{Metric, WorkloadName, WorkloadSpec};
+use vmtax_wire::{Decoder, Reply, Request, encode};
+
+/// Options that make a workload short.
+const SHORT: [(&str, &str); 7] = [
+    ("cpu", "time=0.05"),
+    ("threads", "threads=3 time=0.05"),
+    ("mutex", "threads=2 mutex-locks=20 mutex-loops=10"),
+    ("memory", "total-size=2M"),
+    ("fileio", "file-total-size=1M file-num=4 time=0.05 --files ."),
+    ("syscalls", "time=0.002"),
+    ("seqread", "count=64 --disk disk"),
+];
+
+fn measured(result: &Value) -> Vec<&str> {
+    result["measures"].as_array().unwrap().iter().map(|m| m["metric"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn every_workload_runs_alone_and_gives_all_its_metrics() {
+    assert_eq!(SHORT.map(|(name, _)| name), WorkloadName::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>()[..]);
+    let place = Place::new();
+    place.put("disk", vec![7; 1 << 20]);
+    for (name, options) in SHORT {
+        let run = place.vmtax("agent run").arg(name).words(options).arg("--json").succeeds();
+        let result = json(&run.stdout);
+        for metric in Metric::ALL.iter().filter(|m| m.workload().as_str() == name) {
+            assert!(measured(&result).contains(&metric.id()), "no {metric} in {result:#}");
+        }
+        assert!(result["unsupported"].as_array().unwrap().is_empty(), "{}", result["unsupported"]);
+        // And for people.
+        place.vmtax("agent run").arg(name).words(options).succeeds().shows(name);
+    }
+    // What fileio wrote is gone, what seqread read is as it was.
+    let left: Vec<_> = fs::read_dir(place.path("")).unwrap().flatten().map(|e| e.file_name()).collect();
+    assert_eq!(left.len(), 2, "{left:?}");
+    assert_eq!(fs::read(place.path("disk")).unwrap(), vec![7; 1 << 20]);
+}
+
+#[test]
+fn every_workload_lists_its_options_and_refuses_others() {
+    let place = Place::new();
+    for (name, _) in SHORT {
+        place.vmtax("agent run").arg(name).arg("--help-options").succeeds().shows("time=");
+        place.vmtax("agent run").arg(name).arg("no-such-option=1").fails(&["no-such-option", "choose from"]);
+    }
+    place.vmtax("agent run dhrystone").fails(&["unknown workload 'dhrystone'", "cpu, threads"]);
+    place.vmtax("agent run cpu time").fails(&["OPTION=VALUE"]);
+    place.vmtax("agent run cpu time=soon").fails(&["time", "soon"]);
+}
+
+#[test]
+fn an_ordinary_user_can_run_it() {
+    let place = Place::new();
+    let run = place.vmtax_as_ordinary_user("agent run syscalls time=0.002 --json").succeeds();
+    assert!(measured(&json(&run.stdout)).contains(&"syscalls.exec"), "{run}");
+}
+
+#[test]
+fn without_proc_sys_and_dev_it_measures_what_there_is() {
+    let place = Place::new();
+    let root = place.path("root");
+    fs::create_dir(&root).unwrap();
+    fs::copy(env!("CARGO_BIN_EXE_vmtax"), root.join("vmtax")).unwrap();
+    let empty = |words: &str| {
+        let chroot = if is_root() { place.program("chroot") } else { place.program("unshare").words("-r chroot") };
+        chroot.arg(&root).words(words).outcome()
+    };
+    if !is_root() && empty("/vmtax --version").status != Some(0) {
+        eprintln!("an ordinary user may not change the root here: not tested");
+        return;
+    }
+    let run = empty("/vmtax agent run syscalls time=0.002 --json").exits(0);
+    let result = json(&run.stdout);
+    for metric in [Metric::SyscallGetpid, Metric::SyscallPipe, Metric::SyscallFork, Metric::SyscallPageFault] {
+        assert!(measured(&result).contains(&metric.id()), "no {metric}\n{run}");
+    }
+    // No /dev/null to write to: no number, but a reason.
+    assert!(!measured(&result).contains(&Metric::SyscallWriteNull.id()));
+    let unsupported = result["unsupported"].as_array().unwrap();
+    let write_null = unsupported.iter().find(|u| u["metric"] == Metric::SyscallWriteNull.id());
+    assert!(write_null.is_some_and(|u| !u["reason"].as_str().unwrap().is_empty()), "{unsupported:?}");
+    for workload in ["cpu time=0.05", "threads threads=2 time=0.05", "memory total-size=1M"] {
+        let run = empty(&format!("/vmtax agent run {workload} --json")).exits(0);
+        assert!(!measured(&json(&run.stdout)).is_empty(), "{run}");
+    }
+}
+
+/// The controller's end of an agent's channel.
+struct Channel(UnixStream, Decoder);
+
+impl Channel {
+    fn pair() -> (Channel, OwnedFd) {
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        (Channel(ours, Decoder::new()), theirs.into())
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.write_all(bytes).unwrap();
+    }
+
+    fn reply(&mut self) -> Reply {
+        let mut buffer = [0; 4096];
+        loop {
+            if let Some(reply) = self.1.message() {
+                return reply.unwrap();
+            }
+            let read = self.0.read(&mut buffer).unwrap();
+            assert!(read > 0, "the agent left without an answer");
+            self.1.push(&buffer[..read]);
+        }
+    }
+}
+
+#[test]
+fn it_serves_on_the_processors_it_was_given_until_told_to_leave() {
+    let place = Place::new();
+    let (mut channel, theirs) = Channel::pair();
+    let agent = place.vmtax("agent serve --cpus 1").stdin(theirs).start(30);
+    let Reply::Hello(hello) = channel.reply() else { panic!("no greeting") };
+    assert_eq!(hello.cpus, 1);
+    assert_eq!(hello.vmtax, env!("CARGO_PKG_VERSION"));
+    let workload = WorkloadSpec::new(WorkloadName::Syscalls).with("only", "getpid").with("time", 0.01);
+    channel.send(&encode(&Request::Run { workload: workload.clone() }).unwrap());
+    let Reply::Done { result } = channel.reply() else { panic!("no result") };
+    assert!(result.value(Metric::SyscallGetpid).is_some_and(|ns| ns > 1.0));
+    assert_eq!(result.workload.options["only"], "getpid");
+    // A workload that cannot run is an answer, and not the agent's end.
+    channel.send(&encode(&Request::Run { workload: workload.with("only", "nothing-known") }).unwrap());
+    let Reply::Failed { error } = channel.reply() else { panic!("no failure") };
+    assert!(error.contains("nothing-known"), "{error}");
+    channel.send(&encode(&Request::Leave).unwrap());
+    agent.outcome().exits(0);
+}
+
+#[test]
+fn a_workload_that_is_killed_is_an_answer_too() {
+    let place = Place::new();
+    let (mut channel, theirs) = Channel::pair();
+    let mut agent = place.vmtax("agent serve").stdin(theirs).start(30);
+    channel.reply();
+    let workload = WorkloadSpec::new(WorkloadName::Cpu).with("time", 20);
+    channel.send(&encode(&Request::Run { workload }).unwrap());
+    let victim = agent.until("the workload's process", |place| {
+        place.processes().into_iter().find(|p| p.command.contains("agent run cpu"))
+    });
+    send(victim.pid, Signal::KILL);
+    let Reply::Failed { error } = channel.reply() else { panic!("no failure") };
+    assert!(error.contains("signal 9") && error.contains("out of memory"), "{error}");
+    channel.send(&encode(&Request::Leave).unwrap());
+    agent.outcome().exits(0);
+}
+
+#[test]
+fn it_ends_with_its_channel_and_takes_no_garbage() {
+    let place = Place::new();
+    let (channel, theirs) = Channel::pair();
+    let agent = place.vmtax("agent serve").stdin(theirs).start(30);
+    drop(channel);
+    // Its greeting may meet a closed channel: that is an error, but an end.
+    let ended = agent.outcome();
+    assert!(matches!(ended.status, Some(0 | 2)), "{ended}");
+
+    for (garbage, said) in [
+        (&b"VMTX\x01\xff\xff\xff\xff\0\0\0\0"[..], "4294967295 bytes"),
+        (b"VMTX\x07\0\0\0\0\0\0\0\0", "protocol 7"),
+        (b"VMTX\x01\x02\0\0\0\0\0\0\0{}", "checksum"),
+    ] {
+        let (mut channel, theirs) = Channel::pair();
+        let agent = place.vmtax("agent serve").stdin(theirs).start(30);
+        channel.reply();
+        channel.send(garbage);
+        agent.outcome().exits(2).says(said);
+    }
+}
+
+#[test]
+fn a_result_of_the_agent_alone_is_what_a_run_records() {
+    let place = Place::new();
+    let alone = json(&place.vmtax("agent run cpu time=0.05 --json").succeeds().stdout);
+    let run = place.run("cpu cpu.time=0.05 --machines native --rounds 1 --json").succeeds();
+    let report = json(&run.stdout);
+    let recorded = &trials(&report)[0]["result"];
+    let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();
+    assert_eq!(keys(&alone), keys(recorded));
+    assert_eq!(alone["workload"]["name"], recorded["workload"]["name"]);
+}

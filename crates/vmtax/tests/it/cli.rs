@@ -1,0 +1,75 @@
+//! The command line itself: help, completions, manual pages.
+
+use crate::common::Place;
+use std::fs;
+
+const SUBCOMMANDS: [&str; 9] =
+    ["doctor", "run", "report", "list", "get", "get kernel", "agent run", "completions", "man"];
+
+#[test]
+fn every_subcommand_has_help_with_examples_that_fits_a_page() {
+    let place = Place::new();
+    place.vmtax("--help").succeeds().shows("Examples:").shows("Exit status:");
+    for subcommand in SUBCOMMANDS {
+        let help = place.vmtax(subcommand).arg("--help").succeeds().shows("Examples:").shows("Usage: vmtax");
+        assert!(help.stderr.is_empty(), "{help}");
+    }
+}
+
+#[test]
+fn the_options_that_examples_name_are_there() {
+    let place = Place::new();
+    let helps = SUBCOMMANDS.map(|s| place.vmtax(s).arg("--help").succeeds().stdout).concat();
+    let words: Vec<&str> = helps.split_whitespace().filter(|w| w.contains('=') && !w.contains('\'')).collect();
+    let mut tried = 0;
+    for word in words {
+        let Some((workload, _)) = word.split_once('.').filter(|(w, _)| w.parse::<vmtax_model::WorkloadName>().is_ok())
+        else {
+            continue;
+        };
+        place.vmtax("run --dry-run --machines native").arg(workload).arg(word).succeeds();
+        tried += 1;
+    }
+    assert!(tried > 0, "no example sets an option");
+    place.vmtax("agent run cpu cpu-max-prime=2000 time=0.05 --json").succeeds();
+    assert!(helps.contains("agent run cpu cpu-max-prime=2000"));
+}
+
+#[test]
+fn the_version_is_the_packages() {
+    let place = Place::new();
+    place.vmtax("--version").succeeds().shows(&format!("vmtax {}", env!("CARGO_PKG_VERSION")));
+}
+
+#[test]
+fn completions_are_made_for_the_usual_shells() {
+    let place = Place::new();
+    for shell in ["bash", "zsh", "fish"] {
+        place.vmtax("completions").arg(shell).succeeds().shows("doctor").shows("boot-deadline");
+    }
+    let script = place.put("vmtax.bash", place.vmtax("completions bash").succeeds().stdout);
+    place.program("bash").arg("-n").arg(script).succeeds();
+}
+
+#[test]
+fn manual_pages_are_written_for_every_subcommand() {
+    let place = Place::new();
+    let folder = place.path("man");
+    place.vmtax("man").arg(&folder).succeeds();
+    for page in ["vmtax.1", "vmtax-run.1", "vmtax-doctor.1", "vmtax-report.1", "vmtax-list.1", "vmtax-get-kernel.1"] {
+        let text = fs::read_to_string(folder.join(page)).unwrap_or_else(|e| panic!("{page}: {e}"));
+        assert!(text.contains(".TH"), "{page}");
+    }
+    // What is hidden from help has no page.
+    assert!(!folder.join("vmtax-watchdog.1").exists());
+    place.vmtax("man /proc/nowhere").fails(&["/proc/nowhere"]);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_fault() {
+    let place = Place::new();
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
+    drop(ours);
+    let gone = place.vmtax("completions bash").stdout(std::os::fd::OwnedFd::from(theirs)).outcome();
+    assert!(!gone.stderr.contains("panicked"), "{gone}");
+}

@@ -1,0 +1,243 @@
+//! What the tests of the binary share: a [`Place`] to run it in, which checks at its end that nothing is left.
+
+mod guest;
+mod process;
+
+pub use guest::{fake_qemu, kernel, wrapped_qemu};
+pub use process::{Outcome, Running, Signal, processes, send};
+
+use serde_json::Value;
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// After the program ended, in whatever way, nothing of it may be there any longer than this.
+const AFTERMATH: Duration = Duration::from_secs(5);
+
+pub fn is_root() -> bool {
+    rustix::process::getuid().is_root()
+}
+
+/// A folder of its own for a test: recordings, temporary files, what the test puts there.
+pub struct Place {
+    folder: tempfile::TempDir,
+    /// Every program started here: control groups carry its id.
+    pub(crate) started: RefCell<Vec<u32>>,
+}
+
+impl Place {
+    pub fn new() -> Place {
+        let place = Place { folder: tempfile::tempdir().unwrap(), started: RefCell::default() };
+        fs::create_dir(place.path("tmp")).unwrap();
+        place
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn runs(&self) -> PathBuf {
+        self.path("runs")
+    }
+
+    /// A file with this content.
+    pub fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// A shell script.
+    pub fn script(&self, name: &str, body: &str) -> PathBuf {
+        let path = self.put(name, format!("#!/bin/sh\n{body}\n"));
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    /// A command line of vmtax to be run here; `words` are split at blanks.
+    pub fn vmtax(&self, words: &str) -> Start<'_> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_vmtax"));
+        command.args(words.split_whitespace());
+        Start::new(self, command)
+    }
+
+    /// The same by a user without any rights, if this is root; else it is one already.
+    pub fn vmtax_as_ordinary_user(&self, words: &str) -> Start<'_> {
+        if !is_root() {
+            return self.vmtax(words);
+        }
+        let copy = self.path("vmtax");
+        if !copy.exists() {
+            // The build folder may be closed to others.
+            fs::copy(env!("CARGO_BIN_EXE_vmtax"), &copy).unwrap();
+            for folder in [self.path(""), self.path("tmp")] {
+                fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+            }
+        }
+        let nobody = self.program("setpriv").words("--reuid=65534 --regid=65534 --clear-groups --");
+        nobody.arg(copy).words(words)
+    }
+
+    /// `vmtax run` into [`Place::runs`].
+    pub fn run(&self, words: &str) -> Start<'_> {
+        self.vmtax("run").arg("--runs").arg(self.runs()).words(words)
+    }
+
+    /// Another program, held to the same.
+    pub fn program(&self, program: impl AsRef<OsStr>) -> Start<'_> {
+        Start::new(self, Command::new(program))
+    }
+
+    /// The folder of the only recording here.
+    pub fn recording(&self) -> PathBuf {
+        let runs: Vec<_> = fs::read_dir(self.runs()).into_iter().flatten().flatten().collect();
+        assert_eq!(runs.len(), 1, "recordings: {runs:?}");
+        runs[0].path()
+    }
+
+    /// How many trials are recorded by now.
+    pub fn trials(&self) -> usize {
+        files_below(&self.runs()).iter().filter(|path| path.ends_with("trial.json")).count()
+    }
+
+    /// The folder's name in command lines of processes, or their working folder.
+    pub fn processes(&self) -> Vec<process::Process> {
+        processes(self.folder.path())
+    }
+
+    /// What the program left behind: processes, control groups, files for the time of a run.
+    fn left(&self) -> Vec<String> {
+        let mut left: Vec<String> = self.processes().iter().map(|p| format!("{} {}", p.pid, p.command)).collect();
+        let files = files_below(self.folder.path());
+        let kept = |path: &&PathBuf| {
+            let parts: Vec<_> = path.strip_prefix(self.folder.path()).unwrap().components().collect();
+            let is = |index: usize, name: &str| parts.get(index).is_some_and(|p| p.as_os_str() == name);
+            // runs/RUN/scratch/…
+            is(0, "tmp") || (is(0, "runs") && is(2, "scratch")) || path.extension().is_some_and(|e| e == "part")
+        };
+        left.extend(files.iter().filter(kept).map(|path| path.display().to_string()));
+        left.extend(self.groups().iter().map(|path| path.display().to_string()));
+        left
+    }
+
+    /// The control groups of the programs that were started here.
+    pub fn groups(&self) -> Vec<PathBuf> {
+        let ours: Vec<String> = self.started.borrow().iter().map(|pid| format!("vmtax-{pid}-")).collect();
+        let is_ours = |path: &Path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            ours.iter().any(|prefix| name.starts_with(prefix))
+        };
+        let mut groups = folders_below(Path::new("/sys/fs/cgroup"));
+        groups.retain(|path| is_ours(path));
+        groups
+    }
+
+    /// Fails when something is left a while after the last program ended.
+    pub fn nothing_is_left(&self) {
+        let deadline = Instant::now() + AFTERMATH;
+        while !self.left().is_empty() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let left = self.left();
+        assert!(left.is_empty(), "left behind:\n{}", left.join("\n"));
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            self.nothing_is_left();
+        }
+    }
+}
+
+/// A program about to be started.
+pub struct Start<'a> {
+    place: &'a Place,
+    command: Command,
+    stdout: Option<Stdio>,
+}
+
+impl<'a> Start<'a> {
+    fn new(place: &'a Place, mut command: Command) -> Self {
+        command.current_dir(place.folder.path()).env("TMPDIR", place.path("tmp")).stdin(Stdio::null());
+        Start { place, command, stdout: None }
+    }
+
+    pub fn arg(mut self, argument: impl AsRef<OsStr>) -> Self {
+        self.command.arg(argument);
+        self
+    }
+
+    /// More arguments, split at blanks.
+    pub fn words(mut self, words: &str) -> Self {
+        self.command.args(words.split_whitespace());
+        self
+    }
+
+    pub fn env(mut self, name: &str, value: impl AsRef<OsStr>) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
+        self.command.stdin(stdin);
+        self
+    }
+
+    /// Standard output goes there instead of into [`Outcome::stdout`].
+    pub fn stdout(mut self, stdout: impl Into<Stdio>) -> Self {
+        self.stdout = Some(stdout.into());
+        self
+    }
+
+    /// Starts it; it is killed, and the test fails, when it runs longer than `seconds`.
+    pub fn start(self, seconds: u64) -> Running<'a> {
+        Running::start(self.place, self.command, self.stdout, Duration::from_secs(seconds))
+    }
+
+    /// Runs it to its end, within a minute.
+    pub fn outcome(self) -> Outcome {
+        self.start(60).outcome()
+    }
+
+    /// Runs it to its end, which must be a good one.
+    pub fn succeeds(self) -> Outcome {
+        self.outcome().exits(0)
+    }
+
+    /// Runs it; it must say that it could not, with each of these.
+    pub fn fails(self, with: &[&str]) -> Outcome {
+        with.iter().fold(self.outcome().exits(2), |outcome, text| outcome.says(text))
+    }
+}
+
+pub fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{e} in {text}"))
+}
+
+/// The trials of a report's JSON, in order.
+pub fn trials(report: &Value) -> &Vec<Value> {
+    report["trials"].as_array().unwrap()
+}
+
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for folder in std::iter::once(folder.to_path_buf()).chain(folders_below(folder)) {
+        let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+        files.extend(entries.map(|e| e.path()).filter(|path| !path.is_dir() || path.is_symlink()));
+    }
+    files
+}
+
+fn folders_below(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+    let folders: Vec<PathBuf> =
+        entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir())).map(|e| e.path()).collect();
+    folders.into_iter().flat_map(|f| std::iter::once(f.clone()).chain(folders_below(&f)).collect::<Vec<_>>()).collect()
+}

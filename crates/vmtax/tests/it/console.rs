@@ -1,0 +1,29 @@
+//! A guest that has no virtio-serial talks over its serial console.
+
+use crate::common::{Place, json, kernel, trials};
+
+#[test]
+fn a_guest_without_virtio_serial_is_measured_over_the_console() {
+    let place = Place::new();
+    let kernel = kernel().copy(&place, &["virtio_console"]);
+    let plan = "syscalls syscalls.only=getpid,pipe syscalls.time=0.02 cpu cpu.time=0.1 --machines tcg --rounds 2";
+    let run = place.run(plan).words(&kernel.options()).arg("--json").start(90).outcome().exits(0);
+    let report = json(&run.stdout);
+    assert_eq!(trials(&report).len(), 4);
+    for trial in trials(&report) {
+        assert_eq!(trial["outcome"], "done", "{trial}");
+    }
+    // The console's log is the channel's too: the frames stand in it.
+    let log = std::fs::read(place.recording().join("turns/0000-tcg/console.log")).unwrap();
+    assert!(log.windows(4).any(|bytes| bytes == b"VMTX"), "not spoken over the console");
+}
+
+#[test]
+fn a_guest_with_virtio_serial_leaves_the_console_to_its_kernel() {
+    let place = Place::new();
+    let kernel = kernel().copy(&place, &[]);
+    let plan = "cpu cpu.time=0.05 --machines tcg --rounds 1";
+    place.run(plan).words(&kernel.options()).start(60).outcome().exits(0);
+    let log = std::fs::read(place.recording().join("turns/0000-tcg/console.log")).unwrap();
+    assert!(!log.windows(4).any(|bytes| bytes == b"VMTX"));
+}

@@ -1,0 +1,71 @@
+//! `vmtax doctor` on this machine, whatever it is.
+
+use crate::common::{Place, json};
+use std::time::Duration;
+
+#[test]
+fn the_facts_are_there_as_json() {
+    let place = Place::new();
+    let doctor = json(&place.vmtax("doctor --json").succeeds().stdout);
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    assert_eq!(doctor["kernel"], release.trim());
+    assert!(doctor["memory_mib"].as_u64().unwrap() > 0);
+    // Allowed processors can be fewer than those online.
+    let allowed = std::thread::available_parallelism().unwrap().get() as u64;
+    assert!(doctor["cpu"]["online"].as_u64().unwrap() >= allowed, "{}", doctor["cpu"]);
+    let classes = ["hardware", "emulates-kernels", "broken", "absent", "no-permission"];
+    assert!(classes.contains(&doctor["kvm"]["class"].as_str().unwrap()), "{}", doctor["kvm"]);
+    let checks = doctor["checks"].as_array().unwrap();
+    for check in checks {
+        for field in ["id", "subject", "found", "why"] {
+            assert!(check[field].as_str().is_some_and(|text| !text.is_empty()), "{check}");
+        }
+        let state = check["state"].as_str().unwrap();
+        assert!(["ok", "limited", "missing"].contains(&state), "{check}");
+        if state == "missing" {
+            assert!(check["mend"].is_string(), "missing, and nothing said to do: {check}");
+        }
+    }
+    for id in ["kvm", "qemu", "guest-kernel", "clocksource", "tsc", "tracefs", "uprobes", "perf-event", "huge-pages"] {
+        assert!(checks.iter().any(|check| check["id"] == id), "no check {id} in {checks:?}");
+    }
+}
+
+#[test]
+fn people_get_a_line_for_each_fact() {
+    let place = Place::new();
+    let text = place.vmtax("doctor").succeeds().stdout;
+    let facts = json(&place.vmtax("doctor --json").succeeds().stdout);
+    for check in facts["checks"].as_array().unwrap() {
+        assert!(text.contains(check["subject"].as_str().unwrap()), "{check}\n{text}");
+    }
+}
+
+#[test]
+fn it_is_quick() {
+    let place = Place::new();
+    // The bound is 2 s; tests run on loaded machines, benchmarks measure.
+    let took = place.vmtax("doctor").succeeds().took;
+    assert!(took < Duration::from_secs(10), "{took:?}");
+}
+
+#[test]
+fn an_ordinary_user_may_ask() {
+    let place = Place::new();
+    let doctor = place.vmtax_as_ordinary_user("doctor --json").env("HOME", place.path("home")).succeeds();
+    assert!(json(&doctor.stdout)["checks"].as_array().unwrap().len() > 5, "{doctor}");
+}
+
+#[test]
+fn without_home_and_path_it_still_answers() {
+    let place = Place::new();
+    let bare = place.program("env").arg("-i").arg(env!("CARGO_BIN_EXE_vmtax")).words("doctor --json").succeeds();
+    json(&bare.stdout);
+}
+
+#[test]
+fn a_named_qemu_that_is_none_is_said_to_be_none() {
+    let place = Place::new();
+    let text = place.vmtax("doctor --qemu /nonexistent/qemu").succeeds();
+    text.shows("/nonexistent/qemu").shows("apt-get install qemu-system-x86");
+}

@@ -1,0 +1,346 @@
+//! What goes wrong is said with its mend, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
+
+use crate::common::{Place, Running, Signal, fake_qemu, json, kernel, send, trials, wrapped_qemu};
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A trial that is soon over, then one that lasts long enough to be disturbed.
+const SHORT_THEN_LONG: &str = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machines";
+
+fn qemu_pid(place: &Place) -> Option<u32> {
+    place.processes().into_iter().find(|p| p.is_qemu()).map(|p| p.pid)
+}
+
+#[test]
+fn a_killed_qemu_costs_its_trials_and_no_others() {
+    let place = Place::new();
+    let plan = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=3 --rounds 2 --machines tcg --json";
+    let mut run = place.run(plan).start(90).until_trials(1);
+    let qemu = run.until("a QEMU", qemu_pid);
+    send(qemu, Signal::KILL);
+    let outcome =
+        run.outcome().exits(2).says("tcg ended while running threads").says("status 137").says("out of memory");
+    let report = json(&outcome.stdout);
+    let ends: Vec<&str> = trials(&report).iter().map(|t| t["outcome"].as_str().unwrap()).collect();
+    assert_eq!(ends, ["done", "failed", "done", "done"], "the next round goes on");
+    let error = trials(&report)[1]["error"].as_str().unwrap();
+    assert!(error.contains("ended while running threads"), "{error}");
+    place.vmtax("report").arg(place.recording()).succeeds();
+}
+
+#[test]
+fn a_killed_controller_takes_its_guest_along_and_what_it_recorded_is_there() {
+    let place = Place::new();
+    let mut run = place.run(SHORT_THEN_LONG).arg("tcg").start(60).until_trials(1);
+    run.until("a QEMU", qemu_pid);
+    kill_and_look(run, &place);
+}
+
+#[test]
+fn a_killed_controller_takes_its_native_agent_along_and_what_it_recorded_is_there() {
+    let place = Place::new();
+    let mut run = place.run(SHORT_THEN_LONG).arg("native").start(60).until_trials(1);
+    run.until("a workload", |place| place.processes().into_iter().find(|p| p.command.contains("agent run threads")));
+    kill_and_look(run, &place);
+}
+
+fn kill_and_look(run: Running<'_>, place: &Place) {
+    assert!(place.recording().join("scratch").exists());
+    run.signal(Signal::KILL);
+    assert_eq!(run.outcome().status, None);
+    place.nothing_is_left();
+    let folder = place.recording();
+    let report = json(&place.vmtax("report --json").arg(&folder).succeeds().stdout);
+    assert_eq!(trials(&report).len(), 1);
+    assert_eq!(trials(&report)[0]["outcome"], "done");
+    place.vmtax("report").arg(&folder).succeeds().shows("CPU events");
+    place.vmtax("list").succeeds().shows("1 of 2 trials, unfinished");
+}
+
+#[test]
+fn what_a_controller_killed_early_left_is_swept_by_the_next_run() {
+    let place = Place::new();
+    place.put("runs/20260101T000000Z-old/scratch/lock", "");
+    place.put("runs/20260101T000000Z-old/scratch/disk.raw", "left");
+    place.run("cpu cpu.time=0.05 --machines native --rounds 1").succeeds();
+    assert!(!place.path("runs/20260101T000000Z-old/scratch").exists());
+}
+
+#[test]
+fn an_interrupt_ends_the_trial_and_keeps_the_others() {
+    for machine in ["native", "tcg"] {
+        for signal in [Signal::INT, Signal::TERM] {
+            let place = Place::new();
+            let run = place.run(SHORT_THEN_LONG).arg(machine).start(60).until_trials(1);
+            run.signal(signal);
+            let folder = place.recording().display().to_string();
+            let outcome = run.outcome().exits(130).says("interrupted").says(&folder).shows("CPU events");
+            assert!(outcome.took < Duration::from_secs(30), "{outcome}");
+            place.nothing_is_left();
+            let report = json(&place.vmtax("report --json").arg(&folder).succeeds().stdout);
+            let ends: Vec<&str> = trials(&report).iter().map(|t| t["outcome"].as_str().unwrap()).collect();
+            assert_eq!(ends, ["done", "interrupted"]);
+            place.vmtax("list").succeeds().shows("unfinished");
+        }
+    }
+}
+
+#[test]
+fn an_interrupt_while_a_guest_comes_up_ends_that() {
+    let place = Place::new();
+    let qemu = fake_qemu(&place, "sleep 60");
+    let mut run = place.run("cpu --machines tcg --rounds 3 --qemu").arg(qemu).start(60);
+    run.until("the QEMU", |place| place.processes().into_iter().find(|p| p.command.starts_with("sleep 60")));
+    run.signal(Signal::INT);
+    run.outcome().exits(130).says("interrupted");
+}
+
+#[test]
+fn a_guest_that_hangs_is_given_up_at_the_deadline() {
+    let place = Place::new();
+    let qemu = fake_qemu(&place, "echo 'Booting, and then no more' >&5; sleep 60 & wait");
+    let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 2 --qemu").arg(qemu);
+    let said = ["no word from the agent", "within 2 s", "Booting, and then no more", "console.log", "--boot-deadline"];
+    let outcome = run.fails(&said);
+    assert!(outcome.took < Duration::from_secs(20), "{outcome}");
+}
+
+#[test]
+fn a_trial_that_does_not_end_is_given_up_at_the_deadline() {
+    let place = Place::new();
+    let run = place.run("cpu cpu.time=50 --machines native --rounds 1 --deadline 1");
+    run.fails(&["cpu on native had no result after 1 s", "--deadline"]);
+}
+
+#[test]
+fn a_panicking_guest_is_quoted() {
+    let place = Place::new();
+    let qemu = wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 rdinit=/none root=/dev/none'");
+    let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+    run.fails(&["panicked", "Kernel panic - not syncing", "  | ", "console.log", "--memory"]);
+}
+
+#[test]
+fn a_guest_with_too_little_memory_is_an_error_with_a_mend() {
+    let place = Place::new();
+    let qemu = wrapped_qemu(&place, "-m 24M");
+    let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 20 --qemu").arg(qemu);
+    run.fails(&["tcg does not come up", "--memory"]);
+    place.run("cpu --machines tcg --memory 8").fails(&["guest.memory-mib is 8", "128"]);
+}
+
+#[test]
+fn what_qemu_refuses_is_quoted() {
+    let place = Place::new();
+    let qemu = wrapped_qemu(&place, "-device no-such-device");
+    let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+    run.fails(&["QEMU ended before the guest was up", "no-such-device", "qemu.log"]);
+}
+
+#[test]
+fn an_agent_that_sends_nonsense_is_not_believed() {
+    for (bytes, said) in [
+        (r"VMTX\001\377\377\377\377\000\000\000\000", "4294967295 bytes"),
+        (r"VMTX\001\002\000\000\000\000\000\000\000{}", "checksum"),
+        (r"VMTX\011\000\000\000\000\000\000\000\000", "protocol 9"),
+    ] {
+        let place = Place::new();
+        let qemu = fake_qemu(&place, &format!("printf '{bytes}' >&4; sleep 60"));
+        let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+        run.fails(&["tcg sent what makes no sense", said]);
+    }
+}
+
+#[test]
+fn an_agent_that_answers_before_it_was_asked_is_not_believed() {
+    let reply = vmtax_wire::Reply::Failed { error: "before any request".to_owned() };
+    let place = Place::new();
+    let frame = place.put("frame", vmtax_wire::encode(&reply).unwrap());
+    let qemu = fake_qemu(&place, &format!("cat {} >&4; sleep 60", frame.display()));
+    place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu).fails(&["makes no sense", "before a greeting"]);
+}
+
+#[test]
+fn a_message_that_is_cut_is_no_message() {
+    let place = Place::new();
+    // Cut, and the stream stays open: the deadline ends it. Cut, and the stream ends: so does the wait.
+    let cut = r"printf 'VMTX\001\100\000\000\000\001\002\003\004{' >&4";
+    let waiting = fake_qemu(&place, &format!("{cut}; sleep 60"));
+    let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 1 --qemu").arg(waiting);
+    run.fails(&["no word from the agent", "within 1 s"]);
+    let ending = fake_qemu(&place, &format!("{cut}; echo 'it broke' >&2; exit 3"));
+    let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(ending);
+    run.fails(&["exit status 3", "it broke"]);
+}
+
+#[test]
+fn noise_without_end_is_not_waited_out() {
+    let place = Place::new();
+    let qemu = fake_qemu(&place, "cat /dev/zero >&4 & cat /dev/zero >&5 & wait");
+    let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 2 --qemu").arg(qemu);
+    let outcome = run.fails(&["no word from the agent"]);
+    assert!(outcome.took < Duration::from_secs(30), "{outcome}");
+}
+
+#[test]
+fn a_qemu_that_will_not_do_is_refused_with_a_mend() {
+    let place = Place::new();
+    let run = |qemu: PathBuf| place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+    run(place.path("none")).fails(&["no such file", "apt-get install qemu-system-x86"]);
+    run(place.put("plain", "not executable")).fails(&["not executable", "chmod"]);
+    run(place.path("")).fails(&["is not a regular file but a folder"]);
+    let old = "echo 'QEMU emulator version 2.10.1(Debian)'";
+    run(place.script("old", old)).fails(&["QEMU 2.10.1 is older than", "apt-get install"]);
+    run(place.script("other", "echo cat 9.1")).fails(&["is not a QEMU system emulator", "cat 9.1"]);
+    run(place.script("broken", "exit 1")).fails(&["does not start"]);
+    run(place.script("hanging", "sleep 60")).fails(&["did not answer `--version`"]);
+    assert!(!place.runs().exists(), "a recording of nothing");
+}
+
+#[test]
+fn a_kernel_that_is_none_is_refused_with_a_mend() {
+    let place = Place::new();
+    let run = |kernel: PathBuf| place.run("cpu --machines tcg --rounds 1 --kernel").arg(kernel);
+    run(place.path("none")).fails(&["none: ", "vmtax get kernel"]);
+    run(place.path("")).fails(&["not a regular file", "vmtax get kernel"]);
+    run(place.put("empty", "")).fails(&["empty"]);
+    run(place.put("text", "I am a text.\n".repeat(1000))).fails(&["no kernel that vmtax knows", "bzImage"]);
+    let mut arm64 = vec![0; 4096];
+    arm64[56..60].copy_from_slice(b"ARM\x64");
+    run(place.put("Image", arm64)).fails(&["arm64", "x86-64"]);
+    let whole = fs::read(&kernel().image).unwrap();
+    run(place.put("half", &whole[..whole.len() / 2])).fails(&["half: ", "bytes"]);
+    assert!(!place.runs().exists(), "a recording of nothing");
+}
+
+#[test]
+fn modules_that_do_not_fit_the_kernel_are_refused_with_a_mend() {
+    let place = Place::new();
+    let whole = kernel();
+    let run = |words: &str| place.run("cpu --machines tcg --rounds 1").words(words);
+
+    let lame = whole.copy(&place, &["virtio_blk"]);
+    run(&lame.options()).fails(&["has no virtio_blk", &whole.release, "vmtax get kernel"]);
+
+    // The same image under another release.
+    let mut image = fs::read(&whole.image).unwrap();
+    let (old, new) = (whole.release.as_bytes(), whole.release.replace(|c: char| c.is_ascii_digit(), "7"));
+    let at = image[..1 << 16].windows(old.len()).position(|bytes| bytes == old).unwrap();
+    image[at..at + old.len()].copy_from_slice(new.as_bytes());
+    let other = place.put("other", image);
+    let modules = whole.modules.display();
+    let both = format!("--kernel {} --modules {modules}", other.display());
+    run(&both).fails(&[&format!("is Linux {new}"), &whole.release, "--modules"]);
+
+    fs::create_dir(place.path("empty")).unwrap();
+    let empty = format!("--kernel {} --modules {}", whole.image.display(), place.path("empty").display());
+    run(&empty).fails(&["holds no kernel modules"]);
+    run(&format!("--modules {modules}")).fails(&["--kernel"]);
+}
+
+#[test]
+fn recordings_that_cannot_be_written_are_said_so() {
+    let place = Place::new();
+    let plan = "run cpu cpu.time=0.05 --machines native --rounds 1 --runs";
+    let file = place.put("file", "");
+    place.vmtax(plan).arg(&file).fails(&["cannot write", "file", "choose a folder"]);
+    place.vmtax(plan).arg("/proc/runs").fails(&["cannot write /proc/runs", "choose a folder"]);
+    place.vmtax_as_ordinary_user(plan).arg("/sys/runs").fails(&["cannot write /sys/runs"]);
+}
+
+#[test]
+fn no_space_is_said_with_numbers() {
+    let place = Place::new();
+    let plan = "fileio fileio.file-total-size=100T --rounds 1 --machines";
+    for machines in ["native", "native,tcg"] {
+        let outcome = place.run(plan).arg(machines).fails(&["MiB free", "MiB", "--runs", "fileio.file-total-size"]);
+        assert!(outcome.stderr.contains("209715"), "twice 100 TiB is not in it: {outcome}");
+    }
+}
+
+#[test]
+fn what_is_unknown_is_named_with_what_there_is() {
+    let place = Place::new();
+    place.run("dhrystone").fails(&["unknown workload 'dhrystone'", "cpu, threads, mutex"]);
+    place.run("cpu cpu.prime=3").fails(&["no option 'prime'", "cpu-max-prime"]);
+    place.run("cpu cpu.cpu-max-prime=many").fails(&["cpu-max-prime", "many"]);
+    place.run("cpu memory.total-size=1M").fails(&["memory", "not run"]);
+    place.run("cpu time=1").fails(&["WORKLOAD.OPTION=VALUE"]);
+    place.run("cpu --machines vax").fails(&["unknown machine 'vax'", "native, kvm, tcg"]);
+    place.run("cpu --machines native,native").fails(&["listed twice"]);
+    place.run("cpu --rounds 0").fails(&["rounds is 0", "1 to 10000"]);
+    place.run("cpu --cpus 0").fails(&["guest.cpus is 0"]);
+    place.run("cpu --time -1").fails(&["-1"]);
+    place.run("cpu --time NaN").fails(&["NaN"]);
+    place.run("--no-such-option").fails(&["--no-such-option", "Usage"]);
+    place.run("--quick --full").fails(&["--full"]);
+    assert!(!place.runs().exists(), "a recording of nothing");
+}
+
+#[test]
+fn a_plan_that_is_none_is_refused_with_its_line() {
+    let place = Place::new();
+    let run = |text: &str| place.run("").arg(place.put("plan.toml", text));
+    let good = "rounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"cpu\"\n";
+    run(&good.replace("[[", "repeats = 3\n[[")).fails(&["line 3", "repeats"]);
+    run(&good.replace("name =", "nmae =")).fails(&["line 4", "nmae"]);
+    run(&good.replace("\"cpu\"", "\"cpo\"")).fails(&["line 4", "cpo"]);
+    run(&good.replace("= 1", "= \"one\"")).fails(&["line 1"]);
+    run(&good.replace("= 1", "= 0")).fails(&["rounds is 0"]);
+    run(&good.replace("native", "vax")).fails(&["line 2", "vax"]);
+    run(&format!("{good}options = {{ prime = 3 }}\n")).fails(&["no option 'prime'"]);
+    run(&format!("schema = 999\n{good}")).fails(&["schema 999", "update vmtax"]);
+    run("\0\u{1}][").fails(&["plan", "line 1"]);
+    run("").fails(&["rounds"]);
+    place.run("").arg(place.put("bytes.toml", b"\xff\xfe")).fails(&["bytes.toml"]);
+    place.run("missing.toml").fails(&["missing.toml", "No such file"]);
+    place.run("").arg(place.put("plan.toml", good)).arg("--quick").fails(&["give it alone"]);
+    assert!(!place.runs().exists(), "a recording of nothing");
+}
+
+#[test]
+fn a_recording_that_is_none_or_damaged_is_refused_with_a_mend() {
+    let place = Place::new();
+    let report = |folder: PathBuf| place.vmtax("report").arg(folder);
+    report(place.path("none")).fails(&["there is no folder", "vmtax list"]);
+    place.put("junk/holiday.jpg", b"\xff\xd8");
+    report(place.path("junk")).fails(&["is no recording of vmtax", "run.json is missing"]);
+    place.run("cpu cpu.time=0.05 --machines native --rounds 2").succeeds();
+    let folder = place.recording();
+
+    // A damaged trial costs that trial.
+    let trial = folder.join("trials/0000/trial.json");
+    let whole = fs::read(&trial).unwrap();
+    fs::write(&trial, &whole[..whole.len() / 2]).unwrap();
+    let json = json(&report(folder.clone()).arg("--json").succeeds().stdout);
+    assert_eq!(trials(&json).len(), 1);
+    assert!(json["damaged"][0].as_str().unwrap().contains("0000"), "{}", json["damaged"]);
+
+    // What all trials share costs all.
+    for name in ["run.json", "plan.toml", "host.json"] {
+        let path = folder.join(name);
+        let whole = fs::read(&path).unwrap();
+        fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+        report(folder.clone()).fails(&[name]);
+        place.vmtax("list").succeeds().shows("damaged").shows(name);
+        fs::write(&path, whole).unwrap();
+    }
+    report(folder.clone()).succeeds();
+    let newer = fs::read_to_string(folder.join("run.json")).unwrap().replace("\"schema\": 1", "\"schema\": 99");
+    fs::write(folder.join("run.json"), newer).unwrap();
+    report(folder).fails(&["schema 99", "update vmtax"]);
+}
+
+#[test]
+fn an_ordinary_user_measures_a_guest_with_a_kernel_of_their_own() {
+    let place = Place::new();
+    let kernel = kernel().copy(&place, &[]);
+    let plan = "run cpu syscalls cpu.time=0.05 syscalls.time=0.002 --machines native,tcg --rounds 1 --json";
+    let run = place.vmtax_as_ordinary_user(plan).words(&kernel.options()).env("HOME", place.path("home"));
+    let report = json(&run.start(90).outcome().exits(0).stdout);
+    assert_eq!(trials(&report).len(), 4);
+    for trial in trials(&report) {
+        assert_eq!(trial["outcome"], "done", "{trial}");
+    }
+}

@@ -1,0 +1,287 @@
+//! The main job on a real guest: what comes out of `vmtax run`, and what can be done with it.
+
+use crate::common::{Place, Signal, files_below, json, kernel, trials};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::fd::FromRawFd;
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+use vmtax_model::{Metric, WorkloadName};
+
+const ROUNDS: u64 = 6;
+
+/// One run of everything, small, that the tests here look at from all sides.
+struct Run {
+    /// What `--json` printed.
+    report: Value,
+    /// The recording's files, by their name in it.
+    files: BTreeMap<PathBuf, Vec<u8>>,
+}
+
+static RUN: LazyLock<Run> = LazyLock::new(|| {
+    kernel();
+    let place = Place::new();
+    let options = "cpu.time=0.1 cpu.cpu-max-prime=1500 threads.threads=4 threads.time=0.1 mutex.mutex-locks=50 \
+        mutex.mutex-loops=100 memory.total-size=4M fileio.file-total-size=2M fileio.file-num=4 fileio.time=0.1 \
+        syscalls.time=0.003 seqread.time=0.1";
+    let run = place.run(options).words("--quick --machines native,tcg --rounds 6 --json").start(200);
+    let report = json(&run.outcome().exits(0).stdout);
+    let folder = place.recording();
+    let named = |path: PathBuf| (path.strip_prefix(&folder).unwrap().to_owned(), fs::read(&path).unwrap());
+    let files = files_below(&folder).into_iter().map(named).collect();
+    Run { report, files }
+});
+
+impl Run {
+    /// Writes the recording to another place: nothing but its files survives.
+    fn copied(&self, place: &Place) -> PathBuf {
+        let folder = place.path("runs/copy");
+        for (name, bytes) in &self.files {
+            place.put(folder.join(name).to_str().unwrap(), bytes);
+        }
+        folder
+    }
+
+    fn column<'a>(&'a self, metric: Metric, machine: &str) -> &'a Value {
+        let rows = self.report["findings"]["rows"].as_array().unwrap();
+        let row = rows.iter().find(|row| row["metric"] == metric.id()).unwrap_or_else(|| panic!("no row of {metric}"));
+        let columns = row["machines"].as_array().unwrap();
+        columns.iter().find(|c| c["machine"] == machine).unwrap_or_else(|| panic!("no {machine} for {metric}"))
+    }
+
+    fn median(&self, metric: Metric, machine: &str) -> f64 {
+        self.column(metric, machine)["spread"]["median"].as_f64().unwrap_or_else(|| panic!("no {metric} on {machine}"))
+    }
+}
+
+#[test]
+fn every_metric_has_figures_on_both_sides_and_a_tax_with_an_interval() {
+    for &metric in Metric::ALL {
+        for machine in ["native", "tcg"] {
+            let spread = &RUN.column(metric, machine)["spread"];
+            assert_eq!(spread["n"], ROUNDS, "{metric} on {machine}: {spread}");
+            assert!(RUN.median(metric, machine) > 0.0, "{metric} on {machine}");
+        }
+        assert!(RUN.column(metric, "native")["tax"].is_null(), "{metric}: native pays no tax");
+        let ratio = &RUN.column(metric, "tcg")["tax"]["ratio"];
+        let figure = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{metric}: {ratio}"));
+        let [low, median, high] = [&ratio["interval"]["low"], &ratio["median"], &ratio["interval"]["high"]].map(figure);
+        assert!(0.0 < low && low <= median && median <= high && high.is_finite(), "{metric}: {ratio}");
+        assert!(figure(&ratio["interval"]["coverage"]) >= 0.95, "{metric}: {ratio}");
+    }
+}
+
+#[test]
+fn translation_is_found_slower_than_the_processor_itself() {
+    for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::SeqreadMedian] {
+        let tax = &RUN.column(metric, "tcg")["tax"];
+        assert_eq!(tax["verdict"], "costs", "{metric}: {tax}");
+        assert!(tax["ratio"]["median"].as_f64().unwrap() > 1.1, "{metric}: {tax}");
+    }
+    let (native, guest) = (RUN.median(Metric::SeqreadMedian, "native"), RUN.median(Metric::SeqreadMedian, "tcg"));
+    assert!(guest > native, "seqread: {guest} ns in the guest, {native} ns natively");
+}
+
+#[test]
+fn rounds_interleave_the_machines_and_every_trial_is_there() {
+    let trials = trials(&RUN.report);
+    assert_eq!(trials.len() as u64, ROUNDS * 2 * WorkloadName::ALL.len() as u64);
+    for (number, trial) in trials.iter().enumerate() {
+        assert_eq!(trial["number"], number);
+        assert_eq!(trial["round"], number / (2 * WorkloadName::ALL.len()));
+        assert_eq!(trial["outcome"], "done", "{trial}");
+    }
+    let first = |round: usize| &trials[round * 2 * WorkloadName::ALL.len()]["machine"];
+    assert!((1..ROUNDS as usize).any(|round| first(round) != first(0)), "always {} first", first(0));
+}
+
+#[test]
+fn options_took_effect_as_asked_and_defaults_are_stated() {
+    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "cpu") {
+        let options = &trial["result"]["workload"]["options"];
+        assert_eq!(options["cpu-max-prime"], "1500");
+        assert_eq!(options["threads"], "1");
+        let total = trial["result"]["total_s"].as_f64().unwrap();
+        assert!((0.09..5.0).contains(&total), "asked for 0.1 s, took {total}");
+    }
+    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "threads") {
+        assert_eq!(trial["result"]["fairness"]["threads"], 4);
+    }
+}
+
+#[test]
+fn each_machine_tells_its_own_kernel() {
+    let host = fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    for trial in trials(&RUN.report) {
+        let release = trial["result"]["kernel"]["release"].as_str().unwrap();
+        let expected = if trial["machine"] == "tcg" { kernel().release.as_str() } else { host.trim() };
+        assert_eq!(release, expected);
+    }
+}
+
+#[test]
+fn latencies_are_distributions_that_fit_their_figures() {
+    let mut seen = 0;
+    for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "seqread") {
+        let result = &trial["result"];
+        let summary = &result["operations"][0]["summary"];
+        let [min, p50, p99, max, count] =
+            ["min_ns", "p50_ns", "p99_ns", "max_ns", "count"].map(|name| summary[name].as_f64().unwrap());
+        assert!(0.0 < min && min <= p50 && p50 <= p99 && p99 <= max, "{summary}");
+        let rate = result["measures"].as_array().unwrap().iter().find(|m| m["metric"] == Metric::SeqreadRate.id());
+        let reads = rate.unwrap()["value"].as_f64().unwrap() * result["total_s"].as_f64().unwrap();
+        assert!((reads / count - 1.0).abs() < 0.02, "{reads} reads by the rate, {count} timed");
+        seen += 1;
+    }
+    assert_eq!(seen, ROUNDS * 2);
+}
+
+#[test]
+fn the_html_is_there_and_needs_nothing_else() {
+    let html = std::str::from_utf8(&RUN.files[Path::new("report.html")]).unwrap();
+    assert!(html.starts_with("<!DOCTYPE html>") && html.trim_end().ends_with("</html>"));
+    for outside in ["src=\"http", "src=\"/", "<link", "@import", "url(http", "<iframe"] {
+        assert!(!html.contains(outside), "{outside}");
+    }
+    for &metric in Metric::ALL {
+        assert!(html.contains(metric.label()), "{metric}");
+    }
+    assert!(html.contains("<svg"));
+}
+
+#[test]
+fn the_files_alone_give_the_same_report_again() {
+    let place = Place::new();
+    let folder = RUN.copied(&place);
+    fs::remove_file(folder.join("report.html")).unwrap();
+    let again = json(&place.vmtax("report --json").arg(&folder).succeeds().stdout);
+    for part in ["manifest", "plan", "host", "findings", "trials", "damaged"] {
+        assert!(again[part] == RUN.report[part], "{part} is another one");
+    }
+    let html = fs::read(folder.join("report.html")).unwrap();
+    assert!(html.len() > 10_000, "{} bytes", html.len());
+    place.vmtax("report --details").arg(&folder).succeeds().shows("events per second");
+}
+
+#[test]
+fn the_list_names_it() {
+    let place = Place::new();
+    let folder = RUN.copied(&place);
+    let line = place.vmtax("list").succeeds().shows("quick on native, tcg: 84 of 84 trials");
+    assert!(line.stdout.contains("runs/copy") && !line.stdout.contains("unfinished"), "{line}");
+    let listed = json(&place.vmtax("list --json --runs").arg(folder.parent().unwrap()).succeeds().stdout);
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn the_table_fits_the_terminal() {
+    let place = Place::new();
+    let folder = RUN.copied(&place);
+    for columns in [80, 132] {
+        let (mut ours, theirs) = terminal(columns);
+        let run = place.vmtax("report").arg(&folder).env("NO_COLOR", "1").stdout(theirs).start(30);
+        // A terminal holds only so much unread. Its end is an error (EIO) to the reader.
+        let mut text = Vec::new();
+        let _ = ours.read_to_end(&mut text);
+        run.outcome().exits(0);
+        let text = String::from_utf8(text).unwrap();
+        assert!(text.contains("fork+exec+wait") && text.contains("95 %"), "{text}");
+        for line in text.lines().filter(|line| !line.starts_with("Report: ")) {
+            assert!(line.trim_end().chars().count() <= usize::from(columns), "over {columns}: {line}");
+        }
+    }
+}
+
+/// A terminal of so many columns: the end to read, the end to write.
+fn terminal(columns: u16) -> (File, File) {
+    let (mut ours, mut theirs) = (-1, -1);
+    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: both descriptors are written before they are read, the null pointers ask for defaults, and each
+    // descriptor that came back has no other owner.
+    unsafe {
+        let made = libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), &size);
+        assert_eq!(made, 0, "{}", std::io::Error::last_os_error());
+        (File::from_raw_fd(ours), File::from_raw_fd(theirs))
+    }
+}
+
+#[test]
+fn a_plan_that_was_printed_runs_again_and_means_the_same() {
+    let place = Place::new();
+    let words = "cpu syscalls cpu.time=0.05 syscalls.only=getpid syscalls.time=0.01 --machines native --rounds 2 \
+        --seed 5 --memory 256";
+    let plan = place.vmtax("run --dry-run").words(words).succeeds().stdout;
+    assert!(!place.runs().exists(), "a dry run left a recording");
+    place.put("plan.toml", &plan);
+    assert_eq!(place.vmtax("run plan.toml --dry-run").succeeds().stdout, plan);
+    // Into ./runs, as without --runs.
+    let report = json(&place.vmtax("run ./plan.toml --json").succeeds().stdout);
+    assert_eq!(report["plan"]["rounds"], 2);
+    assert_eq!(trials(&report).len(), 4);
+    assert_eq!(fs::read_to_string(place.recording().join("plan.toml")).unwrap(), plan);
+}
+
+#[test]
+fn below_six_rounds_no_interval_is_claimed() {
+    let place = Place::new();
+    let run = place.run("cpu cpu.time=0.05 --machines native,tcg --rounds 2 --json").succeeds();
+    let tax = &json(&run.stdout)["findings"]["rows"][0]["machines"][1]["tax"];
+    assert!(tax["ratio"]["median"].as_f64().unwrap() > 1.0, "{tax}");
+    assert!(tax["ratio"]["interval"].is_null(), "{tax}");
+    assert_eq!(tax["verdict"], "too-few-rounds");
+}
+
+#[test]
+fn a_guest_has_the_processors_and_memory_asked_for() {
+    let place = Place::new();
+    let run = place.run("cpu cpu.time=0.05 --machines tcg --rounds 1 --cpus 2 --memory 512").succeeds();
+    let folder = place.recording();
+    let command = fs::read_to_string(folder.join("turns/0000-tcg/qemu.command")).unwrap();
+    assert!(command.contains("-smp 2 -m 512M"), "{command}");
+    assert!(folder.join("turns/0000-tcg/console.log").exists(), "{run}");
+}
+
+#[test]
+fn a_native_trial_has_the_guests_processors_and_memory() {
+    const TEST: &str = "threads cpu cpu.time=0.05 threads.time=40 --machines native --rounds 1 --cpus 1 --memory 384";
+    let place = Place::new();
+    // Workloads run in the order named: the first is under way when its process is there.
+    let mut run = place.run(TEST).start(60);
+    let agent = run.until("a workload's process", |place| {
+        place.processes().into_iter().find(|p| p.command.contains("agent run threads") && p.status("Threads") != "1")
+    });
+    let allowed = agent.status("Cpus_allowed_list");
+    assert!(allowed.parse::<u32>().is_ok(), "it may use processors {allowed}");
+    let groups = place.groups();
+    let own_group = fs::read_to_string(format!("/proc/{}/cgroup", agent.pid)).unwrap();
+    run.signal(Signal::INT);
+    run.outcome().exits(130);
+    let group = match groups.as_slice() {
+        [group] => group,
+        [] => {
+            // No right to make one: then the reader is told.
+            let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+            assert!(report["trials"][0]["warnings"].to_string().contains("no-memory-limit"), "{report}");
+            return;
+        }
+        more => panic!("{more:?}"),
+    };
+    assert!(own_group.contains(group.file_name().unwrap().to_str().unwrap()), "{own_group}");
+}
+
+#[test]
+fn memory_beyond_the_limit_is_not_to_be_had_natively() {
+    let place = Place::new();
+    let plan = "memory memory.block-size=300M memory.total-size=600M --machines native --rounds 1 --memory 128";
+    let run = place.run(plan).outcome();
+    let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+    let trial = &trials(&report)[0];
+    if trial["warnings"].to_string().contains("no-memory-limit") {
+        eprintln!("no right to limit memory here: not tested");
+        return;
+    }
+    assert_eq!(trial["outcome"], "failed", "{trial}");
+    run.exits(2).says("--memory");
+}
