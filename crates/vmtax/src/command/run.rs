@@ -29,7 +29,8 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let mut writer = Writer::create(&args.runs, &plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
     let folder = writer.folder().to_path_buf();
     let boot_deadline = Duration::from_secs(u64::from(args.boot_deadline));
-    let ended = vmtax_runner::run(&plan, means.as_ref(), boot_deadline, &mut writer, &interrupt, &mut |p| display.show(p));
+    let ended =
+        vmtax_runner::run(&plan, means.as_ref(), boot_deadline, &mut writer, &interrupt, &mut |p| display.show(p));
     display.clear();
     let ended = ended?;
     if !matches!(ended, Ended::Interrupted) {
