@@ -15,11 +15,12 @@ mod qemu;
 mod qmp;
 mod scratch;
 mod session;
+mod setup;
 mod watchdog;
 
 pub use error::MachineError;
 pub use interrupt::Interrupt;
-pub use qemu::GuestImage;
 pub use scratch::{Scratch, sweep};
-pub use session::{Session, Setup};
+pub use session::Session;
+pub use setup::{GuestImage, Setup};
 pub use watchdog::watchdog;

@@ -1,7 +1,7 @@
 //! The host itself as a machine: the agent in a process with the guest's processors and memory.
 
 use crate::child::{Child, Start};
-use crate::session::Setup;
+use crate::setup::Setup;
 use crate::{MachineError, memory};
 use rustix::fd::OwnedFd;
 use vmtax_model::Warning;

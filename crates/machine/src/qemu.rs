@@ -2,27 +2,16 @@
 
 use crate::MachineError;
 use crate::child::{Child, FIRST_DESCRIPTOR, Start};
-use crate::session::Setup;
+use crate::setup::{GuestImage, Setup};
 use rustix::fd::OwnedFd;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use vmtax_model::{MachineName, QemuFacts};
+use vmtax_model::MachineName;
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
 const KERNEL_PARAMETERS: &str = "console=ttyS0 panic=-1 no_timer_check quiet";
-
-/// What a guest is started from.
-#[derive(Debug, Clone, PartialEq)]
-pub struct GuestImage {
-    /// The QEMU.
-    pub qemu: QemuFacts,
-    /// The kernel as QEMU takes it: a bzImage, or an uncompressed one with a PVH entry.
-    pub kernel: PathBuf,
-    /// The initramfs, this very binary in it.
-    pub initramfs: PathBuf,
-}
 
 /// QEMU's ends of the three streams.
 pub(crate) struct Streams {

@@ -3,11 +3,11 @@
 use crate::child::Child;
 use crate::console::{Console, printable_tail};
 use crate::lines::{Lines, Nothing};
-use crate::qemu::{GuestImage, Streams};
+use crate::qemu::Streams;
 use crate::qmp::Monitor;
-use crate::{Interrupt, MachineError, Scratch, native, qemu};
+use crate::setup::Setup;
+use crate::{Interrupt, MachineError, native, qemu};
 use std::os::unix::net::UnixStream;
-use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{MachineName, TrialResult, Warning, WorkloadSpec};
 use vmtax_wire::{Hello, Reply, Request, encode};
@@ -16,27 +16,6 @@ use vmtax_wire::{Hello, Reply, Request, encode};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// After a machine's stream closed, its process is gone within moments.
 const CLOSING: Duration = Duration::from_secs(2);
-
-/// What to start.
-#[derive(Debug, Clone, Copy)]
-pub struct Setup<'a> {
-    /// Which machine.
-    pub machine: MachineName,
-    /// Its processors; natively that many of the host's.
-    pub cpus: u32,
-    /// Its memory, MiB; natively a limit.
-    pub memory_mib: u32,
-    /// What a guest is started from; natively unused.
-    pub image: Option<&'a GuestImage>,
-    /// The files and disks it works on.
-    pub scratch: &'a Scratch,
-    /// The folder for its logs.
-    pub log: &'a Path,
-    /// How long it may take to come up.
-    pub boot_deadline: Duration,
-    /// Somebody's wish to stop.
-    pub interrupt: &'a Interrupt,
-}
 
 /// A machine that is up and waits for workloads. Ends with the value, in whatever way that is dropped.
 #[derive(Debug)]
