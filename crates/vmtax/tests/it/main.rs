@@ -1,5 +1,8 @@
 //! The binary as people use it: real guests under TCG, real faults, and what comes out.
 
+// Helpers fail by panic too.
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
 mod common;
 
 mod agent;
