@@ -3,9 +3,10 @@
 
     bench/native.py [--vmtax FILE] [--cost FILE] [--disk FILE] [--rounds N] [--time S] [--only NAME,...]
 
-Each round runs both tools once, in alternating order; a line's ratio is the median over rounds of vmtax's figure over
-the tool's own. Both run on the same processors: single-threaded tests on one. Exits 0 when every ratio is within its
-limit, 1 when one is not, 2 when something is missing.
+Each round runs both tools once, in alternating order, with the same amount of work; a line's ratio is the median over
+rounds of vmtax's figure over the tool's own. Many short rounds, since a busy machine changes its speed from second to
+second. Both run on the same processors: single-threaded tests on one. Exits 0 when every ratio is within its limit, 1
+when one is not, 2 when something is missing.
 """
 
 import argparse
@@ -22,16 +23,18 @@ TOOLS = {"sysbench": "sysbench", "fio": "fio", "taskset": "util-linux"}
 
 
 class Comparison:
-    """One test: how each side is run, and how far the ratio of their figures may be from 1."""
+    """One test: how each side is run, and how far the ratio of their figures may be from 1.
 
-    def __init__(self, name, limit, workload, options, metric, reference, figure, cpus):
+    Both sides do the same amount of work, about `--time` seconds of it; how much that is, a run of `probe` says.
+    """
+
+    def __init__(self, name, limit, metric, cpus, ours, reference, figure, probe=None):
         self.name, self.limit, self.metric, self.cpus = name, limit, metric, cpus
-        self.ours = [workload, *options]
-        self.reference, self.figure = reference, figure
+        self.ours, self.reference, self.figure, self.probe = ours, reference, figure, probe
 
 
-def sysbench(test, options, threads, seconds):
-    return ["sysbench", test, f"--threads={threads}", f"--time={seconds}", *options, "run"]
+def sysbench(test, threads, *options):
+    return ["sysbench", test, f"--threads={threads}", "--time=0", *options, "run"]
 
 
 def found(pattern, text):
@@ -41,42 +44,52 @@ def found(pattern, text):
     return float(match.group(1))
 
 
-def per_second(text):
+def events_per_second(text):
     return found(r"total number of events:\s+(\d+)", text) / found(r"total time:\s+([\d.]+)s", text)
+
+
+def total_time(text):
+    return found(r"total time:\s+([\d.]+)s", text)
 
 
 def clat_median(text):
     return float(json.loads(text)["jobs"][0]["read"]["clat_ns"]["percentile"]["50.000000"])
 
 
+def counted(name, limit, workload, metric, threads, cpus):
+    """A test that does a number of events."""
+    options = [workload, f"threads={threads}"]
+    return Comparison(name, limit, metric, cpus,
+                      lambda n: [*options, f"events={n}", "time=0"],
+                      lambda n: sysbench(workload, threads, f"--events={n}"),
+                      events_per_second, [*options, "time=0.2"])
+
+
+def memory(operation, block, cpus):
+    options = ["memory", f"oper={operation}", f"block-size={block}"]
+    return Comparison(f"memory-{operation}-{block}", 0.03, "memory.bandwidth", cpus,
+                      lambda n: [*options, f"total-size={n}M", "time=0"],
+                      lambda n: sysbench("memory", 1, f"--memory-oper={operation}", f"--memory-block-size={block}",
+                                         f"--memory-total-size={n}M"),
+                      lambda text: found(r"\(([\d.]+) MiB/sec\)", text), [*options, "total-size=100T", "time=0.2"])
+
+
 def comparisons(arguments, disk):
-    one, all_cpus = [max(os.sched_getaffinity(0))], sorted(os.sched_getaffinity(0))
-    seconds = arguments.time
-    # sysbench takes whole seconds only.
-    whole = max(1, round(seconds))
-    tests = [Comparison("cpu", 0.03, "cpu", [f"time={whole}"], "cpu.events",
-                        sysbench("cpu", [], 1, whole),
-                        lambda t: found(r"events per second:\s+([\d.]+)", t), one)]
-    for operation in ("write", "read"):
-        for block in ("64K", "256K", "1M"):
-            tests.append(Comparison(
-                f"memory-{operation}-{block}", 0.03, "memory",
-                [f"time={whole}", f"block-size={block}", "total-size=100T", f"oper={operation}"], "memory.bandwidth",
-                sysbench("memory", [f"--memory-block-size={block}", "--memory-total-size=100T",
-                                    f"--memory-oper={operation}"], 1, whole),
-                lambda t: found(r"\(([\d.]+) MiB/sec\)", t), one))
-    for threads, cpus in ((1, one), (8, all_cpus)):
-        tests.append(Comparison(f"threads-{threads}", 0.10, "threads", [f"time={whole}", f"threads={threads}"],
-                                "threads.events", sysbench("threads", [], threads, whole), per_second, cpus))
-    for threads, cpus in ((1, one), (4, all_cpus)):
-        tests.append(Comparison(f"mutex-{threads}", 0.10, "mutex", [f"threads={threads}", "mutex-locks=100000"],
-                                "mutex.time",
-                                sysbench("mutex", ["--mutex-locks=100000"], threads, 0),
-                                lambda t: found(r"total time:\s+([\d.]+)s", t), cpus))
+    one, every = [max(os.sched_getaffinity(0))], sorted(os.sched_getaffinity(0))
+    tests = [counted("cpu", 0.03, "cpu", "cpu.events", 1, one)]
+    tests += [memory(operation, block, one) for operation in ("write", "read") for block in ("64K", "256K", "1M")]
+    for threads, cpus in ((1, one), (8, every)):
+        tests.append(counted(f"threads-{threads}", 0.10, "threads", "threads.events", threads, cpus))
+    for threads, cpus in ((1, one), (4, every)):
+        tests.append(Comparison(f"mutex-{threads}", 0.10, "mutex.time", cpus,
+                                lambda _, threads=threads: ["mutex", f"threads={threads}"],
+                                lambda _, threads=threads: sysbench("mutex", threads), total_time))
     fio = ["fio", "--name=seqread", "--ioengine=psync", "--direct=1", "--rw=read", "--bs=4k", "--iodepth=1",
-           "--readonly", "--time_based", f"--runtime={whole}", f"--filename={disk}", "--output-format=json"]
-    tests.append(Comparison("seqread", 0.03, "seqread", [f"time={whole}", "--disk", disk], "seqread.latency-p50",
-                            fio, clat_median, all_cpus))
+           "--readonly", "--time_based", f"--runtime={round(arguments.time * 1000)}ms", f"--filename={disk}",
+           "--output-format=json"]
+    tests.append(Comparison("seqread", 0.03, "seqread.latency-p50", every,
+                            lambda _: ["seqread", f"time={arguments.time}", "--disk", disk], lambda _: fio,
+                            clat_median))
     return tests
 
 
@@ -91,18 +104,23 @@ def output(command, cpus):
     return done.stdout
 
 
-def compare(test, vmtax, rounds):
+def compare(test, arguments):
     """The two sides' figures, round by round."""
 
-    def ours():
-        measures = json.loads(output([vmtax, "agent", "run", *test.ours, "--json"], test.cpus))["measures"]
+    def measured(options):
+        measures = json.loads(output([arguments.vmtax, "agent", "run", *options, "--json"], test.cpus))["measures"]
         return next(m["value"] for m in measures if m["metric"] == test.metric)
 
+    work = max(1, round(measured(test.probe) * arguments.time)) if test.probe else 0
+
+    def ours():
+        return measured(test.ours(work))
+
     def theirs():
-        return test.figure(output(test.reference, test.cpus))
+        return test.figure(output(test.reference(work), test.cpus))
 
     pairs = []
-    for number in range(rounds):
+    for number in range(arguments.rounds):
         if number % 2:
             b, a = theirs(), ours()
         else:
@@ -134,8 +152,8 @@ def main():
     parser.add_argument("--vmtax", default=f"{target}/vmtax", help="the release binary")
     parser.add_argument("--cost", default=f"{target}/examples/cost", help="crates/workload/examples/cost, built")
     parser.add_argument("--disk", help="block device or file for seqread; a new file of 256 MiB when not given")
-    parser.add_argument("--rounds", type=int, default=11)
-    parser.add_argument("--time", type=float, default=1, help="seconds of a run")
+    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--time", type=float, default=0.25, help="seconds of a run, about")
     parser.add_argument("--only", help="tests whose names start with one of these, comma separated")
     arguments = parser.parse_args()
     missing = [f"{tool} (apt-get install {package})" for tool, package in TOOLS.items() if not shutil.which(tool)]
@@ -160,7 +178,7 @@ def main():
         for test in comparisons(arguments, disk):
             if wanted and not any(test.name.startswith(w) for w in wanted):
                 continue
-            pairs = compare(test, arguments.vmtax, arguments.rounds)
+            pairs = compare(test, arguments)
             ratios = sorted(a / b for a, b in pairs)
             ratio = statistics.median(ratios)
             note = (f"{statistics.median(a for a, _ in pairs):.6g}, {statistics.median(b for _, b in pairs):.6g} "

@@ -193,3 +193,44 @@ fn same_on_every_cpu(origin: Moment, mhz: f64) -> Result<(), String> {
     let _ = sched_setaffinity(None, &allowed);
     verdict
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Instant;
+
+    /// How far a sleep of 100 ms looks from what the standard library's clock says, as a share.
+    fn disagreement(clock: &Clock) -> f64 {
+        let began = Instant::now();
+        let start = clock.start();
+        std::thread::sleep(Duration::from_millis(100));
+        let ns = clock.ns(start, clock.stop());
+        (ns as f64 / began.elapsed().as_nanos() as f64 - 1.0).abs()
+    }
+
+    /// A busy machine may stop the test between two looks at clocks, but not three times.
+    fn agrees(clock: &Clock) -> bool {
+        (0..3).any(|_| disagreement(clock) < 2e-3)
+    }
+
+    #[test]
+    fn the_calibrated_clock_agrees_with_the_kernel() {
+        let clock = Clock::calibrate();
+        assert!(agrees(&clock), "{:?}", clock.about());
+        assert!(clock.about().pair_ns > 0.0 && clock.about().error < AGREEMENT);
+    }
+
+    #[test]
+    fn without_a_tsc_the_kernel_is_asked() {
+        let about = Timer { source: TimerSource::ClockGettime, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: None };
+        let clock = Clock { factor: 0, about };
+        assert!(agrees(&clock));
+        assert!(clock.pair_ns() > 0.0);
+    }
+
+    #[test]
+    fn time_does_not_run_backwards() {
+        let clock = Clock::calibrate();
+        assert_eq!(clock.ns(1000, 999), 0);
+    }
+}

@@ -74,6 +74,64 @@ fn opaque(value: u64) -> u64 {
     hidden
 }
 
+/// How many words from `here` to `end`: subtracted and shifted anew for each word, as the reference's binary does; a
+/// compiler would count down instead and leave less to do than the stores.
+#[inline(always)]
+fn distance(here: u64, end: u64) -> u64 {
+    let words: u64;
+    // SAFETY: computes with registers only.
+    unsafe {
+        asm!(
+            "mov {words}, {end}",
+            "sub {words}, {here}",
+            "sar {words}, 3",
+            here = in(reg) here,
+            end = in(reg) end,
+            words = out(reg) words,
+            options(pure, nomem, nostack),
+        );
+    }
+    words
+}
+
+const LINE: u64 = 8 * WORD;
+
+/// Visits the block eight words at a time, then the rest one by one. The address is hidden from the optimiser, so that
+/// the loop is the reference's: an addition, a comparison with the end and a branch for every eight words. Counting
+/// down instead makes the whole pass 6 % faster.
+#[inline(always)]
+fn pass(block: &[AtomicU64], eight: impl Fn(u64, &[AtomicU64; 8]), one: impl Fn(u64, &AtomicU64)) {
+    let (lines, rest) = block.split_at(block.len() & !7);
+    let (mut here, end) = (lines.as_ptr() as u64, lines.as_ptr_range().end as u64);
+    while here < end {
+        // SAFETY: `here` goes through `lines`, whose length is a multiple of eight words, in steps of eight.
+        eight(here, unsafe { &*(here as *const [AtomicU64; 8]) });
+        here = opaque(here + LINE);
+    }
+    rest.iter().for_each(|word| one(word.as_ptr() as u64, word));
+}
+
+/// Stores are relaxed atomics: plain MOVs, which threads of scope `global` may make to the same word.
+#[inline(never)]
+fn write_words(block: &[AtomicU64]) {
+    let end = block.as_ptr_range().end as u64;
+    let store = |here, word: &AtomicU64| word.store(distance(here, end), Relaxed);
+    let eight = |here, line: &[AtomicU64; 8]| (0..).zip(line).for_each(|(i, word)| store(here + i * WORD, word));
+    pass(block, eight, store);
+}
+
+#[inline(never)]
+fn read_words(block: &[AtomicU64]) {
+    let load = |_, word: &AtomicU64| _ = opaque(word.load(Relaxed));
+    pass(block, |_, line: &[AtomicU64; 8]| line.iter().for_each(|word| load(0, word)), load);
+}
+
+/// One step for every eight words, as the reference's compiler left of it.
+#[inline(never)]
+fn walk(block: &[AtomicU64]) {
+    pass(block, |_, _| (), |_, _| ());
+}
+
 /// What an event does.
 #[derive(Clone, Copy)]
 enum Pass {
@@ -95,87 +153,6 @@ impl Pass {
             (_, "seq") => Pass::None,
             (_, _) => Pass::RandomNone,
         }
-    }
-}
-
-/// How many words from word `AT` of a line to `end`: subtracted and shifted anew for each word, as the reference's
-/// binary does; a compiler would count down instead and leave less to do than the stores.
-#[inline(always)]
-fn distance<const AT: u64>(line: u64, end: u64) -> u64 {
-    let words: u64;
-    // SAFETY: computes with registers only.
-    unsafe {
-        asm!(
-            "lea {here}, [{line} + {at}]",
-            "mov {words}, {end}",
-            "sub {words}, {here}",
-            "sar {words}, 3",
-            at = const AT * WORD,
-            line = in(reg) line,
-            end = in(reg) end,
-            here = out(reg) _,
-            words = lateout(reg) words,
-            options(pure, nomem, nostack),
-        );
-    }
-    words
-}
-
-/// A line of eight words behind one register that the optimiser cannot see through, so that each word is addressed as
-/// that register and a constant.
-#[inline(always)]
-fn hidden(line: &[AtomicU64; 8]) -> &[AtomicU64; 8] {
-    // SAFETY: the address that came in.
-    unsafe { &*(opaque(line.as_ptr() as u64) as *const [AtomicU64; 8]) }
-}
-
-/// The block's whole lines, and the words that are left over.
-#[inline(always)]
-fn lines(block: &[AtomicU64]) -> (&[[AtomicU64; 8]], &[AtomicU64]) {
-    let (whole, rest) = block.split_at(block.len() & !7);
-    // SAFETY: an array of eight words has their layout; the length is that of `whole` in lines.
-    (unsafe { std::slice::from_raw_parts(whole.as_ptr().cast(), whole.len() / 8) }, rest)
-}
-
-/// Stores are relaxed atomics: plain MOVs, which threads of scope `global` may make to the same word.
-#[inline(never)]
-fn write_words(block: &[AtomicU64]) {
-    let end = block.as_ptr_range().end as u64;
-    let (lines, rest) = lines(block);
-    for word in rest {
-        word.store(distance::<0>(word as *const AtomicU64 as u64, end), Relaxed);
-    }
-    for line in lines.iter().map(hidden) {
-        let start = line.as_ptr() as u64;
-        line[0].store(distance::<0>(start, end), Relaxed);
-        line[1].store(distance::<1>(start, end), Relaxed);
-        line[2].store(distance::<2>(start, end), Relaxed);
-        line[3].store(distance::<3>(start, end), Relaxed);
-        line[4].store(distance::<4>(start, end), Relaxed);
-        line[5].store(distance::<5>(start, end), Relaxed);
-        line[6].store(distance::<6>(start, end), Relaxed);
-        line[7].store(distance::<7>(start, end), Relaxed);
-    }
-}
-
-#[inline(never)]
-fn read_words(block: &[AtomicU64]) {
-    let (lines, rest) = lines(block);
-    for word in rest {
-        opaque(word.load(Relaxed));
-    }
-    for line in lines.iter().map(hidden) {
-        for word in line {
-            opaque(word.load(Relaxed));
-        }
-    }
-}
-
-/// One step for every eight words, as the reference's compiler left of it.
-#[inline(never)]
-fn walk(block: &[AtomicU64]) {
-    for line in lines(block).0 {
-        opaque(line.as_ptr() as u64);
     }
 }
 

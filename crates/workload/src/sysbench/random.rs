@@ -34,6 +34,16 @@ mod tests {
     use super::Random;
 
     #[test]
+    fn the_sequence_is_that_of_xoroshiro128plus() {
+        let mut random = Random(1, 2);
+        let fraction = |sum: u64| (sum >> 12) as f64 / (1u64 << 52) as f64;
+        assert_eq!(random.unit(), fraction(1 + 2));
+        // By hand: 1 turned left by 55, with 1 ^ 2 and that shifted by 14; 1 ^ 2 turned left by 36.
+        assert_eq!((random.0, random.1), ((1 << 55) ^ 3 ^ (3 << 14), 3 << 36));
+        assert_eq!(random.unit(), fraction(((1 << 55) ^ 3 ^ (3 << 14)) + (3 << 36)));
+    }
+
+    #[test]
     fn draws_are_uniform_and_in_range() {
         let mut random = Random::of_thread(0);
         let mut seen = [0u32; 10];

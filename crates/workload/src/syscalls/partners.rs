@@ -184,3 +184,18 @@ pub(super) fn futex_round_trip(bench: &Bench) -> Attempt<Sample> {
         wait_while(turn, HIS)
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partner_that_dies_is_noticed() {
+        let echo = Echo::start().unwrap();
+        echo.round_trip().unwrap();
+        // SAFETY: our own child, which the drop reaps.
+        unsafe { libc::kill(echo.child, libc::SIGKILL) };
+        let lack = echo.round_trip().unwrap_err();
+        assert!(lack.0.contains("pipe"), "{lack:?}");
+    }
+}

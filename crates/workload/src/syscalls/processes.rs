@@ -29,9 +29,12 @@ pub(super) fn wait_raw(child: libc::pid_t) -> Attempt<i32> {
     // SAFETY: `status` has room for the answer.
     let waited = unsafe { libc::syscall(libc::SYS_wait4, child, &raw mut status, 0, 0usize) };
     if waited < 0 {
-        let lack = Lack::last("wait4");
-        reap(child);
-        return Err(lack);
+        let error = std::io::Error::last_os_error();
+        if error.kind() == std::io::ErrorKind::Interrupted {
+            // The watch has lost patience; the child is still there.
+            reap(child);
+        }
+        return Err(Lack::from_errno("wait4", error.raw_os_error().unwrap_or(0)));
     }
     Ok(if libc::WIFEXITED(status) { libc::WEXITSTATUS(status) } else { 255 })
 }
