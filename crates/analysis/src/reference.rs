@@ -9,12 +9,12 @@ const REFERENCE: &[(WorkloadName, &str, &str)] = &[
     (WorkloadName::Threads, "threads", "500"),
     (WorkloadName::Threads, "time", "10"),
     (WorkloadName::Mutex, "threads", "4"),
-    (WorkloadName::Mutex, "mutex-num", "2000"),
-    (WorkloadName::Mutex, "mutex-locks", "10000"),
-    (WorkloadName::Mutex, "mutex-loops", "5000"),
+    (WorkloadName::Mutex, "num", "2000"),
+    (WorkloadName::Mutex, "locks", "10000"),
+    (WorkloadName::Mutex, "loops", "5000"),
     (WorkloadName::Memory, "total-size", "1G"),
     (WorkloadName::Fileio, "threads", "20"),
-    (WorkloadName::Fileio, "file-total-size", "2G"),
+    (WorkloadName::Fileio, "total-size", "2G"),
     (WorkloadName::Fileio, "time", "10"),
 ];
 

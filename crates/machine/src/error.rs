@@ -16,7 +16,7 @@ pub enum MachineError {
         source: io::Error,
     },
     /// Not enough room for the guest's disks.
-    #[error("{folder} has {free_mib} MiB free, the disks take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.file-total-size smaller", folder = .folder.display())]
+    #[error("{folder} has {free_mib} MiB free, the disks take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size smaller", folder = .folder.display())]
     NoSpace {
         /// Where.
         folder: PathBuf,

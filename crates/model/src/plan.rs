@@ -55,7 +55,7 @@ impl Default for Guest {
 /// cpus = 1
 /// [[workload]]
 /// name = "cpu"
-/// options = { cpu-max-prime = 2000, time = 1 }
+/// options = { max-prime = 2000, time = 1 }
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -200,7 +200,7 @@ mod tests {
             deadline_s: 600,
             machines: vec![MachineName::Native, MachineName::Tcg],
             guest: Guest::default(),
-            workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("cpu-max-prime", 2000)],
+            workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000)],
         }
     }
 
@@ -218,9 +218,9 @@ mod tests {
 
     #[test]
     fn numbers_and_booleans_need_no_quotes() {
-        let text = "rounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"fileio\"\noptions = { time = 0.5, fsync-end = false, file-num = 4 }\n";
+        let text = "rounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"fileio\"\noptions = { time = 0.5, fsync-end = false, num = 4 }\n";
         let o = &Plan::from_toml(text).unwrap().workloads[0].options;
-        assert_eq!((o["time"].as_str(), o["fsync-end"].as_str(), o["file-num"].as_str()), ("0.5", "off", "4"));
+        assert_eq!((o["time"].as_str(), o["fsync-end"].as_str(), o["num"].as_str()), ("0.5", "off", "4"));
     }
 
     #[test]

@@ -75,7 +75,7 @@ impl FromStr for WorkloadName {
 pub struct WorkloadSpec {
     /// Which one.
     pub name: WorkloadName,
-    /// Option name to value, as text (`cpu-max-prime` → `2000`). A TOML plan may give numbers and booleans unquoted.
+    /// Option name to value, as text (`max-prime` → `2000`). A TOML plan may give numbers and booleans unquoted.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "scalars_as_text")]
     pub options: BTreeMap<String, String>,
 }

@@ -43,20 +43,20 @@ impl Preset {
         };
         let time = self.seconds();
         match name {
-            WorkloadName::Cpu => spec.with("cpu-max-prime", 2000).with("time", time),
+            WorkloadName::Cpu => spec.with("max-prime", 2000).with("time", time),
             WorkloadName::Threads => spec
                 .with("threads", pick("100", "500", "500"))
-                .with("thread-yields", 100)
-                .with("thread-locks", 4)
+                .with("yields", 100)
+                .with("locks", 4)
                 .with("time", time),
             WorkloadName::Mutex => {
-                spec.with("threads", 4).with("mutex-num", 2000).with("mutex-locks", 10_000).with("mutex-loops", 5000)
+                spec.with("threads", 4).with("num", 2000).with("locks", 10_000).with("loops", 5000)
             }
             WorkloadName::Memory => spec.with("block-size", "8K").with("total-size", "1G").with("time", time),
             WorkloadName::Fileio => spec
                 .with("threads", 20)
-                .with("file-total-size", pick("16M", "128M", "2G"))
-                .with("file-test-mode", "rndrw")
+                .with("total-size", pick("16M", "128M", "2G"))
+                .with("test-mode", "rndrw")
                 .with("time", time),
             WorkloadName::Syscalls => spec.with("time", pick("0.04", "0.2", "1")),
             WorkloadName::Seqread => spec.with("time", time),

@@ -33,7 +33,7 @@ pub enum Command {
 Examples:
   vmtax run --quick
   vmtax run syscalls seqread --rounds 12
-  vmtax run cpu cpu.cpu-max-prime=20000 --machines native,tcg --time 5
+  vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
   vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml")]
     Run(Box<RunArgs>),
     /// Show a recording again, from its files alone
@@ -189,7 +189,7 @@ pub enum AgentCommand {
     /// Run one workload here, now
     #[command(after_help = "Examples:
   vmtax agent run syscalls
-  vmtax agent run cpu cpu-max-prime=2000 time=1 --json
+  vmtax agent run cpu max-prime=2000 time=1 --json
   vmtax agent run seqread --disk /dev/vda
   vmtax agent run fileio --help-options")]
     Run(AgentRunArgs),

@@ -202,7 +202,7 @@ impl Values<'_> {
 pub fn file_bytes(spec: &WorkloadSpec) -> Result<u64, WorkloadError> {
     let full = check(spec)?;
     match full.name {
-        WorkloadName::Fileio => Values(&full).number("file-total-size"),
+        WorkloadName::Fileio => Values(&full).number("total-size"),
         _ => Ok(0),
     }
 }

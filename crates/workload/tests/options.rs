@@ -23,24 +23,24 @@ fn every_default_is_valid_and_filled_in() {
 #[test]
 fn the_defaults_are_those_of_sysbench() {
     let value = |name, option: &str| check(&WorkloadSpec::new(name)).unwrap().options[option].clone();
-    assert_eq!(value(WorkloadName::Cpu, "cpu-max-prime"), "10000");
+    assert_eq!(value(WorkloadName::Cpu, "max-prime"), "10000");
     assert_eq!(value(WorkloadName::Memory, "block-size"), "1K");
     assert_eq!(value(WorkloadName::Memory, "total-size"), "100G");
-    assert_eq!(value(WorkloadName::Fileio, "file-block-size"), "16K");
-    assert_eq!(value(WorkloadName::Mutex, "mutex-locks"), "50000");
-    assert_eq!(value(WorkloadName::Threads, "thread-yields"), "1000");
+    assert_eq!(value(WorkloadName::Fileio, "block-size"), "16K");
+    assert_eq!(value(WorkloadName::Mutex, "locks"), "50000");
+    assert_eq!(value(WorkloadName::Threads, "yields"), "1000");
 }
 
 #[test]
 fn an_unknown_option_is_named_with_the_known_ones() {
     let error = check(&WorkloadSpec::new(WorkloadName::Cpu).with("max-prim", 3)).unwrap_err().to_string();
-    assert!(error.contains("max-prim") && error.contains("cpu-max-prime, threads, time, events"), "{error}");
+    assert!(error.contains("max-prim") && error.contains("max-prime, threads, time, events"), "{error}");
 }
 
 #[test]
 fn a_bad_value_is_named_with_what_is_allowed() {
     for (name, option, value, allowed) in [
-        (WorkloadName::Cpu, "cpu-max-prime", "2", "from 3"),
+        (WorkloadName::Cpu, "max-prime", "2", "from 3"),
         (WorkloadName::Cpu, "threads", "-1", "from 1 to 1024"),
         (WorkloadName::Cpu, "time", "soon", "0.5"),
         (WorkloadName::Cpu, "time", "NaN", "0.5"),
@@ -48,9 +48,9 @@ fn a_bad_value_is_named_with_what_is_allowed() {
         (WorkloadName::Memory, "block-size", "K", "64K"),
         (WorkloadName::Memory, "total-size", "99999999999999999999T", "2G"),
         (WorkloadName::Memory, "oper", "reed", "read, write, none"),
-        (WorkloadName::Fileio, "file-fsync-end", "maybe", "on or off"),
-        (WorkloadName::Fileio, "file-extra-flags", "direct,fast", "sync, dsync, direct"),
-        (WorkloadName::Fileio, "file-rw-ratio", "-1", "a ratio from 0"),
+        (WorkloadName::Fileio, "fsync-end", "maybe", "on or off"),
+        (WorkloadName::Fileio, "extra-flags", "direct,fast", "sync, dsync, direct"),
+        (WorkloadName::Fileio, "rw-ratio", "-1", "a ratio from 0"),
         (WorkloadName::Syscalls, "only", "getpid,reboot", "getpid, read_null"),
         (WorkloadName::Seqread, "block-size", "1000", "a multiple of 512"),
     ] {
@@ -71,15 +71,15 @@ fn options_that_do_not_go_together_are_refused() {
     assert!(!refused(WorkloadName::Cpu, &[("time", "0"), ("events", "5")]));
     assert!(refused(WorkloadName::Seqread, &[("time", "0")]));
     assert!(refused(WorkloadName::Memory, &[("block-size", "1M"), ("total-size", "3M"), ("threads", "4")]));
-    assert!(refused(WorkloadName::Fileio, &[("file-total-size", "1M")]));
-    assert!(refused(WorkloadName::Fileio, &[("file-extra-flags", "direct"), ("file-block-size", "1000")]));
-    assert!(refused(WorkloadName::Fileio, &[("file-extra-flags", "direct"), ("file-num", "100")]));
+    assert!(refused(WorkloadName::Fileio, &[("total-size", "1M")]));
+    assert!(refused(WorkloadName::Fileio, &[("extra-flags", "direct"), ("block-size", "1000")]));
+    assert!(refused(WorkloadName::Fileio, &[("extra-flags", "direct"), ("num", "100")]));
 }
 
 #[test]
 fn a_sync_after_each_write_replaces_the_others() {
-    let full = check(&WorkloadSpec::new(WorkloadName::Fileio).with("file-fsync-all", "on")).unwrap();
-    assert_eq!((full.options["file-fsync-freq"].as_str(), full.options["file-fsync-end"].as_str()), ("0", "off"));
+    let full = check(&WorkloadSpec::new(WorkloadName::Fileio).with("fsync-all", "on")).unwrap();
+    assert_eq!((full.options["fsync-freq"].as_str(), full.options["fsync-end"].as_str()), ("0", "off"));
 }
 
 proptest! {

@@ -24,7 +24,7 @@ fn count(result: &TrialResult, operation: &str) -> u64 {
 #[test]
 fn the_number_of_events_is_kept_by_all_threads_together() {
     let got =
-        result(WorkloadName::Cpu, &[("events", "101"), ("threads", "7"), ("cpu-max-prime", "500"), ("time", "0")]);
+        result(WorkloadName::Cpu, &[("events", "101"), ("threads", "7"), ("max-prime", "500"), ("time", "0")]);
     assert_eq!(count(&got, "event"), 101);
     let fairness = got.fairness.unwrap();
     assert_eq!(fairness.threads, 7);
@@ -35,23 +35,23 @@ fn the_number_of_events_is_kept_by_all_threads_together() {
 
 #[test]
 fn time_ends_a_run_and_the_event_under_way_completes() {
-    let got = result(WorkloadName::Cpu, &[("time", "0.2"), ("cpu-max-prime", "100")]);
+    let got = result(WorkloadName::Cpu, &[("time", "0.2"), ("max-prime", "100")]);
     assert!(got.total_s >= 0.2 && count(&got, "event") > 100, "{} s", got.total_s);
     // One event takes longer than the limit: it counts all the same.
-    let got = result(WorkloadName::Cpu, &[("time", "0.001"), ("cpu-max-prime", "200000")]);
+    let got = result(WorkloadName::Cpu, &[("time", "0.001"), ("max-prime", "200000")]);
     assert_eq!(count(&got, "event"), 1);
     assert!(got.total_s * 1e9 >= got.summary("event").unwrap().min_ns as f64 * 0.99);
 }
 
 #[test]
 fn five_hundred_threads_run() {
-    let got = result(WorkloadName::Threads, &[("threads", "500"), ("thread-yields", "2"), ("events", "1000")]);
+    let got = result(WorkloadName::Threads, &[("threads", "500"), ("yields", "2"), ("events", "1000")]);
     assert_eq!((got.fairness.unwrap().threads, count(&got, "event")), (500, 1000));
 }
 
 #[test]
 fn mutex_is_one_event_a_thread_and_its_figure_the_time() {
-    let got = result(WorkloadName::Mutex, &[("threads", "3"), ("mutex-locks", "100"), ("mutex-loops", "10")]);
+    let got = result(WorkloadName::Mutex, &[("threads", "3"), ("locks", "100"), ("loops", "10")]);
     assert_eq!(count(&got, "event"), 3);
     assert_eq!(got.value(Metric::MutexTime), Some(got.total_s));
 }
@@ -74,7 +74,7 @@ fn memory_moves_what_it_was_told_to() {
     assert_eq!((count(&none, "event"), none.value(Metric::MemoryBandwidth)), (1024, None));
 }
 
-const SMALL: [(&str, &str); 4] = [("file-num", "4"), ("file-total-size", "1M"), ("events", "1000"), ("time", "0")];
+const SMALL: [(&str, &str); 4] = [("num", "4"), ("total-size", "1M"), ("events", "1000"), ("time", "0")];
 
 fn fileio(directory: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {
     let spec = spec(WorkloadName::Fileio, &[&SMALL[..], options].concat());
@@ -99,7 +99,7 @@ fn fileio_does_what_sysbench_does_and_leaves_nothing() {
         ("rndrd", 1000, 0, 0),
         ("rndrw", 578, 386, 40),
     ] {
-        let got = fileio(directory.path(), &[("file-test-mode", mode)]).unwrap();
+        let got = fileio(directory.path(), &[("test-mode", mode)]).unwrap();
         assert_eq!(count(&got, "event"), 1000, "{mode}");
         let done = (count(&got, "read"), count(&got, "write"), count(&got, "fsync"));
         assert!(done.0.abs_diff(reads) <= 1 && done.1.abs_diff(writes) <= 1 && done.2 == fsyncs, "{mode}: {done:?}");
@@ -117,14 +117,14 @@ fn fileio_does_what_sysbench_does_and_leaves_nothing() {
 fn fileio_syncs_as_told() {
     let directory = tempfile::tempdir().unwrap();
     let fsyncs = |options: &[(&str, &str)]| {
-        let options = [&[("file-test-mode", "rndwr"), ("events", "50")], options].concat();
+        let options = [&[("test-mode", "rndwr"), ("events", "50")], options].concat();
         count(&fileio(directory.path(), &options).unwrap(), "fsync")
     };
     assert_eq!(fsyncs(&[]), 4);
     assert_eq!(fsyncs(&[("threads", "3")]), 12);
-    assert_eq!(fsyncs(&[("file-fsync-end", "off")]), 0);
-    assert_eq!(fsyncs(&[("file-fsync-all", "on")]), 50);
-    assert_eq!(fsyncs(&[("file-fsync-mode", "fdatasync"), ("file-extra-flags", "sync,dsync")]), 4);
+    assert_eq!(fsyncs(&[("fsync-end", "off")]), 0);
+    assert_eq!(fsyncs(&[("fsync-all", "on")]), 50);
+    assert_eq!(fsyncs(&[("fsync-mode", "fdatasync"), ("extra-flags", "sync,dsync")]), 4);
 }
 
 #[test]

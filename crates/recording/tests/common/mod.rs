@@ -13,7 +13,7 @@ pub fn plan() -> Plan {
         machines: vec![MachineName::Native, MachineName::Tcg],
         guest: Guest::default(),
         workloads: vec![
-            WorkloadSpec::new(WorkloadName::Cpu).with("cpu-max-prime", 2000).with("time", 1),
+            WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000).with("time", 1),
             WorkloadSpec::new(WorkloadName::Syscalls).with("time", 0.1),
         ],
     }

@@ -73,7 +73,7 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
 /// Applies `workload.option=value`.
 fn set(workloads: &mut [WorkloadSpec], text: &str) -> Result<(), Fault> {
     let usage =
-        || Fault::Usage(format!("'{text}' sets nothing: write WORKLOAD.OPTION=VALUE, as in cpu.cpu-max-prime=2000"));
+        || Fault::Usage(format!("'{text}' sets nothing: write WORKLOAD.OPTION=VALUE, as in cpu.max-prime=2000"));
     let (key, value) = text.split_once('=').ok_or_else(usage)?;
     let (workload, option) = key.split_once('.').ok_or_else(usage)?;
     let name: WorkloadName = workload.parse()?;

@@ -14,9 +14,9 @@ use vmtax_wire::{Decoder, Reply, Request, encode};
 const SHORT: [(&str, &str); 7] = [
     ("cpu", "time=0.05"),
     ("threads", "threads=3 time=0.05"),
-    ("mutex", "threads=2 mutex-locks=20 mutex-loops=10"),
+    ("mutex", "threads=2 locks=20 loops=10"),
     ("memory", "total-size=2M"),
-    ("fileio", "file-total-size=1M file-num=4 time=0.05 --files ."),
+    ("fileio", "total-size=1M num=4 time=0.05 --files ."),
     ("syscalls", "time=0.002"),
     ("seqread", "count=64 --disk disk"),
 ];

@@ -31,8 +31,8 @@ fn the_options_that_examples_name_are_there() {
         tried += 1;
     }
     assert!(tried > 0, "no example sets an option");
-    place.vmtax("agent run cpu cpu-max-prime=2000 time=0.05 --json").succeeds();
-    assert!(helps.contains("agent run cpu cpu-max-prime=2000"));
+    place.vmtax("agent run cpu max-prime=2000 time=0.05 --json").succeeds();
+    assert!(helps.contains("agent run cpu max-prime=2000"));
 }
 
 #[test]

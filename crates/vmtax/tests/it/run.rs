@@ -23,8 +23,8 @@ struct Run {
 static RUN: LazyLock<Run> = LazyLock::new(|| {
     kernel();
     let place = Place::new();
-    let options = "cpu.time=0.1 cpu.cpu-max-prime=1500 threads.threads=4 threads.time=0.1 mutex.mutex-locks=50 \
-        mutex.mutex-loops=100 memory.total-size=4M fileio.file-total-size=2M fileio.file-num=4 fileio.time=0.1 \
+    let options = "cpu.time=0.1 cpu.max-prime=1500 threads.threads=4 threads.time=0.1 mutex.locks=50 \
+        mutex.loops=100 memory.total-size=4M fileio.total-size=2M fileio.num=4 fileio.time=0.1 \
         syscalls.time=0.003 seqread.time=0.1";
     let run = place.run(options).words("--quick --machines native,tcg --rounds 6 --json").start(200);
     let report = json(&run.outcome().exits(0).stdout);
@@ -75,13 +75,16 @@ fn every_metric_has_figures_on_both_sides_and_a_tax_with_an_interval() {
 
 #[test]
 fn translation_is_found_slower_than_the_processor_itself() {
+    // Medians: with totals this small, on a loaded machine, an interval may well hold "no difference".
     for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::SeqreadMedian] {
         let tax = &RUN.column(metric, "tcg")["tax"];
-        assert_eq!(tax["verdict"], "costs", "{metric}: {tax}");
         assert!(tax["ratio"]["median"].as_f64().unwrap() > 1.1, "{metric}: {tax}");
+        assert_ne!(tax["verdict"], "gains", "{metric}: {tax}");
     }
     let (native, guest) = (RUN.median(Metric::SeqreadMedian, "native"), RUN.median(Metric::SeqreadMedian, "tcg"));
     assert!(guest > native, "seqread: {guest} ns in the guest, {native} ns natively");
+    let costs = |metric: &&Metric| RUN.column(**metric, "tcg")["tax"]["verdict"] == "costs";
+    assert!(Metric::ALL.iter().filter(costs).count() > Metric::ALL.len() / 2, "most taxes are lost in the noise");
 }
 
 #[test]
@@ -101,7 +104,7 @@ fn rounds_interleave_the_machines_and_every_trial_is_there() {
 fn options_took_effect_as_asked_and_defaults_are_stated() {
     for trial in trials(&RUN.report).iter().filter(|t| t["workload"]["name"] == "cpu") {
         let options = &trial["result"]["workload"]["options"];
-        assert_eq!(options["cpu-max-prime"], "1500");
+        assert_eq!(options["max-prime"], "1500");
         assert_eq!(options["threads"], "1");
         let total = trial["result"]["total_s"].as_f64().unwrap();
         assert!((0.09..5.0).contains(&total), "asked for 0.1 s, took {total}");

@@ -1,4 +1,4 @@
-//! `cpu`: an event finds all primes from 3 up to `cpu-max-prime` by trial division.
+//! `cpu`: an event finds all primes from 3 up to `max-prime` by trial division.
 //!
 //! Reference: sysbench 1.0 `cpu`. A candidate is divided by 2, 3, 4, … up to its square root, which is compared as a
 //! double; every division is a 64-bit one.
@@ -13,7 +13,7 @@ use vmtax_model::Metric;
 
 pub(crate) const OPTIONS: &[OptionInfo] = &[
     OptionInfo {
-        name: "cpu-max-prime",
+        name: "max-prime",
         default: "10000",
         help: "numbers below this are tested in an event",
         kind: Kind::Count { min: 3, max: 1 << 31 },
@@ -94,7 +94,7 @@ impl Worker for Primes {
 }
 
 pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
-    let max = values.number("cpu-max-prime")?;
+    let max = values.number("max-prime")?;
     let workers = (0..values.small("threads")?).map(|_| Primes(max)).collect();
     let mut done = events::run(clock, &limits(values)?, workers)?;
     let mut got = common(&mut done);

@@ -1,5 +1,5 @@
-//! The five tests of sysbench 1.0, with its definitions, option names and defaults, so that figures compare with
-//! sysbench's own. Written from its documented and observed behaviour (1.0.20); each module says what its test is.
+//! The five tests of sysbench 1.0, with its definitions, options and defaults, so that figures compare with sysbench's
+//! own. An option's name is sysbench's without the test's prefix. Written from its documented and observed behaviour (1.0.20); each module says what its test is.
 
 pub(crate) mod cpu;
 mod events;

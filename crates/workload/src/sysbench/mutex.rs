@@ -1,5 +1,5 @@
-//! `mutex`: each thread does one event: `mutex-locks` times it counts to `mutex-loops`, then locks a random one of
-//! `mutex-num` mutexes to add one to a shared number.
+//! `mutex`: each thread does one event: `locks` times it counts to `loops`, then locks a random one of
+//! `num` mutexes to add one to a shared number.
 //!
 //! Reference: sysbench 1.0 `mutex`. Mutexes lie 256 bytes apart. The figure is the total time.
 
@@ -15,19 +15,19 @@ use vmtax_model::Metric;
 
 pub(crate) const OPTIONS: &[OptionInfo] = &[
     OptionInfo {
-        name: "mutex-num",
+        name: "num",
         default: "4096",
         help: "mutexes to choose from",
         kind: Kind::Count { min: 1, max: 1 << 20 },
     },
     OptionInfo {
-        name: "mutex-locks",
+        name: "locks",
         default: "50000",
         help: "locks that each thread takes",
         kind: Kind::Count { min: 1, max: 1 << 31 },
     },
     OptionInfo {
-        name: "mutex-loops",
+        name: "loops",
         default: "10000",
         help: "empty loops before each lock",
         kind: Kind::Count { min: 0, max: 1 << 31 },
@@ -86,8 +86,8 @@ impl Worker for Locker<'_> {
 }
 
 pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
-    let count = values.number("mutex-num")?;
-    let (repeats, loops) = (values.small("mutex-locks")?, values.small("mutex-loops")?);
+    let count = values.number("num")?;
+    let (repeats, loops) = (values.small("locks")?, values.small("loops")?);
     let (locks, shared) = (Locks::new(count as usize), AtomicU32::new(0));
     let workers = (0..values.small("threads")?)
         .map(|thread| Locker {

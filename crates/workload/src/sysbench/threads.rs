@@ -1,6 +1,6 @@
-//! `threads`: an event locks one mutex, yields the processor and unlocks, `thread-yields` times.
+//! `threads`: an event locks one mutex, yields the processor and unlocks, `yields` times.
 //!
-//! Reference: sysbench 1.0 `threads`. Events take the `thread-locks` mutexes in turn, all threads counting together;
+//! Reference: sysbench 1.0 `threads`. Events take the `locks` mutexes in turn, all threads counting together;
 //! mutexes lie next to each other, unpadded.
 
 use super::events::{self, Worker};
@@ -13,13 +13,13 @@ use vmtax_model::Metric;
 
 pub(crate) const OPTIONS: &[OptionInfo] = &[
     OptionInfo {
-        name: "thread-yields",
+        name: "yields",
         default: "1000",
         help: "lock, yield, unlock: times in an event",
         kind: Kind::Count { min: 0, max: 1 << 31 },
     },
     OptionInfo {
-        name: "thread-locks",
+        name: "locks",
         default: "8",
         help: "mutexes that the events take in turn",
         kind: Kind::Count { min: 1, max: 1 << 20 },
@@ -55,8 +55,8 @@ impl Worker for Yields<'_> {
 }
 
 pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
-    let count = values.small("thread-locks")?;
-    let yields = values.small("thread-yields")?;
+    let count = values.small("locks")?;
+    let yields = values.small("yields")?;
     let (locks, turn) = (Locks::new(count as usize), AtomicU32::new(0));
     let workers = (0..values.small("threads")?).map(|_| Yields { locks: &locks, count, turn: &turn, yields }).collect();
     let mut done = events::run(clock, &limits(values)?, workers)?;

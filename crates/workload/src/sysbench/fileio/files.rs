@@ -28,7 +28,7 @@ pub(super) fn buffer(bytes: usize) -> Result<Buffer, WorkloadError> {
     Buffer::new(bytes).ok_or(WorkloadError::NoMemory {
         workload: WorkloadName::Fileio,
         bytes: bytes as u64,
-        option: "file-block-size",
+        option: "block-size",
     })
 }
 
@@ -51,10 +51,10 @@ fn path(directory: &Path, file: usize) -> PathBuf {
 
 fn file_error(action: &'static str, path: PathBuf, source: io::Error) -> WorkloadError {
     let mend = match source.raw_os_error() {
-        Some(libc::ENOSPC | libc::EDQUOT) => "give a smaller file-total-size, or a directory with more room",
-        Some(libc::EMFILE | libc::ENFILE) => "give a smaller file-num, or raise `ulimit -n`",
+        Some(libc::ENOSPC | libc::EDQUOT) => "give a smaller total-size, or a directory with more room",
+        Some(libc::EMFILE | libc::ENFILE) => "give a smaller num, or raise `ulimit -n`",
         Some(libc::EINVAL) => {
-            "its filesystem may refuse file-extra-flags=direct: give another directory or file-extra-flags=none"
+            "its filesystem may refuse extra-flags=direct: give another directory or extra-flags=none"
         }
         Some(libc::ENOENT | libc::ENOTDIR) => "make the directory first, or give another one",
         _ => "give a directory on a disk that works and may be written to",

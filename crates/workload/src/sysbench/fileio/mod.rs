@@ -2,8 +2,8 @@
 //!
 //! Reference: sysbench 1.0 `fileio` with synchronous I/O, its `prepare` included. `seqwr` writes new files, `seqrewr` and
 //! `seqrd` go through prepared ones, block after block and file after file, again from the start at the end; `rndrd`,
-//! `rndwr` and `rndrw` draw blocks uniformly. After every `file-fsync-freq` requests all files are synced, one event
-//! each, if anything was written; with `file-fsync-end` each thread syncs all files at its end, outside events.
+//! `rndwr` and `rndrw` draw blocks uniformly. After every `fsync-freq` requests all files are synced, one event
+//! each, if anything was written; with `fsync-end` each thread syncs all files at its end, outside events.
 //!
 //! A trial starts from a defined state: whatever files of these names there are go, new ones are written with
 //! pseudorandom data and synced (this is `prepare`, timed as sysbench times it), and are therefore in the page cache as
@@ -24,82 +24,82 @@ use vmtax_model::{Latency, Metric, WorkloadName, WorkloadSpec};
 
 pub(crate) const OPTIONS: &[OptionInfo] = &[
     OptionInfo {
-        name: "file-num",
+        name: "num",
         default: "128",
         help: "number of files",
         kind: Kind::Count { min: 1, max: 1 << 20 },
     },
     OptionInfo {
-        name: "file-block-size",
+        name: "block-size",
         default: "16384",
         help: "bytes of a read or write",
         kind: Kind::Size { min: 1, max: 1 << 30, multiple: 1 },
     },
     OptionInfo {
-        name: "file-total-size",
+        name: "total-size",
         default: "2G",
         help: "bytes of all files together",
         kind: Kind::Size { min: 1, max: 1 << 50, multiple: 1 },
     },
     OptionInfo {
-        name: "file-test-mode",
+        name: "test-mode",
         default: "rndrw",
         help: "sequential or random, reads or writes",
         kind: Kind::OneOf(&["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"]),
     },
-    OptionInfo { name: "file-io-mode", default: "sync", help: "pread, pwrite and fsync", kind: Kind::OneOf(&["sync"]) },
+    OptionInfo { name: "io-mode", default: "sync", help: "pread, pwrite and fsync", kind: Kind::OneOf(&["sync"]) },
     OptionInfo {
-        name: "file-extra-flags",
+        name: "extra-flags",
         default: "none",
         help: "flags to open the files with",
         kind: Kind::SomeOf("none", &["sync", "dsync", "direct"]),
     },
     OptionInfo {
-        name: "file-fsync-freq",
+        name: "fsync-freq",
         default: "100",
         help: "sync all files after this many requests; 0: never",
         kind: Kind::Count { min: 0, max: 1 << 31 },
     },
     OptionInfo {
-        name: "file-fsync-all",
+        name: "fsync-all",
         default: "off",
         help: "sync after each write, and not otherwise",
         kind: Kind::Switch,
     },
-    OptionInfo { name: "file-fsync-end", default: "on", help: "sync all files at the end", kind: Kind::Switch },
+    OptionInfo { name: "fsync-end", default: "on", help: "sync all files at the end", kind: Kind::Switch },
     OptionInfo {
-        name: "file-fsync-mode",
+        name: "fsync-mode",
         default: "fsync",
         help: "how to sync",
         kind: Kind::OneOf(&["fsync", "fdatasync"]),
     },
-    OptionInfo { name: "file-rw-ratio", default: "1.5", help: "reads for each write in rndrw", kind: Kind::Ratio },
+    OptionInfo { name: "rw-ratio", default: "1.5", help: "reads for each write in rndrw", kind: Kind::Ratio },
     THREADS,
     TIME,
     EVENTS,
 ];
 
-/// `file-fsync-all` turns the other syncs off; files hold at least a block; direct I/O is of whole sectors.
+/// `fsync-all` turns the other syncs off; files hold at least a block; direct I/O is of whole sectors.
 pub(crate) fn reconcile(spec: &mut WorkloadSpec) -> Result<(), WorkloadError> {
     super::reconcile(spec)?;
     let values = Values(spec);
     let (file, block) =
-        (values.number("file-total-size")? / values.number("file-num")?, values.number("file-block-size")?);
+        (values.number("total-size")? / values.number("num")?, values.number("block-size")?);
     let conflict =
         |conflict: &str| Err(WorkloadError::Conflict { workload: WorkloadName::Fileio, conflict: conflict.to_owned() });
     if file < block {
         return conflict(
-            "a file is smaller than a block: give a larger file-total-size, or a smaller file-num or file-block-size",
+            "a file is smaller than a block: give a larger total-size, or a smaller num or block-size",
         );
     }
-    if values.text("file-extra-flags").contains("direct") && (block % 512 != 0 || file % block != 0) {
+    if values.text("extra-flags").contains("direct") && (block % 512 != 0 || file % block != 0) {
         return conflict(
-            "direct needs a file-block-size that is a multiple of 512 and divides file-total-size / file-num",
+            "direct needs a block-size that is a multiple of 512 and divides total-size / num",
         );
     }
-    if values.is_on("file-fsync-all") {
-        spec.options.insert("file-fsync-freq".to_owned(), "0".to_owned());
-        spec.options.insert("file-fsync-end".to_owned(), "off".to_owned());
+    if values.is_on("fsync-all") {
+        spec.options.insert("fsync-freq".to_owned(), "0".to_owned());
+        spec.options.insert("fsync-end".to_owned(), "off".to_owned());
     }
     Ok(())
 }
@@ -196,21 +196,21 @@ pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yie
         what: "a directory for its files",
         option: "--files DIR",
     })?;
-    let files = values.number("file-num")? as usize;
+    let files = values.number("num")? as usize;
     let layout = Layout {
         files,
-        file_bytes: values.number("file-total-size")? / files as u64,
-        block_bytes: values.number("file-block-size")? as usize,
+        file_bytes: values.number("total-size")? / files as u64,
+        block_bytes: values.number("block-size")? as usize,
     };
-    let (mode, flags) = (values.text("file-test-mode"), values.text("file-extra-flags"));
+    let (mode, flags) = (values.text("test-mode"), values.text("extra-flags"));
     let kinds = kinds(mode);
     let sync = Sync {
-        data_only: values.text("file-fsync-mode") == "fdatasync",
-        after_each_write: values.is_on("file-fsync-all"),
-        at_end: values.is_on("file-fsync-end") && kinds.writes(),
+        data_only: values.text("fsync-mode") == "fdatasync",
+        after_each_write: values.is_on("fsync-all"),
+        at_end: values.is_on("fsync-end") && kinds.writes(),
     };
     let (files, prepare) = Files::prepare(directory, layout, flags, mode == "seqwr", clock)?;
-    let plan = Plan::new(layout, kinds, values.number("file-fsync-freq")?, values.real("file-rw-ratio")?);
+    let plan = Plan::new(layout, kinds, values.number("fsync-freq")?, values.real("rw-ratio")?);
     let workers = (0..values.small("threads")?)
         .map(|thread| {
             Ok(Io {
