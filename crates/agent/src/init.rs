@@ -1,6 +1,6 @@
 //! A guest's first process: brings up just enough of a system for workloads, serves, and powers off.
 
-use crate::{AgentError, Places, modules, serve};
+use crate::{AgentError, modules, serve};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::RebootCommand;
@@ -8,6 +8,7 @@ use rustix::termios;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use vmtax_model::Places;
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 const CONSOLE: &str = "/dev/ttyS0";

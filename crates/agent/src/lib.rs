@@ -9,7 +9,7 @@ mod serve;
 
 pub use confine::{Confinement, confine};
 pub use init::init;
-pub use serve::{Places, serve};
+pub use serve::serve;
 
 use std::io;
 use std::path::PathBuf;

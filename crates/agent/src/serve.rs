@@ -4,19 +4,9 @@ use crate::AgentError;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
-use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use vmtax_model::{KernelIdentity, TrialResult, WorkloadSpec};
+use vmtax_model::{KernelIdentity, Places, TrialResult, WorkloadSpec};
 use vmtax_wire::{Decoder, Hello, Reply, Request, encode};
-
-/// Where workloads find their files and their disk.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Places {
-    /// A folder for files.
-    pub files: Option<PathBuf>,
-    /// A block device, or a file in its stead.
-    pub disk: Option<PathBuf>,
-}
 
 /// Says hello, then answers requests until told to leave or the channel ends.
 ///

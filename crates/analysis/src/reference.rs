@@ -1,22 +1,7 @@
 //! The totals and times of the published sysbench report (seed 004), and which of a run's are smaller.
 
 use crate::trials::Trials;
-use vmtax_model::{Plan, WorkloadName};
-
-/// Option by option, what the report runs; where it leaves one out, sysbench 1.0's default (10 s).
-const REFERENCE: &[(WorkloadName, &str, &str)] = &[
-    (WorkloadName::Cpu, "time", "10"),
-    (WorkloadName::Threads, "threads", "500"),
-    (WorkloadName::Threads, "time", "10"),
-    (WorkloadName::Mutex, "threads", "4"),
-    (WorkloadName::Mutex, "num", "2000"),
-    (WorkloadName::Mutex, "locks", "10000"),
-    (WorkloadName::Mutex, "loops", "5000"),
-    (WorkloadName::Memory, "total-size", "1G"),
-    (WorkloadName::Fileio, "threads", "20"),
-    (WorkloadName::Fileio, "total-size", "2G"),
-    (WorkloadName::Fileio, "time", "10"),
-];
+use vmtax_model::Plan;
 
 /// What the run made smaller than the report, one phrase for each workload; `None` when nothing.
 pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
@@ -24,10 +9,9 @@ pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
     for planned in &plan.workloads {
         // The agent says every option as it took effect; the plan only those that differ from the defaults.
         let took_effect = done.of_workload(planned.name).next().map_or(planned, |r| &r.workload);
-        let options: Vec<String> = REFERENCE
-            .iter()
-            .filter(|(workload, _, _)| *workload == planned.name)
-            .filter_map(|(_, option, reference)| {
+        let reference = planned.name.reference().iter();
+        let options: Vec<String> = reference
+            .filter_map(|(option, reference)| {
                 let used = took_effect.options.get(*option)?;
                 (amount(used)? < amount(reference)?).then(|| format!("{option}={used} (reference {reference})"))
             })
@@ -54,6 +38,7 @@ fn amount(text: &str) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::{WorkloadName, WorkloadSpec};
 
     #[test]
     fn amounts() {
@@ -62,13 +47,14 @@ mod tests {
         assert_eq!(amount("0.5"), Some(0.5));
         assert_eq!(amount(""), None);
         assert_eq!(amount("é"), None);
-        assert!(REFERENCE.iter().all(|(_, _, value)| amount(value).is_some()));
     }
 
     #[test]
     fn every_option_of_the_reference_is_one_of_its_workload() {
-        for (workload, option, _) in REFERENCE {
-            assert!(vmtax_workload::options(*workload).iter().any(|o| o.name == *option), "{workload}.{option}");
+        for &workload in WorkloadName::ALL {
+            let reference = workload.reference().iter();
+            let spec = reference.fold(WorkloadSpec::new(workload), |spec, (option, value)| spec.with(option, value));
+            vmtax_workload::check(&spec).unwrap();
         }
     }
 }

@@ -104,16 +104,6 @@ impl Latency {
         &self.0
     }
 
-    /// From a histogram of any bounds, as a reader of standard formats gives it.
-    pub fn from_histogram(source: &Histogram<u64>) -> Self {
-        let mut latency = Latency::new();
-        for v in source.iter_recorded() {
-            let at = v.value_iterated_to().min(LONGEST_NS);
-            let _ = latency.0.record_n(at, v.count_at_value());
-        }
-        latency
-    }
-
     /// As HdrHistogram's V2 text: deflate, base64.
     ///
     /// # Errors

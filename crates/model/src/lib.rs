@@ -21,7 +21,7 @@ pub use trial::{
     Fairness, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unsupported,
 };
 pub use warning::Warning;
-pub use workload::{UnknownWorkload, WorkloadName, WorkloadSpec};
+pub use workload::{Places, UnknownWorkload, WorkloadName, WorkloadSpec};
 
 /// The version of every file in a recording and of a plan. A reader accepts this one and older ones.
 pub const SCHEMA: u32 = 1;

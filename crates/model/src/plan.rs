@@ -29,6 +29,8 @@ pub struct Guest {
     pub cpus: u32,
     /// Memory, MiB.
     pub memory_mib: u32,
+    /// A guest that takes longer than this many seconds to come up is given up.
+    pub boot_deadline_s: u32,
     /// The QEMU to use; the best one found when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu: Option<PathBuf>,
@@ -42,7 +44,7 @@ pub struct Guest {
 
 impl Default for Guest {
     fn default() -> Self {
-        Guest { cpus: 1, memory_mib: 1024, qemu: None, kernel: None, modules: None }
+        Guest { cpus: 1, memory_mib: 1024, boot_deadline_s: 60, qemu: None, kernel: None, modules: None }
     }
 }
 
@@ -147,6 +149,7 @@ impl Plan {
         };
         range("rounds", self.rounds, 1, 10_000)?;
         range("deadline-s", self.deadline_s, 1, 86_400)?;
+        range("guest.boot-deadline-s", self.guest.boot_deadline_s, 1, 3600)?;
         range("guest.cpus", self.guest.cpus, 1, 1024)?;
         range("guest.memory-mib", self.guest.memory_mib, 128, 16 * 1024 * 1024)?;
         if self.guest.modules.is_some() && self.guest.kernel.is_none() {

@@ -1,7 +1,9 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
 use crate::{Latency, LatencySummary, MachineName, Metric, Warning, WorkloadSpec};
-use serde::{Deserialize, Serialize};
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use std::fmt;
 
 /// One value of one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -89,6 +91,7 @@ pub struct TrialResult {
     /// The figures.
     pub measures: Vec<Measure>,
     /// The distributions.
+    #[serde(deserialize_with = "few_operations")]
     pub operations: Vec<Operation>,
     /// What has no figure, and why.
     pub unsupported: Vec<Unsupported>,
@@ -100,6 +103,32 @@ pub struct TrialResult {
     pub timer: Timer,
     /// The kernel underneath.
     pub kernel: KernelIdentity,
+}
+
+/// The most kinds of operations that a result may have: four times what the workload with the most kinds has.
+const MOST_OPERATIONS: usize = 64;
+
+/// Each histogram takes a hundred times its text in memory, so a result from a stranger is refused while it is read,
+/// not after.
+fn few_operations<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Operation>, D::Error> {
+    struct Few;
+    impl<'de> Visitor<'de> for Few {
+        type Value = Vec<Operation>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "at most {MOST_OPERATIONS} operations")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Vec<Operation>, A::Error> {
+            let mut operations = Vec::new();
+            while let Some(operation) = items.next_element()? {
+                if operations.len() == MOST_OPERATIONS {
+                    return Err(A::Error::invalid_length(MOST_OPERATIONS + 1, &self));
+                }
+                operations.push(operation);
+            }
+            Ok(operations)
+        }
+    }
+    d.deserialize_seq(Few)
 }
 
 impl TrialResult {
@@ -164,5 +193,21 @@ impl TrialRecord {
             Outcome::Done { result } => Some(result),
             Outcome::Failed { .. } | Outcome::Interrupted => None,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_operations_is_refused_while_it_is_read() {
+        let operation = serde_json::to_string(&Operation { name: "x".into(), latency: Latency::new() }).unwrap();
+        let read = |count: usize| {
+            let text = format!("[{}]", vec![operation.as_str(); count].join(","));
+            few_operations(&mut serde_json::Deserializer::from_str(&text)).map(|o| o.len())
+        };
+        assert_eq!(read(MOST_OPERATIONS).unwrap(), MOST_OPERATIONS);
+        assert!(read(MOST_OPERATIONS + 1).is_err());
     }
 }

@@ -22,13 +22,6 @@ pub enum Warning {
         /// Why the limit could not be set.
         reason: String,
     },
-    /// A machine was asked for, or is usual, and is left out.
-    MachineLeftOut {
-        /// Which.
-        machine: MachineName,
-        /// Why, and what to do.
-        reason: String,
-    },
     /// Fewer rounds than an interval needs.
     TooFewRounds {
         /// Complete rounds there are.
@@ -86,7 +79,6 @@ impl fmt::Display for Warning {
                 "the native trials could use all of the host's memory ({reason}), the guest could not: file figures \
                  flatter native. Run as root, or within a delegated cgroup."
             ),
-            Warning::MachineLeftOut { machine, reason } => write!(f, "{machine} is left out: {reason}"),
             Warning::TooFewRounds { rounds, needed } => write!(
                 f,
                 "{rounds} complete rounds give no 95 % interval; it takes {needed}. Use --rounds {needed} or more."

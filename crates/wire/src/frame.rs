@@ -5,8 +5,8 @@ use serde::de::DeserializeOwned;
 
 /// The version of the protocol; both sides are the same binary, so they must agree.
 pub const PROTOCOL: u8 = 1;
-/// The largest payload, bytes. A trial's histograms take some hundred KiB.
-pub const MAX_PAYLOAD: usize = 16 << 20;
+/// The largest payload, bytes. The most talkative workload takes some hundred KiB.
+pub const MAX_PAYLOAD: usize = 2 << 20;
 const MAGIC: &[u8; 4] = b"VMTX";
 const HEADER: usize = MAGIC.len() + 1 + 4 + 4;
 

@@ -16,18 +16,8 @@ pub use error::WorkloadError;
 pub use options::{OptionInfo, check, file_bytes, options};
 
 use std::ffi::{CStr, c_char};
-use std::path::PathBuf;
 use vmtax_model::{Fairness, KernelIdentity, Measure, Metric, Operation, TrialResult, Unsupported};
-use vmtax_model::{Latency, WorkloadName, WorkloadSpec};
-
-/// Where the workloads that need files and disks find room for them.
-#[derive(Debug, Clone, Default)]
-pub struct Places {
-    /// Directory for `fileio`'s files and the temporary files of `syscalls`. Whatever a workload puts there it removes.
-    pub files: Option<PathBuf>,
-    /// Block device or written file that `seqread` reads. Never written to.
-    pub disk: Option<PathBuf>,
-}
+use vmtax_model::{Latency, Places, WorkloadName, WorkloadSpec};
 
 /// What a workload hands to [`run`], which adds who, where and how timed.
 #[derive(Default)]

@@ -6,8 +6,9 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use vmtax_model::Places;
 use vmtax_model::{Metric, TrialResult, WorkloadName, WorkloadSpec};
-use vmtax_workload::{Places, WorkloadError, run};
+use vmtax_workload::{WorkloadError, run};
 
 fn seqread(disk: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {
     let spec = options.iter().fold(WorkloadSpec::new(WorkloadName::Seqread), |spec, (o, v)| spec.with(o, v));

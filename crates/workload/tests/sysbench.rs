@@ -6,8 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use vmtax_model::Places;
 use vmtax_model::{Metric, TrialResult, WorkloadName, WorkloadSpec};
-use vmtax_workload::{Places, WorkloadError, run};
+use vmtax_workload::{WorkloadError, run};
 
 fn spec(name: WorkloadName, options: &[(&str, &str)]) -> WorkloadSpec {
     options.iter().fold(WorkloadSpec::new(name), |spec, (option, value)| spec.with(option, value))
@@ -23,8 +24,7 @@ fn count(result: &TrialResult, operation: &str) -> u64 {
 
 #[test]
 fn the_number_of_events_is_kept_by_all_threads_together() {
-    let got =
-        result(WorkloadName::Cpu, &[("events", "101"), ("threads", "7"), ("max-prime", "500"), ("time", "0")]);
+    let got = result(WorkloadName::Cpu, &[("events", "101"), ("threads", "7"), ("max-prime", "500"), ("time", "0")]);
     assert_eq!(count(&got, "event"), 101);
     let fairness = got.fairness.unwrap();
     assert_eq!(fairness.threads, 7);

@@ -4,8 +4,9 @@
 #![allow(clippy::unwrap_used)]
 
 use std::thread;
+use vmtax_model::Places;
 use vmtax_model::{Metric, TrialResult, WorkloadName, WorkloadSpec};
-use vmtax_workload::{Places, run};
+use vmtax_workload::run;
 
 fn syscalls(only: &str) -> TrialResult {
     let spec = WorkloadSpec::new(WorkloadName::Syscalls).with("time", 0.02).with("only", only);

@@ -23,12 +23,7 @@ use std::os::unix::fs::FileExt;
 use vmtax_model::{Latency, Metric, WorkloadName, WorkloadSpec};
 
 pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "num",
-        default: "128",
-        help: "number of files",
-        kind: Kind::Count { min: 1, max: 1 << 20 },
-    },
+    OptionInfo { name: "num", default: "128", help: "number of files", kind: Kind::Count { min: 1, max: 1 << 20 } },
     OptionInfo {
         name: "block-size",
         default: "16384",
@@ -83,19 +78,14 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
 pub(crate) fn reconcile(spec: &mut WorkloadSpec) -> Result<(), WorkloadError> {
     super::reconcile(spec)?;
     let values = Values(spec);
-    let (file, block) =
-        (values.number("total-size")? / values.number("num")?, values.number("block-size")?);
+    let (file, block) = (values.number("total-size")? / values.number("num")?, values.number("block-size")?);
     let conflict =
         |conflict: &str| Err(WorkloadError::Conflict { workload: WorkloadName::Fileio, conflict: conflict.to_owned() });
     if file < block {
-        return conflict(
-            "a file is smaller than a block: give a larger total-size, or a smaller num or block-size",
-        );
+        return conflict("a file is smaller than a block: give a larger total-size, or a smaller num or block-size");
     }
     if values.text("extra-flags").contains("direct") && (block % 512 != 0 || file % block != 0) {
-        return conflict(
-            "direct needs a block-size that is a multiple of 512 and divides total-size / num",
-        );
+        return conflict("direct needs a block-size that is a multiple of 512 and divides total-size / num");
     }
     if values.is_on("fsync-all") {
         spec.options.insert("fsync-freq".to_owned(), "0".to_owned());
