@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 
+MOST = 4
 TOOLS = {"sysbench": "sysbench", "fio": "fio", "taskset": "util-linux"}
 
 
@@ -120,13 +121,26 @@ def compare(test, arguments):
         return test.figure(output(test.reference(work), test.cpus))
 
     pairs = []
-    for number in range(arguments.rounds):
-        if number % 2:
+    while len(pairs) < arguments.rounds or (len(pairs) < MOST * arguments.rounds and undecided(pairs, test.limit)):
+        if len(pairs) % 2:
             b, a = theirs(), ours()
         else:
             a, b = ours(), theirs()
         pairs.append((a, b))
     return pairs
+
+
+def interval(pairs):
+    """A 95 % interval of the median ratio, from order statistics: nothing is assumed of the noise."""
+    ratios = sorted(a / b for a, b in pairs)
+    low = max(0, int((len(ratios) - 1.96 * len(ratios) ** 0.5) / 2))
+    return ratios[low], ratios[-1 - low]
+
+
+def undecided(pairs, limit):
+    """Whether the limit lies inside the interval: then more rounds are made, whichever side the median is on."""
+    low, high = interval(pairs)
+    return low < 1 - limit < high or low < 1 + limit < high
 
 
 def line(name, ratio, allowed, ok, note):
@@ -152,7 +166,8 @@ def main():
     parser.add_argument("--vmtax", default=f"{target}/vmtax", help="the release binary")
     parser.add_argument("--cost", default=f"{target}/examples/cost", help="crates/workload/examples/cost, built")
     parser.add_argument("--disk", help="block device or file for seqread; a new file of 256 MiB when not given")
-    parser.add_argument("--rounds", type=int, default=31)
+    parser.add_argument("--rounds", type=int, default=21,
+                        help="rounds at least; up to 4 times as many while a limit is within the interval")
     parser.add_argument("--time", type=float, default=0.25, help="seconds of a run, about")
     parser.add_argument("--only", help="tests whose names start with one of these, comma separated")
     arguments = parser.parse_args()
@@ -172,17 +187,20 @@ def main():
                 for _ in range(256):
                     file.write(os.urandom(1 << 20))
                 os.fsync(file.fileno())
-        print(f"{'test':20} {'ratio':>8}   {'limit':14} {'':7} medians: vmtax, reference (spread of ratios)")
+        load = os.getloadavg()[0]
+        if load > 0.5:
+            print(f"bench: the machine is busy (load {load:.1f}): intervals will be wide", file=sys.stderr)
+        print(f"{'test':20} {'ratio':>8}   {'limit':14} {'':7} 95 % interval, rounds; medians: vmtax, reference")
         results = []
         wanted = arguments.only.split(",") if arguments.only else None
         for test in comparisons(arguments, disk):
             if wanted and not any(test.name.startswith(w) for w in wanted):
                 continue
             pairs = compare(test, arguments)
-            ratios = sorted(a / b for a, b in pairs)
-            ratio = statistics.median(ratios)
-            note = (f"{statistics.median(a for a, _ in pairs):.6g}, {statistics.median(b for _, b in pairs):.6g} "
-                    f"({ratios[0]:.3f} to {ratios[-1]:.3f})")
+            ratio = statistics.median(a / b for a, b in pairs)
+            low, high = interval(pairs)
+            note = (f"{low:.3f} to {high:.3f}, n = {len(pairs)}; {statistics.median(a for a, _ in pairs):.6g}, "
+                    f"{statistics.median(b for _, b in pairs):.6g}")
             results.append(line(test.name, ratio, f"1 +- {test.limit:.2f}", abs(ratio - 1) <= test.limit, note))
         if not wanted or "cost" in wanted:
             results += costs(arguments.cost)
