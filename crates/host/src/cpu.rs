@@ -1,7 +1,7 @@
 //! The processors: what they are, and what disturbs a measurement on them.
 
 use crate::line::Verdict;
-use crate::procfs::{self, read};
+use crate::procfs::{self, ProcessorTime, read};
 use crate::raw;
 use std::path::Path;
 use vmtax_model::{Check, CpuFacts};
@@ -24,7 +24,7 @@ pub fn collect() -> CpuFacts {
         invariant_tsc: has_invariant_tsc(&info),
         clocksource: read(format!("{CLOCK}/current_clocksource")).unwrap_or_else(|| "unknown".into()),
         governor: governor(),
-        steal: procfs::steal(&read("/proc/stat").unwrap_or_default()),
+        steal: ProcessorTime::now().stolen_since(&ProcessorTime::default()),
     }
 }
 

@@ -23,6 +23,7 @@ mod version;
 pub use collect::collect;
 pub use error::HostError;
 pub use kvm::kvm;
+pub use procfs::ProcessorTime;
 pub use program::find_program;
 pub use qemu::{best_qemu, qemu_at, qemus};
 pub use version::{OLDEST_QEMU, QemuVersion};

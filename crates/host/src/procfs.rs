@@ -33,16 +33,34 @@ pub fn list_length(text: &str) -> u32 {
     text.split(',').filter_map(length).fold(0, u32::saturating_add)
 }
 
-/// Share of all processor time since boot that the hypervisor gave to others, 0 to 1, from /proc/stat.
-///
-/// Guest time is in the user time already, so only the first eight columns count.
-pub fn steal(text: &str) -> f64 {
-    let Some(line) = text.lines().find_map(|line| line.strip_prefix("cpu ")) else { return 0.0 };
+/// Time of all processors since boot, from /proc/stat. Guest time is in the user time already, so only the first eight
+/// columns count.
+pub fn processor_time(text: &str) -> ProcessorTime {
+    let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
-    let total: f64 = ticks.iter().map(|t| *t as f64).sum();
-    match ticks.get(7) {
-        Some(stolen) if total > 0.0 => *stolen as f64 / total,
-        _ => 0.0,
+    ProcessorTime {
+        total: ticks.iter().fold(0, |sum, t| sum.saturating_add(*t)),
+        stolen: ticks.get(7).copied().unwrap_or(0),
+    }
+}
+
+/// Time of all processors since boot, in ticks.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ProcessorTime {
+    total: u64,
+    stolen: u64,
+}
+
+impl ProcessorTime {
+    /// This host's, now.
+    pub fn now() -> ProcessorTime {
+        processor_time(&read("/proc/stat").unwrap_or_default())
+    }
+
+    /// Share that the hypervisor underneath gave to others between `before` and now, 0 to 1.
+    pub fn stolen_since(&self, before: &ProcessorTime) -> f64 {
+        let total = self.total.saturating_sub(before.total);
+        if total == 0 { 0.0 } else { (self.stolen.saturating_sub(before.stolen) as f64 / total as f64).min(1.0) }
     }
 }
 

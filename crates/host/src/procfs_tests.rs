@@ -1,4 +1,8 @@
 use super::*;
+
+fn since_boot(text: &str) -> f64 {
+    processor_time(text).stolen_since(&ProcessorTime::default())
+}
 use proptest::prelude::*;
 
 const AMD_GUEST: &str = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\nflags\t\t: fpu tsc msr constant_tsc rep_good nonstop_tsc hypervisor lahf_lm\nbugs\t\t: null_seg\n\nprocessor\t: 1\nmodel name\t: other\n";
@@ -28,11 +32,11 @@ fn lists_of_numbers() {
 
 #[test]
 fn stolen_time() {
-    assert_eq!(steal("cpu  60 0 20 10 0 0 0 10 60 0\ncpu0 1 1 1 1\n"), 0.1);
-    assert_eq!(steal("cpu  60 0 20 10\n"), 0.0, "kernels before 2.6.11");
-    assert_eq!(steal("cpu  0 0 0 0 0 0 0 0 0 0\n"), 0.0);
-    assert_eq!(steal("cpu0 0 0 0 0 0 0 0 5\n"), 0.0);
-    assert_eq!(steal(""), 0.0);
+    assert_eq!(since_boot("cpu  60 0 20 10 0 0 0 10 60 0\ncpu0 1 1 1 1\n"), 0.1);
+    assert_eq!(since_boot("cpu  60 0 20 10\n"), 0.0, "kernels before 2.6.11");
+    assert_eq!(since_boot("cpu  0 0 0 0 0 0 0 0 0 0\n"), 0.0);
+    assert_eq!(since_boot("cpu0 0 0 0 0 0 0 0 5\n"), 0.0);
+    assert_eq!(since_boot(""), 0.0);
 }
 
 #[test]
@@ -96,14 +100,14 @@ proptest! {
         let _ = mount_point(&text, &key, Some(&key));
         let _ = own_cgroup(&text, None);
         let _ = own_cgroup(&text, Some(&key));
-        let share = steal(&format!("cpu {text}"));
+        let share = since_boot(&format!("cpu {text}"));
         prop_assert!((0.0..=1.0).contains(&share));
     }
 
     #[test]
     fn steal_is_a_share(ticks in proptest::collection::vec(any::<u64>(), 0..12)) {
         let line = ticks.iter().map(u64::to_string).collect::<Vec<_>>().join(" ");
-        let share = steal(&format!("cpu  {line}\n"));
+        let share = since_boot(&format!("cpu  {line}\n"));
         prop_assert!((0.0..=1.0).contains(&share));
     }
 }

@@ -132,7 +132,7 @@ pub fn programs() -> Vec<Check> {
         None => Verdict::missing("not found in PATH, /usr/sbin, /usr/libexec or /usr/lib/qemu", mend),
     };
     vec![
-        found(program(&["mkfs.ext4", "mke2fs"]), "sudo apt-get install e2fsprogs").about(
+        found(program(&["mkfs.ext4"]), "sudo apt-get install e2fsprogs").about(
             "mkfs-ext4",
             "mkfs.ext4",
             "makes the file system of the guest's disk, which fileio needs",

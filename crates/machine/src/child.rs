@@ -33,7 +33,7 @@ pub(crate) const FIRST_DESCRIPTOR: i32 = LIFELINE + 1;
 #[derive(Debug)]
 pub(crate) struct Child {
     watchdog: std::process::Child,
-    /// Closing it ends the child.
+    /// A byte or its end ends the child; the end alone also has the watchdog remove what this program would have.
     lifeline: Option<OwnedFd>,
 }
 
@@ -77,7 +77,9 @@ impl Child {
 
     /// Ends it now, at the latest within moments.
     pub fn kill(&mut self) {
-        self.lifeline = None;
+        if let Some(lifeline) = self.lifeline.take() {
+            let _ = rustix::io::write(lifeline, b".");
+        }
         let _ = self.watchdog.wait();
     }
 }

@@ -6,6 +6,9 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+/// A guest may talk without end; the host's disk has one.
+const LARGEST_LOG: usize = 16 << 20;
+const CUT: &[u8] = b"\n[vmtax: the console said more than 16 MiB; the rest is not kept]\n";
 const KEPT: usize = 8 * 1024;
 const LINES: usize = 12;
 const PANIC: &str = "Kernel panic";
@@ -14,18 +17,25 @@ const PANIC: &str = "Kernel panic";
 pub(crate) struct Console {
     path: PathBuf,
     file: File,
+    written: usize,
     end: VecDeque<u8>,
 }
 
 impl Console {
     pub fn create(path: PathBuf) -> Result<Self, MachineError> {
         let file = File::create(&path).map_err(|e| MachineError::system(format!("creating {}", path.display()), e))?;
-        Ok(Console { path, file, end: VecDeque::new() })
+        Ok(Console { path, file, written: 0, end: VecDeque::new() })
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
         // A full disk must not end a measurement; the tail is kept in memory.
-        let _ = self.file.write_all(bytes);
+        if self.written < LARGEST_LOG {
+            let _ = self.file.write_all(bytes);
+            self.written += bytes.len();
+            if self.written >= LARGEST_LOG {
+                let _ = self.file.write_all(CUT);
+            }
+        }
         self.end.extend(bytes);
         let surplus = self.end.len().saturating_sub(KEPT);
         self.end.drain(..surplus);
@@ -67,6 +77,19 @@ pub(crate) fn printable_tail(bytes: &[u8]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_endless_console_does_not_fill_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut console = Console::create(folder.path().join("log")).unwrap();
+        for _ in 0..40 {
+            console.push(&vec![b'x'; 1 << 20]);
+        }
+        console.push(b"the end");
+        let size = std::fs::metadata(console.path()).unwrap().len() as usize;
+        assert!((LARGEST_LOG..LARGEST_LOG + (2 << 20)).contains(&size), "{size}");
+        assert!(console.tail().contains("the end"));
+    }
 
     #[test]
     fn the_tail_is_short_and_harmless() {

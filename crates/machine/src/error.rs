@@ -91,16 +91,28 @@ pub enum MachineError {
     },
     /// The agent sent what is no reply.
     #[error(
-        "{machine} sent what makes no sense ({what}): the guest is not to be trusted, or its vmtax is another one; nothing of it was kept"
+        "{machine} sent what makes no sense ({what}): nothing of it was kept, and the guest is not to be trusted. Its log is {log}; another kernel is to be had with `vmtax get kernel`", log = .log.display()
     )]
     Nonsense {
         /// Which machine.
         machine: MachineName,
         /// What.
         what: String,
+        /// The whole console.
+        log: PathBuf,
+    },
+    /// Not the processors that were asked for.
+    #[error("{machine} has {got} of the {asked} processors asked for: use --cpus {got}, or allow it more")]
+    Processors {
+        /// Which machine.
+        machine: MachineName,
+        /// Processors asked for.
+        asked: u32,
+        /// Processors that it has.
+        got: u32,
     },
     /// QEMU's monitor.
-    #[error("QEMU's monitor (QMP): {0}")]
+    #[error("QEMU's monitor (QMP): {0}: is this QEMU whole? Try another with --qemu")]
     Monitor(String),
     /// QEMU runs the guest otherwise than asked.
     #[error("KVM was asked for, but QEMU runs the guest without it: see `vmtax doctor`")]

@@ -20,7 +20,7 @@ mod watchdog;
 
 pub use error::MachineError;
 pub use interrupt::Interrupt;
-pub use scratch::{Scratch, sweep};
+pub use scratch::{Needs, Scratch, sweep};
 pub use session::Session;
-pub use setup::{GuestImage, Setup};
+pub use setup::{GuestImage, Setup, Target};
 pub use watchdog::watchdog;

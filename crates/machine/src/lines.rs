@@ -117,7 +117,7 @@ impl Lines {
     }
 
     /// Takes what is left on the console of a guest that is gone.
-    fn drain_console(&mut self) {
+    pub fn drain_console(&mut self) {
         let Some((line, log)) = &mut self.console else { return };
         if line.stream.set_read_timeout(Some(CLOSING)).is_err() {
             return;

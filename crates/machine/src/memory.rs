@@ -60,10 +60,8 @@ fn make(folder: &Path, limit: &str, bytes: &str) -> io::Result<()> {
         return Err(io::Error::new(io::ErrorKind::NotFound, "no control group"));
     }
     fs::create_dir(folder)?;
-    if !folder.join(limit).exists() && limit == "memory.max" {
-        // Version 2: the parent has to hand the controller down.
-        fs::write(parent.join("cgroup.subtree_control"), "+memory")?;
-    }
+    // Version 2: there is a limit only where the parent hands the controller down already. It is not made to: the parent
+    // belongs to somebody else.
     fs::write(folder.join(limit), bytes)?;
     // A guest has no swap either; where swap is not accounted there is no such file.
     let _ = fs::write(folder.join("memory.swap.max"), "0");

@@ -20,17 +20,22 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
     let mut command = vec!["/proc/self/exe".to_owned(), "agent".to_owned(), "serve".to_owned()];
     command.extend(["--cpus".to_owned(), setup.cpus.to_string()]);
     command.extend(["--files".to_owned(), text(&setup.scratch.native_files())]);
-    command.extend(["--disk".to_owned(), text(&setup.scratch.disk())]);
+    if let Some(disk) = setup.scratch.disk() {
+        command.extend(["--disk".to_owned(), text(&disk)]);
+    }
     if let Some(folder) = &group {
         command.extend(["--cgroup".to_owned(), text(folder)]);
     }
-    let child = Child::spawn(Start {
+    let started = Child::spawn(Start {
         command,
         stdin: Some(channel),
         descriptors: Vec::new(),
         log: &setup.log.join("agent.log"),
-        emptied: group.into_iter().collect(),
+        emptied: group.iter().cloned().collect(),
         removed: vec![setup.scratch.folder().to_path_buf()],
-    })?;
-    Ok((child, warnings))
+    });
+    if let (Err(_), Some(folder)) = (&started, &group) {
+        let _ = std::fs::remove_dir(folder);
+    }
+    Ok((started?, warnings))
 }

@@ -41,7 +41,7 @@ pub(crate) fn log(folder: &Path) -> PathBuf {
 }
 
 fn command_line(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
-    let (accelerator, cpu) = match setup.machine {
+    let (accelerator, cpu) = match setup.target.name() {
         MachineName::Kvm => ("kvm", "host"),
         MachineName::Tcg | MachineName::Native => ("tcg,thread=multi", "max"),
     };
@@ -58,8 +58,12 @@ fn command_line(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     words.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
     words.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={agent}")]);
     words.add(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
-    words.disk("files", FILES_SERIAL, &setup.scratch.files_image(), setup, image);
-    words.disk("disk", DISK_SERIAL, &setup.scratch.disk(), setup, image);
+    let (files, disk) = (setup.scratch.files_image(), setup.scratch.disk());
+    for (node, serial, file) in [("files", FILES_SERIAL, files), ("disk", DISK_SERIAL, disk)] {
+        if let Some(file) = file {
+            words.disk(node, serial, &file, setup, image);
+        }
+    }
     words.0
 }
 

@@ -2,47 +2,85 @@
 
 use crate::MachineError;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, statvfs};
+use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 const NAME: &str = "scratch";
+/// Not yet locked, so not yet to be found by [`sweep`].
+const UNLOCKED: &str = "scratch.new";
 const LOCK: &str = "lock";
 /// The disk for raw reads: larger than a device's own read-ahead would hide, small enough to write each time.
 const DISK_MIB: u64 = 256;
-/// ext4's own structures, the journal foremost, beside the files.
-const FILES_SURPLUS_MIB: u64 = 96;
+/// A guest's uncompressed kernel and its initramfs.
+const BOOT_MIB: u64 = 128;
+
+/// What the machines of a run need room for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Needs {
+    /// A disk for raw reads.
+    pub disk: bool,
+    /// What a guest boots from and keeps its files on.
+    pub guest: bool,
+    /// Bytes of files, on each machine.
+    pub files_bytes: u64,
+}
+
+impl Needs {
+    const fn files_mib(&self) -> u64 {
+        self.files_bytes.div_ceil(1 << 20)
+    }
+
+    /// The files with ext4's own structures, the journal foremost.
+    const fn image_mib(&self) -> u64 {
+        let files = self.files_mib();
+        files.saturating_add(files / 10).saturating_add(96)
+    }
+
+    const fn total_mib(&self) -> u64 {
+        let disk = if self.disk { DISK_MIB } else { 0 };
+        let guest = if self.guest { self.image_mib().saturating_add(BOOT_MIB) } else { 0 };
+        self.files_mib().saturating_add(disk).saturating_add(guest)
+    }
+}
 
 /// A folder for the time of a run: a disk of written data that natively is a file, a disk with ext4 for the guest's
 /// files, and a folder for native ones.
 #[derive(Debug)]
 pub struct Scratch {
     folder: PathBuf,
+    needs: Needs,
     direct: bool,
     /// Held as long as the folder is in use.
     _lock: File,
 }
 
 impl Scratch {
-    /// Makes the folder inside `run`, with room for `files_bytes` of files, on each side.
+    /// Makes the folder inside `run`, and in it what is needed.
     ///
     /// # Errors
-    /// [`MachineError`] when there is no room, no mkfs.ext4, or the folder cannot be written.
-    pub fn create(run: &Path, files_bytes: u64) -> Result<Scratch, MachineError> {
-        let folder = run.join(NAME);
-        let files_mib = files_bytes.div_ceil(1 << 20);
-        check_space(run, DISK_MIB + files_mib * 2 + FILES_SURPLUS_MIB)?;
-        let shown = folder.display().to_string();
-        let failed = |e: std::io::Error| MachineError::system(format!("creating {shown}"), e);
-        fs::create_dir(&folder).map_err(failed)?;
-        let lock = File::create(folder.join(LOCK)).map_err(failed)?;
+    /// [`MachineError`] when there is no room, no mkfs.ext4 for a guest's files, or the folder cannot be written.
+    pub fn create(run: &Path, needs: Needs) -> Result<Scratch, MachineError> {
+        check_space(run, needs)?;
+        let (unlocked, folder) = (run.join(UNLOCKED), run.join(NAME));
+        let failed = |e: std::io::Error| MachineError::system(format!("creating {}", run.join(NAME).display()), e);
+        fs::create_dir(&unlocked).map_err(failed)?;
+        let lock = File::create(unlocked.join(LOCK)).map_err(failed)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| failed(e.into()))?;
-        let mut scratch = Scratch { folder, direct: false, _lock: lock };
+        fs::rename(&unlocked, &folder).map_err(failed)?;
+        let mut scratch = Scratch { folder, needs, direct: false, _lock: lock };
         fs::create_dir(scratch.native_files()).map_err(failed)?;
-        scratch.write_disk()?;
-        scratch.format_files_image(files_mib + files_mib / 10 + FILES_SURPLUS_MIB)?;
-        scratch.direct = rustix::fs::open(scratch.disk(), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).is_ok();
+        if let Some(disk) = scratch.disk() {
+            write_disk(&disk).map_err(|e| full_or(e, run, needs, &disk))?;
+        }
+        if let Some(image) = scratch.files_image() {
+            allocate(&image, needs.image_mib()).map_err(|e| full_or(e, run, needs, &image))?;
+            format(&image)?;
+        }
+        scratch.direct =
+            rustix::fs::open(scratch.folder.join(LOCK), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).is_ok();
         Ok(scratch)
     }
 
@@ -51,14 +89,14 @@ impl Scratch {
         &self.folder
     }
 
-    /// The file of written data: natively read as it is, in a guest a disk.
-    pub fn disk(&self) -> PathBuf {
-        self.folder.join("disk.raw")
+    /// The file of written data, where one is needed: natively read as it is, in a guest a disk.
+    pub fn disk(&self) -> Option<PathBuf> {
+        self.needs.disk.then(|| self.folder.join("disk.raw"))
     }
 
-    /// The disk that holds ext4 for a guest's files.
-    pub fn files_image(&self) -> PathBuf {
-        self.folder.join("files.raw")
+    /// The disk that holds ext4 for a guest's files, where there is a guest.
+    pub fn files_image(&self) -> Option<PathBuf> {
+        self.needs.guest.then(|| self.folder.join("files.raw"))
     }
 
     /// The folder for native files.
@@ -70,41 +108,6 @@ impl Scratch {
     pub fn direct(&self) -> bool {
         self.direct
     }
-
-    fn write_disk(&self) -> Result<(), MachineError> {
-        let path = self.disk();
-        let failed = |e| MachineError::system(format!("writing {}", path.display()), e);
-        let mut file = File::create(&path).map_err(failed)?;
-        let mut block = vec![0; 1 << 20];
-        let mut random = fastrand::Rng::with_seed(1);
-        for _ in 0..DISK_MIB {
-            random.fill(&mut block);
-            file.write_all(&block).map_err(failed)?;
-        }
-        file.sync_all().map_err(failed)
-    }
-
-    fn format_files_image(&self, mib: u64) -> Result<(), MachineError> {
-        let path = self.files_image();
-        let failed = |e| MachineError::system(format!("writing {}", path.display()), e);
-        let file = File::create(&path).map_err(failed)?;
-        // Blocks are there from the start, so that no round pays for the host's allocation. Not every file system can.
-        if fallocate(&file, FallocateFlags::empty(), 0, mib << 20).is_err() {
-            file.set_len(mib << 20).map_err(failed)?;
-        }
-        // Not lazy: the guest's kernel must not go on formatting while it is measured.
-        let output = Command::new(mkfs())
-            .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
-            .arg(&path)
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|e| MachineError::Mkfs { said: format!("cannot be started ({e})") })?;
-        if !output.status.success() {
-            let said = String::from_utf8_lossy(&output.stderr);
-            return Err(MachineError::Mkfs { said: format!("failed ({})", said.trim()) });
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Scratch {
@@ -113,19 +116,63 @@ impl Drop for Scratch {
     }
 }
 
+fn write_disk(path: &Path) -> std::io::Result<()> {
+    let mut file = File::create(path)?;
+    let mut block = vec![0; 1 << 20];
+    let mut random = fastrand::Rng::with_seed(1);
+    for _ in 0..DISK_MIB {
+        random.fill(&mut block);
+        file.write_all(&block)?;
+    }
+    file.sync_all()
+}
+
+/// Blocks are there from the start, so that no round pays for the host's allocation. Not every file system can.
+fn allocate(path: &Path, mib: u64) -> std::io::Result<()> {
+    let file = File::create(path)?;
+    match fallocate(&file, FallocateFlags::empty(), 0, mib << 20) {
+        Err(Errno::OPNOTSUPP) => file.set_len(mib << 20),
+        other => other.map_err(Into::into),
+    }
+}
+
+/// Not lazily: the guest's kernel must not go on formatting while it is measured.
+fn format(image: &Path) -> Result<(), MachineError> {
+    let output = Command::new(mkfs())
+        .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+        .arg(image)
+        .stdin(Stdio::null())
+        .output()
+        .map_err(|e| MachineError::Mkfs { said: format!("cannot be started ({e})") })?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        return Err(MachineError::Mkfs { said: format!("failed ({})", said.trim()) });
+    }
+    Ok(())
+}
+
 /// An ordinary user's PATH often lacks the sbin folders.
 fn mkfs() -> PathBuf {
     let sbin = ["/usr/sbin/mkfs.ext4", "/sbin/mkfs.ext4"].map(PathBuf::from);
     sbin.into_iter().find(|p| p.exists()).unwrap_or_else(|| PathBuf::from("mkfs.ext4"))
 }
 
-fn check_space(folder: &Path, needed_mib: u64) -> Result<(), MachineError> {
+fn check_space(folder: &Path, needs: Needs) -> Result<(), MachineError> {
     let room = statvfs(folder).map_err(|e| MachineError::system(format!("looking at {}", folder.display()), e))?;
-    let free_mib = (room.f_bavail * room.f_frsize) >> 20;
-    if free_mib < needed_mib {
-        return Err(MachineError::NoSpace { folder: folder.to_path_buf(), free_mib, needed_mib });
+    let free_mib = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
+    if free_mib < needs.total_mib() {
+        return Err(MachineError::NoSpace { folder: folder.to_path_buf(), free_mib, needed_mib: needs.total_mib() });
     }
     Ok(())
+}
+
+/// Writing failed: for want of room, which others may have taken since it was looked at, or for another reason.
+fn full_or(error: std::io::Error, run: &Path, needs: Needs, path: &Path) -> MachineError {
+    if error.kind() == std::io::ErrorKind::StorageFull {
+        MachineError::NoSpace { folder: run.to_path_buf(), free_mib: 0, needed_mib: needs.total_mib() }
+    } else {
+        MachineError::system(format!("writing {}", path.display()), error)
+    }
 }
 
 /// Removes the scratch folders under `runs` that a killed run left behind; those in use are locked and stay.
@@ -162,7 +209,8 @@ mod tests {
     #[test]
     fn no_room_is_said_with_numbers() {
         let run = tempfile::tempdir().unwrap();
-        let error = Scratch::create(run.path(), 1 << 60).unwrap_err();
+        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60 };
+        let error = Scratch::create(run.path(), needs).unwrap_err();
         assert!(matches!(error, MachineError::NoSpace { .. }), "{error}");
         assert!(fs::read_dir(run.path()).unwrap().next().is_none());
     }

@@ -5,7 +5,7 @@ use crate::console::{Console, printable_tail};
 use crate::lines::{Lines, Nothing};
 use crate::qemu::Streams;
 use crate::qmp::Monitor;
-use crate::setup::Setup;
+use crate::setup::{Setup, Target};
 use crate::{Interrupt, MachineError, native, qemu};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -40,8 +40,9 @@ impl<'a> Session<'a> {
         let pair = || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
         let (channel, their_channel) = pair()?;
         let mut lines = Lines::new(channel, setup.log);
-        let (mut child, warnings, monitor) = match setup.image {
-            Some(image) if setup.machine.is_guest() => {
+        let machine = setup.target.name();
+        let (mut child, warnings, monitor) = match setup.target {
+            Target::Kvm(image) | Target::Tcg(image) => {
                 let (console, their_console) = pair()?;
                 let (monitor, their_monitor) = pair()?;
                 let log = Console::create(setup.log.join("console.log"))?;
@@ -53,31 +54,25 @@ impl<'a> Session<'a> {
                 };
                 (qemu::start(setup, image, streams)?, Vec::new(), Some(monitor))
             }
-            _ => {
+            Target::Native => {
                 let (child, warnings) = native::start(setup, their_channel.into())?;
                 (child, warnings, None)
             }
         };
         let hello = match lines.message(began + setup.boot_deadline, setup.interrupt) {
             Ok(Reply::Hello(hello)) => hello,
-            Ok(_) => return Err(nonsense(setup.machine, "an answer before a greeting")),
+            Ok(_) => return Err(nonsense(machine, &lines, "an answer before a greeting")),
             Err(nothing) => return Err(boot_error(&lines, nothing, setup, &mut child)),
         };
         let boot = began.elapsed();
+        if hello.cpus != setup.cpus {
+            return Err(MachineError::Processors { machine, asked: setup.cpus, got: hello.cpus });
+        }
         let monitor = match monitor {
             Some(stream) => Some(Monitor::connect(stream, PATIENCE)?),
             None => None,
         };
-        let mut session = Session {
-            machine: setup.machine,
-            interrupt: setup.interrupt,
-            hello,
-            warnings,
-            boot,
-            lines,
-            monitor,
-            child,
-        };
+        let mut session = Session { machine, interrupt: setup.interrupt, hello, warnings, boot, lines, monitor, child };
         session.check_accelerator()?;
         Ok(session)
     }
@@ -102,17 +97,22 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`MachineError`]; after one that does not leave the machine up, the session is of no more use.
     pub fn run(&mut self, workload: &WorkloadSpec, deadline: Duration) -> Result<TrialResult, MachineError> {
-        let request =
-            encode(&Request::Run { workload: workload.clone() }).map_err(|e| nonsense(self.machine, e.to_string()))?;
+        let request = encode(&Request::Run { workload: workload.clone() })
+            .map_err(|e| nonsense(self.machine, &self.lines, e.to_string()))?;
         let reply = match self.lines.send(&request) {
             Ok(()) => self.lines.message(Instant::now() + deadline, self.interrupt),
-            Err(_) => Err(Nothing::Closed),
+            Err(_) => {
+                self.lines.drain_console();
+                Err(Nothing::Closed)
+            }
         };
         match reply {
             Ok(Reply::Done { result }) if result.workload.name == workload.name => Ok(*result),
-            Ok(Reply::Done { result }) => Err(nonsense(self.machine, format!("a result of {}", result.workload.name))),
+            Ok(Reply::Done { result }) => {
+                Err(nonsense(self.machine, &self.lines, format!("a result of {}", result.workload.name)))
+            }
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(Reply::Hello(_)) => Err(nonsense(self.machine, "a second greeting")),
+            Ok(Reply::Hello(_)) => Err(nonsense(self.machine, &self.lines, "a second greeting")),
             Err(nothing) => Err(self.trial_error(nothing, workload, deadline)),
         }
     }
@@ -156,14 +156,14 @@ impl<'a> Session<'a> {
                 MachineError::Deadline { machine, workload: workload.name, seconds: deadline.as_secs(), tail, log }
             }
             Nothing::Interrupted => MachineError::Interrupted,
-            Nothing::Nonsense(what) => nonsense(machine, what),
+            Nothing::Nonsense(what) => nonsense(machine, &self.lines, what),
             Nothing::Failed(e) => MachineError::system(format!("listening to {machine}"), e),
         }
     }
 }
 
 fn boot_error(lines: &Lines, nothing: Nothing, setup: &Setup<'_>, child: &mut Child) -> MachineError {
-    let machine = setup.machine;
+    let machine = setup.target.name();
     let (tail, log) = (lines.tail(), lines.log_path());
     match nothing {
         Nothing::Closed => {
@@ -180,11 +180,11 @@ fn boot_error(lines: &Lines, nothing: Nothing, setup: &Setup<'_>, child: &mut Ch
         }
         Nothing::TooLate => MachineError::Silent { machine, seconds: setup.boot_deadline.as_secs(), tail, log },
         Nothing::Interrupted => MachineError::Interrupted,
-        Nothing::Nonsense(what) => nonsense(machine, what),
+        Nothing::Nonsense(what) => nonsense(machine, lines, what),
         Nothing::Failed(e) => MachineError::system(format!("listening to {machine}"), e),
     }
 }
 
-fn nonsense(machine: MachineName, what: impl Into<String>) -> MachineError {
-    MachineError::Nonsense { machine, what: what.into() }
+fn nonsense(machine: MachineName, lines: &Lines, what: impl Into<String>) -> MachineError {
+    MachineError::Nonsense { machine, what: what.into(), log: lines.log_path() }
 }

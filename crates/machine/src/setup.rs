@@ -5,17 +5,37 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_model::{MachineName, QemuFacts};
 
+/// Which machine, with what a guest is started from.
+#[derive(Debug, Clone, Copy)]
+pub enum Target<'a> {
+    /// The host itself.
+    Native,
+    /// A guest under KVM.
+    Kvm(&'a GuestImage),
+    /// A guest under TCG.
+    Tcg(&'a GuestImage),
+}
+
+impl Target<'_> {
+    /// The machine's name.
+    pub fn name(&self) -> MachineName {
+        match self {
+            Target::Native => MachineName::Native,
+            Target::Kvm(_) => MachineName::Kvm,
+            Target::Tcg(_) => MachineName::Tcg,
+        }
+    }
+}
+
 /// What to start.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// Which machine.
-    pub machine: MachineName,
+    pub target: Target<'a>,
     /// Its processors; natively that many of the host's.
     pub cpus: u32,
     /// Its memory, MiB; natively a limit.
     pub memory_mib: u32,
-    /// What a guest is started from; natively unused.
-    pub image: Option<&'a GuestImage>,
     /// The files and disks it works on.
     pub scratch: &'a Scratch,
     /// The folder for its logs.

@@ -17,9 +17,9 @@ use std::process::{Child, Command};
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
 
-/// The body of `vmtax watchdog`: runs `command` until it ends or the lifeline on descriptor 3 closes. Gives the exit
+/// The body of `vmtax watchdog`: runs `command` until it ends, or the lifeline on descriptor 3 brings a byte or closes. Gives the exit
 /// status of the command, 128 + n for signal n. `emptied` folders (control groups) are removed in any case, `removed`
-/// trees only when the lifeline closed before the command ended.
+/// trees only when the lifeline closed without a word, since then nobody else will.
 ///
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
@@ -30,7 +30,7 @@ pub fn watchdog(command: &[String], emptied: &[PathBuf], removed: &[PathBuf]) ->
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
     let outcome = run(command, lifeline);
-    if matches!(outcome, Ok(None)) {
+    if matches!(outcome, Ok(None)) && nobody_there(lifeline) {
         for tree in removed {
             let _ = std::fs::remove_dir_all(tree);
         }
@@ -41,7 +41,12 @@ pub fn watchdog(command: &[String], emptied: &[PathBuf], removed: &[PathBuf]) ->
     Ok(outcome?.unwrap_or(128 + Signal::KILL.as_raw()))
 }
 
-/// Runs the command; `None` when it had to be killed because the lifeline closed.
+/// Whether the lifeline's other end is gone, instead of having asked for the end.
+fn nobody_there(lifeline: BorrowedFd<'_>) -> bool {
+    matches!(rustix::io::retry_on_intr(|| rustix::io::read(lifeline, &mut [0])), Ok(0) | Err(_))
+}
+
+/// Runs the command; `None` when it had to be killed because of the lifeline.
 fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
     let (program, arguments) = command
         .split_first()
@@ -50,7 +55,7 @@ fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, Mach
     let failed = |e| MachineError::system(format!("watching {program}"), e);
     let pid = Pid::from_child(&child);
     let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    let mut fds = [PollFd::new(&exited, PollFlags::IN), PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::empty())];
+    let mut fds = [PollFd::new(&exited, PollFlags::IN), PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::IN)];
     rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(failed)?;
     let ended_by_itself = !fds[0].revents().is_empty();
     // What the command forked is in its process group and must not outlive it either.

@@ -14,6 +14,7 @@ pub use html::html;
 pub use json::json;
 pub use sysbench::{result, sysbench};
 pub use terminal::terminal;
+pub use text::printable;
 
 /// The terminal to write for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -123,7 +123,7 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
     let mut f = findings(&r);
     f.rows[0].machines[1].unsupported = Some(hostile.clone());
     f.rows[0].machines[1].spread = None;
-    f.warnings.push(Warning::MachineLeftOut { machine: MachineName::Kvm, reason: hostile.clone() });
+    f.warnings.push(Warning::HalfUp { machine: MachineName::Kvm, complaint: hostile.clone() });
     f.advice.push(hostile.clone());
     for check in &mut r.host.checks {
         check.subject = hostile.clone();

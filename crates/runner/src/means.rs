@@ -39,7 +39,11 @@ pub fn find_means(
     if guests.contains(&MachineName::Kvm) {
         kvm_runs_kernels(host)?;
     }
-    let qemu = vmtax_host::best_qemu(plan.guest.qemu.as_deref())?;
+    // The facts have the best one first; asking again is for the error that says why there is none.
+    let qemu = match (&plan.guest.qemu, host.qemu.first()) {
+        (None, Some(best)) => best.clone(),
+        (named, _) => vmtax_host::best_qemu(named.as_deref())?,
+    };
     for machine in guests {
         if !qemu.accelerators.iter().any(|a| a == machine.as_str()) {
             return Err(RunError::NoMachine {

@@ -23,43 +23,45 @@ impl Preset {
         }
     }
 
-    /// Seconds that a trial bounded by time lasts.
-    const fn seconds(self) -> f64 {
-        match self {
-            Preset::Quick => 1.0,
-            Preset::Default => 2.0,
-            Preset::Full => 10.0,
-        }
+    /// A workload as this preset runs it: the published report's shape (threads, locks, block sizes) everywhere; quick
+    /// and default make times and the slowest totals smaller.
+    pub fn workload(self, name: WorkloadName) -> WorkloadSpec {
+        let reference = name.reference().iter();
+        let full = reference.fold(WorkloadSpec::new(name), |spec, (option, value)| spec.with(option, value));
+        self.smaller(name).iter().fold(full, |spec, (option, value)| spec.with(option, value))
     }
 
-    /// A workload as this preset runs it. The shape (threads, locks, block sizes) is the published report's
-    /// everywhere; quick and default make totals and times smaller.
-    pub fn workload(self, name: WorkloadName) -> WorkloadSpec {
-        let spec = WorkloadSpec::new(name);
-        let pick = |quick: &'static str, usual: &'static str, full: &'static str| match self {
-            Preset::Quick => quick,
-            Preset::Default => usual,
-            Preset::Full => full,
-        };
-        let time = self.seconds();
-        match name {
-            WorkloadName::Cpu => spec.with("max-prime", 2000).with("time", time),
-            WorkloadName::Threads => spec
-                .with("threads", pick("100", "500", "500"))
-                .with("yields", 100)
-                .with("locks", 4)
-                .with("time", time),
-            WorkloadName::Mutex => {
-                spec.with("threads", 4).with("num", 2000).with("locks", 10_000).with("loops", 5000)
+    /// What differs from the reference, and what the workloads that it does not have are given.
+    const fn smaller(self, name: WorkloadName) -> &'static [(&'static str, &'static str)] {
+        use WorkloadName::{Cpu, Fileio, Memory, Mutex, Seqread, Syscalls, Threads};
+        match (self, name) {
+            (Preset::Quick, Threads) => &[("threads", "100"), ("time", "1")],
+            (Preset::Quick, Fileio) => &[("total-size", "16M"), ("time", "1")],
+            (Preset::Default, Fileio) => &[("total-size", "128M"), ("time", "2")],
+            (Preset::Quick, Syscalls) => &[("time", "0.04")],
+            (Preset::Default, Syscalls) => &[("time", "0.2")],
+            (Preset::Full, Syscalls) => &[("time", "1")],
+            (Preset::Quick, Cpu | Seqread) => &[("time", "1")],
+            (Preset::Default, Cpu | Threads | Seqread) => &[("time", "2")],
+            (Preset::Full, Seqread) => &[("time", "10")],
+            (_, Mutex | Memory) | (Preset::Full, _) => &[],
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn full_is_the_reference_and_every_preset_can_be_run() {
+        for &name in WorkloadName::ALL {
+            for (option, value) in name.reference() {
+                assert_eq!(Preset::Full.workload(name).options[*option], *value, "{name}.{option}");
             }
-            WorkloadName::Memory => spec.with("block-size", "8K").with("total-size", "1G").with("time", time),
-            WorkloadName::Fileio => spec
-                .with("threads", 20)
-                .with("total-size", pick("16M", "128M", "2G"))
-                .with("test-mode", "rndrw")
-                .with("time", time),
-            WorkloadName::Syscalls => spec.with("time", pick("0.04", "0.2", "1")),
-            WorkloadName::Seqread => spec.with("time", time),
+            for preset in [Preset::Quick, Preset::Default, Preset::Full] {
+                vmtax_workload::check(&preset.workload(name)).unwrap();
+            }
         }
     }
 }

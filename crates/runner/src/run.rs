@@ -2,12 +2,17 @@
 
 use crate::{Means, RunError};
 use jiff::Timestamp;
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_machine::{GuestImage, Interrupt, MachineError, Scratch, Session, Setup};
-use vmtax_model::{MachineName, Outcome, Plan, TrialRecord, Turn, Warning, WorkloadSpec};
+use vmtax_host::ProcessorTime;
+use vmtax_machine::{GuestImage, Interrupt, MachineError, Needs, Scratch, Session, Setup, Target};
+use vmtax_model::{MachineName, Outcome, Plan, TrialRecord, Turn, Warning, WorkloadName, WorkloadSpec};
 use vmtax_recording::Writer;
+
+/// Below this, time stolen from the host during a trial is nothing to speak of.
+const NOTABLE_STEAL_PERCENT: u32 = 5;
 
 /// What a run is doing: for people who wait.
 #[derive(Debug, Clone, Copy)]
@@ -55,13 +60,12 @@ pub enum Ended {
 pub fn run(
     plan: &Plan,
     means: Option<&Means>,
-    boot_deadline: Duration,
     writer: &mut Writer,
     interrupt: &Interrupt,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Ended, RunError> {
     progress(Progress::Preparing);
-    let scratch = Scratch::create(writer.folder(), files_bytes(plan)?)?;
+    let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
     let image = match means {
         Some(means) => Some(guest_image(means, &scratch)?),
         None => None,
@@ -70,10 +74,9 @@ pub fn run(
         plan,
         scratch: &scratch,
         image: image.as_ref(),
-        boot_deadline,
         interrupt,
         number: 0,
-        came_up: Vec::new(),
+        came_up: BTreeSet::new(),
         first_failure: None,
         writer,
         progress,
@@ -87,13 +90,13 @@ pub fn run(
     Ok(run.first_failure.map_or(Ended::Complete, Ended::Incomplete))
 }
 
-/// Bytes of files that the plan's fileio works on.
-fn files_bytes(plan: &Plan) -> Result<u64, RunError> {
-    let mut bytes = 0;
+fn needs(plan: &Plan) -> Result<Needs, RunError> {
+    let mut files_bytes = 0;
     for workload in &plan.workloads {
-        bytes += vmtax_workload::file_bytes(workload)?;
+        files_bytes += vmtax_workload::file_bytes(workload)?;
     }
-    Ok(bytes)
+    let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
+    Ok(Needs { disk, guest: plan.machines.iter().any(|m| m.is_guest()), files_bytes })
 }
 
 fn guest_image(means: &Means, scratch: &Scratch) -> Result<GuestImage, RunError> {
@@ -105,16 +108,24 @@ fn guest_image(means: &Means, scratch: &Scratch) -> Result<GuestImage, RunError>
     Ok(GuestImage { qemu: means.qemu.clone(), kernel, initramfs })
 }
 
+fn target(machine: MachineName, image: Option<&GuestImage>) -> Result<Target<'_>, RunError> {
+    let no_means = || RunError::NoMachine { machine, reason: "no QEMU and kernel were found for it".to_owned() };
+    Ok(match machine {
+        MachineName::Native => Target::Native,
+        MachineName::Kvm => Target::Kvm(image.ok_or_else(no_means)?),
+        MachineName::Tcg => Target::Tcg(image.ok_or_else(no_means)?),
+    })
+}
+
 struct Run<'a> {
     plan: &'a Plan,
     scratch: &'a Scratch,
     image: Option<&'a GuestImage>,
-    boot_deadline: Duration,
     interrupt: &'a Interrupt,
     /// The next trial's.
     number: u32,
     /// Machines that came up once: a later failure there is an accident, not a verdict.
-    came_up: Vec<MachineName>,
+    came_up: BTreeSet<MachineName>,
     first_failure: Option<MachineError>,
     writer: &'a mut Writer,
     progress: &'a mut dyn FnMut(Progress<'_>),
@@ -125,25 +136,27 @@ impl Run<'_> {
         (self.progress)(Progress::Booting { turn });
         let log = self.log_folder(turn)?;
         let setup = Setup {
-            machine: turn.machine,
+            target: target(turn.machine, self.image)?,
             cpus: self.plan.guest.cpus,
             memory_mib: self.plan.guest.memory_mib,
-            image: self.image,
             scratch: self.scratch,
             log: &log,
-            boot_deadline: self.boot_deadline,
+            boot_deadline: Duration::from_secs(u64::from(self.plan.guest.boot_deadline_s)),
             interrupt: self.interrupt,
         };
         match Session::start(&setup) {
             Ok(session) => {
-                self.came_up.push(turn.machine);
+                self.came_up.insert(turn.machine);
                 self.trials(turn, session, &log)
             }
             Err(MachineError::Interrupted) => Ok(()),
             Err(source) if !self.came_up.contains(&turn.machine) => {
                 Err(RunError::FirstBoot { machine: turn.machine, source })
             }
-            Err(error) => self.skip(turn, 0, error),
+            Err(error) => {
+                (self.progress)(Progress::Failed { number: self.number, error: &error });
+                self.skip(turn, 0, error)
+            }
         }
     }
 
@@ -154,15 +167,16 @@ impl Run<'_> {
         warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
         for (index, workload) in self.plan.workloads.iter().enumerate() {
             (self.progress)(Progress::Trial { number: self.number, turn, workload });
-            let (started, clock) = (Timestamp::now(), Instant::now());
+            let (started, clock, before) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
             let result = session.run(workload, Duration::from_secs(u64::from(self.plan.deadline_s)));
             let wall_s = clock.elapsed().as_secs_f64();
+            let mut warnings = warnings.clone();
+            let percent = (ProcessorTime::now().stolen_since(&before) * 100.0).round() as u32;
+            if percent >= NOTABLE_STEAL_PERCENT {
+                warnings.push(Warning::StolenTime { percent });
+            }
             match result {
                 Ok(result) => {
-                    let mut warnings = warnings.clone();
-                    if let Some(reason) = &result.timer.reason {
-                        warnings.push(Warning::NoTsc { machine: turn.machine, reason: reason.clone() });
-                    }
                     let outcome = Outcome::Done { result: Box::new(result) };
                     self.write(turn, workload, started, wall_s, outcome, warnings)?;
                 }
@@ -170,12 +184,13 @@ impl Run<'_> {
                     return self.write(turn, workload, started, wall_s, Outcome::Interrupted, warnings);
                 }
                 Err(error) => {
+                    (self.progress)(Progress::Failed { number: self.number, error: &error });
                     let outcome = Outcome::Failed { error: error.to_string() };
-                    self.write(turn, workload, started, wall_s, outcome, warnings.clone())?;
+                    self.write(turn, workload, started, wall_s, outcome, warnings)?;
                     if !error.leaves_machine_up() {
                         return self.skip(turn, index + 1, error);
                     }
-                    self.failed(error);
+                    self.first_failure.get_or_insert(error);
                 }
             }
         }
@@ -190,13 +205,8 @@ impl Run<'_> {
             let outcome = Outcome::Failed { error: why.clone() };
             self.write(turn, workload, Timestamp::now(), 0.0, outcome, Vec::new())?;
         }
-        self.failed(error);
-        Ok(())
-    }
-
-    fn failed(&mut self, error: MachineError) {
-        (self.progress)(Progress::Failed { number: self.number, error: &error });
         self.first_failure.get_or_insert(error);
+        Ok(())
     }
 
     fn write(

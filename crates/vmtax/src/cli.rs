@@ -99,7 +99,7 @@ pub struct RunArgs {
     /// How often each machine makes each workload; an interval takes 6
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Seconds that each trial bounded by time lasts
+    /// Seconds that each trial bounded by time lasts; system calls share them
     #[arg(long, value_name = "SECONDS")]
     pub time: Option<f64>,
     /// Where to run: native, kvm, tcg (comma separated)
@@ -126,9 +126,9 @@ pub struct RunArgs {
     /// Seconds after which a trial is given up [default: 600]
     #[arg(long, value_name = "SECONDS")]
     pub deadline: Option<u32>,
-    /// Seconds after which a guest's boot is given up
-    #[arg(long, value_name = "SECONDS", default_value_t = 60, value_parser = clap::value_parser!(u32).range(1..=3600))]
-    pub boot_deadline: u32,
+    /// Seconds after which a guest's boot is given up [default: 60]
+    #[arg(long, value_name = "SECONDS")]
+    pub boot_deadline: Option<u32>,
     /// The folder for recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub runs: PathBuf,

@@ -10,13 +10,14 @@ use fault::Fault;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if std::process::id() == 1 && std::env::args().next().as_deref() == Some("/init") {
+    if std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == "/init") {
         vmtax_agent::init();
     }
     match run(Cli::parse().command) {
         Ok(code) => code,
         Err(fault) => {
-            eprintln!("Error: {fault}");
+            // It may quote a guest, or a stranger's recording.
+            eprintln!("Error: {}", vmtax_report::printable(&fault.to_string()));
             fault.exit_code()
         }
     }

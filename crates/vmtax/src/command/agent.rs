@@ -1,10 +1,9 @@
 use super::print;
-use crate::cli::{AgentRunArgs, AgentServeArgs, WatchdogArgs};
+use crate::cli::{AgentRunArgs, AgentServeArgs, PlaceArgs, WatchdogArgs};
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
-use vmtax_model::{WorkloadName, WorkloadSpec};
-use vmtax_workload::Places;
+use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let name: WorkloadName = args.workload.parse()?;
@@ -19,8 +18,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
             .ok_or_else(|| Fault::Usage(format!("'{option}' is no option: write OPTION=VALUE, as in time=1")))?;
         spec = spec.with(key, value);
     }
-    let places = Places { files: args.places.files.clone(), disk: args.places.disk.clone() };
-    let result = vmtax_workload::run(&spec, &places)?;
+    let result = vmtax_workload::run(&spec, &places(&args.places))?;
     if args.json {
         let text = serde_json::to_string(&result).map_err(|e| Fault::file("the result as JSON", e.into()))?;
         print(&(text + "\n"))?;
@@ -28,6 +26,10 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
         print(&vmtax_report::result(&result))?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn places(args: &PlaceArgs) -> Places {
+    Places { files: args.files.clone(), disk: args.disk.clone() }
 }
 
 fn options_help(name: WorkloadName) -> String {
@@ -39,8 +41,7 @@ fn options_help(name: WorkloadName) -> String {
 
 pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
     confine(&Confinement { cpus: args.cpus, cgroup: args.cgroup.clone() })?;
-    let places = vmtax_agent::Places { files: args.places.files.clone(), disk: args.places.disk.clone() };
-    serve(std::io::stdin(), &places, Vec::new())?;
+    serve(std::io::stdin(), &places(&args.places), Vec::new())?;
     Ok(ExitCode::SUCCESS)
 }
 

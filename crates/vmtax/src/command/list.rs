@@ -12,7 +12,7 @@ pub fn list(args: &ListArgs) -> Result<ExitCode, Fault> {
     } else if listings.is_empty() {
         print(&format!("no recordings in {}: `vmtax run --quick` makes one\n", args.runs.display()))?;
     } else {
-        print(&listings.iter().map(line).collect::<String>())?;
+        print(&vmtax_report::printable(&listings.iter().map(line).collect::<String>()))?;
     }
     Ok(ExitCode::SUCCESS)
 }

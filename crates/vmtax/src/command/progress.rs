@@ -18,6 +18,7 @@ impl Display {
 
     /// A line of text that stays.
     pub fn say(&self, line: &str) {
+        let line = vmtax_report::printable(line);
         self.0.suspend(|| eprintln!("{line}"));
     }
 

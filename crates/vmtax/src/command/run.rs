@@ -4,19 +4,21 @@ use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
-use std::time::Duration;
 use vmtax_machine::Interrupt;
 use vmtax_recording::Writer;
 use vmtax_runner::{Ended, find_means};
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
-    let host = doctor::facts(args.qemu.as_deref());
+    let mut host = doctor::facts(args.qemu.as_deref());
     let plan = selection::plan(args, &host)?;
+    if plan.guest.qemu != args.qemu {
+        // Named by the plan's file: its facts belong into the recording too.
+        host = doctor::facts(plan.guest.qemu.as_deref());
+    }
     if args.dry_run {
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let interrupt = interrupt()?;
     let trials = u64::from(plan.rounds) * (plan.machines.len() * plan.workloads.len()) as u64;
     let display = Display::new(trials);
     let cache = vmtax_kernel::cache_dir();
@@ -24,13 +26,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
         true => find_means(&plan, &host, &cache?, &mut |line| display.say(line))?,
         false => None,
     };
+    // From here on there is something to end in good order; before, a signal's own effect is right.
+    let interrupt = interrupt()?;
     vmtax_machine::sweep(&args.runs);
-    let command: Vec<String> = std::env::args().collect();
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut writer = Writer::create(&args.runs, &plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
     let folder = writer.folder().to_path_buf();
-    let boot_deadline = Duration::from_secs(u64::from(args.boot_deadline));
-    let ended =
-        vmtax_runner::run(&plan, means.as_ref(), boot_deadline, &mut writer, &interrupt, &mut |p| display.show(p));
+    let ended = vmtax_runner::run(&plan, means.as_ref(), &mut writer, &interrupt, &mut |p| display.show(p));
     display.clear();
     let ended = ended?;
     if !matches!(ended, Ended::Interrupted) {

@@ -4,7 +4,7 @@ use crate::cli::RunArgs;
 use crate::fault::Fault;
 use std::fs;
 use std::path::Path;
-use vmtax_model::{Guest, HostFacts, Plan, WorkloadName, WorkloadSpec};
+use vmtax_model::{Guest, HostFacts, Metric, Plan, WorkloadName, WorkloadSpec};
 use vmtax_runner::{Preset, default_machines};
 
 /// No plan that a person writes is longer.
@@ -15,7 +15,7 @@ const LONGEST_PLAN: u64 = 1 << 20;
 /// # Errors
 /// What is unknown, contradictory or out of range.
 pub fn plan(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let is_file = |what: &String| what.ends_with(".toml") || what.contains('/');
+    let is_file = |what: &String| !what.contains('=') && (what.ends_with(".toml") || what.contains('/'));
     let mut plan = match args.what.iter().find(|w| is_file(w)) {
         Some(file) => from_file(args, file)?,
         None => from_words(args, host)?,
@@ -96,6 +96,7 @@ fn overrule(plan: &mut Plan, args: &RunArgs) {
     let guest = &mut plan.guest;
     guest.cpus = args.cpus.unwrap_or(guest.cpus);
     guest.memory_mib = args.memory.unwrap_or(guest.memory_mib);
+    guest.boot_deadline_s = args.boot_deadline.unwrap_or(guest.boot_deadline_s);
     if args.kernel.is_some() {
         guest.kernel.clone_from(&args.kernel);
         guest.modules.clone_from(&args.modules);
@@ -106,8 +107,9 @@ fn overrule(plan: &mut Plan, args: &RunArgs) {
     if let Some(seconds) = args.time {
         for workload in &mut plan.workloads {
             let timed = vmtax_workload::options(workload.name).iter().any(|o| o.name == "time");
-            // For system calls `time` is each call's own, so the whole is shared out.
-            let share = if workload.name == WorkloadName::Syscalls { seconds / 15.0 } else { seconds };
+            // For system calls `time` is each kind's own, so the whole is shared out.
+            let kinds = Metric::ALL.iter().filter(|m| m.workload() == workload.name).count();
+            let share = if workload.name == WorkloadName::Syscalls { seconds / kinds as f64 } else { seconds };
             if timed {
                 workload.options.insert("time".to_owned(), share.to_string());
             }
