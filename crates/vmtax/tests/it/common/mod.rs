@@ -3,7 +3,7 @@
 mod guest;
 mod process;
 
-pub use guest::{fake_qemu, kernel, wrapped_qemu};
+pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
 pub use process::{Outcome, Running, Signal, processes, send};
 
 use serde_json::Value;
