@@ -163,6 +163,8 @@ fn the_files_alone_give_the_same_report_again() {
     for part in ["manifest", "plan", "host", "findings", "trials", "damaged"] {
         assert!(again[part] == RUN.report[part], "{part} is another one");
     }
+    assert!(!folder.join("report.html").exists(), "--json alone writes no file: a recording may be read-only");
+    place.vmtax("report").arg(&folder).succeeds().shows("report.html");
     let html = fs::read(folder.join("report.html")).unwrap();
     assert!(html.len() > 10_000, "{} bytes", html.len());
     place.vmtax("report --details").arg(&folder).succeeds().shows("events per second");
