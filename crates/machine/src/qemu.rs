@@ -6,7 +6,7 @@ use crate::setup::{GuestImage, Setup};
 use rustix::fd::OwnedFd;
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use vmtax_model::MachineName;
+use vmtax_model::{MachineName, shell_line};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
@@ -23,7 +23,7 @@ pub(crate) struct Streams {
 pub(crate) fn start(setup: &Setup<'_>, image: &GuestImage, streams: Streams) -> Result<Child, MachineError> {
     let command = command_line(setup, image);
     let saved = setup.log.join("qemu.command");
-    std::fs::write(&saved, shell_words(&command))
+    std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
     Child::spawn(Start {
         command,
@@ -88,13 +88,4 @@ impl Words {
         self.add(["-blockdev", &protocol.to_string(), "-blockdev", &format.to_string()]);
         self.add(["-device", &format!("virtio-blk-pci,drive={node},serial={serial}")]);
     }
-}
-
-/// The command as a shell reads it, for the recording.
-fn shell_words(words: &[String]) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=,:+".contains(c);
-    let quote = |w: &String| {
-        if !w.is_empty() && w.chars().all(plain) { w.clone() } else { format!("'{}'", w.replace('\'', r"'\''")) }
-    };
-    words.iter().map(quote).collect::<Vec<_>>().join(" ") + "\n"
 }

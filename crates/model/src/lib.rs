@@ -7,6 +7,7 @@ mod latency;
 mod machine;
 mod metric;
 mod plan;
+mod shell;
 mod trial;
 mod warning;
 mod workload;
@@ -17,6 +18,7 @@ pub use latency::{Latency, LatencyError, LatencySummary};
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
 pub use plan::{Guest, Plan, PlanError, Turn};
+pub use shell::shell_line;
 pub use trial::{
     Fairness, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unsupported,
 };

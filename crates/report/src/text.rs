@@ -49,15 +49,6 @@ pub fn fit(text: &str, width: usize) -> String {
     cut
 }
 
-/// A command as a shell would take it.
-pub fn command_line(words: &[String]) -> String {
-    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
-    let quoted = words.iter().map(|w| {
-        if !w.is_empty() && w.chars().all(is_plain) { w.clone() } else { format!("'{}'", w.replace('\'', "'\\''")) }
-    });
-    quoted.collect::<Vec<_>>().join(" ")
-}
-
 /// SGR colours, or nothing.
 #[derive(Clone, Copy)]
 pub struct Paint(pub bool);
@@ -91,11 +82,5 @@ mod tests {
         let text = wrapped(&format!("some words {} and more of them", "x".repeat(100)), 30, "! ", "  ");
         assert!(text.lines().all(|l| columns(l) <= 30), "{text}");
         assert!(text.starts_with("! some words"));
-    }
-
-    #[test]
-    fn commands_are_quoted() {
-        let words = ["vmtax", "run", "a b", "it's", ""].map(str::to_owned);
-        assert_eq!(command_line(&words), r"vmtax run 'a b' 'it'\''s' ''");
     }
 }

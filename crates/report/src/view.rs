@@ -121,5 +121,5 @@ pub fn rounds_text(findings: &Findings) -> String {
 /// The command that renders a recording again.
 pub fn report_command(recording: &Recording) -> String {
     let folder = recording.folder.to_string_lossy().into_owned();
-    crate::text::command_line(&["vmtax".to_owned(), "report".to_owned(), folder])
+    vmtax_model::shell_line(&["vmtax".to_owned(), "report".to_owned(), folder])
 }

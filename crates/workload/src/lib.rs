@@ -4,6 +4,7 @@
 //! can be run as written and [`run`] runs it. Each module states the definition it follows.
 
 mod buffer;
+mod catalogue;
 mod clock;
 mod error;
 mod options;
@@ -11,9 +12,10 @@ mod seqread;
 mod sysbench;
 mod syscalls;
 
+pub use catalogue::{check, file_bytes, options};
 pub use clock::Clock;
 pub use error::WorkloadError;
-pub use options::{OptionInfo, check, file_bytes, options};
+pub use options::OptionInfo;
 
 use std::ffi::{CStr, c_char};
 use vmtax_model::{Fairness, KernelIdentity, Measure, Metric, Operation, TrialResult, Unsupported};

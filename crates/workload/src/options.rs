@@ -1,8 +1,7 @@
 //! Options: names, defaults, what values are allowed, and their one canonical spelling.
 
 use crate::WorkloadError;
-use crate::{seqread, sysbench, syscalls};
-use vmtax_model::{WorkloadName, WorkloadSpec};
+use vmtax_model::WorkloadSpec;
 
 /// An option of a workload.
 #[derive(Debug, Clone, Copy)]
@@ -35,60 +34,8 @@ pub(crate) enum Kind {
     SomeOf(&'static str, &'static [&'static str]),
 }
 
-/// The options of a workload, in the order in which help lists them.
-pub fn options(name: WorkloadName) -> &'static [OptionInfo] {
-    match name {
-        WorkloadName::Cpu => sysbench::cpu::OPTIONS,
-        WorkloadName::Threads => sysbench::threads::OPTIONS,
-        WorkloadName::Mutex => sysbench::mutex::OPTIONS,
-        WorkloadName::Memory => sysbench::memory::OPTIONS,
-        WorkloadName::Fileio => sysbench::fileio::OPTIONS,
-        WorkloadName::Syscalls => syscalls::OPTIONS,
-        WorkloadName::Seqread => seqread::OPTIONS,
-    }
-}
-
-/// Validates every option and fills in the defaults: the spec as it will take effect, values in canonical spelling
-/// (`65536` becomes `64K`). What comes out goes in again unchanged.
-///
-/// # Errors
-/// An unknown option, a value out of range, or options that do not go together.
-pub fn check(spec: &WorkloadSpec) -> Result<WorkloadSpec, WorkloadError> {
-    let known = options(spec.name);
-    if let Some(option) = spec.options.keys().find(|o| known.iter().all(|k| k.name != o.as_str())) {
-        return Err(WorkloadError::UnknownOption {
-            workload: spec.name,
-            option: option.clone(),
-            known: known.iter().map(|o| o.name).collect::<Vec<_>>().join(", "),
-        });
-    }
-    let mut full = WorkloadSpec::new(spec.name);
-    for option in known {
-        let value = spec.options.get(option.name).map_or(option.default, String::as_str);
-        let text = option.kind.canonical(value).ok_or_else(|| bad_value(spec.name, option, value))?;
-        full.options.insert(option.name.to_owned(), text);
-    }
-    match spec.name {
-        WorkloadName::Memory => sysbench::memory::reconcile(&mut full)?,
-        WorkloadName::Fileio => sysbench::fileio::reconcile(&mut full)?,
-        WorkloadName::Cpu | WorkloadName::Threads => sysbench::reconcile(&full)?,
-        WorkloadName::Seqread => seqread::reconcile(&full)?,
-        WorkloadName::Mutex | WorkloadName::Syscalls => {}
-    }
-    Ok(full)
-}
-
-fn bad_value(workload: WorkloadName, option: &OptionInfo, value: &str) -> WorkloadError {
-    WorkloadError::BadValue {
-        workload,
-        option: option.name.to_owned(),
-        value: value.to_owned(),
-        allowed: option.kind.allowed(),
-    }
-}
-
 impl Kind {
-    fn canonical(self, text: &str) -> Option<String> {
+    pub fn canonical(self, text: &str) -> Option<String> {
         let text = text.trim();
         match self {
             Kind::Count { min, max } => {
@@ -115,7 +62,7 @@ impl Kind {
         }
     }
 
-    fn allowed(self) -> String {
+    pub fn allowed(self) -> String {
         match self {
             Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Size { min, max, multiple } => {
@@ -192,17 +139,5 @@ impl Values<'_> {
     /// A word, or words.
     pub fn text(&self, option: &str) -> &str {
         self.0.options.get(option).map_or("", String::as_str)
-    }
-}
-
-/// Bytes of files that a workload makes, so that room can be seen to beforehand.
-///
-/// # Errors
-/// As [`check`].
-pub fn file_bytes(spec: &WorkloadSpec) -> Result<u64, WorkloadError> {
-    let full = check(spec)?;
-    match full.name {
-        WorkloadName::Fileio => Values(&full).number("total-size"),
-        _ => Ok(0),
     }
 }

@@ -2,8 +2,8 @@
 
 use super::Page;
 use crate::doctor::marker;
-use crate::text::command_line;
 use maud::{Markup, html as markup};
+use vmtax_model::shell_line;
 
 pub fn facts(page: &Page) -> Markup {
     let (recording, findings) = (page.recording, page.findings);
@@ -25,7 +25,7 @@ pub fn facts(page: &Page) -> Markup {
         }
         section {
             h2 { "How it was made" }
-            p { "Recorded with" } pre { (command_line(&recording.manifest.command)) }
+            p { "Recorded with" } pre { (shell_line(&recording.manifest.command)) }
             p { "This page again, from the recording alone" } pre { (page.command()) }
             @if let Ok(plan) = recording.plan.to_toml() {
                 details { summary { "The plan, which " code { "vmtax run" } " takes" } pre { (plan) } }

@@ -1,0 +1,21 @@
+//! Commands as people copy them.
+
+/// A command as a shell would take it.
+pub fn shell_line(words: &[String]) -> String {
+    let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,@%+".contains(c);
+    let quoted = words.iter().map(|w| {
+        if !w.is_empty() && w.chars().all(is_plain) { w.clone() } else { format!("'{}'", w.replace('\'', "'\\''")) }
+    });
+    quoted.collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shell_would_obey_is_quoted() {
+        let words = ["a", "--x=1", "two words", "", "it's", "$(rm)"].map(str::to_owned);
+        assert_eq!(shell_line(&words), r"a --x=1 'two words' '' 'it'\''s' '$(rm)'");
+    }
+}
