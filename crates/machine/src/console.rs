@@ -85,7 +85,7 @@ mod tests {
         for _ in 0..40 {
             console.push(&vec![b'x'; 1 << 20]);
         }
-        console.push(b"the end");
+        console.push(b"\nthe end");
         let size = std::fs::metadata(console.path()).unwrap().len() as usize;
         assert!((LARGEST_LOG..LARGEST_LOG + (2 << 20)).contains(&size), "{size}");
         assert!(console.tail().contains("the end"));
