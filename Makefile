@@ -20,7 +20,6 @@ run: ## install what is missing, build, measure this machine and a guest (3 minu
 test: ## install what is missing, build, run all tests; some boot guests
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	@$(VMTAX) get kernel
 	$(CARGO) test --release --locked --workspace
 
 lint: ## formatting, clippy, documentation, layers, shell scripts
