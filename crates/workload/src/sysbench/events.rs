@@ -5,11 +5,12 @@
 //! when the time is up completes and counts.
 //!
 //! sysbench reads `CLOCK_MONOTONIC` three times for each event (the limit, the event's start and end) and keeps a
-//! histogram. For short events that is most of its figure, so the same is done here: limits and the threads' times come
-//! from `CLOCK_MONOTONIC`, latencies from our own clock inside.
+//! histogram whose buckets it finds by a logarithm. For short events that is most of its figure, so the same is done
+//! here: limits and the threads' times come from `CLOCK_MONOTONIC`, latencies from our own clock inside.
 
 use crate::clock::monotonic_ns;
 use crate::{Clock, WorkloadError};
+use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::Builder;
@@ -164,7 +165,9 @@ impl<W: Worker> Account<W> {
             let began = clock.start();
             self.worker.execute(request)?;
             self.latency.record(clock.ns(began, clock.stop()));
-            self.busy_ns += monotonic_ns() - entered;
+            let busy_ns = monotonic_ns() - entered;
+            black_box((busy_ns as f64).ln());
+            self.busy_ns += busy_ns;
             self.events += 1;
         }
         Ok(())
