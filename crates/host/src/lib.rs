@@ -24,6 +24,4 @@ pub use collect::collect;
 pub use error::HostError;
 pub use kvm::kvm;
 pub use procfs::ProcessorTime;
-pub use program::find_program;
-pub use qemu::{best_qemu, qemu_at, qemus};
-pub use version::{OLDEST_QEMU, QemuVersion};
+pub use qemu::best_qemu;

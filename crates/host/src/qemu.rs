@@ -28,14 +28,6 @@ pub(crate) struct Probed {
     pub is_wrapper: bool,
 }
 
-/// Every usable QEMU for x86-64 in PATH and the system's folders, best first: those with both KVM and TCG before others,
-/// then in the order of the search path, so that the first is what the bare name starts.
-///
-/// Each is started a few times with a help option, in parallel, at most 3 s.
-pub fn qemus() -> Vec<QemuFacts> {
-    survey(None).into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect()
-}
-
 /// What the QEMU at `path` can do. A bare name is looked for in PATH.
 ///
 /// # Errors
@@ -44,7 +36,9 @@ pub fn qemu_at(path: &Path) -> Result<QemuFacts, HostError> {
     probe(&resolve(path)).map(|probed| probed.facts)
 }
 
-/// The QEMU to use: the one named, or the best of [`qemus`].
+/// The QEMU to use: the one named, or the best in PATH and the system's folders: those with both KVM and TCG come before
+/// others, then the order of the search path counts, so that it is what the bare name starts. Each is started a few times
+/// with a help option, in parallel, at most 3 s.
 ///
 /// # Errors
 /// As [`qemu_at`]; without `explicit`, what is wrong with the first that was found, or that there is none.
