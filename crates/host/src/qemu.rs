@@ -32,7 +32,7 @@ pub(crate) struct Probed {
 ///
 /// # Errors
 /// When there is none, it does not run, is another program, older than [`OLDEST_QEMU`], or emulates no PC.
-pub fn qemu_at(path: &Path) -> Result<QemuFacts, HostError> {
+fn qemu_at(path: &Path) -> Result<QemuFacts, HostError> {
     probe(&resolve(path)).map(|probed| probed.facts)
 }
 
@@ -41,7 +41,8 @@ pub fn qemu_at(path: &Path) -> Result<QemuFacts, HostError> {
 /// with a help option, in parallel, at most 3 s.
 ///
 /// # Errors
-/// As [`qemu_at`]; without `explicit`, what is wrong with the first that was found, or that there is none.
+/// When the one named is not there, does not run, is another program, too old, or emulates no PC; when none is named, what
+/// is wrong with the first that was found, or that there is none.
 pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
     if let Some(path) = explicit {
         return qemu_at(path);
