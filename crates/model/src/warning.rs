@@ -87,7 +87,10 @@ impl fmt::Display for Warning {
                 write!(f, "{missing} of {planned} trials on {machine} have no result. The first: {reason}")
             }
             Warning::SmallerThanReference { what } => {
-                write!(f, "smaller than the reference: {what}. Use --full for the reference's own totals.")
+                write!(
+                    f,
+                    "smaller than the published sysbench report (the reference): {what}. Use --full for its totals."
+                )
             }
             Warning::NoTsc { machine, reason } => write!(
                 f,

@@ -1,7 +1,7 @@
 //! A trial in the figures that sysbench 1.0 prints, so that the two can be laid side by side. sysbench counts an event
 //! where it calls one: for files each read, write and fsync.
 
-use crate::number::nanoseconds;
+use crate::number::{self, nanoseconds};
 use crate::text::plain;
 use crate::view;
 use std::fmt::Write as _;
@@ -40,6 +40,10 @@ pub fn trial(record: &TrialRecord) -> String {
 /// A trial that was made alone, outside any recording.
 pub fn result(result: &TrialResult) -> String {
     let mut out = format!("{}\n", result.workload.name);
+    for measure in &result.measures {
+        let figure = number::value(measure.metric.unit(), measure.value);
+        let _ = writeln!(out, "  {:<32}{figure}", measure.metric.label());
+    }
     done(&mut out, result);
     out
 }

@@ -1,7 +1,8 @@
 //! What a plan's machines need: a QEMU, a kernel, a KVM that runs kernels.
 
 use crate::RunError;
-use std::path::Path;
+use std::path::PathBuf;
+use vmtax_kernel::KernelError;
 use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts};
 
 /// What guests are started with.
@@ -29,9 +30,18 @@ pub fn default_machines(host: &HostFacts) -> Vec<MachineName> {
 pub fn find_means(
     plan: &Plan,
     host: &HostFacts,
-    cache: &Path,
+    cache: Result<PathBuf, KernelError>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Means>, RunError> {
+    if plan.machines.contains(&MachineName::Native) && plan.guest.cpus > host.cpu.online {
+        return Err(RunError::NoMachine {
+            machine: MachineName::Native,
+            reason: format!(
+                "it has {} processors, {} were asked for: use --cpus {0}",
+                host.cpu.online, plan.guest.cpus
+            ),
+        });
+    }
     let guests: Vec<MachineName> = plan.machines.iter().copied().filter(|m| m.is_guest()).collect();
     if guests.is_empty() {
         return Ok(None);
@@ -55,19 +65,18 @@ pub fn find_means(
     let kernel = match (&plan.guest.kernel, host.kernels.first()) {
         (Some(image), _) => vmtax_kernel::given(image, plan.guest.modules.as_deref())?,
         (None, Some(found)) => found.clone(),
-        (None, None) => vmtax_kernel::fetch(None, cache, say)?,
+        (None, None) => vmtax_kernel::fetch(None, &cache?, say)?,
     };
     Ok(Some(Means { qemu, kernel }))
 }
 
 fn kvm_runs_kernels(host: &HostFacts) -> Result<(), RunError> {
-    if host.kvm.class == KvmClass::Hardware {
-        return Ok(());
-    }
-    let mend = host.checks.iter().find(|c| c.id == "kvm").and_then(|c| c.mend.clone());
-    let reason = match mend {
-        Some(mend) => format!("{}. {mend}", host.kvm.evidence),
-        None => format!("{}. Use --machines native,tcg", host.kvm.evidence),
+    let reason = match host.kvm.class {
+        KvmClass::Hardware => return Ok(()),
+        KvmClass::EmulatesKernels => "this host's KVM only emulates guest kernels: use --machines native,tcg",
+        KvmClass::Broken => "this host's KVM opens, but does not run: `vmtax doctor` says what was tried",
+        KvmClass::NoPermission => "/dev/kvm may not be opened: `vmtax doctor` says what to do",
+        KvmClass::Absent => "there is no /dev/kvm: `vmtax doctor` says what to do, or use --machines native,tcg",
     };
-    Err(RunError::NoMachine { machine: MachineName::Kvm, reason })
+    Err(RunError::NoMachine { machine: MachineName::Kvm, reason: reason.to_owned() })
 }

@@ -151,6 +151,9 @@ impl Run<'_> {
             }
             Err(MachineError::Interrupted) => Ok(()),
             Err(source) if !self.came_up.contains(&turn.machine) => {
+                // Written down first: the recording, too, says why.
+                let why = source.to_string();
+                self.write_failed(turn, 0, &why)?;
                 Err(RunError::FirstBoot { machine: turn.machine, source })
             }
             Err(error) => {
@@ -200,12 +203,16 @@ impl Run<'_> {
 
     /// Writes down that the turn's workloads from `from` on have no result.
     fn skip(&mut self, turn: Turn, from: usize, error: MachineError) -> Result<(), RunError> {
-        let why = format!("{} was not up any more: {error}", turn.machine);
+        self.write_failed(turn, from, &format!("{} was not up any more: {error}", turn.machine))?;
+        self.first_failure.get_or_insert(error);
+        Ok(())
+    }
+
+    fn write_failed(&mut self, turn: Turn, from: usize, why: &str) -> Result<(), RunError> {
         for workload in &self.plan.workloads[from..] {
-            let outcome = Outcome::Failed { error: why.clone() };
+            let outcome = Outcome::Failed { error: why.to_owned() };
             self.write(turn, workload, Timestamp::now(), 0.0, outcome, Vec::new())?;
         }
-        self.first_failure.get_or_insert(error);
         Ok(())
     }
 

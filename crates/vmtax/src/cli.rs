@@ -28,7 +28,8 @@ pub enum Command {
     Doctor(DoctorArgs),
     /// Measure workloads natively and in guests, and say what virtualisation costs
     #[command(after_help = "Workloads: cpu, threads, mutex, memory, fileio, syscalls, seqread; all when none is named.
-`vmtax agent run WORKLOAD --help-options` lists a workload's options.
+`vmtax agent run WORKLOAD --help-options` lists a workload's options; `--dry-run` shows what this command sets.
+Without a guest kernel here, the distribution's is fetched first (`vmtax get kernel`), not installed.
 
 Examples:
   vmtax run --quick
@@ -93,16 +94,16 @@ pub struct RunArgs {
     /// Small totals: under 3 minutes on 2 cores
     #[arg(long, conflicts_with = "full")]
     pub quick: bool,
-    /// The published report's own parameters: long
+    /// The published sysbench report's own totals and times: long, with 2 GiB of files in each round
     #[arg(long)]
     pub full: bool,
-    /// How often each machine makes each workload; an interval takes 6
+    /// How often each machine makes each workload; an interval takes 6 [default: 8; with --quick or --full 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
     /// Seconds that each trial bounded by time lasts; system calls share them
     #[arg(long, value_name = "SECONDS")]
     pub time: Option<f64>,
-    /// Where to run: native, kvm, tcg (comma separated)
+    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub machines: Option<Vec<MachineName>>,
     /// Processors of the guest, and of native trials [default: 1]

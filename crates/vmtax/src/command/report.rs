@@ -27,12 +27,14 @@ fn findings(recording: &Recording) -> Findings {
 /// Prints the findings of a recording and writes its HTML report.
 pub fn show(recording: &Recording, json: bool, html: Option<&Path>) -> Result<(), Fault> {
     let findings = findings(recording);
+    if json {
+        print(&vmtax_report::json(recording, &findings)?)?;
+    } else {
+        print(&vmtax_report::terminal(recording, &findings, style()))?;
+    }
+    // Last, so that a recording that only others may write to is shown all the same.
     let path = html.map_or_else(|| recording.folder.join("report.html"), PathBuf::from);
     std::fs::write(&path, vmtax_report::html(recording, &findings))
         .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))?;
-    if json {
-        return print(&vmtax_report::json(recording, &findings)?);
-    }
-    print(&vmtax_report::terminal(recording, &findings, style()))?;
-    print(&format!("\nReport: {}\n", path.display()))
+    if json { Ok(()) } else { print(&format!("\nReport: {}\n", path.display())) }
 }

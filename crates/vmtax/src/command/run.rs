@@ -22,10 +22,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let trials = u64::from(plan.rounds) * (plan.machines.len() * plan.workloads.len()) as u64;
     let display = Display::new(trials);
     let cache = vmtax_kernel::cache_dir();
-    let means = match plan.machines.iter().any(|m| m.is_guest()) {
-        true => find_means(&plan, &host, &cache?, &mut |line| display.say(line))?,
-        false => None,
-    };
+    let means = find_means(&plan, &host, cache, &mut |line| display.say(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
     vmtax_machine::sweep(&args.runs);

@@ -38,7 +38,8 @@ fn from_file(args: &RunArgs, file: &str) -> Result<Plan, Fault> {
     if fs::metadata(Path::new(file)).map_err(failed)?.len() > LONGEST_PLAN {
         return Err(Fault::Usage(format!("'{file}' is no plan: it is larger than 1 MiB")));
     }
-    Ok(Plan::from_toml(&fs::read_to_string(file).map_err(failed)?)?)
+    let text = fs::read_to_string(file).map_err(failed)?;
+    Plan::from_toml(&text).map_err(|e| Fault::Usage(format!("{file}: {e}")))
 }
 
 fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
@@ -106,9 +107,12 @@ fn overrule(plan: &mut Plan, args: &RunArgs) {
     }
     if let Some(seconds) = args.time {
         for workload in &mut plan.workloads {
-            let timed = vmtax_workload::options(workload.name).iter().any(|o| o.name == "time");
+            // What was said of this workload alone stands above what is said of all.
+            let said = args.what.iter().any(|w| w.starts_with(&format!("{}.time=", workload.name)));
+            let timed = !said && vmtax_workload::options(workload.name).iter().any(|o| o.name == "time");
             // For system calls `time` is each kind's own, so the whole is shared out.
-            let kinds = Metric::ALL.iter().filter(|m| m.workload() == workload.name).count();
+            let all = || Metric::ALL.iter().filter(|m| m.workload() == workload.name).count();
+            let kinds = workload.options.get("only").map_or_else(all, |only| only.split(',').count());
             let share = if workload.name == WorkloadName::Syscalls { seconds / kinds as f64 } else { seconds };
             if timed {
                 workload.options.insert("time".to_owned(), share.to_string());
