@@ -6,6 +6,7 @@ use std::fs::{self, File};
 
 /// One path a line, dependencies first; written by the `kernel` crate.
 const LIST: &str = "/vmtax/modules.list";
+const NO_PARAMETERS: &CStr = c"";
 
 /// Loads every listed module; gives what did not work. A kernel without modules, or without the list, is no fault.
 pub(crate) fn load_all() -> Vec<String> {
@@ -15,14 +16,9 @@ pub(crate) fn load_all() -> Vec<String> {
 
 fn load(path: &str) -> Result<(), String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
-    match finit_module(&file) {
+    match rustix::system::finit_module(file, NO_PARAMETERS, 0) {
         // ENODEV: a driver for a processor feature that this guest lacks; another driver has a general one.
         Ok(()) | Err(Errno::EXIST | Errno::NODEV) => Ok(()),
         Err(e) => Err(e.to_string()),
     }
-}
-
-fn finit_module(file: &File) -> Result<(), Errno> {
-    const NO_PARAMETERS: &CStr = c"";
-    rustix::system::finit_module(file, NO_PARAMETERS, 0)
 }

@@ -1,7 +1,6 @@
 //! A guest's console: kept whole in a file, its last lines at hand for errors.
 
 use crate::MachineError;
-use std::collections::VecDeque;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -18,13 +17,13 @@ pub(crate) struct Console {
     path: PathBuf,
     file: File,
     written: usize,
-    end: VecDeque<u8>,
+    end: Vec<u8>,
 }
 
 impl Console {
     pub fn create(path: PathBuf) -> Result<Self, MachineError> {
         let file = File::create(&path).map_err(|e| MachineError::system(format!("creating {}", path.display()), e))?;
-        Ok(Console { path, file, written: 0, end: VecDeque::new() })
+        Ok(Console { path, file, written: 0, end: Vec::new() })
     }
 
     pub fn push(&mut self, bytes: &[u8]) {
@@ -36,7 +35,7 @@ impl Console {
                 let _ = self.file.write_all(CUT);
             }
         }
-        self.end.extend(bytes);
+        self.end.extend_from_slice(bytes);
         let surplus = self.end.len().saturating_sub(KEPT);
         self.end.drain(..surplus);
     }
@@ -47,13 +46,11 @@ impl Console {
 
     /// The last lines, control characters taken out: a guest may send anything.
     pub fn tail(&self) -> String {
-        let bytes: Vec<u8> = self.end.iter().copied().collect();
-        printable_tail(&bytes)
+        printable_tail(&self.end)
     }
 
     pub fn has_panic(&self) -> bool {
-        let bytes: Vec<u8> = self.end.iter().copied().collect();
-        String::from_utf8_lossy(&bytes).contains(PANIC)
+        String::from_utf8_lossy(&self.end).contains(PANIC)
     }
 }
 

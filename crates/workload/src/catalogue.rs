@@ -1,6 +1,6 @@
 //! Which options each workload has, and whether a spec can be run.
 
-use crate::options::{OptionInfo, Values};
+use crate::options::{OptionInfo, Values, must_end};
 use crate::{WorkloadError, seqread, sysbench, syscalls};
 use vmtax_model::{WorkloadName, WorkloadSpec};
 
@@ -40,8 +40,8 @@ pub fn check(spec: &WorkloadSpec) -> Result<WorkloadSpec, WorkloadError> {
     match spec.name {
         WorkloadName::Memory => sysbench::memory::reconcile(&mut full)?,
         WorkloadName::Fileio => sysbench::fileio::reconcile(&mut full)?,
-        WorkloadName::Cpu | WorkloadName::Threads => sysbench::reconcile(&full)?,
-        WorkloadName::Seqread => seqread::reconcile(&full)?,
+        WorkloadName::Cpu | WorkloadName::Threads => must_end(&full, "events")?,
+        WorkloadName::Seqread => must_end(&full, "count")?,
         WorkloadName::Mutex | WorkloadName::Syscalls => {}
     }
     Ok(full)

@@ -141,3 +141,15 @@ impl Values<'_> {
         self.0.options.get(option).map_or("", String::as_str)
     }
 }
+
+/// A run that neither its time nor `counter`, the option that counts, would end is refused.
+pub(crate) fn must_end(spec: &WorkloadSpec, counter: &str) -> Result<(), WorkloadError> {
+    let values = Values(spec);
+    if values.nanoseconds("time")? == 0 && values.number(counter)? == 0 {
+        return Err(WorkloadError::Conflict {
+            workload: spec.name,
+            conflict: format!("time=0 and {counter}=0 would never end: set one of them"),
+        });
+    }
+    Ok(())
+}

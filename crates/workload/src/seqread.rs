@@ -12,7 +12,7 @@ use std::io::{self, ErrorKind, Seek, SeekFrom};
 use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use vmtax_model::{Latency, Metric, WorkloadName, WorkloadSpec};
+use vmtax_model::{Latency, Metric, WorkloadName};
 
 /// Less than this and a disk's own cache would hold all of it.
 const SMALLEST: u64 = 1 << 20;
@@ -37,18 +37,6 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
         kind: Kind::Count { min: 0, max: u64::MAX },
     },
 ];
-
-/// A run that neither time nor count would end is refused.
-pub(crate) fn reconcile(spec: &WorkloadSpec) -> Result<(), WorkloadError> {
-    let values = Values(spec);
-    if values.nanoseconds("time")? == 0 && values.number("count")? == 0 {
-        return Err(WorkloadError::Conflict {
-            workload: spec.name,
-            conflict: "time=0 and count=0 would never end: set one of them".to_owned(),
-        });
-    }
-    Ok(())
-}
 
 fn unreadable(path: &Path, why: impl Into<String>) -> WorkloadError {
     WorkloadError::Unreadable { path: path.to_owned(), why: why.into() }

@@ -13,7 +13,6 @@ pub(crate) mod threads;
 use crate::options::{Kind, OptionInfo, Values};
 use crate::{WorkloadError, Yield};
 use events::{Finished, Limits};
-use vmtax_model::WorkloadSpec;
 
 const THREADS: OptionInfo =
     OptionInfo { name: "threads", default: "1", help: "worker threads", kind: Kind::Count { min: 1, max: 1024 } };
@@ -29,18 +28,6 @@ const EVENTS: OptionInfo = OptionInfo {
     help: "events of all threads together after which none starts; 0: no limit",
     kind: Kind::Count { min: 0, max: u64::MAX },
 };
-
-/// A run that neither time nor events would end is refused.
-pub(crate) fn reconcile(spec: &WorkloadSpec) -> Result<(), WorkloadError> {
-    let values = Values(spec);
-    if values.nanoseconds("time")? == 0 && values.number("events")? == 0 {
-        return Err(WorkloadError::Conflict {
-            workload: spec.name,
-            conflict: "time=0 and events=0 would never end: set one of them".to_owned(),
-        });
-    }
-    Ok(())
-}
 
 /// The limits of a test that takes `time` and `events`.
 fn limits(values: &Values) -> Result<Limits, WorkloadError> {

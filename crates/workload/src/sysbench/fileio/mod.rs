@@ -15,7 +15,7 @@ mod requests;
 use super::events::{self, Worker};
 use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::buffer::Buffer;
-use crate::options::{Kind, OptionInfo, Values};
+use crate::options::{Kind, OptionInfo, Values, must_end};
 use crate::{Clock, Places, WorkloadError, Yield};
 use files::{Files, Layout};
 use requests::{Kinds, Plan, Request, Requests};
@@ -76,7 +76,7 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
 
 /// `fsync-all` turns the other syncs off; files hold at least a block; direct I/O is of whole sectors.
 pub(crate) fn reconcile(spec: &mut WorkloadSpec) -> Result<(), WorkloadError> {
-    super::reconcile(spec)?;
+    must_end(spec, "events")?;
     let values = Values(spec);
     let (file, block) = (values.number("total-size")? / values.number("num")?, values.number("block-size")?);
     let conflict =
