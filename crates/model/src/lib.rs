@@ -4,10 +4,13 @@
 mod fact;
 mod finding;
 mod latency;
+mod layers;
 mod machine;
 mod metric;
 mod plan;
+mod series;
 mod shell;
+mod trace;
 mod trial;
 mod warning;
 mod workload;
@@ -15,10 +18,16 @@ mod workload;
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use latency::{Latency, LatencyError, LatencySummary};
+pub use layers::{
+    CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span, State,
+    Station, Step, TailRow, ThreadCalls, Waterfall,
+};
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
 pub use plan::{Guest, Plan, PlanError, Turn};
+pub use series::{Series, SeriesError, Stamped};
 pub use shell::shell_line;
+pub use trace::{Extent, GuestDisk, HostDisk, Missing, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{
     Fairness, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unsupported,
 };

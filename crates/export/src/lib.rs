@@ -1,0 +1,1 @@
+//! Joined requests for other tools.

@@ -1,0 +1,1 @@
+//! From traces to requests, from requests to layers.

@@ -1,0 +1,369 @@
+//! What an analysis of requests through the layers says.
+
+use crate::{Estimate, MachineName, Missing, Role, Warning};
+use serde::{Deserialize, Serialize};
+
+/// A part of the stack that a request is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// The program in the guest.
+    GuestApplication,
+    /// The guest's kernel, or the micro-guest's driver.
+    GuestKernel,
+    /// From the guest's notification to QEMU's event loop.
+    Notify,
+    /// KVM itself.
+    Kvm,
+    /// QEMU.
+    Qemu,
+    /// The host's kernel.
+    HostKernel,
+    /// The host's disk.
+    Device,
+    /// From QEMU's notification to the guest's interrupt handler.
+    Interrupt,
+}
+
+impl Layer {
+    /// For people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Layer::GuestApplication => "guest application",
+            Layer::GuestKernel => "guest kernel",
+            Layer::Notify => "notify",
+            Layer::Kvm => "KVM",
+            Layer::Qemu => "QEMU",
+            Layer::HostKernel => "host kernel",
+            Layer::Device => "device",
+            Layer::Interrupt => "interrupt",
+        }
+    }
+}
+
+/// What a request does while it is in a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// A processor works for it, or the device does.
+    Running,
+    /// A thread of QEMU that should work for it waits for a host processor.
+    Runnable,
+    /// A task in the guest that should work for it waits for the guest's processor.
+    GuestRunnable,
+    /// A thread waits for a lock.
+    Lock,
+    /// The thread that should work for it sleeps and nobody has woken it yet.
+    Waiting,
+    /// It lies in the ring and nobody was told of it.
+    InRing,
+}
+
+impl State {
+    /// For people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Runnable => "runnable, waiting for a host processor",
+            State::GuestRunnable => "runnable, waiting for the guest's processor",
+            State::Lock => "waiting for a lock",
+            State::Waiting => "waiting",
+            State::InRing => "in ring, no kick",
+        }
+    }
+}
+
+/// A point that a request passes, in the order in which it passes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Station {
+    /// The workload's own stamp before the operation.
+    Begin,
+    /// The guest's system call is entered.
+    GuestCall,
+    /// The guest's block layer issues the request.
+    GuestIssue,
+    /// The guest's driver notifies the device.
+    GuestNotify,
+    /// KVM takes the notification.
+    KvmNotify,
+    /// QEMU's event loop wakes.
+    QemuWake,
+    /// QEMU takes the request from the ring.
+    QemuPop,
+    /// QEMU's block layer begins to read or write.
+    QemuSubmit,
+    /// The host's system call that submits is entered.
+    HostCall,
+    /// The host's block layer issues the request.
+    HostIssue,
+    /// The host's block layer completes the request.
+    HostComplete,
+    /// QEMU learns of it.
+    QemuReap,
+    /// QEMU puts the request into the used ring.
+    QemuPush,
+    /// QEMU notifies the guest.
+    QemuNotify,
+    /// The interrupt is handed to the guest's interrupt controller.
+    Inject,
+    /// The guest's interrupt handler starts.
+    GuestInterrupt,
+    /// The guest's block layer completes the request.
+    GuestComplete,
+    /// The guest's system call returns.
+    GuestReturn,
+    /// The workload's own stamp after the operation.
+    End,
+}
+
+/// A distribution over the joined requests, in nanoseconds.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figure {
+    /// Mean over all requests: the means of all rows of a table sum up to its total's.
+    pub mean_ns: f64,
+    /// Half are at most this.
+    pub p50_ns: f64,
+    /// 90 % are at most this.
+    pub p90_ns: f64,
+    /// 99 % are at most this.
+    pub p99_ns: f64,
+    /// The largest.
+    pub max_ns: f64,
+}
+
+/// One row: a stretch of the request's way, in one state.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Row {
+    /// Where the stretch begins.
+    pub from: Station,
+    /// Where it ends.
+    pub to: Station,
+    /// The layer it counts for.
+    pub layer: Layer,
+    /// What the request does there.
+    pub state: State,
+    /// For people: "system call to block layer".
+    pub label: String,
+    /// How long, over all requests (0 where a request does not have it).
+    pub time: Figure,
+    /// Median of the rounds' means, with its interval, ns.
+    pub mean: Estimate,
+    /// Share of the whole, percent of the total's mean.
+    pub percent: f64,
+    /// Requests that have it at all.
+    pub count: u64,
+    /// Whether it is shorter than the clock's bound, so that its length says little.
+    pub below_bound: bool,
+}
+
+/// The nested view that seed tables use: from a layer's entry to its exit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Nested {
+    /// For people: "guest benchmark", "guest virtio", "KVM", "QEMU virtio", "QEMU AIO", "host disk".
+    pub label: String,
+    /// Time between entry and exit.
+    pub cumulative: Figure,
+    /// What it takes beyond the next inner one, mean, ns.
+    pub delta_ns: f64,
+    /// That as a share of the outermost, percent.
+    pub percent: f64,
+}
+
+/// One step of the life of the median request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Step {
+    /// What happened, for people.
+    pub label: String,
+    /// Median time since the previous step, ns.
+    pub since_previous_ns: f64,
+    /// Who did it: "guest", "vCPU 0", "main loop", "iothread io0", "worker", "host kernel".
+    pub thread: String,
+}
+
+/// A kind of system call on one thread, or the time in user space after it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallRow {
+    /// "ppoll", "io_submit", "ioctl(KVM_RUN)"; with "_post" behind it for the user time after it.
+    pub name: String,
+    /// How many.
+    pub count: u64,
+    /// Mean, ns.
+    pub mean_ns: f64,
+    /// Standard deviation, ns.
+    pub stddev_ns: f64,
+    /// Shortest, ns.
+    pub min_ns: f64,
+    /// Longest, ns.
+    pub max_ns: f64,
+    /// All, ns.
+    pub total_ns: f64,
+}
+
+/// The system calls of one thread of QEMU while requests were under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadCalls {
+    /// Which thread.
+    pub role: Role,
+    /// Its calls, by total time.
+    pub calls: Vec<CallRow>,
+    /// Its waits for locks (futex), also among the calls; `None` where there was none.
+    pub locks: Option<CallRow>,
+}
+
+/// One request drawn as a waterfall.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Waterfall {
+    /// "median" or "p99".
+    pub which: String,
+    /// The whole, ns.
+    pub total_ns: f64,
+    /// The stretches, in order: begin and end since the operation's begin, ns.
+    pub spans: Vec<Span>,
+}
+
+/// A stretch of one request.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// The layer.
+    pub layer: Layer,
+    /// What the request does.
+    pub state: State,
+    /// For people.
+    pub label: String,
+    /// Who works or should work.
+    pub thread: String,
+    /// Begin since the operation's begin, ns.
+    pub begin_ns: f64,
+    /// End, ns.
+    pub end_ns: f64,
+}
+
+/// How many of a column's operations became joined requests, and what became of the rest.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Matched {
+    /// Operations that the workload made under probes.
+    pub operations: u64,
+    /// Those followed through every layer.
+    pub joined: u64,
+    /// Those that were not, by reason.
+    pub rejected: Vec<(String, u64)>,
+    /// Events that the kernels could not store.
+    pub lost_events: u64,
+}
+
+/// How well guest and host ticks are known to agree.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ClockFinding {
+    /// Half the width of the offset's interval, ns: the largest of the trials.
+    pub bound_ns: f64,
+    /// What gave it: "KVM's offset", "exchanges through shared memory", "causality of the requests", "same counter".
+    pub source: String,
+    /// How far the offset moved between a trial's begin and end beyond its bound, ns; 0 when it did not.
+    pub drift_ns: f64,
+    /// Requests whose events contradict cause and effect; they are rejected.
+    pub violations: u64,
+}
+
+/// What the slowest 1 % do differently.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TailRow {
+    /// The row's label.
+    pub label: String,
+    /// Its mean among the requests around the median, ns.
+    pub median_ns: f64,
+    /// Its mean among the slowest 1 %, ns.
+    pub slowest_ns: f64,
+}
+
+/// A cell grid of latency over the run.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct HeatMap {
+    /// Length of a column in time, ns.
+    pub column_ns: f64,
+    /// Lower edge of the lowest row, ns; each row is [`HeatMap::row_factor`] times the one below it.
+    pub lowest_ns: f64,
+    /// Ratio between rows.
+    pub row_factor: f64,
+    /// Counts, by column, then by row from the lowest.
+    pub counts: Vec<Vec<u32>>,
+}
+
+/// One machine in one variant.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerColumn {
+    /// Which machine.
+    pub machine: MachineName,
+    /// Which variant; empty for the only one.
+    pub variant: String,
+    /// Rounds with a result.
+    pub rounds: u32,
+    /// What was joined.
+    pub matched: Matched,
+    /// The clock.
+    pub clock: ClockFinding,
+    /// An operation as the workload stamped it, under probes.
+    pub traced: Figure,
+    /// Beside it, without.
+    pub control: Option<Figure>,
+    /// Median of the rounds' control means, with its interval, ns.
+    pub control_mean: Option<Estimate>,
+    /// Traced over control, from the rounds' means.
+    pub observer: Option<Estimate>,
+    /// The rows, in the order of the way; their means and `unexplained_ns` sum up to the traced mean.
+    pub rows: Vec<Row>,
+    /// What no row accounts for, mean, ns.
+    pub unexplained_ns: f64,
+    /// From entry to exit of each layer.
+    pub nested: Vec<Nested>,
+    /// The life of a request.
+    pub lifecycle: Vec<Step>,
+    /// QEMU's threads.
+    pub calls: Vec<ThreadCalls>,
+    /// The slowest requests.
+    pub tail: Vec<TailRow>,
+    /// Pictures of single requests.
+    pub waterfalls: Vec<Waterfall>,
+    /// Latency over the run.
+    pub heat: HeatMap,
+    /// What could not be observed.
+    pub missing: Vec<Missing>,
+}
+
+/// What a variant changes against the first.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Difference {
+    /// Which machine.
+    pub machine: MachineName,
+    /// The first variant.
+    pub base: String,
+    /// The other.
+    pub variant: String,
+    /// The untraced latency, other over first, from paired rounds.
+    pub ratio: Estimate,
+    /// The same as a difference, ns.
+    pub difference_ns: Estimate,
+    /// Whether the interval leaves out 1: `Some(true)` the other is faster, `Some(false)` slower, `None` none shown.
+    pub faster: Option<bool>,
+}
+
+/// What a recording of requests through the layers says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LayerFindings {
+    /// [`crate::SCHEMA`].
+    pub schema: u32,
+    /// Rounds asked for.
+    pub rounds_planned: u32,
+    /// The same work on the bare host and the same file; `None` where the plan has no native machine.
+    pub host: Option<Figure>,
+    /// Guests, in the plan's order, variants within them.
+    pub columns: Vec<LayerColumn>,
+    /// Variants against the first.
+    pub differences: Vec<Difference>,
+    /// How intervals were made, for people.
+    pub method: String,
+    /// What a reader of the figures has to know.
+    pub warnings: Vec<Warning>,
+    /// At most five lines.
+    pub advice: Vec<String>,
+}

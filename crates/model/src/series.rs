@@ -1,0 +1,115 @@
+//! The operations of a trial one by one, as the workload itself stamped them.
+
+/// One operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamped {
+    /// When it began, ticks of the machine's time stamp counter.
+    pub begin: u64,
+    /// When it had ended.
+    pub end: u64,
+    /// What it was about: the byte offset on the disk.
+    pub offset: u64,
+}
+
+/// The operations of a trial in the order in which they began. On disk and on the wire: a header of 16 bytes
+/// (`VMTXOPS1`, then ticks per microsecond as a little-endian f64), then 24 bytes an operation (begin, end, offset,
+/// each a little-endian u64).
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct Series {
+    /// Ticks per microsecond as the machine itself calibrated them.
+    pub mhz: f64,
+    /// The operations.
+    pub operations: Vec<Stamped>,
+}
+
+const MAGIC: &[u8; 8] = b"VMTXOPS1";
+const HEADER: usize = 16;
+const EACH: usize = 24;
+
+/// The bytes are no series of operations.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("a series of operations cannot be read ({0}): the file is damaged or from another tool")]
+pub struct SeriesError(String);
+
+impl Series {
+    /// As bytes.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(HEADER + EACH * self.operations.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&self.mhz.to_le_bytes());
+        for o in &self.operations {
+            for word in [o.begin, o.end, o.offset] {
+                bytes.extend_from_slice(&word.to_le_bytes());
+            }
+        }
+        bytes
+    }
+
+    /// From bytes.
+    ///
+    /// # Errors
+    /// [`SeriesError`] for another kind of file, a cut-off one, a frequency that is none, or an end before its begin.
+    pub fn from_bytes(bytes: &[u8]) -> Result<Series, SeriesError> {
+        let wrong = |why: &str| SeriesError(why.to_owned());
+        let word = |at: usize| {
+            let mut word = [0; 8];
+            word.copy_from_slice(&bytes[at..at + 8]);
+            word
+        };
+        if bytes.len() < HEADER || &bytes[..8] != MAGIC {
+            return Err(wrong("it does not begin as one"));
+        }
+        let mhz = f64::from_le_bytes(word(8));
+        if !(1.0..=1e6).contains(&mhz) {
+            return Err(wrong("its clock has no frequency"));
+        }
+        if (bytes.len() - HEADER) % EACH != 0 {
+            return Err(wrong("it is cut off"));
+        }
+        let mut operations = Vec::with_capacity((bytes.len() - HEADER) / EACH);
+        for at in (HEADER..bytes.len()).step_by(EACH) {
+            let [begin, end, offset] = [at, at + 8, at + 16].map(|at| u64::from_le_bytes(word(at)));
+            if end < begin {
+                return Err(wrong("an operation ends before it begins"));
+            }
+            operations.push(Stamped { begin, end, offset });
+        }
+        Ok(Series { mhz, operations })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn bytes_read_back(ops in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u64>()), 0..50)) {
+            let operations = ops
+                .into_iter()
+                .map(|(b, d, offset)| Stamped { begin: u64::from(b), end: u64::from(b) + u64::from(d), offset })
+                .collect();
+            let series = Series { mhz: 2596.1, operations };
+            prop_assert_eq!(Series::from_bytes(&series.to_bytes()), Ok(series));
+        }
+
+        #[test]
+        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Series::from_bytes(&bytes);
+            let mut with_head = MAGIC.to_vec();
+            with_head.extend_from_slice(&2000f64.to_le_bytes());
+            with_head.extend_from_slice(&bytes);
+            let _ = Series::from_bytes(&with_head);
+        }
+    }
+
+    #[test]
+    fn what_is_cut_off_or_runs_backwards_is_refused() {
+        let whole = Series { mhz: 1.0, operations: vec![Stamped { begin: 5, end: 7, offset: 0 }] };
+        let bytes = whole.to_bytes();
+        assert!(Series::from_bytes(&bytes[..bytes.len() - 1]).is_err());
+        let back = Series { mhz: 1.0, operations: vec![Stamped { begin: 7, end: 5, offset: 0 }] };
+        assert!(Series::from_bytes(&back.to_bytes()).is_err());
+    }
+}

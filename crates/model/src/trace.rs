@@ -1,0 +1,129 @@
+//! What it takes to read the traces of a trial: `trace.json`, beside the raw pages.
+
+use serde::{Deserialize, Serialize};
+
+/// What observes a trial.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Probes {
+    /// Nothing: the control beside each observed trial.
+    #[default]
+    None,
+    /// Every layer of a block request.
+    Layers,
+}
+
+/// What a thread of QEMU is for.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Role {
+    /// The main loop.
+    Main,
+    /// Runs a guest processor, of this number.
+    Vcpu(u32),
+    /// An iothread, of this name.
+    Iothread(String),
+    /// Any other: the pool that does blocking calls, and what QEMU starts besides.
+    Worker,
+}
+
+/// A thread of QEMU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QemuThread {
+    /// Its number on the host.
+    pub tid: i32,
+    /// What it is for.
+    pub role: Role,
+}
+
+/// Exchanges of stamps through shared memory at one time: for every host stamp `h` and guest stamp `g` of one moment,
+/// `low <= h - g <= high`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ping {
+    /// When, host ticks.
+    pub at: u64,
+    /// The least possible offset, ticks.
+    pub low: i64,
+    /// The greatest.
+    pub high: i64,
+    /// How many exchanges bounded it.
+    pub exchanges: u64,
+}
+
+/// A run of bytes of the disk's file as it lies on the host's device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Extent {
+    /// Where it begins in the file, bytes.
+    pub file: u64,
+    /// Where it begins on the device that block requests name, bytes.
+    pub device: u64,
+    /// How long it is, bytes.
+    pub length: u64,
+}
+
+/// The measured disk as the host has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostDisk {
+    /// The device's number as the kernel's block events print it (`major << 20 | minor`); `None` where the file lies on
+    /// no block device.
+    pub device: Option<u64>,
+    /// The file's extents, in order; empty where the file system does not tell.
+    pub extents: Vec<Extent>,
+}
+
+/// The measured disk as the guest has it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GuestDisk {
+    /// The device's number as the guest's block events print it.
+    pub device: u64,
+    /// The interrupts of its request queues.
+    pub interrupts: Vec<u32>,
+}
+
+/// Something that could not be observed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Missing {
+    /// What is missing.
+    pub what: String,
+    /// Why.
+    pub why: String,
+    /// What to do about it.
+    pub mend: String,
+}
+
+/// `trace.json`: what it takes to read a trial's traces.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct TraceFacts {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// Ticks of the host's time stamp counter per microsecond.
+    pub tsc_mhz: f64,
+    /// QEMU's process.
+    pub qemu: i32,
+    /// Its threads, as they were when the trial ended.
+    pub threads: Vec<QemuThread>,
+    /// The exchanges before and after the workload.
+    pub pings: Vec<Ping>,
+    /// Host ticks minus guest ticks as KVM itself keeps them; exact.
+    pub kvm_offset: Option<i64>,
+    /// The disk on the host.
+    pub host_disk: HostDisk,
+    /// The disk in the guest; `None` for the micro-guest, which has no kernel.
+    pub guest_disk: Option<GuestDisk>,
+    /// The ports or addresses by which the guest notifies the disk: first and length.
+    pub notify: Vec<(u64, u64)>,
+    /// What could not be observed on either side.
+    pub missing: Vec<Missing>,
+}
+
+/// The files of a trial with probes, inside its folder.
+pub mod files {
+    /// [`super::TraceFacts`].
+    pub const FACTS: &str = "trace.json";
+    /// The workload's own stamps: [`crate::Series`].
+    pub const SERIES: &str = "ops.series";
+    /// The folder of the guest's trace.
+    pub const GUEST: &str = "guest-trace";
+    /// The folder of the host's trace.
+    pub const HOST: &str = "host-trace";
+}

@@ -1,0 +1,1 @@
+//! What observes a trial: tracepoints and uprobes, through a tracefs instance of our own.

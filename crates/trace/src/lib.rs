@@ -1,0 +1,1 @@
+//! Traces of kernels and of QEMU, decoded as they stream.
