@@ -14,6 +14,8 @@ fn plan(rounds: u32, workloads: &[WorkloadName]) -> Plan {
         seed: 1,
         deadline_s: 600,
         machines: vec![Native, Tcg],
+        probes: vec![vmtax_model::Probes::None],
+        variants: vec![vmtax_model::Variant::default()],
         guest: Guest::default(),
         workloads: workloads.iter().map(|w| WorkloadSpec::new(*w)).collect(),
     }
@@ -56,6 +58,8 @@ fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialR
         number: round,
         round,
         machine,
+        variant: String::new(),
+        probes: vmtax_model::Probes::None,
         workload: workload.clone(),
         started: "2026-11-20T12:00:00Z".into(),
         wall_s: 1.0,

@@ -24,7 +24,7 @@ pub use layers::{
 };
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
-pub use plan::{Guest, Plan, PlanError, Turn};
+pub use plan::{Guest, Plan, PlanError, Turn, Variant};
 pub use series::{Series, SeriesError, Stamped};
 pub use shell::shell_line;
 pub use trace::{Extent, GuestDisk, HostDisk, Missing, Ping, Probes, QemuThread, Role, TraceFacts, files};

@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 /// The machines of a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum MachineName {
     /// The host itself, in a process with the guest's CPUs and memory limit.
     Native,
@@ -14,11 +14,16 @@ pub enum MachineName {
     Kvm,
     /// A QEMU guest run by translation.
     Tcg,
+    /// The micro-guest, a ROM of ours without an operating system, under KVM: the floor under a guest's figures.
+    MicroKvm,
+    /// The micro-guest under TCG.
+    MicroTcg,
 }
 
 impl MachineName {
     /// Every machine, native first.
-    pub const ALL: &'static [MachineName] = &[MachineName::Native, MachineName::Kvm, MachineName::Tcg];
+    pub const ALL: &'static [MachineName] =
+        &[MachineName::Native, MachineName::Kvm, MachineName::Tcg, MachineName::MicroKvm, MachineName::MicroTcg];
 
     /// The name as typed and stored.
     pub const fn as_str(self) -> &'static str {
@@ -26,12 +31,28 @@ impl MachineName {
             MachineName::Native => "native",
             MachineName::Kvm => "kvm",
             MachineName::Tcg => "tcg",
+            MachineName::MicroKvm => "micro-kvm",
+            MachineName::MicroTcg => "micro-tcg",
         }
     }
 
     /// Whether QEMU runs it.
     pub const fn is_guest(self) -> bool {
         !matches!(self, MachineName::Native)
+    }
+
+    /// Whether it is the micro-guest: no kernel, no workloads but block requests.
+    pub const fn is_micro(self) -> bool {
+        matches!(self, MachineName::MicroKvm | MachineName::MicroTcg)
+    }
+
+    /// QEMU's name for what runs the guest's instructions; `None` natively.
+    pub const fn accelerator(self) -> Option<&'static str> {
+        match self {
+            MachineName::Native => None,
+            MachineName::Kvm | MachineName::MicroKvm => Some("kvm"),
+            MachineName::Tcg | MachineName::MicroTcg => Some("tcg"),
+        }
     }
 }
 
@@ -43,7 +64,7 @@ impl fmt::Display for MachineName {
 
 /// The name given is no machine.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown machine '{0}': choose from native, kvm, tcg")]
+#[error("unknown machine '{0}': choose from native, kvm, tcg, micro-kvm, micro-tcg")]
 pub struct UnknownMachine(pub String);
 
 impl FromStr for MachineName {

@@ -1,7 +1,8 @@
 //! A plan: the trials to make, how often and in which order. What a command line means, and what a person can write.
 
-use crate::{MachineName, WorkloadSpec};
+use crate::{MachineName, Probes, WorkloadSpec};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// A plan cannot be used.
@@ -48,6 +49,18 @@ impl Default for Guest {
     }
 }
 
+/// One way to attach the disk that is measured; each becomes a column beside the others.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variant {
+    /// Tells it from the others: "aio=native". Empty for the only one.
+    #[serde(default)]
+    pub name: String,
+    /// Properties of QEMU's block device and of what is behind it, over the usual ones.
+    #[serde(default)]
+    pub set: BTreeMap<String, String>,
+}
+
 /// The trials to make. As TOML:
 ///
 /// ```toml
@@ -78,9 +91,15 @@ pub struct Plan {
     pub deadline_s: u32,
     /// Where to run.
     pub machines: Vec<MachineName>,
+    /// Under what each workload runs, in this order, in each turn of a guest; unobserved when absent.
+    #[serde(default = "unobserved", skip_serializing_if = "is_unobserved")]
+    pub probes: Vec<Probes>,
     /// The guest.
     #[serde(default)]
     pub guest: Guest,
+    /// How the measured disk is attached; every guest comes up in each. One plain way when absent.
+    #[serde(default = "plain", rename = "variant", skip_serializing_if = "is_plain")]
+    pub variants: Vec<Variant>,
     /// What to run, in order within a machine's turn.
     #[serde(rename = "workload")]
     pub workloads: Vec<WorkloadSpec>,
@@ -98,6 +117,22 @@ fn default_name() -> String {
     "run".to_owned()
 }
 
+fn plain() -> Vec<Variant> {
+    vec![Variant::default()]
+}
+
+fn is_plain(variants: &Vec<Variant>) -> bool {
+    *variants == plain()
+}
+
+fn unobserved() -> Vec<Probes> {
+    vec![Probes::None]
+}
+
+fn is_unobserved(probes: &Vec<Probes>) -> bool {
+    *probes == unobserved()
+}
+
 /// A machine's turn in a round: it boots, makes every workload of the plan, and ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Turn {
@@ -105,6 +140,8 @@ pub struct Turn {
     pub round: u32,
     /// Whose turn.
     pub machine: MachineName,
+    /// In which of the plan's variants.
+    pub variant: usize,
 }
 
 impl Plan {
@@ -165,6 +202,26 @@ impl Plan {
                 return Err(PlanError::Range(format!("workload '{}' is listed twice: list it once", w.name)));
             }
         }
+        if self.variants.is_empty() {
+            return Err(PlanError::Empty("variant"));
+        }
+        if self.probes.is_empty() {
+            return Err(PlanError::Empty("probes"));
+        }
+        range("probes (how many)", self.probes.len() as u32, 1, 64)?;
+        range("variant (how many)", self.variants.len() as u32, 1, 64)?;
+        for (i, variant) in self.variants.iter().enumerate() {
+            if self.variants[..i].iter().any(|v| v.name == variant.name) {
+                return Err(PlanError::Range(format!(
+                    "variant '{}' is listed twice: list it once",
+                    variant.name.escape_default()
+                )));
+            }
+            let words = variant.set.iter().flat_map(|(key, value)| [key, value]).chain([&variant.name]);
+            if words.into_iter().any(|w| w.len() > 256 || w.chars().any(char::is_control)) {
+                return Err(PlanError::Range("a variant's name or setting is too long or not plain text".to_owned()));
+            }
+        }
         let name_is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(name_is_plain) {
             return Err(PlanError::Range(format!(
@@ -181,11 +238,28 @@ impl Plan {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut turns = Vec::new();
         for round in 0..self.rounds {
-            let mut order = self.machines.clone();
+            let mut order: Vec<(MachineName, usize)> = self.machines.iter().flat_map(|&m| self.ways(m)).collect();
             random.shuffle(&mut order);
-            turns.extend(order.into_iter().map(|machine| Turn { round, machine }));
+            turns.extend(order.into_iter().map(|(machine, variant)| Turn { round, machine, variant }));
         }
         turns
+    }
+
+    /// A machine in each variant; the host itself has no disk to attach, and is only once.
+    fn ways(&self, machine: MachineName) -> impl Iterator<Item = (MachineName, usize)> {
+        let count = if machine.is_guest() { self.variants.len() } else { 1 };
+        (0..count).map(move |variant| (machine, variant))
+    }
+
+    /// Under what a machine's workloads run, in order: the host itself is only what guests are held against.
+    pub fn probes_on(&self, machine: MachineName) -> &[Probes] {
+        if machine.is_guest() { &self.probes } else { &[Probes::None] }
+    }
+
+    /// How many trials one round has.
+    pub fn trials_per_round(&self) -> u64 {
+        let trials = |&m: &MachineName| self.ways(m).count() * self.probes_on(m).len() * self.workloads.len();
+        self.machines.iter().map(trials).sum::<usize>() as u64
     }
 }
 
@@ -202,7 +276,9 @@ mod tests {
             seed: 7,
             deadline_s: 600,
             machines: vec![MachineName::Native, MachineName::Tcg],
+            probes: unobserved(),
             guest: Guest::default(),
+            variants: plain(),
             workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000)],
         }
     }
@@ -240,6 +316,19 @@ mod tests {
         assert!(refused(|p| p.name = "../x".into()));
         assert!(refused(|p| p.schema = 99));
         assert!(refused(|p| p.guest.cpus = 0));
+    }
+
+    #[test]
+    fn a_guest_comes_up_in_each_variant_and_the_host_once() {
+        let text = "rounds = 1\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
+                    [[variant]]\nname = \"b\"\nset = { aio = \"native\" }\n[[workload]]\nname = \"seqread\"\n";
+        let plan = Plan::from_toml(text).unwrap();
+        assert_eq!(plan.schedule().len(), 3);
+        assert_eq!(plan.trials_per_round(), 5);
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+        assert_eq!(plan.variants[1].set["aio"], "native");
+        let twice = Plan { variants: vec![Variant::default(), Variant::default()], ..plan };
+        assert!(twice.check().is_err());
     }
 
     #[test]

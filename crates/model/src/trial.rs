@@ -1,6 +1,6 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
-use crate::{Latency, LatencySummary, MachineName, Metric, Warning, WorkloadSpec};
+use crate::{Latency, LatencySummary, MachineName, Metric, Probes, Warning, WorkloadSpec};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -172,6 +172,12 @@ pub struct TrialRecord {
     pub round: u32,
     /// Where it ran.
     pub machine: MachineName,
+    /// Which of the plan's variants, by name.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub variant: String,
+    /// Under what it ran.
+    #[serde(default)]
+    pub probes: Probes,
     /// What was asked for.
     pub workload: WorkloadSpec,
     /// When it started, RFC 3339.

@@ -134,5 +134,5 @@ const LATENCIES: &str = "ops.hlog";
 
 /// How many trials a plan means.
 fn planned(plan: &Plan) -> u64 {
-    u64::from(plan.rounds) * plan.machines.len() as u64 * plan.workloads.len() as u64
+    u64::from(plan.rounds) * plan.trials_per_round()
 }

@@ -19,7 +19,7 @@ pub fn default_machines(host: &HostFacts) -> Vec<MachineName> {
     MachineName::ALL
         .iter()
         .copied()
-        .filter(|&m| m != MachineName::Kvm || host.kvm.class == KvmClass::Hardware)
+        .filter(|&m| !m.is_micro() && (m != MachineName::Kvm || host.kvm.class == KvmClass::Hardware))
         .collect()
 }
 

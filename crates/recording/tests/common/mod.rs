@@ -11,6 +11,8 @@ pub fn plan() -> Plan {
         seed: 1,
         deadline_s: 600,
         machines: vec![MachineName::Native, MachineName::Tcg],
+        probes: vec![vmtax_model::Probes::None],
+        variants: vec![vmtax_model::Variant::default()],
         guest: Guest::default(),
         workloads: vec![
             WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000).with("time", 1),
@@ -114,6 +116,8 @@ pub fn trials() -> Vec<TrialRecord> {
                 number,
                 round: slot.round,
                 machine: slot.machine,
+                variant: String::new(),
+                probes: vmtax_model::Probes::None,
                 workload: workload.clone(),
                 started: format!("2026-11-20T12:00:{number:02}Z"),
                 wall_s: 1.25,

@@ -19,7 +19,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let trials = u64::from(plan.rounds) * (plan.machines.len() * plan.workloads.len()) as u64;
+    let trials = u64::from(plan.rounds) * plan.trials_per_round();
     let display = Display::new(trials);
     let cache = vmtax_kernel::cache_dir();
     let means = find_means(&plan, &host, cache, &mut |line| display.say(line))?;

@@ -66,6 +66,8 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         seed: 0,
         deadline_s: 600,
         machines: default_machines(host),
+        probes: vec![vmtax_model::Probes::None],
+        variants: vec![vmtax_model::Variant::default()],
         guest: Guest::default(),
         workloads,
     })
