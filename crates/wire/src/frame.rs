@@ -4,11 +4,19 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// The version of the protocol; both sides are the same binary, so they must agree.
-pub const PROTOCOL: u8 = 1;
+pub const PROTOCOL: u8 = 2;
 /// The largest payload, bytes. The most talkative workload takes some hundred KiB.
 pub const MAX_PAYLOAD: usize = 2 << 20;
+/// The largest piece of a file, bytes.
+pub const MAX_PIECE: usize = 1 << 20;
 const MAGIC: &[u8; 4] = b"VMTX";
-const HEADER: usize = MAGIC.len() + 1 + 4 + 4;
+/// Magic, version, kind, length, checksum.
+const HEADER: usize = MAGIC.len() + 1 + 1 + 4 + 4;
+const LENGTH: usize = 6;
+const CHECKSUM: usize = 10;
+/// Kinds of frames.
+const MESSAGE: u8 = 0;
+const PIECE: u8 = 1;
 
 /// What came is no message.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,22 +38,78 @@ pub enum WireError {
     TooLarge(usize),
 }
 
+/// What a frame carries.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Frame<M> {
+    /// A message.
+    Message(M),
+    /// A piece of a file, to be appended to what came before under that name.
+    Piece {
+        /// The file's name, as [`piece`] was given it: not believed.
+        name: String,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
+}
+
 /// One message as a frame.
 ///
 /// # Errors
 /// [`WireError::TooLarge`], or [`WireError::Malformed`] for what JSON cannot hold.
 pub fn encode<M: Serialize>(message: &M) -> Result<Vec<u8>, WireError> {
     let payload = serde_json::to_vec(message).map_err(|e| WireError::Malformed(e.to_string()))?;
+    frame(MESSAGE, &payload)
+}
+
+/// A piece of a file as a frame: traces are too large for JSON. The name takes at most 255 bytes, the bytes at most
+/// [`MAX_PIECE`].
+///
+/// # Errors
+/// [`WireError::TooLarge`].
+pub fn piece(name: &str, bytes: &[u8]) -> Result<Vec<u8>, WireError> {
+    let length = u8::try_from(name.len()).map_err(|_| WireError::TooLarge(name.len()))?;
+    let mut payload = Vec::with_capacity(1 + name.len() + bytes.len());
+    payload.push(length);
+    payload.extend_from_slice(name.as_bytes());
+    payload.extend_from_slice(bytes);
+    frame(PIECE, &payload)
+}
+
+fn frame(kind: u8, payload: &[u8]) -> Result<Vec<u8>, WireError> {
     if payload.len() > MAX_PAYLOAD {
         return Err(WireError::TooLarge(payload.len()));
     }
     let mut frame = Vec::with_capacity(HEADER + payload.len());
     frame.extend_from_slice(MAGIC);
-    frame.push(PROTOCOL);
+    frame.extend_from_slice(&[PROTOCOL, kind]);
     frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
-    frame.extend_from_slice(&crc32fast::hash(&payload).to_le_bytes());
-    frame.extend_from_slice(&payload);
+    frame.extend_from_slice(&checksum(kind, payload).to_le_bytes());
+    frame.extend_from_slice(payload);
     Ok(frame)
+}
+
+/// Of the kind too: a message must not turn into a piece on the way.
+fn checksum(kind: u8, payload: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(&[kind]);
+    hasher.update(payload);
+    hasher.finalize()
+}
+
+/// What a frame's payload says.
+fn open<M: DeserializeOwned>(kind: u8, payload: &[u8]) -> Result<Frame<M>, WireError> {
+    let malformed = |why: String| WireError::Malformed(why);
+    match kind {
+        MESSAGE => serde_json::from_slice(payload).map(Frame::Message).map_err(|e| malformed(e.to_string())),
+        PIECE => {
+            let cut = || malformed("a piece of a file is cut off".to_owned());
+            let (&length, rest) = payload.split_first().ok_or_else(cut)?;
+            let (name, bytes) = rest.split_at_checked(usize::from(length)).ok_or_else(cut)?;
+            let name = std::str::from_utf8(name).map_err(|e| malformed(e.to_string()))?;
+            Ok(Frame::Piece { name: name.to_owned(), bytes: bytes.to_vec() })
+        }
+        other => Err(malformed(format!("a frame of kind {other}"))),
+    }
 }
 
 /// Takes bytes as they come, gives messages. Holds at most one frame and what came with it.
@@ -62,38 +126,38 @@ impl Decoder {
         Decoder::default()
     }
 
-    /// Adds bytes. Call [`Decoder::message`] until it gives `None` before adding more.
+    /// Adds bytes. Call [`Decoder::frame`] until it gives `None` before adding more.
     pub fn push(&mut self, bytes: &[u8]) {
         self.buffer.drain(..self.start);
         self.start = 0;
         self.buffer.extend_from_slice(bytes);
     }
 
-    /// The next message, `None` when more bytes are needed. After an error, decoding goes on behind the bad header.
+    /// The next frame, `None` when more bytes are needed. After an error, decoding goes on behind the bad header.
     ///
     /// # Errors
-    /// [`WireError`] for a frame that is no message.
-    pub fn message<M: DeserializeOwned>(&mut self) -> Option<Result<M, WireError>> {
+    /// [`WireError`] for a frame that is none.
+    pub fn frame<M: DeserializeOwned>(&mut self) -> Option<Result<Frame<M>, WireError>> {
         self.skip_noise();
         let frame = &self.buffer[self.start..];
         if frame.len() < HEADER {
             return None;
         }
-        let version = frame[4];
+        let (version, kind) = (frame[4], frame[5]);
         if version != PROTOCOL {
             return Some(Err(self.reject(WireError::Version(version))));
         }
-        let length = word(frame, 5) as usize;
+        let length = word(frame, LENGTH) as usize;
         if length > MAX_PAYLOAD {
             return Some(Err(self.reject(WireError::Oversized(length))));
         }
         let payload = frame.get(HEADER..HEADER + length)?;
-        if crc32fast::hash(payload) != word(frame, 9) {
+        if checksum(kind, payload) != word(frame, CHECKSUM) {
             return Some(Err(self.reject(WireError::Checksum(length))));
         }
-        let message = serde_json::from_slice(payload).map_err(|e| WireError::Malformed(e.to_string()));
+        let opened = open(kind, payload);
         self.start += HEADER + length;
-        Some(message)
+        Some(opened)
     }
 
     /// Goes on to the first place where a frame can begin.
@@ -125,7 +189,11 @@ mod tests {
     use proptest::prelude::*;
 
     fn all(decoder: &mut Decoder) -> Vec<Result<String, WireError>> {
-        std::iter::from_fn(|| decoder.message()).collect()
+        let text = |frame| match frame {
+            Frame::Message(text) => text,
+            Frame::Piece { name, .. } => panic!("{name}"),
+        };
+        std::iter::from_fn(|| decoder.frame()).map(|frame| frame.map(text)).collect()
     }
 
     proptest! {
@@ -165,15 +233,15 @@ mod tests {
             frame[at] ^= 1 << bit;
             let mut decoder = Decoder::new();
             decoder.push(&frame);
-            for message in all(&mut decoder) {
-                prop_assert!(message.is_err(), "{message:?}");
+            while let Some(frame) = decoder.frame::<String>() {
+                prop_assert!(frame.is_err(), "{frame:?}");
             }
         }
     }
 
     #[test]
     fn an_oversized_frame_is_refused_before_it_is_kept_and_the_next_one_is_read() {
-        let mut stream = b"VMTX\x01\xff\xff\xff\xff\0\0\0\0".to_vec();
+        let mut stream = b"VMTX\x02\0\xff\xff\xff\xff\0\0\0\0".to_vec();
         stream.extend_from_slice(&encode(&"next").unwrap());
         let mut decoder = Decoder::new();
         decoder.push(&stream);
@@ -182,10 +250,10 @@ mod tests {
 
     #[test]
     fn bad_frames_by_the_hundred_thousand_take_no_time_that_grows_with_the_buffer() {
-        let mut stream = b"VMTX\x01\0\0\x40\0\x01\x02\x03\x04".to_vec(); // announces 4 MiB
+        let mut stream = b"VMTX\x02\0\0\0\x40\0\x01\x02\x03\x04".to_vec(); // announces 4 MiB
         stream.resize(stream.len() + (4 << 20) - 4, 0);
-        for (i, byte) in stream.iter_mut().enumerate().skip(13) {
-            *byte = b"VMTX\x02"[i % 5];
+        for (i, byte) in stream.iter_mut().enumerate().skip(14) {
+            *byte = b"VMTX\x03"[i % 5];
         }
         stream.extend_from_slice(b"VMTX");
         let mut decoder = Decoder::new();
@@ -193,6 +261,24 @@ mod tests {
         let began = std::time::Instant::now();
         assert!(all(&mut decoder).len() > 800_000);
         assert!(began.elapsed() < std::time::Duration::from_secs(10), "{:?}", began.elapsed());
+    }
+
+    #[test]
+    fn pieces_of_files_stand_between_messages() {
+        let mut stream = piece("bound.cpu0.raw", b"pages").unwrap();
+        stream.extend_from_slice(&encode(&"next").unwrap());
+        let mut decoder = Decoder::new();
+        decoder.push(&stream);
+        let whole = Frame::Piece { name: "bound.cpu0.raw".to_owned(), bytes: b"pages".to_vec() };
+        assert_eq!(decoder.frame::<String>(), Some(Ok(whole)));
+        assert_eq!(all(&mut decoder), [Ok("next".to_owned())]);
+        assert!(piece(&"x".repeat(256), b"").is_err() && piece("x", &vec![0; MAX_PAYLOAD]).is_err());
+        for bad in [&b""[..], b"\x09short", b"\x01\xff"] {
+            decoder.push(&frame(PIECE, bad).unwrap());
+            assert!(matches!(decoder.frame::<String>(), Some(Err(WireError::Malformed(_)))));
+        }
+        decoder.push(&frame(7, b"").unwrap());
+        assert!(matches!(decoder.frame::<String>(), Some(Err(WireError::Malformed(_)))));
     }
 
     #[test]

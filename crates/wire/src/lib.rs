@@ -1,16 +1,16 @@
 //! The agent's protocol. Controller and agent exchange messages in frames over any byte stream: a socket, a
 //! virtio-serial port, a serial console that also carries a kernel's log.
 //!
-//! A frame is `VMTX`, a version byte, the payload's length and its CRC-32 (both little endian), and the payload: one
-//! message as JSON. Bytes between frames are noise and skipped, so that a console will do. Nothing is believed: the
-//! length is bounded before anything is kept, the checksum guards against mixed-in text, and a result's figures are
-//! checked before they are used.
+//! A frame is `VMTX`, a version byte, a kind byte, the payload's length and its CRC-32 (both little endian), and the
+//! payload: one message as JSON, or a piece of a file. Bytes between frames are noise and skipped, so that a console will
+//! do. Nothing is believed: the length is bounded before anything is kept, the checksum guards against mixed-in text, and
+//! a result's figures are checked before they are used.
 
 mod frame;
 mod message;
 
-pub use frame::{Decoder, MAX_PAYLOAD, PROTOCOL, WireError, encode};
-pub use message::{Hello, Reply, Request};
+pub use frame::{Decoder, Frame, MAX_PAYLOAD, MAX_PIECE, PROTOCOL, WireError, encode, piece};
+pub use message::{Hello, Observed, Reply, Request};
 
 /// The name of the virtio-serial port on which controller and agent meet.
 pub const PORT: &str = "org.vmtax.agent";

@@ -1,17 +1,24 @@
 //! The messages.
 
 use serde::{Deserialize, Serialize};
-use vmtax_model::{KernelIdentity, TrialResult, WorkloadSpec};
+use vmtax_model::{GuestDisk, KernelIdentity, Missing, Probes, TrialResult, WorkloadSpec};
 
 /// From the controller to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case")]
 pub enum Request {
-    /// Run a workload in a fresh process; answered by [`Reply::Done`] or [`Reply::Failed`].
+    /// Run a workload in a fresh process; answered by [`Reply::Done`] or [`Reply::Failed`], with the files of its
+    /// traces before.
     Run {
         /// What.
         workload: WorkloadSpec,
+        /// Under what; with any probes the workload's own stamps are among the files.
+        #[serde(default)]
+        probes: Probes,
     },
+    /// Answer exchanges of stamps through the shared memory until the controller ends them; answered by
+    /// [`Reply::Pinged`].
+    Ping,
     /// End: a guest powers off, a native agent exits.
     Leave,
 }
@@ -39,7 +46,12 @@ pub enum Reply {
     Done {
         /// What it gave.
         result: Box<TrialResult>,
+        /// How it was observed; `None` when it was not.
+        #[serde(default)]
+        observed: Option<Observed>,
     },
+    /// The exchanges are over.
+    Pinged,
     /// A workload could not run or broke off.
     Failed {
         /// Why, and what to do.
@@ -47,7 +59,16 @@ pub enum Reply {
     },
 }
 
-const LONGEST_NAME: usize = 256;
+/// What reading the traces takes that only the far side knows.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Observed {
+    /// The measured disk, where the machine is a guest.
+    pub disk: Option<GuestDisk>,
+    /// What could not be observed there.
+    pub missing: Vec<Missing>,
+}
+
+const LONGEST_NAME: usize = 1024;
 const MOST_ITEMS: usize = 1000;
 
 impl Reply {
@@ -63,7 +84,17 @@ impl Reply {
                 short(texts.into_iter().chain(&hello.complaints))?;
                 few("complaints", hello.complaints.len())?;
             }
-            Reply::Done { result } => check_result(result)?,
+            Reply::Done { result, observed } => {
+                check_result(result)?;
+                if let Some(observed) = observed {
+                    few("missing probes", observed.missing.len())?;
+                    few("interrupts", observed.disk.iter().map(|d| d.interrupts.len()).sum())?;
+                    for missing in &observed.missing {
+                        short([&missing.what, &missing.why, &missing.mend])?;
+                    }
+                }
+            }
+            Reply::Pinged => {}
             Reply::Failed { error } => {
                 if error.len() > 64 * 1024 {
                     return Err(format!("an error text of {} bytes", error.len()));
@@ -132,12 +163,12 @@ mod tests {
         let check = |change: fn(&mut TrialResult)| {
             let mut r = result();
             change(&mut r);
-            Reply::Done { result: Box::new(r) }.checked()
+            Reply::Done { result: Box::new(r), observed: None }.checked()
         };
         assert!(check(|_| ()).is_ok());
         assert!(check(|r| r.measures[0].value = f64::INFINITY).is_err());
         assert!(check(|r| r.measures[0].value = -1.0).is_err());
-        assert!(check(|r| r.kernel.release = "x".repeat(300)).is_err());
+        assert!(check(|r| r.kernel.release = "x".repeat(2000)).is_err());
         assert!(check(|r| r.measures = vec![r.measures[0]; 2000]).is_err());
     }
 }
