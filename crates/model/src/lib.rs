@@ -1,6 +1,7 @@
 //! The words of vmtax, shared by every stage: metrics and their units, workloads, machines, plans, trials, facts of a
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
+mod exits;
 mod fact;
 mod finding;
 mod latency;
@@ -15,6 +16,7 @@ mod trial;
 mod warning;
 mod workload;
 
+pub use exits::{ExitFindings, ExitKind, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use latency::{Latency, LatencyError, LatencySummary};

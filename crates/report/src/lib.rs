@@ -5,6 +5,7 @@ mod html;
 mod json;
 mod number;
 mod sysbench;
+mod table;
 mod terminal;
 mod text;
 mod view;

@@ -2,9 +2,10 @@
 
 use crate::Style;
 use crate::number::{NONE, half_width, percent, plus_minus, range, ratio, value};
-use crate::text::{Paint, columns, wrapped};
+use crate::table::{self, right};
+use crate::text::{Paint, columns, section, wrapped};
 use crate::view::{self, by_workload, column, guests, machines};
-use comfy_table::{Attribute, Cell, CellAlignment, Color, Table, TableComponent, presets};
+use comfy_table::{Attribute, Cell, CellAlignment, Color};
 use vmtax_model::{Findings, MachineColumn, MachineName, Spread, Tax, TaxRow, Verdict};
 use vmtax_recording::Recording;
 
@@ -24,19 +25,9 @@ pub fn terminal(recording: &Recording, findings: &Findings, style: Style) -> Str
             out.push_str(&wrapped(&note, width, "", "  "));
         }
     }
-    section(&mut out, &paint.with("1;33", "Warnings"), warnings(recording, findings), "! ", width);
-    section(&mut out, &paint.with("1;36", "Advice"), findings.advice.iter().take(5).cloned().collect(), "→ ", width);
+    section(&mut out, &paint.with("1;33", "Warnings"), &view::warnings(recording, &findings.warnings), "! ", width);
+    section(&mut out, &paint.with("1;36", "Advice"), view::first_five(&findings.advice), "→ ", width);
     out
-}
-
-fn section(out: &mut String, title: &str, items: Vec<String>, bullet: &str, width: usize) {
-    if items.is_empty() {
-        return;
-    }
-    out.push_str(&format!("\n{title}\n"));
-    for item in items {
-        out.push_str(&wrapped(&item, width, bullet, "  "));
-    }
 }
 
 fn heading(recording: &Recording, findings: &Findings) -> String {
@@ -52,16 +43,6 @@ fn heading(recording: &Recording, findings: &Findings) -> String {
         host.kernel,
         recording.plan.guest.memory_mib,
     )
-}
-
-/// The findings' warnings and what is damaged in the recording.
-fn warnings(recording: &Recording, findings: &Findings) -> Vec<String> {
-    let mut all: Vec<String> = findings.warnings.iter().map(ToString::to_string).collect();
-    if recording.manifest.ended.is_none() {
-        all.push("the run was cut off: these are the trials it had finished.".to_owned());
-    }
-    all.extend(recording.damaged.iter().map(|d| format!("a trial cannot be read and does not count: {d}")));
-    all
 }
 
 /// Which columns a table has: as many as the width holds.
@@ -108,15 +89,7 @@ impl Detail {
 }
 
 fn table(findings: &Findings, detail: Detail, color: bool) -> String {
-    let mut table = Table::new();
-    table.load_preset(presets::NOTHING).set_style(TableComponent::HeaderLines, '─');
-    table.set_style(TableComponent::MiddleHeaderIntersections, '─');
-    if color {
-        table.enforce_styling();
-    } else {
-        table.force_no_tty();
-    }
-    let right = |text: &str| Cell::new(text).set_alignment(CellAlignment::Right);
+    let mut table = table::empty(color);
     let mut header = vec![Cell::new("")];
     for machine in machines(findings) {
         if if machine.is_guest() { detail.guest_median } else { detail.native } {
@@ -144,16 +117,12 @@ fn table(findings: &Findings, detail: Detail, color: bool) -> String {
             table.add_row(cells(row, &machines(findings), detail));
         }
     }
-    for column in table.column_iter_mut() {
-        column.set_padding((0, 1));
-    }
-    table.trim_fmt()
+    table::lines(table)
 }
 
 fn cells(row: &TaxRow, machines: &[MachineName], detail: Detail) -> Vec<Cell> {
     let indent = if detail.native { "  " } else { "" };
     let mut cells = vec![Cell::new(format!("{indent}{}", row.metric.label()))];
-    let right = |text: String| Cell::new(text).set_alignment(CellAlignment::Right);
     for machine in machines {
         let found = column(row, *machine);
         let spread = found.and_then(|c| c.spread.as_ref());

@@ -28,6 +28,17 @@ pub fn wrapped(text: &str, width: usize, first: &str, other: &str) -> String {
     lines
 }
 
+/// A titled list, each item after `bullet`; nothing where there is no item.
+pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, width: usize) {
+    if items.is_empty() {
+        return;
+    }
+    out.push_str(&format!("\n{title}\n"));
+    for item in items {
+        out.push_str(&wrapped(item, width, bullet, "  "));
+    }
+}
+
 /// Columns that `text` takes on a terminal.
 pub fn columns(text: &str) -> usize {
     textwrap::core::display_width(text)

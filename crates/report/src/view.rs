@@ -1,6 +1,6 @@
 //! What every report picks out of findings and recordings.
 
-use vmtax_model::{Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, TrialRecord, Verdict, WorkloadName};
+use vmtax_model::{Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, TrialRecord, Verdict, Warning, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Rows of one workload, in the order of the findings.
@@ -116,6 +116,21 @@ pub fn rounds_text(findings: &Findings) -> String {
     } else {
         format!("n = {done} complete round{plural} of {planned} planned")
     }
+}
+
+/// What the reader has to know: the findings' warnings, and what is cut off or damaged in the recording.
+pub fn warnings(recording: &Recording, warnings: &[Warning]) -> Vec<String> {
+    let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    if recording.manifest.ended.is_none() {
+        all.push("the run was cut off: these are the trials it had finished.".to_owned());
+    }
+    all.extend(recording.damaged.iter().map(|d| format!("a trial cannot be read and does not count: {d}")));
+    all
+}
+
+/// As much advice as a report gives.
+pub fn first_five(advice: &[String]) -> &[String] {
+    &advice[..advice.len().min(5)]
 }
 
 /// The command that renders a recording again.

@@ -8,7 +8,7 @@ use common::{findings, recording, trial_mut};
 use vmtax_model::{MachineName, Metric, Outcome, Readiness, Warning, WorkloadName};
 use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, terminal};
 
-const ALL: &[MachineName] = MachineName::ALL;
+const ALL: &[MachineName] = common::THREE;
 const WITH_TCG: &[MachineName] = &[MachineName::Native, MachineName::Tcg];
 
 fn plain(width: usize) -> Style {

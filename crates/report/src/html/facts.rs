@@ -1,12 +1,13 @@
 //! What the figures were measured on and by: checks, kernels, QEMUs, the plan, the commands.
 
-use super::Page;
 use crate::doctor::marker;
+use crate::view;
 use maud::{Markup, html as markup};
-use vmtax_model::shell_line;
+use vmtax_model::{Check, KernelIdentity, MachineName, shell_line};
+use vmtax_recording::Recording;
 
-pub fn facts(page: &Page) -> Markup {
-    let (recording, findings) = (page.recording, page.findings);
+/// `kernels`: what each machine ran.
+pub fn facts(recording: &Recording, kernels: &[(MachineName, KernelIdentity)]) -> Markup {
     let host = &recording.host;
     let cpu = &host.cpu;
     markup! {
@@ -19,14 +20,14 @@ pub fn facts(page: &Page) -> Markup {
                 dt { "Memory" } dd { (host.memory_mib) " MiB" }
                 dt { "System" } dd { (host.distribution) ", Linux " (host.kernel) }
                 @for q in &host.qemu { dt { "QEMU" } dd { (q.version) " " code { (q.path.to_string_lossy()) } } }
-                @for (machine, k) in &findings.kernels { dt { "Kernel of " (machine) } dd { (k.system) " " (k.release) br; small { (k.version) } } }
+                @for (machine, k) in kernels { dt { "Kernel of " (machine) } dd { (k.system) " " (k.release) br; small { (k.version) } } }
             }
-            (checks(page))
+            (checks(&host.checks))
         }
         section {
             h2 { "How it was made" }
             p { "Recorded with" } pre { (shell_line(&recording.manifest.command)) }
-            p { "This page again, from the recording alone" } pre { (page.command()) }
+            p { "This page again, from the recording alone" } pre { (view::report_command(recording)) }
             @if let Ok(plan) = recording.plan.to_toml() {
                 details { summary { "The plan, which " code { "vmtax run" } " takes" } pre { (plan) } }
             }
@@ -34,7 +35,7 @@ pub fn facts(page: &Page) -> Markup {
     }
 }
 
-fn checks(page: &Page) -> Markup {
+fn checks(checks: &[Check]) -> Markup {
     markup! {
         p.intro { "Checks of the host when the recording was made. " span.source { code { "vmtax doctor" } } }
         div.scroll tabindex="0" role="region" aria-label="Checks of the host" {
@@ -42,7 +43,7 @@ fn checks(page: &Page) -> Markup {
                 caption.hidden { "Checks of the host" }
                 thead { tr { @for name in ["state", "subject", "found", "why it matters, what mends it"] { th scope="col" { (name) } } } }
                 tbody {
-                    @for c in &page.recording.host.checks {
+                    @for c in checks {
                         tr {
                             td { span.state.(marker(c.state)) { (marker(c.state)) } }
                             th scope="row" { (c.subject) }

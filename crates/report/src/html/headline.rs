@@ -1,6 +1,7 @@
 //! The answer in a sentence or two, then what the reader has to know and can do.
 
 use super::Page;
+use super::notices::notices;
 use crate::number::{range, ratio};
 use crate::view::{self, Summary};
 use maud::{Markup, html as markup};
@@ -32,8 +33,8 @@ pub fn headline(page: &Page) -> Markup {
             }
         }
         div.notices {
-            (notices("What to do", "advice", &findings.advice.iter().take(5).cloned().collect::<Vec<_>>()))
-            (notices("What to know", "warnings", &warnings(page)))
+            (notices("What to do", "advice", view::first_five(&findings.advice)))
+            (notices("What to know", "warnings", &view::warnings(recording, &findings.warnings)))
         }
     }
 }
@@ -65,35 +66,6 @@ fn tile(machine: MachineName, s: &Summary, intervals: bool) -> Markup {
                     @if unproven > 0 { ", " (unproven) " have too few rounds" }
                     "."
                 }
-            }
-        }
-    }
-}
-
-fn warnings(page: &Page) -> Vec<String> {
-    let mut all: Vec<String> = page.findings.warnings.iter().map(ToString::to_string).collect();
-    if page.recording.manifest.ended.is_none() {
-        all.push("The run was cut off: this page shows the trials it had finished.".to_owned());
-    }
-    all.extend(page.recording.damaged.iter().map(|d| format!("A trial cannot be read and does not count: {d}")));
-    all
-}
-
-/// A sentence whose commands stand between backticks.
-fn prose(text: &str) -> Markup {
-    markup! {
-        @for (i, part) in text.split('`').enumerate() {
-            @if i % 2 == 1 { code { (part) } } @else { (part) }
-        }
-    }
-}
-
-fn notices(title: &str, class: &str, items: &[String]) -> Markup {
-    markup! {
-        @if !items.is_empty() {
-            section.(class) {
-                h2 { (title) }
-                ul { @for item in items { li { (prose(item)) } } }
             }
         }
     }

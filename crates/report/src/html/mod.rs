@@ -8,6 +8,7 @@ mod chart_tax;
 mod details;
 mod facts;
 mod headline;
+mod notices;
 mod tables;
 
 use crate::text::printable;
@@ -46,7 +47,7 @@ pub fn html(recording: &Recording, findings: &Findings) -> String {
                         (chart_rounds::charts(&page))
                     }
                     (details::details(&page))
-                    (facts::facts(&page))
+                    (facts::facts(recording, &findings.kernels))
                 }
                 footer {
                     "vmtax " (recording.manifest.vmtax) " · " (when) " · " code { (page.command()) }

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use vmtax_model::*;
 use vmtax_recording::{Manifest, Recording};
 
+/// The machines that `run` compares.
+pub const THREE: &[MachineName] = &[MachineName::Native, MachineName::Kvm, MachineName::Tcg];
+
 /// Native figure, and the cost on KVM and TCG over it.
 const FIGURES: &[(Metric, f64, f64, f64)] = &[
     (Metric::CpuEvents, 13_401.2, 1.277, 33.5),
@@ -80,7 +83,7 @@ fn cost(figure: &(Metric, f64, f64, f64), machine: MachineName) -> f64 {
     match machine {
         MachineName::Native => 1.0,
         MachineName::Kvm => figure.2,
-        MachineName::Tcg => figure.3,
+        MachineName::Tcg | MachineName::MicroKvm | MachineName::MicroTcg => figure.3,
     }
 }
 

@@ -1,0 +1,73 @@
+//! What one VM exit of each kind costs, as the micro-guest stamps it.
+
+use crate::{MachineName, Missing, Warning};
+use serde::{Deserialize, Serialize};
+
+/// One kind of exit on one machine. Times are in nanoseconds and raw: what a pair of stamps takes is its own row
+/// ([`MachineExits::stamp`]), not subtracted, since a difference of two distributions is no distribution.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExitKind {
+    /// For people: "port output to user space", "cpuid", "HLT until an interrupt".
+    pub label: String,
+    /// How many were stamped.
+    pub n: u64,
+    /// Shortest.
+    pub min_ns: f64,
+    /// Half are at most this.
+    pub p50_ns: f64,
+    /// 90 % are at most this.
+    pub p90_ns: f64,
+    /// 99 % are at most this.
+    pub p99_ns: f64,
+    /// Longest.
+    pub max_ns: f64,
+    /// Mean.
+    pub mean_ns: f64,
+    /// Whether it ran in the part of a guest that this host's KVM emulates instruction by instruction: the figure is
+    /// then the emulation's, not an exit's.
+    pub emulated: bool,
+    /// What a reader of the figure has to know; empty where there is nothing.
+    pub note: String,
+}
+
+/// Every kind of exit on one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct MachineExits {
+    /// Which machine: a micro-guest's.
+    pub machine: MachineName,
+    /// Its QEMU: "QEMU 7.2.22".
+    pub qemu: String,
+    /// A pair of stamps with nothing between.
+    pub stamp: ExitKind,
+    /// The kinds, in the order to show.
+    pub kinds: Vec<ExitKind>,
+    /// Kinds that could not be measured here.
+    pub missing: Vec<Missing>,
+}
+
+/// What `vmtax exits` found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExitFindings {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The version of vmtax.
+    pub vmtax: String,
+    /// The command line that made it.
+    pub command: Vec<String>,
+    /// When it began, RFC 3339.
+    pub started: String,
+    /// The host's processor.
+    pub cpu: String,
+    /// `uname -r` of the host.
+    pub kernel: String,
+    /// What kind of KVM the host has, for people; empty where it has none.
+    pub kvm: String,
+    /// The machines, in the order asked for.
+    pub machines: Vec<MachineExits>,
+    /// How it was measured, for people.
+    pub method: String,
+    /// What a reader of the figures has to know.
+    pub warnings: Vec<Warning>,
+    /// At most five lines.
+    pub advice: Vec<String>,
+}
