@@ -8,15 +8,17 @@
 //!   run.json                version, command line, begin and end
 //!   trials/0000/trial.json  what, where, when, exit, figures, summaries of the latencies
 //!   trials/0000/ops.hlog    the latencies: HdrHistogram interval log, one tagged line per operation, nanoseconds
-//!   trials/0000/…           what the runner adds: console.log, …
+//!   trials/0000/…           of an observed trial: trace.json, ops.series, guest-trace/, host-trace/ (docs/recording.md)
 //! ```
 
 mod file;
+mod files;
 mod list;
 mod reader;
 mod trial;
 mod writer;
 
+pub use files::TrialFiles;
 pub use list::{Listing, State, list};
 pub use reader::open;
 pub use writer::Writer;
@@ -55,6 +57,13 @@ pub struct Recording {
     pub trials: Vec<TrialRecord>,
     /// Trials that cannot be read, with the reason: the rest still counts.
     pub damaged: Vec<String>,
+}
+
+impl Recording {
+    /// The folder of a trial: its raw traces are there.
+    pub fn trial_folder(&self, number: u32) -> PathBuf {
+        self.folder.join(TRIALS).join(writer::folder_name(number))
+    }
 }
 
 /// A recording cannot be written or read.

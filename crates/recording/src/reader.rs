@@ -85,6 +85,9 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
     if !plan.machines.contains(&record.machine) {
         return Some(format!("the plan has no machine {}", record.machine));
     }
+    if record.machine.is_guest() && !plan.variants.iter().any(|v| v.name == record.variant) {
+        return Some(format!("the plan has no variant '{}'", record.variant.escape_default()));
+    }
     if !plan.workloads.iter().any(|w| w.name == record.workload.name) {
         return Some(format!("the plan has no workload {}", record.workload.name));
     }

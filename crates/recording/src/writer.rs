@@ -1,7 +1,7 @@
 //! Writing a recording, trial by trial.
 
 use crate::file::{to_json, write_whole};
-use crate::{HOST, MANIFEST, Manifest, PLAN, RecordingError, TRIALS, trial};
+use crate::{HOST, MANIFEST, Manifest, PLAN, RecordingError, TRIALS, TrialFiles, trial};
 use jiff::Timestamp;
 use std::fs;
 use std::io;
@@ -56,11 +56,15 @@ impl Writer {
         &self.folder
     }
 
-    /// The folder of a trial, made when it is not there: for its console log and raw traces.
+    /// The files that come with a trial while it runs; its folder is made for them.
     ///
     /// # Errors
     /// [`RecordingError::Write`] when it cannot be made.
-    pub fn trial_folder(&self, number: u32) -> Result<PathBuf, RecordingError> {
+    pub fn trial_files(&self, number: u32) -> Result<TrialFiles, RecordingError> {
+        Ok(TrialFiles::new(self.trial_folder(number)?))
+    }
+
+    fn trial_folder(&self, number: u32) -> Result<PathBuf, RecordingError> {
         let folder = self.folder.join(TRIALS).join(folder_name(number));
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),

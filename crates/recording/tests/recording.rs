@@ -91,7 +91,7 @@ fn a_kill_loses_only_the_trial_under_way() {
     let records = trials();
     writer.write(&records[0]).unwrap();
     // Dropped without `finish`, as a kill -9 leaves it: the second trial has a console, a log, half a trial.json.
-    let second = writer.trial_folder(1).unwrap();
+    let second = writer.trial_files(1).unwrap().folder().to_owned();
     fs::write(second.join("console.log"), "boot…").unwrap();
     fs::write(second.join("ops.hlog"), "#half").unwrap();
     fs::write(second.join("trial.part"), "{\"schema\":1").unwrap();
