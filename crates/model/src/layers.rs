@@ -117,6 +117,56 @@ pub enum Station {
     End,
 }
 
+impl Station {
+    /// Every station, in the order in which a request passes them: `ALL[s as usize] == s`.
+    pub const ALL: [Station; 19] = [
+        Station::Begin,
+        Station::GuestCall,
+        Station::GuestIssue,
+        Station::GuestNotify,
+        Station::KvmNotify,
+        Station::QemuWake,
+        Station::QemuPop,
+        Station::QemuSubmit,
+        Station::HostCall,
+        Station::HostIssue,
+        Station::HostComplete,
+        Station::QemuReap,
+        Station::QemuPush,
+        Station::QemuNotify,
+        Station::Inject,
+        Station::GuestInterrupt,
+        Station::GuestComplete,
+        Station::GuestReturn,
+        Station::End,
+    ];
+
+    /// For people: what happens there.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Station::Begin => "workload begins",
+            Station::GuestCall => "guest system call",
+            Station::GuestIssue => "guest block issue",
+            Station::GuestNotify => "guest notify",
+            Station::KvmNotify => "KVM notify",
+            Station::QemuWake => "QEMU wakes",
+            Station::QemuPop => "virtqueue pop",
+            Station::QemuSubmit => "QEMU submit",
+            Station::HostCall => "host system call",
+            Station::HostIssue => "host block issue",
+            Station::HostComplete => "host block complete",
+            Station::QemuReap => "QEMU reaps",
+            Station::QemuPush => "virtqueue push",
+            Station::QemuNotify => "QEMU notify",
+            Station::Inject => "interrupt injected",
+            Station::GuestInterrupt => "guest interrupt",
+            Station::GuestComplete => "guest block complete",
+            Station::GuestReturn => "guest call returns",
+            Station::End => "workload ends",
+        }
+    }
+}
+
 /// A distribution over the joined requests, in nanoseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figure {
@@ -366,4 +416,16 @@ pub struct LayerFindings {
     pub warnings: Vec<Warning>,
     /// At most five lines.
     pub advice: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn stations_are_listed_in_their_order() {
+        for (i, station) in Station::ALL.iter().enumerate() {
+            assert_eq!(*station as usize, i);
+        }
+    }
 }

@@ -1,0 +1,90 @@
+//! What the join knows of a trace record: few words, file formats and kernel versions left behind.
+
+/// Something that happened, on either side.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Event<W> {
+    /// When, host ticks.
+    pub at: u64,
+    /// On which processor: of the guest for what the guest traced.
+    pub cpu: u32,
+    /// The task that was current, of the kernel that traced.
+    pub tid: i32,
+    /// In an interrupt, so that the current task has nothing to do with it.
+    pub interrupt: bool,
+    /// What.
+    pub what: W,
+}
+
+/// What both kernels trace alike.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Sched {
+    /// A processor goes from one task to another.
+    Switch {
+        /// The task that leaves.
+        prev: i32,
+        /// Whether it would rather have stayed.
+        preempted: bool,
+        /// The task that comes.
+        next: i32,
+    },
+    /// A task is made runnable by the current one, or by an interrupt.
+    Waking {
+        /// Which.
+        tid: i32,
+    },
+}
+
+/// What the guest's kernel traced. Block requests are those of the measured disk alone, system calls those of the
+/// workload, interrupts the disk's.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Guest {
+    Sched(Sched),
+    Enter,
+    Exit,
+    /// The block layer hands a request to the driver: bytes of the disk.
+    Issue {
+        offset: u64,
+        bytes: u64,
+    },
+    Complete {
+        offset: u64,
+    },
+    /// The driver notifies the device.
+    Notify,
+    Interrupt,
+}
+
+/// What the host's kernel traced. System calls and probes are those of QEMU's threads.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) enum Host {
+    Sched(Sched),
+    Enter {
+        nr: u32,
+        args: [u64; 4],
+    },
+    Exit,
+    /// `virtqueue_pop` is called; with nothing in the ring it will return empty-handed.
+    Pop {
+        queue: u64,
+    },
+    /// QEMU's block layer begins with these bytes of the disk, perhaps of several requests.
+    Submit {
+        offset: u64,
+        bytes: u64,
+    },
+    Push,
+    Notify,
+    /// The interrupt reaches the guest's interrupt controller.
+    Inject,
+    /// KVM takes a notification of the measured disk.
+    Kick,
+    /// The host's block layer: bytes of the host's device.
+    Issue {
+        offset: u64,
+        bytes: u64,
+    },
+    Complete {
+        offset: u64,
+        bytes: u64,
+    },
+}

@@ -1,0 +1,93 @@
+//! What the guest saw lately: its block requests from issue to completion, and what lies around them.
+
+use crate::event::{Event, Guest};
+use crate::past::Past;
+use crate::timeline::Tasks;
+use std::collections::HashMap;
+
+/// A moment in the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Moment {
+    pub at: u64,
+    pub cpu: u32,
+    /// The current task.
+    pub tid: i32,
+    /// In an interrupt, so that the current task has nothing to do with it.
+    pub interrupt: bool,
+}
+
+/// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbours merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Part {
+    pub offset: u64,
+    pub bytes: u64,
+    pub issue: Moment,
+    pub complete: Moment,
+}
+
+/// A system call of the workload.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub cpu: u32,
+    pub tid: i32,
+    pub exit: Option<(u64, u32)>,
+}
+
+#[derive(Debug, Default)]
+pub(crate) struct GuestPast {
+    pub tasks: Tasks,
+    /// By entry.
+    pub calls: Past<Call>,
+    pub notifies: Past<Moment>,
+    /// Whether there ever was one.
+    pub notifies_seen: bool,
+    pub interrupts: Past<u32>,
+    /// Issued and not complete, by offset.
+    under_way: HashMap<u64, (u64, Moment)>,
+}
+
+impl GuestPast {
+    /// Takes an event; gives the request that it completes.
+    pub fn take(&mut self, event: &Event<Guest>) -> Option<Part> {
+        let &Event { at, cpu, tid, interrupt, what } = event;
+        let now = Moment { at, cpu, tid, interrupt };
+        match what {
+            // 0 is every processor's idle task at once.
+            Guest::Sched(what) => {
+                self.tasks.take(&Event { at, cpu, tid, interrupt, what }, |tid| tid != 0, |_| false);
+            }
+            Guest::Enter => self.calls.push(at, Call { cpu, tid, exit: None }),
+            Guest::Exit => {
+                if let Some(call) = self.calls.latest_mut().find(|c| c.tid == tid) {
+                    call.exit.get_or_insert((at, cpu));
+                }
+            }
+            // A driver whose ring is full gives a request back, and it is issued again: the last time counts.
+            Guest::Issue { offset, bytes } => _ = self.under_way.insert(offset, (bytes, now)),
+            Guest::Complete { offset } => {
+                let (bytes, issue) = self.under_way.remove(&offset)?;
+                return Some(Part { offset, bytes, issue, complete: now });
+            }
+            Guest::Notify => {
+                self.notifies_seen = true;
+                self.notifies.push(at, now);
+            }
+            Guest::Interrupt => self.interrupts.push(at, cpu),
+        }
+        None
+    }
+
+    /// The requests that are issued and not complete.
+    pub fn under_way(&self) -> impl Iterator<Item = (u64, u64, u64)> {
+        self.under_way.iter().map(|(offset, (bytes, issue))| (*offset, *bytes, issue.at))
+    }
+
+    /// Forgets what was over before `at`.
+    pub fn forget(&mut self, at: u64) {
+        self.tasks.forget(at);
+        self.calls.forget(at);
+        self.notifies.forget(at);
+        self.interrupts.forget(at);
+        self.under_way.retain(|_, (_, issue)| issue.at >= at);
+    }
+}

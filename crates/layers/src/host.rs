@@ -1,0 +1,180 @@
+//! What the host saw lately, kept so that a request's stations can be found in it.
+
+use crate::calls::Kind;
+use crate::event::{Event, Host};
+use crate::past::Past;
+use crate::timeline::Tasks;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use vmtax_model::{Extent, TraceFacts};
+
+/// A system call of a thread.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Call {
+    pub kind: Kind,
+    pub args: [u64; 4],
+    /// When it returned; `None` while it has not.
+    pub exit: Option<u64>,
+}
+
+/// Bytes of the disk, and the thread that was current.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bytes {
+    pub tid: i32,
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+impl Bytes {
+    pub fn cover(&self, offset: u64) -> bool {
+        offset.checked_sub(self.offset).is_some_and(|into| into < self.bytes)
+    }
+
+    pub fn overlap(&self, offset: u64, bytes: u64) -> bool {
+        self.cover(offset) || (offset < self.offset && self.offset - offset < bytes)
+    }
+}
+
+/// The histories of the host, by kind.
+#[derive(Debug, Default)]
+pub(crate) struct HostPast {
+    /// By entry.
+    pub calls: HashMap<i32, Past<Call>>,
+    pub tasks: Tasks,
+    /// Of QEMU: those that the facts name, and those that appear.
+    pub threads: BTreeSet<i32>,
+    /// The thread, and the queue.
+    pub pops: Past<(i32, u64)>,
+    pub submits: Past<Bytes>,
+    /// The thread, and whether a request has claimed it.
+    pub pushes: Past<(i32, bool)>,
+    pub notifies: Past<i32>,
+    /// Whether there ever was one.
+    pub notifies_seen: bool,
+    pub injects: Past<i32>,
+    pub kicks: Past<i32>,
+    /// Whether there ever was one.
+    pub kicks_seen: bool,
+    pub issues: Past<Bytes>,
+    pub completes: Past<Bytes>,
+    /// The disk's file on its device, by position on the device.
+    extents: Vec<Extent>,
+    /// How often a queue was popped where a request of the disk was then submitted: virtio has other devices too.
+    queues: BTreeMap<u64, u64>,
+}
+
+impl HostPast {
+    pub fn new(facts: &TraceFacts) -> Self {
+        let mut extents = facts.host_disk.extents.clone();
+        extents.sort_by_key(|e| e.device);
+        let threads = facts.threads.iter().map(|t| t.tid).collect();
+        HostPast { extents, threads, ..HostPast::default() }
+    }
+
+    pub fn take(&mut self, event: &Event<Host>) {
+        let &Event { at, cpu, tid, interrupt, what } = event;
+        match what {
+            Host::Sched(what) => {
+                let (threads, calls) = (&self.threads, &self.calls);
+                let for_lock = |tid| {
+                    let last = calls.get(&tid).and_then(|c| c.until(at).next());
+                    last.is_some_and(|(_, c)| c.exit.is_none() && c.kind == Kind::Lock)
+                };
+                self.tasks.take(&Event { at, cpu, tid, interrupt, what }, |tid| threads.contains(&tid), for_lock);
+            }
+            Host::Enter { nr, args } => {
+                // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
+                self.threads.insert(tid);
+                let call = Call { kind: Kind::of(nr, &args), args, exit: None };
+                self.calls.entry(tid).or_default().push(at, call);
+            }
+            Host::Exit => {
+                if let Some((_, call)) = self.calls.entry(tid).or_default().last_mut() {
+                    call.exit.get_or_insert(at);
+                }
+            }
+            Host::Pop { queue } => self.pops.push(at, (tid, queue)),
+            Host::Submit { offset, bytes } => self.submits.push(at, Bytes { tid, offset, bytes }),
+            Host::Push => self.pushes.push(at, (tid, false)),
+            Host::Notify => {
+                self.notifies_seen = true;
+                self.notifies.push(at, tid);
+            }
+            Host::Inject => self.injects.push(at, tid),
+            Host::Kick => {
+                self.kicks_seen = true;
+                self.kicks.push(at, tid);
+            }
+            Host::Issue { offset, bytes } => {
+                for part in in_file(&self.extents, offset, bytes) {
+                    self.issues.push(at, Bytes { tid, ..part });
+                }
+            }
+            Host::Complete { offset, bytes } => {
+                for part in in_file(&self.extents, offset, bytes) {
+                    self.completes.push(at, Bytes { tid, ..part });
+                }
+            }
+        }
+    }
+
+    /// A thread's system calls, latest first, from `at` back, each with its entry.
+    pub fn calls_until(&self, tid: i32, at: u64) -> impl Iterator<Item = (u64, &Call)> {
+        self.calls.get(&tid).into_iter().flat_map(move |c| c.until(at))
+    }
+
+    /// A thread's system calls, oldest first, entered at `at` or later.
+    pub fn calls_from(&self, tid: i32, at: u64) -> impl Iterator<Item = (u64, &Call)> {
+        self.calls.get(&tid).into_iter().flat_map(move |c| c.from(at))
+    }
+
+    /// When a thread last returned from waiting for work, from `from` to `to`.
+    pub fn woke(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
+        let waits = self.calls_until(tid, to).filter(|(_, c)| c.kind.waits(&c.args));
+        // The first that has not returned by then is under way, and those before it returned ever earlier.
+        waits.filter_map(|(_, c)| c.exit).find(|exit| *exit <= to).filter(|exit| *exit >= from)
+    }
+
+    /// When a thread next goes to wait for work, after `at`; the end of time where it does not.
+    pub fn waits_again(&self, tid: i32, at: u64) -> u64 {
+        self.calls_from(tid, at).find(|(_, c)| c.kind.waits(&c.args)).map_or(u64::MAX, |(enter, _)| enter)
+    }
+
+    /// Notes that a queue is the disk's.
+    pub fn vote(&mut self, queue: u64) {
+        *self.queues.entry(queue).or_default() += 1;
+    }
+
+    /// Whether a queue may be the disk's: it is known to be, or none is known yet.
+    pub fn of_disk(&self, queue: u64) -> bool {
+        let most = self.queues.values().copied().max().unwrap_or(0);
+        // Another device's queue gets a vote now and then, when it is popped in the same turn of the event loop.
+        self.queues.get(&queue).map_or(most == 0, |votes| *votes * 100 >= most)
+    }
+
+    /// Forgets what was over before `at`.
+    pub fn forget(&mut self, at: u64) {
+        for calls in self.calls.values_mut() {
+            calls.forget_but_one(at);
+        }
+        self.tasks.forget(at);
+        self.pops.forget(at);
+        self.submits.forget(at);
+        self.pushes.forget(at);
+        self.notifies.forget(at);
+        self.injects.forget(at);
+        self.kicks.forget(at);
+        self.issues.forget(at);
+        self.completes.forget(at);
+    }
+}
+
+/// A range of the device as ranges of the disk's file.
+fn in_file(extents: &[Extent], offset: u64, bytes: u64) -> impl Iterator<Item = Bytes> {
+    let end = offset.saturating_add(bytes);
+    let first = extents.partition_point(|e| e.device.saturating_add(e.length) <= offset);
+    extents[first..].iter().take_while(move |e| e.device < end).map(move |e| {
+        let from = offset.max(e.device);
+        let to = end.min(e.device.saturating_add(e.length));
+        Bytes { tid: 0, offset: e.file.saturating_add(from - e.device), bytes: to - from }
+    })
+}

@@ -1,0 +1,207 @@
+//! From the events of both sides, in one order of time, to joined requests. Remembers no more than the requests under
+//! way need, and one record for each that was joined.
+
+use crate::event::{Event, Guest, Host};
+use crate::follow::{By, Follow, Terms, View, Violation, Way};
+use crate::guest::{GuestPast, Moment, Part};
+use crate::host::HostPast;
+use crate::past::Past;
+use crate::pieces::{Crew, Sides};
+use crate::request::JoinedRequest;
+use crate::stats::CallStats;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::ops::RangeInclusive;
+use vmtax_model::{QemuThread, Stamped, Station, TraceFacts};
+
+/// Why an operation is no joined request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Reason {
+    /// Events were lost while it was under way.
+    Lost,
+    /// Cause and effect contradict each other.
+    Violation,
+    /// The guest's block layer shows no request for it.
+    NoRequest,
+    /// It lacks a station that the others have.
+    Missing(Station),
+}
+
+/// What came of a trial's events.
+pub(crate) struct Joined {
+    pub requests: Vec<JoinedRequest>,
+    /// The operations that were not joined: begin, end, why.
+    pub rejected: Vec<(u64, u64, Reason)>,
+    pub threads: Vec<QemuThread>,
+    pub calls: CallStats,
+}
+
+pub(crate) struct Join {
+    /// In the order in which they began, host ticks.
+    operations: Vec<Stamped>,
+    /// How much of the disk an operation is about.
+    bytes: u64,
+    terms: Terms,
+    host: HostPast,
+    guest: GuestPast,
+    crew: Crew,
+    /// The guest's requests that are complete; the host may still tell of a moment before that.
+    complete: VecDeque<Part>,
+    done: Past<Part>,
+    ways: Past<(Part, Result<Way, Violation>)>,
+    /// How many operations have begun.
+    begun: usize,
+    open: BTreeSet<usize>,
+    ending: BinaryHeap<Reverse<(u64, usize)>>,
+    during: RangeInclusive<u64>,
+    /// What was before is forgotten.
+    horizon: u64,
+    out: Joined,
+}
+
+impl Join {
+    /// For operations in the order in which they began, in host ticks, each about `bytes` of the disk.
+    pub fn new(facts: &TraceFacts, operations: Vec<Stamped>, bytes: u64, view: View, bound: u64) -> Self {
+        // Far longer than any clock is wrong that is right at all, and short beside a request under way.
+        let slack = ((facts.tsc_mhz * 1000.0) as u64).max(bound.saturating_mul(4));
+        let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
+        let first = operations.first().map_or(0, |o| o.begin);
+        let last = operations.iter().map(|o| o.end).max().unwrap_or(0);
+        Join {
+            bytes,
+            terms: Terms { view, bound, slack, alone },
+            host: HostPast::new(facts),
+            guest: GuestPast::default(),
+            crew: Crew::new(facts),
+            complete: VecDeque::new(),
+            done: Past::default(),
+            ways: Past::default(),
+            begun: 0,
+            open: BTreeSet::new(),
+            ending: BinaryHeap::new(),
+            during: first..=last,
+            horizon: 0,
+            out: Joined {
+                requests: Vec::with_capacity(operations.len()),
+                rejected: Vec::new(),
+                threads: Vec::new(),
+                calls: CallStats::default(),
+            },
+            operations,
+        }
+    }
+
+    /// Takes an event of the host. Events of both sides must come in the order of time.
+    pub fn host(&mut self, event: &Event<Host>) {
+        self.advance(event.at);
+        self.out.calls.take(event, &self.during);
+        self.host.take(event);
+    }
+
+    /// Takes an event of the guest.
+    pub fn guest(&mut self, event: &Event<Guest>) {
+        self.advance(event.at);
+        self.complete.extend(self.guest.take(event));
+    }
+
+    /// There are no more events.
+    pub fn finish(mut self) -> Joined {
+        self.advance(u64::MAX);
+        self.out.threads = self.crew.threads;
+        self.out
+    }
+
+    /// Does what can be done once every event before `now` is known.
+    fn advance(&mut self, now: u64) {
+        while let Some(operation) = self.operations.get(self.begun).filter(|o| o.begin <= now) {
+            self.open.insert(self.begun);
+            self.ending.push(Reverse((operation.end, self.begun)));
+            self.begun += 1;
+        }
+        let slack = self.terms.slack;
+        while let Some(part) = self.complete.front().copied() {
+            if part.complete.at.saturating_add(slack) >= now && now != u64::MAX {
+                break;
+            }
+            self.complete.pop_front();
+            self.follow(part);
+        }
+        while let Some(&Reverse((end, number))) = self.ending.peek() {
+            if end.saturating_add(slack * 2) >= now && now != u64::MAX {
+                break;
+            }
+            self.ending.pop();
+            self.end(self.operations[number]);
+            self.open.remove(&number);
+        }
+        let oldest = self.open.first().map_or(now, |number| self.operations[*number].begin);
+        let horizon = oldest.min(now.saturating_sub(slack * 2)).saturating_sub(slack * 2);
+        // Not at each event: to look costs more than to remember.
+        if horizon > self.horizon.saturating_add(slack) {
+            self.horizon = horizon;
+            self.host.forget(horizon);
+            self.guest.forget(horizon);
+            self.done.forget(horizon);
+            self.ways.forget(horizon);
+        }
+    }
+
+    fn follow(&mut self, part: Part) {
+        let way = Follow { host: &mut self.host, guest: &self.guest, done: &self.done, terms: self.terms }.way(&part);
+        self.done.push(part.complete.at, part);
+        self.ways.push(part.complete.at, (part, way));
+    }
+
+    /// Ends an operation: with a joined request, or with the reason why there is none.
+    fn end(&mut self, operation: Stamped) {
+        if self.terms.view != View::Kernel {
+            // Without a block layer to tell of requests, the operation itself is one.
+            let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
+            let (issue, complete) = (moment(operation.begin), moment(operation.end));
+            self.follow(Part { offset: operation.offset, bytes: self.bytes, issue, complete });
+        }
+        match self.request(operation) {
+            Ok(request) => self.out.requests.push(request),
+            Err(reason) => self.out.rejected.push((operation.begin, operation.end, reason)),
+        }
+    }
+
+    fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
+        let Stamped { begin, end, offset } = operation;
+        let mine = |part: &Part| {
+            let behind = offset.checked_sub(part.offset).is_some_and(|into| into < part.bytes);
+            let before = part.offset.checked_sub(offset).is_some_and(|into| into < self.bytes);
+            part.issue.at >= begin && (behind || before)
+        };
+        // Of an operation that the block layer split, the part that came last: the operation waited for it.
+        let of_mine = self.ways.within(begin, end).filter(|(_, (part, _))| mine(part));
+        let (_, (part, way)) = of_mine.last().ok_or(Reason::NoRequest)?;
+        let (part, mut way) = (*part, way.map_err(|Violation| Reason::Violation)?);
+        let stamp = |at| By::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
+        way.set(Station::Begin, begin, stamp(begin));
+        way.set(Station::End, end, stamp(end));
+        if self.terms.view == View::Kernel {
+            self.call(&part, begin, end, &mut way);
+        }
+        if !way.in_order(self.terms.bound) {
+            return Err(Reason::Violation);
+        }
+        let mut sides = Sides { host: &self.host, guest: &self.guest, crew: &mut self.crew };
+        Ok(sides.request(&way, offset))
+    }
+
+    /// The workload's system call: of the task that issued the request, if that made one; else the first since.
+    fn call(&self, part: &Part, begin: u64, end: u64, way: &mut Way) {
+        let calls = || self.guest.calls.within(begin, part.issue.at);
+        let own = calls().filter(|(_, c)| c.tid == part.issue.tid).last();
+        let Some((enter, call)) = own.or_else(|| calls().next()) else { return };
+        let moment = |at, cpu| By::Guest(Moment { at, cpu, tid: call.tid, interrupt: false });
+        way.set(Station::GuestCall, enter, moment(enter, call.cpu));
+        // It may have returned before the request was complete; then a later call brings it.
+        let mut exits =
+            self.guest.calls.within(begin, end).filter(|(_, c)| c.tid == call.tid).filter_map(|(_, c)| c.exit);
+        if let Some((at, cpu)) = exits.find(|(at, _)| (part.complete.at..=end).contains(at)) {
+            way.set(Station::GuestReturn, at, moment(at, cpu));
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What happened lately, in the order of time: as far back as a request under way may need it, and no further.
+
+use std::collections::VecDeque;
+
+#[derive(Debug, Clone)]
+pub(crate) struct Past<T>(VecDeque<(u64, T)>);
+
+impl<T> Default for Past<T> {
+    fn default() -> Self {
+        Past(VecDeque::new())
+    }
+}
+
+impl<T> Past<T> {
+    pub fn push(&mut self, at: u64, what: T) {
+        self.0.push_back((at, what));
+    }
+
+    pub fn last_mut(&mut self) -> Option<(u64, &mut T)> {
+        self.0.back_mut().map(|(at, what)| (*at, what))
+    }
+
+    /// Latest first, to change.
+    pub fn latest_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().rev().map(|(_, what)| what)
+    }
+
+    fn index(&self, at: u64) -> usize {
+        self.0.partition_point(|(t, _)| *t < at)
+    }
+
+    /// Oldest first, from `at` on.
+    pub fn from(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.0.range(self.index(at)..).map(|(t, what)| (*t, what))
+    }
+
+    /// Oldest first, from `at` on, to change.
+    pub fn from_mut(&mut self, at: u64) -> impl Iterator<Item = (u64, &mut T)> {
+        let from = self.index(at);
+        self.0.range_mut(from..).map(|(t, what)| (*t, what))
+    }
+
+    /// Oldest first, from `from` up to and with `to`.
+    pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.from(from).take_while(move |(at, _)| *at <= to)
+    }
+
+    /// Latest first, before `at`.
+    pub fn before(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.0.range(..self.index(at)).rev().map(|(t, what)| (*t, what))
+    }
+
+    /// Latest first, up to and with `at`.
+    pub fn until(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
+        self.before(at.saturating_add(1))
+    }
+
+    /// Forgets what was before `at`.
+    pub fn forget(&mut self, at: u64) {
+        while self.0.front().is_some_and(|(t, _)| *t < at) {
+            self.0.pop_front();
+        }
+    }
+
+    /// Forgets what was before `at`, but for the last: what lasts until the next.
+    pub fn forget_but_one(&mut self, at: u64) {
+        while self.0.get(1).is_some_and(|(t, _)| *t <= at) {
+            self.0.pop_front();
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! How long the system calls of QEMU's threads took, and what came after each, while requests were under way.
+
+use crate::calls::Kind;
+use crate::event::{Event, Host};
+use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
+use vmtax_model::CallRow;
+
+/// Count, mean, spread and extremes of durations, in ticks. The variance is updated as B. P. Welford does it
+/// (*Technometrics* 4, 1962), which loses no digits however long the run.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Moments {
+    count: u64,
+    mean: f64,
+    /// Sum of squared distances from the mean.
+    squares: f64,
+    min: f64,
+    max: f64,
+    total: f64,
+}
+
+impl Default for Moments {
+    fn default() -> Self {
+        Moments { count: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: 0.0, total: 0.0 }
+    }
+}
+
+impl Moments {
+    pub fn add(&mut self, value: f64) {
+        self.count += 1;
+        let off = value - self.mean;
+        self.mean += off / self.count as f64;
+        self.squares += off * (value - self.mean);
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+        self.total += value;
+    }
+
+    /// Adds all of another: T. F. Chan and others, *Updating formulae*, 1979.
+    pub fn merge(&mut self, other: &Moments) {
+        if other.count == 0 {
+            return;
+        }
+        let (n, m) = (self.count as f64, other.count as f64);
+        let off = other.mean - self.mean;
+        self.count += other.count;
+        self.mean += off * m / (n + m);
+        self.squares += other.squares + off * off * n * m / (n + m);
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.total += other.total;
+    }
+
+    /// In the units of a report: each value times `scale` is nanoseconds.
+    pub fn row(&self, name: String, scale: f64) -> CallRow {
+        let variance = if self.count > 1 { self.squares / (self.count - 1) as f64 } else { 0.0 };
+        CallRow {
+            name,
+            count: self.count,
+            mean_ns: self.mean * scale,
+            stddev_ns: variance.sqrt() * scale,
+            min_ns: if self.count > 0 { self.min * scale } else { 0.0 },
+            max_ns: self.max * scale,
+            total_ns: self.total * scale,
+        }
+    }
+}
+
+/// A call, or the user time after it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct What {
+    pub kind: Kind,
+    pub after: bool,
+}
+
+/// The calls of all threads, by thread.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CallStats {
+    pub of: BTreeMap<(i32, What), Moments>,
+    /// Each thread's latest call, and when it was entered or, if `true`, left.
+    last: BTreeMap<i32, (Kind, u64, bool)>,
+}
+
+impl CallStats {
+    /// Takes an event; only what begins and ends in the given time counts.
+    pub fn take(&mut self, event: &Event<Host>, during: &RangeInclusive<u64>) {
+        let last = self.last.get(&event.tid).copied();
+        let now = match event.what {
+            Host::Enter { nr, args } => (Kind::of(nr, &args), event.at, false),
+            Host::Exit => match last {
+                Some((kind, _, false)) => (kind, event.at, true),
+                _ => return,
+            },
+            _ => return,
+        };
+        self.last.insert(event.tid, now);
+        let Some((kind, since, after)) = last else { return };
+        // Two entries in a row: an exit is lost, or was none (`exit`, `execve`).
+        if (after || now.2) && during.contains(&since) && during.contains(&event.at) && event.at >= since {
+            self.of.entry((event.tid, What { kind, after })).or_default().add((event.at - since) as f64);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_by_hand_and_merged() {
+        let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let all = |v: &[f64]| {
+            let mut m = Moments::default();
+            v.iter().for_each(|v| m.add(*v));
+            m
+        };
+        let whole = all(&values).row("x".into(), 1.0);
+        assert_eq!((whole.count, whole.mean_ns, whole.min_ns, whole.max_ns, whole.total_ns), (8, 5.0, 2.0, 9.0, 40.0));
+        assert!((whole.stddev_ns - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        for cut in 0..=values.len() {
+            let mut merged = all(&values[..cut]);
+            merged.merge(&all(&values[cut..]));
+            let merged = merged.row("x".into(), 1.0);
+            assert!((merged.mean_ns - 5.0).abs() < 1e-12 && (merged.stddev_ns - whole.stddev_ns).abs() < 1e-12);
+            assert_eq!((merged.count, merged.min_ns, merged.max_ns), (8, 2.0, 9.0));
+        }
+        assert_eq!(Moments::default().row("x".into(), 1.0).min_ns, 0.0);
+    }
+
+    #[test]
+    fn user_time_counts_for_the_call_before_it() {
+        let mut stats = CallStats::default();
+        let event = |at, what| Event { at, cpu: 0, tid: 7, interrupt: false, what };
+        let enter = |nr| Host::Enter { nr, args: [0; 4] };
+        for (at, what) in [(5, enter(271)), (30, Host::Exit), (35, enter(1)), (36, Host::Exit), (99, enter(271))] {
+            stats.take(&event(at, what), &(10..=90));
+        }
+        let of = |nr, after| stats.of.get(&(7, What { kind: Kind::Other(nr), after })).map(|m| m.total);
+        // The wait began before the time that counts, and what follows the write ends after it.
+        assert_eq!((of(271, false), of(271, true), of(1, false), of(1, true)), (None, Some(5.0), Some(1.0), None));
+    }
+}
