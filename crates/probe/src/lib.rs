@@ -1,1 +1,30 @@
-//! What observes a trial: tracepoints and uprobes, through a tracefs instance of our own.
+//! What observes a trial: tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest.
+//!
+//! A [`ProbeSet`] says what; a [`Tracer`] does it and leaves nothing behind; [`sweep`] removes what a killed one left.
+
+mod error;
+mod fiemap;
+mod guest_disk;
+mod host_disk;
+mod place;
+mod points;
+mod qemu;
+mod save;
+mod set;
+mod sweep;
+mod threads;
+mod tracefs;
+mod tracer;
+mod uprobe;
+
+pub use error::ProbeError;
+pub use guest_disk::guest_disk;
+pub use host_disk::host_disk;
+pub use qemu::uprobes;
+pub use save::Sink;
+pub use set::{Event, ProbeSet};
+pub use sweep::sweep;
+pub use threads::{kvm_offset, threads};
+pub use tracefs::mount_tracefs;
+pub use tracer::Tracer;
+pub use uprobe::Uprobe;

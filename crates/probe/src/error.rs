@@ -1,0 +1,49 @@
+//! What can go wrong with observing.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Nothing can be observed, or what was observed cannot be had.
+#[derive(Debug, thiserror::Error)]
+pub enum ProbeError {
+    /// tracefs is nowhere.
+    #[error("tracefs is not mounted: mount it with `sudo mount -t tracefs tracefs /sys/kernel/tracing`")]
+    NoTracefs,
+    /// tracefs is there, but not for this user.
+    #[error("{file} may not be used ({source}): run vmtax as root", file = .file.display())]
+    NotPermitted {
+        /// What was tried to be used.
+        file: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel cannot stamp events with the counter that guest and host share.
+    #[error("this kernel has no trace clock x86-tsc: host and guest cannot be joined tick by tick")]
+    NoTsc,
+    /// A file of tracefs, or of /proc or /sys.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried, with its object.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The disk is of another kind.
+    #[error("{disk} is no virtio disk ({why}): give the guest a virtio-blk one")]
+    NotVirtio {
+        /// Which.
+        disk: PathBuf,
+        /// What it is, as far as that could be told.
+        why: String,
+    },
+}
+
+impl ProbeError {
+    /// For a file that could not be used.
+    pub(crate) fn file(doing: &str, file: &Path, source: io::Error) -> ProbeError {
+        if matches!(source.raw_os_error(), Some(libc::EACCES | libc::EPERM)) {
+            return ProbeError::NotPermitted { file: file.into(), source };
+        }
+        ProbeError::System { what: format!("{doing} {}", file.display()), source }
+    }
+}

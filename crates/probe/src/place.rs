@@ -1,0 +1,134 @@
+//! Where in a function a uprobe is cheap.
+//!
+//! The kernel emulates a few instructions under a uprobe (`push`, `nop`, relative jumps and calls: 0.6 us a hit); every
+//! other one it copies out of line and single-steps (10 us a hit). So a probe moves down from the function's entry to the
+//! first instruction of the first kind. The instructions up to the first branch are passed by every call, and a branch is
+//! of the cheap kind itself, so nothing is missed; arguments are followed through the moves on the way.
+
+use iced_x86::{
+    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+};
+
+/// An argument's register at a function's entry (System V ABI).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argument {
+    /// The register, all 64 bits of it.
+    pub register: Register,
+    /// Whether only its lower 32 bits are wanted.
+    pub narrow: bool,
+}
+
+/// Where to put a probe.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Place {
+    /// Bytes after the function's first.
+    pub offset: u64,
+    /// Whether the kernel emulates the instruction there.
+    pub cheap: bool,
+    /// Where the arguments are there, in the order in which they were asked for.
+    pub registers: Vec<Register>,
+}
+
+/// The first cheap place in the function whose bytes are `code`, at which all `arguments` still are in some register;
+/// its expensive entry when there is none.
+pub fn place(code: &[u8], arguments: &[Argument]) -> Place {
+    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    let mut info = InstructionInfoFactory::new();
+    let mut values: Vec<Value> = arguments.iter().map(Value::new).collect();
+    for instruction in &mut decoder {
+        let Some(bytes) = bytes_of(code, &instruction) else { break };
+        if is_cheap(bytes) && !jumped_into(code, instruction.ip()) {
+            let registers: Option<Vec<Register>> = values.iter().map(Value::register).collect();
+            match registers {
+                Some(registers) => return Place { offset: instruction.ip(), cheap: true, registers },
+                None => break,
+            }
+        }
+        // Beyond a branch not every call passes.
+        if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
+            break;
+        }
+        values.iter_mut().for_each(|value| value.pass(&instruction, &mut info));
+    }
+    Place { offset: 0, cheap: false, registers: arguments.iter().map(|a| a.register).collect() }
+}
+
+/// Where the function ends in a jump to another function (a tail call): distances from its first byte.
+pub fn tail_jumps(code: &[u8]) -> Vec<i64> {
+    let inside = 0..code.len() as i64;
+    let mut targets: Vec<i64> = Decoder::new(64, code, DecoderOptions::NONE)
+        .into_iter()
+        .filter(|i| i.flow_control() == FlowControl::UnconditionalBranch && i.op0_kind() == OpKind::NearBranch64)
+        .map(|i| i.near_branch64() as i64)
+        .filter(|target| !inside.contains(target))
+        .collect();
+    targets.sort_unstable();
+    targets.dedup();
+    targets
+}
+
+/// Whether a uprobe on the instruction that begins `code` is emulated, as `arch/x86/kernel/uprobes.c` has it since
+/// Linux 4.16. Newer kernels emulate more (5-byte nops); those are left out so that a place is good on all.
+pub fn is_cheap(code: &[u8]) -> bool {
+    match code {
+        // push of any register.
+        [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => true,
+        // nop, jmp, call, short conditional jumps.
+        [0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] => true,
+        // Near conditional jumps.
+        [0x0f, 0x80..=0x8f, ..] => true,
+        _ => false,
+    }
+}
+
+fn bytes_of<'c>(code: &'c [u8], instruction: &Instruction) -> Option<&'c [u8]> {
+    code.get(instruction.ip() as usize..instruction.next_ip() as usize)
+}
+
+/// Whether a branch of the function leads to `place` or to an instruction between its entry and there: then a probe
+/// would count more than calls.
+fn jumped_into(code: &[u8], place: u64) -> bool {
+    place > 0
+        && Decoder::new(64, code, DecoderOptions::NONE).into_iter().any(|i| {
+            let branch = matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+            branch && i.op0_kind() == OpKind::NearBranch64 && (1..=place).contains(&i.near_branch64())
+        })
+}
+
+/// One argument and the registers that hold it.
+struct Value {
+    narrow: bool,
+    held: Vec<Register>,
+}
+
+impl Value {
+    fn new(argument: &Argument) -> Value {
+        Value { narrow: argument.narrow, held: vec![argument.register] }
+    }
+
+    fn register(&self) -> Option<Register> {
+        self.held.first().copied()
+    }
+
+    /// What is left of it behind an instruction.
+    fn pass(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
+        let copy = self.copied_to(instruction);
+        for used in info.info(instruction).used_registers() {
+            let read = matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
+            if !read {
+                self.held.retain(|held| *held != used.register().full_register());
+            }
+        }
+        self.held.extend(copy);
+    }
+
+    /// The register that `mov` copies it to.
+    fn copied_to(&self, instruction: &Instruction) -> Option<Register> {
+        let registers = instruction.mnemonic() == Mnemonic::Mov
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op1_kind() == OpKind::Register;
+        let (to, from) = (instruction.op0_register(), instruction.op1_register());
+        let wide = to.is_gpr64() || (self.narrow && to.is_gpr32());
+        (registers && wide && self.held.contains(&from.full_register())).then(|| to.full_register())
+    }
+}

@@ -1,0 +1,215 @@
+//! Probes on a QEMU binary: its functions found, and a cheap instruction in each.
+
+use crate::place::{Argument, Place, place, tail_jumps};
+use crate::points::{At, POINTS, Point, Version};
+use crate::uprobe::Uprobe;
+use iced_x86::Register;
+use object::read::elf::{ElfFile64, ProgramHeader};
+use object::{Endianness, Object, ObjectSymbol, ReadCache, SymbolKind};
+use std::collections::HashMap;
+use std::fs::File;
+use std::path::Path;
+use vmtax_model::Missing;
+
+/// Longer functions than any of the table: what a symbol claims beyond is not believed.
+const LONGEST: u64 = 1 << 16;
+/// Bytes of a function without a symbol of its own that are looked at.
+const ENTRY: u64 = 256;
+
+const OTHER_QEMU: &str = "use a QEMU that exports its functions, as the distributions' do, or one that is not stripped";
+
+/// Probes on the points of a QEMU that a block request passes: events `pop`, `submit`, `aio`, `push`, `notify`,
+/// `inject`, `line`. What this binary does not offer, or offers only at a price, is told beside them.
+///
+/// `version` is QEMU's own, as `7.2.22`; an unknown one is taken for the newest.
+pub fn uprobes(binary: &Path, version: &str) -> (Vec<Uprobe>, Vec<Missing>) {
+    let wanted: Vec<&Point> = POINTS.iter().filter(|point| is_for(point, parse(version))).collect();
+    let (mut probes, mut missing) = (Vec::new(), Vec::new());
+    let functions = Functions::open(binary).unwrap_or_default();
+    for point in &wanted {
+        match functions.probes(binary, point) {
+            Placed::Cheap(found) => probes.extend(found),
+            Placed::Expensive(found) => {
+                missing.push(expensive(point));
+                probes.extend(found.into_iter().filter(|_| point.essential));
+            }
+            Placed::Nowhere => {}
+        }
+    }
+    // An event may have functions for several engines and versions; one of them suffices.
+    let mut events: Vec<&str> = wanted.iter().map(|point| point.event).collect();
+    events.dedup();
+    for event in events {
+        let of_event = || wanted.iter().filter(|point| point.event == event);
+        if !of_event().any(|point| functions.find(point.function).is_some()) {
+            let names: Vec<&str> = of_event().map(|point| point.function).collect();
+            missing.push(Missing {
+                what: format!("QEMU's point `{event}`"),
+                why: format!("{} does not export {}", binary.display(), names.join(" or ")),
+                mend: OTHER_QEMU.into(),
+            });
+        }
+    }
+    (probes, missing)
+}
+
+fn expensive(point: &Point) -> Missing {
+    let done = if point.essential { "the probe is there all the same" } else { "the probe is left out" };
+    Missing {
+        what: format!("a cheap place in QEMU's {}", point.function),
+        why: format!("none of its first instructions is one that the kernel emulates: a hit costs 10 us; {done}"),
+        mend: "use another build of QEMU".into(),
+    }
+}
+
+fn parse(version: &str) -> Version {
+    let mut parts = version.split('.').map(|part| part.parse().ok());
+    match (parts.next().flatten(), parts.next().flatten()) {
+        (Some(major), minor) => (major, minor.unwrap_or(0)),
+        (None, _) => (u32::MAX - 1, 0),
+    }
+}
+
+fn is_for(point: &Point, version: Version) -> bool {
+    (point.versions.0..point.versions.1).contains(&version)
+}
+
+enum Placed {
+    Cheap(Vec<Uprobe>),
+    Expensive(Vec<Uprobe>),
+    Nowhere,
+}
+
+/// Executable bytes of a binary and its functions by name.
+#[derive(Default)]
+struct Functions {
+    by_name: HashMap<String, (u64, u64)>,
+    segments: Vec<Segment>,
+}
+
+struct Segment {
+    address: u64,
+    offset: u64,
+    bytes: Vec<u8>,
+}
+
+impl Functions {
+    /// `None` for a file that is no 64-bit ELF.
+    fn open(binary: &Path) -> Option<Functions> {
+        let cache = ReadCache::new(File::open(binary).ok()?);
+        let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
+        let endian = file.endian();
+        let mut found = Functions::default();
+        // The dynamic symbols come last, so that they win over static functions of the same name.
+        for symbol in file.symbols().chain(file.dynamic_symbols()) {
+            let Ok(name) = symbol.name() else { continue };
+            let wanted = POINTS.iter().any(|point| point.function == name);
+            if wanted && symbol.kind() == SymbolKind::Text && symbol.is_definition() {
+                found.by_name.insert(name.to_owned(), (symbol.address(), symbol.size().min(LONGEST)));
+            }
+        }
+        for header in file.elf_program_headers() {
+            let executable = header.p_flags(endian) & object::elf::PF_X != 0;
+            if header.p_type(endian) == object::elf::PT_LOAD && executable {
+                let bytes = header.data(endian, &cache).ok()?.to_vec();
+                found.segments.push(Segment { address: header.p_vaddr(endian), offset: header.p_offset(endian), bytes });
+            }
+        }
+        Some(found)
+    }
+
+    fn find(&self, name: &str) -> Option<(u64, u64)> {
+        self.by_name.get(name).copied()
+    }
+
+    /// Offset in the file and bytes.
+    fn code(&self, address: u64, size: u64) -> Option<(u64, &[u8])> {
+        self.segments.iter().find_map(|segment| {
+            let begin = address.checked_sub(segment.address)?;
+            let rest = segment.bytes.get(usize::try_from(begin).ok()?..)?;
+            let length = usize::try_from(size).ok()?.min(rest.len());
+            (length > 0).then(|| (segment.offset + begin, &rest[..length]))
+        })
+    }
+
+    fn probes(&self, binary: &Path, point: &Point) -> Placed {
+        let Some((address, size)) = self.find(point.function) else { return Placed::Nowhere };
+        let Some((offset, code)) = self.code(address, size) else { return Placed::Nowhere };
+        let probe = |offset, fields| Uprobe {
+            event: point.event,
+            binary: binary.to_owned(),
+            offset,
+            at_return: point.at == At::Return,
+            fields,
+            function: point.function.into(),
+        };
+        match point.at {
+            At::Entry => {
+                let place = place(code, &arguments(point.fields));
+                let found = vec![probe(offset + place.offset, moved(point.fields, &place))];
+                if place.cheap { Placed::Cheap(found) } else { Placed::Expensive(found) }
+            }
+            At::Return => {
+                let cheap = |code: &[u8]| place(code, &[]) == Place { offset: 0, cheap: true, registers: vec![] };
+                let tails: Vec<i64> = tail_jumps(code);
+                let followed: Option<Vec<u64>> = tails
+                    .iter()
+                    .map(|tail| self.code(address.checked_add_signed(*tail)?, ENTRY))
+                    .map(|code| code.filter(|(_, code)| cheap(code)).map(|(offset, _)| offset))
+                    .collect();
+                // Returns of the function's own come from errors and an empty ring, which give no element.
+                match followed.filter(|f| !f.is_empty()) {
+                    _ if cheap(code) => Placed::Cheap(vec![probe(offset, point.fields.into())]),
+                    Some(all) => Placed::Cheap(all.into_iter().map(|o| probe(o, point.fields.into())).collect()),
+                    None => Placed::Expensive(vec![probe(offset, point.fields.into())]),
+                }
+            }
+        }
+    }
+}
+
+/// How the kernel calls the registers of arguments.
+const REGISTERS: [(&str, Register); 16] = [
+    ("%ax", Register::RAX),
+    ("%bx", Register::RBX),
+    ("%cx", Register::RCX),
+    ("%dx", Register::RDX),
+    ("%si", Register::RSI),
+    ("%di", Register::RDI),
+    ("%bp", Register::RBP),
+    ("%sp", Register::RSP),
+    ("%r8", Register::R8),
+    ("%r9", Register::R9),
+    ("%r10", Register::R10),
+    ("%r11", Register::R11),
+    ("%r12", Register::R12),
+    ("%r13", Register::R13),
+    ("%r14", Register::R14),
+    ("%r15", Register::R15),
+];
+
+/// The registers that fields name, in their order.
+fn arguments(fields: &str) -> Vec<Argument> {
+    let named = fields.split(' ').filter_map(|field| {
+        let (_, fetch) = field.split_once('=')?;
+        let (_, register) = REGISTERS.iter().find(|(name, _)| register_of(fetch) == Some(name))?;
+        Some(Argument { register: *register, narrow: fetch.starts_with('%') && fetch.ends_with("32") })
+    });
+    named.collect()
+}
+
+fn register_of(fetch: &str) -> Option<&str> {
+    let name = &fetch[fetch.find('%')?..];
+    Some(&name[..name.find([')', ':']).unwrap_or(name.len())])
+}
+
+/// The fields with the registers of a place instead of those at the function's entry.
+fn moved(fields: &str, place: &Place) -> String {
+    let mut registers = place.registers.iter();
+    let moved = fields.split(' ').map(|field| {
+        let Some(old) = register_of(field) else { return field.to_owned() };
+        let new = registers.next().and_then(|new| REGISTERS.iter().find(|(_, register)| register == new));
+        field.replace(old, new.map_or(old, |(name, _)| name))
+    });
+    moved.collect::<Vec<String>>().join(" ")
+}

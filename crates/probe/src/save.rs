@@ -1,0 +1,82 @@
+//! What was recorded, as the kernel wrote it.
+
+use crate::ProbeError;
+use crate::tracefs::Instance;
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+/// Takes a file's name and the next bytes of it.
+pub type Sink<'s> = &'s mut dyn FnMut(&str, &[u8]) -> io::Result<()>;
+
+/// So many bytes are handed on at once.
+const PIECE: usize = 1 << 20;
+
+/// The files that say how pages and events are laid out.
+pub(crate) fn layouts(root: &Path, events: &[(String, String)], sink: Sink<'_>) -> Result<(), ProbeError> {
+    let mut copy = |from: &str, to: &str| {
+        let path = root.join("events").join(from);
+        let bytes = fs::read(&path).map_err(|e| ProbeError::file("reading", &path, e))?;
+        sink(to, &bytes).map_err(saving)
+    };
+    copy("header_page", "header_page")?;
+    for (system, name) in events {
+        copy(&format!("{system}/{name}/format"), &format!("formats/{system}.{name}"))?;
+    }
+    sink("clock", b"x86-tsc\n").map_err(saving)
+}
+
+/// Every processor's pages and statistics. The last page of each may be partly filled.
+pub(crate) fn pages(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(), ProbeError> {
+    let page = page_size(instance);
+    let mut piece = Vec::with_capacity(PIECE);
+    for cpu in cpus(instance)? {
+        let (name, path) = (format!("{kind}.cpu{cpu}.raw"), instance.path(&format!("per_cpu/cpu{cpu}/trace_pipe_raw")));
+        let reading = |e: Errno| ProbeError::file("reading", &path, e.into());
+        let raw = rustix::fs::open(&path, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).map_err(reading)?;
+        sink(&name, &[]).map_err(saving)?;
+        loop {
+            let begin = piece.len();
+            piece.resize(begin + page, 0);
+            let read = match rustix::io::read(&raw, &mut piece[begin..]) {
+                Err(Errno::INTR) => Some(0),
+                Ok(0) | Err(Errno::AGAIN) => None,
+                read => Some(read.map_err(reading)?),
+            };
+            piece.truncate(begin + read.unwrap_or(0));
+            if read.is_none() || piece.len() + page > PIECE {
+                sink(&name, &piece).map_err(saving)?;
+                piece.clear();
+            }
+            if read.is_none() {
+                break;
+            }
+        }
+        let path = instance.path(&format!("per_cpu/cpu{cpu}/stats"));
+        let stats = fs::read_to_string(&path).map_err(|e| ProbeError::file("reading", &path, e))?;
+        sink("stats", format!("{kind}.cpu{cpu}\n{stats}").as_bytes()).map_err(saving)?;
+    }
+    Ok(())
+}
+
+/// Numbers of the processors that have a buffer, in order.
+fn cpus(instance: &Instance) -> Result<Vec<u32>, ProbeError> {
+    let path = instance.path("per_cpu");
+    let entries = fs::read_dir(&path).map_err(|e| ProbeError::file("reading", &path, e))?.flatten();
+    let number = |name: &str| name.strip_prefix("cpu")?.parse().ok();
+    let mut cpus: Vec<u32> = entries.filter_map(|entry| number(entry.file_name().to_str()?)).collect();
+    cpus.sort_unstable();
+    Ok(cpus)
+}
+
+/// Since Linux 6.8 a page of the buffer may be several of the processor's.
+fn page_size(instance: &Instance) -> usize {
+    let kib = fs::read_to_string(instance.path("buffer_subbuf_size_kb")).ok().and_then(|text| text.trim().parse().ok());
+    kib.map_or_else(rustix::param::page_size, |kib: usize| kib.clamp(4, 1024) << 10)
+}
+
+fn saving(source: io::Error) -> ProbeError {
+    ProbeError::System { what: "saving the trace".into(), source }
+}

@@ -1,0 +1,135 @@
+//! tracefs: where it is, and instances of our own in it.
+
+use crate::ProbeError;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, mount};
+use std::fs::{self, File, OpenOptions};
+use std::io::{Seek, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+/// Where every kernel since 4.1 has a folder to mount it on.
+const USUAL: &str = "/sys/kernel/tracing";
+/// Before all names of ours, so that another user's are never touched.
+pub(crate) const PREFIX: &str = "vmtax-";
+/// Somebody may be looking into an instance while it is removed; this long is waited for them.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Mounts tracefs where it is usual, for a guest whose first process we are; nothing when it is there already.
+///
+/// # Errors
+/// When the kernel has no tracefs.
+pub fn mount_tracefs() -> Result<(), ProbeError> {
+    if root().is_ok() {
+        return Ok(());
+    }
+    mount("tracefs", USUAL, "tracefs", MountFlags::empty(), None)
+        .map_err(|e| ProbeError::System { what: format!("mounting tracefs on {USUAL}"), source: e.into() })
+}
+
+/// Where tracefs is mounted.
+pub(crate) fn root() -> Result<PathBuf, ProbeError> {
+    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
+    mounted(&mounts).ok_or(ProbeError::NoTracefs)
+}
+
+fn mounted(mounts: &str) -> Option<PathBuf> {
+    let mut places = mounts.lines().filter_map(|line| {
+        let mut words = line.split(' ');
+        let place = words.nth(1)?;
+        (words.next()? == "tracefs").then(|| PathBuf::from(place))
+    });
+    let first = places.next()?;
+    // The automatic mount below debugfs may come first; the usual one is as good.
+    Some(places.find(|place| place == Path::new(USUAL)).unwrap_or(first))
+}
+
+/// An instance: a trace buffer with settings of its own, apart from everybody else's. Removed on drop.
+#[derive(Debug)]
+pub(crate) struct Instance {
+    folder: PathBuf,
+    /// Held open: the kernel does not let anybody remove an instance in use. `None` only while it is being removed.
+    switch: Option<File>,
+}
+
+impl Instance {
+    /// Makes one that records nothing yet, stamps with the time stamp counter, and keeps the oldest events when full.
+    pub fn create(root: &Path, name: &str, buffer_kib: u32) -> Result<Instance, ProbeError> {
+        let folder = root.join("instances").join(name);
+        fs::create_dir(&folder).map_err(|e| ProbeError::file("making", &folder, e))?;
+        let mut instance = Instance { folder, switch: None };
+        let switch = instance.folder.join("tracing_on");
+        let opened = OpenOptions::new().write(true).open(&switch).map_err(|e| ProbeError::file("opening", &switch, e))?;
+        instance.switch = Some(opened);
+        instance.switch_to(false)?;
+        instance.write("trace_clock", "x86-tsc").map_err(|e| match e {
+            ProbeError::System { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => ProbeError::NoTsc,
+            e => e,
+        })?;
+        instance.write("options/overwrite", "0")?;
+        instance.write("buffer_size_kb", &buffer_kib.max(1).to_string())?;
+        Ok(instance)
+    }
+
+    /// Lets events be recorded, or not.
+    pub fn switch_to(&self, on: bool) -> Result<(), ProbeError> {
+        let Some(mut switch) = self.switch.as_ref() else { return Ok(()) };
+        switch
+            .rewind()
+            .and_then(|()| switch.write_all(if on { b"1" } else { b"0" }))
+            .map_err(|e| ProbeError::file("writing", &self.folder.join("tracing_on"), e))
+    }
+
+    /// Writes one of the instance's files, replacing what it holds.
+    pub fn write(&self, file: &str, text: &str) -> Result<(), ProbeError> {
+        self.put(OpenOptions::new().write(true).truncate(true), file, text)
+    }
+
+    /// Adds to what one of the instance's files holds.
+    pub fn append(&self, file: &str, text: &str) -> Result<(), ProbeError> {
+        self.put(OpenOptions::new().append(true), file, text)
+    }
+
+    fn put(&self, options: &OpenOptions, file: &str, text: &str) -> Result<(), ProbeError> {
+        let path = self.folder.join(file);
+        let written = options.open(&path).and_then(|mut f| f.write_all(text.as_bytes()));
+        written.map_err(|e| ProbeError::file("writing", &path, e))
+    }
+
+    pub fn path(&self, file: &str) -> PathBuf {
+        self.folder.join(file)
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        self.switch = None;
+        remove(&self.folder);
+    }
+}
+
+/// Removes an instance that nobody uses; waits a moment for those who just look. Says whether it is gone.
+pub(crate) fn remove(instance: &Path) -> bool {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        match rustix::fs::rmdir(instance) {
+            Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),
+            Ok(()) | Err(Errno::NOENT) => return true,
+            Err(_) => return false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_mount_is_preferred() {
+        let below = "tracefs /sys/kernel/debug/tracing tracefs rw 0 0\n";
+        assert_eq!(mounted(below).unwrap(), Path::new("/sys/kernel/debug/tracing"));
+        assert_eq!(mounted(&format!("{below}tracefs {USUAL} tracefs rw 0 0\n")).unwrap(), Path::new(USUAL));
+        assert_eq!(mounted("tmpfs /tracefs tmpfs rw 0 0\nsysfs /sys sysfs rw\n"), None);
+        assert_eq!(mounted("tracefs"), None);
+    }
+}

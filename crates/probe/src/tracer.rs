@@ -1,0 +1,187 @@
+//! A trace under way: made, switched on and off, saved, and gone without a trace.
+
+use crate::tracefs::{self, Instance};
+use crate::save::{self, Sink};
+use crate::{Event, ProbeError, ProbeSet, Uprobe, uprobe};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
+use vmtax_model::Missing;
+
+const AS_ROOT: &str = "run vmtax as root";
+const OTHER_KERNEL: &str = "use a kernel that has it";
+
+/// Events of up to two tracefs instances: *bound* ones, of given threads alone, and *free* ones. Dropping it removes both
+/// instances and all uprobes that were defined for them.
+#[derive(Debug)]
+pub struct Tracer {
+    // In this order: uprobes can be undefined once no instance listens to them.
+    instances: Vec<(&'static str, Instance)>,
+    uprobes: Group,
+    /// System and name of what is listened to.
+    events: Vec<(String, String)>,
+    missing: Vec<Missing>,
+    root: PathBuf,
+}
+
+/// Our uprobe definitions. Removed on drop.
+#[derive(Debug)]
+struct Group {
+    root: PathBuf,
+    name: String,
+    used: bool,
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        if self.used {
+            uprobe::undefine(&self.root, &self.name);
+        }
+    }
+}
+
+impl Tracer {
+    /// Sets everything up; nothing is recorded until [`Tracer::on`]. Each instance gets `buffer_kib` for each processor;
+    /// when that is full, later events are lost and counted.
+    ///
+    /// What this kernel or this user has not is left out and told by [`Tracer::missing`].
+    ///
+    /// # Errors
+    /// When there is no tracefs, no permission to make an instance, or no clock `x86-tsc`.
+    pub fn start(set: &ProbeSet, buffer_kib: u32) -> Result<Tracer, ProbeError> {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        let (root, process) = (tracefs::root()?, std::process::id());
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        let group = format!("{}{process}_{number}", uprobe::PREFIX);
+        let mut tracer = Tracer {
+            instances: Vec::new(),
+            uprobes: Group { root: root.clone(), name: group, used: false },
+            events: Vec::new(),
+            missing: set.missing.clone(),
+            root,
+        };
+        let wanted = [
+            ("bound", !set.bound.is_empty() || !set.uprobes.is_empty()),
+            ("free", !set.free.is_empty() || !set.functions.is_empty()),
+        ];
+        for (kind, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
+            let name = format!("{}{process}-{number}-{kind}", tracefs::PREFIX);
+            let instance = Instance::create(&tracer.root, &name, buffer_kib)?;
+            match kind {
+                "bound" => tracer.bind(&instance, set)?,
+                _ => {
+                    tracer.listen(&instance, &set.free);
+                    tracer.functions(&instance, set.functions);
+                }
+            }
+            tracer.instances.push((kind, instance));
+        }
+        Ok(tracer)
+    }
+
+    /// Begins to record.
+    ///
+    /// # Errors
+    /// When tracefs refuses.
+    pub fn on(&self) -> Result<(), ProbeError> {
+        self.instances.iter().try_for_each(|(_, instance)| instance.switch_to(true))
+    }
+
+    /// Ends it.
+    ///
+    /// # Errors
+    /// When tracefs refuses.
+    pub fn off(&self) -> Result<(), ProbeError> {
+        self.instances.iter().try_for_each(|(_, instance)| instance.switch_to(false))
+    }
+
+    /// What could not be observed.
+    pub fn missing(&self) -> &[Missing] {
+        &self.missing
+    }
+
+    fn bind(&mut self, instance: &Instance, set: &ProbeSet) -> Result<(), ProbeError> {
+        let threads: Vec<String> = set.threads.iter().map(i32::to_string).collect();
+        instance.write("options/event-fork", "1")?;
+        instance.write("set_event_pid", &threads.join(" "))?;
+        self.listen(instance, &set.bound);
+        let mut defined: Vec<&'static str> = Vec::new();
+        for probe in &set.uprobes {
+            match self.define(probe) {
+                Ok(()) if defined.contains(&probe.event) => {}
+                Ok(()) => defined.push(probe.event),
+                Err(e) => self.missing.push(refused(&format!("QEMU's {}", probe.function), &e)),
+            }
+        }
+        for name in defined {
+            let group = self.uprobes.name.clone();
+            self.enable(instance, &group, name, None);
+        }
+        Ok(())
+    }
+
+    fn define(&mut self, probe: &Uprobe) -> Result<(), ProbeError> {
+        self.uprobes.used = true;
+        uprobe::define(&self.root, &self.uprobes.name, probe)
+    }
+
+    fn listen(&mut self, instance: &Instance, events: &[Event]) {
+        for Event { system, names, filter } in events {
+            let there = names.iter().find(|name| instance.path(&format!("events/{system}/{name}")).exists());
+            match there {
+                Some(name) => self.enable(instance, system, name, filter.as_deref()),
+                None => self.missing.push(Missing {
+                    what: format!("the event {system}:{}", names.first().unwrap_or(&"")),
+                    why: "this kernel does not have it".into(),
+                    mend: OTHER_KERNEL.into(),
+                }),
+            }
+        }
+    }
+
+    fn enable(&mut self, instance: &Instance, system: &str, name: &str, filter: Option<&str>) {
+        let folder = format!("events/{system}/{name}");
+        let filtered = filter.map_or(Ok(()), |filter| instance.write(&format!("{folder}/filter"), filter));
+        match filtered.and_then(|()| instance.write(&format!("{folder}/enable"), "1")) {
+            Ok(()) => self.events.push((system.into(), name.into())),
+            Err(e) => self.missing.push(refused(&format!("the event {system}:{name}"), &e)),
+        }
+    }
+
+    /// Has calls of the given functions recorded, as far as they exist. With none the tracer stays off: without a filter
+    /// it records every function of the kernel.
+    fn functions(&mut self, instance: &Instance, functions: &[&str]) {
+        let Some(first) = functions.first() else { return };
+        let mut why = None;
+        let accepted = functions.iter().filter(|f| instance.append("set_ftrace_filter", f).map_err(|e| why = Some(e)).is_ok());
+        let result = match (accepted.count(), why) {
+            (0, Some(e)) => Err(e),
+            _ => instance.write("current_tracer", "function"),
+        };
+        match result {
+            Ok(()) => self.events.push(("ftrace".into(), "function".into())),
+            Err(e) => self.missing.push(refused(&format!("calls of {first}"), &e)),
+        }
+    }
+
+    /// Hands out all that was recorded; switch it [`Tracer::off`] before. Names, of which one that is repeated goes on
+    /// where it was:
+    ///
+    /// - `header_page`, `formats/SYSTEM.EVENT`: as in tracefs; `clock`: the clock's name;
+    /// - `bound.cpuN.raw`, `free.cpuN.raw`: the ring buffer's pages, whole;
+    /// - `stats`: a line `bound.cpuN` or `free.cpuN`, then that processor's `stats`, taken after its pages.
+    ///
+    /// # Errors
+    /// When tracefs refuses, or the sink does.
+    pub fn save(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
+        save::layouts(&self.root, &self.events, sink)?;
+        self.instances.iter().try_for_each(|(kind, instance)| save::pages(kind, instance, sink))
+    }
+}
+
+fn refused(what: &str, why: &ProbeError) -> Missing {
+    let mend = match why {
+        ProbeError::NotPermitted { .. } => AS_ROOT,
+        _ => OTHER_KERNEL,
+    };
+    Missing { what: what.into(), why: why.to_string(), mend: mend.into() }
+}
