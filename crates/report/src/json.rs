@@ -1,6 +1,7 @@
 //! Everything for scripts, in one document; docs/json.md describes it.
 
 use crate::ReportError;
+use serde::Serialize;
 use serde_json::{Value, json};
 use vmtax_model::{Findings, TrialRecord};
 use vmtax_recording::Recording;
@@ -13,7 +14,8 @@ pub fn json(recording: &Recording, findings: &Findings) -> Result<String, Report
     document(recording, findings).map_err(|source| ReportError::Json { what: "report", source })
 }
 
-fn document(recording: &Recording, findings: &Findings) -> Result<String, serde_json::Error> {
+/// One document of the recording and what a command found in it.
+pub fn document(recording: &Recording, findings: &impl Serialize) -> Result<String, serde_json::Error> {
     let trials = recording.trials.iter().map(trial).collect::<Result<Vec<Value>, _>>()?;
     serde_json::to_string_pretty(&json!({
         "schema": vmtax_model::SCHEMA,

@@ -3,6 +3,7 @@
 mod doctor;
 mod html;
 mod json;
+pub mod layers;
 mod number;
 mod sysbench;
 mod table;

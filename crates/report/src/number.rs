@@ -43,6 +43,15 @@ pub fn nanoseconds(ns: f64) -> String {
     value(Unit::Nanoseconds, ns)
 }
 
+/// A round time on an axis: without the zeros that say how exact a figure is.
+pub fn nanoseconds_tick(ns: f64) -> String {
+    let text = nanoseconds(ns);
+    match text.split_once(' ') {
+        Some((n, unit)) if n.contains('.') => format!("{} {unit}", n.trim_end_matches('0').trim_end_matches('.')),
+        _ => text,
+    }
+}
+
 /// Both ends of an interval of differences: `−3.47 to −2.83 k/s`, the unit once where both have it.
 pub fn difference_range(unit: Unit, i: &Interval) -> String {
     let (low, high) = (difference(unit, i.low), difference(unit, i.high));

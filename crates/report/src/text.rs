@@ -1,6 +1,6 @@
 //! Text from recordings and guests made harmless for a terminal, and prose laid out for its width.
 
-use textwrap::Options;
+use textwrap::{Options, WordSplitter};
 
 /// One line without anything that a terminal would obey or that would reorder the text: control characters (C0, C1,
 /// DEL), line breaks and bidirectional overrides become visible or a space.
@@ -26,6 +26,11 @@ pub fn wrapped(text: &str, width: usize, first: &str, other: &str) -> String {
     let mut lines = textwrap::fill(&plain(text), options);
     lines.push('\n');
     lines
+}
+
+/// `text` in lines of at most `width` columns for a table's cell: broken between words only.
+pub fn cell(text: &str, width: usize) -> String {
+    textwrap::fill(&plain(text), Options::new(width).word_splitter(WordSplitter::NoHyphenation))
 }
 
 /// A titled list, each item after `bullet`; nothing where there is no item.

@@ -1,6 +1,8 @@
 //! What every report picks out of findings and recordings.
 
-use vmtax_model::{Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, TrialRecord, Verdict, Warning, WorkloadName};
+use vmtax_model::{
+    Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, TrialRecord, Verdict, Warning, WorkloadName,
+};
 use vmtax_recording::Recording;
 
 /// Rows of one workload, in the order of the findings.

@@ -4,39 +4,11 @@
 
 mod common;
 
-use common::{findings, recording, trial_mut};
+use common::{assert_balanced, findings, recording, trial_mut};
 use vmtax_model::{MachineName, Outcome, WorkloadName};
 use vmtax_report::html;
 
 const ALL: &[MachineName] = common::THREE;
-
-/// Every tag is closed in the right order; gives the number of elements.
-fn assert_balanced(page: &str) -> usize {
-    const VOID: &[&str] = &["meta", "br", "!DOCTYPE"];
-    let (mut open, mut elements, mut rest) = (Vec::new(), 0, page);
-    while let Some((_, after)) = rest.split_once('<') {
-        // Attribute values are quoted and escaped, so the next '>' outside quotes ends the tag.
-        let mut quoted = false;
-        let end = after.find(|c| {
-            quoted ^= c == '"';
-            c == '>' && !quoted
-        });
-        let (tag, next) = after.split_at(end.expect("a tag without end"));
-        let name = tag.split_whitespace().next().unwrap();
-        if let Some(name) = name.strip_prefix('/') {
-            assert_eq!(open.pop(), Some(name), "near {tag}");
-        } else if !VOID.contains(&name) {
-            elements += 1;
-            open.push(name);
-        }
-        rest = next;
-        if name == "style" {
-            rest = &rest[rest.find("</style>").unwrap()..];
-        }
-    }
-    assert!(open.is_empty(), "{open:?}");
-    elements
-}
 
 #[test]
 fn well_formed_and_self_contained_whatever_was_measured() {

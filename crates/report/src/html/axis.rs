@@ -32,6 +32,23 @@ impl Axis {
         Axis { low: low / 1.15, high: high * 1.15, log: true }
     }
 
+    /// A linear axis from 0 to `high`.
+    pub fn from_zero(high: f64) -> Axis {
+        Axis { low: 0.0, high: if high > 0.0 { high } else { 1.0 }, log: false }
+    }
+
+    /// A logarithmic axis with these ends, both above 0.
+    pub fn between(low: f64, high: f64) -> Axis {
+        Axis { low, high: high.max(low * 1.01), log: true }
+    }
+
+    /// A linear axis that holds all values, which lie close together: no zero, a little air.
+    pub fn around(values: &[f64]) -> Axis {
+        let (low, high) = bounds(values, f64::MAX, f64::MIN_POSITIVE);
+        let air = ((high - low) * 0.1).max(high * 0.01);
+        if low > high { Axis::from_zero(1.0) } else { Axis { low: low - air, high: high + air, log: false } }
+    }
+
     /// Both ends.
     pub fn ends(&self) -> (f64, f64) {
         (self.low, self.high)
@@ -70,9 +87,10 @@ impl Axis {
         let rough = (self.high - self.low) / most.max(1) as f64;
         let decade = 10f64.powf(rough.log10().floor());
         let step = [1.0, 2.0, 5.0, 10.0].iter().map(|s| s * decade).find(|s| *s >= rough).unwrap_or(10.0 * decade);
-        let count = ((self.high - self.low) / step).floor();
+        let first = (self.low / step).ceil();
+        let count = (self.high / step).floor() - first;
         // At most ten times `most` by the choice of the step; the cast cannot lose anything.
-        (0..=count.clamp(0.0, 100.0) as u32).map(|i| self.low + f64::from(i) * step).collect()
+        (0..=count.clamp(0.0, 100.0) as u32).map(|i| (first + f64::from(i)) * step).collect()
     }
 
     /// Vertical lines at `ticks` over the whole height of a picture.

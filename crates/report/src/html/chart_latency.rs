@@ -2,7 +2,7 @@
 
 use super::Page;
 use super::axis::{Axis, percent};
-use crate::number::{count, nanoseconds};
+use crate::number::{count, nanoseconds, nanoseconds_tick};
 use crate::view;
 use maud::{Markup, html as markup};
 use std::fmt::Write as _;
@@ -66,17 +66,9 @@ fn picture(p: &Picture) -> Markup {
             @for (machine, latency) in &p.lanes {
                 div.lane { span.key.(machine) { (machine) } (lane(*machine, latency, &axis, &ticks)) }
             }
-            div.lane { span {} (axis.labels(&ticks, tick)) }
+            div.lane { span {} (axis.labels(&ticks, nanoseconds_tick)) }
             div.scroll tabindex="0" role="region" aria-label={ "Latency of " (p.labels.join(", ")) } { (table(p)) }
         }
-    }
-}
-
-fn tick(ns: f64) -> String {
-    let text = nanoseconds(ns);
-    match text.split_once(' ') {
-        Some((n, unit)) if n.contains('.') => format!("{} {unit}", n.trim_end_matches('0').trim_end_matches('.')),
-        _ => text,
     }
 }
 

@@ -8,6 +8,7 @@ mod chart_tax;
 mod details;
 mod facts;
 mod headline;
+pub(crate) mod layers;
 mod notices;
 mod tables;
 
@@ -24,8 +25,26 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 /// The report as one HTML file.
 pub fn html(recording: &Recording, findings: &Findings) -> String {
     let page = Page { recording, findings };
-    let when = view::when(&recording.manifest.started);
+    let title =
+        format!("What virtualisation costs: {}, {}", recording.plan.name, view::when(&recording.manifest.started));
     let body = markup! {
+        (headline::headline(&page))
+        @if !findings.rows.is_empty() {
+            (chart_tax::chart(&page))
+            (tables::taxes(&page))
+            (chart_latency::charts(&page))
+            (chart_rounds::charts(&page))
+        }
+        (details::details(&page))
+        (facts::facts(recording, &findings.kernels))
+    };
+    document(recording, &title, "", &body)
+}
+
+/// A page around `body`, with `style` beside the style that all pages share.
+fn document(recording: &Recording, title: &str, style: &str, body: &Markup) -> String {
+    let vmtax = &recording.manifest.vmtax;
+    let page = markup! {
         (DOCTYPE)
         html lang="en" {
             head {
@@ -33,29 +52,19 @@ pub fn html(recording: &Recording, findings: &Findings) -> String {
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "vmtax " (recording.manifest.vmtax) };
-                title { "What virtualisation costs: " (recording.plan.name) ", " (when) }
-                style { (PreEscaped(STYLE)) }
+                meta name="generator" content={ "vmtax " (vmtax) };
+                title { (title) }
+                style { (PreEscaped(STYLE)) (PreEscaped(style)) }
             }
             body {
-                main {
-                    (headline::headline(&page))
-                    @if !findings.rows.is_empty() {
-                        (chart_tax::chart(&page))
-                        (tables::taxes(&page))
-                        (chart_latency::charts(&page))
-                        (chart_rounds::charts(&page))
-                    }
-                    (details::details(&page))
-                    (facts::facts(recording, &findings.kernels))
-                }
+                main { (body) }
                 footer {
-                    "vmtax " (recording.manifest.vmtax) " · " (when) " · " code { (page.command()) }
+                    "vmtax " (vmtax) " · " (view::when(&recording.manifest.started)) " · " code { (view::report_command(recording)) }
                 }
             }
         }
     };
-    printable(&body.into_string())
+    printable(&page.into_string())
 }
 
 /// What every part of the page is made from.

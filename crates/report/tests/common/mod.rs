@@ -2,6 +2,8 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // Each test binary uses its own part; tests may unwrap.
 
+pub mod layers;
+
 use std::path::PathBuf;
 use vmtax_model::*;
 use vmtax_recording::{Manifest, Recording};
@@ -262,4 +264,32 @@ pub fn trial_mut(r: &mut Recording, round: u32, machine: MachineName, workload: 
 /// Findings as the analysis gives them.
 pub fn findings(r: &Recording) -> Findings {
     vmtax_analysis::findings(&r.plan, &r.host, &r.trials)
+}
+
+/// Every tag is closed in the right order; gives the number of elements.
+pub fn assert_balanced(page: &str) -> usize {
+    const VOID: &[&str] = &["meta", "br", "!DOCTYPE"];
+    let (mut open, mut elements, mut rest) = (Vec::new(), 0, page);
+    while let Some((_, after)) = rest.split_once('<') {
+        // Attribute values are quoted and escaped, so the next '>' outside quotes ends the tag.
+        let mut quoted = false;
+        let end = after.find(|c| {
+            quoted ^= c == '"';
+            c == '>' && !quoted
+        });
+        let (tag, next) = after.split_at(end.unwrap_or_else(|| panic!("a tag without end")));
+        let name = tag.split_whitespace().next().unwrap();
+        if let Some(name) = name.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "near {tag}");
+        } else if !VOID.contains(&name) {
+            elements += 1;
+            open.push(name);
+        }
+        rest = next;
+        if name == "style" {
+            rest = &rest[rest.find("</style>").unwrap()..];
+        }
+    }
+    assert!(open.is_empty(), "{open:?}");
+    elements
 }

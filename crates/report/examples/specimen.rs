@@ -1,0 +1,27 @@
+//! Writes reports of made-up findings, to look at while changing how they look:
+//! `cargo run -p vmtax-report --example specimen -- FOLDER`.
+
+#![allow(clippy::unwrap_used)] // A tool for developers of this crate.
+
+#[path = "../tests/common/mod.rs"]
+mod common;
+
+use common::layers::{layers_recording, plain, varied};
+use vmtax_report::{Style, layers};
+
+fn main() {
+    let folder = std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".to_owned()));
+    let recording = layers_recording(6);
+    for (name, findings) in [("plain", plain(6)), ("varied", varied(6))] {
+        for width in [40, 60, 80, 130] {
+            let style = Style { width, color: false };
+            let text = format!(
+                "{}\n{}",
+                layers::terminal(&recording, &findings, style),
+                layers::details(&recording, &findings, style)
+            );
+            std::fs::write(folder.join(format!("layers-{name}-{width}.txt")), text).unwrap();
+        }
+        std::fs::write(folder.join(format!("layers-{name}.html")), layers::html(&recording, &findings)).unwrap();
+    }
+}

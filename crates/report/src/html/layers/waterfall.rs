@@ -1,0 +1,103 @@
+//! Single requests as waterfalls: who works when, then each stretch on a line of its own, so that no label meets another.
+
+use super::super::axis::{Axis, percent};
+use super::{Page, class, stretch, veil};
+use crate::layers::view::{self, Scale};
+use maud::{Markup, html as markup};
+use vmtax_model::{LayerColumn, Span, Waterfall};
+
+pub fn waterfalls(page: &Page, column: &LayerColumn) -> Markup {
+    markup! {
+        @if !column.waterfalls.is_empty() {
+            section {
+                h3 { "Single requests" }
+                @for w in &column.waterfalls { (waterfall(page, column, w)) }
+            }
+        }
+    }
+}
+
+fn waterfall(page: &Page, column: &LayerColumn, w: &Waterfall) -> Markup {
+    let end = w.spans.iter().map(|s| s.end_ns).chain([w.total_ns]).filter(|v| v.is_finite()).fold(0.0, f64::max);
+    let axis = Axis::from_zero(end);
+    let ticks = axis.ticks(6);
+    let scale = Scale::of(w.total_ns);
+    let mut threads: Vec<&str> = Vec::new();
+    for span in &w.spans {
+        if !threads.contains(&span.thread.as_str()) {
+            threads.push(&span.thread);
+        }
+    }
+    markup! {
+        figure.waterfall {
+            div.chart {
+                h4 { "The " (w.which) " request: " (scale.text(w.total_ns)) }
+                div.group { span {} div { (axis.labels(&ticks, |t| scale.tick(t))) } span {} }
+                @for thread in &threads {
+                    div.row.lane-of {
+                        span.name { (thread) }
+                        svg height="18" role="img" aria-label={ "When " (thread) " has the request" } {
+                            (axis.grid(&ticks))
+                            @for span in w.spans.iter().filter(|s| s.thread == **thread) { (bar(span, &axis, &scale)) }
+                        }
+                        span {}
+                    }
+                }
+                div.apart {}
+                @for span in &w.spans {
+                    div.row.stretch {
+                        span.name { (stretch(span.layer, &span.label, span.state)) }
+                        svg height="18" role="img" aria-label={ (view::name(span.layer, &span.label, span.state)) ": from " (scale.text(span.begin_ns)) " to " (scale.text(span.end_ns)) } {
+                            (axis.grid(&ticks))
+                            (bar(span, &axis, &scale))
+                        }
+                        span.time { b { (scale.text(span.end_ns - span.begin_ns)) } " " span.range { (span.thread) } }
+                    }
+                }
+            }
+            figcaption {
+                "One request of those around the " (w.which) ", " (scale.unit) " since the operation's begin. Above, who has it when; below, each stretch. "
+                (page.source(column))
+            }
+            details {
+                summary { "As a table" }
+                div.scroll tabindex="0" role="region" aria-label={ "The " (w.which) " request" } { (table(w, &scale)) }
+            }
+        }
+    }
+}
+
+fn bar(span: &Span, axis: &Axis, scale: &Scale) -> Markup {
+    let (begin, end) = (axis.at(span.begin_ns), axis.at(span.end_ns));
+    let (x, width) = (percent(begin.min(99.75)), percent((end - begin).max(0.25)));
+    markup! {
+        g.(class(span.layer)) {
+            title { (view::name(span.layer, &span.label, span.state)) ", " (span.thread) ": " (scale.text(span.end_ns - span.begin_ns)) " from " (scale.text(span.begin_ns)) }
+            rect x=(x) width=(width) y="2" height="14" rx="1.5" {}
+            (veil(span.state, &x, &width, "2", "14"))
+        }
+    }
+}
+
+fn table(w: &Waterfall, scale: &Scale) -> Markup {
+    markup! {
+        table {
+            caption.hidden { "The stretches of the " (w.which) " request" }
+            thead { tr {
+                @for name in ["layer", "what", "state", "thread"] { th scope="col" { (name) } }
+                @for name in ["begin", "end", "length"] { th.number scope="col" { (name) ", " (scale.unit) } }
+            } }
+            tbody {
+                @for s in &w.spans {
+                    tr {
+                        td { span.key.(class(s.layer)) { (s.layer.label()) } }
+                        th scope="row" { (s.label) }
+                        td { (s.state.label()) }
+                        td { (s.thread) }
+                        @for ns in [s.begin_ns, s.end_ns, s.end_ns - s.begin_ns] { td.number { (scale.number(ns)) } }
+                    }
+                }
+            }
+        }
+    }
+}

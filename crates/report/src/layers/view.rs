@@ -1,0 +1,228 @@
+//! What every report of layers picks out of the findings: names of columns, rows side by side, times in one unit.
+
+use crate::number::NONE;
+use vmtax_model::{Estimate, Figure, Layer, LayerColumn, LayerFindings, MachineName, Role, Row, State, Station};
+use vmtax_recording::Recording;
+
+/// A column in full: "Linux guest on tcg, aio=native".
+pub fn title(column: &LayerColumn) -> String {
+    let who = guest(column.machine);
+    let on = column.machine.accelerator().unwrap_or("the host");
+    if column.variant.is_empty() { format!("{who} on {on}") } else { format!("{who} on {on}, {}", column.variant) }
+}
+
+/// What kind of guest a machine is.
+pub fn guest(machine: MachineName) -> &'static str {
+    if machine.is_micro() { "no-OS guest" } else { "Linux guest" }
+}
+
+/// The column the report is about: the first Linux guest, or the first there is.
+pub fn main_column(findings: &LayerFindings) -> Option<&LayerColumn> {
+    findings.columns.iter().find(|c| !c.machine.is_micro()).or(findings.columns.first())
+}
+
+/// A request as it is when nobody looks, where that was measured; otherwise as traced.
+pub fn undisturbed(column: &LayerColumn) -> &Figure {
+    column.control.as_ref().unwrap_or(&column.traced)
+}
+
+/// The bare host, the floor, the guests: each machine's first variant, with its median, ns.
+pub fn ladder(findings: &LayerFindings) -> Vec<(String, f64)> {
+    let host = findings.host.iter().map(|f| ("bare host".to_owned(), f.p50_ns));
+    let firsts = firsts(findings);
+    let several = |c: &LayerColumn| firsts.iter().filter(|o| o.machine.is_micro() == c.machine.is_micro()).count() > 1;
+    let name = |c: &LayerColumn| match c.machine.accelerator() {
+        Some(accelerator) if several(c) => format!("{} on {accelerator}", guest(c.machine)),
+        _ => guest(c.machine).to_owned(),
+    };
+    let (floor, guests): (Vec<&LayerColumn>, Vec<_>) = firsts.iter().partition(|c| c.machine.is_micro());
+    host.chain(floor.into_iter().chain(guests).map(|c| (name(c), undisturbed(c).p50_ns))).collect()
+}
+
+/// The first variant of each machine.
+fn firsts(findings: &LayerFindings) -> Vec<&LayerColumn> {
+    let mut firsts: Vec<&LayerColumn> = Vec::new();
+    for column in &findings.columns {
+        if !firsts.iter().any(|f| f.machine == column.machine) {
+            firsts.push(column);
+        }
+    }
+    firsts
+}
+
+/// What makes two columns' rows the same row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Key {
+    from: Station,
+    layer: Layer,
+    state: State,
+    label: String,
+}
+
+impl Key {
+    fn of(row: &Row) -> Key {
+        Key { from: row.from, layer: row.layer, state: row.state, label: row.label.clone() }
+    }
+
+    /// This row in a column.
+    pub fn find<'a>(&self, column: &'a LayerColumn) -> Option<&'a Row> {
+        column.rows.iter().find(|r| Key::of(r) == *self)
+    }
+
+    /// See [`name`].
+    pub fn name(&self) -> String {
+        name(self.layer, &self.label, self.state)
+    }
+}
+
+/// A row in one text: "QEMU: wake-up to virtqueue_pop (lock)".
+pub fn name(layer: Layer, label: &str, state: State) -> String {
+    let stretch = if label == layer.label() { label.to_owned() } else { format!("{}: {label}", layer.label()) };
+    match self::state(state) {
+        "" => stretch,
+        state => format!("{stretch} ({state})"),
+    }
+}
+
+/// The rows of all columns in the order of the way, without those that no request has.
+pub fn rows_of(columns: &[&LayerColumn]) -> Vec<Key> {
+    let mut all: Vec<Key> = Vec::new();
+    for key in columns.iter().flat_map(|c| &c.rows).filter(|r| r.count > 0).map(Key::of) {
+        if !all.contains(&key) {
+            let behind = all.iter().position(|k| k.from > key.from).unwrap_or(all.len());
+            all.insert(behind, key);
+        }
+    }
+    all
+}
+
+/// The layers that any request of these columns was in, with each column's mean, ns.
+pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
+    let mut layers: Vec<Layer> =
+        columns.iter().flat_map(|c| &c.rows).filter(|r| r.count > 0).map(|r| r.layer).collect();
+    layers.sort_unstable();
+    layers.dedup();
+    let sum = |c: &LayerColumn, layer| c.rows.iter().filter(|r| r.layer == layer).map(|r| r.time.mean_ns).sum();
+    layers.into_iter().map(|layer| (layer, columns.iter().map(|c| sum(c, layer)).collect())).collect()
+}
+
+/// A state in a word or two, for tables; [`State::label`] says it in full.
+pub fn state(state: State) -> &'static str {
+    match state {
+        State::Running => "",
+        State::Runnable => "no host CPU",
+        State::GuestRunnable => "no guest CPU",
+        State::Lock => "lock",
+        State::Waiting => "waiting",
+        State::InRing => "in ring",
+    }
+}
+
+/// A thread of QEMU.
+pub fn role(role: &Role) -> String {
+    match role {
+        Role::Main => "main loop".to_owned(),
+        Role::Vcpu(n) => format!("vCPU {n}"),
+        Role::Iothread(name) => format!("iothread {name}"),
+        Role::Worker => "worker threads".to_owned(),
+    }
+}
+
+/// What was run: "seqread block-size=4K".
+pub fn workload(recording: &Recording) -> String {
+    let words = recording.plan.workloads.iter().map(|w| {
+        let options: String = w.options.iter().map(|(k, v)| format!(" {k}={v}")).collect();
+        format!("{}{options}", w.name)
+    });
+    words.collect::<Vec<_>>().join(", ")
+}
+
+/// How many rounds the figures rest on.
+pub fn rounds(findings: &LayerFindings) -> String {
+    let planned = findings.rounds_planned;
+    let least = findings.columns.iter().map(|c| c.rounds).min().unwrap_or(0);
+    let plural = if planned == 1 { "" } else { "s" };
+    if least == planned { format!("n = {planned} round{plural}") } else { format!("n = {least} of {planned} rounds") }
+}
+
+/// Times of one table in one unit, so that they can be compared and added up by eye.
+#[derive(Debug, Clone, Copy)]
+pub struct Scale {
+    /// "µs".
+    pub unit: &'static str,
+    ns: f64,
+    decimals: usize,
+}
+
+impl Scale {
+    /// The unit and decimals in which `total_ns` has four digits or more.
+    pub fn of(total_ns: f64) -> Scale {
+        let (unit, ns) = match total_ns.abs() {
+            t if t < 2e3 => ("ns", 1.0),
+            t if t < 2e6 => ("µs", 1e3),
+            t if t < 2e9 => ("ms", 1e6),
+            _ => ("s", 1e9),
+        };
+        let decimals = match total_ns.abs() / ns {
+            t if t < 2.0 => 3,
+            t if t < 20.0 => 2,
+            t if t < 2000.0 => 1,
+            _ => 0,
+        };
+        Scale { unit, ns, decimals }
+    }
+
+    /// For all columns of a table.
+    pub fn for_columns(columns: &[&LayerColumn]) -> Scale {
+        Scale::of(columns.iter().map(|c| c.traced.mean_ns).filter(|t| t.is_finite()).fold(0.0, f64::max))
+    }
+
+    /// The number alone. Zero and what rounds to it differ.
+    pub fn number(&self, ns: f64) -> String {
+        let least = 0.5 * 10f64.powi(-(i32::try_from(self.decimals).unwrap_or(0)));
+        let v = ns / self.ns;
+        if !v.is_finite() {
+            NONE.to_owned()
+        } else if v == 0.0 {
+            "0".to_owned()
+        } else if v.abs() < least {
+            "~0".to_owned()
+        } else if v < 0.0 {
+            format!("−{:.*}", self.decimals, -v)
+        } else {
+            format!("{v:.*}", self.decimals)
+        }
+    }
+
+    /// With its unit.
+    pub fn text(&self, ns: f64) -> String {
+        format!("{} {}", self.number(ns), self.unit)
+    }
+
+    /// A round value on an axis: no more digits than it has.
+    pub fn tick(&self, ns: f64) -> String {
+        let text = format!("{:.3}", ns / self.ns);
+        format!("{} {}", text.trim_end_matches('0').trim_end_matches('.'), self.unit)
+    }
+
+    /// The ends of an estimate's interval: "22.1–25.0".
+    pub fn range(&self, estimate: &Estimate) -> String {
+        estimate.interval.map_or(NONE.to_owned(), |i| format!("{}–{}", self.number(i.low), self.number(i.high)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_of_a_table_share_a_unit_and_nothing_is_hidden_as_zero() {
+        let scale = Scale::of(243_600.0);
+        let texts = [46_800.0, 4.0, 0.0, -120.0, f64::NAN].map(|ns| scale.text(ns));
+        assert_eq!(texts, ["46.8 µs", "~0 µs", "0 µs", "−0.1 µs", "– µs"]);
+        assert_eq!(
+            [900.0, 9_000.0, 56_000.0, 3.1e6].map(|t| Scale::of(t).text(t)),
+            ["900.0 ns", "9.00 µs", "56.0 µs", "3.10 ms"]
+        );
+    }
+}

@@ -1,0 +1,285 @@
+//! Findings of `layers` that look like real ones, made up around figures measured by hand: one 4 KiB read of a Linux guest
+//! under TCG, of the micro-guest under KVM, and of the bare host.
+
+use super::{host, recording};
+use vmtax_model::*;
+use vmtax_recording::Recording;
+
+type Stretch = (Station, Station, Layer, State, &'static str, &'static str, f64, f64);
+
+/// From, to, layer, state, label, thread, median µs, share of the requests that have it.
+const TCG: &[Stretch] = {
+    use {Layer::*, State::*, Station::*};
+    &[
+        (Begin, GuestCall, GuestApplication, Running, "operation to system call", "guest", 0.9, 1.0),
+        (GuestCall, GuestIssue, GuestKernel, Running, "system call to block layer", "guest", 19.8, 1.0),
+        (GuestCall, GuestIssue, GuestKernel, State::GuestRunnable, "system call to block layer", "guest", 4.0, 0.92),
+        (GuestIssue, GuestNotify, GuestKernel, Running, "block layer to notify", "guest", 4.3, 1.0),
+        (GuestNotify, KvmNotify, Notify, Running, "notify to event", "vCPU 0", 0.1, 1.0),
+        (KvmNotify, QemuWake, Notify, Waiting, "event to QEMU's wake-up", "main loop", 24.1, 1.0),
+        (KvmNotify, QemuWake, Notify, Runnable, "event to QEMU's wake-up", "main loop", 11.6, 0.83),
+        (QemuWake, QemuPop, Qemu, Running, "wake-up to virtqueue_pop", "main loop", 8.9, 1.0),
+        (QemuWake, QemuPop, Qemu, Lock, "wake-up to virtqueue_pop", "main loop", 2.2, 0.31),
+        (QemuPop, QemuSubmit, Qemu, Running, "virtqueue_pop to submit", "main loop", 18.6, 1.0),
+        (QemuSubmit, HostCall, Qemu, Running, "submit to io_submit", "main loop", 5.5, 1.0),
+        (HostCall, HostIssue, HostKernel, Running, "io_submit to block layer", "main loop", 5.5, 1.0),
+        (HostIssue, HostComplete, Device, Running, "device", "device", 47.0, 1.0),
+        (HostComplete, QemuReap, HostKernel, Running, "completion to QEMU", "main loop", 7.4, 1.0),
+        (HostComplete, QemuReap, HostKernel, Runnable, "completion to QEMU", "main loop", 3.3, 0.71),
+        (QemuReap, QemuPush, Qemu, Running, "reaped to used ring", "main loop", 9.0, 1.0),
+        (QemuPush, QemuNotify, Qemu, Running, "used ring to notify", "main loop", 1.8, 1.0),
+        (QemuNotify, Inject, Interrupt, Running, "notify to injection", "main loop", 12.4, 1.0),
+        (Inject, GuestInterrupt, Interrupt, Waiting, "injection to handler", "vCPU 0", 19.7, 1.0),
+        (GuestInterrupt, GuestComplete, GuestKernel, Running, "handler to completion", "vCPU 0", 11.4, 1.0),
+        (GuestComplete, GuestReturn, GuestKernel, Running, "completion to return", "guest", 12.0, 1.0),
+        (GuestComplete, GuestReturn, GuestKernel, State::GuestRunnable, "completion to return", "guest", 6.9, 1.0),
+        (GuestReturn, End, GuestApplication, Running, "return to the operation's end", "guest", 0.8, 1.0),
+    ]
+};
+
+/// The micro-guest has no system calls, no block layer and no handler.
+const MICRO: &[Stretch] = {
+    use {Layer::*, State::*, Station::*};
+    &[
+        (Begin, GuestNotify, GuestKernel, Running, "ring to notify", "guest", 0.3, 1.0),
+        (GuestNotify, KvmNotify, Kvm, Running, "notify to KVM's event", "vCPU 0", 2.7, 1.0),
+        (KvmNotify, QemuWake, Notify, Waiting, "event to QEMU's wake-up", "main loop", 5.1, 1.0),
+        (QemuWake, QemuPop, Qemu, Running, "wake-up to virtqueue_pop", "main loop", 2.4, 1.0),
+        (QemuPop, QemuSubmit, Qemu, Running, "virtqueue_pop to submit", "main loop", 3.9, 1.0),
+        (HostCall, HostIssue, HostKernel, Running, "io_submit to block layer", "main loop", 3.8, 1.0),
+        (HostIssue, HostComplete, Device, Running, "device", "device", 22.6, 1.0),
+        (HostComplete, QemuReap, HostKernel, Running, "completion to QEMU", "main loop", 7.0, 1.0),
+        (QemuReap, QemuPush, Qemu, Running, "reaped to used ring", "main loop", 6.9, 1.0),
+        (QemuPush, End, Interrupt, Waiting, "used ring to the guest's poll", "vCPU 0", 0.9, 1.0),
+    ]
+};
+
+fn figure(p50_us: f64) -> Figure {
+    let ns = p50_us * 1e3;
+    Figure { mean_ns: ns * 1.06, p50_ns: ns, p90_ns: ns * 1.3, p99_ns: ns * 2.4, max_ns: ns * 14.0 }
+}
+
+fn estimate(median: f64, relative: f64, rounds: u32) -> Estimate {
+    let (low, high) = (median * (1.0 - relative), median * (1.0 + relative));
+    Estimate { median, interval: (rounds >= 6).then_some(Interval { low, high, coverage: 0.969 }) }
+}
+
+fn call(name: &str, count: u64, mean_ns: f64) -> CallRow {
+    CallRow {
+        name: name.into(),
+        count,
+        mean_ns,
+        stddev_ns: mean_ns * 0.7,
+        min_ns: mean_ns * 0.3,
+        max_ns: mean_ns * 40.0,
+        total_ns: mean_ns * count as f64,
+    }
+}
+
+fn heat(median_ns: f64) -> HeatMap {
+    let mut random = fastrand::Rng::with_seed(11);
+    let (lowest_ns, row_factor) = (median_ns * 0.5, 1.15);
+    let columns = (0..80).map(|column| {
+        let mut counts = vec![0; 24];
+        for _ in 0..125 {
+            let normal = (0..4).map(|_| random.f64()).sum::<f64>() - 2.0;
+            let burst = if (40..44).contains(&column) { 1.5 } else { 1.0 };
+            let tail = if random.f64() < 0.02 { 1.5 + 6.0 * random.f64() } else { 1.0 };
+            let ns = median_ns * (normal * 0.16).exp() * burst * tail;
+            let row = ((ns / lowest_ns).ln() / f64::ln(row_factor)).clamp(0.0, 23.0) as usize;
+            counts[row] += 1;
+        }
+        counts
+    });
+    HeatMap { column_ns: 30e6, lowest_ns, row_factor, counts: columns.collect() }
+}
+
+/// `device_us` in place of the disk's time, so that variants differ.
+pub fn column(machine: MachineName, variant: &str, rounds: u32, device_us: f64) -> LayerColumn {
+    let stretches = if machine.is_micro() { MICRO } else { TCG };
+    let us = |s: &Stretch| if s.2 == Layer::Device { device_us } else { s.6 };
+    let total: f64 = stretches.iter().map(|s| us(s) * s.7).sum();
+    let mut traced = figure(total);
+    let sum: f64 = stretches.iter().map(|s| figure(us(s)).mean_ns * s.7).sum();
+    traced.mean_ns = sum + 310.0;
+    let rows: Vec<Row> = stretches
+        .iter()
+        .map(|s| {
+            let mut time = figure(us(s));
+            time.mean_ns *= s.7;
+            Row {
+                from: s.0,
+                to: s.1,
+                layer: s.2,
+                state: s.3,
+                label: s.4.into(),
+                time,
+                mean: estimate(time.mean_ns, 0.04, rounds),
+                percent: time.mean_ns / traced.mean_ns * 100.0,
+                count: (9_994.0 * s.7) as u64,
+                below_bound: us(s) < 0.2,
+            }
+        })
+        .collect();
+    let waterfall = |which: &str, factor: f64| {
+        let mut at = 0.0;
+        let spans = stretches.iter().map(|s| {
+            let begin_ns = at;
+            // What makes the slow one slow: it waits for a processor.
+            at += us(s) * 1e3 * if s.3 == State::Runnable { factor * factor } else { 1.0 + (factor - 1.0) / 4.0 };
+            Span { layer: s.2, state: s.3, label: s.4.into(), thread: s.5.into(), begin_ns, end_ns: at }
+        });
+        let spans: Vec<Span> = spans.collect();
+        Waterfall { which: which.into(), total_ns: at + 310.0, spans }
+    };
+    let waterfalls = vec![waterfall("median", 1.0), waterfall("p99", 3.4)];
+    let control = Figure { mean_ns: traced.mean_ns / 1.041, p50_ns: traced.p50_ns / 1.04, ..figure(total / 1.04) };
+    let nested = [
+        ("guest benchmark", 1.0),
+        ("guest virtio", 0.87),
+        ("QEMU virtio", 0.55),
+        ("QEMU AIO", 0.34),
+        ("host disk", 0.2),
+    ];
+    let inner = |i: usize| nested.get(i + 1).map_or(0.0, |n: &(&str, f64)| n.1);
+    LayerColumn {
+        machine,
+        variant: variant.into(),
+        rounds,
+        matched: Matched {
+            operations: 10_000,
+            joined: 9_994,
+            rejected: vec![("with events that were lost".into(), 4), ("without a completion in the guest".into(), 2)],
+            lost_events: 17,
+        },
+        clock: ClockFinding {
+            bound_ns: 180.0,
+            source: if machine.is_micro() { "same counter" } else { "exchanges through shared memory" }.into(),
+            drift_ns: 0.0,
+            violations: 0,
+        },
+        traced,
+        control: Some(control),
+        control_mean: Some(estimate(control.mean_ns, 0.02, rounds)),
+        observer: Some(Estimate { median: 1.041, ..estimate(1.041, 0.011, rounds) }),
+        rows,
+        unexplained_ns: 310.0,
+        nested: nested
+            .iter()
+            .enumerate()
+            .map(|(i, (label, share))| Nested {
+                label: (*label).into(),
+                cumulative: figure(total * share),
+                delta_ns: traced.mean_ns * (share - inner(i)),
+                percent: (share - inner(i)) * 100.0,
+            })
+            .collect(),
+        lifecycle: stretches
+            .iter()
+            .map(|s| Step { label: s.4.into(), since_previous_ns: us(s) * 1e3, thread: s.5.into() })
+            .collect(),
+        calls: vec![
+            ThreadCalls {
+                role: Role::Main,
+                calls: vec![
+                    call("ppoll", 20_480, 271_000.0),
+                    call("ppoll_post", 20_479, 9_000.0),
+                    call("io_submit", 10_000, 16_100.0),
+                    call("io_submit_post", 10_000, 1_600.0),
+                    call("futex", 412, 2_900.0),
+                ],
+                locks: Some(call("futex", 412, 2_900.0)),
+            },
+            ThreadCalls { role: Role::Vcpu(0), calls: vec![call("ioctl(KVM_RUN)", 22_793, 224_000.0)], locks: None },
+        ],
+        tail: stretches
+            .iter()
+            .map(|s| TailRow {
+                label: s.4.into(),
+                median_ns: us(s) * 1e3,
+                slowest_ns: us(s) * if s.3 == State::Runnable { 31e3 } else { 1.5e3 },
+            })
+            .collect(),
+        waterfalls,
+        heat: heat(total * 1e3),
+        missing: if machine.is_micro() {
+            vec![]
+        } else {
+            vec![Missing {
+                what: "KVM's entries and exits".into(),
+                why: "the guest runs under TCG".into(),
+                mend: "use --machine kvm on a host whose KVM runs kernels".into(),
+            }]
+        },
+    }
+}
+
+fn difference(variant: &str, low: f64, median: f64, high: f64, rounds: u32) -> Difference {
+    let interval = (rounds >= 6).then_some((low, high));
+    let estimate = |of: fn(f64) -> f64| Estimate {
+        median: of(median),
+        interval: interval.map(|(l, h)| Interval { low: of(l), high: of(h), coverage: 0.969 }),
+    };
+    Difference {
+        machine: MachineName::Tcg,
+        base: "aio=threads".into(),
+        variant: variant.into(),
+        ratio: estimate(|r| r),
+        difference_ns: estimate(|r| (r - 1.0) * 240e3),
+        faster: interval.and_then(|(l, h)| {
+            if h < 1.0 {
+                Some(true)
+            } else if l > 1.0 {
+                Some(false)
+            } else {
+                None
+            }
+        }),
+    }
+}
+
+/// Three ways of asynchronous I/O under TCG, the micro-guest under KVM, the bare host.
+pub fn varied(rounds: u32) -> LayerFindings {
+    let tcg = |variant: &str, device| column(MachineName::Tcg, variant, rounds, device);
+    LayerFindings {
+        schema: SCHEMA,
+        rounds_planned: rounds,
+        host: Some(figure(28.0)),
+        columns: vec![
+            tcg("aio=threads", 47.0),
+            tcg("aio=native", 46.2),
+            tcg("aio=io_uring", 31.0),
+            column(MachineName::MicroKvm, "aio=threads", rounds, 22.6),
+        ],
+        differences: vec![
+            difference("aio=native", 0.97, 0.995, 1.02, rounds),
+            difference("aio=io_uring", 0.91, 0.936, 0.96, rounds),
+        ],
+        method: "Rows are means over joined requests; intervals span order statistics of the rounds' means.".into(),
+        warnings: vec![Warning::StolenTime { percent: 3 }],
+        advice: vec![
+            "11.6 µs of each request wait for a host processor before QEMU's main loop runs: give QEMU a processor of its own, or try `--vary iothread=off,on`.".into(),
+        ],
+    }
+}
+
+/// One Linux guest and its floor.
+pub fn plain(rounds: u32) -> LayerFindings {
+    let mut findings = varied(rounds);
+    findings.columns.retain(|c| c.variant == "aio=threads");
+    findings.columns.iter_mut().for_each(|c| c.variant.clear());
+    findings.differences.clear();
+    findings
+}
+
+/// A recording for them; its trials are not looked at.
+pub fn layers_recording(rounds: u32) -> Recording {
+    let mut r = recording(&[], rounds);
+    r.plan.name = "layers".into();
+    r.plan.machines = vec![MachineName::Native, MachineName::Tcg, MachineName::MicroKvm];
+    r.plan.workloads = vec![WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K").with("count", 10_000)];
+    r.manifest.command = ["vmtax", "layers", "--vary", "aio=threads,native,io_uring"].map(Into::into).to_vec();
+    r.folder = "runs/20261120T140211Z-layers".into();
+    r.host = host();
+    r
+}

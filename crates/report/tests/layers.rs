@@ -1,0 +1,268 @@
+//! The reports of layers: they fit, close their sums, name a winner only where there is one, and obey nothing.
+
+#![allow(clippy::unwrap_used, clippy::expect_used)]
+
+mod common;
+
+use common::assert_balanced;
+use common::layers::{layers_recording, plain, varied};
+use vmtax_model::{LayerFindings, MachineName, Missing, State};
+use vmtax_report::{Style, layers};
+
+fn style(width: usize) -> Style {
+    Style { width, color: false }
+}
+
+fn terminal(findings: &LayerFindings, width: usize) -> String {
+    layers::terminal(&layers_recording(findings.rounds_planned), findings, style(width)).replace('\u{a0}', " ")
+}
+
+fn columns(line: &str) -> usize {
+    let mut visible = String::new();
+    let mut rest = line;
+    while let Some((before, after)) = rest.split_once('\u{1b}') {
+        visible.push_str(before);
+        rest = after.split_once('m').unwrap().1;
+    }
+    textwrap::core::display_width(&format!("{visible}{rest}"))
+}
+
+/// The figures at the end of the line that begins with `name`, in the table of rows.
+fn figures(text: &str, name: &str) -> Vec<f64> {
+    let line = text.lines().find(|l| l.contains(name)).unwrap_or_else(|| panic!("{name} is not in\n{text}"));
+    let number = |w: &str| w.replace('−', "-").parse().ok();
+    let after = &line[line.find(name).unwrap() + name.len()..];
+    after.split_whitespace().filter_map(number).collect()
+}
+
+#[test]
+fn no_line_is_wider_than_the_terminal_and_none_ends_in_blanks() {
+    for findings in [plain(6), varied(6), varied(2)] {
+        for width in [40, 60, 72, 80, 100, 130, 200] {
+            for color in [false, true] {
+                let text = layers::terminal(&layers_recording(6), &findings, Style { width, color });
+                assert_eq!(color, text.contains('\u{1b}'));
+                for line in text.lines() {
+                    assert!(columns(line) <= width, "{} columns of {width}: {line}", columns(line));
+                    assert!(color || !line.ends_with(' '), "trailing blank: {line:?}");
+                }
+            }
+        }
+        for line in layers::details(&layers_recording(6), &findings, style(80)).lines() {
+            assert!(columns(line) <= 80, "{line}");
+        }
+    }
+}
+
+#[test]
+fn the_sums_that_are_shown_close() {
+    let findings = plain(6);
+    let text = terminal(&findings, 130);
+    let table = text.split("Layers side by side").next().unwrap();
+    let is_row = |l: &&str| l.chars().last().is_some_and(|c| c.is_ascii_digit() || "▏▎▍▌▋▊▉█".contains(c));
+    let mut lines = table.lines().skip_while(|l| !l.starts_with('─')).skip(1).filter(is_row);
+    let (mut mean, mut percent) = (0.0, 0.0);
+    for line in lines.by_ref().take_while(|l| !l.contains("total, traced")) {
+        let line = line.trim_end_matches(|c: char| !c.is_ascii_digit());
+        let words: Vec<f64> = line.split_whitespace().rev().take(2).map(|w| w.parse().unwrap()).collect();
+        percent += words[0];
+        mean += words[1];
+    }
+    let total = figures(table, "total, traced");
+    assert!((total[1] - findings.columns[0].traced.mean_ns / 1e3).abs() < 0.06, "{total:?}");
+    // Each of the 24 lines is rounded to a tenth.
+    assert!((mean - total[1]).abs() < 1.2, "{mean} is not {total:?}");
+    assert!((percent - 100.0).abs() < 1.2, "{percent}");
+    assert!(figures(table, "control, untraced")[1] < total[1]);
+}
+
+#[test]
+fn the_answer_stands_first_with_floor_and_bare_host() {
+    let text = terminal(&plain(6), 100);
+    let line = text.lines().find(|l| l.contains("bare host")).unwrap();
+    let at = |s: &str| line.find(s).unwrap_or_else(|| panic!("{s} is not in {line}"));
+    assert!(at("bare host 28.0 µs") < at("no-OS guest 5") && at("no-OS guest 5") < at("Linux guest 22"), "{line}");
+    let both = {
+        let mut f = plain(6);
+        f.columns.push(common::layers::column(MachineName::MicroTcg, "", 6, 30.0));
+        terminal(&f, 200)
+    };
+    assert!(both.contains("no-OS guest on kvm 5") && both.contains("no-OS guest on tcg 6"), "{both}");
+}
+
+#[test]
+fn variants_have_a_column_each_and_a_winner_only_where_there_is_one() {
+    let text = terminal(&varied(6), 100);
+    for variant in ["aio=threads", "aio=native", "aio=io_uring", "micro-kvm"] {
+        assert!(text.contains(variant), "{variant}\n{text}");
+    }
+    assert!(text.contains("io_uring is faster than threads by 4.0 to 9.0 %"), "{text}");
+    assert!(text.contains("native against threads: no difference shown"), "{text}");
+    let few = terminal(&varied(2), 100);
+    assert!(few.contains("too few rounds") && !few.contains("is faster"), "{few}");
+    let side_by_side = text.split("Layers side by side").nth(1).unwrap();
+    assert_eq!(figures(side_by_side, "device"), [49.8, 49.0, 32.9, 24.0]);
+    assert_eq!(figures(side_by_side, "total, traced").len(), 4);
+}
+
+#[test]
+fn what_it_rests_on_is_said() {
+    let text = terminal(&plain(6), 200);
+    let said = [
+        "9,994 of 10,000 requests",
+        "4 with events that were lost, 2 without a completion in the guest",
+        "17 events lost",
+        "within ±180.0 ns (exchanges through shared memory)",
+        "Observer effect: +4.1 % (95 % interval +3.0 to +5.2 %)",
+        "notify to event †",
+        "† shorter than the clocks' bound",
+        "no guest CPU: runnable, waiting for the guest's processor",
+        "KVM's entries and exits (tcg): the guest runs under TCG. → use",
+    ];
+    for s in said {
+        assert!(text.contains(s), "{s}\n{text}");
+    }
+    let mut f = plain(6);
+    f.columns[0].control = None;
+    f.columns[0].observer = None;
+    f.columns[0].matched.joined = 9_999;
+    f.columns[0].clock.drift_ns = 900.0;
+    f.columns[0].clock.violations = 1;
+    let text = terminal(&f, 200);
+    assert!(text.contains("there is no untraced control") && text.contains("99.99 %"), "{text}");
+    assert!(text.contains("drifted by 900 ns") && text.contains("1 request against cause and effect"), "{text}");
+}
+
+#[test]
+fn rows_that_no_request_has_are_left_out_and_states_have_words() {
+    let mut f = plain(6);
+    f.columns[0].rows.iter_mut().filter(|r| r.state == State::Lock).for_each(|r| r.count = 0);
+    let text = terminal(&f, 100);
+    assert!(!text.contains(" lock "), "{text}");
+    assert!(terminal(&plain(6), 100).contains(" lock "));
+    assert!(terminal(&plain(6), 60).contains("wake-up to virtqueue_pop (lock)"));
+}
+
+#[test]
+fn details_hold_every_table() {
+    let f = varied(6);
+    let text = layers::details(&layers_recording(6), &f, style(100));
+    let holds = [
+        "Bare host",
+        "From each layer's entry to its exit",
+        "QEMU AIO",
+        "The life of a request",
+        "System calls of QEMU's main loop",
+        "ppoll_post",
+        "System calls of QEMU's vCPU 0",
+        "of these, lock waits",
+        "The slowest 1 %",
+        "Rows side by side",
+        "Method: Rows are means",
+    ];
+    for s in holds {
+        assert!(text.contains(s), "{s}\n{text}");
+    }
+    assert_eq!(text.matches("From each layer's entry").count(), f.columns.len());
+    // Mean, standard deviation, smallest, largest, all.
+    let line = text.lines().find(|l| l.starts_with("io_submit  ")).unwrap();
+    for figure in ["10,000", "16.10 µs", "11.27 µs", "4.83 µs", "644 µs", "161.0 ms"] {
+        assert!(line.contains(figure), "{line}");
+    }
+}
+
+#[test]
+fn html_is_well_formed_self_contained_and_draws_everything() {
+    for findings in [plain(6), varied(6), varied(2)] {
+        let page = layers::html(&layers_recording(6), &findings);
+        assert!(assert_balanced(&page) > 500);
+        for outside in ["http://", "https://", "<script", "<link", "<img", "@import", "src="] {
+            assert!(!page.contains(outside), "{outside}");
+        }
+        // Patterns are named inside the page; nothing else may be.
+        assert_eq!(page.matches("url(").count(), page.matches("url(#").count());
+        assert!(!page.contains("NaN") && !page.contains("inf%"), "a coordinate is no number");
+        let spans: usize = findings.columns.iter().flat_map(|c| &c.waterfalls).map(|w| w.spans.len()).sum();
+        assert_eq!(page.matches("row stretch").count(), spans);
+        let rows: usize = findings.columns.iter().map(|c| c.rows.len() + 2).sum();
+        assert_eq!(page.matches("class=\"to-p99\"").count(), rows);
+        assert_eq!(page.matches("class=\"shade-6\"").count(), findings.columns.len());
+        assert!(page.contains("vmtax report runs/20261120T140211Z-layers") && page.contains("n = 9,994 requests in"));
+    }
+}
+
+#[test]
+fn json_holds_the_findings_and_reads_back() {
+    let f = varied(6);
+    let text = layers::json(&layers_recording(6), &f).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(serde_json::from_value::<LayerFindings>(value["findings"].clone()).unwrap(), f);
+    assert_eq!(value["findings"]["columns"][3]["machine"], "micro-kvm");
+    assert_eq!(value["plan"]["name"], "layers");
+}
+
+#[test]
+fn hostile_strings_stay_text_on_both() {
+    let hostile =
+        "<script>alert(1)</script>\"'><img src=x>\u{1b}[2J\u{9b}31m\u{202e}\r\n&amp;".to_owned() + &"long".repeat(200);
+    let mut f = varied(6);
+    let c = &mut f.columns[0];
+    c.variant = hostile.clone();
+    c.rows[0].label = hostile.clone();
+    c.nested[0].label = hostile.clone();
+    c.lifecycle[0].thread = hostile.clone();
+    c.calls[0].calls[0].name = hostile.clone();
+    c.calls[0].role = vmtax_model::Role::Iothread(hostile.clone());
+    c.tail[0].label = hostile.clone();
+    c.clock.source = hostile.clone();
+    c.matched.rejected[0].0 = hostile.clone();
+    c.waterfalls[0].which = hostile.clone();
+    c.waterfalls[0].spans[0].thread = hostile.clone();
+    c.missing.push(Missing { what: hostile.clone(), why: hostile.clone(), mend: hostile.clone() });
+    f.differences[0].variant = hostile.clone();
+    f.method = hostile.clone();
+    f.advice.push(hostile.clone());
+    let mut r = layers_recording(6);
+    r.plan.name = hostile;
+    let texts = [40, 80, 140].map(|w| layers::terminal(&r, &f, style(w)) + &layers::details(&r, &f, style(w)));
+    for text in texts {
+        assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
+    }
+    let page = layers::html(&r, &f);
+    assert_balanced(&page);
+    assert!(!page.contains("<script") && !page.contains("<img"));
+    assert!(!page.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'));
+}
+
+#[test]
+fn figures_that_are_no_numbers_and_columns_without_any_are_survived() {
+    let mut f = varied(6);
+    for (column, bad) in f.columns.iter_mut().zip([f64::NAN, f64::INFINITY, 0.0, -1.0]) {
+        column.traced.mean_ns = bad;
+        column.unexplained_ns = bad;
+        column.heat.row_factor = bad;
+        for row in &mut column.rows {
+            row.time.mean_ns = bad;
+            row.time.p50_ns = bad;
+            row.percent = bad;
+        }
+        for w in &mut column.waterfalls {
+            w.total_ns = bad;
+            w.spans.iter_mut().for_each(|s| s.end_ns = bad);
+        }
+    }
+    let page = layers::html(&layers_recording(6), &f);
+    assert_balanced(&page);
+    assert!(!page.contains("NaN%") && !page.contains("inf%"));
+    terminal(&f, 80);
+    for column in &mut f.columns {
+        column.rows.clear();
+        column.waterfalls.clear();
+        column.heat = vmtax_model::HeatMap::default();
+    }
+    assert_balanced(&layers::html(&layers_recording(6), &f));
+    terminal(&f, 80);
+    f.columns.clear();
+    assert!(terminal(&f, 80).contains("No request was followed"));
+    assert!(layers::html(&layers_recording(6), &f).contains("No request was followed"));
+}
