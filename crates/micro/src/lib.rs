@@ -1,1 +1,22 @@
 //! The micro-guest: a ROM of ours without an operating system, the floor under every guest figure.
+//!
+//! QEMU starts it as firmware ([`rom`], [`qemu`]). It goes straight to 64-bit user mode, where its code runs natively
+//! under every KVM, also one that emulates kernel mode, and takes its orders through a [`Mailbox`] in its RAM, which is
+//! a file that the host maps too. It has a virtio-blk driver of its own, polled or interrupt driven, and stamps each
+//! request; it measures the cost of each kind of exit; it answers the host's clock. This crate starts nothing.
+
+mod error;
+mod exits;
+pub mod layout;
+mod mailbox;
+mod order;
+pub mod qemu;
+mod requests;
+mod rom;
+
+pub use error::MicroError;
+pub use exits::{ExitKind, Exits};
+pub use mailbox::{Failure, Mailbox, State};
+pub use order::{Completion, Direction, Order, Pattern, Run};
+pub use requests::MicroRequest;
+pub use rom::rom;
