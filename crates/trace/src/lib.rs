@@ -1,1 +1,50 @@
 //! Traces of kernels and of QEMU, decoded as they stream.
+//!
+//! A trace is one stream of [`Entry`]: events of all processors merged by time, and at their place the losses. Memory
+//! does not grow with the trace, and no event allocates. Fields are found once, by name, in [`Formats`]; a [`Field`]
+//! then reads its value from an event's record:
+//!
+//! ```no_run
+//! # fn main() -> Result<(), vmtax_trace::TraceError> {
+//! use vmtax_trace::{Entry, Folder};
+//! let folder = Folder::open("host-trace".as_ref())?;
+//! let switch = folder.formats().event("sched", "sched_switch");
+//! let next = switch.and_then(|id| folder.formats().field(id, "next_pid"));
+//! let mut events = folder.events()?;
+//! while let Some(entry) = events.next()? {
+//!     match entry {
+//!         Entry::Event(event) if Some(event.id) == switch => {
+//!             println!("{} cpu {} {:?}", event.ticks, event.cpu, next.and_then(|field| field.signed(event.data)));
+//!         }
+//!         Entry::Event(_) => {}
+//!         Entry::Lost(lost) => println!("{} cpu {}: {:?} events lost", lost.ticks, lost.cpu, lost.events),
+//!     }
+//! }
+//! println!("{:?}", events.counts());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! What in a trace makes no sense is either a [`TraceError`], when nothing could be read after it, or left out and
+//! counted in [`Counts`].
+
+mod error;
+mod event;
+mod events;
+mod field;
+mod folder;
+mod format;
+mod formats;
+mod page;
+mod stats;
+mod stream;
+
+pub use error::TraceError;
+pub use event::{Counts, Entry, Event, LEAP, Lost};
+pub use events::{Events, Input};
+pub use field::Field;
+pub use folder::{Folder, RawFile};
+pub use format::EventId;
+pub use formats::{Format, Formats};
+pub use page::PageLayout;
+pub use stats::CpuStats;

@@ -1,0 +1,68 @@
+//! What a trace is a stream of.
+
+use crate::EventId;
+
+/// One entry of a trace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Entry<'a> {
+    /// Something that happened.
+    Event(Event<'a>),
+    /// Something happened that the trace does not have.
+    Lost(Lost),
+}
+
+/// One event.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event<'a> {
+    /// When, in the unit of the trace's clock.
+    pub ticks: u64,
+    /// The processor that wrote it.
+    pub cpu: u32,
+    /// Which of the trace's inputs it is from.
+    pub input: u32,
+    /// Its kind; its format says what the fields are.
+    pub id: EventId,
+    /// The thread that was running (`common_pid`); 0 is the idle thread.
+    pub pid: i32,
+    /// Its record; [`crate::Field`] reads it.
+    pub data: &'a [u8],
+}
+
+/// Events are missing here: after the last event of this input, before its next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Lost {
+    /// When the input goes on.
+    pub ticks: u64,
+    /// The processor that wrote them.
+    pub cpu: u32,
+    /// Which of the trace's inputs they are missing from.
+    pub input: u32,
+    /// How many; `None` when nobody knows.
+    pub events: Option<u64>,
+}
+
+/// What came out of a trace, and what was left out of it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events given.
+    pub events: u64,
+    /// Places where events were lost, each given as [`Lost`].
+    pub losses: u64,
+    /// Events lost there, as far as the number is known.
+    pub lost: u64,
+    /// Pages left out, whole or from the place where they make no sense; each is a loss, too.
+    pub damaged_pages: u64,
+    /// Events left out because no format has their number.
+    pub unknown: u64,
+    /// Events left out because they are shorter than their format: it is another kernel's.
+    pub short: u64,
+    /// Events earlier than the one before them in the same input: a clock that was set back. They are given as they
+    /// are.
+    pub backwards: u64,
+    /// Events later than the one before them in the same input by [`LEAP`] or more: a clock that jumped. They are given
+    /// as they are.
+    pub leaps: u64,
+}
+
+/// No processor is silent for so many ticks: about 18 minutes in nanoseconds, 7 at 2.6 GHz.
+pub const LEAP: u64 = 1 << 40;
