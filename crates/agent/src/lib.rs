@@ -5,6 +5,7 @@
 mod confine;
 mod init;
 mod modules;
+mod observe;
 mod serve;
 
 pub use confine::{Confinement, confine};

@@ -1,12 +1,18 @@
 //! Requests come, workloads run, replies go.
 
 use crate::AgentError;
+use crate::observe::run_observed;
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Stdio};
-use vmtax_model::{KernelIdentity, Places, TrialResult, WorkloadSpec};
-use vmtax_wire::{Decoder, Hello, Reply, Request, encode};
+use std::time::Duration;
+use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
+use vmtax_model::{KernelIdentity, Places, Probes, TrialResult, WorkloadSpec};
+use vmtax_wire::{Decoder, Frame, Hello, Reply, Request, encode};
+
+/// No controller exchanges stamps for longer.
+const PING_DEADLINE: Duration = Duration::from_secs(5);
 
 /// Says hello, then answers requests until told to leave or the channel ends.
 ///
@@ -18,11 +24,17 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 64 * 1024];
     loop {
-        while let Some(request) = decoder.message() {
-            match request? {
-                Request::Run { workload } => send(channel, &run(&workload, places))?,
+        while let Some(frame) = decoder.frame() {
+            let Frame::Message(request) = frame? else { continue };
+            let reply = match request {
+                Request::Run { workload, probes: Probes::None } => run(&workload, places),
+                Request::Run { workload, probes: Probes::Layers } => {
+                    run_observed(&workload, places, &mut |frame| send_frame(channel, frame))?
+                }
+                Request::Ping => ping(),
                 Request::Leave => return Ok(()),
-            }
+            };
+            send(channel, &reply)?;
         }
         match rustix::io::retry_on_intr(|| rustix::io::read(channel, &mut buffer)) {
             Ok(0) => return Ok(()),
@@ -48,8 +60,11 @@ fn hello(complaints: Vec<String>) -> Hello {
 }
 
 fn send(channel: BorrowedFd<'_>, reply: &Reply) -> Result<(), AgentError> {
-    let frame = encode(reply)?;
-    let mut rest = frame.as_slice();
+    send_frame(channel, &encode(reply)?)
+}
+
+fn send_frame(channel: BorrowedFd<'_>, frame: &[u8]) -> Result<(), AgentError> {
+    let mut rest = frame;
     while !rest.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(channel, rest));
         rest = &rest[written.map_err(|e| AgentError::Channel(e.into()))?..];
@@ -58,16 +73,31 @@ fn send(channel: BorrowedFd<'_>, reply: &Reply) -> Result<(), AgentError> {
 }
 
 fn run(workload: &WorkloadSpec, places: &Places) -> Reply {
-    match run_in_fresh_process(workload, places) {
-        Ok(result) => Reply::Done { result: Box::new(result) },
+    match run_in_fresh_process(workload, places, None) {
+        Ok(result) => Reply::Done { result: Box::new(result), observed: None },
         Err(error) => Reply::Failed { error },
     }
 }
 
-fn run_in_fresh_process(workload: &WorkloadSpec, places: &Places) -> Result<TrialResult, String> {
+/// Answers exchanges of stamps until the controller ends them.
+fn ping() -> Reply {
+    let answered = Shared::guest().and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_DEADLINE));
+    match answered {
+        Ok(()) => Reply::Pinged,
+        Err(error) => Reply::Failed { error: error.to_string() },
+    }
+}
+
+/// Runs a workload as a process of its own; its stamps, operation by operation, go to the file `series` if one is named.
+pub(crate) fn run_in_fresh_process(
+    workload: &WorkloadSpec,
+    places: &Places,
+    series: Option<&str>,
+) -> Result<TrialResult, String> {
     let mut command = Command::new("/proc/self/exe");
     command.args(["agent", "run", workload.name.as_str(), "--json"]);
     command.args(workload.options.iter().map(|(option, value)| format!("{option}={value}")));
+    command.args(series.iter().flat_map(|file| ["--series", file]));
     for (flag, place) in [("--files", &places.files), ("--disk", &places.disk)] {
         if let Some(path) = place {
             command.arg(flag).arg(path);

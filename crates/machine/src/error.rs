@@ -15,6 +15,30 @@ pub enum MachineError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// Stamps cannot be exchanged.
+    #[error(transparent)]
+    Clock(#[from] vmtax_clock::ClockError),
+    /// The micro-guest cannot do what it was told.
+    #[error(transparent)]
+    Micro(#[from] vmtax_micro::MicroError),
+    /// The micro-guest is up, or not yet, and does not get on.
+    #[error("{machine} was not done with {doing} after {seconds} s: make it smaller, or give it longer with --deadline. QEMU's log is {log}", log = .log.display())]
+    MicroSilent {
+        /// Which machine.
+        machine: MachineName,
+        /// Where in its life.
+        doing: String,
+        /// How long was waited.
+        seconds: u64,
+        /// What QEMU wrote.
+        log: PathBuf,
+    },
+    /// What only a guest with an agent can.
+    #[error("{machine} has no agent for that: name another machine")]
+    NoAgent {
+        /// Which machine.
+        machine: MachineName,
+    },
     /// Not enough room for the guest's disks.
     #[error("{folder} has {free_mib} MiB free, the disks take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size smaller", folder = .folder.display())]
     NoSpace {

@@ -1,16 +1,20 @@
 //! Where workloads run. A [`Session`] is a machine that is up: the host itself in a confined process, or a QEMU guest
-//! under KVM or TCG. All three speak the agent's protocol, so whoever holds a session need not know which it is.
+//! under KVM or TCG. All three speak the agent's protocol, so whoever holds a session need not know which it is. A
+//! [`MicroSession`] is the micro-guest, which has no room for an agent and takes orders in its memory.
 //!
 //! Whatever is started stands under a watchdog process that outlives this one when it is killed, ends what was
 //! started, and removes what was left.
 
 mod child;
 mod console;
+mod disk;
 mod error;
 mod interrupt;
 mod lines;
 mod memory;
+mod micro;
 mod native;
+mod outside;
 mod qemu;
 mod qmp;
 mod scratch;
@@ -21,6 +25,10 @@ mod watchdog;
 pub use error::MachineError;
 pub use interrupt::Interrupt;
 pub use scratch::{Needs, Scratch, sweep};
+pub use lines::Files;
+pub use micro::MicroSession;
+pub use outside::QemuOutside;
 pub use session::Session;
-pub use setup::{GuestImage, Setup, Target};
+pub use setup::{GuestImage, MicroImage, Setup, Target};
+pub use vmtax_wire::{Hello, Observed};
 pub use watchdog::watchdog;

@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_wire::{Decoder, Reply, WireError};
+use vmtax_wire::{Decoder, Frame, Reply, WireError};
 
 /// How long a machine may take to take in a request.
 const SENDING: Duration = Duration::from_secs(10);
@@ -30,6 +30,9 @@ struct Line {
     decoder: Decoder,
     open: bool,
 }
+
+/// Takes pieces of files: name and bytes. Says why it will not take one.
+pub type Files<'a> = dyn FnMut(&str, &[u8]) -> Result<(), String> + 'a;
 
 /// What waiting for a message came to, other than a message.
 pub(crate) enum Nothing {
@@ -59,29 +62,34 @@ impl Lines {
         line.stream.write_all(frame)
     }
 
-    /// Waits for the next message on either line; writes the console's log meanwhile.
-    pub fn message(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Reply, Nothing> {
+    /// Waits for the next message on either line; writes the console's log meanwhile, and hands on pieces of files.
+    pub fn message(
+        &mut self,
+        deadline: Instant,
+        interrupt: &Interrupt,
+        files: &mut Files<'_>,
+    ) -> Result<Reply, Nothing> {
         loop {
-            if let Some(reply) = self.decoded() {
-                return reply.map_err(|e| Nothing::Nonsense(e.to_string()))?.checked().map_err(Nothing::Nonsense);
+            match self.decoded() {
+                Some(Err(e)) => return Err(Nothing::Nonsense(e.to_string())),
+                Some(Ok(Frame::Message(reply))) => return reply.checked().map_err(Nothing::Nonsense),
+                Some(Ok(Frame::Piece { name, bytes })) => files(&name, &bytes).map_err(Nothing::Nonsense)?,
+                None if !self.channel.open => return Err(Nothing::Closed),
+                None => self.receive(deadline, interrupt)?,
             }
-            if !self.channel.open {
-                return Err(Nothing::Closed);
-            }
-            self.receive(deadline, interrupt)?;
         }
     }
 
-    fn decoded(&mut self) -> Option<Result<Reply, WireError>> {
-        if let Some(reply) = self.channel.decoder.message() {
-            return Some(reply);
+    fn decoded(&mut self) -> Option<Result<Frame<Reply>, WireError>> {
+        if let Some(frame) = self.channel.decoder.frame() {
+            return Some(frame);
         }
         let (console, _) = self.console.as_mut()?;
         // A damaged frame between kernel messages is noise there; a whole one is the agent.
-        while let Some(reply) = console.decoder.message() {
-            if reply.is_ok() || self.answers_on_console {
+        while let Some(frame) = console.decoder.frame() {
+            if frame.is_ok() || self.answers_on_console {
                 self.answers_on_console = true;
-                return Some(reply);
+                return Some(frame);
             }
         }
         None

@@ -2,33 +2,52 @@
 
 use crate::MachineError;
 use crate::child::{Child, FIRST_DESCRIPTOR, Start};
-use crate::setup::{GuestImage, Setup};
+use crate::disk::Disk;
+use crate::setup::{GuestImage, MicroImage, Setup};
 use rustix::fd::OwnedFd;
-use serde_json::json;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use vmtax_model::{MachineName, shell_line};
+use vmtax_micro::qemu as micro;
+use vmtax_model::{QemuFacts, shell_line};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
 /// deliver no timer interrupt while the kernel looks for one, which then panics ("IO-APIC + timer doesn't work").
 const KERNEL_PARAMETERS: &str = "console=ttyS0 panic=-1 no_timer_check quiet";
+/// The measured disk's name in QEMU.
+const DISK: &str = "disk";
+/// The measured disk's device, as the monitor names it.
+pub(crate) const DISK_DEVICE: &str = "disk-device";
 
-/// QEMU's ends of the three streams.
+/// QEMU's ends of what connects it with this program.
 pub(crate) struct Streams {
-    pub agent: OwnedFd,
-    pub console: OwnedFd,
+    /// The agent's channel and the console: of a guest with a kernel.
+    pub agent: Option<(OwnedFd, OwnedFd)>,
     pub monitor: OwnedFd,
+    /// Memory that both sides see.
+    pub shared: OwnedFd,
 }
 
+/// Starts a guest with a kernel.
 pub(crate) fn start(setup: &Setup<'_>, image: &GuestImage, streams: Streams) -> Result<Child, MachineError> {
-    let command = command_line(setup, image);
+    spawn(setup, guest(setup, image), streams)
+}
+
+/// Starts the micro-guest.
+pub(crate) fn start_micro(setup: &Setup<'_>, image: &MicroImage, streams: Streams) -> Result<Child, MachineError> {
+    spawn(setup, micro_guest(setup, image), streams)
+}
+
+fn spawn(setup: &Setup<'_>, command: Vec<String>, streams: Streams) -> Result<Child, MachineError> {
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
+    let mut descriptors = vec![streams.monitor, streams.shared];
+    descriptors.extend(streams.agent.into_iter().flat_map(|(agent, console)| [agent, console]));
     Child::spawn(Start {
         command,
         stdin: None,
-        descriptors: vec![streams.agent, streams.console, streams.monitor],
+        descriptors,
         log: &log(setup.log),
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
@@ -40,52 +59,77 @@ pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("qemu.log")
 }
 
-fn command_line(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
-    let (accelerator, cpu) = match setup.target.name() {
-        MachineName::Kvm => ("kvm", "host"),
-        MachineName::Tcg | MachineName::Native => ("tcg,thread=multi", "max"),
+const MONITOR: i32 = FIRST_DESCRIPTOR;
+const SHARED: i32 = FIRST_DESCRIPTOR + 1;
+const AGENT: i32 = FIRST_DESCRIPTOR + 2;
+const CONSOLE: i32 = FIRST_DESCRIPTOR + 3;
+
+fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
+    let (accelerator, cpu) = match setup.target.name().accelerator() {
+        Some("kvm") => ("kvm", "host"),
+        _ => ("tcg,thread=multi", "max"),
     };
-    let [agent, console, monitor] = [0, 1, 2].map(|n| FIRST_DESCRIPTOR + n);
-    let mut words = Words(vec![image.qemu.path.display().to_string()]);
-    // Nothing that was not asked for: no default devices, no user's configuration.
-    words.add(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+    let mut words = Words::new(&image.qemu);
     words.add(["-machine", "q35", "-accel", accelerator, "-cpu", cpu]);
     words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
     words.add(["-kernel", &image.kernel.display().to_string()]);
     words.add(["-initrd", &image.initramfs.display().to_string()]);
     words.add(["-append", KERNEL_PARAMETERS]);
-    words.add(["-chardev", &format!("socket,id=console,fd={console}"), "-serial", "chardev:console"]);
-    words.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
-    words.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={agent}")]);
+    words.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
+    words.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={AGENT}")]);
     words.add(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
-    let (files, disk) = (setup.scratch.files_image(), setup.scratch.disk());
-    for (node, serial, file) in [("files", FILES_SERIAL, files), ("disk", DISK_SERIAL, disk)] {
-        if let Some(file) = file {
-            words.disk(node, serial, &file, setup, image);
+    // Through which stamps are exchanged, to bring both sides' clocks together.
+    let shared = format!("memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on");
+    words.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
+    let ((direct, aio), nothing) = (usual(setup, &image.qemu), BTreeMap::new());
+    let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
+    let measured = (setup.scratch.disk(), DISK, DISK_SERIAL, setup.disk);
+    let device = "virtio-blk-pci";
+    for (file, node, serial, set) in [files, measured] {
+        if let Some(file) = &file {
+            words.0.extend(Disk { node, device, serial: Some(serial), file, direct, aio, set }.words());
         }
     }
     words.0
 }
 
+fn micro_guest(setup: &Setup<'_>, image: &MicroImage) -> Vec<String> {
+    let accelerator = setup.target.name().accelerator().unwrap_or("tcg");
+    let mut words = Words::new(&image.qemu);
+    words.add(["-machine", micro::MACHINE, "-accel", accelerator]);
+    words.add(["-m", micro::MEMORY, "-bios", &image.rom.display().to_string()]);
+    words.add(["-object", &format!("{}/proc/self/fd/{SHARED}", micro::MEMORY_OBJECT)]);
+    if let Some(file) = setup.scratch.disk() {
+        let (direct, aio) = usual(setup, &image.qemu);
+        let (node, device) = (DISK, micro::DISK_DEVICE);
+        words.0.extend(Disk { node, device, serial: None, file: &file, direct, aio, set: setup.disk }.words());
+    }
+    words.0
+}
+
+/// One page would do.
+pub(crate) const SHARED_BYTES: usize = 1 << 20;
+
 struct Words(Vec<String>);
 
 impl Words {
+    /// What every guest has: nothing that was not asked for, no default devices, no user's configuration; a monitor.
+    fn new(qemu: &QemuFacts) -> Words {
+        let mut words = Words(vec![qemu.path.display().to_string()]);
+        words.add(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
+        // Threads carry their purpose as their name: traces and people tell them apart by it.
+        words.add(["-name", "vmtax,debug-threads=on"]);
+        words.add(["-chardev", &format!("socket,id=monitor,fd={MONITOR}"), "-mon", "chardev=monitor,mode=control"]);
+        words
+    }
+
     fn add<const N: usize>(&mut self, words: [&str; N]) {
         self.0.extend(words.map(str::to_owned));
     }
+}
 
-    /// A raw disk past the host's page cache, as a measurement of the disk needs it.
-    fn disk(&mut self, node: &str, serial: &str, file: &Path, setup: &Setup<'_>, image: &GuestImage) {
-        let direct = setup.scratch.direct();
-        let aio = if direct && image.qemu.aio.iter().any(|a| a == "native") { "native" } else { "threads" };
-        let protocol = json!({
-            "driver": "file", "node-name": format!("{node}-file"), "filename": file, "aio": aio,
-            "cache": { "direct": direct },
-        });
-        let format = json!({
-            "driver": "raw", "node-name": node, "file": format!("{node}-file"), "cache": { "direct": direct },
-        });
-        self.add(["-blockdev", &protocol.to_string(), "-blockdev", &format.to_string()]);
-        self.add(["-device", &format!("virtio-blk-pci,drive={node},serial={serial}")]);
-    }
+/// A disk is read past the host's page cache, as a measurement of it needs, by the engine that suits that.
+fn usual(setup: &Setup<'_>, qemu: &QemuFacts) -> (bool, &'static str) {
+    let direct = setup.scratch.direct();
+    (direct, if direct && qemu.aio.iter().any(|a| a == "native") { "native" } else { "threads" })
 }

@@ -44,6 +44,13 @@ impl Monitor {
         }
     }
 
+    /// QEMU can fall back to translation; a figure said to be KVM's must be KVM's.
+    pub fn check_kvm(&mut self, patience: Duration) -> Result<(), MachineError> {
+        let answer = self.execute("query-kvm", patience)?;
+        let enabled = answer.get("enabled").and_then(Value::as_bool);
+        if enabled == Some(true) { Ok(()) } else { Err(MachineError::NotKvm) }
+    }
+
     fn line(&mut self, deadline: Instant) -> Result<Value, MachineError> {
         let mut buffer = [0; 4096];
         loop {

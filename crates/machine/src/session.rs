@@ -2,15 +2,17 @@
 
 use crate::child::Child;
 use crate::console::{Console, printable_tail};
-use crate::lines::{Lines, Nothing};
-use crate::qemu::Streams;
+use crate::lines::{Files, Lines, Nothing};
+use crate::outside::QemuOutside;
+use crate::qemu::{SHARED_BYTES, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
 use crate::{Interrupt, MachineError, native, qemu};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
-use vmtax_model::{MachineName, TrialResult, Warning, WorkloadSpec};
-use vmtax_wire::{Hello, Reply, Request, encode};
+use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
+use vmtax_model::{MachineName, Ping, Probes, TrialResult, Warning, WorkloadSpec};
+use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
 /// How long QEMU may take over a monitor command, and a machine over its end.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -26,8 +28,15 @@ pub struct Session<'a> {
     warnings: Vec<Warning>,
     boot: Duration,
     lines: Lines,
-    monitor: Option<Monitor>,
+    qemu: Option<Qemu>,
     child: Child,
+}
+
+/// A guest's QEMU, as it is reached from outside.
+#[derive(Debug)]
+struct Qemu {
+    monitor: Monitor,
+    shared: Shared,
 }
 
 impl<'a> Session<'a> {
@@ -47,19 +56,21 @@ impl<'a> Session<'a> {
                 let (monitor, their_monitor) = pair()?;
                 let log = Console::create(setup.log.join("console.log"))?;
                 lines.add_console(console, log);
+                let shared = Shared::create(SHARED_BYTES)?;
                 let streams = Streams {
-                    agent: their_channel.into(),
-                    console: their_console.into(),
+                    agent: Some((their_channel.into(), their_console.into())),
                     monitor: their_monitor.into(),
+                    shared: shared.descriptor()?,
                 };
-                (qemu::start(setup, image, streams)?, Vec::new(), Some(monitor))
+                (qemu::start(setup, image, streams)?, Vec::new(), Some((monitor, shared)))
             }
+            Target::MicroKvm(_) | Target::MicroTcg(_) => return Err(MachineError::NoAgent { machine }),
             Target::Native => {
                 let (child, warnings) = native::start(setup, their_channel.into())?;
                 (child, warnings, None)
             }
         };
-        let hello = match lines.message(began + setup.boot_deadline, setup.interrupt) {
+        let hello = match lines.message(began + setup.boot_deadline, setup.interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
             Ok(_) => return Err(nonsense(machine, &lines, "an answer before a greeting")),
             Err(nothing) => return Err(boot_error(&lines, nothing, setup, &mut child)),
@@ -68,11 +79,11 @@ impl<'a> Session<'a> {
         if hello.cpus != setup.cpus {
             return Err(MachineError::Processors { machine, asked: setup.cpus, got: hello.cpus });
         }
-        let monitor = match monitor {
-            Some(stream) => Some(Monitor::connect(stream, PATIENCE)?),
+        let qemu = match monitor {
+            Some((stream, shared)) => Some(Qemu { monitor: Monitor::connect(stream, PATIENCE)?, shared }),
             None => None,
         };
-        let mut session = Session { machine, interrupt: setup.interrupt, hello, warnings, boot, lines, monitor, child };
+        let mut session = Session { machine, interrupt: setup.interrupt, hello, warnings, boot, lines, qemu, child };
         session.check_accelerator()?;
         Ok(session)
     }
@@ -92,29 +103,63 @@ impl<'a> Session<'a> {
         &self.warnings
     }
 
-    /// Runs one workload to its end.
+    /// Runs one workload to its end. Under probes, the files of the guest's trace and the workload's own stamps go to
+    /// `files` before it returns.
     ///
     /// # Errors
     /// [`MachineError`]; after one that does not leave the machine up, the session is of no more use.
-    pub fn run(&mut self, workload: &WorkloadSpec, deadline: Duration) -> Result<TrialResult, MachineError> {
-        let request = encode(&Request::Run { workload: workload.clone() })
-            .map_err(|e| nonsense(self.machine, &self.lines, e.to_string()))?;
-        let reply = match self.lines.send(&request) {
-            Ok(()) => self.lines.message(Instant::now() + deadline, self.interrupt),
-            Err(_) => {
-                self.lines.drain_console();
-                Err(Nothing::Closed)
-            }
-        };
-        match reply {
-            Ok(Reply::Done { result }) if result.workload.name == workload.name => Ok(*result),
-            Ok(Reply::Done { result }) => {
+    pub fn run(
+        &mut self,
+        workload: &WorkloadSpec,
+        probes: Probes,
+        deadline: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<(TrialResult, Option<Observed>), MachineError> {
+        let request = Request::Run { workload: workload.clone(), probes };
+        match self.ask(&request, deadline, files) {
+            Ok(Reply::Done { result, observed }) if result.workload.name == workload.name => Ok((*result, observed)),
+            Ok(Reply::Done { result, .. }) => {
                 Err(nonsense(self.machine, &self.lines, format!("a result of {}", result.workload.name)))
             }
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(Reply::Hello(_)) => Err(nonsense(self.machine, &self.lines, "a second greeting")),
+            Ok(Reply::Hello(_) | Reply::Pinged) => Err(nonsense(self.machine, &self.lines, "an answer to nothing")),
             Err(nothing) => Err(self.trial_error(nothing, workload, deadline)),
         }
+    }
+
+    /// Exchanges stamps with the guest for `duration`, to bring both sides' clocks together.
+    ///
+    /// # Errors
+    /// [`MachineError::Clock`] when the guest does not answer, or for the host itself.
+    pub fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
+        let machine = self.machine;
+        let request = encode(&Request::Ping).map_err(|e| nonsense(machine, &self.lines, e.to_string()))?;
+        let Some(qemu) = &self.qemu else { return Err(MachineError::NoAgent { machine }) };
+        self.lines.send(&request).map_err(|e| MachineError::system("asking for stamps", e))?;
+        let ping = vmtax_clock::exchange(&qemu.shared, HOST_CELL, GUEST_CELL, duration);
+        match self.lines.message(Instant::now() + PATIENCE, self.interrupt, &mut no_files) {
+            Ok(Reply::Pinged) => Ok(ping?),
+            Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
+            Ok(_) => Err(nonsense(machine, &self.lines, "another answer than to an exchange of stamps")),
+            Err(nothing) => Err(self.error(nothing, "exchanging stamps".to_owned())),
+        }
+    }
+
+    /// QEMU from outside: its process and its device. `None` natively.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the monitor does not answer.
+    pub fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
+        self.qemu.as_mut().map(|qemu| QemuOutside::ask(&mut qemu.monitor)).transpose()
+    }
+
+    fn ask(&mut self, request: &Request, patience: Duration, files: &mut Files<'_>) -> Result<Reply, Nothing> {
+        let frame = encode(request).map_err(|e| Nothing::Nonsense(e.to_string()))?;
+        if self.lines.send(&frame).is_err() {
+            self.lines.drain_console();
+            return Err(Nothing::Closed);
+        }
+        self.lines.message(Instant::now() + patience, self.interrupt, files)
     }
 
     /// Ends the machine in good order: the agent leaves, a guest powers off.
@@ -123,25 +168,32 @@ impl<'a> Session<'a> {
             let _ = self.lines.send(&leave);
         }
         if self.child.wait(CLOSING).is_none() {
-            if let Some(monitor) = &mut self.monitor {
-                let _ = monitor.execute("quit", PATIENCE);
+            if let Some(qemu) = &mut self.qemu {
+                let _ = qemu.monitor.execute("quit", PATIENCE);
                 self.child.wait(CLOSING);
             }
         }
     }
 
-    /// QEMU can fall back to translation; a figure said to be KVM's must be KVM's.
     fn check_accelerator(&mut self) -> Result<(), MachineError> {
-        let (MachineName::Kvm, Some(monitor)) = (self.machine, &mut self.monitor) else { return Ok(()) };
-        let answer = monitor.execute("query-kvm", PATIENCE)?;
-        if answer.get("enabled").and_then(serde_json::Value::as_bool) == Some(true) {
-            Ok(())
-        } else {
-            Err(MachineError::NotKvm)
+        match (self.machine, &mut self.qemu) {
+            (MachineName::Kvm, Some(qemu)) => qemu.monitor.check_kvm(PATIENCE),
+            _ => Ok(()),
         }
     }
 
     fn trial_error(&mut self, nothing: Nothing, workload: &WorkloadSpec, deadline: Duration) -> MachineError {
+        match nothing {
+            Nothing::TooLate => {
+                let (machine, workload, seconds) = (self.machine, workload.name, deadline.as_secs());
+                let (tail, log) = (self.lines.tail(), self.lines.log_path());
+                MachineError::Deadline { machine, workload, seconds, tail, log }
+            }
+            other => self.error(other, format!("running {}", workload.name)),
+        }
+    }
+
+    fn error(&mut self, nothing: Nothing, doing: String) -> MachineError {
         let machine = self.machine;
         let (tail, log) = (self.lines.tail(), self.lines.log_path());
         match nothing {
@@ -150,16 +202,19 @@ impl<'a> Session<'a> {
                 if self.lines.panicked() {
                     return MachineError::Panic { tail, log };
                 }
-                MachineError::Ended { machine, doing: format!("running {}", workload.name), status, tail, log }
+                MachineError::Ended { machine, doing, status, tail, log }
             }
-            Nothing::TooLate => {
-                MachineError::Deadline { machine, workload: workload.name, seconds: deadline.as_secs(), tail, log }
-            }
+            Nothing::TooLate => MachineError::Silent { machine, seconds: PATIENCE.as_secs(), tail, log },
             Nothing::Interrupted => MachineError::Interrupted,
             Nothing::Nonsense(what) => nonsense(machine, &self.lines, what),
             Nothing::Failed(e) => MachineError::system(format!("listening to {machine}"), e),
         }
     }
+}
+
+/// Where no files are expected.
+fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
+    Err(format!("a file '{}' that nobody asked for", name.escape_default()))
 }
 
 fn boot_error(lines: &Lines, nothing: Nothing, setup: &Setup<'_>, child: &mut Child) -> MachineError {

@@ -1,6 +1,7 @@
 //! What it takes to bring a machine up.
 
 use crate::{Interrupt, Scratch};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_model::{MachineName, QemuFacts};
@@ -14,6 +15,10 @@ pub enum Target<'a> {
     Kvm(&'a GuestImage),
     /// A guest under TCG.
     Tcg(&'a GuestImage),
+    /// The micro-guest under KVM.
+    MicroKvm(&'a MicroImage),
+    /// The micro-guest under TCG.
+    MicroTcg(&'a MicroImage),
 }
 
 impl Target<'_> {
@@ -23,6 +28,8 @@ impl Target<'_> {
             Target::Native => MachineName::Native,
             Target::Kvm(_) => MachineName::Kvm,
             Target::Tcg(_) => MachineName::Tcg,
+            Target::MicroKvm(_) => MachineName::MicroKvm,
+            Target::MicroTcg(_) => MachineName::MicroTcg,
         }
     }
 }
@@ -36,6 +43,8 @@ pub struct Setup<'a> {
     pub cpus: u32,
     /// Its memory, MiB; natively a limit.
     pub memory_mib: u32,
+    /// How the measured disk is attached: a variant's settings.
+    pub disk: &'a BTreeMap<String, String>,
     /// The files and disks it works on.
     pub scratch: &'a Scratch,
     /// The folder for its logs.
@@ -55,4 +64,13 @@ pub struct GuestImage {
     pub kernel: PathBuf,
     /// The initramfs, this very binary in it.
     pub initramfs: PathBuf,
+}
+
+/// What the micro-guest is started from.
+#[derive(Debug, Clone, PartialEq)]
+pub struct MicroImage {
+    /// The QEMU.
+    pub qemu: QemuFacts,
+    /// The file that holds the ROM.
+    pub rom: PathBuf,
 }

@@ -1,7 +1,11 @@
 //! From a plan to a recording: finds what the plan's machines need, takes the turns in order, writes each trial down as
 //! it ends.
 
+mod images;
+mod machine;
 mod means;
+mod micro;
+mod observe;
 mod preset;
 mod run;
 

@@ -3,15 +3,15 @@
 use crate::RunError;
 use std::path::PathBuf;
 use vmtax_kernel::KernelError;
-use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts};
+use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts, WorkloadName};
 
 /// What guests are started with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Means {
     /// The QEMU.
     pub qemu: QemuFacts,
-    /// The kernel.
-    pub kernel: KernelFacts,
+    /// The kernel; the micro-guest has none.
+    pub kernel: Option<KernelFacts>,
 }
 
 /// The machines a run takes when none are named: native, KVM where it runs kernels at speed, and TCG.
@@ -49,25 +49,61 @@ pub fn find_means(
     if guests.contains(&MachineName::Kvm) {
         kvm_runs_kernels(host)?;
     }
+    if guests.contains(&MachineName::MicroKvm) {
+        kvm_opens(host)?;
+    }
+    if let Some(&machine) = guests.iter().find(|m| m.is_micro()) {
+        micro_can(machine, plan)?;
+    }
     // The facts have the best one first; asking again is for the error that says why there is none.
     let qemu = match (&plan.guest.qemu, host.qemu.first()) {
         (None, Some(best)) => best.clone(),
         (named, _) => vmtax_host::best_qemu(named.as_deref())?,
     };
     for machine in guests {
-        if !qemu.accelerators.iter().any(|a| a == machine.as_str()) {
+        if !qemu.accelerators.iter().any(|a| Some(a.as_str()) == machine.accelerator()) {
             return Err(RunError::NoMachine {
                 machine,
                 reason: format!("{} was built without it: name another QEMU with --qemu", qemu.path.display()),
             });
         }
     }
-    let kernel = match (&plan.guest.kernel, host.kernels.first()) {
-        (Some(image), _) => vmtax_kernel::given(image, plan.guest.modules.as_deref())?,
-        (None, Some(found)) => found.clone(),
-        (None, None) => vmtax_kernel::fetch(None, &cache?, say)?,
+    let kernel = if plan.machines.iter().any(|m| m.is_guest() && !m.is_micro()) {
+        Some(match (&plan.guest.kernel, host.kernels.first()) {
+            (Some(image), _) => vmtax_kernel::given(image, plan.guest.modules.as_deref())?,
+            (None, Some(found)) => found.clone(),
+            (None, None) => vmtax_kernel::fetch(None, &cache?, say)?,
+        })
+    } else {
+        None
     };
     Ok(Some(Means { qemu, kernel }))
+}
+
+/// The micro-guest's own code runs in user mode: a KVM that emulates kernels will do.
+fn kvm_opens(host: &HostFacts) -> Result<(), RunError> {
+    match host.kvm.class {
+        KvmClass::EmulatesKernels => Ok(()),
+        _ => kvm_runs_kernels(host).map_err(|error| match error {
+            RunError::NoMachine { reason, .. } => RunError::NoMachine { machine: MachineName::MicroKvm, reason },
+            other => other,
+        }),
+    }
+}
+
+/// It has no kernel: block requests, one at a time, are all that it makes.
+fn micro_can(machine: MachineName, plan: &Plan) -> Result<(), RunError> {
+    let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
+    for workload in &plan.workloads {
+        if workload.name != WorkloadName::Seqread {
+            return cannot(format!("it has no operating system and cannot run {}: give it seqread alone", workload.name));
+        }
+        let depth = vmtax_workload::block_work(workload)?.depth;
+        if depth != 1 {
+            return cannot(format!("it has one request under way at a time, not {depth}: leave it out with --guest"));
+        }
+    }
+    Ok(())
 }
 
 fn kvm_runs_kernels(host: &HostFacts) -> Result<(), RunError> {

@@ -1,5 +1,8 @@
 //! Takes the turns of a plan.
 
+use crate::images::{Images, no_means};
+use crate::machine::Up;
+use crate::observe::{Observable, observed};
 use crate::{Means, RunError};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -7,8 +10,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
-use vmtax_machine::{GuestImage, Interrupt, MachineError, Needs, Scratch, Session, Setup, Target};
-use vmtax_model::{MachineName, Outcome, Plan, TrialRecord, Turn, Warning, WorkloadName, WorkloadSpec};
+use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup};
+use vmtax_model::{MachineName, Outcome, Plan, Probes, QemuFacts, TrialRecord, Turn, Warning, WorkloadName, WorkloadSpec};
 use vmtax_recording::Writer;
 
 /// Below this, time stolen from the host during a trial is nothing to speak of.
@@ -32,6 +35,8 @@ pub enum Progress<'a> {
         turn: Turn,
         /// What runs.
         workload: &'a WorkloadSpec,
+        /// Under what.
+        probes: Probes,
     },
     /// A trial has no result.
     Failed {
@@ -66,14 +71,12 @@ pub fn run(
 ) -> Result<Ended, RunError> {
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
-    let image = match means {
-        Some(means) => Some(guest_image(means, &scratch)?),
-        None => None,
-    };
+    let images = Images::make(plan, means, &scratch)?;
     let mut run = Run {
         plan,
         scratch: &scratch,
-        image: image.as_ref(),
+        images: &images,
+        qemu: means.map(|m| &m.qemu),
         interrupt,
         number: 0,
         came_up: BTreeSet::new(),
@@ -96,61 +99,46 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
         files_bytes += vmtax_workload::file_bytes(workload)?;
     }
     let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
-    Ok(Needs { disk, guest: plan.machines.iter().any(|m| m.is_guest()), files_bytes })
-}
-
-fn guest_image(means: &Means, scratch: &Scratch) -> Result<GuestImage, RunError> {
-    let initramfs = scratch.folder().join("initramfs.cpio");
-    vmtax_kernel::initramfs(&means.kernel, Path::new("/proc/self/exe"), &initramfs)?;
-    let vmlinux = scratch.folder().join("vmlinux");
-    let direct = vmtax_kernel::unpack_vmlinux(&means.kernel, &vmlinux);
-    let kernel = if direct { vmlinux } else { means.kernel.image.clone() };
-    Ok(GuestImage { qemu: means.qemu.clone(), kernel, initramfs })
-}
-
-fn target(machine: MachineName, image: Option<&GuestImage>) -> Result<Target<'_>, RunError> {
-    let no_means = || RunError::NoMachine { machine, reason: "no QEMU and kernel were found for it".to_owned() };
-    Ok(match machine {
-        MachineName::Native => Target::Native,
-        MachineName::Kvm => Target::Kvm(image.ok_or_else(no_means)?),
-        MachineName::Tcg => Target::Tcg(image.ok_or_else(no_means)?),
-    })
+    let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
+    Ok(Needs { disk, guest, files_bytes })
 }
 
 struct Run<'a> {
     plan: &'a Plan,
     scratch: &'a Scratch,
-    image: Option<&'a GuestImage>,
+    images: &'a Images,
+    qemu: Option<&'a QemuFacts>,
     interrupt: &'a Interrupt,
     /// The next trial's.
     number: u32,
     /// Machines that came up once: a later failure there is an accident, not a verdict.
-    came_up: BTreeSet<MachineName>,
+    came_up: BTreeSet<(MachineName, usize)>,
     first_failure: Option<MachineError>,
     writer: &'a mut Writer,
     progress: &'a mut dyn FnMut(Progress<'_>),
 }
 
-impl Run<'_> {
+impl<'a> Run<'a> {
     fn take(&mut self, turn: Turn) -> Result<(), RunError> {
         (self.progress)(Progress::Booting { turn });
         let log = self.log_folder(turn)?;
         let setup = Setup {
-            target: target(turn.machine, self.image)?,
+            target: self.images.target(turn.machine)?,
             cpus: self.plan.guest.cpus,
             memory_mib: self.plan.guest.memory_mib,
+            disk: &self.plan.variants[turn.variant].set,
             scratch: self.scratch,
             log: &log,
             boot_deadline: Duration::from_secs(u64::from(self.plan.guest.boot_deadline_s)),
             interrupt: self.interrupt,
         };
-        match Session::start(&setup) {
+        match Up::start(&setup) {
             Ok(session) => {
-                self.came_up.insert(turn.machine);
+                self.came_up.insert((turn.machine, turn.variant));
                 self.trials(turn, session, &log)
             }
             Err(MachineError::Interrupted) => Ok(()),
-            Err(source) if !self.came_up.contains(&turn.machine) => {
+            Err(source) if !self.came_up.contains(&(turn.machine, turn.variant)) => {
                 // Written down first: the recording, too, says why.
                 let why = source.to_string();
                 self.write_failed(turn, 0, &why)?;
@@ -163,33 +151,39 @@ impl Run<'_> {
         }
     }
 
-    fn trials(&mut self, turn: Turn, mut session: Session<'_>, log: &Path) -> Result<(), RunError> {
-        note_boot(log, turn, &session)?;
-        let mut warnings = session.warnings().to_vec();
-        let complaints = session.hello().complaints.iter();
+    fn trials(&mut self, turn: Turn, mut machine: Up<'_>, log: &Path) -> Result<(), RunError> {
+        note_boot(log, turn, &machine)?;
+        let mut warnings = machine.warnings().to_vec();
+        let complaints = machine.complaints().iter();
         warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
-        for (index, workload) in self.plan.workloads.iter().enumerate() {
-            (self.progress)(Progress::Trial { number: self.number, turn, workload });
+        let all = self.all(turn);
+        for (index, &(workload, probes)) in all.iter().enumerate() {
+            (self.progress)(Progress::Trial { number: self.number, turn, workload, probes });
             let (started, clock, before) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
-            let result = session.run(workload, Duration::from_secs(u64::from(self.plan.deadline_s)));
+            let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
+            let result = match probes {
+                Probes::None => machine.run(workload, deadline),
+                Probes::Layers => {
+                    let qemu = self.qemu.ok_or_else(|| no_means(turn.machine))?;
+                    let what = Observable { machine: turn.machine, qemu, disk: self.scratch.disk() };
+                    let files = self.writer.trial_files(self.number)?;
+                    observed(&mut machine, &what, workload, deadline, files)
+                }
+            };
             let wall_s = clock.elapsed().as_secs_f64();
             let mut warnings = warnings.clone();
             let percent = (ProcessorTime::now().stolen_since(&before) * 100.0).round() as u32;
             if percent >= NOTABLE_STEAL_PERCENT {
                 warnings.push(Warning::StolenTime { percent });
             }
+            let mut write = |outcome| self.write(turn, (workload, probes), started, wall_s, outcome, warnings);
             match result {
-                Ok(result) => {
-                    let outcome = Outcome::Done { result: Box::new(result) };
-                    self.write(turn, workload, started, wall_s, outcome, warnings)?;
-                }
-                Err(MachineError::Interrupted) => {
-                    return self.write(turn, workload, started, wall_s, Outcome::Interrupted, warnings);
-                }
+                Ok(result) => write(Outcome::Done { result: Box::new(result) })?,
+                Err(MachineError::Interrupted) => return write(Outcome::Interrupted),
                 Err(error) => {
-                    (self.progress)(Progress::Failed { number: self.number, error: &error });
                     let outcome = Outcome::Failed { error: error.to_string() };
-                    self.write(turn, workload, started, wall_s, outcome, warnings)?;
+                    write(outcome)?;
+                    (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
                     if !error.leaves_machine_up() {
                         return self.skip(turn, index + 1, error);
                     }
@@ -197,11 +191,17 @@ impl Run<'_> {
                 }
             }
         }
-        session.end();
+        machine.end();
         Ok(())
     }
 
-    /// Writes down that the turn's workloads from `from` on have no result.
+    /// The trials of a turn: each workload under each of the plan's probes.
+    fn all(&self, turn: Turn) -> Vec<(&'a WorkloadSpec, Probes)> {
+        let plan = self.plan;
+        plan.workloads.iter().flat_map(|w| plan.probes_on(turn.machine).iter().map(move |&p| (w, p))).collect()
+    }
+
+    /// Writes down that the turn's trials from `from` on have no result.
     fn skip(&mut self, turn: Turn, from: usize, error: MachineError) -> Result<(), RunError> {
         self.write_failed(turn, from, &format!("{} was not up any more: {error}", turn.machine))?;
         self.first_failure.get_or_insert(error);
@@ -209,9 +209,9 @@ impl Run<'_> {
     }
 
     fn write_failed(&mut self, turn: Turn, from: usize, why: &str) -> Result<(), RunError> {
-        for workload in &self.plan.workloads[from..] {
+        for trial in self.all(turn).into_iter().skip(from) {
             let outcome = Outcome::Failed { error: why.to_owned() };
-            self.write(turn, workload, Timestamp::now(), 0.0, outcome, Vec::new())?;
+            self.write(turn, trial, Timestamp::now(), 0.0, outcome, Vec::new())?;
         }
         Ok(())
     }
@@ -219,17 +219,20 @@ impl Run<'_> {
     fn write(
         &mut self,
         turn: Turn,
-        workload: &WorkloadSpec,
+        (workload, probes): (&WorkloadSpec, Probes),
         started: Timestamp,
         wall_s: f64,
         outcome: Outcome,
         warnings: Vec<Warning>,
     ) -> Result<(), RunError> {
+        let variant = if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
         self.writer.write(&TrialRecord {
             schema: vmtax_model::SCHEMA,
             number: self.number,
             round: turn.round,
             machine: turn.machine,
+            variant,
+            probes,
             workload: workload.clone(),
             started: started.to_string(),
             wall_s,
@@ -242,7 +245,10 @@ impl Run<'_> {
 
     /// One machine's logs in one round.
     fn log_folder(&self, turn: Turn) -> Result<PathBuf, RunError> {
-        let folder = self.writer.folder().join("turns").join(format!("{:04}-{}", turn.round, turn.machine));
+        // By number: a variant's name may hold anything.
+        let variant = if self.plan.variants.len() > 1 { format!("-{}", turn.variant) } else { String::new() };
+        let name = format!("{:04}-{}{variant}", turn.round, turn.machine);
+        let folder = self.writer.folder().join("turns").join(name);
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),
             Err(source) => Err(failed("creating", &folder, source)),
@@ -251,13 +257,14 @@ impl Run<'_> {
 }
 
 /// `turn.json`: what a turn's trials have in common.
-fn note_boot(log: &Path, turn: Turn, session: &Session<'_>) -> Result<(), RunError> {
+fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), RunError> {
     let note = serde_json::json!({
         "schema": vmtax_model::SCHEMA,
         "round": turn.round,
         "machine": turn.machine,
-        "boot_s": session.boot().as_secs_f64(),
-        "agent": session.hello(),
+        "variant": turn.variant,
+        "boot_s": machine.boot().as_secs_f64(),
+        "agent": machine.hello(),
     });
     let path = log.join("turn.json");
     fs::write(&path, format!("{note:#}\n")).map_err(|e| failed("writing", &path, e))

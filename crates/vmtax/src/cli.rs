@@ -37,6 +37,19 @@ Examples:
   vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
   vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml")]
     Run(Box<RunArgs>),
+    /// Follow each block request through guest, KVM, QEMU and host, and say where the time goes
+    #[command(after_help = "WHAT sets the work: block-size=4K mode=seq|random operation=read|write depth=1..32 count=1000, as
+`vmtax agent run seqread --help-options` lists them; or it is a plan's file (.toml).
+KEY of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, or any property of QEMU's
+virtio-blk-pci (ioeventfd, num-queues, queue-size, ...).
+With root every layer is seen; without, those of the guest, and what is missing is said.
+
+Examples:
+  vmtax layers
+  vmtax layers --guest micro
+  vmtax layers mode=random depth=32 --vary iothread=off,on
+  vmtax layers --vary aio=threads,native,io_uring --set cache=none")]
+    Layers(Box<LayersArgs>),
     /// Show a recording again, from its files alone
     #[command(after_help = "Examples:
   vmtax report runs/20261120T160100Z-quick
@@ -97,15 +110,22 @@ pub struct RunArgs {
     /// The published sysbench report's own totals and times: long, with 2 GiB of files in each round
     #[arg(long)]
     pub full: bool,
-    /// How often each machine makes each workload; an interval takes 6 [default: 8; with --quick or --full 6]
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<u32>,
     /// Seconds that each trial bounded by time lasts; system calls share them
     #[arg(long, value_name = "SECONDS")]
     pub time: Option<f64>,
     /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub machines: Option<Vec<MachineName>>,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+/// What every measuring command takes.
+#[derive(Debug, Args)]
+pub struct CommonArgs {
+    /// How often each machine has its turn; an interval takes 6 [default: 6; `run` without --quick or --full: 8]
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
     /// Processors of the guest, and of native trials [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
@@ -139,6 +159,31 @@ pub struct RunArgs {
     /// Print everything as JSON instead of the table
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct LayersArgs {
+    /// Options of the work as OPTION=VALUE, or a plan's file (.toml)
+    #[arg(value_name = "WHAT")]
+    pub what: Vec<String>,
+    /// The kind of device that is followed
+    #[arg(long, value_name = "KIND", default_value = "blk", value_parser = ["blk"])]
+    pub device: String,
+    /// Guests: kvm, tcg, micro (comma separated); micro is a ROM without an operating system, the floor under the others
+    /// [default: micro, and KVM where it runs kernels, else TCG]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = ["kvm", "tcg", "micro", "micro-kvm", "micro-tcg"])]
+    pub guest: Option<Vec<String>>,
+    /// Compare ways to attach the disk, a column each: KEY=VALUE,VALUE,...; given twice, every combination
+    #[arg(long, value_name = "KEY=LIST")]
+    pub vary: Vec<String>,
+    /// Attach the disk in this way in every column
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
+    /// Print every table
+    #[arg(long, conflicts_with = "json")]
+    pub details: bool,
+    #[command(flatten)]
+    pub common: CommonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -211,6 +256,9 @@ pub struct AgentRunArgs {
     /// Print the result as JSON
     #[arg(long)]
     pub json: bool,
+    /// Write each operation's own stamps to this file (seqread)
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub series: Option<PathBuf>,
     /// List the workload's options and their defaults
     #[arg(long)]
     pub help_options: bool,

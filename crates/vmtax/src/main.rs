@@ -27,6 +27,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
     match command {
         Command::Doctor(args) => command::doctor(&args),
         Command::Run(args) => command::run(&args),
+        Command::Layers(args) => command::layers(&args),
         Command::Report(args) => command::report(&args),
         Command::List(args) => command::list(&args),
         Command::Get(args) => command::get(&args),

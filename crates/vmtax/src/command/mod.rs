@@ -3,6 +3,7 @@
 mod agent;
 mod doctor;
 mod get;
+mod layers;
 mod list;
 mod manual;
 mod progress;
@@ -13,6 +14,7 @@ mod selection;
 pub use agent::{agent_run, agent_serve, watchdog};
 pub use doctor::doctor;
 pub use get::get;
+pub use layers::layers;
 pub use list::list;
 pub use manual::{completions, man};
 pub use report::report;

@@ -1,6 +1,7 @@
 //! Progress on standard error, only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use vmtax_model::Probes;
 use vmtax_runner::Progress;
 
 pub struct Display(ProgressBar);
@@ -28,9 +29,10 @@ impl Display {
             Progress::Booting { turn } => {
                 self.0.set_message(format!("round {}: {} comes up", turn.round + 1, turn.machine));
             }
-            Progress::Trial { number, turn, workload } => {
+            Progress::Trial { number, turn, workload, probes } => {
                 self.0.set_position(u64::from(number));
-                self.0.set_message(format!("round {}: {} on {}", turn.round + 1, workload.name, turn.machine));
+                let under = if probes == Probes::None { "" } else { ", observed" };
+                self.0.set_message(format!("round {}: {} on {}{under}", turn.round + 1, workload.name, turn.machine));
             }
             Progress::Failed { number, error } => self.say(&format!("trial {number} has no result: {error}")),
         }

@@ -1,16 +1,27 @@
 use super::{doctor, print, progress::Display, report, selection};
-use crate::cli::RunArgs;
+use crate::cli::{CommonArgs, RunArgs};
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
 use vmtax_machine::Interrupt;
+use vmtax_model::{HostFacts, Plan};
 use vmtax_recording::Writer;
 use vmtax_runner::{Ended, find_means};
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
-    let mut host = doctor::facts(args.qemu.as_deref());
+    let host = doctor::facts(args.common.qemu.as_deref());
     let plan = selection::plan(args, &host)?;
+    carry_out(&plan, host, &args.common, false)
+}
+
+/// Carries a plan out, shows what came of it, and says how it ended.
+pub(super) fn carry_out(
+    plan: &Plan,
+    mut host: HostFacts,
+    args: &CommonArgs,
+    details: bool,
+) -> Result<ExitCode, Fault> {
     if plan.guest.qemu != args.qemu {
         // Named by the plan's file: its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
@@ -19,23 +30,22 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let trials = u64::from(plan.rounds) * plan.trials_per_round();
-    let display = Display::new(trials);
+    let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
     let cache = vmtax_kernel::cache_dir();
-    let means = find_means(&plan, &host, cache, &mut |line| display.say(line))?;
+    let means = find_means(plan, &host, cache, &mut |line| display.say(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
     vmtax_machine::sweep(&args.runs);
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut writer = Writer::create(&args.runs, &plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
+    let mut writer = Writer::create(&args.runs, plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
     let folder = writer.folder().to_path_buf();
-    let ended = vmtax_runner::run(&plan, means.as_ref(), &mut writer, &interrupt, &mut |p| display.show(p));
+    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, &mut |p| display.show(p));
     display.clear();
     let ended = ended?;
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
     }
-    report::show(&vmtax_recording::open(&folder)?, args.json, None)?;
+    report::show(&vmtax_recording::open(&folder)?, args.json, details, None)?;
     match ended {
         Ended::Complete => Ok(ExitCode::SUCCESS),
         Ended::Incomplete(first) => Err(Fault::Incomplete { folder, first: first.to_string() }),

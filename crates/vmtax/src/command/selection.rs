@@ -1,6 +1,6 @@
 //! From a command line to a plan.
 
-use crate::cli::RunArgs;
+use crate::cli::{CommonArgs, RunArgs};
 use crate::fault::Fault;
 use std::fs;
 use std::path::Path;
@@ -15,9 +15,13 @@ const LONGEST_PLAN: u64 = 1 << 20;
 /// # Errors
 /// What is unknown, contradictory or out of range.
 pub fn plan(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let is_file = |what: &String| !what.contains('=') && (what.ends_with(".toml") || what.contains('/'));
     let mut plan = match args.what.iter().find(|w| is_file(w)) {
-        Some(file) => from_file(args, file)?,
+        Some(file) if args.what.len() > 1 || args.quick || args.full => {
+            return Err(Fault::Usage(format!(
+                "'{file}' is a whole plan: give it alone, without workloads, --quick or --full"
+            )));
+        }
+        Some(file) => from_file(file)?,
         None => from_words(args, host)?,
     };
     overrule(&mut plan, args);
@@ -28,12 +32,12 @@ pub fn plan(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
     Ok(plan)
 }
 
-fn from_file(args: &RunArgs, file: &str) -> Result<Plan, Fault> {
-    if args.what.len() > 1 || args.quick || args.full {
-        return Err(Fault::Usage(format!(
-            "'{file}' is a whole plan: give it alone, without workloads, --quick or --full"
-        )));
-    }
+/// Whether a word of the command line names a plan's file.
+pub(super) fn is_file(what: &str) -> bool {
+    !what.contains('=') && (what.ends_with(".toml") || what.contains('/'))
+}
+
+pub(super) fn from_file(file: &str) -> Result<Plan, Fault> {
     let failed = |e| Fault::file(format!("reading the plan {file}"), e);
     if fs::metadata(Path::new(file)).map_err(failed)?.len() > LONGEST_PLAN {
         return Err(Fault::Usage(format!("'{file}' is no plan: it is larger than 1 MiB")));
@@ -93,20 +97,7 @@ fn overrule(plan: &mut Plan, args: &RunArgs) {
     if let Some(machines) = &args.machines {
         plan.machines.clone_from(machines);
     }
-    plan.rounds = args.rounds.unwrap_or(plan.rounds);
-    plan.seed = args.seed.unwrap_or(plan.seed);
-    plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
-    let guest = &mut plan.guest;
-    guest.cpus = args.cpus.unwrap_or(guest.cpus);
-    guest.memory_mib = args.memory.unwrap_or(guest.memory_mib);
-    guest.boot_deadline_s = args.boot_deadline.unwrap_or(guest.boot_deadline_s);
-    if args.kernel.is_some() {
-        guest.kernel.clone_from(&args.kernel);
-        guest.modules.clone_from(&args.modules);
-    }
-    if args.qemu.is_some() {
-        guest.qemu.clone_from(&args.qemu);
-    }
+    common(plan, &args.common);
     if let Some(seconds) = args.time {
         for workload in &mut plan.workloads {
             // What was said of this workload alone stands above what is said of all.
@@ -120,5 +111,23 @@ fn overrule(plan: &mut Plan, args: &RunArgs) {
                 workload.options.insert("time".to_owned(), share.to_string());
             }
         }
+    }
+}
+
+/// What every measuring command can overrule.
+pub(super) fn common(plan: &mut Plan, args: &CommonArgs) {
+    plan.rounds = args.rounds.unwrap_or(plan.rounds);
+    plan.seed = args.seed.unwrap_or(plan.seed);
+    plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
+    let guest = &mut plan.guest;
+    guest.cpus = args.cpus.unwrap_or(guest.cpus);
+    guest.memory_mib = args.memory.unwrap_or(guest.memory_mib);
+    guest.boot_deadline_s = args.boot_deadline.unwrap_or(guest.boot_deadline_s);
+    if args.kernel.is_some() {
+        guest.kernel.clone_from(&args.kernel);
+        guest.modules.clone_from(&args.modules);
+    }
+    if args.qemu.is_some() {
+        guest.qemu.clone_from(&args.qemu);
     }
 }

@@ -1,0 +1,112 @@
+//! One trial under probes: the guest's side of it. What was traced is sent when the workload has ended, never during it.
+
+use crate::AgentError;
+use crate::serve::run_in_fresh_process;
+use rustix::fs::{MemfdFlags, memfd_create};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::fd::AsRawFd;
+use vmtax_model::{GuestDisk, Missing, Places, TrialResult, WorkloadSpec, files};
+use vmtax_probe::{ProbeSet, Tracer, guest_disk};
+use vmtax_wire::{MAX_PIECE, Observed, Reply, piece};
+
+/// Each processor's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
+const BUFFER_KIB: u32 = 48 << 10;
+
+/// Sends a frame.
+pub(crate) type Send<'a> = dyn FnMut(&[u8]) -> Result<(), AgentError> + 'a;
+
+/// Runs a workload under probes and sends the files of its trace; gives the reply that ends them.
+///
+/// # Errors
+/// [`AgentError`] when the channel breaks; what goes wrong with the trial is in the reply.
+pub(crate) fn run_observed(
+    workload: &WorkloadSpec,
+    places: &Places,
+    send: &mut Send<'_>,
+) -> Result<Reply, AgentError> {
+    match trial(workload, places, send) {
+        Ok((result, observed)) => Ok(Reply::Done { result: Box::new(result), observed: Some(observed) }),
+        Err(Trouble::Trial(error)) => Ok(Reply::Failed { error }),
+        Err(Trouble::Channel(error)) => Err(error),
+    }
+}
+
+enum Trouble {
+    Trial(String),
+    Channel(AgentError),
+}
+
+fn trial(
+    workload: &WorkloadSpec,
+    places: &Places,
+    send: &mut Send<'_>,
+) -> Result<(TrialResult, Observed), Trouble> {
+    let say = |what: &'static str| move |e: io::Error| Trouble::Trial(format!("{what}: {e}"));
+    let disk = places.disk.as_deref().ok_or_else(|| Trouble::Trial("the guest has no disk to observe".to_owned()))?;
+    let disk = guest_disk(disk).map_err(|e| Trouble::Trial(e.to_string()))?;
+    let mut missing = Vec::new();
+    let tracer = tracer(&disk, &mut missing);
+    let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC).map_err(|e| say("making room for stamps")(e.into()))?;
+    let mut series = File::from(series);
+    let path = format!("/proc/{}/fd/{}", std::process::id(), series.as_raw_fd());
+    if let Some(tracer) = &tracer {
+        tracer.on().map_err(|e| Trouble::Trial(e.to_string()))?;
+    }
+    let result = run_in_fresh_process(workload, places, Some(&path));
+    if let Some(tracer) = &tracer {
+        tracer.off().map_err(|e| Trouble::Trial(e.to_string()))?;
+    }
+    let result = result.map_err(Trouble::Trial)?;
+    let mut broken = None;
+    let mut ship = |name: &str, bytes: &[u8]| -> io::Result<()> {
+        for part in bytes.chunks(MAX_PIECE) {
+            let frame = piece(name, part).map_err(io::Error::other)?;
+            if let Err(error) = send(&frame) {
+                broken = Some(error);
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+        }
+        Ok(())
+    };
+    let shipped = ship_all(&mut series, tracer, &mut ship);
+    if let Some(error) = broken {
+        return Err(Trouble::Channel(error));
+    }
+    shipped.map_err(Trouble::Trial)?;
+    Ok((result, Observed { disk: Some(disk), missing }))
+}
+
+fn ship_all(
+    series: &mut File,
+    tracer: Option<Tracer>,
+    ship: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>,
+) -> Result<(), String> {
+    let mut stamps = Vec::new();
+    series
+        .rewind()
+        .and_then(|()| series.read_to_end(&mut stamps))
+        .and_then(|_| ship(files::SERIES, &stamps))
+        .map_err(|e| format!("sending the workload's stamps: {e}"))?;
+    tracer.map_or(Ok(()), |tracer| tracer.save(ship).map_err(|e| e.to_string()))
+}
+
+/// A tracer over the guest's kernel; `None`, with the reason in `missing`, where this kernel has none.
+fn tracer(disk: &GuestDisk, missing: &mut Vec<Missing>) -> Option<Tracer> {
+    // This process and its children: the workload is one.
+    let set = ProbeSet::guest(std::process::id() as i32, disk);
+    match Tracer::start(&set, BUFFER_KIB) {
+        Ok(tracer) => {
+            missing.extend_from_slice(tracer.missing());
+            Some(tracer)
+        }
+        Err(error) => {
+            missing.push(Missing {
+                what: "the guest's kernel".to_owned(),
+                why: error.to_string(),
+                mend: "use a guest kernel with tracing, as distributions have: `vmtax get kernel`".to_owned(),
+            });
+            None
+        }
+    }
+}

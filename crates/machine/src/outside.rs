@@ -1,0 +1,70 @@
+//! What QEMU tells of itself and of the measured disk, for those who observe it from outside.
+
+use crate::MachineError;
+use crate::qemu::DISK_DEVICE;
+use crate::qmp::Monitor;
+use serde_json::Value;
+use std::time::Duration;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A running QEMU from outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QemuOutside {
+    /// Its process.
+    pub pid: i32,
+    /// The regions of the measured disk, ports and addresses: first and length. A guest notifies the disk in one.
+    pub regions: Vec<(u64, u64)>,
+}
+
+impl QemuOutside {
+    pub(crate) fn ask(monitor: &mut Monitor) -> Result<QemuOutside, MachineError> {
+        let processors = monitor.execute("query-cpus-fast", PATIENCE)?;
+        let thread = processors.pointer("/0/thread-id").and_then(Value::as_i64);
+        let pid = thread
+            .and_then(process_of)
+            .ok_or_else(|| MachineError::Monitor("query-cpus-fast names no thread".to_owned()))?;
+        let buses = monitor.execute("query-pci", PATIENCE)?;
+        Ok(QemuOutside { pid, regions: regions(&buses) })
+    }
+}
+
+/// The process that a thread belongs to.
+fn process_of(thread: i64) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:")).and_then(|pid| pid.trim().parse().ok())
+}
+
+fn regions(buses: &Value) -> Vec<(u64, u64)> {
+    let devices = buses.as_array().into_iter().flatten().filter_map(|bus| bus["devices"].as_array()).flatten();
+    let ours = devices.filter(|device| device["qdev_id"] == DISK_DEVICE);
+    let regions = ours.filter_map(|device| device["regions"].as_array()).flatten();
+    regions
+        .filter_map(|region| Some((region["address"].as_u64()?, region["size"].as_u64()?)))
+        // Not placed yet by the guest.
+        .filter(|(address, _)| *address != 0 && *address != u64::MAX)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_the_disks_regions_count() {
+        let region = |address: i64| json!({ "address": address, "size": 64, "type": "io" });
+        let buses = json!([{ "bus": 0, "devices": [
+            { "qdev_id": "", "regions": [region(1)] },
+            { "qdev_id": DISK_DEVICE, "regions": [region(0xc000), region(-1)] },
+        ]}]);
+        assert_eq!(regions(&buses), [(0xc000, 64)]);
+        assert_eq!(regions(&json!("nonsense")), []);
+    }
+
+    #[test]
+    fn this_thread_is_of_this_process() {
+        assert_eq!(process_of(i64::from(std::process::id())), Some(std::process::id() as i32));
+        assert_eq!(process_of(-1), None);
+    }
+}

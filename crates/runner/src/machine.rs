@@ -1,0 +1,97 @@
+//! A machine that is up, whichever kind it is.
+
+use crate::micro;
+use std::time::Duration;
+use vmtax_machine::{Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Session, Setup, Target};
+use vmtax_model::{Ping, Probes, TrialResult, Warning, WorkloadSpec};
+
+/// A machine that is up.
+pub(crate) enum Up<'a> {
+    /// One with an agent: the host itself, or a guest with a kernel.
+    Agent(Session<'a>),
+    /// The micro-guest.
+    Micro(MicroSession<'a>),
+}
+
+impl<'a> Up<'a> {
+    pub fn start(setup: &Setup<'a>) -> Result<Up<'a>, MachineError> {
+        match setup.target {
+            Target::MicroKvm(_) | Target::MicroTcg(_) => MicroSession::start(setup).map(Up::Micro),
+            Target::Native | Target::Kvm(_) | Target::Tcg(_) => Session::start(setup).map(Up::Agent),
+        }
+    }
+
+    pub fn boot(&self) -> Duration {
+        match self {
+            Up::Agent(session) => session.boot(),
+            Up::Micro(session) => session.boot(),
+        }
+    }
+
+    /// The agent's greeting, where there is an agent.
+    pub fn hello(&self) -> Option<&Hello> {
+        match self {
+            Up::Agent(session) => Some(session.hello()),
+            Up::Micro(_) => None,
+        }
+    }
+
+    pub fn complaints(&self) -> &[String] {
+        self.hello().map_or(&[], |hello| &hello.complaints)
+    }
+
+    pub fn warnings(&self) -> &[Warning] {
+        match self {
+            Up::Agent(session) => session.warnings(),
+            Up::Micro(_) => &[],
+        }
+    }
+
+    /// Runs a workload that nobody observes.
+    pub fn run(&mut self, workload: &WorkloadSpec, deadline: Duration) -> Result<TrialResult, MachineError> {
+        let mut none = |name: &str, _: &[u8]| Err(format!("a file '{}' of an unobserved trial", name.escape_default()));
+        match self {
+            Up::Agent(session) => Ok(session.run(workload, Probes::None, deadline, &mut none)?.0),
+            Up::Micro(session) => Ok(micro::run(session, workload, deadline)?.0),
+        }
+    }
+
+    /// Runs a workload under probes; what the far side has to give goes to `files`.
+    pub fn run_observed(
+        &mut self,
+        workload: &WorkloadSpec,
+        deadline: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<(TrialResult, Option<Observed>), MachineError> {
+        match self {
+            Up::Agent(session) => session.run(workload, Probes::Layers, deadline, files),
+            Up::Micro(session) => {
+                let (result, series) = micro::run(session, workload, deadline)?;
+                files(vmtax_model::files::SERIES, &series.to_bytes())
+                    .map_err(|what| MachineError::System { what, source: std::io::ErrorKind::Other.into() })?;
+                Ok((result, None))
+            }
+        }
+    }
+
+    pub fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
+        match self {
+            Up::Agent(session) => session.ping(duration),
+            Up::Micro(session) => session.ping(duration),
+        }
+    }
+
+    pub fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
+        match self {
+            Up::Agent(session) => session.qemu(),
+            Up::Micro(session) => session.qemu().map(Some),
+        }
+    }
+
+    pub fn end(self) {
+        match self {
+            Up::Agent(session) => session.end(),
+            Up::Micro(session) => session.end(),
+        }
+    }
+}

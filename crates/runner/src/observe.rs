@@ -1,0 +1,136 @@
+//! One trial under probes: the host's side of it.
+
+use crate::machine::Up;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+use vmtax_machine::{MachineError, QemuOutside};
+use vmtax_model::{HostDisk, MachineName, Missing, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files};
+use vmtax_probe::{ProbeError, ProbeSet, Tracer};
+use vmtax_recording::TrialFiles;
+
+/// How long stamps are exchanged before and after the workload.
+const PING: Duration = Duration::from_millis(60);
+/// Each processor's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
+const BUFFER_KIB: u32 = 64 << 10;
+
+/// What is observed.
+pub(crate) struct Observable<'a> {
+    /// On which machine.
+    pub machine: MachineName,
+    /// Its QEMU.
+    pub qemu: &'a QemuFacts,
+    /// The file behind its measured disk.
+    pub disk: Option<PathBuf>,
+}
+
+/// Runs a workload under the probes of every layer. The traces and what it takes to read them go to the trial's files.
+pub(crate) fn observed(
+    machine: &mut Up<'_>,
+    what: &Observable<'_>,
+    workload: &WorkloadSpec,
+    deadline: Duration,
+    mut store: TrialFiles,
+) -> Result<TrialResult, MachineError> {
+    let outside = machine.qemu()?.ok_or(MachineError::NoAgent { machine: what.machine })?;
+    let (mut missing, mut pings) = (Vec::new(), Vec::new());
+    let host_disk = what.disk.as_deref().map_or_else(HostDisk::default, |file| {
+        vmtax_probe::host_disk(file).unwrap_or_else(|error| {
+            missing.push(no_host_disk(&error));
+            HostDisk::default()
+        })
+    });
+    let tracer = host_tracer(&outside, what, &host_disk, &mut missing);
+    pings.push(machine.ping(PING));
+    if let Some(tracer) = &tracer {
+        tracer.on().map_err(failed("starting to trace"))?;
+    }
+    let ran = machine.run_observed(workload, deadline, &mut |name, bytes| {
+        let name = if name == files::SERIES { name.to_owned() } else { format!("{}/{name}", files::GUEST) };
+        store.append(&name, bytes).map_err(|e| e.to_string())
+    });
+    if let Some(tracer) = &tracer {
+        tracer.off().map_err(failed("ending to trace"))?;
+    }
+    let (result, observed) = ran?;
+    pings.push(machine.ping(PING));
+    let threads = vmtax_probe::threads(outside.pid);
+    if let Some(tracer) = tracer {
+        let mut keep = |name: &str, bytes: &[u8]| {
+            store.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other)
+        };
+        tracer.save(&mut keep).map_err(failed("storing the host's trace"))?;
+    }
+    let mut done = Vec::new();
+    for ping in pings {
+        match ping {
+            Ok(ping) => done.push(ping),
+            Err(error) => missing.push(unpinged(&error)),
+        }
+    }
+    let (guest_disk, missed) = observed.map_or((None, Vec::new()), |o| (o.disk, o.missing));
+    missing.extend(missed);
+    let facts = TraceFacts {
+        schema: SCHEMA,
+        tsc_mhz: vmtax_clock::host_mhz(),
+        qemu: outside.pid,
+        threads,
+        pings: done,
+        kvm_offset: vmtax_probe::kvm_offset(outside.pid),
+        host_disk,
+        guest_disk,
+        notify: outside.regions,
+        missing,
+    };
+    let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the trace's facts"))?;
+    store.append(files::FACTS, &text).map_err(failed("storing the trace's facts"))?;
+    Ok(result)
+}
+
+/// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.
+fn host_tracer(
+    outside: &QemuOutside,
+    what: &Observable<'_>,
+    disk: &HostDisk,
+    missing: &mut Vec<Missing>,
+) -> Option<Tracer> {
+    let threads: Vec<i32> = vmtax_probe::threads(outside.pid).iter().map(|t| t.tid).collect();
+    let uprobes = vmtax_probe::uprobes(&what.qemu.path, &what.qemu.version);
+    let set = ProbeSet::host(&threads, disk, what.machine.accelerator() == Some("kvm"), uprobes);
+    match Tracer::start(&set, BUFFER_KIB) {
+        Ok(tracer) => {
+            missing.extend_from_slice(tracer.missing());
+            Some(tracer)
+        }
+        Err(error) => {
+            missing.push(Missing {
+                what: "KVM, QEMU and the host's kernel".to_owned(),
+                why: error.to_string(),
+                mend: "run as root: `sudo vmtax layers`".to_owned(),
+            });
+            None
+        }
+    }
+}
+
+fn no_host_disk(error: &ProbeError) -> Missing {
+    Missing {
+        what: "the host's disk".to_owned(),
+        why: error.to_string(),
+        mend: "choose a folder on a disk's own file system with --runs".to_owned(),
+    }
+}
+
+/// Without exchanges, cause and effect among the requests still bound the clocks.
+fn unpinged(error: &MachineError) -> Missing {
+    Missing {
+        what: "exchanges of stamps, which bring both sides' clocks together".to_owned(),
+        why: error.to_string(),
+        mend: "use a guest kernel with PCI devices in sysfs; without, requests themselves bound the clocks, less well"
+            .to_owned(),
+    }
+}
+
+fn failed<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl Fn(E) -> MachineError {
+    move |source| MachineError::System { what: what.to_owned(), source: io::Error::other(source) }
+}

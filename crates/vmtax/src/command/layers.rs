@@ -1,0 +1,145 @@
+//! `vmtax layers`: from its command line to a plan.
+
+use super::run::carry_out;
+use super::{doctor, selection};
+use crate::cli::LayersArgs;
+use crate::fault::Fault;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use vmtax_model::{Guest, HostFacts, KvmClass, MachineName, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
+
+/// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
+const REQUESTS: u32 = 1000;
+/// An interval takes this many.
+const ROUNDS: u32 = 6;
+/// More columns than this nobody reads.
+const MOST_VARIANTS: usize = 16;
+
+pub fn layers(args: &LayersArgs) -> Result<ExitCode, Fault> {
+    let host = doctor::facts(args.common.qemu.as_deref());
+    let plan = plan(args, &host)?;
+    carry_out(&plan, host, &args.common, args.details)
+}
+
+fn plan(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    let mut plan = match args.what.iter().find(|w| selection::is_file(w)) {
+        Some(file) if args.what.len() > 1 => {
+            return Err(Fault::Usage(format!("'{file}' is a whole plan: give it alone")));
+        }
+        Some(file) => selection::from_file(file)?,
+        None => from_words(args, host)?,
+    };
+    if let Some(guests) = &args.guest {
+        plan.machines = machines(guests, host)?;
+    }
+    if !args.vary.is_empty() || !args.set.is_empty() {
+        plan.variants = variants(&args.vary, &args.set)?;
+    }
+    selection::common(&mut plan, &args.common);
+    plan.check()?;
+    for workload in &plan.workloads {
+        vmtax_workload::check(workload)?;
+    }
+    Ok(plan)
+}
+
+fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    let mut work = WorkloadSpec::new(WorkloadName::Seqread).with("count", REQUESTS).with("time", 0);
+    for word in &args.what {
+        let (key, value) = word
+            .split_once('=')
+            .ok_or_else(|| Fault::Usage(format!("'{word}' sets nothing: write OPTION=VALUE, as in depth=32")))?;
+        work = work.with(key.strip_prefix("seqread.").unwrap_or(key), value);
+    }
+    // The micro-guest has one request under way at a time.
+    let alone = work.options.get("depth").is_none_or(|depth| depth == "1");
+    let guests = if alone { &["micro", "linux"][..] } else { &["linux"] };
+    let guests: Vec<String> = guests.iter().map(|&g| g.to_owned()).collect();
+    Ok(Plan {
+        schema: vmtax_model::SCHEMA,
+        name: "layers".to_owned(),
+        rounds: ROUNDS,
+        seed: 0,
+        deadline_s: 600,
+        machines: machines(&guests, host)?,
+        // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
+        probes: vec![Probes::None, Probes::Layers, Probes::Layers, Probes::None],
+        guest: Guest::default(),
+        variants: variants(&[], &args.set)?,
+        workloads: vec![work],
+    })
+}
+
+/// The host itself, which guests are held against, then the guests.
+fn machines(guests: &[String], host: &HostFacts) -> Result<Vec<MachineName>, Fault> {
+    let kvm_opens = matches!(host.kvm.class, KvmClass::Hardware | KvmClass::EmulatesKernels);
+    let mut machines = vec![MachineName::Native];
+    for guest in guests {
+        let machine = match guest.as_str() {
+            // What the micro-guest measures runs natively also where a KVM only emulates kernels.
+            "micro" if kvm_opens => MachineName::MicroKvm,
+            "micro" => MachineName::MicroTcg,
+            "linux" if host.kvm.class == KvmClass::Hardware => MachineName::Kvm,
+            "linux" => MachineName::Tcg,
+            name => name.parse().map_err(|e: vmtax_model::UnknownMachine| Fault::Usage(e.to_string()))?,
+        };
+        if !machines.contains(&machine) {
+            machines.push(machine);
+        }
+    }
+    Ok(machines)
+}
+
+/// Every combination of the lists in `vary`, each over `set`.
+fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, Fault> {
+    let mut base = BTreeMap::new();
+    for word in set {
+        let (key, value) = setting(word, "--set", "KEY=VALUE, as in --set cache=none")?;
+        base.insert(key.to_owned(), value.to_owned());
+    }
+    let mut variants = vec![Variant { name: String::new(), set: base }];
+    for word in vary {
+        let (key, list) = setting(word, "--vary", "KEY=VALUE,VALUE, as in --vary aio=threads,native")?;
+        let with = |variant: &Variant, value: &str| {
+            let mut made = variant.clone();
+            made.set.insert(key.to_owned(), value.to_owned());
+            let gap = if made.name.is_empty() { "" } else { " " };
+            made.name += &format!("{gap}{key}={value}");
+            made
+        };
+        variants = variants.iter().flat_map(|v| list.split(',').map(move |value| with(v, value))).collect();
+    }
+    if variants.len() > MOST_VARIANTS {
+        return Err(Fault::Usage(format!(
+            "--vary makes {} columns, {MOST_VARIANTS} is the limit: vary fewer at a time",
+            variants.len()
+        )));
+    }
+    Ok(variants)
+}
+
+fn setting<'a>(word: &'a str, option: &str, form: &str) -> Result<(&'a str, &'a str), Fault> {
+    word.split_once('=')
+        .filter(|(key, value)| !key.is_empty() && value.split(',').all(|v| !v.is_empty()))
+        .ok_or_else(|| Fault::Usage(format!("{option} '{word}' sets nothing: write {form}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_combination_is_a_column() {
+        let words = |list: &[&str]| list.iter().map(|&w| w.to_owned()).collect::<Vec<_>>();
+        let all = variants(&words(&["aio=threads,native", "iothread=off,on"]), &words(&["cache=none"])).unwrap();
+        let names: Vec<&str> = all.iter().map(|v| v.name.as_str()).collect();
+        let wanted = ["aio=threads iothread=off", "aio=threads iothread=on", "aio=native iothread=off"];
+        assert_eq!(names[..3], wanted);
+        assert!(all.iter().all(|v| v.set["cache"] == "none"));
+        assert_eq!(variants(&[], &[]).unwrap(), [Variant::default()]);
+        for bad in ["aio", "aio=", "=native", "aio=a,,b"] {
+            assert!(variants(&words(&[bad]), &[]).is_err(), "{bad}");
+        }
+        assert!(variants(&words(&["a=1,2,3,4,5", "b=1,2,3,4,5"]), &[]).is_err());
+    }
+}
