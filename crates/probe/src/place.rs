@@ -32,39 +32,40 @@ pub struct Place {
 /// The first cheap place in the function whose bytes are `code`, at which all `arguments` still are in some register;
 /// its expensive entry when there is none.
 pub fn place(code: &[u8], arguments: &[Argument]) -> Place {
-    let mut decoder = Decoder::new(64, code, DecoderOptions::NONE);
+    straight(code, 0, arguments).unwrap_or_else(|| Place {
+        offset: 0,
+        cheap: false,
+        registers: arguments.iter().map(|a| a.register).collect(),
+    })
+}
+
+/// Cheap places behind each call from `code` to the function that lies `distance` bytes from its first, at which all
+/// `results` still are in some register.
+pub fn places_after(code: &[u8], distance: i64, results: &[Argument]) -> Vec<Place> {
+    let calls = Decoder::new(64, code, DecoderOptions::NONE).into_iter().filter(|i| {
+        i.flow_control() == FlowControl::Call && i.op0_kind() == OpKind::NearBranch64 && i.near_branch64() as i64 == distance
+    });
+    calls.filter_map(|call| straight(code, call.next_ip(), results)).collect()
+}
+
+/// From `begin` on to the first cheap instruction, as far as everyone goes who comes by there.
+fn straight(code: &[u8], begin: u64, arguments: &[Argument]) -> Option<Place> {
+    let mut decoder = Decoder::with_ip(64, code.get(begin as usize..)?, begin, DecoderOptions::NONE);
     let mut info = InstructionInfoFactory::new();
     let mut values: Vec<Value> = arguments.iter().map(Value::new).collect();
     for instruction in &mut decoder {
-        let Some(bytes) = bytes_of(code, &instruction) else { break };
-        if is_cheap(bytes) && !jumped_into(code, instruction.ip()) {
+        let bytes = code.get(instruction.ip() as usize..instruction.next_ip() as usize)?;
+        if is_cheap(bytes) && !jumped_into(code, begin, instruction.ip()) {
             let registers: Option<Vec<Register>> = values.iter().map(Value::register).collect();
-            match registers {
-                Some(registers) => return Place { offset: instruction.ip(), cheap: true, registers },
-                None => break,
-            }
+            return registers.map(|registers| Place { offset: instruction.ip(), cheap: true, registers });
         }
-        // Beyond a branch not every call passes.
+        // Beyond a branch not everyone passes.
         if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
-            break;
+            return None;
         }
         values.iter_mut().for_each(|value| value.pass(&instruction, &mut info));
     }
-    Place { offset: 0, cheap: false, registers: arguments.iter().map(|a| a.register).collect() }
-}
-
-/// Where the function ends in a jump to another function (a tail call): distances from its first byte.
-pub fn tail_jumps(code: &[u8]) -> Vec<i64> {
-    let inside = 0..code.len() as i64;
-    let mut targets: Vec<i64> = Decoder::new(64, code, DecoderOptions::NONE)
-        .into_iter()
-        .filter(|i| i.flow_control() == FlowControl::UnconditionalBranch && i.op0_kind() == OpKind::NearBranch64)
-        .map(|i| i.near_branch64() as i64)
-        .filter(|target| !inside.contains(target))
-        .collect();
-    targets.sort_unstable();
-    targets.dedup();
-    targets
+    None
 }
 
 /// Whether a uprobe on the instruction that begins `code` is emulated, as `arch/x86/kernel/uprobes.c` has it since
@@ -81,18 +82,13 @@ pub fn is_cheap(code: &[u8]) -> bool {
     }
 }
 
-fn bytes_of<'c>(code: &'c [u8], instruction: &Instruction) -> Option<&'c [u8]> {
-    code.get(instruction.ip() as usize..instruction.next_ip() as usize)
-}
-
-/// Whether a branch of the function leads to `place` or to an instruction between its entry and there: then a probe
-/// would count more than calls.
-fn jumped_into(code: &[u8], place: u64) -> bool {
-    place > 0
-        && Decoder::new(64, code, DecoderOptions::NONE).into_iter().any(|i| {
-            let branch = matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-            branch && i.op0_kind() == OpKind::NearBranch64 && (1..=place).contains(&i.near_branch64())
-        })
+/// Whether a branch leads behind `begin`, to `place` or before it: then a probe there would count more than those who
+/// come by `begin`.
+fn jumped_into(code: &[u8], begin: u64, place: u64) -> bool {
+    Decoder::new(64, code, DecoderOptions::NONE).into_iter().any(|i| {
+        let branch = matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+        branch && i.op0_kind() == OpKind::NearBranch64 && (begin + 1..=place).contains(&i.near_branch64())
+    })
 }
 
 /// One argument and the registers that hold it.

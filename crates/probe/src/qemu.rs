@@ -1,7 +1,7 @@
 //! Probes on a QEMU binary: its functions found, and a cheap instruction in each.
 
-use crate::place::{Argument, Place, place, tail_jumps};
-use crate::points::{At, POINTS, Point, Version};
+use crate::place::{Argument, Place, place, places_after};
+use crate::points::{At, POINTS, Point, Used, Version};
 use crate::uprobe::Uprobe;
 use iced_x86::Register;
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -13,8 +13,6 @@ use vmtax_model::Missing;
 
 /// Longer functions than any of the table: what a symbol claims beyond is not believed.
 const LONGEST: u64 = 1 << 16;
-/// Bytes of a function without a symbol of its own that are looked at.
-const ENTRY: u64 = 256;
 
 const OTHER_QEMU: &str = "use a QEMU that exports its functions, as the distributions' do, or one that is not stripped";
 
@@ -24,16 +22,27 @@ const OTHER_QEMU: &str = "use a QEMU that exports its functions, as the distribu
 /// `version` is QEMU's own, as `7.2.22`; an unknown one is taken for the newest.
 pub fn uprobes(binary: &Path, version: &str) -> (Vec<Uprobe>, Vec<Missing>) {
     let wanted: Vec<&Point> = POINTS.iter().filter(|point| is_for(point, parse(version))).collect();
-    let (mut probes, mut missing) = (Vec::new(), Vec::new());
+    let (mut probes, mut missing): (Vec<Uprobe>, Vec<Missing>) = (Vec::new(), Vec::new());
     let functions = Functions::open(binary).unwrap_or_default();
     for point in &wanted {
-        match functions.probes(binary, point) {
-            Placed::Cheap(found) => probes.extend(found),
-            Placed::Expensive(found) => {
-                missing.push(expensive(point));
-                probes.extend(found.into_iter().filter(|_| point.essential));
-            }
-            Placed::Nowhere => {}
+        let there = probes.iter().any(|probe| probe.event == point.event);
+        if there && point.used == Used::Instead {
+            continue;
+        }
+        let Some(places) = functions.places(point) else { continue };
+        let cheap = places.iter().all(|(_, place)| place.cheap);
+        if !cheap {
+            missing.push(expensive(point));
+        }
+        if cheap || point.used != Used::Cheap {
+            probes.extend(places.into_iter().map(|(offset, place)| Uprobe {
+                event: point.event,
+                binary: binary.to_owned(),
+                offset,
+                fields: moved(point.fields, &place),
+                filter: point.filter,
+                function: point.function,
+            }));
         }
     }
     // An event may have functions for several engines and versions; one of them suffices.
@@ -54,10 +63,10 @@ pub fn uprobes(binary: &Path, version: &str) -> (Vec<Uprobe>, Vec<Missing>) {
 }
 
 fn expensive(point: &Point) -> Missing {
-    let done = if point.essential { "the probe is there all the same" } else { "the probe is left out" };
+    let done = if point.used == Used::Cheap { "it is left out" } else { "it is there all the same" };
     Missing {
-        what: format!("a cheap place in QEMU's {}", point.function),
-        why: format!("none of its first instructions is one that the kernel emulates: a hit costs 10 us; {done}"),
+        what: format!("a cheap probe on QEMU's {}", point.function),
+        why: format!("none of its first instructions is one that the kernel emulates, so a hit costs 10 us; {done}"),
         mend: "use another build of QEMU".into(),
     }
 }
@@ -72,12 +81,6 @@ fn parse(version: &str) -> Version {
 
 fn is_for(point: &Point, version: Version) -> bool {
     (point.versions.0..point.versions.1).contains(&version)
-}
-
-enum Placed {
-    Cheap(Vec<Uprobe>),
-    Expensive(Vec<Uprobe>),
-    Nowhere,
 }
 
 /// Executable bytes of a binary and its functions by name.
@@ -105,7 +108,7 @@ impl Functions {
             let Ok(name) = symbol.name() else { continue };
             let wanted = POINTS.iter().any(|point| point.function == name);
             if wanted && symbol.kind() == SymbolKind::Text && symbol.is_definition() {
-                found.by_name.insert(name.to_owned(), (symbol.address(), symbol.size().min(LONGEST)));
+                found.by_name.insert(name.into(), (symbol.address(), symbol.size().min(LONGEST)));
             }
         }
         for header in file.elf_program_headers() {
@@ -132,39 +135,19 @@ impl Functions {
         })
     }
 
-    fn probes(&self, binary: &Path, point: &Point) -> Placed {
-        let Some((address, size)) = self.find(point.function) else { return Placed::Nowhere };
-        let Some((offset, code)) = self.code(address, size) else { return Placed::Nowhere };
-        let probe = |offset, fields| Uprobe {
-            event: point.event,
-            binary: binary.to_owned(),
-            offset,
-            at_return: point.at == At::Return,
-            fields,
-            function: point.function.into(),
+    /// Where in the file a point's probes go; `None` when the function is not there, or not made as the point wants it.
+    fn places(&self, point: &Point) -> Option<Vec<(u64, Place)>> {
+        let (address, size) = self.find(point.function)?;
+        let (offset, code) = self.code(address, size)?;
+        let arguments = arguments(point.fields);
+        let places = match point.at {
+            At::Entry => vec![place(code, &arguments)],
+            At::After(called) => {
+                let distance = self.find(called)?.0.wrapping_sub(address) as i64;
+                places_after(code, distance, &arguments)
+            }
         };
-        match point.at {
-            At::Entry => {
-                let place = place(code, &arguments(point.fields));
-                let found = vec![probe(offset + place.offset, moved(point.fields, &place))];
-                if place.cheap { Placed::Cheap(found) } else { Placed::Expensive(found) }
-            }
-            At::Return => {
-                let cheap = |code: &[u8]| place(code, &[]) == Place { offset: 0, cheap: true, registers: vec![] };
-                let tails: Vec<i64> = tail_jumps(code);
-                let followed: Option<Vec<u64>> = tails
-                    .iter()
-                    .map(|tail| self.code(address.checked_add_signed(*tail)?, ENTRY))
-                    .map(|code| code.filter(|(_, code)| cheap(code)).map(|(offset, _)| offset))
-                    .collect();
-                // Returns of the function's own come from errors and an empty ring, which give no element.
-                match followed.filter(|f| !f.is_empty()) {
-                    _ if cheap(code) => Placed::Cheap(vec![probe(offset, point.fields.into())]),
-                    Some(all) => Placed::Cheap(all.into_iter().map(|o| probe(o, point.fields.into())).collect()),
-                    None => Placed::Expensive(vec![probe(offset, point.fields.into())]),
-                }
-            }
-        }
+        (!places.is_empty()).then(|| places.into_iter().map(|place| (offset + place.offset, place)).collect())
     }
 }
 

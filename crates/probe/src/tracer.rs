@@ -104,17 +104,17 @@ impl Tracer {
         instance.write("options/event-fork", "1")?;
         instance.write("set_event_pid", &threads.join(" "))?;
         self.listen(instance, &set.bound);
-        let mut defined: Vec<&'static str> = Vec::new();
+        let mut defined: Vec<&Uprobe> = Vec::new();
         for probe in &set.uprobes {
             match self.define(probe) {
-                Ok(()) if defined.contains(&probe.event) => {}
-                Ok(()) => defined.push(probe.event),
+                Ok(()) if defined.iter().any(|other| other.event == probe.event) => {}
+                Ok(()) => defined.push(probe),
                 Err(e) => self.missing.push(refused(&format!("QEMU's {}", probe.function), &e)),
             }
         }
-        for name in defined {
-            let group = self.uprobes.name.clone();
-            self.enable(instance, &group, name, None);
+        let group = self.uprobes.name.clone();
+        for probe in defined {
+            self.enable(instance, &group, probe.event, probe.filter);
         }
         Ok(())
     }

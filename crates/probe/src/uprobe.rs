@@ -17,19 +17,18 @@ pub struct Uprobe {
     pub binary: PathBuf,
     /// Where the instruction lies in that file, bytes.
     pub offset: u64,
-    /// Whether it fires when the function that begins there returns, rather than there.
-    pub at_return: bool,
     /// What it reads, in the words of `uprobe_events`: `offset=%si:u64 …`.
     pub fields: String,
-    /// What its instruction belongs to, for people.
-    pub function: String,
+    /// Which of its events are wanted, in the words of an event's `filter` file; all without one.
+    pub filter: Option<&'static str>,
+    /// Whose instruction it is, for people.
+    pub function: &'static str,
 }
 
 impl Uprobe {
     fn definition(&self, group: &str) -> String {
-        let kind = if self.at_return { 'r' } else { 'p' };
         let Uprobe { event, binary, offset, fields, .. } = self;
-        format!("{kind}:{group}/{event} {}:{offset:#x} {fields}\n", binary.display())
+        format!("p:{group}/{event} {}:{offset:#x} {fields}\n", binary.display())
     }
 }
 
@@ -83,11 +82,11 @@ mod tests {
             event: "pop",
             binary: "/usr/bin/qemu".into(),
             offset: 0x1234,
-            at_return: true,
-            fields: "elem=$retval:x64".into(),
-            function: "virtqueue_pop".into(),
+            fields: "elem=%ax:x64".into(),
+            filter: Some("elem != 0"),
+            function: "virtqueue_pop",
         };
-        assert_eq!(probe.definition("vmtax_7_0"), "r:vmtax_7_0/pop /usr/bin/qemu:0x1234 elem=$retval:x64\n");
+        assert_eq!(probe.definition("vmtax_7_0"), "p:vmtax_7_0/pop /usr/bin/qemu:0x1234 elem=%ax:x64\n");
         let defined = "p:vmtax_7_0/pop /q:0x1 a=%di:u64\nr:vmtax_7_0/pop /q:0x2\np:vmt/x /q:0x3\np:other /q:1\n\nbad\n";
         assert_eq!(groups(defined), ["vmt", "vmtax_7_0"]);
         assert_eq!(events(defined, "vmtax_7_0"), ["pop"]);
