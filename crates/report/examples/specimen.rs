@@ -7,10 +7,13 @@
 mod common;
 
 use common::layers::{layers_recording, plain, varied};
-use vmtax_report::{Style, layers};
+use vmtax_report::{Style, exits, layers};
 
 fn main() {
     let folder = std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".to_owned()));
+    let found = common::exits::exits();
+    std::fs::write(folder.join("exits.html"), exits::html(&found)).unwrap();
+    std::fs::write(folder.join("exits.txt"), exits::terminal(&found, Style { width: 80, color: false })).unwrap();
     let recording = layers_recording(6);
     for (name, findings) in [("plain", plain(6)), ("varied", varied(6))] {
         for width in [40, 60, 80, 130] {

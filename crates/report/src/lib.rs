@@ -1,6 +1,7 @@
 //! Findings as people and programs see them: terminal, HTML, JSON. Everything is rendered from the recording alone.
 
 mod doctor;
+pub mod exits;
 mod html;
 mod json;
 pub mod layers;

@@ -6,9 +6,11 @@ mod chart_latency;
 mod chart_rounds;
 mod chart_tax;
 mod details;
+pub(crate) mod exits;
 mod facts;
 mod headline;
 pub(crate) mod layers;
+mod marks;
 mod notices;
 mod tables;
 
@@ -38,12 +40,30 @@ pub fn html(recording: &Recording, findings: &Findings) -> String {
         (details::details(&page))
         (facts::facts(recording, &findings.kernels))
     };
-    document(recording, &title, "", &body)
+    document(&Head::of(recording, &title), "", &body)
+}
+
+/// What stands around a page.
+struct Head<'a> {
+    title: &'a str,
+    /// The version of vmtax that measured.
+    vmtax: &'a str,
+    /// When, RFC 3339.
+    started: &'a str,
+    /// What makes the page again.
+    command: String,
+}
+
+impl<'a> Head<'a> {
+    fn of(recording: &'a Recording, title: &'a str) -> Self {
+        let manifest = &recording.manifest;
+        let command = view::report_command(recording);
+        Head { title, vmtax: &manifest.vmtax, started: &manifest.started, command }
+    }
 }
 
 /// A page around `body`, with `style` beside the style that all pages share.
-fn document(recording: &Recording, title: &str, style: &str, body: &Markup) -> String {
-    let vmtax = &recording.manifest.vmtax;
+fn document(head: &Head, style: &str, body: &Markup) -> String {
     let page = markup! {
         (DOCTYPE)
         html lang="en" {
@@ -52,15 +72,13 @@ fn document(recording: &Recording, title: &str, style: &str, body: &Markup) -> S
                 meta name="viewport" content="width=device-width, initial-scale=1";
                 meta http-equiv="Content-Security-Policy" content=(POLICY);
                 meta name="color-scheme" content="light dark";
-                meta name="generator" content={ "vmtax " (vmtax) };
-                title { (title) }
+                meta name="generator" content={ "vmtax " (head.vmtax) };
+                title { (head.title) }
                 style { (PreEscaped(STYLE)) (PreEscaped(style)) }
             }
             body {
                 main { (body) }
-                footer {
-                    "vmtax " (vmtax) " · " (view::when(&recording.manifest.started)) " · " code { (view::report_command(recording)) }
-                }
+                footer { "vmtax " (head.vmtax) " · " (view::when(head.started)) " · " code { (head.command) } }
             }
         }
     };

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, clippy::unwrap_used)] // Each test binary uses its own part; tests may unwrap.
 
+pub mod exits;
 pub mod layers;
 
 use std::path::PathBuf;

@@ -7,7 +7,7 @@ mod stack;
 mod tables;
 mod waterfall;
 
-use super::{document, facts};
+use super::{Head, document, facts};
 use crate::layers::view;
 use crate::view::{report_command, when};
 use maud::{Markup, html as markup};
@@ -34,7 +34,7 @@ pub fn html(recording: &Recording, findings: &LayerFindings) -> String {
         }
         (facts::facts(recording, &[]))
     };
-    document(recording, &title, STYLE, &body)
+    document(&Head::of(recording, &title), STYLE, &body)
 }
 
 /// One machine in one variant. All but the first are folded, so that the page can be read in one go.

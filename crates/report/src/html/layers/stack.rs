@@ -12,6 +12,16 @@ use vmtax_model::{Layer, LayerColumn, Row, State};
 const NARROWEST: f64 = 420.0;
 const LETTER: f64 = 6.4;
 
+/// The sums under the layers: what they are called, and where they stand.
+type Sum = (&'static str, fn(&LayerColumn) -> Option<f64>);
+const SUMS: [Sum; 5] = [
+    ("unexplained", |c| Some(c.unexplained_ns)),
+    ("total, traced", |c| Some(c.traced.mean_ns)),
+    ("untraced control", |c| Some(c.control?.mean_ns)),
+    ("its median", |c| Some(c.control?.p50_ns)),
+    ("its p99", |c| Some(c.control?.p99_ns)),
+];
+
 pub fn stack(page: &Page, columns: &[&LayerColumn]) -> Markup {
     let scale = Scale::for_columns(columns);
     let host = page.findings.host.as_ref();
@@ -108,13 +118,6 @@ fn inside(text: &str, from: f64, to: f64) -> Markup {
 
 fn table(page: &Page, columns: &[&LayerColumn], scale: &Scale) -> Markup {
     let figure = |f: Option<f64>| f.map_or(NONE.to_owned(), |ns| scale.number(ns));
-    let sums: [(&str, &dyn Fn(&LayerColumn) -> Option<f64>); 5] = [
-        ("unexplained", &|c| Some(c.unexplained_ns)),
-        ("total, traced", &|c| Some(c.traced.mean_ns)),
-        ("untraced control", &|c| Some(c.control?.mean_ns)),
-        ("its median", &|c| Some(c.control?.p50_ns)),
-        ("its p99", &|c| Some(c.control?.p99_ns)),
-    ];
     let host = page.findings.host.as_ref();
     let of_host = |name: &str| match name {
         "total, traced" => String::new(),
@@ -140,7 +143,7 @@ fn table(page: &Page, columns: &[&LayerColumn], scale: &Scale) -> Markup {
                             @for mean in means { td.number { (scale.number(mean)) } }
                         }
                     }
-                    @for (i, (name, value)) in sums.iter().enumerate() {
+                    @for (i, (name, value)) in SUMS.iter().enumerate() {
                         tr.first[i == 1] {
                             th scope="row" { (name) }
                             @if host.is_some() { td.number { (of_host(name)) } }
