@@ -7,7 +7,7 @@ use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
 use vmtax_model::{GuestDisk, Missing, Places, TrialResult, WorkloadSpec, files};
-use vmtax_probe::{ProbeSet, Tracer, guest_disk};
+use vmtax_probe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 use vmtax_wire::{MAX_PIECE, Observed, Reply, piece};
 
 /// Each processor's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
@@ -95,7 +95,7 @@ fn ship_all(
 fn tracer(disk: &GuestDisk, missing: &mut Vec<Missing>) -> Option<Tracer> {
     // This process and its children: the workload is one.
     let set = ProbeSet::guest(std::process::id() as i32, disk);
-    match Tracer::start(&set, BUFFER_KIB) {
+    match mount_tracefs().and_then(|()| Tracer::start(&set, BUFFER_KIB)) {
         Ok(tracer) => {
             missing.extend_from_slice(tracer.missing());
             Some(tracer)

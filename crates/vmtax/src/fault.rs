@@ -24,6 +24,8 @@ pub enum Fault {
     #[error(transparent)]
     Agent(#[from] vmtax_agent::AgentError),
     #[error(transparent)]
+    Layers(#[from] vmtax_layers::LayersError),
+    #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),
     /// A file or stream of this program's own.
     #[error("{what}: {source}")]

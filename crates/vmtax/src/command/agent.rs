@@ -18,7 +18,16 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
             .ok_or_else(|| Fault::Usage(format!("'{option}' is no option: write OPTION=VALUE, as in time=1")))?;
         spec = spec.with(key, value);
     }
-    let result = vmtax_workload::run(&spec, &places(&args.places))?;
+    let places = places(&args.places);
+    let result = match &args.series {
+        None => vmtax_workload::run(&spec, &places)?,
+        Some(file) => {
+            let (result, series) = vmtax_workload::run_with_series(&spec, &places)?;
+            std::fs::write(file, series.to_bytes())
+                .map_err(|e| Fault::file(format!("writing {}", file.display()), e))?;
+            result
+        }
+    };
     if args.json {
         let text = serde_json::to_string(&result).map_err(|e| Fault::file("the result as JSON", e.into()))?;
         print(&(text + "\n"))?;
