@@ -39,6 +39,15 @@ mod page;
 mod stats;
 mod stream;
 
+#[cfg(test)]
+mod events_tests;
+#[cfg(test)]
+mod format_tests;
+#[cfg(test)]
+mod page_tests;
+#[cfg(test)]
+mod testing;
+
 pub use error::TraceError;
 pub use event::{Counts, Entry, Event, LEAP, Lost};
 pub use events::{Events, Input};

@@ -56,15 +56,18 @@ impl PageLayout {
     pub(crate) fn begin(&self, page: &[u8]) -> Option<Begun> {
         let ticks = self.stamp.unsigned(page)?;
         let commit = self.commit.unsigned(page)?;
+        // The kernel adds its flag as an `int`, whose sign fills a 64-bit field.
+        if page.len() != self.size || !matches!(commit >> 32, 0 | 0xffff_ffff) {
+            return None;
+        }
         let end = self.data + (commit & LENGTH) as usize;
-        // A 64-bit field has nothing above the flags.
-        if end > self.size || page.len() < self.size || commit >> 32 != 0 {
+        if end > self.size {
             return None;
         }
         let missed = (commit & MISSED != 0).then(|| {
-            let count = Field { offset: end as u32, ..self.commit };
-            // -1 where the kernel does not know, and where it had no room.
-            if commit & MISSED_STORED == 0 { None } else { count.unsigned(page).filter(|&n| n >> 31 == 0) }
+            let stored = Field { offset: end as u32, signed: true, ..self.commit };
+            // Without room for it the number is not there; -1 is a kernel that does not know it.
+            if commit & MISSED_STORED == 0 { None } else { stored.signed(page).and_then(|n| u64::try_from(n).ok()) }
         });
         Some(Begun { cursor: Cursor { at: self.data, end, ticks }, missed })
     }

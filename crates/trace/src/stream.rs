@@ -121,7 +121,7 @@ impl<'f> Stream<'f> {
 
     fn lose(&mut self, events: Option<u64>, counts: &mut Counts) -> bool {
         counts.losses += 1;
-        counts.lost += events.unwrap_or(0);
+        counts.lost = counts.lost.saturating_add(events.unwrap_or(0));
         self.head = Head::Lost(events);
         true
     }

@@ -1,0 +1,168 @@
+//! Recorded traces against what the kernel itself printed of them, and against its counts.
+
+#![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
+
+use std::path::{Path, PathBuf};
+use vmtax_trace::{Entry, EventId, Field, Folder};
+
+fn data(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
+}
+
+/// Prints events as the kernel prints them into `trace`, without the task's name and the flags in front.
+struct Printer<'f> {
+    folder: &'f Folder,
+}
+
+impl Printer<'_> {
+    fn field(&self, id: EventId, name: &str) -> Field {
+        self.folder.formats().field(id, name).expect("a field of this format")
+    }
+
+    fn arguments(&self, id: EventId, data: &[u8]) -> String {
+        let signed = |name: &str| self.field(id, name).signed(data).expect("a number");
+        let text = |name: &str| self.field(id, name).text(data).expect("a text").into_owned();
+        match self.folder.formats().get(id).expect("a known event").name.as_str() {
+            "sys_enter" => {
+                let args = self.field(id, "args");
+                let args: Vec<String> = (0..6)
+                    .map(|i| args.element(i).and_then(|arg| arg.unsigned(data)).expect("an argument"))
+                    .map(|arg| format!("{arg:x}"))
+                    .collect();
+                format!("NR {} ({})", signed("id"), args.join(", "))
+            }
+            "sys_exit" => format!("NR {} = {}", signed("id"), signed("ret")),
+            "sched_switch" => {
+                // TASK_REPORT_MAX of Linux 4.14 and newer: one above the eight states that have a letter.
+                let state = signed("prev_state");
+                let letters = ["S", "D", "T", "t", "X", "Z", "P", "I"];
+                let set: Vec<&str> =
+                    (0..8).filter(|bit| state & 1 << bit != 0).map(|bit| letters[bit as usize]).collect();
+                let letter = if set.is_empty() { "R".to_owned() } else { set.join("|") };
+                let preempted = if state & 0x100 != 0 { "+" } else { "" };
+                format!(
+                    "prev_comm={} prev_pid={} prev_prio={} prev_state={letter}{preempted} ==> next_comm={} next_pid={} \
+                     next_prio={}",
+                    text("prev_comm"),
+                    signed("prev_pid"),
+                    signed("prev_prio"),
+                    text("next_comm"),
+                    signed("next_pid"),
+                    signed("next_prio")
+                )
+            }
+            "sched_waking" => format!(
+                "comm={} pid={} prio={} target_cpu={:03}",
+                text("comm"),
+                signed("pid"),
+                signed("prio"),
+                signed("target_cpu")
+            ),
+            "sched_process_exec" => {
+                format!("filename={} pid={} old_pid={}", text("filename"), signed("pid"), signed("old_pid"))
+            }
+            other => panic!("{other} is not in the recording"),
+        }
+    }
+}
+
+/// `bash-123   [000] d..2. 35057: sched_switch: …`, cut into thread, processor, time and the rest.
+fn printed(line: &str) -> (i32, u32, u64, String) {
+    let (before, after) = line.split_once(" [").expect("a processor");
+    let pid = before.trim_end().rsplit_once('-').expect("a thread").1.parse().expect("a number");
+    let (cpu, after) = after.split_once("] ").expect("a processor");
+    let (_flags, after) = after.split_once(' ').expect("flags");
+    let (ticks, event) = after.trim_start().split_once(": ").expect("a time");
+    (pid, cpu.parse().expect("a number"), ticks.parse().expect("a number"), event.to_owned())
+}
+
+#[test]
+fn the_decoder_agrees_with_the_kernel() {
+    let folder = Folder::open(&data("host")).unwrap();
+    assert_eq!(folder.clock(), "x86-tsc");
+    let text = std::fs::read_to_string(data("host/text")).unwrap();
+    let expected: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(printed).collect();
+    assert!(expected.len() > 700, "the recording has {} events", expected.len());
+
+    let printer = Printer { folder: &folder };
+    let mut events = folder.events().unwrap();
+    let mut got = Vec::new();
+    while let Some(entry) = events.next().unwrap() {
+        let Entry::Event(event) = entry else { panic!("{entry:?}") };
+        let name = &folder.formats().get(event.id).unwrap().name;
+        got.push((event.pid, event.cpu, event.ticks, format!("{name}: {}", printer.arguments(event.id, event.data))));
+    }
+    for (n, (ours, kernels)) in got.iter().zip(&expected).enumerate() {
+        assert_eq!(ours, kernels, "event {n}");
+    }
+    assert_eq!(got.len(), expected.len());
+    let counts = events.counts();
+    assert_eq!((counts.events, counts.losses + counts.damaged_pages + counts.unknown), (expected.len() as u64, 0));
+    let kept: u64 = folder.stats().iter().map(|cpu| cpu.overrun + cpu.dropped).sum();
+    assert_eq!((folder.stats().len(), kept), (2, 0));
+}
+
+#[test]
+fn losses_are_as_many_as_the_kernel_counted() {
+    let folder = Folder::open(&data("lost")).unwrap();
+    let mut events = folder.events().unwrap();
+    let mut lost = [0, 0];
+    let mut last = [0, 0];
+    while let Some(entry) = events.next().unwrap() {
+        match entry {
+            Entry::Lost(gap) => {
+                assert!(gap.ticks >= last[gap.input as usize]);
+                lost[gap.input as usize] += gap.events.expect("the kernel had room for the number");
+            }
+            Entry::Event(event) => last[event.input as usize] = event.ticks,
+        }
+    }
+    let overrun: Vec<u64> = folder.stats().iter().map(|cpu| cpu.overrun).collect();
+    assert_eq!(lost.as_slice(), overrun);
+    assert!(overrun.iter().all(|&n| n > 1000), "{overrun:?}");
+    assert_eq!(events.counts().lost, lost.iter().sum::<u64>());
+}
+
+/// Another kernel gives other numbers and lengths: nothing is decoded with the wrong format.
+#[test]
+fn formats_of_another_kernel_are_counted() {
+    let copy = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(copy.path().join(name), bytes).unwrap();
+    std::fs::create_dir(copy.path().join("formats")).unwrap();
+    for name in ["header_page", "clock", "bound.cpu0.raw"] {
+        put(name, &std::fs::read(data("host").join(name)).unwrap());
+    }
+    let text = std::fs::read_to_string(data("host/formats/raw_syscalls.sys_enter")).unwrap();
+    put("formats/raw_syscalls.sys_enter", text.replace("args[6];\toffset:16;", "args[6];\toffset:32;").as_bytes());
+
+    let folder = Folder::open(copy.path()).unwrap();
+    assert!(folder.stats().is_empty());
+    let mut events = folder.events().unwrap();
+    assert_eq!(events.next().unwrap(), None);
+    let counts = events.counts();
+    assert!(counts.short > 50 && counts.unknown > 50, "{counts:?}");
+}
+
+#[test]
+fn a_folder_that_is_no_trace_is_told() {
+    let empty = tempfile::tempdir().unwrap();
+    let put = |name: &str, text: &str| std::fs::write(empty.path().join(name), text).unwrap();
+    let says = |expected: &str| {
+        let error = Folder::open(empty.path()).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+    };
+    assert!(Folder::open(&empty.path().join("absent")).unwrap_err().to_string().contains("is it there"));
+    says("give the folder of a trace");
+    put("a.cpu0.raw", "");
+    says("header_page");
+    put("header_page", "nothing");
+    says("describes no field");
+    put("header_page", &std::fs::read_to_string(data("host/header_page")).unwrap());
+    says("clock");
+    put("clock", "x86-tsc\n");
+    says("formats");
+    std::fs::create_dir(empty.path().join("formats")).unwrap();
+    assert_eq!(Folder::open(empty.path()).unwrap().clock(), "x86-tsc");
+    put("formats/a.b", "name: b\n");
+    says("no ID: line");
+}
