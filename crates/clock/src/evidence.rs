@@ -1,0 +1,92 @@
+//! What bounds the offset between both clocks.
+
+use crate::map::WIDEST;
+use crate::{ClockError, ClockMap, GuestTicks, HostTicks, Offset, Source};
+use vmtax_model::Ping;
+
+/// All that is known of the offset, to make a [`ClockMap`] of. Any of it may be missing, and what gives least is only
+/// held against what gives most.
+#[derive(Debug, Clone, Default)]
+pub struct Evidence {
+    pings: Vec<Ping>,
+    kvm_offset: Option<i64>,
+    /// The most that causes in the guest with effects on the host leave, and the pair that does.
+    most: Option<(i128, HostTicks)>,
+    /// The least that causes on the host with effects in the guest leave.
+    least: Option<(i128, HostTicks)>,
+}
+
+impl Evidence {
+    /// Begins with exchanges of stamps, in any order, and host ticks minus guest ticks as KVM itself keeps them.
+    pub fn new(pings: &[Ping], kvm_offset: Option<i64>) -> Evidence {
+        Evidence { pings: pings.to_vec(), kvm_offset, ..Evidence::default() }
+    }
+
+    /// What was stamped in the guest came before what was stamped on the host: a notify before the pop it causes.
+    pub fn guest_first(&mut self, guest: GuestTicks, host: HostTicks) {
+        let offset = i128::from(host.0) - i128::from(guest.0);
+        if self.most.is_none_or(|(most, _)| offset < most) {
+            self.most = Some((offset, host));
+        }
+    }
+
+    /// What was stamped on the host came before what was stamped in the guest: an injection before its handler.
+    pub fn host_first(&mut self, host: HostTicks, guest: GuestTicks) {
+        let offset = i128::from(host.0) - i128::from(guest.0);
+        if self.least.is_none_or(|(least, _)| offset > least) {
+            self.least = Some((offset, host));
+        }
+    }
+
+    /// The map that this gives: by KVM's offset unless stamps exclude it, else by exchanges or by causality, whichever
+    /// bounds it closer. Causality takes the offset as constant.
+    ///
+    /// # Errors
+    /// [`ClockError::NoEvidence`], [`ClockError::Contradiction`], [`ClockError::Jumped`].
+    pub fn map(&self) -> Result<ClockMap, ClockError> {
+        let pings: Vec<Ping> = self.pings.iter().copied().filter(|p| sensible(Offset::from(*p))).collect();
+        if let Some(ping) = self.pings.iter().find(|p| p.low > p.high) {
+            return Err(ClockError::Contradiction { at: ping.at, low: ping.low.into(), high: ping.high.into() });
+        }
+        let causes = self.causes()?;
+        if let Some(kvm) = self.kvm_offset {
+            let exact = Offset { low: kvm.into(), high: kvm.into() };
+            let mut all = pings.iter().map(|p| Offset::from(*p)).chain(causes.map(|(offset, _)| offset));
+            if all.all(|bounds| bounds.and(exact).is_possible()) {
+                return Ok(ClockMap::constant(exact, Source::Kvm, None));
+            }
+        }
+        let by_exchanges = if pings.is_empty() { None } else { Some(ClockMap::of(&pings, self.kvm_offset)?) };
+        let Some((offset, at)) = causes else { return by_exchanges.ok_or(ClockError::NoEvidence) };
+        let by_causes = ClockMap::constant(offset, Source::Causality, self.kvm_offset);
+        match by_exchanges {
+            None => Ok(by_causes),
+            // A clock that moves has no one offset for causes to bound.
+            Some(map) if map.moved() > 0 => Ok(map),
+            Some(map) => {
+                for ping in &pings {
+                    let both = Offset::from(*ping).and(offset);
+                    if !both.is_possible() {
+                        return Err(ClockError::Contradiction { at: at.0, low: both.low, high: both.high });
+                    }
+                }
+                Ok(if by_causes.bound() < map.bound() { by_causes } else { map })
+            }
+        }
+    }
+
+    /// The offset that causes and effects leave, where they bound it on both sides, with the host's time of one.
+    fn causes(&self) -> Result<Option<(Offset, HostTicks)>, ClockError> {
+        let (Some((low, _)), Some((high, at))) = (self.least, self.most) else { return Ok(None) };
+        if low > high {
+            return Err(ClockError::Contradiction { at: at.0, low, high });
+        }
+        let offset = Offset { low, high };
+        Ok(sensible(offset).then_some((offset, at)))
+    }
+}
+
+/// Whether an interval says anything.
+fn sensible(offset: Offset) -> bool {
+    offset.is_possible() && offset.width() <= WIDEST
+}

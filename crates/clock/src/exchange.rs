@@ -1,0 +1,167 @@
+//! Stamps exchanged through shared memory: the host writes its time stamp counter into one cell, the guest answers with
+//! its own in another, the host reads its own again. The guest's stamp was taken between the host's two, whatever kept
+//! either side from its processor meanwhile: that only widens this one interval, and the intervals of thousands of
+//! exchanges are intersected. What is left is about as wide as the quickest way there and back.
+
+use crate::ClockError;
+use crate::ticks::now;
+use crate::{HostTicks, Shared};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+use vmtax_model::Ping;
+
+/// Where the host writes, bytes from the start of a memory that serves nothing else.
+pub const HOST_CELL: usize = 0;
+/// Where the guest does: in another cache line.
+pub const GUEST_CELL: usize = 64;
+
+/// In the host's cell: the exchange is over. A counter does not come that far.
+const END: u64 = u64::MAX;
+/// How long the guest may take for its first answer: it may have to be woken and to find the memory.
+const FIRST: Duration = Duration::from_secs(5);
+/// Looks at a cell between two looks at the time; each of those gives way to others, should there be one processor only.
+const LOOKS: u32 = 4096;
+
+/// The host's side: exchanges stamps for `how_long` from the guest's first answer on, then tells the guest that it is
+/// over. The offset is taken as constant meanwhile.
+///
+/// # Errors
+/// [`ClockError::Silent`] when the guest does not answer, [`ClockError::Contradiction`] when no offset fits all answers,
+/// [`ClockError::NoCell`] for cells outside the memory.
+pub fn exchange(shared: &Shared, host_cell: usize, guest_cell: usize, how_long: Duration) -> Result<Ping, ClockError> {
+    let (ours, theirs) = (shared.cell(host_cell)?, shared.cell(guest_cell)?);
+    let result = exchanges(ours, theirs, how_long);
+    ours.store(END, Ordering::Release);
+    result
+}
+
+fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result<Ping, ClockError> {
+    let mut last = theirs.load(Ordering::Acquire);
+    let first = now();
+    let mut deadline = Instant::now() + FIRST;
+    let mut offset: Option<(i64, i64)> = None;
+    let (mut exchanges, mut latest) = (0, first);
+    while Instant::now() < deadline {
+        let before = now();
+        ours.store(before, Ordering::Release);
+        let Some(guest) = changed(theirs, last, deadline) else { break };
+        latest = now();
+        last = guest;
+        // A guest may write anything: what does not fit shows as a contradiction.
+        let (low, high) = (before.wrapping_sub(guest) as i64, latest.wrapping_sub(guest) as i64);
+        offset = match offset {
+            Some((least, most)) => Some((least.max(low), most.min(high))),
+            None => {
+                deadline = Instant::now() + how_long;
+                Some((low, high))
+            }
+        };
+        exchanges += 1;
+    }
+    let (low, high) = offset.ok_or(ClockError::Silent { patience: FIRST })?;
+    let at = HostTicks(first + (latest - first) / 2);
+    if low > high {
+        return Err(ClockError::Contradiction { at: at.0, low: low.into(), high: high.into() });
+    }
+    Ok(Ping { at: at.0, low, high, exchanges })
+}
+
+/// The guest's side: answers until the host ends the exchange, or for `patience` if it does not.
+///
+/// # Errors
+/// [`ClockError::NoHost`] when the host does not end it, [`ClockError::NoCell`] for cells outside the memory.
+pub fn answer(shared: &Shared, host_cell: usize, guest_cell: usize, patience: Duration) -> Result<(), ClockError> {
+    let (theirs, ours) = (shared.cell(host_cell)?, shared.cell(guest_cell)?);
+    let deadline = Instant::now() + patience;
+    // The end of an exchange before this one is not the end of this one.
+    let mut last = if theirs.load(Ordering::Acquire) == END { END } else { 0 };
+    loop {
+        last = changed(theirs, last, deadline).ok_or(ClockError::NoHost { patience })?;
+        if last == END {
+            return Ok(());
+        }
+        ours.store(now(), Ordering::Release);
+    }
+}
+
+/// Waits for a cell to change. Without PAUSE, which an emulator takes a microsecond for.
+#[inline]
+fn changed(cell: &AtomicU64, last: u64, deadline: Instant) -> Option<u64> {
+    loop {
+        for _ in 0..LOOKS {
+            let now = cell.load(Ordering::Acquire);
+            if now != last {
+                return Some(now);
+            }
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::yield_now();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::thread;
+
+    const SOON: Duration = Duration::from_millis(20);
+    const LONG: Duration = Duration::from_secs(30);
+
+    #[test]
+    fn two_threads_have_one_counter_and_can_begin_again() {
+        let shared = Shared::create(4096).unwrap();
+        for _ in 0..3 {
+            let ping = thread::scope(|scope| {
+                let guest = scope.spawn(|| answer(&shared, HOST_CELL, GUEST_CELL, LONG));
+                let ping = exchange(&shared, HOST_CELL, GUEST_CELL, SOON).unwrap();
+                guest.join().unwrap().unwrap();
+                ping
+            });
+            assert!(ping.low <= 0 && 0 <= ping.high, "{ping:?}");
+            assert!(ping.exchanges > 0 && now() > ping.at, "{ping:?}");
+        }
+    }
+
+    #[test]
+    fn a_guest_that_is_late_or_silent_is_waited_for_so_long() {
+        let shared = Shared::create(4096).unwrap();
+        let late = thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(SOON);
+                answer(&shared, HOST_CELL, GUEST_CELL, LONG)
+            });
+            exchange(&shared, HOST_CELL, GUEST_CELL, SOON)
+        });
+        assert!(late.is_ok(), "{late:?}");
+        let nobody = answer(&shared, HOST_CELL, GUEST_CELL, SOON);
+        assert!(matches!(nobody, Err(ClockError::NoHost { .. })), "{nobody:?}");
+        let began = Instant::now();
+        let silent = exchange(&shared, HOST_CELL, GUEST_CELL, SOON);
+        assert!(matches!(silent, Err(ClockError::Silent { .. })) && began.elapsed() >= FIRST, "{silent:?}");
+        assert!(matches!(exchange(&shared, 4096, 0, SOON), Err(ClockError::NoCell { offset: 4096, .. })));
+    }
+
+    #[test]
+    fn a_guest_whose_clock_is_none_is_found_out() {
+        let shared = Shared::create(4096).unwrap();
+        let lies = [5, u64::MAX - 5, 1 << 63, 17, 0, u64::MAX];
+        let found = thread::scope(|scope| {
+            scope.spawn(|| {
+                let (theirs, ours) = (shared.cell(HOST_CELL).unwrap(), shared.cell(GUEST_CELL).unwrap());
+                let mut last = 0;
+                for lie in lies.into_iter().cycle() {
+                    let Some(next) = changed(theirs, last, Instant::now() + LONG) else { return };
+                    if next == END {
+                        return;
+                    }
+                    last = next;
+                    ours.store(lie, Ordering::Release);
+                }
+            });
+            exchange(&shared, HOST_CELL, GUEST_CELL, SOON)
+        });
+        assert!(matches!(found, Err(ClockError::Contradiction { .. })), "{found:?}");
+    }
+}

@@ -1,0 +1,191 @@
+//! The map from guest ticks to host ticks.
+
+use crate::{ClockError, GuestTicks, HostTicks};
+use std::fmt;
+use vmtax_model::Ping;
+
+/// No clock drifts faster, ticks per million: what NTP takes for the most (RFC 5905, `MAXFREQ`).
+const FASTEST_PPM: i128 = 500;
+/// The widest interval that says anything, ticks: minutes.
+pub(crate) const WIDEST: i128 = 1 << 40;
+
+/// What a map's bound rests on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// The offset that KVM itself keeps.
+    Kvm,
+    /// Exchanges of stamps.
+    Exchanges,
+    /// That causes precede their effects.
+    Causality,
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Source::Kvm => "KVM's offset",
+            Source::Exchanges => "exchanges through shared memory",
+            Source::Causality => "causality of the requests",
+        })
+    }
+}
+
+/// Host ticks minus guest ticks at one moment: somewhere from `low` to `high`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Offset {
+    /// The least, ticks.
+    pub low: i128,
+    /// The most.
+    pub high: i128,
+}
+
+impl Offset {
+    /// The middle, rounded down.
+    pub fn middle(self) -> i128 {
+        (self.low + self.high).div_euclid(2)
+    }
+
+    /// How far the truth may lie from the middle, ticks: half the width, rounded up.
+    pub fn bound(self) -> u64 {
+        u64::try_from((self.width() + 1) / 2).unwrap_or(u64::MAX)
+    }
+
+    pub(crate) fn width(self) -> i128 {
+        self.high - self.low
+    }
+
+    /// What both allow; the wrong way round where they exclude each other.
+    pub(crate) fn and(self, other: Offset) -> Offset {
+        Offset { low: self.low.max(other.low), high: self.high.min(other.high) }
+    }
+
+    pub(crate) fn is_possible(self) -> bool {
+        self.low <= self.high
+    }
+}
+
+impl From<Ping> for Offset {
+    fn from(ping: Ping) -> Offset {
+        Offset { low: ping.low.into(), high: ping.high.into() }
+    }
+}
+
+/// What is known of the offset at one moment of the guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Knot {
+    at: i128,
+    offset: Offset,
+}
+
+/// From guest ticks to host ticks, with the error of that. Between two moments at which the offset is known it moves
+/// steadily: that is all that is assumed, so the truth lies within the bound also when a clock drifts.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClockMap {
+    /// In order; at least one.
+    knots: Vec<Knot>,
+    source: Source,
+    /// KVM's offset, where stamps excluded it.
+    refuted: Option<i64>,
+}
+
+impl ClockMap {
+    /// The same offset at all times.
+    pub(crate) fn constant(offset: Offset, source: Source, refuted: Option<i64>) -> ClockMap {
+        ClockMap { knots: vec![Knot { at: 0, offset }], source, refuted }
+    }
+
+    /// What exchanges of stamps say, each at its time.
+    pub(crate) fn of(pings: &[Ping], refuted: Option<i64>) -> Result<ClockMap, ClockError> {
+        let mut pings: Vec<(u64, Offset)> = pings.iter().map(|&ping| (ping.at, Offset::from(ping))).collect();
+        pings.sort_by_key(|&(at, _)| at);
+        let mut moments: Vec<(u64, Offset)> = Vec::new();
+        for (at, offset) in pings {
+            if let Some((before, earlier)) = moments.last_mut() {
+                check(*before, *earlier, at, offset)?;
+                // Nearer to each other than they are wide they are about one moment, and the closer one says more.
+                if i128::from(at - *before) <= earlier.width() + offset.width() {
+                    if offset.width() < earlier.width() {
+                        (*before, *earlier) = (at, offset);
+                    }
+                    continue;
+                }
+            }
+            moments.push((at, offset));
+        }
+        let knot = |&(at, offset): &(u64, Offset)| Knot { at: i128::from(at) - offset.middle(), offset };
+        let knots: Vec<Knot> = moments.iter().map(knot).collect();
+        if knots.is_empty() {
+            Err(ClockError::NoEvidence)
+        } else {
+            Ok(ClockMap { knots, source: Source::Exchanges, refuted })
+        }
+    }
+
+    /// The host's time of a guest's stamp; the truth is at most [`ClockMap::offset`]'s bound away.
+    pub fn host(&self, guest: GuestTicks) -> HostTicks {
+        let host = i128::from(guest.0) + self.offset(guest).middle();
+        HostTicks(u64::try_from(host.clamp(0, u64::MAX.into())).unwrap_or(u64::MAX))
+    }
+
+    /// How far the host was ahead of the guest when the guest stamped.
+    pub fn offset(&self, guest: GuestTicks) -> Offset {
+        let at = i128::from(guest.0);
+        let next = self.knots.partition_point(|knot| knot.at <= at).clamp(1, self.knots.len().max(2) - 1);
+        match (self.knots.get(next - 1), self.knots.get(next)) {
+            (Some(a), Some(b)) => between(a, b, at),
+            _ => self.knots[0].offset,
+        }
+    }
+
+    /// The largest error between the first and the last moment at which the offset is known, ticks.
+    pub fn bound(&self) -> u64 {
+        let ends = |pair: &[Knot]| [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound());
+        self.knots.windows(2).flat_map(ends).max().unwrap_or_else(|| self.knots[0].offset.bound())
+    }
+
+    /// How far the offset moved, beyond what its bounds leave open, from the first to the last moment at which it is
+    /// known, ticks; 0 where it may have stood still.
+    pub fn moved(&self) -> u64 {
+        let both = self.knots[0].offset.and(self.knots[self.knots.len() - 1].offset);
+        u64::try_from(both.low - both.high).unwrap_or(0)
+    }
+
+    /// What the bound rests on.
+    pub fn source(&self) -> Source {
+        self.source
+    }
+
+    /// The offset that KVM keeps, if it was given and stamps exclude it: some KVM do not apply it to all of a guest.
+    pub fn refuted(&self) -> Option<i64> {
+        self.refuted
+    }
+}
+
+/// Whether the offset moved from one exchange to the next no faster than clocks drift.
+fn check(before: u64, a: Offset, after: u64, b: Offset) -> Result<(), ClockError> {
+    let both = a.and(b);
+    let moved = both.low - both.high;
+    if moved > 0 && before == after {
+        return Err(ClockError::Contradiction { at: after, low: both.low, high: both.high });
+    }
+    let farthest = i128::from(after - before) * FASTEST_PPM / 1_000_000;
+    if moved > farthest { Err(ClockError::Jumped { from: before, to: after, moved }) } else { Ok(()) }
+}
+
+/// The offset on all straight lines through two intervals, at a moment between them, before or after.
+fn between(a: &Knot, b: &Knot, at: i128) -> Offset {
+    let (whole, from_a, to_b) = (b.at - a.at, at - a.at, b.at - at);
+    // A line's value at `at` is (its value in `a` * to_b + its value in `b` * from_a) / whole.
+    let (in_a, in_b) = ([a.offset.low, a.offset.high], [b.offset.low, b.offset.high]);
+    // Beyond one end the weight of the other is negative: there the line falls as that one rises.
+    let (a_low, b_low) = (in_a[usize::from(to_b < 0)], in_b[usize::from(from_a < 0)]);
+    let (a_high, b_high) = (in_a[usize::from(to_b >= 0)], in_b[usize::from(from_a >= 0)]);
+    let base = a.offset.low;
+    let low = base + ((a_low - base) * to_b + (b_low - base) * from_a).div_euclid(whole);
+    let high = base - (-((a_high - base) * to_b + (b_high - base) * from_a)).div_euclid(whole);
+    // Stamps were exchanged at known host times; where the guest's clock stood then is known to half a width.
+    let width = a.offset.width().max(b.offset.width());
+    let steepest = (b.offset.high - a.offset.low).abs().max((a.offset.high - b.offset.low).abs());
+    let slack = (width + 1) * steepest / whole + 1;
+    Offset { low: low - slack, high: high + slack }
+}
