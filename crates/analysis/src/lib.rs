@@ -11,6 +11,8 @@ mod trials;
 mod warnings;
 
 pub use interval::FEWEST_ROUNDS;
+pub use tax::{Paired, estimate, paired};
+pub use warnings::add as add_warning;
 
 use trials::Trials;
 use vmtax_model::{

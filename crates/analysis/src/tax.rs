@@ -17,30 +17,45 @@ pub(crate) fn spread(values: Vec<f64>, latency: Option<LatencySummary>) -> Optio
 /// The tax, from the rounds in which both gave a value. `None` when there is no such round, or when a zero among them
 /// leaves its ratio undefined: to drop just that round would flatter the side that came to a standstill.
 pub(crate) fn tax(metric: Metric, native: &BTreeMap<u32, f64>, machine: &BTreeMap<u32, f64>) -> Option<Tax> {
-    let pairs: Vec<(f64, f64)> =
-        machine.iter().filter_map(|(round, value)| Some((*native.get(round)?, *value))).collect();
-    let ratios: Vec<f64> = pairs
-        .iter()
-        .map(|(native, machine)| match metric.better() {
-            Better::Higher => native / machine,
-            Better::Lower => machine / native,
-        })
-        .collect();
-    if ratios.is_empty() || ratios.iter().any(|r| !r.is_finite() || *r <= 0.0) {
-        return None;
-    }
-    let ratio = estimate(ratios);
-    let verdict = match ratio.interval {
+    let costs = match metric.better() {
+        Better::Higher => paired(machine, native)?,
+        Better::Lower => paired(native, machine)?,
+    };
+    let verdict = match costs.ratio.interval {
         None => Verdict::TooFewRounds,
         Some(i) if i.low > 1.0 => Verdict::Costs,
         Some(i) if i.high < 1.0 => Verdict::Gains,
         Some(_) => Verdict::NoDifferenceShown,
     };
-    let difference = estimate(pairs.iter().map(|(native, machine)| machine - native).collect());
-    Some(Tax { ratio, difference, rounds: pairs.len() as u32, verdict })
+    let difference = paired(native, machine)?.difference;
+    Some(Tax { ratio: costs.ratio, difference, rounds: costs.rounds, verdict })
 }
 
-fn estimate(values: Vec<f64>) -> Estimate {
+/// One figure against another of the same rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Paired {
+    /// The other over the base.
+    pub ratio: Estimate,
+    /// The other minus the base.
+    pub difference: Estimate,
+    /// Rounds in which both gave a value.
+    pub rounds: u32,
+}
+
+/// A figure of each round against a base, within the same round. `None` when no round has both, or when a ratio is
+/// undefined, or not above 0.
+pub fn paired(base: &BTreeMap<u32, f64>, other: &BTreeMap<u32, f64>) -> Option<Paired> {
+    let pairs: Vec<(f64, f64)> = other.iter().filter_map(|(round, value)| Some((*base.get(round)?, *value))).collect();
+    let ratios: Vec<f64> = pairs.iter().map(|(base, other)| other / base).collect();
+    if ratios.is_empty() || ratios.iter().any(|r| !r.is_finite() || *r <= 0.0) {
+        return None;
+    }
+    let difference = estimate(pairs.iter().map(|(base, other)| other - base).collect());
+    Some(Paired { ratio: estimate(ratios), difference, rounds: pairs.len() as u32 })
+}
+
+/// The median of what the rounds gave, with its interval where they are enough.
+pub fn estimate(values: Vec<f64>) -> Estimate {
     let sorted = ascending(values);
     Estimate { median: median(&sorted), interval: median_interval(&sorted) }
 }

@@ -31,7 +31,7 @@ pub(crate) fn warnings(
 }
 
 /// Adds a trial's warning unless it is there already; of stolen time only the largest share counts.
-fn add(all: &mut Vec<Warning>, warning: &Warning) {
+pub fn add(all: &mut Vec<Warning>, warning: &Warning) {
     if let Warning::StolenTime { percent: new } = warning {
         let known = all.iter_mut().find_map(|w| match w {
             Warning::StolenTime { percent } => Some(percent),

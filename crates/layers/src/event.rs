@@ -63,18 +63,20 @@ pub(crate) enum Host {
         args: [u64; 4],
     },
     Exit,
-    /// `virtqueue_pop` is called; with nothing in the ring it will return empty-handed.
-    Pop {
-        queue: u64,
-    },
+    /// A request leaves the ring.
+    Pop(Element),
     /// QEMU's block layer begins with these bytes of the disk, perhaps of several requests.
     Submit {
         offset: u64,
         bytes: u64,
     },
-    Push,
-    Notify,
-    /// The interrupt reaches the guest's interrupt controller.
+    /// A request goes to the used ring.
+    Push(Element),
+    /// The guest is to be told of a queue.
+    Notify {
+        queue: u64,
+    },
+    /// An interrupt is handed to the guest's interrupt controller.
     Inject,
     /// KVM takes a notification of the measured disk.
     Kick,
@@ -87,4 +89,14 @@ pub(crate) enum Host {
         offset: u64,
         bytes: u64,
     },
+}
+
+/// A request as QEMU's rings know it, as far as a probe tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Element {
+    /// QEMU's address for it; no other has it from pop to push.
+    pub address: Option<u64>,
+    /// Where on the disk it is, if it is the disk's: other devices' requests have anything there.
+    pub offset: Option<u64>,
+    pub queue: Option<u64>,
 }

@@ -1,6 +1,7 @@
 //! Finds the stations of one request in what both sides saw lately: by what identifies it where there is such a thing,
 //! by order where there is not.
 
+use crate::event::Element;
 use crate::guest::{GuestPast, Moment, Part};
 use crate::host::{Bytes, HostPast};
 use crate::past::Past;
@@ -35,6 +36,14 @@ impl Way {
 
     pub fn at(&self, station: Station) -> Option<u64> {
         self.marks[station as usize].map(|(at, _)| at)
+    }
+
+    /// When a thread of QEMU made the request pass a station, and which.
+    fn thread(&self, station: Station) -> Option<(u64, i32)> {
+        self.marks[station as usize].and_then(|(at, by)| match by {
+            By::Thread(tid) => Some((at, tid)),
+            By::Guest(_) | By::Host => None,
+        })
     }
 
     /// The stations passed, in the order of the way.
@@ -85,7 +94,7 @@ pub(crate) struct Terms {
 pub(crate) struct Violation;
 
 pub(crate) struct Follow<'a> {
-    pub host: &'a mut HostPast,
+    pub host: &'a HostPast,
     pub guest: &'a GuestPast,
     /// The guest's requests that completed lately.
     pub done: &'a Past<Part>,
@@ -93,8 +102,8 @@ pub(crate) struct Follow<'a> {
 }
 
 impl Follow<'_> {
-    /// The stations of a request that just completed in the guest. Requests must come in the order of completion.
-    pub fn way(&mut self, part: &Part) -> Result<Way, Violation> {
+    /// The stations of a request that completed in the guest.
+    pub fn way(&self, part: &Part) -> Result<Way, Violation> {
         let mut way = Way::new();
         match self.terms.view {
             View::Kernel => {
@@ -107,17 +116,39 @@ impl Follow<'_> {
             }
             View::Blind => {}
         }
-        let submit = self.identified(&self.host.submits, part, part.issue.at);
-        self.device(part, &mut way, submit.ok().flatten().map(|(at, _)| at));
-        // Also of a request that is rejected: its push is not the next one's.
-        let pushed = self.push(part, &mut way);
-        let submit = submit?;
-        pushed?;
-        self.pop(part, &mut way, submit);
+        let pushed = self.identified(&self.host.pushes, part, |(_, e)| e.offset == Some(part.offset))?;
+        let popped = self.identified(&self.host.pops, part, |(_, e)| self.popped(part, e, pushed))?;
+        // A push does not tell which device's it is, so an offset may be chance: by its address, where that is known.
+        let pushed = match popped {
+            Some((_, (_, pop))) if pop.address.is_some() => {
+                let same = |e: &Element| e.offset == Some(part.offset) && e.address == pop.address;
+                self.identified(&self.host.pushes, part, |(_, e)| same(e))?
+            }
+            _ => pushed,
+        };
+        let submit = self.identified(&self.host.submits, part, |b| b.cover(part.offset))?;
+        let taken = [
+            (Station::QemuPop, popped.map(|(at, (tid, _))| (at, tid))),
+            (Station::QemuSubmit, submit.map(|(at, s)| (at, s.tid))),
+            (Station::QemuPush, pushed.map(|(at, (tid, _))| (at, tid))),
+        ];
+        for (station, found) in taken {
+            found.into_iter().for_each(|(at, tid)| way.set(station, at, By::Thread(tid)));
+        }
+        self.device(part, &mut way)?;
         self.call(part, &mut way, submit.map(|(_, s)| s));
         self.down(part, &mut way);
-        self.up(part, &mut way);
+        self.up(part, &mut way, pushed.and_then(|(_, (_, e))| e.queue));
         if way.in_order(self.terms.bound) { Ok(way) } else { Err(Violation) }
+    }
+
+    /// Whether a pop is the request's. Where the probe does not tell, and there is one request at a time: the first of
+    /// its queue.
+    fn popped(&self, part: &Part, pop: &Element, pushed: Option<(u64, (i32, Element))>) -> bool {
+        match pop.offset {
+            Some(offset) => offset == part.offset,
+            None => self.terms.alone && pushed.is_some_and(|(_, (_, push))| push.queue == pop.queue),
+        }
     }
 
     fn early(&self, part: &Part) -> u64 {
@@ -128,107 +159,39 @@ impl Follow<'_> {
         part.complete.at.saturating_add(self.terms.bound)
     }
 
-    /// The first event since `from` that names the request's bytes.
-    fn identified(&self, past: &Past<Bytes>, part: &Part, from: u64) -> Result<Option<(u64, Bytes)>, Violation> {
-        let mine = |(_, b): &(u64, &Bytes)| b.cover(part.offset);
-        let (early, late) = (from.saturating_sub(self.terms.bound), self.late(part));
-        if let Some((at, bytes)) = past.within(early, late).find(mine) {
-            return Ok(Some((at, *bytes)));
+    /// The first event that is the request's by what identifies it, while the request is under way as well as the
+    /// clocks can tell. One that lies outside of that shows that the clocks, or causes and effects, are not in order.
+    fn identified<T: Copy>(
+        &self,
+        past: &Past<T>,
+        part: &Part,
+        is: impl Fn(&T) -> bool,
+    ) -> Result<Option<(u64, T)>, Violation> {
+        let (early, late) = (self.early(part), self.late(part));
+        if let Some((at, event)) = past.within(early, late).find(|(_, e)| is(e)) {
+            return Ok(Some((at, *event)));
         }
         let slack = self.terms.slack;
-        // Another request's, when it has the same offset shortly before or after; then it was inside of that one.
-        let anothers = |at: u64| {
-            self.done.from(at.saturating_sub(self.terms.bound)).any(|(_, p)| *p != *part && p.offset == part.offset)
-        };
-        let outside = past.within(early.saturating_sub(slack), late.saturating_add(slack)).find(mine);
+        let outside = past.within(early.saturating_sub(slack), late.saturating_add(slack)).find(|(_, e)| is(e));
+        // It may be another request's, for the same bytes shortly before or after.
+        let twice = |(_, p): (u64, &Part)| *p != *part && p.overlaps(part.offset, part.bytes);
         match outside {
-            Some((at, _)) if !anothers(at) => Err(Violation),
+            Some(_) if !self.done.from(early.saturating_sub(slack)).any(twice) => Err(Violation),
             _ => Ok(None),
         }
     }
 
     /// What the host's block layer did for it.
-    fn device(&self, part: &Part, way: &mut Way, submit: Option<u64>) {
-        let from = submit.unwrap_or(self.early(part));
-        let mine = |(_, b): &(u64, &Bytes)| b.overlap(part.offset, part.bytes);
-        let Some((at, issue)) = self.host.issues.within(from, self.late(part)).find(mine) else { return };
+    fn device(&self, part: &Part, way: &mut Way) -> Result<(), Violation> {
+        let mine = |b: &Bytes| b.overlap(part.offset, part.bytes);
+        let Some((at, issue)) = self.identified(&self.host.issues, part, mine)? else { return Ok(()) };
         let by = if self.host.threads.contains(&issue.tid) { By::Thread(issue.tid) } else { By::Host };
         way.set(Station::HostIssue, at, by);
         // The host may have split it: it is done when its last piece is.
-        if let Some((at, _)) = self.host.completes.within(at, self.late(part)).filter(mine).last() {
+        if let Some((at, _)) = self.host.completes.within(at, self.late(part)).filter(|(_, b)| mine(b)).last() {
             way.set(Station::HostComplete, at, By::Host);
         }
-    }
-
-    /// The used ring is filled in the order in which the guest completes requests.
-    fn push(&mut self, part: &Part, way: &mut Way) -> Result<(), Violation> {
-        let from = way.first_of(&[Station::HostComplete, Station::HostIssue]).unwrap_or(self.early(part));
-        let late = self.late(part);
-        let next = self.host.pushes.from_mut(from).find(|(_, (_, claimed))| !claimed);
-        let Some((at, (tid, claimed))) = next else { return Ok(()) };
-        if at <= late {
-            *claimed = true;
-            way.set(Station::QemuPush, at, By::Thread(*tid));
-        } else if self.terms.alone && at <= late.saturating_add(self.terms.slack) {
-            *claimed = true;
-            return Err(Violation);
-        }
         Ok(())
-    }
-
-    /// QEMU takes requests from the ring in the order in which the guest put them there, until it finds it empty, and
-    /// submits all of them before its event loop waits again. Which of a turn's pops found nothing, it does not say.
-    fn pop(&mut self, part: &Part, way: &mut Way, submit: Option<(u64, Bytes)>) {
-        let early = self.early(part);
-        let Some((at, submit)) = submit else {
-            if self.terms.alone {
-                let pops = self.host.pops.within(early, self.late(part));
-                let first =
-                    pops.filter(|(_, (_, queue))| self.host.of_disk(*queue)).map(|(at, (tid, _))| (at, *tid)).next();
-                first.into_iter().for_each(|(at, tid)| way.set(Station::QemuPop, at, By::Thread(tid)));
-            }
-            return;
-        };
-        way.set(Station::QemuSubmit, at, By::Thread(submit.tid));
-        let woke = self.host.woke(submit.tid, 0, at).unwrap_or(0);
-        let again = self.host.waits_again(submit.tid, at);
-        let turn = self.host.pops.within(woke, again).filter(|(_, (tid, _))| *tid == submit.tid);
-        let pops: Vec<(u64, u64)> =
-            turn.map(|(at, (_, queue))| (at, *queue)).filter(|(_, queue)| self.host.of_disk(*queue)).collect();
-        let mut free = pops.iter().copied();
-        for (issued, offset) in self.peers(part, woke, again, submit.tid) {
-            let popped = free.find(|(pop, _)| *pop >= issued.saturating_sub(self.terms.bound));
-            if (issued, offset) == (part.issue.at, part.offset) {
-                if let Some((pop, queue)) = popped.filter(|(pop, _)| *pop <= at) {
-                    way.set(Station::QemuPop, pop, By::Thread(submit.tid));
-                    if pops.iter().all(|(_, q)| *q == queue) {
-                        self.host.vote(queue);
-                    }
-                }
-                return;
-            }
-        }
-    }
-
-    /// The requests that a thread submitted from one time to another, in the order of the ring.
-    fn peers(&self, part: &Part, from: u64, to: u64, tid: i32) -> Vec<(u64, u64)> {
-        let mine = (part.issue.at, part.offset);
-        if self.terms.alone {
-            return vec![mine];
-        }
-        let submits: Vec<(u64, &Bytes)> = self.host.submits.within(from, to).filter(|(_, b)| b.tid == tid).collect();
-        let bound = self.terms.bound;
-        let submitted = |offset: u64, issued: u64, completed: u64| {
-            let during = |at: u64| issued <= at.saturating_add(bound) && at <= completed.saturating_add(bound);
-            submits.iter().any(|(at, b)| during(*at) && b.cover(offset))
-        };
-        let done = self.done.from(from).map(|(_, p)| (p.issue.at, p.offset, p.complete.at));
-        let under_way = self.guest.under_way().map(|(offset, _, issued)| (issued, offset, u64::MAX));
-        let others = done.chain(under_way).filter(|&(issued, offset, completed)| submitted(offset, issued, completed));
-        let mut all: Vec<(u64, u64)> = others.map(|(issued, offset, _)| (issued, offset)).chain([mine]).collect();
-        all.sort_unstable();
-        all.dedup();
-        all
     }
 
     /// The system call that handed it to the host's kernel.
@@ -236,12 +199,8 @@ impl Follow<'_> {
         let from = way.first_of(&[Station::QemuSubmit, Station::QemuPop]).unwrap_or(self.early(part));
         let to = way.first_of(&[Station::HostIssue, Station::QemuPush]).unwrap_or(self.late(part));
         let begin = submit.map_or(part.offset, |s| s.offset);
-        let issuer = way.marks().find_map(|(s, at, by)| match by {
-            By::Thread(tid) if s == Station::HostIssue => Some((at, tid)),
-            _ => None,
-        });
         // During which call was it issued? Else, which call names its place? Else, the next that submits.
-        let during = issuer.and_then(|(at, tid)| {
+        let during = way.thread(Station::HostIssue).and_then(|(at, tid)| {
             let (enter, call) = self.host.calls_until(tid, at).next()?;
             let open = call.exit.is_none_or(|exit| exit >= at);
             let submits = call.kind.submits(&call.args) || call.kind.position(&call.args).is_some();
@@ -267,10 +226,8 @@ impl Follow<'_> {
     /// From the guest's notification to QEMU's event loop.
     fn down(&self, part: &Part, way: &mut Way) {
         let bound = self.terms.bound;
-        let taken = way.marks().find_map(|(s, at, by)| match by {
-            By::Thread(tid) if s >= Station::QemuPop && s <= Station::HostCall => Some((at, tid)),
-            _ => None,
-        });
+        let takers = [Station::QemuPop, Station::QemuSubmit, Station::HostCall];
+        let taken = takers.into_iter().find_map(|s| way.thread(s));
         let until = taken.map_or(part.complete.at, |(at, _)| at);
         if self.terms.view == View::Kernel {
             // Whoever issued it also notifies, once for all that it issued together.
@@ -299,24 +256,20 @@ impl Follow<'_> {
     }
 
     /// From the host's completion to the guest's interrupt handler.
-    fn up(&self, part: &Part, way: &mut Way) {
+    fn up(&self, part: &Part, way: &mut Way, queue: Option<u64>) {
         let bound = self.terms.bound;
-        let pushed = way.marks().find_map(|(s, at, by)| match by {
-            By::Thread(tid) if s == Station::QemuPush => Some((at, tid)),
-            _ => None,
-        });
-        if let Some((at, tid)) = pushed {
+        if let Some((at, tid)) = way.thread(Station::QemuPush) {
             if let Some(reaped) = self.reaped(way, at, tid) {
                 way.set(Station::QemuReap, reaped, By::Thread(tid));
             }
         }
-        let pushed = pushed.map(|(at, _)| at).or(way.at(Station::HostComplete));
-        let Some(pushed) = pushed else { return };
+        let Some(done) = way.first_of(&[Station::QemuPush, Station::HostComplete]) else { return };
         // A notification after the guest has seen the completion was not what told it: it polled, or was at it anyway.
-        if let Some((at, tid)) = self.host.notifies.within(pushed, part.complete.at).next() {
+        let mut notifies = self.host.notifies.within(done, part.complete.at);
+        if let Some((at, (tid, _))) = notifies.find(|(_, (_, q))| queue.is_none_or(|queue| queue == *q)) {
             way.set(Station::QemuNotify, at, By::Thread(*tid));
         }
-        let told = if self.host.notifies_seen { way.at(Station::QemuNotify) } else { Some(pushed) };
+        let told = if self.host.notifies_seen { way.at(Station::QemuNotify) } else { Some(done) };
         let Some(told) = told else { return };
         let mut interrupts = self.guest.interrupts.within(told.saturating_sub(bound), part.complete.at);
         let interrupt = interrupts.next().map(|(at, cpu)| Moment { at, cpu: *cpu, tid: 0, interrupt: true });
@@ -331,10 +284,7 @@ impl Follow<'_> {
 
     /// When the thread that filled the used ring learned that the host had done it.
     fn reaped(&self, way: &Way, pushed: u64, tid: i32) -> Option<u64> {
-        let called = way.marks().find_map(|(s, at, by)| match by {
-            By::Thread(tid) if s == Station::HostCall => Some((at, tid)),
-            _ => None,
-        });
+        let called = way.thread(Station::HostCall);
         let call = called.and_then(|(at, tid)| Some((tid, *self.host.calls_from(tid, at).next()?.1)));
         // A call that reads by itself is not done before it returns.
         let returned = call.filter(|(_, c)| c.kind.position(&c.args).is_some()).and_then(|(_, c)| c.exit);

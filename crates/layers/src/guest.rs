@@ -25,6 +25,13 @@ pub(crate) struct Part {
     pub complete: Moment,
 }
 
+impl Part {
+    /// Whether it is about any of these bytes.
+    pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
+        offset < self.offset.saturating_add(self.bytes) && self.offset < offset.saturating_add(bytes)
+    }
+}
+
 /// A system call of the workload.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
@@ -75,11 +82,6 @@ impl GuestPast {
             Guest::Interrupt => self.interrupts.push(at, cpu),
         }
         None
-    }
-
-    /// The requests that are issued and not complete.
-    pub fn under_way(&self) -> impl Iterator<Item = (u64, u64, u64)> {
-        self.under_way.iter().map(|(offset, (bytes, issue))| (*offset, *bytes, issue.at))
     }
 
     /// Forgets what was over before `at`.

@@ -1,10 +1,10 @@
 //! What the host saw lately, kept so that a request's stations can be found in it.
 
 use crate::calls::Kind;
-use crate::event::{Event, Host};
+use crate::event::{Element, Event, Host};
 use crate::past::Past;
 use crate::timeline::Tasks;
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Extent, TraceFacts};
 
 /// A system call of a thread.
@@ -30,7 +30,7 @@ impl Bytes {
     }
 
     pub fn overlap(&self, offset: u64, bytes: u64) -> bool {
-        self.cover(offset) || (offset < self.offset && self.offset - offset < bytes)
+        offset < self.offset.saturating_add(self.bytes) && self.offset < offset.saturating_add(bytes)
     }
 }
 
@@ -42,12 +42,11 @@ pub(crate) struct HostPast {
     pub tasks: Tasks,
     /// Of QEMU: those that the facts name, and those that appear.
     pub threads: BTreeSet<i32>,
-    /// The thread, and the queue.
-    pub pops: Past<(i32, u64)>,
+    pub pops: Past<(i32, Element)>,
     pub submits: Past<Bytes>,
-    /// The thread, and whether a request has claimed it.
-    pub pushes: Past<(i32, bool)>,
-    pub notifies: Past<i32>,
+    pub pushes: Past<(i32, Element)>,
+    /// The thread, and the queue.
+    pub notifies: Past<(i32, u64)>,
     /// Whether there ever was one.
     pub notifies_seen: bool,
     pub injects: Past<i32>,
@@ -58,8 +57,6 @@ pub(crate) struct HostPast {
     pub completes: Past<Bytes>,
     /// The disk's file on its device, by position on the device.
     extents: Vec<Extent>,
-    /// How often a queue was popped where a request of the disk was then submitted: virtio has other devices too.
-    queues: BTreeMap<u64, u64>,
 }
 
 impl HostPast {
@@ -92,12 +89,12 @@ impl HostPast {
                     call.exit.get_or_insert(at);
                 }
             }
-            Host::Pop { queue } => self.pops.push(at, (tid, queue)),
+            Host::Pop(element) => self.pops.push(at, (tid, element)),
             Host::Submit { offset, bytes } => self.submits.push(at, Bytes { tid, offset, bytes }),
-            Host::Push => self.pushes.push(at, (tid, false)),
-            Host::Notify => {
+            Host::Push(element) => self.pushes.push(at, (tid, element)),
+            Host::Notify { queue } => {
                 self.notifies_seen = true;
-                self.notifies.push(at, tid);
+                self.notifies.push(at, (tid, queue));
             }
             Host::Inject => self.injects.push(at, tid),
             Host::Kick => {
@@ -132,23 +129,6 @@ impl HostPast {
         let waits = self.calls_until(tid, to).filter(|(_, c)| c.kind.waits(&c.args));
         // The first that has not returned by then is under way, and those before it returned ever earlier.
         waits.filter_map(|(_, c)| c.exit).find(|exit| *exit <= to).filter(|exit| *exit >= from)
-    }
-
-    /// When a thread next goes to wait for work, after `at`; the end of time where it does not.
-    pub fn waits_again(&self, tid: i32, at: u64) -> u64 {
-        self.calls_from(tid, at).find(|(_, c)| c.kind.waits(&c.args)).map_or(u64::MAX, |(enter, _)| enter)
-    }
-
-    /// Notes that a queue is the disk's.
-    pub fn vote(&mut self, queue: u64) {
-        *self.queues.entry(queue).or_default() += 1;
-    }
-
-    /// Whether a queue may be the disk's: it is known to be, or none is known yet.
-    pub fn of_disk(&self, queue: u64) -> bool {
-        let most = self.queues.values().copied().max().unwrap_or(0);
-        // Another device's queue gets a vote now and then, when it is popped in the same turn of the event loop.
-        self.queues.get(&queue).map_or(most == 0, |votes| *votes * 100 >= most)
     }
 
     /// Forgets what was over before `at`.

@@ -147,7 +147,7 @@ impl Join {
     }
 
     fn follow(&mut self, part: Part) {
-        let way = Follow { host: &mut self.host, guest: &self.guest, done: &self.done, terms: self.terms }.way(&part);
+        let way = Follow { host: &self.host, guest: &self.guest, done: &self.done, terms: self.terms }.way(&part);
         self.done.push(part.complete.at, part);
         self.ways.push(part.complete.at, (part, way));
     }
@@ -168,11 +168,7 @@ impl Join {
 
     fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
         let Stamped { begin, end, offset } = operation;
-        let mine = |part: &Part| {
-            let behind = offset.checked_sub(part.offset).is_some_and(|into| into < part.bytes);
-            let before = part.offset.checked_sub(offset).is_some_and(|into| into < self.bytes);
-            part.issue.at >= begin && (behind || before)
-        };
+        let mine = |part: &Part| part.issue.at >= begin && part.overlaps(offset, self.bytes);
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
         let of_mine = self.ways.within(begin, end).filter(|(_, (part, _))| mine(part));
         let (_, (part, way)) = of_mine.last().ok_or(Reason::NoRequest)?;

@@ -34,12 +34,6 @@ impl<T> Past<T> {
         self.0.range(self.index(at)..).map(|(t, what)| (*t, what))
     }
 
-    /// Oldest first, from `at` on, to change.
-    pub fn from_mut(&mut self, at: u64) -> impl Iterator<Item = (u64, &mut T)> {
-        let from = self.index(at);
-        self.0.range_mut(from..).map(|(t, what)| (*t, what))
-    }
-
     /// Oldest first, from `from` up to and with `to`.
     pub fn within(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, &T)> {
         self.from(from).take_while(move |(at, _)| *at <= to)

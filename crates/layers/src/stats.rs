@@ -51,17 +51,29 @@ impl Moments {
         self.total += other.total;
     }
 
-    /// In the units of a report: each value times `scale` is nanoseconds.
-    pub fn row(&self, name: String, scale: f64) -> CallRow {
+    /// Each value multiplied.
+    pub fn scaled(&self, by: f64) -> Moments {
+        Moments {
+            count: self.count,
+            mean: self.mean * by,
+            squares: self.squares * by * by,
+            min: self.min * by,
+            max: self.max * by,
+            total: self.total * by,
+        }
+    }
+
+    /// As a report has it; the values are nanoseconds.
+    pub fn row(&self, name: String) -> CallRow {
         let variance = if self.count > 1 { self.squares / (self.count - 1) as f64 } else { 0.0 };
         CallRow {
             name,
             count: self.count,
-            mean_ns: self.mean * scale,
-            stddev_ns: variance.sqrt() * scale,
-            min_ns: if self.count > 0 { self.min * scale } else { 0.0 },
-            max_ns: self.max * scale,
-            total_ns: self.total * scale,
+            mean_ns: self.mean,
+            stddev_ns: variance.sqrt(),
+            min_ns: if self.count > 0 { self.min } else { 0.0 },
+            max_ns: self.max,
+            total_ns: self.total,
         }
     }
 }
@@ -114,17 +126,17 @@ mod tests {
             v.iter().for_each(|v| m.add(*v));
             m
         };
-        let whole = all(&values).row("x".into(), 1.0);
+        let whole = all(&values).row("x".into());
         assert_eq!((whole.count, whole.mean_ns, whole.min_ns, whole.max_ns, whole.total_ns), (8, 5.0, 2.0, 9.0, 40.0));
         assert!((whole.stddev_ns - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
         for cut in 0..=values.len() {
             let mut merged = all(&values[..cut]);
             merged.merge(&all(&values[cut..]));
-            let merged = merged.row("x".into(), 1.0);
+            let merged = merged.row("x".into());
             assert!((merged.mean_ns - 5.0).abs() < 1e-12 && (merged.stddev_ns - whole.stddev_ns).abs() < 1e-12);
             assert_eq!((merged.count, merged.min_ns, merged.max_ns), (8, 2.0, 9.0));
         }
-        assert_eq!(Moments::default().row("x".into(), 1.0).min_ns, 0.0);
+        assert_eq!(Moments::default().row("x".into()).min_ns, 0.0);
     }
 
     #[test]

@@ -1,0 +1,110 @@
+//! One machine in one variant: its table and what goes with it.
+
+use crate::calls::Kind;
+use crate::chain::Key;
+use crate::distribution::figure;
+use crate::findings::{Gathered, row_means};
+use crate::stats::Moments;
+use crate::tally::Tally;
+use std::cmp::Reverse;
+use vmtax_analysis::{estimate, paired};
+use vmtax_model::{CallRow, ClockFinding, LayerColumn, MachineName, Row, State, Step, TailRow, ThreadCalls};
+
+pub(crate) fn column(machine: MachineName, variant: &str, gathered: &Gathered) -> LayerColumn {
+    let tally = &gathered.tally;
+    let traced = tally.total.figure();
+    let clock = tally.clock.clone().unwrap_or(ClockFinding {
+        bound_ns: 0.0,
+        source: String::new(),
+        drift_ns: 0.0,
+        violations: 0,
+    });
+    let rows = rows(tally, clock.bound_ns);
+    let (control, traced_means) = (gathered.control_means.rounds(), gathered.traced_means.rounds());
+    let unexplained_ns = traced.mean_ns - rows.iter().map(|r| r.time.mean_ns).sum::<f64>();
+    LayerColumn {
+        machine,
+        variant: variant.to_owned(),
+        rounds: traced_means.len() as u32,
+        matched: tally.matched.clone(),
+        clock,
+        traced,
+        control: figure(&gathered.control),
+        control_mean: (!control.is_empty()).then(|| estimate(control.values().copied().collect())),
+        observer: paired(&control, &traced_means).map(|p| p.ratio),
+        rows,
+        unexplained_ns,
+        nested: tally.nested.table(),
+        lifecycle: lifecycle(tally),
+        calls: calls(tally),
+        tail: tail(tally),
+        waterfalls: tally.candidates().map(|c| c.waterfall()).collect(),
+        heat: tally.heat.map(),
+        missing: tally.missing.clone(),
+    }
+}
+
+fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
+    let requests = tally.total.count();
+    let whole = tally.total.figure().mean_ns;
+    let rows = tally.rows.iter().map(|(key, times)| {
+        let time = times.figure_of(requests);
+        Row {
+            from: key.from,
+            to: key.to,
+            layer: key.layer(),
+            state: key.state,
+            label: key.label(),
+            time,
+            mean: estimate(row_means(tally, *key)),
+            percent: if whole > 0.0 { 100.0 * time.mean_ns / whole } else { 0.0 },
+            count: times.count(),
+            below_bound: key.crosses() && times.figure().mean_ns < bound_ns,
+        }
+    });
+    rows.collect()
+}
+
+fn lifecycle(tally: &Tally) -> Vec<Step> {
+    let step = |(station, (since, makers)): (&vmtax_model::Station, &(crate::distribution::Distribution, _))| {
+        let makers: &std::collections::BTreeMap<String, u64> = makers;
+        let most = makers.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone());
+        Step {
+            label: station.label().to_owned(),
+            since_previous_ns: since.figure().p50_ns,
+            thread: most.unwrap_or_default(),
+        }
+    };
+    tally.steps.iter().map(step).collect()
+}
+
+fn calls(tally: &Tally) -> Vec<ThreadCalls> {
+    let threads = tally.calls.iter().map(|(role, calls)| {
+        let name = |kind: Kind, after| if after { format!("{}_post", kind.name()) } else { kind.name() };
+        let mut rows: Vec<CallRow> = calls.iter().map(|(what, m)| m.row(name(what.kind, what.after))).collect();
+        rows.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
+        let locks = calls.iter().filter(|(what, _)| what.kind == Kind::Lock && !what.after);
+        let locks = locks.map(|(_, m): (_, &Moments)| m.row("waits for locks".to_owned())).next();
+        ThreadCalls { role: role.clone(), calls: rows, locks }
+    });
+    threads.collect()
+}
+
+fn tail(tally: &Tally) -> Vec<TailRow> {
+    let tail = &tally.tail;
+    let label = |key: &Key| match key.state {
+        State::Running => key.label(),
+        state => format!("{}, {}", key.label(), state.label()),
+    };
+    let mut rows: Vec<TailRow> = tail
+        .rows
+        .iter()
+        .map(|(key, (middle, slowest))| TailRow {
+            label: label(key),
+            median_ns: middle / tail.middle.max(1) as f64,
+            slowest_ns: slowest / tail.slowest.max(1) as f64,
+        })
+        .collect();
+    rows.sort_by_key(|r| Reverse((r.slowest_ns - r.median_ns) as i64));
+    rows
+}

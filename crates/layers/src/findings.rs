@@ -1,0 +1,201 @@
+//! What the trials of a plan say together. A round is the unit: figures have intervals over the rounds' own.
+
+use crate::advice;
+use crate::chain::Key;
+use crate::column::column;
+use crate::distribution::figure;
+use crate::error::LayersError;
+use crate::open::join;
+use crate::tally::Tally;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
+use vmtax_model::{
+    Difference, Latency, LayerColumn, LayerFindings, MachineName, Outcome, Plan, Probes, SCHEMA, TrialRecord,
+    TrialResult, Warning,
+};
+
+/// What is known of one machine in one variant.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gathered {
+    pub tally: Tally,
+    /// Operations without probes, all rounds together.
+    pub control: Latency,
+    pub control_means: Means,
+    pub traced_means: Means,
+}
+
+/// A mean of each round, ns.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Means(BTreeMap<u32, (f64, u64)>);
+
+impl Means {
+    fn add(&mut self, round: u32, latency: &Latency) {
+        if let Some(summary) = latency.summary() {
+            let (sum, count) = self.0.entry(round).or_default();
+            *sum += summary.sum_ns;
+            *count += summary.count;
+        }
+    }
+
+    pub fn rounds(&self) -> BTreeMap<u32, f64> {
+        self.0.iter().map(|(round, (sum, count))| (*round, sum / *count as f64)).collect()
+    }
+}
+
+/// What the trials of a plan say. Each comes with its folder. Trials that the plan does not mean are passed over; one
+/// whose traces cannot be read counts as missing, with the reason among the warnings.
+///
+/// # Errors
+/// [`LayersError`] when no trial was observed, or none of those can be read.
+pub fn findings<'a>(
+    plan: &Plan,
+    trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
+) -> Result<LayerFindings, LayersError> {
+    let mut all: BTreeMap<(MachineName, &str), Gathered> = BTreeMap::new();
+    let mut host = Latency::new();
+    let (mut warnings, mut failed, mut read) = (Vec::new(), Vec::new(), 0);
+    for (record, folder) in trials {
+        let Some(variant) = variant(plan, record) else { continue };
+        record.warnings.iter().for_each(|w| add_warning(&mut warnings, w));
+        let result = match &record.outcome {
+            Outcome::Done { result } => result,
+            Outcome::Failed { error } => {
+                failed.push((record.machine, error.clone(), None));
+                continue;
+            }
+            Outcome::Interrupted => {
+                failed.push((record.machine, "the run was interrupted".to_owned(), None));
+                continue;
+            }
+        };
+        let latency = operations(result);
+        if !record.machine.is_guest() {
+            host.add(&latency);
+            continue;
+        }
+        let gathered = all.entry((record.machine, variant)).or_default();
+        match record.probes {
+            Probes::None => {
+                gathered.control.add(&latency);
+                gathered.control_means.add(record.round, &latency);
+            }
+            Probes::Layers => match join(&folder, record) {
+                Ok(trial) => {
+                    read += 1;
+                    gathered.tally.add(record.round, &trial);
+                    gathered.traced_means.add(record.round, &latency);
+                }
+                Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
+            },
+        }
+    }
+    if read == 0 {
+        let first = failed.into_iter().find_map(|(_, _, error)| error);
+        return Err(first.map_or(LayersError::Unobserved, |e| LayersError::Nothing(Box::new(e))));
+    }
+    missing(plan, &failed, &mut warnings);
+    Ok(together(plan, &all, &host, warnings))
+}
+
+/// All operations of a trial, of whichever kind.
+fn operations(result: &TrialResult) -> Latency {
+    let mut all = Latency::new();
+    result.operations.iter().for_each(|o| all.add(&o.latency));
+    all
+}
+
+/// The plan's name of a trial's variant, when the plan means the trial.
+fn variant<'p>(plan: &'p Plan, record: &TrialRecord) -> Option<&'p str> {
+    let means = record.round < plan.rounds
+        && plan.machines.contains(&record.machine)
+        && plan.workloads.iter().any(|w| w.name == record.workload.name);
+    let known = plan.variants.iter().find(|v| v.name == record.variant).map(|v| v.name.as_str());
+    // The host itself has no variants.
+    known.or((!record.machine.is_guest()).then_some("")).filter(|_| means)
+}
+
+fn missing(plan: &Plan, failed: &[(MachineName, String, Option<LayersError>)], warnings: &mut Vec<Warning>) {
+    for &machine in &plan.machines {
+        let mut of_machine = failed.iter().filter(|(m, ..)| *m == machine);
+        let missing = of_machine.clone().count() as u32;
+        let Some((_, reason, _)) = of_machine.next() else { continue };
+        let ways = if machine.is_guest() { plan.variants.len() as u32 } else { 1 };
+        let planned = plan
+            .rounds
+            .saturating_mul(plan.workloads.len() as u32)
+            .saturating_mul(ways)
+            .saturating_mul(plan.probes_on(machine).len() as u32);
+        add_warning(warnings, &Warning::TrialsMissing { machine, missing, planned, reason: reason.clone() });
+    }
+}
+
+fn together(
+    plan: &Plan,
+    all: &BTreeMap<(MachineName, &str), Gathered>,
+    host: &Latency,
+    mut warnings: Vec<Warning>,
+) -> LayerFindings {
+    let guests = || plan.machines.iter().copied().filter(|m| m.is_guest());
+    let ways = guests().flat_map(|m| plan.variants.iter().map(move |v| (m, v.name.as_str())));
+    let columns: Vec<LayerColumn> = ways
+        .filter_map(|(machine, variant)| Some(column(machine, variant, all.get(&(machine, variant))?)))
+        .filter(|column| column.matched.operations > 0 || column.control.is_some())
+        .collect();
+    let differences: Vec<Difference> = guests().flat_map(|m| differences(plan, m, all)).collect();
+    let rounds = columns.iter().map(|c| c.rounds).min().unwrap_or(0);
+    if rounds < FEWEST_ROUNDS {
+        add_warning(&mut warnings, &Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS });
+    }
+    LayerFindings {
+        schema: SCHEMA,
+        rounds_planned: plan.rounds,
+        host: figure(host),
+        advice: advice::advice(plan, &columns, &differences),
+        columns,
+        differences,
+        method: method(rounds),
+        warnings,
+    }
+}
+
+/// Each variant against the first, untraced, within the same rounds.
+fn differences(plan: &Plan, machine: MachineName, all: &BTreeMap<(MachineName, &str), Gathered>) -> Vec<Difference> {
+    let control = |variant: &str| all.get(&(machine, variant)).map(|g| g.control_means.rounds());
+    let Some((first, others)) = plan.variants.split_first() else { return Vec::new() };
+    let Some(base) = control(&first.name) else { return Vec::new() };
+    let of = |name: &str| {
+        let pairs = paired(&base, &control(name)?)?;
+        let faster = pairs.ratio.interval.and_then(|i| match i {
+            _ if i.high < 1.0 => Some(true),
+            _ if i.low > 1.0 => Some(false),
+            _ => None,
+        });
+        Some(Difference {
+            machine,
+            base: first.name.clone(),
+            variant: name.to_owned(),
+            ratio: pairs.ratio,
+            difference_ns: pairs.difference,
+            faster,
+        })
+    };
+    others.iter().filter_map(|v| of(&v.name)).collect()
+}
+
+fn method(rounds: u32) -> String {
+    let how = "Each request is followed by what identifies it, and each of its nanoseconds counts for one row; what lies \
+               between the workload's own stamps and the first and last event is unexplained. The figure of a row over \
+               the rounds is the median of their means";
+    if rounds < FEWEST_ROUNDS {
+        format!("{how}; below {FEWEST_ROUNDS} rounds no interval holds 95 %, so none is given.")
+    } else {
+        format!("{how}, its interval spans two order statistics of these and holds at least 95 % of the time.")
+    }
+}
+
+/// A row's mean in each round, ns.
+pub(crate) fn row_means(tally: &Tally, key: Key) -> Vec<f64> {
+    let rounds = tally.rounds.values().filter(|r| r.requests > 0);
+    rounds.map(|r| r.rows.get(&key).copied().unwrap_or(0.0) / r.requests as f64).collect()
+}

@@ -1,0 +1,166 @@
+//! The requests of one column, over its trials: each trial is added and forgotten.
+
+use crate::chain::Key;
+use crate::distribution::Distribution;
+use crate::heat::Heat;
+use crate::nested::NestedTally;
+use crate::request::{JoinedRequest, Who};
+use crate::stats::{Moments, What};
+use crate::trial::JoinedTrial;
+use crate::waterfall::{Candidate, Pictures};
+use std::collections::BTreeMap;
+use vmtax_model::{ClockFinding, Matched, Missing, Role, Station};
+
+/// Of a round, to make means of: requests, and sums in nanoseconds.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Round {
+    pub requests: u64,
+    pub rows: BTreeMap<Key, f64>,
+}
+
+/// Sums over two kinds of requests: those around the median, and the slowest.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tail {
+    pub middle: u64,
+    pub slowest: u64,
+    pub rows: BTreeMap<Key, (f64, f64)>,
+}
+
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Tally {
+    pub total: Distribution,
+    pub rows: BTreeMap<Key, Distribution>,
+    pub rounds: BTreeMap<u32, Round>,
+    pub tail: Tail,
+    /// By station: the time since the one before, and who made requests pass.
+    pub steps: BTreeMap<Station, (Distribution, BTreeMap<String, u64>)>,
+    pub nested: NestedTally,
+    pub heat: Heat,
+    pub pictures: Pictures,
+    pub calls: BTreeMap<Role, BTreeMap<What, Moments>>,
+    pub matched: Matched,
+    pub clock: Option<ClockFinding>,
+    pub missing: Vec<Missing>,
+}
+
+impl Tally {
+    /// Adds a trial of a round.
+    pub fn add(&mut self, round: u32, trial: &JoinedTrial) {
+        self.requests(round, trial);
+        self.tail(trial);
+        self.nested.add(&trial.requests, &trial.chain, trial.mhz);
+        self.pictures.add(trial);
+        self.calls(trial);
+        self.matched(&trial.matched);
+        self.clock(&trial.clock);
+        for missing in &trial.missing {
+            if !self.missing.contains(missing) {
+                self.missing.push(missing.clone());
+            }
+        }
+    }
+
+    fn requests(&mut self, number: u32, trial: &JoinedTrial) {
+        let round = self.rounds.entry(number).or_default();
+        let first = trial.requests.iter().map(JoinedRequest::begin).min().unwrap_or(0);
+        let mut makers: BTreeMap<(Station, Who), u64> = BTreeMap::new();
+        for request in &trial.requests {
+            round.requests += 1;
+            let total = trial.ns(request.total());
+            self.total.add(total);
+            self.heat.add(trial.ns(request.begin() - first), total);
+            for (key, ticks) in rows(trial, request) {
+                let ns = trial.ns(ticks);
+                self.rows.entry(key).or_default().add(ns);
+                *round.rows.entry(key).or_default() += ns;
+            }
+            for (station, since) in steps(trial, request) {
+                self.steps.entry(station).or_default().0.add(trial.ns(since));
+                *makers.entry((station, request.who(station))).or_default() += 1;
+            }
+        }
+        for ((station, who), count) in makers {
+            *self.steps.entry(station).or_default().1.entry(trial.name(who)).or_default() += count;
+        }
+    }
+
+    fn tail(&mut self, trial: &JoinedTrial) {
+        let mut totals: Vec<u64> = trial.requests.iter().map(JoinedRequest::total).collect();
+        totals.sort_unstable();
+        let at = |q: f64| totals.get((q * totals.len() as f64) as usize).copied().unwrap_or(u64::MAX);
+        let (low, high, slow) = (at(0.45), at(0.55), at(0.99));
+        for request in &trial.requests {
+            let total = request.total();
+            let (middle, slowest) = ((low..=high).contains(&total), total >= slow);
+            self.tail.middle += u64::from(middle);
+            self.tail.slowest += u64::from(slowest);
+            if middle || slowest {
+                for (key, ticks) in rows(trial, request) {
+                    let sums = self.tail.rows.entry(key).or_default();
+                    sums.0 += if middle { trial.ns(ticks) } else { 0.0 };
+                    sums.1 += if slowest { trial.ns(ticks) } else { 0.0 };
+                }
+            }
+        }
+    }
+
+    fn calls(&mut self, trial: &JoinedTrial) {
+        let roles: BTreeMap<i32, &Role> = trial.threads.iter().map(|t| (t.tid, &t.role)).collect();
+        for ((tid, what), moments) in &trial.calls.of {
+            let role = roles.get(tid).map_or(Role::Worker, |r| (*r).clone());
+            self.calls.entry(role).or_default().entry(*what).or_default().merge(&moments.scaled(1000.0 / trial.mhz));
+        }
+    }
+
+    fn matched(&mut self, other: &Matched) {
+        self.matched.operations += other.operations;
+        self.matched.joined += other.joined;
+        self.matched.lost_events += other.lost_events;
+        for (reason, count) in &other.rejected {
+            match self.matched.rejected.iter_mut().find(|(r, _)| r == reason) {
+                Some((_, known)) => *known += count,
+                None => self.matched.rejected.push((reason.clone(), *count)),
+            }
+        }
+    }
+
+    fn clock(&mut self, other: &ClockFinding) {
+        let Some(clock) = &mut self.clock else {
+            self.clock = Some(other.clone());
+            return;
+        };
+        if other.bound_ns > clock.bound_ns {
+            (clock.bound_ns, clock.source) = (other.bound_ns, other.source.clone());
+        }
+        clock.drift_ns = clock.drift_ns.max(other.drift_ns);
+        clock.violations += other.violations;
+    }
+
+    /// The requests nearest to the median and to the 99th percentile.
+    pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
+        let figure = self.total.figure();
+        [("median", figure.p50_ns), ("p99", figure.p99_ns)]
+            .into_iter()
+            .filter_map(|(which, ns)| self.pictures.nearest(which, ns))
+    }
+}
+
+/// A request's rows, each once, in ticks.
+pub(crate) fn rows(trial: &JoinedTrial, request: &JoinedRequest) -> BTreeMap<Key, u64> {
+    let mut rows = BTreeMap::new();
+    for piece in &request.pieces {
+        *rows.entry(trial.chain.key(piece)).or_default() += piece.ticks;
+    }
+    rows
+}
+
+/// The time from each station of the chain that a request passes to the next, its end among them.
+fn steps<'a>(trial: &'a JoinedTrial, request: &'a JoinedRequest) -> impl Iterator<Item = (Station, u64)> + 'a {
+    let mut previous = request.begin();
+    let passed = trial.chain.stations().iter().chain([&Station::End]).filter_map(|s| Some((*s, request.at(*s)?)));
+    passed.map(move |(station, at)| {
+        let since = at.saturating_sub(previous);
+        previous = at;
+        (station, since)
+    })
+}

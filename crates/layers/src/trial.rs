@@ -1,0 +1,151 @@
+//! A trial's requests, joined: what findings are made of and exports write.
+
+use crate::chain::Chain;
+use crate::join::{Joined, Reason};
+use crate::request::{JoinedRequest, Who};
+use crate::stats::CallStats;
+use std::collections::BTreeMap;
+use vmtax_model::{ClockFinding, Matched, Missing, QemuThread, Role};
+
+/// The requests of one trial, each followed through the layers.
+#[derive(Debug, Clone)]
+pub struct JoinedTrial {
+    /// Ticks per microsecond.
+    pub mhz: f64,
+    /// QEMU's threads, as [`Who::Thread`] numbers them.
+    pub threads: Vec<QemuThread>,
+    /// The joined requests, in the order in which they ended.
+    pub requests: Vec<JoinedRequest>,
+    /// How many operations there were, and what became of those that are not joined.
+    pub matched: Matched,
+    /// How well both sides' times compare.
+    pub clock: ClockFinding,
+    /// What could not be observed.
+    pub missing: Vec<Missing>,
+    pub(crate) chain: Chain,
+    pub(crate) calls: CallStats,
+}
+
+/// A time in which events were lost, host ticks, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub from: u64,
+    pub to: u64,
+    pub events: u64,
+}
+
+impl JoinedTrial {
+    /// From what was joined: without requests that overlap a loss, or lack what the others have.
+    pub(crate) fn new(joined: Joined, losses: &[Loss], clock: ClockFinding, mhz: f64, missing: Vec<Missing>) -> Self {
+        let Joined { mut requests, rejected, threads, calls } = joined;
+        let losses = Losses::new(losses);
+        let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
+        let operations = (requests.len() + rejected.len()) as u64;
+        for (begin, end, reason) in rejected {
+            let reason = if losses.overlap(begin, end) { Reason::Lost } else { reason };
+            *reasons.entry(reason).or_default() += 1;
+        }
+        let mut keep = |requests: &mut Vec<JoinedRequest>, why: &dyn Fn(&JoinedRequest) -> Option<Reason>| {
+            requests.retain(|r| match why(r) {
+                None => true,
+                Some(reason) => {
+                    *reasons.entry(reason).or_default() += 1;
+                    false
+                }
+            });
+        };
+        keep(&mut requests, &|r| losses.overlap(r.begin(), r.end()).then_some(Reason::Lost));
+        let needed = Chain::needed(&requests);
+        keep(&mut requests, &|r| needed.iter().find(|s| r.at(**s).is_none()).map(|s| Reason::Missing(*s)));
+        let violations = reasons.get(&Reason::Violation).copied().unwrap_or(0);
+        let matched = Matched {
+            operations,
+            joined: requests.len() as u64,
+            rejected: reasons.into_iter().map(|(reason, count)| (text(reason), count)).collect(),
+            lost_events: losses.events,
+        };
+        let chain = Chain::of(&requests);
+        JoinedTrial {
+            mhz,
+            threads,
+            chain,
+            calls,
+            requests,
+            matched,
+            missing,
+            clock: ClockFinding { violations, ..clock },
+        }
+    }
+
+    /// For people: "guest", "main loop", "vCPU 0", "iothread io0", "worker", "host kernel".
+    pub fn name(&self, who: Who) -> String {
+        match who {
+            Who::Guest => "guest".to_owned(),
+            Who::Host => "host kernel".to_owned(),
+            Who::Thread(number) => match self.threads.get(usize::from(number)).map(|t| &t.role) {
+                Some(Role::Main) => "main loop".to_owned(),
+                Some(Role::Vcpu(n)) => format!("vCPU {n}"),
+                Some(Role::Iothread(name)) => format!("iothread {name}"),
+                Some(Role::Worker) | None => "worker".to_owned(),
+            },
+        }
+    }
+
+    /// Ticks as nanoseconds.
+    pub fn ns(&self, ticks: u64) -> f64 {
+        ticks as f64 * 1000.0 / self.mhz
+    }
+}
+
+fn text(reason: Reason) -> String {
+    match reason {
+        Reason::Lost => "events were lost while it was under way".to_owned(),
+        Reason::Violation => "its events contradict cause and effect".to_owned(),
+        Reason::NoRequest => "the guest's block layer shows no request for it".to_owned(),
+        Reason::Missing(station) => format!("no event for it: {}", station.label()),
+    }
+}
+
+/// When events were lost, so that it can be asked quickly.
+struct Losses {
+    /// By end; each begins no earlier than those before it.
+    spans: Vec<(u64, u64)>,
+    events: u64,
+}
+
+impl Losses {
+    fn new(losses: &[Loss]) -> Self {
+        let mut all: Vec<(u64, u64)> = losses.iter().map(|l| (l.from, l.to)).collect();
+        all.sort_unstable();
+        let mut spans: Vec<(u64, u64)> = Vec::new();
+        for (from, to) in all {
+            match spans.last_mut() {
+                Some((_, end)) if from <= *end => *end = to.max(*end),
+                _ => spans.push((from, to)),
+            }
+        }
+        Losses { spans, events: losses.iter().map(|l| l.events).sum() }
+    }
+
+    fn overlap(&self, begin: u64, end: u64) -> bool {
+        let first = self.spans.partition_point(|(_, to)| *to < begin);
+        self.spans.get(first).is_some_and(|(from, _)| *from <= end)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn losses_are_merged_and_found() {
+        let loss = |from, to| Loss { from, to, events: 1 };
+        let losses = Losses::new(&[loss(50, 60), loss(10, 20), loss(15, 30), loss(12, 13)]);
+        assert_eq!((losses.spans.clone(), losses.events), (vec![(10, 30), (50, 60)], 4));
+        for (begin, end, overlaps) in
+            [(0, 9, false), (0, 10, true), (25, 26, true), (31, 49, false), (0, 99, true), (61, 70, false)]
+        {
+            assert_eq!(losses.overlap(begin, end), overlaps, "{begin} {end}");
+        }
+    }
+}
