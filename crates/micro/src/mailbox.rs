@@ -184,3 +184,7 @@ impl<'a> Mailbox<'a> {
         &self.ram[(MAILBOX + at) / WORD]
     }
 }
+
+#[cfg(test)]
+#[path = "mailbox_tests.rs"]
+mod tests;

@@ -51,6 +51,7 @@
 # Vectors. User code's way to kernel mode is int3: the emulators of some KVMs do not know `int n`, nor sysret.
     .set VECTOR_GATE, 3
     .set VECTOR_INTX, 0x2b              # interrupt 11 of the PIC
+    .set VECTOR_PIC_SPURIOUS, 0x2f
     .set VECTOR_TIMER, VECTOR_EVENT + 1
     .set VECTOR_SPURIOUS, 0x3f
 

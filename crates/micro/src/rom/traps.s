@@ -28,6 +28,14 @@
 .Lignore:
     iretq
 
+# The second PIC's interrupt went away before it was asked which: the first has delivered one, and wants its end.
+.Lspurious_interrupt:
+    pushq %rax
+    movb $0x20, %al
+    outb %al, $0x20
+    popq %rax
+    iretq
+
 # User mode. No instruction here changes flags; r12 and r13 are for this alone.
 .Lintx:
     movq %rax, %r12
@@ -94,7 +102,11 @@
     GATE .Lignore
     .endr
     GATE .Lintx_interrupt
-    .rept VECTOR_EVENT - VECTOR_INTX - 1
+    .rept VECTOR_PIC_SPURIOUS - VECTOR_INTX - 1
+    GATE .Lignore
+    .endr
+    GATE .Lspurious_interrupt
+    .rept VECTOR_EVENT - VECTOR_PIC_SPURIOUS - 1
     GATE .Lignore
     .endr
     GATE .Levent_interrupt

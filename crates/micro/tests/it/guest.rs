@@ -5,13 +5,13 @@ use std::fs::{File, OpenOptions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 use vmtax_micro::layout::RAM_BYTES;
-use vmtax_micro::{Mailbox, Order, State, qemu, rom};
+use vmtax_micro::{Failure, Mailbox, Order, State, qemu, rom};
 
 /// No order of these tests takes a tenth of it, on a host that does nothing else.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Both accelerators; KVM only where this user may use it.
 pub fn accelerators() -> Vec<&'static str> {
@@ -24,13 +24,13 @@ pub fn accelerators() -> Vec<&'static str> {
     }
 }
 
-/// A disk of a file: sector n begins with n, as bytes of a little-endian number, over and over.
+pub const DISK_SECTORS: u64 = 32 << 10;
+
+/// A disk of a file: every word of sector n is n.
 pub struct DiskFile {
     pub path: PathBuf,
     _folder: tempfile::TempDir,
 }
-
-pub const DISK_SECTORS: u64 = 32 << 10;
 
 impl DiskFile {
     pub fn new() -> DiskFile {
@@ -42,16 +42,22 @@ impl DiskFile {
         DiskFile { path, _folder: folder }
     }
 
-    /// QEMU's words for it as a disk that the ROM can use.
-    pub fn arguments(&self, aio: &str, device: &str) -> Vec<String> {
-        let path = self.path.display();
-        let drive = format!("if=none,id=d0,format=raw,file={path},cache.direct=on,aio={aio}");
-        words(&["-drive", &drive, "-device", &format!("{},drive=d0{device}", qemu::DISK_DEVICE)])
+    /// The file as words.
+    pub fn words(&self) -> Vec<u64> {
+        let bytes = std::fs::read(&self.path).unwrap();
+        bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
+    }
+
+    /// QEMU's words for it as a disk that the ROM can use; `drive` and `device` begin with a comma.
+    pub fn arguments(&self, drive: &str, device: &str) -> Vec<String> {
+        disk_arguments(&format!("format=raw,cache.direct=on,file={}{drive}", self.path.display()), device)
     }
 }
 
-pub fn words(words: &[&str]) -> Vec<String> {
-    words.iter().map(|&word| word.to_owned()).collect()
+/// The same for any drive.
+pub fn disk_arguments(drive: &str, device: &str) -> Vec<String> {
+    let device = format!("{},drive=d0{device}", qemu::DISK_DEVICE);
+    ["-drive", &format!("if=none,id=d0,{drive}"), "-device", &device].map(str::to_owned).to_vec()
 }
 
 pub struct Guest {
@@ -64,6 +70,12 @@ pub struct Guest {
 
 impl Guest {
     pub fn start(accelerator: &str, more: &[String]) -> Guest {
+        Guest::try_start(accelerator, more).unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    /// Says why where QEMU itself finds that it cannot, which a ROM that crashes is not taken for: QEMU's status is 0
+    /// then.
+    pub fn try_start(accelerator: &str, more: &[String]) -> Result<Guest, String> {
         let folder = tempfile::tempdir_in("/dev/shm").unwrap();
         let (image, ram) = (folder.path().join("rom"), folder.path().join("ram"));
         std::fs::write(&image, rom()).unwrap();
@@ -81,9 +93,9 @@ impl Guest {
             .spawn()
             .expect("qemu-system-x86_64 starts: install it with `apt-get install qemu-system-x86`");
         let mut guest = Guest { qemu, memory, start: Duration::ZERO, _folder: folder };
-        assert_eq!(guest.wait(), State::Ready);
+        assert_eq!(guest.poll()?, State::Ready);
         guest.start = begin.elapsed();
-        guest
+        Ok(guest)
     }
 
     pub fn mailbox(&self) -> Mailbox<'_> {
@@ -91,20 +103,41 @@ impl Guest {
     }
 
     /// Gives an order and waits for its end.
-    pub fn carry_out(&mut self, order: Order) -> State {
+    pub fn carry_out(&mut self, order: Order) -> Result<(), Failure> {
         self.mailbox().order(&order).unwrap();
-        self.wait()
+        match self.wait() {
+            State::Done => Ok(()),
+            State::Failed(failure) => Err(failure),
+            state => panic!("{order:?} ended as {state:?}"),
+        }
     }
 
+    /// Words of its memory, from a byte offset on.
+    pub fn memory(&self, at: usize, count: usize) -> Vec<u64> {
+        let words = &self.memory.words()[at / 8..][..count];
+        words.iter().map(|word| word.load(Ordering::Acquire)).collect()
+    }
+
+    /// Overwrites a word of its memory.
+    pub fn overwrite(&self, at: usize, word: u64) {
+        self.memory.words()[at / 8].store(word, Ordering::Release);
+    }
+
+    /// Waits until the last order is done with.
     pub fn wait(&mut self) -> State {
+        self.poll().unwrap_or_else(|said| panic!("{said}"))
+    }
+
+    fn poll(&mut self) -> Result<State, String> {
         let deadline = Instant::now() + PATIENCE;
         loop {
             match self.mailbox().state().unwrap() {
                 State::Starting | State::Running => {}
-                state => return state,
+                state => return Ok(state),
             }
             if let Some(status) = self.qemu.try_wait().unwrap() {
-                panic!("QEMU ended ({status}): {}", self.said());
+                assert!(!status.success(), "the machine was reset or powered off");
+                return Err(format!("QEMU ended ({status}): {}", self.said()));
             }
             assert!(Instant::now() < deadline, "the guest does not answer");
             std::thread::sleep(Duration::from_millis(1));

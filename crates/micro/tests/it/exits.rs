@@ -1,0 +1,64 @@
+//! Exits of every kind.
+
+use crate::guest::{Guest, accelerators};
+use crate::ticks;
+use std::collections::BTreeMap;
+use vmtax_micro::{ExitKind, Order};
+
+/// The median of each kind, in ticks.
+fn measure(guest: &mut Guest, name: &str) -> BTreeMap<ExitKind, u64> {
+    println!("{name}: ready after {:?}", guest.start);
+    println!("{:32} {:>10} {:>10} {:>10} {:>10}", "", "p50", "p90", "p99", "max");
+    let measured = ExitKind::ALL.map(|kind| {
+        let count = if kind == ExitKind::Halt { 200 } else { 2000 };
+        guest.carry_out(Order::Exits { kind, count }).unwrap();
+        let exits = guest.mailbox().exits(kind).unwrap();
+        assert_eq!((exits.kind, exits.ticks.len()), (kind, count as usize));
+        assert!(exits.ticks.iter().sum::<u64>() > 0, "{kind:?} takes no time");
+        let mode = if exits.in_kernel_mode { " (kernel mode)" } else { "" };
+        println!("{:32} {}", format!("{}{mode}", kind.label()), ticks::summary(&exits.ticks));
+        (kind, ticks::percentile(&exits.ticks, 50))
+    });
+    BTreeMap::from(measured)
+}
+
+#[test]
+fn every_kind_costs_what_it_must() {
+    for accelerator in accelerators() {
+        let median = measure(&mut Guest::start(accelerator, &[]), accelerator);
+        let at = |kind| median[&kind];
+        for kind in ExitKind::ALL {
+            assert!(at(kind) >= at(ExitKind::Empty), "{accelerator}: {kind:?} is cheaper than nothing");
+        }
+        for kind in [ExitKind::PioUserWrite, ExitKind::PioUserRead, ExitKind::MmioUserWrite, ExitKind::MmioUserRead] {
+            assert!(at(kind) > at(ExitKind::Empty), "{accelerator}: {kind:?} costs nothing");
+        }
+        assert!(at(ExitKind::Inject) > at(ExitKind::Empty) && at(ExitKind::Halt) > at(ExitKind::Empty));
+        if accelerator == "kvm" {
+            assert!(at(ExitKind::Cpuid) > 4 * at(ExitKind::Empty), "cpuid leaves every guest of KVM");
+            assert!(at(ExitKind::PioUserWrite) > at(ExitKind::PioKernelWrite));
+            assert!(at(ExitKind::PioUserRead) > at(ExitKind::PioKernelRead));
+            assert!(at(ExitKind::MmioUserRead) > at(ExitKind::MmioKernelRead));
+        }
+        // It sleeps for 1 ms, so a deadline that were the programming's own stamp, or none, would be as far away.
+        assert!((at(ExitKind::Halt) as f64) < 900.0 * ticks::per_us(), "waking up takes as long as sleeping");
+    }
+}
+
+/// Interrupt controllers elsewhere, more processors, other processor models: nothing that the ROM counts on.
+#[test]
+fn other_machines_do_as_well() {
+    for accelerator in accelerators() {
+        let mut machines = vec![["-cpu", "max"], ["-cpu", "qemu64"], ["-smp", "2"]];
+        if accelerator == "kvm" {
+            machines.extend([["-cpu", "host"], ["-M", "kernel-irqchip=split"], ["-M", "kernel-irqchip=off"]]);
+        }
+        for machine in machines {
+            let name = format!("{accelerator} {}", machine.join(" "));
+            match Guest::try_start(accelerator, &machine.map(str::to_owned)) {
+                Ok(mut guest) => drop(measure(&mut guest, &name)),
+                Err(said) => println!("{name} is not tested: {said}"),
+            }
+        }
+    }
+}
