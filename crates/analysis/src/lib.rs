@@ -2,6 +2,7 @@
 //! on any machine. `docs/statistics.md` says why it is done this way.
 
 mod advice;
+mod exits;
 #[cfg(test)]
 mod coverage;
 mod interval;
@@ -10,6 +11,7 @@ mod tax;
 mod trials;
 mod warnings;
 
+pub use exits::exits;
 pub use interval::FEWEST_ROUNDS;
 pub use tax::{Paired, estimate, paired};
 pub use warnings::add as add_warning;

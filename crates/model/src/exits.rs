@@ -3,6 +3,9 @@
 use crate::{MachineName, Missing, Warning};
 use serde::{Deserialize, Serialize};
 
+/// The end of the name of an operation that ran in the micro-guest's kernel mode.
+pub const KERNEL_MODE: &str = ", kernel mode";
+
 /// One kind of exit on one machine. Times are in nanoseconds and raw: what a pair of stamps takes is its own row
 /// ([`MachineExits::stamp`]), not subtracted, since a difference of two distributions is no distribution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

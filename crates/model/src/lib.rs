@@ -16,13 +16,13 @@ mod trial;
 mod warning;
 mod workload;
 
-pub use exits::{ExitFindings, ExitKind, MachineExits};
+pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
-    CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span, State,
-    Station, Step, TailRow, ThreadCalls, Waterfall,
+    CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span,
+    State, Station, Step, TailRow, ThreadCalls, Waterfall,
 };
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};

@@ -24,6 +24,8 @@ pub enum WorkloadName {
     Syscalls,
     /// Sequential direct reads, one at a time.
     Seqread,
+    /// Exits of each kind, one after the other: on the micro-guest alone.
+    Exits,
 }
 
 impl WorkloadName {
@@ -36,7 +38,13 @@ impl WorkloadName {
         WorkloadName::Fileio,
         WorkloadName::Syscalls,
         WorkloadName::Seqread,
+        WorkloadName::Exits,
     ];
+
+    /// Whether it needs an operating system; what does not runs on the micro-guest alone.
+    pub const fn needs_kernel(self) -> bool {
+        !matches!(self, WorkloadName::Exits)
+    }
 
     /// The name as typed and stored.
     pub const fn as_str(self) -> &'static str {
@@ -48,6 +56,7 @@ impl WorkloadName {
             WorkloadName::Fileio => "fileio",
             WorkloadName::Syscalls => "syscalls",
             WorkloadName::Seqread => "seqread",
+            WorkloadName::Exits => "exits",
         }
     }
 }
@@ -62,7 +71,7 @@ impl WorkloadName {
             WorkloadName::Mutex => &[("threads", "4"), ("num", "2000"), ("locks", "10000"), ("loops", "5000")],
             WorkloadName::Memory => &[("block-size", "8K"), ("total-size", "1G"), ("time", "10")],
             WorkloadName::Fileio => &[("threads", "20"), ("total-size", "2G"), ("test-mode", "rndrw"), ("time", "10")],
-            WorkloadName::Syscalls | WorkloadName::Seqread => &[],
+            WorkloadName::Syscalls | WorkloadName::Seqread | WorkloadName::Exits => &[],
         }
     }
 }
@@ -75,7 +84,7 @@ impl fmt::Display for WorkloadName {
 
 /// The name given is no workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread")]
+#[error("unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread, exits")]
 pub struct UnknownWorkload(pub String);
 
 impl FromStr for WorkloadName {

@@ -42,6 +42,12 @@ pub fn find_means(
             ),
         });
     }
+    if let Some(&machine) = plan.machines.iter().find(|m| !m.is_micro()) {
+        if let Some(workload) = plan.workloads.iter().find(|w| !w.name.needs_kernel()) {
+            let reason = format!("{} runs on the micro-guest alone: use `vmtax exits`", workload.name);
+            return Err(RunError::NoMachine { machine, reason });
+        }
+    }
     let guests: Vec<MachineName> = plan.machines.iter().copied().filter(|m| m.is_guest()).collect();
     if guests.is_empty() {
         return Ok(None);
@@ -95,6 +101,9 @@ fn kvm_opens(host: &HostFacts) -> Result<(), RunError> {
 fn micro_can(machine: MachineName, plan: &Plan) -> Result<(), RunError> {
     let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
     for workload in &plan.workloads {
+        if workload.name == WorkloadName::Exits {
+            continue;
+        }
         if workload.name != WorkloadName::Seqread {
             return cannot(format!("it has no operating system and cannot run {}: give it seqread alone", workload.name));
         }

@@ -1,31 +1,80 @@
-//! `seqread` on the micro-guest: the same work, made by its own driver.
+//! Workloads on the micro-guest: `seqread` by its own driver, and `exits`.
 
 use std::time::Duration;
 use vmtax_machine::{MachineError, MicroSession};
-use vmtax_micro::{Completion, Direction, Pattern, Run, layout};
-use vmtax_model::{KernelIdentity, Latency, Operation, Series, Stamped, Timer, TimerSource, TrialResult, WorkloadSpec};
-use vmtax_workload::BlockWork;
+use vmtax_micro::{Completion, Direction, ExitKind, Pattern, Run, layout};
+use vmtax_model::{
+    KERNEL_MODE, KernelIdentity, Latency, Operation, Series, Stamped, Timer, TimerSource, TrialResult, WorkloadName,
+    WorkloadSpec,
+};
+use vmtax_workload::{BlockWork, WorkloadError};
 
 /// Requests where the workload names no count.
 const REQUESTS: u64 = 1000;
+/// Halts in a trial: each takes a millisecond.
+const MOST_HALTS: u32 = 500;
 /// How long the guest waits for one completion, seconds.
 const COMPLETION_S: f64 = 30.0;
 
-/// Runs the workload; gives its result and each request's own stamps.
+/// Runs the workload; gives its result, and each request's own stamps where it makes requests.
 pub(crate) fn run(
     session: &mut MicroSession<'_>,
     workload: &WorkloadSpec,
     deadline: Duration,
 ) -> Result<(TrialResult, Series), MachineError> {
-    let work = vmtax_workload::block_work(workload).map_err(|e| MachineError::Workload(e.to_string()))?;
     let mhz = vmtax_clock::host_mhz();
+    let refused = |e: WorkloadError| MachineError::Workload(e.to_string());
+    if workload.name == WorkloadName::Exits {
+        let count = vmtax_workload::exit_count(workload).map_err(refused)?;
+        return Ok((exits(session, workload, count, mhz, deadline)?, Series::default()));
+    }
+    let work = vmtax_workload::block_work(workload).map_err(refused)?;
     let requests = session.requests(order(&work, session.disk_bytes(), mhz), deadline)?;
     let operations: Vec<Stamped> = requests
         .iter()
         .map(|r| Stamped { begin: r.begin, end: r.seen, offset: r.sector * u64::from(layout::SECTOR) })
         .collect();
     let series = Series { mhz, operations };
-    Ok((result(workload, &work, &series), series))
+    let mut latency = Latency::new();
+    series.operations.iter().for_each(|o| latency.record(ns(o.end - o.begin, mhz)));
+    let total = match (series.operations.first(), series.operations.last()) {
+        (Some(first), Some(last)) => ns(last.end - first.begin, mhz),
+        _ => 0,
+    };
+    let name = if work.write { "write" } else { "read" };
+    let operation = Operation { name: name.to_owned(), latency };
+    Ok((result(workload, vec![operation], total, mhz), series))
+}
+
+/// Exits of every kind, `count` of each.
+fn exits(
+    session: &mut MicroSession<'_>,
+    workload: &WorkloadSpec,
+    count: u32,
+    mhz: f64,
+    deadline: Duration,
+) -> Result<TrialResult, MachineError> {
+    let (mut operations, mut total) = (Vec::new(), 0);
+    for kind in ExitKind::ALL {
+        // Each waits for a timer that is set a millisecond ahead.
+        let count = if kind == ExitKind::Halt { count.min(MOST_HALTS) } else { count };
+        let exits = session.exits(kind, count, deadline)?;
+        let mut latency = Latency::new();
+        exits.ticks.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
+        total += exits.ticks.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
+        operations.push(Operation { name: exit_name(kind), latency });
+    }
+    Ok(result(workload, operations, total, mhz))
+}
+
+/// What ran in kernel mode says so: where a KVM emulates that, the figure is the emulator's.
+fn exit_name(kind: ExitKind) -> String {
+    let label = kind.label();
+    if kind.in_kernel_mode() && !label.ends_with(KERNEL_MODE) { format!("{label}{KERNEL_MODE}") } else { label.to_owned() }
+}
+
+fn ns(ticks: u64, mhz: f64) -> u64 {
+    (ticks as f64 * 1000.0 / mhz).round() as u64
 }
 
 fn order(work: &BlockWork, disk_bytes: u64, mhz: f64) -> Run {
@@ -41,23 +90,15 @@ fn order(work: &BlockWork, disk_bytes: u64, mhz: f64) -> Run {
     }
 }
 
-fn result(workload: &WorkloadSpec, work: &BlockWork, series: &Series) -> TrialResult {
-    let ns = |ticks: u64| ticks as f64 * 1000.0 / series.mhz;
-    let mut latency = Latency::new();
-    series.operations.iter().for_each(|o| latency.record(ns(o.end - o.begin) as u64));
-    let total = match (series.operations.first(), series.operations.last()) {
-        (Some(first), Some(last)) => ns(last.end - first.begin),
-        _ => 0.0,
-    };
-    let name = if work.write { "write" } else { "read" };
+fn result(workload: &WorkloadSpec, operations: Vec<Operation>, total_ns: u64, mhz: f64) -> TrialResult {
     TrialResult {
         workload: workload.clone(),
         measures: Vec::new(),
-        operations: vec![Operation { name: name.to_owned(), latency }],
+        operations,
         unsupported: Vec::new(),
         fairness: None,
-        total_s: total / 1e9,
-        timer: Timer { source: TimerSource::Tsc, mhz: series.mhz, error: 0.0, pair_ns: 0.0, reason: None },
+        total_s: total_ns as f64 / 1e9,
+        timer: Timer { source: TimerSource::Tsc, mhz, error: 0.0, pair_ns: 0.0, reason: None },
         kernel: KernelIdentity {
             system: "vmtax micro-guest".to_owned(),
             release: env!("CARGO_PKG_VERSION").to_owned(),

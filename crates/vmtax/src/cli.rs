@@ -50,6 +50,14 @@ Examples:
   vmtax layers mode=random depth=32 --vary iothread=off,on
   vmtax layers --vary aio=threads,native,io_uring --set cache=none")]
     Layers(Box<LayersArgs>),
+    /// Measure what a VM exit of each kind costs, with a guest that does nothing else
+    #[command(after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
+interrupt, injection: each stamped, as distributions. It takes seconds and no guest kernel.
+
+Examples:
+  vmtax exits
+  vmtax exits --guest micro-kvm --count 100000 --json")]
+    Exits(Box<ExitsArgs>),
     /// Show a recording again, from its files alone
     #[command(after_help = "Examples:
   vmtax report runs/20261120T160100Z-quick
@@ -182,6 +190,18 @@ pub struct LayersArgs {
     /// Print every table
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ExitsArgs {
+    /// Where: micro-kvm, micro-tcg (comma separated) [default: both, without KVM micro-tcg]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = ["micro-kvm", "micro-tcg"])]
+    pub guest: Option<Vec<String>>,
+    /// How many of each kind in a round
+    #[arg(long, value_name = "N", default_value_t = 5000)]
+    pub count: u32,
     #[command(flatten)]
     pub common: CommonArgs,
 }

@@ -1,7 +1,7 @@
 //! Which options each workload has, and whether a spec can be run.
 
 use crate::options::{OptionInfo, Values, must_end};
-use crate::{WorkloadError, seqread, sysbench, syscalls};
+use crate::{WorkloadError, exits, seqread, sysbench, syscalls};
 use vmtax_model::{WorkloadName, WorkloadSpec};
 
 /// The options of a workload, in the order in which help lists them.
@@ -14,6 +14,7 @@ pub fn options(name: WorkloadName) -> &'static [OptionInfo] {
         WorkloadName::Fileio => sysbench::fileio::OPTIONS,
         WorkloadName::Syscalls => syscalls::OPTIONS,
         WorkloadName::Seqread => seqread::OPTIONS,
+        WorkloadName::Exits => exits::OPTIONS,
     }
 }
 
@@ -42,7 +43,7 @@ pub fn check(spec: &WorkloadSpec) -> Result<WorkloadSpec, WorkloadError> {
         WorkloadName::Fileio => sysbench::fileio::reconcile(&mut full)?,
         WorkloadName::Cpu | WorkloadName::Threads => must_end(&full, "events")?,
         WorkloadName::Seqread => must_end(&full, "count")?,
-        WorkloadName::Mutex | WorkloadName::Syscalls => {}
+        WorkloadName::Mutex | WorkloadName::Syscalls | WorkloadName::Exits => {}
     }
     Ok(full)
 }

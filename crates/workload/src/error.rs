@@ -7,6 +7,9 @@ use vmtax_model::WorkloadName;
 /// A workload could not be run.
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
+    /// It needs a guest without an operating system.
+    #[error("{0} runs on the micro-guest alone: use `vmtax exits`")]
+    MicroGuestOnly(WorkloadName),
     /// The workload has no such option.
     #[error("{workload} has no option '{option}': choose from {known}")]
     UnknownOption {

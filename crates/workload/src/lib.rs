@@ -7,6 +7,7 @@ mod buffer;
 mod catalogue;
 mod clock;
 mod error;
+mod exits;
 mod options;
 mod seqread;
 mod sysbench;
@@ -15,6 +16,7 @@ mod syscalls;
 pub use catalogue::{check, file_bytes, options};
 pub use clock::Clock;
 pub use error::WorkloadError;
+pub use exits::exit_count;
 pub use options::OptionInfo;
 
 use std::ffi::{CStr, c_char};
@@ -58,6 +60,7 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
         WorkloadName::Fileio => sysbench::fileio::run(&values, &clock, places),
         WorkloadName::Syscalls => syscalls::run(&values, &clock, places),
         WorkloadName::Seqread => seqread::run(&values, &clock, places),
+        WorkloadName::Exits => Err(WorkloadError::MicroGuestOnly(workload.name)),
     }?;
     Ok(TrialResult {
         workload,

@@ -2,6 +2,7 @@
 
 mod agent;
 mod doctor;
+mod exits;
 mod get;
 mod layers;
 mod list;
@@ -13,6 +14,7 @@ mod selection;
 
 pub use agent::{agent_run, agent_serve, watchdog};
 pub use doctor::doctor;
+pub use exits::exits;
 pub use get::get;
 pub use layers::layers;
 pub use list::list;

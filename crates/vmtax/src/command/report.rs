@@ -3,40 +3,43 @@ use crate::cli::ReportArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_model::{Findings, LayerFindings, Probes};
+use vmtax_model::{ExitFindings, Findings, LayerFindings, Probes, WorkloadName};
 use vmtax_recording::Recording;
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;
-    if args.details && !is_observed(&recording) {
+    let shown = Shown::of(&recording)?;
+    if args.details && matches!(shown, Shown::Taxes(_)) {
         print(&vmtax_report::sysbench(&recording, None))?;
         return Ok(ExitCode::SUCCESS);
     }
     if args.json && args.html.is_none() {
-        print(&Shown::of(&recording)?.json(&recording)?)?;
+        print(&shown.json(&recording)?)?;
         return Ok(ExitCode::SUCCESS);
     }
     show(&recording, args.json, args.details, args.html.as_deref())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn is_observed(recording: &Recording) -> bool {
-    recording.plan.probes.contains(&Probes::Layers)
-}
-
-/// What a recording says: it depends on whether its trials were observed.
+/// What a recording says: it depends on what was run and observed.
 enum Shown {
     Taxes(Findings),
     Layers(Box<LayerFindings>),
+    Exits(ExitFindings),
 }
 
 impl Shown {
     fn of(recording: &Recording) -> Result<Shown, Fault> {
-        Ok(if is_observed(recording) {
+        let plan = &recording.plan;
+        Ok(if plan.workloads.iter().any(|w| w.name == WorkloadName::Exits) {
+            let manifest = &recording.manifest;
+            let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
+            Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
+        } else if plan.probes.contains(&Probes::Layers) {
             let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
-            Shown::Layers(Box::new(vmtax_layers::findings(&recording.plan, trials)?))
+            Shown::Layers(Box::new(vmtax_layers::findings(plan, trials)?))
         } else {
-            Shown::Taxes(vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials))
+            Shown::Taxes(vmtax_analysis::findings(plan, &recording.host, &recording.trials))
         })
     }
 
@@ -44,6 +47,7 @@ impl Shown {
         Ok(match self {
             Shown::Taxes(findings) => vmtax_report::json(recording, findings)?,
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
+            Shown::Exits(findings) => vmtax_report::exits::json(findings)?,
         })
     }
 
@@ -52,6 +56,7 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::terminal(recording, findings, style()),
             Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style()),
             Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style()),
+            Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style()),
         }
     }
 
@@ -59,6 +64,7 @@ impl Shown {
         match self {
             Shown::Taxes(findings) => vmtax_report::html(recording, findings),
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
+            Shown::Exits(findings) => vmtax_report::exits::html(findings),
         }
     }
 }
