@@ -4,13 +4,15 @@ use crate::ProbeError;
 use crate::tracefs::Instance;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use std::fs;
-use std::io;
+use std::fs::{self, File};
+use std::io::{self, Read};
 use std::path::Path;
 
 /// Takes a file's name and the next bytes of it.
 pub type Sink<'s> = &'s mut dyn FnMut(&str, &[u8]) -> io::Result<()>;
 
+/// No event's description is longer.
+const DESCRIPTION: usize = 64 << 10;
 /// So many bytes are handed on at once.
 const PIECE: usize = 1 << 20;
 
@@ -18,7 +20,7 @@ const PIECE: usize = 1 << 20;
 pub(crate) fn layouts(root: &Path, events: &[(String, String)], sink: Sink<'_>) -> Result<(), ProbeError> {
     let mut copy = |from: &str, to: &str| {
         let path = root.join("events").join(from);
-        let bytes = fs::read(&path).map_err(|e| ProbeError::file("reading", &path, e))?;
+        let bytes = whole(&path).map_err(|e| ProbeError::file("reading", &path, e))?;
         sink(to, &bytes).map_err(saving)
     };
     copy("header_page", "header_page")?;
@@ -26,6 +28,16 @@ pub(crate) fn layouts(root: &Path, events: &[(String, String)], sink: Sink<'_>) 
         copy(&format!("{system}/{name}/format"), &format!("formats/{system}.{name}"))?;
     }
     sink("clock", b"x86-tsc\n").map_err(saving)
+}
+
+/// In one call and with room for all: `header_page` gives nothing to a second one (`fs::read` begins with a small one).
+fn whole(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; DESCRIPTION];
+    let mut file = File::open(path)?;
+    let length = file.read(&mut bytes)?;
+    bytes.truncate(length);
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// Every processor's pages and statistics. The last page of each may be partly filled.
