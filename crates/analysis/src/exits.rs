@@ -7,7 +7,6 @@ use vmtax_model::{
 const METHOD: &str = "Stamps of the time stamp counter before and after each, taken by the micro-guest itself; the rounds' \
                       exits of a kind are one distribution. The first row is what the stamps alone show; it is not \
                       subtracted.";
-const EMULATED: &str = "this host's KVM emulates kernel mode: the figure is its emulator's";
 const HALT: &str = "from the moment for which the timer was set to the first instruction after";
 
 /// What the trials of `exits` say. `about` is version, command line and begin of the recording.
@@ -58,13 +57,6 @@ fn machine(machine: MachineName, host: &HostFacts, trials: &[TrialRecord]) -> Op
 
 fn kind(name: &str, latency: &Latency, emulates: bool) -> ExitKind {
     let emulated = emulates && name.ends_with(KERNEL_MODE);
-    let mut notes = Vec::new();
-    if emulated {
-        notes.push(EMULATED);
-    }
-    if name.starts_with("hlt") {
-        notes.push(HALT);
-    }
     let at = |q: f64| latency.quantile(q) as f64;
     let summary = latency.summary();
     ExitKind {
@@ -77,7 +69,7 @@ fn kind(name: &str, latency: &Latency, emulates: bool) -> ExitKind {
         max_ns: at(1.0),
         mean_ns: summary.map_or(0.0, |s| s.mean_ns),
         emulated,
-        note: notes.join("; "),
+        note: if name.starts_with("hlt") { HALT.to_owned() } else { String::new() },
     }
 }
 
