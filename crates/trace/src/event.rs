@@ -16,7 +16,7 @@ pub enum Entry<'a> {
 pub struct Event<'a> {
     /// When, in the unit of the trace's clock.
     pub ticks: u64,
-    /// The processor that wrote it.
+    /// The processor that wrote it; 0 in a trace that does not tell.
     pub cpu: u32,
     /// Which of the trace's inputs it is from.
     pub input: u32,
@@ -50,11 +50,12 @@ pub struct Counts {
     pub losses: u64,
     /// Events lost there, as far as the number is known.
     pub lost: u64,
-    /// Pages left out, whole or from the place where they make no sense; each is a loss, too.
+    /// Pages left out, whole or from the place where they make no sense; each is a loss, too. Of a trace without pages:
+    /// the records that make no sense.
     pub damaged_pages: u64,
-    /// Events left out because no format has their number.
+    /// Events left out because no format has their number or name; lines of a log that are no events.
     pub unknown: u64,
-    /// Events left out because they are shorter than their format: it is another kernel's.
+    /// Events left out because they do not fit their format, mostly by being shorter: it is of another kernel or QEMU.
     pub short: u64,
     /// Events earlier than the one before them in the same input: a clock that was set back. They are given as they
     /// are.
@@ -62,6 +63,25 @@ pub struct Counts {
     /// Events later than the one before them in the same input by [`LEAP`] or more: a clock that jumped. They are given
     /// as they are.
     pub leaps: u64,
+}
+
+impl Counts {
+    /// An entry of an input is at `now`; `last` is that of the one before it, 0 for none.
+    #[inline]
+    pub(crate) fn time(&mut self, last: &mut u64, now: u64) {
+        if now < *last {
+            self.backwards += 1;
+        } else if now - *last >= LEAP && *last != 0 {
+            self.leaps += 1;
+        }
+        *last = now;
+    }
+
+    /// Events were lost.
+    pub(crate) fn loss(&mut self, events: Option<u64>) {
+        self.losses += 1;
+        self.lost = self.lost.saturating_add(events.unwrap_or(0));
+    }
 }
 
 /// No processor is silent for so many ticks: about 18 minutes in nanoseconds, 7 at 2.6 GHz.

@@ -1,77 +1,48 @@
-//! All inputs of a trace as one stream.
+//! One stream of entries, whatever the trace was.
 
-use crate::stream::Stream;
-use crate::{Counts, Entry, Formats, PageLayout, TraceError};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-use std::io::Read;
-use std::path::PathBuf;
+use crate::merge::Merge;
+use crate::qemu::{Log, Simple};
+use crate::{Counts, Entry, Formats, Input, PageLayout, TraceError};
 
-/// The pages that one processor wrote, back to back.
-pub struct Input<'f> {
-    /// The file, for messages.
-    pub path: PathBuf,
-    /// The processor.
-    pub cpu: u32,
-    /// The pages.
-    pub pages: Box<dyn Read + 'f>,
-}
+/// The entries of a trace in the order of their time. Each input (a processor's pages, a file) is believed to be in
+/// order itself: where its clock was set back ([`Counts::backwards`]), so is the stream.
+pub struct Events<'f>(pub(crate) Source<'f>);
 
-/// The entries of all inputs in the order of their time; those of one time in the order of the inputs. An input itself
-/// is believed to be in order: where its clock was set back ([`Counts::backwards`]), so is the stream.
-pub struct Events<'f> {
-    formats: &'f Formats,
-    streams: Vec<Stream<'f>>,
-    /// All streams that have an entry, but the current one.
-    waiting: BinaryHeap<Reverse<(u64, usize)>>,
-    /// The stream of the entry given last.
-    current: Option<usize>,
-    counts: Counts,
+pub(crate) enum Source<'f> {
+    Pages(Merge<'f>),
+    Simple(Simple<'f>),
+    Log(Log<'f>),
 }
 
 impl<'f> Events<'f> {
-    /// Begins to read raw pages.
+    /// Reads raw pages.
     ///
     /// # Errors
     /// [`TraceError::Read`] when an input cannot be read.
-    pub fn new(formats: &'f Formats, layout: PageLayout, inputs: Vec<Input<'f>>) -> Result<Events<'f>, TraceError> {
-        let streams: Vec<_> = (0..).zip(inputs).map(|(n, input)| Stream::new(input, n, layout)).collect();
-        let waiting = BinaryHeap::with_capacity(streams.len());
-        let mut events = Events { formats, streams, waiting, current: None, counts: Counts::default() };
-        for (n, stream) in events.streams.iter_mut().enumerate() {
-            if stream.advance(formats, &mut events.counts)? {
-                events.waiting.push(Reverse((stream.ticks(), n)));
-            }
-        }
-        Ok(events)
+    pub fn pages(formats: &'f Formats, layout: PageLayout, inputs: Vec<Input<'f>>) -> Result<Events<'f>, TraceError> {
+        Merge::new(formats, layout, inputs).map(|merge| Events(Source::Pages(merge)))
     }
 
     /// The next entry; `None` at the end.
     ///
     /// # Errors
-    /// [`TraceError::Read`] when an input cannot be read further.
+    /// [`TraceError`] when an input cannot be read further.
     #[expect(clippy::should_implement_trait, reason = "an entry borrows the buffer, which no Iterator can say")]
     #[inline]
     pub fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
-        let mut next = None;
-        if let Some(n) = self.current.take() {
-            let stream = &mut self.streams[n];
-            if stream.advance(self.formats, &mut self.counts)? {
-                let mine = (stream.ticks(), n);
-                // Events come in bursts: mostly the same stream goes on, and the heap stays as it is.
-                match self.waiting.peek_mut() {
-                    Some(mut first) if first.0 < mine => next = Some(std::mem::replace(&mut first.0, mine).1),
-                    _ => next = Some(n),
-                }
-            }
+        match &mut self.0 {
+            Source::Pages(pages) => pages.next(),
+            Source::Simple(simple) => simple.next(),
+            Source::Log(log) => log.next(),
         }
-        let next = next.or_else(|| self.waiting.pop().map(|first| first.0.1));
-        self.current = next;
-        Ok(next.map(|n| self.streams[n].entry()))
     }
 
     /// What came out so far, and what was left out. Events that are read ahead, at most one an input, are counted.
     pub fn counts(&self) -> &Counts {
-        &self.counts
+        match &self.0 {
+            Source::Pages(pages) => pages.counts(),
+            Source::Simple(simple) => simple.counts(),
+            Source::Log(log) => log.counts(),
+        }
     }
 }

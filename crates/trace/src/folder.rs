@@ -1,13 +1,12 @@
 //! A folder with the raw trace of one kernel.
 
+use crate::file::{text, unreadable};
 use crate::stats::{self, CpuStats};
 use crate::{Events, Formats, Input, PageLayout, TraceError};
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
-/// The longest text file that is read, bytes: `format` files have a few KiB.
-const LONGEST_TEXT: u64 = 1 << 20;
 /// Where the events' formats lie.
 const FORMATS: &str = "formats";
 
@@ -93,7 +92,7 @@ impl Folder {
             let file = File::open(&raw.path).map_err(|source| unreadable(&raw.path, source))?;
             Ok(Input { path: raw.path.clone(), cpu: raw.cpu, pages: Box::new(file) })
         });
-        Events::new(&self.formats, self.layout, opened.collect::<Result<_, _>>()?)
+        Events::pages(&self.formats, self.layout, opened.collect::<Result<_, _>>()?)
     }
 }
 
@@ -123,23 +122,4 @@ fn listed(folder: &Path) -> Result<Vec<(String, PathBuf)>, TraceError> {
         entries.iter().filter_map(|e| Some((e.file_name().into_string().ok()?, e.path()))).collect();
     named.sort();
     Ok(named)
-}
-
-fn text(path: &Path) -> Result<String, TraceError> {
-    let mut bytes = Vec::new();
-    // Opening a pipe or device that someone put there would hang.
-    if fs::metadata(path).is_ok_and(|kind| !kind.is_file()) {
-        return Err(TraceError::Damaged { path: path.to_owned(), reason: "it is not a regular file".to_owned() });
-    }
-    let read = File::open(path).and_then(|file| file.take(LONGEST_TEXT + 1).read_to_end(&mut bytes));
-    read.map_err(|source| unreadable(path, source))?;
-    if bytes.len() as u64 > LONGEST_TEXT {
-        let reason = format!("longer than {LONGEST_TEXT} bytes");
-        return Err(TraceError::Damaged { path: path.to_owned(), reason });
-    }
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
-fn unreadable(path: &Path, source: io::Error) -> TraceError {
-    TraceError::Read { path: path.to_owned(), source }
 }

@@ -32,17 +32,20 @@ mod error;
 mod event;
 mod events;
 mod field;
+mod file;
 mod folder;
 mod format;
 mod formats;
+mod merge;
 mod page;
+mod qemu;
 mod stats;
 mod stream;
 
 #[cfg(test)]
-mod events_tests;
-#[cfg(test)]
 mod format_tests;
+#[cfg(test)]
+mod merge_tests;
 #[cfg(test)]
 mod page_tests;
 #[cfg(test)]
@@ -50,10 +53,12 @@ mod testing;
 
 pub use error::TraceError;
 pub use event::{Counts, Entry, Event, LEAP, Lost};
-pub use events::{Events, Input};
+pub use events::Events;
 pub use field::Field;
 pub use folder::{Folder, RawFile};
 pub use format::EventId;
 pub use formats::{Format, Formats};
+pub use merge::Input;
 pub use page::PageLayout;
+pub use qemu::QemuEvents;
 pub use stats::CpuStats;

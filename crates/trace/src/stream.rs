@@ -1,9 +1,9 @@
 //! The pages of one processor, one after another.
 
-use crate::event::{Counts, LEAP};
+use crate::file::unreadable;
 use crate::formats::UNKNOWN;
 use crate::page::{Cursor, Step};
-use crate::{Entry, Event, EventId, Formats, Input, Lost, PageLayout, TraceError};
+use crate::{Counts, Entry, Event, EventId, Formats, Input, Lost, PageLayout, TraceError};
 use std::io::{self, Read};
 
 /// What is read at once, bytes: enough that calls do not count, little enough for hundreds of processors.
@@ -101,7 +101,7 @@ impl<'f> Stream<'f> {
                         *(if least == UNKNOWN { &mut counts.unknown } else { &mut counts.short }) += 1;
                         continue;
                     }
-                    self.at_time(self.cursor.ticks, counts);
+                    counts.time(&mut self.last, self.cursor.ticks);
                     counts.events += 1;
                     self.head = Head::Record { start: self.page + start, end: self.page + end, id };
                     return Ok(true);
@@ -110,18 +110,8 @@ impl<'f> Stream<'f> {
         }
     }
 
-    fn at_time(&mut self, ticks: u64, counts: &mut Counts) {
-        if ticks < self.last {
-            counts.backwards += 1;
-        } else if ticks - self.last >= LEAP && self.last != 0 {
-            counts.leaps += 1;
-        }
-        self.last = ticks;
-    }
-
     fn lose(&mut self, events: Option<u64>, counts: &mut Counts) -> bool {
-        counts.losses += 1;
-        counts.lost = counts.lost.saturating_add(events.unwrap_or(0));
+        counts.loss(events);
         self.head = Head::Lost(events);
         true
     }
@@ -152,7 +142,7 @@ impl<'f> Stream<'f> {
         match begun.missed {
             None => Ok(Next::Page),
             Some(events) => {
-                self.at_time(self.cursor.ticks, counts);
+                counts.time(&mut self.last, self.cursor.ticks);
                 Ok(Next::Lost(events))
             }
         }
@@ -166,7 +156,7 @@ impl<'f> Stream<'f> {
                 Ok(0) => break,
                 Ok(read) => self.filled += read,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(source) => return Err(TraceError::Read { path: self.input.path.clone(), source }),
+                Err(source) => return Err(unreadable(&self.input.path, source)),
             }
         }
         Ok(())
