@@ -1,0 +1,190 @@
+//! Joined requests as Parquet: a row for each request, and a row for each piece of one. docs/export.md is the schema.
+
+use crate::record::{STATIONS, Sheet};
+use crate::table::{Cell, Column, Table};
+use crate::{ExportError, Trial};
+use parquet::data_type::ByteArray;
+use std::io::Write;
+use vmtax_model::{State, Station};
+
+/// A station's name in files.
+const fn station(station: Station) -> &'static str {
+    match station {
+        Station::Begin => "begin",
+        Station::GuestCall => "guest_call",
+        Station::GuestIssue => "guest_issue",
+        Station::GuestNotify => "guest_notify",
+        Station::KvmNotify => "kvm_notify",
+        Station::QemuWake => "qemu_wake",
+        Station::QemuPop => "qemu_pop",
+        Station::QemuSubmit => "qemu_submit",
+        Station::HostCall => "host_call",
+        Station::HostIssue => "host_issue",
+        Station::HostComplete => "host_complete",
+        Station::QemuReap => "qemu_reap",
+        Station::QemuPush => "qemu_push",
+        Station::QemuNotify => "qemu_notify",
+        Station::Inject => "inject",
+        Station::GuestInterrupt => "guest_interrupt",
+        Station::GuestComplete => "guest_complete",
+        Station::GuestReturn => "guest_return",
+        Station::End => "end",
+    }
+}
+
+/// The columns that hold when a request passed each station.
+const STATION_COLUMNS: [&str; STATIONS] = [
+    "begin_ns",
+    "guest_call_ns",
+    "guest_issue_ns",
+    "guest_notify_ns",
+    "kvm_notify_ns",
+    "qemu_wake_ns",
+    "qemu_pop_ns",
+    "qemu_submit_ns",
+    "host_call_ns",
+    "host_issue_ns",
+    "host_complete_ns",
+    "qemu_reap_ns",
+    "qemu_push_ns",
+    "qemu_notify_ns",
+    "inject_ns",
+    "guest_interrupt_ns",
+    "guest_complete_ns",
+    "guest_return_ns",
+    "end_ns",
+];
+
+/// A state's name in files, and the column of the time in it.
+const STATES: [(State, &str, &str); 6] = [
+    (State::Running, "running", "running_ns"),
+    (State::Runnable, "runnable", "runnable_ns"),
+    (State::GuestRunnable, "guest_runnable", "guest_runnable_ns"),
+    (State::Lock, "lock", "lock_ns"),
+    (State::Waiting, "waiting", "waiting_ns"),
+    (State::InRing, "in_ring", "in_ring_ns"),
+];
+
+fn state(state: State) -> &'static str {
+    STATES.iter().find(|(s, ..)| *s == state).map_or("", |(_, name, _)| name)
+}
+
+/// What both tables begin with: which trial, which request.
+fn identity() -> Vec<(&'static str, Column)> {
+    vec![
+        ("machine", Column::Text(vec![])),
+        ("variant", Column::Text(vec![])),
+        ("round", Column::Int(vec![])),
+        ("trial", Column::Int(vec![])),
+        ("request", Column::Int(vec![])),
+    ]
+}
+
+/// The cells of [`identity`].
+fn identify(sheet: &Sheet) -> impl Fn(u32) -> [Cell; 5] + use<> {
+    let (machine, variant) = (ByteArray::from(sheet.machine.as_str()), ByteArray::from(sheet.variant.as_str()));
+    let (round, trial) = (sheet.round, sheet.number);
+    let text = |t: &ByteArray| Cell::Text(t.clone());
+    move |request| [text(&machine), text(&variant), Cell::Int(round), Cell::Int(trial), Cell::Int(request)]
+}
+
+/// A table with a row for each joined request.
+pub struct Requests<W: Write + Send>(Table<W>);
+
+impl<W: Write + Send> Requests<W> {
+    /// Begins the table.
+    ///
+    /// # Errors
+    /// [`ExportError`] when it cannot be written.
+    pub fn new(out: W) -> Result<Self, ExportError> {
+        let time = |i: usize| match i {
+            // Every request has the workload's own stamps.
+            0 => Column::Long(vec![]),
+            _ if i + 1 == STATIONS => Column::Long(vec![]),
+            _ => Column::Maybe(vec![]),
+        };
+        let mut columns = identity();
+        columns.push(("offset", Column::Long(vec![])));
+        columns.extend(STATION_COLUMNS.iter().enumerate().map(|(i, name)| (*name, time(i))));
+        columns.extend(STATES.map(|(_, _, column)| (column, Column::Long(vec![]))));
+        columns.push(("unexplained_ns", Column::Long(vec![])));
+        Table::new("table of requests", out, columns).map(Requests)
+    }
+
+    /// Adds a trial's requests.
+    ///
+    /// # Errors
+    /// [`ExportError`] when they cannot be written.
+    pub fn add(&mut self, trial: &Trial) -> Result<(), ExportError> {
+        self.sheet(&Sheet::of(trial, |_| true))
+    }
+
+    pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
+        let identity = identify(sheet);
+        for r in &sheet.requests {
+            let between = r.stations[1..STATIONS - 1].iter().map(|at| Cell::Maybe(*at));
+            let times = [Cell::Long(r.begin())].into_iter().chain(between).chain([Cell::Long(r.end())]);
+            let states = STATES.iter().map(|(state, ..)| Cell::Long(r.in_state(*state)));
+            let row = identity(r.number).into_iter().chain([Cell::Long(r.offset)]).chain(times).chain(states);
+            self.0.push(row.chain([Cell::Long(r.unexplained())]))?;
+        }
+        Ok(())
+    }
+
+    /// Ends the table.
+    ///
+    /// # Errors
+    /// [`ExportError`] when it cannot be written.
+    pub fn finish(self) -> Result<(), ExportError> {
+        self.0.finish()
+    }
+}
+
+/// A table with a row for each piece of a joined request.
+pub struct Pieces<W: Write + Send>(Table<W>);
+
+impl<W: Write + Send> Pieces<W> {
+    /// Begins the table.
+    ///
+    /// # Errors
+    /// [`ExportError`] when it cannot be written.
+    pub fn new(out: W) -> Result<Self, ExportError> {
+        let mut columns = identity();
+        columns.extend(["from", "to", "state", "thread"].map(|name| (name, Column::Text(vec![]))));
+        columns.extend(["begin_ns", "end_ns"].map(|name| (name, Column::Long(vec![]))));
+        Table::new("table of pieces", out, columns).map(Pieces)
+    }
+
+    /// Adds the pieces of a trial's requests.
+    ///
+    /// # Errors
+    /// [`ExportError`] when they cannot be written.
+    pub fn add(&mut self, trial: &Trial) -> Result<(), ExportError> {
+        self.sheet(&Sheet::of(trial, |_| true))
+    }
+
+    pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
+        let identity = identify(sheet);
+        for r in &sheet.requests {
+            for s in &r.slices {
+                let words = [station(s.from), station(s.to), state(s.state), sheet.name(s.who)];
+                let words = words.map(|w| Cell::Text(ByteArray::from(w)));
+                let times = [Cell::Long(s.begin), Cell::Long(s.end)];
+                self.0.push(identity(r.number).into_iter().chain(words).chain(times))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends the table.
+    ///
+    /// # Errors
+    /// [`ExportError`] when it cannot be written.
+    pub fn finish(self) -> Result<(), ExportError> {
+        self.0.finish()
+    }
+}
+
+#[cfg(test)]
+#[path = "parquet_tests.rs"]
+mod tests;

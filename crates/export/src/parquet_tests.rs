@@ -1,0 +1,142 @@
+//! The tables, read again: by the crate's reader, and by others' where they are.
+
+use super::*;
+use crate::specimen::sheet;
+use parquet::file::reader::{FileReader, SerializedFileReader};
+use parquet::record::{Field, Row};
+use std::fs::File;
+use std::process::Command;
+
+fn requests(sheets: &[Sheet]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut table = Requests::new(&mut bytes).unwrap();
+    sheets.iter().for_each(|s| table.sheet(s).unwrap());
+    table.finish().unwrap();
+    bytes
+}
+
+fn pieces(sheets: &[Sheet]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    let mut table = Pieces::new(&mut bytes).unwrap();
+    sheets.iter().for_each(|s| table.sheet(s).unwrap());
+    table.finish().unwrap();
+    bytes
+}
+
+fn rows(bytes: Vec<u8>) -> Vec<Row> {
+    reader(&bytes).get_row_iter(None).unwrap().map(Result::unwrap).collect()
+}
+
+fn reader(bytes: &[u8]) -> SerializedFileReader<File> {
+    let mut file = tempfile::tempfile().unwrap();
+    file.write_all(bytes).unwrap();
+    SerializedFileReader::new(file).unwrap()
+}
+
+fn field<'a>(row: &'a Row, name: &str) -> &'a Field {
+    row.get_column_iter().find(|(n, _)| *n == name).unwrap_or_else(|| panic!("no column {name}")).1
+}
+
+fn long(row: &Row, name: &str) -> i64 {
+    match field(row, name) {
+        Field::Long(v) => *v,
+        Field::Int(v) => i64::from(*v),
+        other => panic!("{name} is {other}"),
+    }
+}
+
+#[test]
+fn requests_read_back_and_their_sums_close() {
+    let sheets = [sheet(0, "aio=native", 3, 200_000), sheet(5, "", 2, 10_000)];
+    let rows = rows(requests(&sheets));
+    let all: Vec<_> = sheets.iter().flat_map(|s| s.requests.iter().map(move |r| (s, r))).collect();
+    assert_eq!(rows.len(), all.len());
+    for (row, (sheet, record)) in rows.iter().zip(all) {
+        assert_eq!(field(row, "machine"), &Field::Str("tcg".into()));
+        assert_eq!(field(row, "variant"), &Field::Str(sheet.variant.clone()));
+        assert_eq!((long(row, "trial"), long(row, "round")), (sheet.number.into(), sheet.round.into()));
+        assert_eq!(
+            (long(row, "request"), long(row, "offset")),
+            (record.number.into(), i64::from(record.number) * 4096)
+        );
+        for (name, at) in STATION_COLUMNS.iter().zip(record.stations) {
+            let expected = at.map_or(Field::Null, |at| Field::Long(at as i64));
+            assert_eq!(field(row, name), &expected, "{name}");
+        }
+        assert_eq!(field(row, "kvm_notify_ns"), &Field::Null);
+        let states: i64 = STATES.iter().map(|(_, _, column)| long(row, column)).sum();
+        assert_eq!(states + long(row, "unexplained_ns"), long(row, "end_ns") - long(row, "begin_ns"));
+        assert_eq!((long(row, "runnable_ns"), long(row, "lock_ns"), long(row, "in_ring_ns")), (11_000, 2_000, 0));
+        assert_eq!(long(row, "unexplained_ns"), 1_200);
+    }
+}
+
+#[test]
+fn pieces_follow_each_other_without_a_gap() {
+    let sheets = [sheet(1, "", 2, 200_000)];
+    let rows = rows(pieces(&sheets));
+    assert_eq!(rows.len(), 20);
+    let text = |row: &Row, name: &str| match field(row, name) {
+        Field::Str(s) => s.clone(),
+        other => panic!("{name} is {other}"),
+    };
+    assert_eq!(text(&rows[3], "from"), "guest_notify");
+    assert_eq!((text(&rows[3], "to"), text(&rows[3], "state")), ("qemu_wake".into(), "runnable".into()));
+    assert_eq!(text(&rows[3], "thread"), "main loop");
+    assert_eq!(text(&rows[5], "thread"), "worker");
+    for pair in rows.windows(2).filter(|p| long(&p[0], "request") == long(&p[1], "request")) {
+        assert_eq!(long(&pair[0], "end_ns"), long(&pair[1], "begin_ns"));
+    }
+}
+
+#[test]
+fn more_rows_than_a_group_holds_and_none_at_all() {
+    let many = sheet(0, "", 70_000, 200_000);
+    let bytes = requests(std::slice::from_ref(&many));
+    // 31 numbers a row, most of them times that grow.
+    assert!(bytes.len() < 70_000 * 31 * 8 / 2, "{} bytes", bytes.len());
+    let reader = reader(&bytes);
+    let metadata = reader.metadata();
+    assert_eq!((metadata.num_row_groups(), metadata.file_metadata().num_rows()), (2, 70_000));
+    let schema = metadata.file_metadata().key_value_metadata().unwrap();
+    assert!(schema.iter().any(|kv| kv.key == "vmtax.schema"));
+    assert!(rows(requests(&[])).is_empty());
+}
+
+#[test]
+fn others_read_the_tables_alike() {
+    let python = std::env::var("VMTAX_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
+    let here = Command::new(&python).args(["-c", "import pyarrow.parquet, duckdb"]).output();
+    if !here.is_ok_and(|o| o.status.success()) {
+        println!("skipped: {python} has no pyarrow and duckdb (set VMTAX_TEST_PYTHON to one that has)");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sheets = [sheet(0, "aio=native", 300, 200_000), sheet(5, "", 200, 10_000)];
+    std::fs::write(folder.path().join("requests.parquet"), requests(&sheets)).unwrap();
+    std::fs::write(folder.path().join("pieces.parquet"), pieces(&sheets)).unwrap();
+    let script = "
+import duckdb, pyarrow.parquet as pq
+t = pq.read_table('requests.parquet')
+assert t.num_rows == 500 and t.num_columns == 32, (t.num_rows, t.num_columns)
+assert str(t.schema.field('machine').type) == 'string' and str(t.schema.field('round').type) == 'int32', t.schema
+assert t.column('kvm_notify_ns').null_count == 500 and t.column('qemu_pop_ns').null_count == 0
+assert not t.schema.field('begin_ns').nullable and t.schema.field('qemu_pop_ns').nullable
+q = lambda s: duckdb.sql(s).fetchall()
+assert q(\"select variant, count(*), avg(end_ns - begin_ns) from 'requests.parquet' group by 1 order by 1\") == [('', 200, 156200.0), ('aio=native', 300, 156200.0)]
+assert q(\"select sum(running_ns + runnable_ns + guest_runnable_ns + lock_ns + waiting_ns + in_ring_ns + unexplained_ns - end_ns + begin_ns) from 'requests.parquet'\") == [(0,)]
+assert q(\"select sum(p.end_ns - p.begin_ns) from 'pieces.parquet' p where state = 'runnable' and \\\"to\\\" = 'qemu_wake'\") == [(500 * 11000,)]
+";
+    let out = Command::new(&python).args(["-c", script]).current_dir(folder.path()).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+}
+
+#[test]
+fn columns_are_named_after_their_stations() {
+    for (i, s) in Station::ALL.into_iter().enumerate() {
+        assert_eq!(STATION_COLUMNS[i], format!("{}_ns", station(s)));
+    }
+    for (_, name, column) in STATES {
+        assert_eq!(column, format!("{name}_ns"));
+    }
+}

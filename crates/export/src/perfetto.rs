@@ -1,0 +1,289 @@
+//! Joined requests as a Perfetto trace: a process for each trial, a track for each side and each of QEMU's threads, a
+//! slice for each piece of a request's way, and arrows that follow the request from slice to slice.
+
+use crate::proto::{
+    DebugAnnotation, INCREMENTAL_STATE_CLEARED, Interned, InternedData, Kind, NEEDS_INCREMENTAL_STATE,
+    ProcessDescriptor, ThreadDescriptor, TracePacket, TrackDescriptor, TrackEvent,
+};
+use crate::record::{Record, Sheet, Slice};
+use crate::{ExportError, Trial};
+use prost::Message;
+use std::collections::HashMap;
+use std::io::{BufWriter, Write};
+use vmtax_layers::{JoinedRequest, Who};
+use vmtax_model::{State, Station};
+
+/// Everything is one sequence of packets.
+const SEQUENCE: u32 = 1;
+/// Track numbers of one trial begin at a multiple of this; more tracks no trial has.
+const TRACKS: u64 = 1 << 24;
+/// Numbers of processes and threads, likewise. They are made up: the same QEMU may be in several trials, which a viewer
+/// would take for one process.
+const THREADS: u64 = 1 << 12;
+
+/// A trace being written.
+pub struct Perfetto<W: Write> {
+    out: BufWriter<W>,
+    names: Names,
+    categories: Names,
+    trials: u64,
+    packet: Vec<u8>,
+}
+
+/// What is called by a number once it was named.
+#[derive(Default)]
+struct Names(HashMap<String, u64>);
+
+impl Names {
+    /// The number, and the name when it is new.
+    fn number(&mut self, name: &str) -> (u64, Option<Interned>) {
+        if let Some(iid) = self.0.get(name) {
+            return (*iid, None);
+        }
+        let iid = self.0.len() as u64 + 1;
+        self.0.insert(name.to_owned(), iid);
+        (iid, Some(Interned { iid: Some(iid), name: Some(name.to_owned()) }))
+    }
+}
+
+/// Where a slice is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Place {
+    Application,
+    Guest,
+    Thread(u16),
+    HostKernel,
+    Device,
+}
+
+impl Place {
+    fn of(slice: &Slice) -> Place {
+        match slice.who {
+            Who::Guest => Place::Guest,
+            Who::Thread(i) => Place::Thread(i),
+            Who::Host if slice.to == Station::HostComplete => Place::Device,
+            Who::Host => Place::HostKernel,
+        }
+    }
+
+    fn name(self, sheet: &Sheet) -> String {
+        match self {
+            Place::Application => "guest application".to_owned(),
+            Place::Guest => "guest".to_owned(),
+            Place::Thread(i) => sheet.name(Who::Thread(i)).to_owned(),
+            Place::HostKernel => "host kernel".to_owned(),
+            Place::Device => "device".to_owned(),
+        }
+    }
+}
+
+/// A slice to be drawn.
+struct Drawn<'a> {
+    place: Place,
+    begin: u64,
+    end: u64,
+    name: String,
+    category: &'static str,
+    flow: u64,
+    /// Whether the request's arrows end here.
+    last: bool,
+    /// Set for the operation as a whole.
+    request: Option<&'a Record>,
+}
+
+impl<W: Write> Perfetto<W> {
+    /// Begins a trace.
+    pub fn new(out: W) -> Self {
+        Perfetto {
+            out: BufWriter::new(out),
+            names: Names::default(),
+            categories: Names::default(),
+            trials: 0,
+            packet: Vec::new(),
+        }
+    }
+
+    /// Adds the requests of a trial for which `which` holds; time counts from the begin of the first of them, so that
+    /// trials lie below each other.
+    ///
+    /// # Errors
+    /// [`ExportError::Write`] when they cannot be written.
+    pub fn add(&mut self, trial: &Trial, which: impl Fn(&JoinedRequest) -> bool) -> Result<(), ExportError> {
+        self.sheet(&Sheet::of(trial, which))
+    }
+
+    pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
+        self.trial(sheet).map_err(|source| ExportError::Write { what: "Perfetto trace", source })
+    }
+
+    fn trial(&mut self, sheet: &Sheet) -> std::io::Result<()> {
+        self.trials += 1;
+        let mut tracks = Tracks { sheet, base: self.trials * TRACKS, lanes: HashMap::new(), next: 1 };
+        self.descriptor(tracks.process())?;
+        let mut drawn: Vec<Drawn> = sheet.requests.iter().flat_map(|r| slices(r, self.trials)).collect();
+        drawn.sort_by_key(|d| d.begin);
+        let mut lanes = Vec::with_capacity(drawn.len());
+        for d in &drawn {
+            let (uuid, new) = tracks.lane(d);
+            if let Some(descriptor) = new {
+                self.descriptor(descriptor)?;
+            }
+            lanes.push(uuid);
+        }
+        // What ends before what begins at the same time on the same track: the order of insertion is that.
+        let mut events: Vec<(u64, usize, Kind)> = Vec::with_capacity(drawn.len() * 2);
+        for (i, d) in drawn.iter().enumerate() {
+            events.extend([(d.begin, i, Kind::SliceBegin), (d.end, i, Kind::SliceEnd)]);
+        }
+        events.sort_by_key(|(at, ..)| *at);
+        for (at, i, kind) in events {
+            self.event(at, &drawn[i], lanes[i], kind)?;
+        }
+        Ok(())
+    }
+
+    fn descriptor(&mut self, descriptor: TrackDescriptor) -> std::io::Result<()> {
+        self.write(TracePacket { track_descriptor: Some(descriptor), ..TracePacket::default() }, 0)
+    }
+
+    fn event(&mut self, at: u64, drawn: &Drawn, track: u64, kind: Kind) -> std::io::Result<()> {
+        let mut event = TrackEvent { r#type: Some(kind as i32), track_uuid: Some(track), ..TrackEvent::default() };
+        let mut interned = None;
+        if kind == Kind::SliceBegin {
+            let (name, new_name) = self.names.number(&drawn.name);
+            let (category, new_category) = self.categories.number(drawn.category);
+            event.name_iid = Some(name);
+            event.category_iids = vec![category];
+            *(if drawn.last { &mut event.terminating_flow_ids } else { &mut event.flow_ids }) = vec![drawn.flow];
+            event.debug_annotations = drawn.request.map(annotations).unwrap_or_default();
+            let is_new = new_name.is_some() || new_category.is_some();
+            interned = is_new.then(|| InternedData {
+                event_names: new_name.into_iter().collect(),
+                event_categories: new_category.into_iter().collect(),
+            });
+        }
+        let packet = TracePacket {
+            timestamp: Some(at),
+            track_event: Some(event),
+            interned_data: interned,
+            ..TracePacket::default()
+        };
+        self.write(packet, NEEDS_INCREMENTAL_STATE)
+    }
+
+    fn write(&mut self, packet: TracePacket, flags: u32) -> std::io::Result<()> {
+        let first = self.packet.is_empty();
+        let flags = if first { INCREMENTAL_STATE_CLEARED } else { flags };
+        let packet = TracePacket {
+            trusted_packet_sequence_id: Some(SEQUENCE),
+            sequence_flags: (flags != 0).then_some(flags),
+            ..packet
+        };
+        self.packet.clear();
+        // A trace is the repetition of its field 1, so that packets can be written one by one.
+        self.packet.push(1 << 3 | 2);
+        packet.encode_length_delimited(&mut self.packet).map_err(std::io::Error::other)?;
+        self.out.write_all(&self.packet)
+    }
+
+    /// Ends the trace.
+    ///
+    /// # Errors
+    /// [`ExportError::Write`] when it cannot be written.
+    pub fn finish(mut self) -> Result<(), ExportError> {
+        self.out.flush().map_err(|source| ExportError::Write { what: "Perfetto trace", source })
+    }
+}
+
+/// A request as slices: the operation as a whole, then its pieces.
+fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
+    let flow = trial << 32 | u64::from(record.number);
+    let whole = Drawn {
+        place: Place::Application,
+        begin: record.begin(),
+        end: record.end(),
+        name: "operation".to_owned(),
+        category: "operation",
+        flow,
+        last: record.slices.is_empty(),
+        request: Some(record),
+    };
+    let pieces = record.slices.iter().enumerate().map(move |(i, s)| {
+        let stretch = format!("{} to {}", s.from.label(), s.to.label());
+        Drawn {
+            place: Place::of(s),
+            begin: s.begin,
+            end: s.end,
+            name: if s.state == State::Running { stretch } else { format!("{stretch} ({})", s.state.label()) },
+            category: s.state.label(),
+            flow,
+            last: i + 1 == record.slices.len(),
+            request: None,
+        }
+    });
+    [whole].into_iter().chain(pieces)
+}
+
+fn annotations(record: &Record) -> Vec<DebugAnnotation> {
+    let figures = [("request", u64::from(record.number)), ("disk offset", record.offset)];
+    let annotation =
+        |(name, value): (&str, u64)| DebugAnnotation { name: Some(name.to_owned()), uint_value: Some(value) };
+    figures.map(annotation).into()
+}
+
+/// The tracks of a trial. Slices of one track must not overlap: requests that are there at the same time get lanes
+/// beside each other, of the same name, which the viewer stacks.
+struct Tracks<'a> {
+    sheet: &'a Sheet,
+    base: u64,
+    /// When each lane is free again, and its number.
+    lanes: HashMap<Place, Vec<(u64, u64)>>,
+    next: u64,
+}
+
+impl Tracks<'_> {
+    fn pid(&self) -> i32 {
+        i32::try_from(self.base / TRACKS * THREADS).unwrap_or(i32::MAX)
+    }
+
+    fn process(&self) -> TrackDescriptor {
+        let sheet = self.sheet;
+        let variant = if sheet.variant.is_empty() { String::new() } else { format!(" {}", sheet.variant) };
+        let name = format!("{}{variant}, round {}, trial {}", sheet.machine, sheet.round + 1, sheet.number);
+        let process = ProcessDescriptor { pid: Some(self.pid()), process_name: Some(name) };
+        TrackDescriptor { uuid: Some(self.base), process: Some(process), ..TrackDescriptor::default() }
+    }
+
+    /// The lane for a slice, and its description when it is new. Slices must come in the order in which they begin.
+    fn lane(&mut self, drawn: &Drawn) -> (u64, Option<TrackDescriptor>) {
+        let lanes = self.lanes.entry(drawn.place).or_default();
+        if let Some((free, uuid)) = lanes.iter_mut().find(|(free, _)| *free <= drawn.begin) {
+            *free = drawn.end;
+            return (*uuid, None);
+        }
+        let uuid = self.base + self.next;
+        self.next += 1;
+        let first = lanes.is_empty();
+        lanes.push((drawn.end, uuid));
+        let name = drawn.place.name(self.sheet);
+        let track = TrackDescriptor { uuid: Some(uuid), parent_uuid: Some(self.base), ..TrackDescriptor::default() };
+        let descriptor = match drawn.place {
+            Place::Thread(i) if first => {
+                let tid = self.sheet.threads.get(usize::from(i)).map_or(0, |(_, tid)| *tid);
+                let thread = ThreadDescriptor {
+                    pid: Some(self.pid()),
+                    tid: Some(self.pid().saturating_add(i32::from(i) + 1)),
+                    thread_name: Some(format!("{name} (tid {tid})")),
+                };
+                TrackDescriptor { thread: Some(thread), ..track }
+            }
+            Place::Thread(_) => TrackDescriptor { name: Some(format!("{name}, more at once")), ..track },
+            _ => TrackDescriptor { name: Some(name), ..track },
+        };
+        (uuid, Some(descriptor))
+    }
+}
+
+#[cfg(test)]
+#[path = "perfetto_tests.rs"]
+mod tests;

@@ -1,0 +1,122 @@
+//! Requests as exports write them: whole nanoseconds since the first request's begin. Ends of neighbours are rounded
+//! alike, so what follows each other without a gap in ticks does so in nanoseconds, and sums close.
+
+use crate::Trial;
+use vmtax_layers::{JoinedRequest, JoinedTrial, Who};
+use vmtax_model::{MachineName, State, Station};
+
+/// How many stations there are.
+pub const STATIONS: usize = Station::ALL.len();
+
+/// A trial as exports write it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Sheet {
+    pub number: u32,
+    pub machine: MachineName,
+    pub variant: String,
+    pub round: u32,
+    /// QEMU's threads as [`Who::Thread`] numbers them: what each is for, and its number on the host.
+    pub threads: Vec<(String, i32)>,
+    pub requests: Vec<Record>,
+}
+
+/// A request.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Record {
+    /// Its number among the trial's joined requests, from 0.
+    pub number: u32,
+    /// Where on the disk, bytes.
+    pub offset: u64,
+    /// When it passed each station, ns.
+    pub stations: [Option<u64>; STATIONS],
+    /// The way between the first and the last station that a tracer saw.
+    pub slices: Vec<Slice>,
+}
+
+/// A piece of the way.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Slice {
+    pub from: Station,
+    pub to: Station,
+    pub state: State,
+    pub who: Who,
+    /// ns.
+    pub begin: u64,
+    /// ns.
+    pub end: u64,
+}
+
+impl Record {
+    fn at(&self, station: Station) -> u64 {
+        self.stations[station as usize].unwrap_or(0)
+    }
+
+    /// By the workload's own stamp, ns.
+    pub fn begin(&self) -> u64 {
+        self.at(Station::Begin)
+    }
+
+    /// By the workload's own stamp, ns.
+    pub fn end(&self) -> u64 {
+        self.at(Station::End)
+    }
+
+    /// How long it is in a state, ns.
+    pub fn in_state(&self, state: State) -> u64 {
+        self.slices.iter().filter(|s| s.state == state).map(|s| s.end - s.begin).sum()
+    }
+
+    /// What no piece accounts for, ns.
+    pub fn unexplained(&self) -> u64 {
+        let explained: u64 = self.slices.iter().map(|s| s.end - s.begin).sum();
+        (self.end() - self.begin()).saturating_sub(explained)
+    }
+}
+
+impl Sheet {
+    /// The requests of a trial for which `which` holds; times count from the begin of the first of them.
+    pub fn of(trial: &Trial, which: impl Fn(&JoinedRequest) -> bool) -> Sheet {
+        let joined = trial.joined;
+        let chosen = || joined.requests.iter().zip(0..).filter(|(r, _)| which(r));
+        let origin = chosen().map(|(r, _)| r.begin()).min().unwrap_or(0);
+        let name = |i: usize| joined.name(Who::Thread(u16::try_from(i).unwrap_or(u16::MAX)));
+        Sheet {
+            number: trial.number,
+            machine: trial.machine,
+            variant: trial.variant.to_owned(),
+            round: trial.round,
+            threads: joined.threads.iter().enumerate().map(|(i, t)| (name(i), t.tid)).collect(),
+            requests: chosen().map(|(r, number)| record(joined, r, number, origin)).collect(),
+        }
+    }
+
+    /// Who, for people.
+    pub fn name(&self, who: Who) -> &str {
+        match who {
+            Who::Guest => "guest",
+            Who::Host => "host kernel",
+            Who::Thread(i) => self.threads.get(usize::from(i)).map_or("worker", |(name, _)| name),
+        }
+    }
+}
+
+fn record(trial: &JoinedTrial, request: &JoinedRequest, number: u32, origin: u64) -> Record {
+    // A request's first event is not before the operation that it belongs to.
+    let ns = |at: u64| trial.ns(at.saturating_sub(origin)).round() as u64;
+    let mut at = request.first();
+    let slices = request.pieces.iter().map(|piece| {
+        let begin = at;
+        at += piece.ticks;
+        let before = request.stations().take_while(|(s, _)| *s < piece.to).last();
+        Slice {
+            from: before.map_or(Station::Begin, |(s, _)| s),
+            to: piece.to,
+            state: piece.state,
+            who: piece.who,
+            begin: ns(begin),
+            end: ns(at),
+        }
+    });
+    let slices = slices.collect();
+    Record { number, offset: request.offset, stations: Station::ALL.map(|s| request.at(s).map(ns)), slices }
+}

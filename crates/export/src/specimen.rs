@@ -1,0 +1,54 @@
+//! Trials to write in tests.
+
+use crate::record::{Record, STATIONS, Sheet, Slice};
+use vmtax_layers::Who;
+use vmtax_model::{MachineName, State, Station};
+
+/// From each station to the next: which state, who, how long in ns; the first stretch begins 500 ns into the operation.
+const WAY: &[(Station, State, Who, u64)] = {
+    use Station as S;
+    &[
+        (S::GuestIssue, State::Running, Who::Guest, 20_000),
+        (S::GuestNotify, State::GuestRunnable, Who::Guest, 4_000),
+        (S::QemuWake, State::Waiting, Who::Thread(0), 30_000),
+        (S::QemuWake, State::Runnable, Who::Thread(0), 11_000),
+        (S::QemuPop, State::Running, Who::Thread(0), 9_000),
+        (S::HostIssue, State::Lock, Who::Thread(1), 2_000),
+        (S::HostIssue, State::Running, Who::Host, 5_000),
+        (S::HostComplete, State::Running, Who::Host, 47_000),
+        (S::QemuPush, State::Running, Who::Thread(0), 9_000),
+        (S::GuestReturn, State::Running, Who::Guest, 18_000),
+    ]
+};
+/// What comes after the last station that a tracer saw.
+const REST: u64 = 700;
+
+fn request(number: u32, begin: u64) -> Record {
+    let mut stations = [None; STATIONS];
+    let (mut at, mut from) = (begin + 500, Station::GuestCall);
+    stations[Station::Begin as usize] = Some(begin);
+    stations[from as usize] = Some(at);
+    let mut slices: Vec<Slice> = Vec::new();
+    for (to, state, who, ns) in WAY {
+        if let Some(before) = slices.last().filter(|s| s.to != *to) {
+            from = before.to;
+        }
+        slices.push(Slice { from, to: *to, state: *state, who: *who, begin: at, end: at + ns });
+        at += ns;
+        stations[*to as usize] = Some(at);
+    }
+    stations[Station::End as usize] = Some(at + REST);
+    Record { number, offset: u64::from(number) * 4096, stations, slices }
+}
+
+/// A trial whose requests begin every `apart` ns: below 155,000 they overlap.
+pub fn sheet(number: u32, variant: &str, requests: u32, apart: u64) -> Sheet {
+    Sheet {
+        number,
+        machine: MachineName::Tcg,
+        variant: variant.to_owned(),
+        round: number / 2,
+        threads: vec![("main loop".to_owned(), 4242), ("worker".to_owned(), 4250)],
+        requests: (0..requests).map(|i| request(i, u64::from(i) * apart)).collect(),
+    }
+}

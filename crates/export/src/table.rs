@@ -1,0 +1,149 @@
+//! A flat Parquet table, written row group by row group with the format's column writers.
+
+use crate::ExportError;
+use parquet::basic::{Compression, LogicalType, Repetition, Type as Physical};
+use parquet::data_type::{ByteArray, ByteArrayType, Int32Type, Int64Type};
+use parquet::errors::{ParquetError, Result};
+use parquet::file::metadata::KeyValue;
+use parquet::file::properties::WriterProperties;
+use parquet::file::writer::{SerializedFileWriter, SerializedRowGroupWriter};
+use parquet::schema::types::Type;
+use std::io::Write;
+use std::sync::Arc;
+
+/// Rows are held back until there are this many: readers skip, and compress, by row group.
+const ROW_GROUP: usize = 1 << 16;
+
+/// A column's values, as far as they are not written yet.
+#[derive(Debug)]
+pub enum Column {
+    /// A count or a number.
+    Int(Vec<i32>),
+    /// A time or a place.
+    Long(Vec<i64>),
+    /// The same, where it may be missing.
+    Maybe(Vec<Option<i64>>),
+    /// Words.
+    Text(Vec<ByteArray>),
+}
+
+/// A value of a row.
+pub enum Cell {
+    /// For [`Column::Int`].
+    Int(u32),
+    /// For [`Column::Long`].
+    Long(u64),
+    /// For [`Column::Maybe`].
+    Maybe(Option<u64>),
+    /// For [`Column::Text`].
+    Text(ByteArray),
+}
+
+impl Column {
+    fn physical(&self) -> Physical {
+        match self {
+            Column::Int(_) => Physical::INT32,
+            Column::Long(_) | Column::Maybe(_) => Physical::INT64,
+            Column::Text(_) => Physical::BYTE_ARRAY,
+        }
+    }
+
+    fn field(&self, name: &str) -> Result<Arc<Type>> {
+        let repetition = if matches!(self, Column::Maybe(_)) { Repetition::OPTIONAL } else { Repetition::REQUIRED };
+        let logical = matches!(self, Column::Text(_)).then_some(LogicalType::String);
+        let builder = Type::primitive_type_builder(name, self.physical()).with_repetition(repetition);
+        builder.with_logical_type(logical).build().map(Arc::new)
+    }
+
+    fn push(&mut self, cell: Cell) -> Result<()> {
+        let large = |v: u64| ParquetError::General(format!("{v} is too large"));
+        let long = |v: u64| i64::try_from(v).map_err(|_| large(v));
+        match (self, cell) {
+            (Column::Int(all), Cell::Int(v)) => all.push(i32::try_from(v).map_err(|_| large(v.into()))?),
+            (Column::Long(all), Cell::Long(v)) => all.push(long(v)?),
+            (Column::Maybe(all), Cell::Maybe(v)) => all.push(v.map(long).transpose()?),
+            (Column::Text(all), Cell::Text(v)) => all.push(v),
+            _ => return Err(ParquetError::General("a value is not of its column's type".to_owned())),
+        }
+        Ok(())
+    }
+
+    /// Writes the values and forgets them.
+    fn write<W: Write + Send>(&mut self, group: &mut SerializedRowGroupWriter<'_, W>) -> Result<()> {
+        let Some(mut writer) = group.next_column()? else {
+            return Err(ParquetError::General("more columns than the schema has".to_owned()));
+        };
+        match self {
+            Column::Int(all) => writer.typed::<Int32Type>().write_batch(&std::mem::take(all), None, None)?,
+            Column::Long(all) => writer.typed::<Int64Type>().write_batch(&std::mem::take(all), None, None)?,
+            Column::Text(all) => writer.typed::<ByteArrayType>().write_batch(&std::mem::take(all), None, None)?,
+            Column::Maybe(all) => {
+                let levels: Vec<i16> = all.iter().map(|v| i16::from(v.is_some())).collect();
+                let there: Vec<i64> = std::mem::take(all).into_iter().flatten().collect();
+                writer.typed::<Int64Type>().write_batch(&there, Some(&levels), None)?
+            }
+        };
+        writer.close()
+    }
+}
+
+/// A table being written.
+pub struct Table<W: Write + Send> {
+    what: &'static str,
+    file: SerializedFileWriter<W>,
+    columns: Vec<Column>,
+    rows: usize,
+}
+
+impl<W: Write + Send> Table<W> {
+    /// A table of these columns; `what` it is, for errors.
+    pub fn new(what: &'static str, out: W, columns: Vec<(&'static str, Column)>) -> Result<Self, ExportError> {
+        Self::begin(what, out, columns).map_err(|source| ExportError::Parquet { what, source })
+    }
+
+    fn begin(what: &'static str, out: W, columns: Vec<(&'static str, Column)>) -> Result<Self> {
+        let fields = columns.iter().map(|(name, column)| column.field(name)).collect::<Result<Vec<_>>>()?;
+        let schema = Type::group_type_builder(what).with_fields(fields).build()?;
+        let properties = WriterProperties::builder()
+            .set_compression(Compression::SNAPPY)
+            .set_created_by(concat!("vmtax ", env!("CARGO_PKG_VERSION")).to_owned())
+            .set_key_value_metadata(Some(vec![KeyValue::new(
+                "vmtax.schema".to_owned(),
+                Some(vmtax_model::SCHEMA.to_string()),
+            )]))
+            .build();
+        let file = SerializedFileWriter::new(out, Arc::new(schema), Arc::new(properties))?;
+        Ok(Table { what, file, columns: columns.into_iter().map(|(_, column)| column).collect(), rows: 0 })
+    }
+
+    /// Adds a row: a cell for each column, in their order.
+    pub fn push(&mut self, row: impl IntoIterator<Item = Cell>) -> Result<(), ExportError> {
+        self.push_row(row).map_err(|source| ExportError::Parquet { what: self.what, source })
+    }
+
+    fn push_row(&mut self, row: impl IntoIterator<Item = Cell>) -> Result<()> {
+        let mut cells = row.into_iter();
+        for column in &mut self.columns {
+            let cell = cells.next().ok_or_else(|| ParquetError::General("a row is too short".to_owned()))?;
+            column.push(cell)?;
+        }
+        self.rows += 1;
+        if self.rows == ROW_GROUP { self.flush() } else { Ok(()) }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.rows = 0;
+        let mut group = self.file.next_row_group()?;
+        for column in &mut self.columns {
+            column.write(&mut group)?;
+        }
+        group.close().map(drop)
+    }
+
+    /// Writes what is left and the footer, without which nobody can read the file.
+    pub fn finish(mut self) -> Result<(), ExportError> {
+        let rest = if self.rows > 0 { self.flush() } else { Ok(()) };
+        rest.and_then(|()| self.file.close().map(drop))
+            .map_err(|source| ExportError::Parquet { what: self.what, source })
+    }
+}
