@@ -36,6 +36,7 @@ pub(super) fn carry_out(
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
     vmtax_machine::sweep(&args.runs);
+    vmtax_probe::sweep();
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut writer = Writer::create(&args.runs, plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
     let folder = writer.folder().to_path_buf();
