@@ -53,7 +53,7 @@ pub(crate) fn layer(from: Station, to: Station) -> Layer {
         _ if to <= S::GuestNotify || from >= S::GuestInterrupt => Layer::GuestKernel,
         // Nothing of QEMU was seen at all.
         _ if down && up => Layer::Qemu,
-        (S::GuestNotify, S::KvmNotify) | (S::Inject, S::GuestInterrupt) => Layer::Kvm,
+        (S::GuestNotify, S::KvmNotify) => Layer::Kvm,
         _ if down => Layer::Notify,
         _ if up => Layer::Interrupt,
         (S::HostIssue, S::HostComplete) => Layer::Device,
