@@ -139,7 +139,8 @@ impl ClockMap {
 
     /// The largest error between the first and the last moment at which the offset is known, ticks.
     pub fn bound(&self) -> u64 {
-        let ends = |pair: &[Knot]| [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound());
+        // Between the ends, where it is a mean of theirs, rounding outwards may add one.
+        let ends = |pair: &[Knot]| [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound() + 1);
         self.knots.windows(2).flat_map(ends).max().unwrap_or_else(|| self.knots[0].offset.bound())
     }
 
