@@ -64,6 +64,13 @@ Examples:
   vmtax report runs/20261120T160100Z-quick --json | jq '.findings.rows[0]'
   vmtax report runs/20261120T160100Z-quick --details")]
     Report(ReportArgs),
+    /// Write the requests of a `layers` recording for other tools: Perfetto, or anything that reads Parquet
+    #[command(after_help = "docs/export.md says what is in each file. ui.perfetto.dev opens a Perfetto trace, without sending it on.
+
+Examples:
+  vmtax export runs/20261120T160100Z-layers --perfetto trace.pftrace --only median,p99
+  vmtax export runs/20261120T160100Z-layers --parquet requests.parquet --pieces pieces.parquet")]
+    Export(ExportArgs),
     /// List the recordings there are
     #[command(after_help = "Examples:
   vmtax list
@@ -220,6 +227,25 @@ pub struct ReportArgs {
     /// Where to write the HTML report [default: report.html in the recording]
     #[arg(long, value_name = "FILE")]
     pub html: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct ExportArgs {
+    /// The recording's folder
+    #[arg(value_name = "RUN")]
+    pub run: PathBuf,
+    /// A Perfetto trace: a track for each thread and side, arrows along each request
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<PathBuf>,
+    /// Of each trial only these requests in the Perfetto trace: median, p90, p99, max (comma separated) [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", requires = "perfetto", value_parser = ["median", "p90", "p99", "max"])]
+    pub only: Vec<String>,
+    /// A Parquet table with a row for each request
+    #[arg(long, value_name = "FILE")]
+    pub parquet: Option<PathBuf>,
+    /// A Parquet table with a row for each piece of each request's way
+    #[arg(long, value_name = "FILE")]
+    pub pieces: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -26,6 +26,8 @@ pub enum Fault {
     #[error(transparent)]
     Layers(#[from] vmtax_layers::LayersError),
     #[error(transparent)]
+    Export(#[from] vmtax_export::ExportError),
+    #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),
     /// A file or stream of this program's own.
     #[error("{what}: {source}")]

@@ -3,6 +3,7 @@
 mod agent;
 mod doctor;
 mod exits;
+mod export;
 mod get;
 mod layers;
 mod list;
@@ -15,6 +16,7 @@ mod selection;
 pub use agent::{agent_run, agent_serve, watchdog};
 pub use doctor::doctor;
 pub use exits::exits;
+pub use export::export;
 pub use get::get;
 pub use layers::layers;
 pub use list::list;

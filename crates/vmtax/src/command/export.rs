@@ -1,0 +1,63 @@
+use crate::cli::ExportArgs;
+use crate::fault::Fault;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use vmtax_export::{Perfetto, Pieces, Requests, Trial, at_quantile};
+use vmtax_layers::JoinedRequest;
+use vmtax_model::Probes;
+
+pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
+    if args.perfetto.is_none() && args.parquet.is_none() && args.pieces.is_none() {
+        return Err(Fault::Usage("nothing to write: name a file with --perfetto, --parquet or --pieces".to_owned()));
+    }
+    let recording = vmtax_recording::open(&args.run)?;
+    let done = |t: &&vmtax_model::TrialRecord| t.probes == Probes::Layers && t.result().is_some();
+    if !recording.trials.iter().any(|t| done(&t)) {
+        return Err(Fault::Usage(format!(
+            "{} has no observed trial: `vmtax layers` makes such recordings",
+            args.run.display()
+        )));
+    }
+    let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
+    let mut requests = create(args.parquet.as_ref())?.map(Requests::new).transpose()?;
+    let mut pieces = create(args.pieces.as_ref())?.map(Pieces::new).transpose()?;
+    // A trial at a time: all of a long recording would not fit into memory.
+    for record in recording.trials.iter().filter(done) {
+        let joined = vmtax_layers::join(&recording.trial_folder(record.number), record)?;
+        let (number, machine, round) = (record.number, record.machine, record.round);
+        let trial = Trial { number, machine, variant: &record.variant, round, joined: &joined };
+        if let Some(out) = &mut perfetto {
+            let wanted: Vec<&JoinedRequest> = args.only.iter().filter_map(|q| at_quantile(&joined, share(q))).collect();
+            out.add(&trial, |r| args.only.is_empty() || wanted.iter().any(|w| std::ptr::eq(*w, r)))?;
+        }
+        if let Some(out) = &mut requests {
+            out.add(&trial)?;
+        }
+        if let Some(out) = &mut pieces {
+            out.add(&trial)?;
+        }
+    }
+    perfetto.map_or(Ok(()), Perfetto::finish)?;
+    requests.map_or(Ok(()), Requests::finish)?;
+    pieces.map_or(Ok(()), Pieces::finish)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {
+    let create = |path: &Path| {
+        File::create(path)
+            .map_err(|e| Fault::file(format!("creating {}: name a file in a folder that you may write to", path.display()), e))
+    };
+    path.map(|path| create(path)).transpose()
+}
+
+/// The share of requests that the named one outlasts or equals.
+fn share(name: &str) -> f64 {
+    match name {
+        "p90" => 0.9,
+        "p99" => 0.99,
+        "max" => 1.0,
+        _ => 0.5,
+    }
+}
