@@ -34,7 +34,7 @@ bench: ## measure vmtax beside sysbench, fio and virtme-ng
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build
 	$(CARGO) build --release --locked --package vmtax-workload --example cost
-	@status=0; bench/native.py || status=$$?; bench/boot.py || status=$$?; exit $$status
+	@status=0; bench/native.py || status=$$?; bench/boot.py || status=$$?; bench/layers.py || status=$$?; exit $$status
 
 build: ## build the release: target/x86_64-unknown-linux-gnu/release/vmtax
 	$(CARGO) build --release --locked --package vmtax

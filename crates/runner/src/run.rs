@@ -176,7 +176,7 @@ impl<'a> Run<'a> {
             if percent >= NOTABLE_STEAL_PERCENT {
                 warnings.push(Warning::StolenTime { percent });
             }
-            let mut write = |outcome| self.write(turn, (workload, probes), started, wall_s, outcome, warnings);
+            let write = |outcome| self.write(turn, (workload, probes), started, wall_s, outcome, warnings);
             match result {
                 Ok(result) => write(Outcome::Done { result: Box::new(result) })?,
                 Err(MachineError::Interrupted) => return write(Outcome::Interrupted),
