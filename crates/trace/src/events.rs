@@ -2,7 +2,7 @@
 
 use crate::merge::Merge;
 use crate::qemu::{Log, Simple};
-use crate::{Counts, Entry, Formats, Input, PageLayout, TraceError};
+use crate::{Counts, Entry, Formats, Input, TraceError};
 
 /// The entries of a trace in the order of their time. Each input (a processor's pages, a file) is believed to be in
 /// order itself: where its clock was set back ([`Counts::backwards`]), so is the stream.
@@ -19,8 +19,8 @@ impl<'f> Events<'f> {
     ///
     /// # Errors
     /// [`TraceError::Read`] when an input cannot be read.
-    pub fn pages(formats: &'f Formats, layout: PageLayout, inputs: Vec<Input<'f>>) -> Result<Events<'f>, TraceError> {
-        Merge::new(formats, layout, inputs).map(|merge| Events(Source::Pages(merge)))
+    pub fn pages(formats: &'f Formats, inputs: Vec<Input<'f>>) -> Result<Events<'f>, TraceError> {
+        Merge::new(formats, inputs).map(|merge| Events(Source::Pages(merge)))
     }
 
     /// The next entry; `None` at the end.

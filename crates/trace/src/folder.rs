@@ -90,9 +90,9 @@ impl Folder {
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
         let opened = self.inputs.iter().map(|raw| {
             let file = File::open(&raw.path).map_err(|source| unreadable(&raw.path, source))?;
-            Ok(Input { path: raw.path.clone(), cpu: raw.cpu, pages: Box::new(file) })
+            Ok(Input { path: raw.path.clone(), cpu: raw.cpu, layout: self.layout, pages: Box::new(file) })
         });
-        Events::pages(&self.formats, self.layout, opened.collect::<Result<_, _>>()?)
+        Events::pages(&self.formats, opened.collect::<Result<_, _>>()?)
     }
 }
 

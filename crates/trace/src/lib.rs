@@ -28,6 +28,7 @@
 //! What in a trace makes no sense is either a [`TraceError`], when nothing could be read after it, or left out and
 //! counted in [`Counts`].
 
+mod dat;
 mod error;
 mod event;
 mod events;
@@ -51,6 +52,7 @@ mod page_tests;
 #[cfg(test)]
 mod testing;
 
+pub use dat::Dat;
 pub use error::TraceError;
 pub use event::{Counts, Entry, Event, LEAP, Lost};
 pub use events::Events;

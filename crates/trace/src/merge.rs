@@ -13,6 +13,8 @@ pub struct Input<'f> {
     pub path: PathBuf,
     /// The processor.
     pub cpu: u32,
+    /// What a page looks like.
+    pub layout: PageLayout,
     /// The pages.
     pub pages: Box<dyn Read + 'f>,
 }
@@ -29,8 +31,8 @@ pub(crate) struct Merge<'f> {
 }
 
 impl<'f> Merge<'f> {
-    pub fn new(formats: &'f Formats, layout: PageLayout, inputs: Vec<Input<'f>>) -> Result<Merge<'f>, TraceError> {
-        let streams: Vec<_> = (0..).zip(inputs).map(|(n, input)| Stream::new(input, n, layout)).collect();
+    pub fn new(formats: &'f Formats, inputs: Vec<Input<'f>>) -> Result<Merge<'f>, TraceError> {
+        let streams: Vec<_> = (0..).zip(inputs).map(|(n, input)| Stream::new(input, n)).collect();
         let waiting = BinaryHeap::with_capacity(streams.len());
         let mut events = Merge { formats, streams, waiting, current: None, counts: Counts::default() };
         for (n, stream) in events.streams.iter_mut().enumerate() {

@@ -22,8 +22,8 @@ fn inputs_are_merged_by_time() {
 fn an_event_tells_its_processor_thread_and_input() {
     let formats = crate::testing::formats();
     let page = Page::new(5).number(0, 1).bytes();
-    let input = |cpu| Input { path: "test".into(), cpu, pages: Box::new(page.as_slice()) };
-    let mut events = Events::pages(&formats, layout(), vec![input(3), input(9)]).unwrap();
+    let input = |cpu| Input { path: "test".into(), cpu, layout: layout(), pages: Box::new(page.as_slice()) };
+    let mut events = Events::pages(&formats, vec![input(3), input(9)]).unwrap();
     let mut seen = Vec::new();
     while let Some(Entry::Event(event)) = events.next().unwrap() {
         seen.push((event.input, event.cpu, event.pid, event.id));
@@ -70,8 +70,8 @@ fn the_last_array_of_ftraces_own_events_may_be_cut() {
     let mut other = event.clone();
     other[0] = 5;
     let page = Page::new(0).event(0, &event).event(0, &other).bytes();
-    let input = Input { path: "test".into(), cpu: 0, pages: Box::new(page.as_slice()) };
-    let mut events = Events::pages(&formats, layout(), vec![input]).unwrap();
+    let input = Input { path: "test".into(), cpu: 0, layout: layout(), pages: Box::new(page.as_slice()) };
+    let mut events = Events::pages(&formats, vec![input]).unwrap();
     while events.next().unwrap().is_some() {}
     assert_eq!((events.counts().events, events.counts().short), (1, 1));
 }
@@ -99,8 +99,8 @@ impl Read for Awkward {
 fn a_reader_that_fails_is_an_error_that_names_the_file() {
     let formats = crate::testing::formats();
     let pages: Vec<u8> = (0..17).flat_map(|n| Page::new(n).number(0, n).bytes()).collect();
-    let input = Input { path: "x.cpu0.raw".into(), cpu: 0, pages: Box::new(Awkward(pages, 0)) };
-    let mut events = Events::pages(&formats, layout(), vec![input]).unwrap();
+    let input = Input { path: "x.cpu0.raw".into(), cpu: 0, layout: layout(), pages: Box::new(Awkward(pages, 0)) };
+    let mut events = Events::pages(&formats, vec![input]).unwrap();
     for n in 0..16 {
         let Some(Entry::Event(event)) = events.next().unwrap() else { panic!("no event") };
         assert_eq!(event.ticks, n);

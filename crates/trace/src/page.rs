@@ -47,6 +47,12 @@ impl PageLayout {
         Ok(PageLayout { stamp, commit, data: data.offset as usize, size })
     }
 
+    /// The same with pages of another length, as `buffer_subbuf_size_kb` of an instance makes them; `None` for a length
+    /// that no kernel has.
+    pub(crate) fn with_size(self, size: usize) -> Option<PageLayout> {
+        (self.data < size && size <= LARGEST).then_some(PageLayout { size, ..self })
+    }
+
     /// How long a page is, bytes.
     pub fn size(&self) -> usize {
         self.size

@@ -36,7 +36,8 @@ enum Head {
 }
 
 impl<'f> Stream<'f> {
-    pub fn new(input: Input<'f>, number: u32, layout: PageLayout) -> Stream<'f> {
+    pub fn new(input: Input<'f>, number: u32) -> Stream<'f> {
+        let layout = input.layout;
         let pages = (CHUNK / layout.size()).max(1);
         Stream {
             input,
@@ -156,6 +157,9 @@ impl<'f> Stream<'f> {
                 Ok(0) => break,
                 Ok(read) => self.filled += read,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                    return Err(TraceError::Damaged { path: self.input.path.clone(), reason: e.to_string() });
+                }
                 Err(source) => return Err(unreadable(&self.input.path, source)),
             }
         }

@@ -135,8 +135,13 @@ pub(crate) enum Got {
 pub(crate) fn read(inputs: &[&[u8]]) -> (Vec<Got>, Counts) {
     let formats = formats();
     let number = formats.field(EventId(7), "number").unwrap();
-    let inputs = (0..).zip(inputs).map(|(cpu, bytes)| Input { path: "test".into(), cpu, pages: Box::new(*bytes) });
-    let mut events = Events::pages(&formats, layout(), inputs.collect()).unwrap();
+    let inputs = (0..).zip(inputs).map(|(cpu, bytes)| Input {
+        path: "test".into(),
+        cpu,
+        layout: layout(),
+        pages: Box::new(*bytes),
+    });
+    let mut events = Events::pages(&formats, inputs.collect()).unwrap();
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {
         got.push(match entry {

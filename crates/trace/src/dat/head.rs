@@ -1,0 +1,56 @@
+//! What both versions say in the same way.
+
+use super::read::{self, sized, string, wrong};
+use crate::{Formats, PageLayout};
+use std::io::{self, Read};
+
+/// `events/header_page` and `events/header_event`.
+pub(super) fn layout(from: &mut (impl Read + ?Sized)) -> io::Result<PageLayout> {
+    let named = |from: &mut _, name: &str| match string(from)? == name {
+        true => sized(from),
+        false => Err(wrong(&format!("it has no {name}"))),
+    };
+    let page = named(from, "header_page")?;
+    let event = named(from, "header_event")?;
+    let known = |line: &str| event.lines().any(|l| l.split_whitespace().collect::<String>() == line);
+    if !["type_len:5bits", "time_delta:27bits", "padding:type==29", "time_extend:type==30"].into_iter().all(known) {
+        return Err(wrong("its kernel wrote events with another header than any that is known"));
+    }
+    PageLayout::parse(&page).map_err(|reason| wrong(&reason))
+}
+
+/// The formats of the function tracer's own events.
+pub(super) fn ftrace_formats(from: &mut (impl Read + ?Sized), formats: &mut Formats) -> io::Result<()> {
+    some_formats(from, "ftrace", formats)
+}
+
+/// The formats of all other events.
+pub(super) fn event_formats(from: &mut (impl Read + ?Sized), formats: &mut Formats) -> io::Result<()> {
+    for _ in 0..read::u32(from)? {
+        let system = string(from)?;
+        some_formats(from, &system, formats)?;
+    }
+    Ok(())
+}
+
+fn some_formats(from: &mut (impl Read + ?Sized), system: &str, formats: &mut Formats) -> io::Result<()> {
+    for _ in 0..read::u32(from)? {
+        let text = sized(from)?;
+        // All the events of a kernel are here; one that nobody recorded may be odd.
+        let _ = formats.add(system, &text);
+    }
+    Ok(())
+}
+
+/// The clock in brackets: `local global [x86-tsc]`.
+pub(super) fn clock(text: &str) -> Option<String> {
+    let (_, rest) = text.split_once('[')?;
+    rest.split_once(']').map(|(clock, _)| clock.to_owned())
+}
+
+/// Options of interest.
+pub(super) mod option {
+    pub const DONE: u16 = 0;
+    pub const BUFFER: u16 = 3;
+    pub const TRACECLOCK: u16 = 4;
+}
