@@ -20,11 +20,7 @@ pub(crate) type Send<'a> = dyn FnMut(&[u8]) -> Result<(), AgentError> + 'a;
 ///
 /// # Errors
 /// [`AgentError`] when the channel breaks; what goes wrong with the trial is in the reply.
-pub(crate) fn run_observed(
-    workload: &WorkloadSpec,
-    places: &Places,
-    send: &mut Send<'_>,
-) -> Result<Reply, AgentError> {
+pub(crate) fn run_observed(workload: &WorkloadSpec, places: &Places, send: &mut Send<'_>) -> Result<Reply, AgentError> {
     match trial(workload, places, send) {
         Ok((result, observed)) => Ok(Reply::Done { result: Box::new(result), observed: Some(observed) }),
         Err(Trouble::Trial(error)) => Ok(Reply::Failed { error }),
@@ -37,17 +33,14 @@ enum Trouble {
     Channel(AgentError),
 }
 
-fn trial(
-    workload: &WorkloadSpec,
-    places: &Places,
-    send: &mut Send<'_>,
-) -> Result<(TrialResult, Observed), Trouble> {
+fn trial(workload: &WorkloadSpec, places: &Places, send: &mut Send<'_>) -> Result<(TrialResult, Observed), Trouble> {
     let say = |what: &'static str| move |e: io::Error| Trouble::Trial(format!("{what}: {e}"));
     let disk = places.disk.as_deref().ok_or_else(|| Trouble::Trial("the guest has no disk to observe".to_owned()))?;
     let disk = guest_disk(disk).map_err(|e| Trouble::Trial(e.to_string()))?;
     let mut missing = Vec::new();
     let tracer = tracer(&disk, &mut missing);
-    let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC).map_err(|e| say("making room for stamps")(e.into()))?;
+    let series =
+        memfd_create("vmtax-series", MemfdFlags::CLOEXEC).map_err(|e| say("making room for stamps")(e.into()))?;
     let mut series = File::from(series);
     let path = format!("/proc/{}/fd/{}", std::process::id(), series.as_raw_fd());
     if let Some(tracer) = &tracer {

@@ -12,7 +12,7 @@ use vmtax_model::{KernelIdentity, Places, Probes, TrialResult, WorkloadSpec};
 use vmtax_wire::{Decoder, Frame, Hello, Reply, Request, encode};
 
 /// No controller exchanges stamps for longer.
-const PING_DEADLINE: Duration = Duration::from_secs(5);
+const PING_DEADLINE: Duration = Duration::from_secs(10);
 
 /// Says hello, then answers requests until told to leave or the channel ends.
 ///
@@ -81,7 +81,8 @@ fn run(workload: &WorkloadSpec, places: &Places) -> Reply {
 
 /// Answers exchanges of stamps until the controller ends them.
 fn ping() -> Reply {
-    let answered = Shared::guest().and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_DEADLINE));
+    let answered =
+        Shared::guest().and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_DEADLINE));
     match answered {
         Ok(()) => Reply::Pinged,
         Err(error) => Reply::Failed { error: error.to_string() },

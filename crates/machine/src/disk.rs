@@ -48,7 +48,10 @@ impl Disk<'_> {
         words.extend(["-blockdev".to_owned(), protocol.to_string()]);
         let mut top = format!("{node}-file");
         if !limits.is_empty() {
-            words.extend(["-object".to_owned(), json!({ "qom-type": "throttle-group", "id": format!("{node}-limits"), "limits": limits }).to_string()]);
+            words.extend([
+                "-object".to_owned(),
+                json!({ "qom-type": "throttle-group", "id": format!("{node}-limits"), "limits": limits }).to_string(),
+            ]);
             let filter = json!({ "driver": "throttle", "node-name": format!("{node}-slow"), "throttle-group": format!("{node}-limits"), "file": top });
             words.extend(["-blockdev".to_owned(), filter.to_string()]);
             top = format!("{node}-slow");
@@ -145,9 +148,7 @@ mod tests {
         let set = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let file = Path::new("/x/disk.raw");
         let device = "virtio-blk-pci";
-        Disk { node: "disk", device, serial: Some("s"), file, direct: true, aio: "native", set: &set }
-            .words()
-            .join(" ")
+        Disk { node: "disk", device, serial: Some("s"), file, direct: true, aio: "native", set: &set }.words().join(" ")
     }
 
     #[test]

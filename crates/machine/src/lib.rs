@@ -24,10 +24,10 @@ mod watchdog;
 
 pub use error::MachineError;
 pub use interrupt::Interrupt;
-pub use scratch::{Needs, Scratch, sweep};
 pub use lines::Files;
 pub use micro::MicroSession;
 pub use outside::QemuOutside;
+pub use scratch::{Needs, Scratch, sweep};
 pub use session::Session;
 pub use setup::{GuestImage, MicroImage, Setup, Target};
 pub use vmtax_wire::{Hello, Observed};

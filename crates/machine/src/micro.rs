@@ -143,11 +143,22 @@ impl<'a> MicroSession<'a> {
             }
             if let Some(status) = self.child.wait(Duration::ZERO) {
                 let tail = printable_tail(&std::fs::read(&self.log).unwrap_or_default());
-                return Err(MachineError::Ended { machine, doing: doing.to_owned(), status, tail, log: self.log.clone() });
+                return Err(MachineError::Ended {
+                    machine,
+                    doing: doing.to_owned(),
+                    status,
+                    tail,
+                    log: self.log.clone(),
+                });
             }
             if Instant::now() > deadline {
                 let seconds = began.elapsed().as_secs();
-                return Err(MachineError::MicroSilent { machine, doing: doing.to_owned(), seconds, log: self.log.clone() });
+                return Err(MachineError::MicroSilent {
+                    machine,
+                    doing: doing.to_owned(),
+                    seconds,
+                    log: self.log.clone(),
+                });
             }
             std::thread::sleep(GLANCE);
         }

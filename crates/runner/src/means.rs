@@ -105,7 +105,10 @@ fn micro_can(machine: MachineName, plan: &Plan) -> Result<(), RunError> {
             continue;
         }
         if workload.name != WorkloadName::Seqread {
-            return cannot(format!("it has no operating system and cannot run {}: give it seqread alone", workload.name));
+            return cannot(format!(
+                "it has no operating system and cannot run {}: give it seqread alone",
+                workload.name
+            ));
         }
         let depth = vmtax_workload::block_work(workload)?.depth;
         if depth != 1 {

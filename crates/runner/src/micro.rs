@@ -70,7 +70,11 @@ fn exits(
 /// What ran in kernel mode says so: where a KVM emulates that, the figure is the emulator's.
 fn exit_name(kind: ExitKind) -> String {
     let label = kind.label();
-    if kind.in_kernel_mode() && !label.ends_with(KERNEL_MODE) { format!("{label}{KERNEL_MODE}") } else { label.to_owned() }
+    if kind.in_kernel_mode() && !label.ends_with(KERNEL_MODE) {
+        format!("{label}{KERNEL_MODE}")
+    } else {
+        label.to_owned()
+    }
 }
 
 fn ns(ticks: u64, mhz: f64) -> u64 {

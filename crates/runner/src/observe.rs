@@ -5,16 +5,12 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_machine::{MachineError, QemuOutside};
-use vmtax_model::{HostDisk, MachineName, Missing, Ping, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files};
+use vmtax_model::{HostDisk, MachineName, Missing, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files};
 use vmtax_probe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 
 /// How long stamps are exchanged at a time, before and after the workload.
 const PING: Duration = Duration::from_millis(60);
-/// The offset's interval is narrow enough at this, ns. On a busy host an exchange takes both sides' luck.
-const NARROW_NS: f64 = 500.0;
-/// Times that luck is tried.
-const PINGS: usize = 10;
 /// Each processor's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
 
@@ -37,7 +33,6 @@ pub(crate) fn observed(
     mut store: TrialFiles,
 ) -> Result<TrialResult, MachineError> {
     let outside = machine.qemu()?.ok_or(MachineError::NoAgent { machine: what.machine })?;
-    let tsc_mhz = vmtax_clock::host_mhz();
     let (mut missing, mut pings) = (Vec::new(), Vec::new());
     let host_disk = what.disk.as_deref().map_or_else(HostDisk::default, |file| {
         vmtax_probe::host_disk(file).unwrap_or_else(|error| {
@@ -46,7 +41,7 @@ pub(crate) fn observed(
         })
     });
     let tracer = host_tracer(&outside, what, &host_disk, &mut missing);
-    exchange(machine, tsc_mhz, &mut pings);
+    pings.push(machine.ping(PING));
     if let Some(tracer) = &tracer {
         tracer.on().map_err(failed("starting to trace"))?;
     }
@@ -58,7 +53,7 @@ pub(crate) fn observed(
         tracer.off().map_err(failed("ending to trace"))?;
     }
     let (result, observed) = ran?;
-    exchange(machine, tsc_mhz, &mut pings);
+    pings.push(machine.ping(PING));
     let threads = vmtax_probe::threads(outside.pid);
     if let Some(tracer) = tracer {
         let mut keep = |name: &str, bytes: &[u8]| {
@@ -77,7 +72,7 @@ pub(crate) fn observed(
     missing.extend(missed);
     let facts = TraceFacts {
         schema: SCHEMA,
-        tsc_mhz,
+        tsc_mhz: vmtax_clock::host_mhz(),
         qemu: outside.pid,
         threads,
         pings: done,
@@ -90,18 +85,6 @@ pub(crate) fn observed(
     let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the trace's facts"))?;
     store.append(files::FACTS, &text).map_err(failed("storing the trace's facts"))?;
     Ok(result)
-}
-
-/// Exchanges stamps until the offset is known well, or luck has been tried often enough.
-fn exchange(machine: &mut Up<'_>, tsc_mhz: f64, pings: &mut Vec<Result<Ping, MachineError>>) {
-    for _ in 0..PINGS {
-        let ping = machine.ping(PING);
-        let enough = ping.as_ref().map_or(true, |p| p.high.abs_diff(p.low) as f64 * 1000.0 / tsc_mhz <= NARROW_NS);
-        pings.push(ping);
-        if enough {
-            return;
-        }
-    }
 }
 
 /// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.

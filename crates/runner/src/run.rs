@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup};
-use vmtax_model::{MachineName, Outcome, Plan, Probes, QemuFacts, TrialRecord, Turn, Warning, WorkloadName, WorkloadSpec};
+use vmtax_model::{
+    MachineName, Outcome, Plan, Probes, QemuFacts, TrialRecord, Turn, Warning, WorkloadName, WorkloadSpec,
+};
 use vmtax_recording::Writer;
 
 /// Below this, time stolen from the host during a trial is nothing to speak of.
@@ -225,7 +227,8 @@ impl<'a> Run<'a> {
         outcome: Outcome,
         warnings: Vec<Warning>,
     ) -> Result<(), RunError> {
-        let variant = if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
+        let variant =
+            if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
         self.writer.write(&TrialRecord {
             schema: vmtax_model::SCHEMA,
             number: self.number,

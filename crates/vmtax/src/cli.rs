@@ -38,7 +38,8 @@ Examples:
   vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml")]
     Run(Box<RunArgs>),
     /// Follow each block request through guest, KVM, QEMU and host, and say where the time goes
-    #[command(after_help = "WHAT sets the work: block-size=4K mode=seq|random operation=read|write depth=1..32 count=1000, as
+    #[command(
+        after_help = "WHAT sets the work: block-size=4K mode=seq|random operation=read|write depth=1..32 count=1000, as
 `vmtax agent run seqread --help-options` lists them; or it is a plan's file (.toml).
 KEY of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, or any property of QEMU's
 virtio-blk-pci (ioeventfd, num-queues, queue-size, ...).
@@ -48,15 +49,18 @@ Examples:
   vmtax layers
   vmtax layers --guest micro
   vmtax layers mode=random depth=32 --vary iothread=off,on
-  vmtax layers --vary aio=threads,native,io_uring --set cache=none")]
+  vmtax layers --vary aio=threads,native,io_uring --set cache=none"
+    )]
     Layers(Box<LayersArgs>),
     /// Measure what a VM exit of each kind costs, with a guest that does nothing else
-    #[command(after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
+    #[command(
+        after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
 interrupt, injection: each stamped, as distributions. It takes seconds and no guest kernel.
 
 Examples:
   vmtax exits
-  vmtax exits --guest micro-kvm --count 100000 --json")]
+  vmtax exits --guest micro-kvm --count 100000 --json"
+    )]
     Exits(Box<ExitsArgs>),
     /// Show a recording again, from its files alone
     #[command(after_help = "Examples:
@@ -65,11 +69,13 @@ Examples:
   vmtax report runs/20261120T160100Z-quick --details")]
     Report(ReportArgs),
     /// Write the requests of a `layers` recording for other tools: Perfetto, or anything that reads Parquet
-    #[command(after_help = "docs/export.md says what is in each file. ui.perfetto.dev opens a Perfetto trace, without sending it on.
+    #[command(
+        after_help = "docs/export.md says what is in each file. ui.perfetto.dev opens a Perfetto trace, without sending it on.
 
 Examples:
   vmtax export runs/20261120T160100Z-layers --perfetto trace.pftrace --only median,p99
-  vmtax export runs/20261120T160100Z-layers --parquet requests.parquet --pieces pieces.parquet")]
+  vmtax export runs/20261120T160100Z-layers --parquet requests.parquet --pieces pieces.parquet"
+    )]
     Export(ExportArgs),
     /// List the recordings there are
     #[command(after_help = "Examples:

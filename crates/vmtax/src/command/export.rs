@@ -46,8 +46,9 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
 
 fn create(path: Option<&PathBuf>) -> Result<Option<File>, Fault> {
     let create = |path: &Path| {
-        File::create(path)
-            .map_err(|e| Fault::file(format!("creating {}: name a file in a folder that you may write to", path.display()), e))
+        File::create(path).map_err(|e| {
+            Fault::file(format!("creating {}: name a file in a folder that you may write to", path.display()), e)
+        })
     };
     path.map(|path| create(path)).transpose()
 }

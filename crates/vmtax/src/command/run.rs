@@ -16,12 +16,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
 }
 
 /// Carries a plan out, shows what came of it, and says how it ended.
-pub(super) fn carry_out(
-    plan: &Plan,
-    mut host: HostFacts,
-    args: &CommonArgs,
-    details: bool,
-) -> Result<ExitCode, Fault> {
+pub(super) fn carry_out(plan: &Plan, mut host: HostFacts, args: &CommonArgs, details: bool) -> Result<ExitCode, Fault> {
     if plan.guest.qemu != args.qemu {
         // Named by the plan's file: its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
