@@ -88,3 +88,31 @@ fn the_list_of_the_qemu_here_is_understood() {
     let pop: Option<EventId> = qemu.formats().event("qemu", "virtio_blk_req_complete");
     assert!(pop.and_then(|id| qemu.formats().field(id, "status")).is_some());
 }
+
+/// `simple.text` is what QEMU's own scripts/simpletrace.py prints of `simple`.
+#[test]
+fn a_simple_file_gives_what_qemus_own_script_gives() {
+    let qemu = QemuEvents::open(&data("trace-events")).unwrap();
+    let formats = qemu.formats();
+    let mut events = qemu.simple(&data("simple")).unwrap();
+    let text = std::fs::read_to_string(data("simple.text")).unwrap();
+    let mut lines = text.lines();
+    let mut last = None;
+    while let Some(entry) = events.next().unwrap() {
+        let Entry::Event(event) = entry else { panic!("{entry:?}") };
+        let format = formats.get(event.id).unwrap();
+        let since = (event.ticks - last.unwrap_or(event.ticks)) as f64 / 1000.0;
+        last = Some(event.ticks);
+        let mut line = format!("{} {since:.3} pid={}", format.name, event.pid);
+        for (name, field) in format.fields.iter().filter(|(name, _)| !name.starts_with("common_")) {
+            line += &match field.text(event.data) {
+                Some(text) => format!(" {name}=b'{text}'"),
+                None => format!(" {name}=0x{:x}", field.unsigned(event.data).unwrap()),
+            };
+        }
+        assert_eq!(Some(line.as_str()), lines.next());
+    }
+    assert_eq!(lines.next(), None);
+    assert_eq!(events.counts().events, 24);
+    assert_eq!(events.counts().unknown + events.counts().short + events.counts().losses, 0);
+}
