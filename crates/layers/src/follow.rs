@@ -239,8 +239,7 @@ impl Follow<'_> {
         let told = way.at(Station::GuestNotify);
         let notifies_seen = self.terms.view == View::Driver || self.guest.notifies_seen;
         if told.is_some() || !notifies_seen {
-            let from = told.unwrap_or(part.issue.at).saturating_sub(bound);
-            if let Some((at, tid)) = self.host.kicks.within(from, until).next() {
+            if let Some((at, tid)) = self.host.kicks.caused(told.unwrap_or(part.issue.at), until, bound) {
                 way.set(Station::KvmNotify, at, By::Thread(*tid));
             }
         }
@@ -271,8 +270,8 @@ impl Follow<'_> {
         }
         let told = if self.host.notifies_seen { way.at(Station::QemuNotify) } else { Some(done) };
         let Some(told) = told else { return };
-        let mut interrupts = self.guest.interrupts.within(told.saturating_sub(bound), part.complete.at);
-        let interrupt = interrupts.next().map(|(at, cpu)| Moment { at, cpu: *cpu, tid: 0, interrupt: true });
+        let interrupt = self.guest.interrupts.caused(told, part.complete.at, bound);
+        let interrupt = interrupt.map(|(at, cpu)| Moment { at, cpu: *cpu, tid: 0, interrupt: true });
         if let Some(moment) = interrupt {
             way.set(Station::GuestInterrupt, moment.at, By::Guest(moment));
         }

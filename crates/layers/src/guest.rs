@@ -84,6 +84,11 @@ impl GuestPast {
         None
     }
 
+    #[cfg(test)]
+    pub fn remembers(&self) -> usize {
+        self.tasks.remembers() + self.calls.len() + self.notifies.len() + self.interrupts.len() + self.under_way.len()
+    }
+
     /// Forgets what was over before `at`.
     pub fn forget(&mut self, at: u64) {
         self.tasks.forget(at);

@@ -131,6 +131,12 @@ impl HostPast {
         waits.filter_map(|(_, c)| c.exit).find(|exit| *exit <= to).filter(|exit| *exit >= from)
     }
 
+    #[cfg(test)]
+    pub fn remembers(&self) -> usize {
+        let calls: usize = self.calls.values().map(Past::len).sum();
+        calls + self.tasks.remembers() + self.pops.len() + self.submits.len() + self.issues.len() + self.kicks.len()
+    }
+
     /// Forgets what was over before `at`.
     pub fn forget(&mut self, at: u64) {
         for calls in self.calls.values_mut() {

@@ -104,6 +104,12 @@ impl Join {
         self.complete.extend(self.guest.take(event));
     }
 
+    /// How many events and requests under way it remembers.
+    #[cfg(test)]
+    pub fn remembers(&self) -> usize {
+        self.host.remembers() + self.guest.remembers() + self.done.len() + self.ways.len() + self.open.len()
+    }
+
     /// There are no more events.
     pub fn finish(mut self) -> Joined {
         self.advance(u64::MAX);

@@ -20,7 +20,11 @@ mod past;
 mod pieces;
 mod request;
 mod stats;
+#[cfg(test)]
+mod synthetic;
 mod tally;
+#[cfg(test)]
+mod tests;
 mod timeline;
 mod trial;
 mod waterfall;

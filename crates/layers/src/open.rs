@@ -15,6 +15,8 @@ use vmtax_trace::{Counts, Entry, Events, Folder};
 
 /// By which clock both sides have to trace.
 const CLOCK: &str = "x86-tsc";
+/// A bound that leaves nothing to be wished for, microseconds.
+const GOOD_US: f64 = 0.5;
 /// What an operation is about where the workload does not say.
 const BLOCK: u64 = 4096;
 
@@ -138,7 +140,8 @@ fn open(path: &Path) -> Result<Option<Trace>, LayersError> {
     Ok(Some(Trace { folder, readers }))
 }
 
-/// How both sides' clocks compare: by what was recorded of it; without that, by causes and effects among the requests.
+/// How both sides' clocks compare: by what was recorded of it; where that is missing or says little, also by causes and
+/// effects among the requests.
 fn clock(
     facts: &TraceFacts,
     series: &Series,
@@ -146,33 +149,36 @@ fn clock(
     host: Option<&Trace>,
 ) -> Result<ClockMap, LayersError> {
     let mut evidence = Evidence::new(&facts.pings, facts.kvm_offset);
-    if facts.pings.is_empty() && facts.kvm_offset.is_none() {
-        let (mut issues, mut completes) = (Places::default(), Places::default());
-        let (mut pops, mut pushes) = (Places::default(), Places::default());
-        match guest {
-            Some(trace) => each(trace, |r, e| match r.guest(e, facts).map(|e| (e.at, e.what)) {
-                Some((at, Guest::Issue { offset, .. })) => issues.add(offset, at),
-                Some((at, Guest::Complete { offset })) => completes.add(offset, at),
-                _ => {}
-            })?,
-            None => {
-                for o in &series.operations {
-                    issues.add(o.offset, o.begin);
-                    completes.add(o.offset, o.end);
-                }
+    let recorded = evidence.map();
+    if recorded.as_ref().is_ok_and(|map| map.bound() as f64 <= GOOD_US * facts.tsc_mhz) {
+        return Ok(recorded?);
+    }
+    let (mut issues, mut completes) = (Places::default(), Places::default());
+    let (mut pops, mut pushes) = (Places::default(), Places::default());
+    match guest {
+        Some(trace) => each(trace, |r, e| match r.guest(e, facts).map(|e| (e.at, e.what)) {
+            Some((at, Guest::Issue { offset, .. })) => issues.add(offset, at),
+            Some((at, Guest::Complete { offset })) => completes.add(offset, at),
+            _ => {}
+        })?,
+        None => {
+            for o in &series.operations {
+                issues.add(o.offset, o.begin);
+                completes.add(o.offset, o.end);
             }
         }
-        if let Some(trace) = host {
-            each(trace, |r, e| match r.host(e, facts).map(|e| (e.at, e.what)) {
-                Some((at, Host::Pop(element))) => element.offset.into_iter().for_each(|o| pops.add(o, at)),
-                Some((at, Host::Push(element))) => element.offset.into_iter().for_each(|o| pushes.add(o, at)),
-                _ => {}
-            })?;
-        }
-        issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
-        completes.pairs(&pushes).for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
     }
-    Ok(evidence.map()?)
+    if let Some(trace) = host {
+        each(trace, |r, e| match r.host(e, facts).map(|e| (e.at, e.what)) {
+            Some((at, Host::Pop(element))) => element.offset.into_iter().for_each(|o| pops.add(o, at)),
+            Some((at, Host::Push(element))) => element.offset.into_iter().for_each(|o| pushes.add(o, at)),
+            _ => {}
+        })?;
+    }
+    issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
+    completes.pairs(&pushes).for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
+    // Events that were lost pair what does not belong together; then what was recorded stands alone.
+    Ok(evidence.map().or(recorded)?)
 }
 
 fn each(trace: &Trace, mut take: impl FnMut(&Readers, &vmtax_trace::Event<'_>)) -> Result<(), LayersError> {

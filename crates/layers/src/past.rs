@@ -39,6 +39,13 @@ impl<T> Past<T> {
         self.from(from).take_while(move |(at, _)| *at <= to)
     }
 
+    /// The first after a cause at `at`, up to and with `until`; where there is none, the last before it, as another clock
+    /// may have it that agrees within `bound`.
+    pub fn caused(&self, at: u64, until: u64, bound: u64) -> Option<(u64, &T)> {
+        let earliest = at.saturating_sub(bound);
+        self.within(at, until).next().or_else(|| self.before(at).next().filter(|(t, _)| *t >= earliest && *t <= until))
+    }
+
     /// Latest first, before `at`.
     pub fn before(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
         self.0.range(..self.index(at)).rev().map(|(t, what)| (*t, what))
@@ -47,6 +54,11 @@ impl<T> Past<T> {
     /// Latest first, up to and with `at`.
     pub fn until(&self, at: u64) -> impl Iterator<Item = (u64, &T)> {
         self.before(at.saturating_add(1))
+    }
+
+    #[cfg(test)]
+    pub fn len(&self) -> usize {
+        self.0.len()
     }
 
     /// Forgets what was before `at`.

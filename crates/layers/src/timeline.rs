@@ -116,6 +116,11 @@ impl Tasks {
         matches!(sleep, Some((_, (Doing::Asleep { lock: true }, _))))
     }
 
+    #[cfg(test)]
+    pub fn remembers(&self) -> usize {
+        self.0.values().map(|t| t.past.len()).sum()
+    }
+
     /// Forgets what was over before `at`.
     pub fn forget(&mut self, at: u64) {
         for task in self.0.values_mut() {

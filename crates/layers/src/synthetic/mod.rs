@@ -1,0 +1,406 @@
+//! Requests made up, with every moment of theirs known, and the events that both kernels would have traced.
+
+pub mod deep;
+
+use crate::event::{Element, Event, Guest, Host, Sched};
+use crate::follow::View;
+use crate::join::{Join, Joined};
+use crate::request::JoinedRequest;
+use std::collections::BTreeMap;
+use vmtax_model::{Extent, HostDisk, QemuThread, Role, Stamped, State, Station, TraceFacts};
+
+pub const MAIN: i32 = 100;
+pub const VCPU: i32 = 101;
+pub const OTHER: i32 = 900;
+pub const READER: i32 = 10;
+pub const KWORKER: i32 = 11;
+pub const QUEUE: u64 = 0xabc;
+pub const BLOCK: u64 = 4096;
+pub const PPOLL: u32 = 271;
+pub const IO_SUBMIT: u32 = 209;
+const FUTEX: u32 = 202;
+/// Where the disk's file begins on the host's device.
+const ON_DEVICE: u64 = 1 << 30;
+
+/// What is known of a request, beside what the analysis finds.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Truth {
+    pub offset: u64,
+    pub stations: BTreeMap<Station, u64>,
+    /// By the station at the stretch's end.
+    pub states: BTreeMap<(Station, State), u64>,
+}
+
+/// Both sides' events.
+#[derive(Debug, Clone, Default)]
+pub struct World {
+    pub guest: Vec<Event<Guest>>,
+    pub host: Vec<Event<Host>>,
+    pub operations: Vec<Stamped>,
+    pub truth: Vec<Truth>,
+}
+
+/// How long everything takes in a request that is alone, ticks; 0 for what does not happen.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// From each station to the next, by the next; without the waits below. At least 10 each.
+    pub stretch: [u64; Station::ALL.len()],
+    /// A kernel thread issues the request; this long it waits for the guest's processor.
+    pub kworker_waits: Option<u64>,
+    /// The vCPU's thread is thrown off its processor while the guest's kernel prepares the request.
+    pub vcpu_preempted: u64,
+    /// QEMU's main loop waits for a processor when it is woken by the kick.
+    pub wake_runnable: u64,
+    /// It waits for a lock before it pops, then for a processor.
+    pub lock: u64,
+    pub lock_runnable: u64,
+    /// It waits for a processor when the disk is done, after an interrupt that took this long to wake it.
+    pub reap_waiting: u64,
+    pub reap_runnable: u64,
+    /// It is thrown off its processor before it pushes.
+    pub push_preempted: u64,
+    /// The vCPU's thread waits for a processor when it is woken for the interrupt.
+    pub interrupt_runnable: u64,
+    /// The reader waits for the guest's processor when its request is done.
+    pub return_runnable: u64,
+    /// KVM tells of the kick.
+    pub kick: bool,
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Times {
+            stretch: [100; Station::ALL.len()],
+            kworker_waits: None,
+            vcpu_preempted: 0,
+            wake_runnable: 0,
+            lock: 0,
+            lock_runnable: 0,
+            reap_waiting: 0,
+            reap_runnable: 0,
+            push_preempted: 0,
+            interrupt_runnable: 0,
+            return_runnable: 0,
+            kick: true,
+        }
+    }
+}
+
+pub fn facts() -> TraceFacts {
+    TraceFacts {
+        schema: 1,
+        tsc_mhz: 1000.0,
+        qemu: MAIN,
+        threads: vec![QemuThread { tid: MAIN, role: Role::Main }, QemuThread { tid: VCPU, role: Role::Vcpu(0) }],
+        pings: Vec::new(),
+        kvm_offset: None,
+        host_disk: HostDisk {
+            device: Some(1),
+            // In two halves that lie the other way round.
+            extents: vec![
+                Extent { file: 0, device: ON_DEVICE + (1 << 20), length: 1 << 20 },
+                Extent { file: 1 << 20, device: ON_DEVICE, length: 1 << 20 },
+            ],
+        },
+        guest_disk: Some(vmtax_model::GuestDisk { device: 2, interrupts: vec![5] }),
+        notify: Vec::new(),
+        missing: Vec::new(),
+    }
+}
+
+/// Where on the host's device a byte of the disk is.
+pub fn on_device(offset: u64) -> u64 {
+    ON_DEVICE + (offset ^ (1 << 20))
+}
+
+impl World {
+    /// Before the first request: QEMU's main loop waits.
+    pub fn new(at: u64) -> Self {
+        let mut world = World::default();
+        world.enter(at, MAIN, PPOLL, [0; 4]);
+        world.off(at + 1, MAIN, false);
+        world
+    }
+
+    pub fn on_host(&mut self, at: u64, tid: i32, what: Host) {
+        self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid, interrupt: false, what });
+    }
+
+    pub fn in_guest(&mut self, at: u64, tid: i32, what: Guest) {
+        self.guest.push(Event { at, cpu: 0, tid, interrupt: false, what });
+    }
+
+    /// An event in an interrupt, whatever ran.
+    pub fn interrupt_on_host(&mut self, at: u64, what: Host) {
+        self.host.push(Event { at, cpu: 0, tid: OTHER, interrupt: true, what });
+    }
+
+    pub fn interrupt_in_guest(&mut self, at: u64, what: Guest) {
+        self.guest.push(Event { at, cpu: 0, tid: READER, interrupt: true, what });
+    }
+
+    fn off(&mut self, at: u64, tid: i32, preempted: bool) {
+        self.on_host(at, tid, Host::Sched(Sched::Switch { prev: tid, preempted, next: OTHER }));
+    }
+
+    fn on(&mut self, at: u64, tid: i32) {
+        self.on_host(at, tid, Host::Sched(Sched::Switch { prev: OTHER, preempted: true, next: tid }));
+    }
+
+    fn wakes(&mut self, at: u64, by: i32, tid: i32) {
+        self.on_host(at, by, Host::Sched(Sched::Waking { tid }));
+    }
+
+    pub fn enter(&mut self, at: u64, tid: i32, nr: u32, args: [u64; 4]) {
+        self.on_host(at, tid, Host::Enter { nr, args });
+    }
+
+    fn switch(&mut self, at: u64, prev: i32, next: i32) {
+        self.in_guest(at, prev, Guest::Sched(Sched::Switch { prev, preempted: prev == 0, next }));
+    }
+
+    /// A request that is alone, from `begin` on. Both threads of QEMU sleep before it, and the reader runs.
+    pub fn request(&mut self, begin: u64, offset: u64, times: &Times) {
+        use Station as S;
+        let mut truth = Truth { offset, ..Truth::default() };
+        let mut at = begin;
+        let d = |s: Station| times.stretch[s as usize];
+        let bytes = BLOCK;
+        let element = Element { address: Some(0x1000 + offset), offset: Some(offset), queue: Some(QUEUE) };
+        truth.stations.insert(S::Begin, at);
+        let mut spend = |to: Station, state: State, ticks: u64| {
+            if ticks > 0 {
+                *truth.states.entry((to, state)).or_default() += ticks;
+            }
+            ticks
+        };
+
+        at += d(S::GuestCall);
+        let call = at;
+        self.in_guest(at, READER, Guest::Enter);
+
+        // In the guest's kernel: half of it the reader, half of it a kernel thread, if there is one.
+        let issuer = if times.kworker_waits.is_some() { KWORKER } else { READER };
+        at += spend(S::GuestIssue, State::Running, d(S::GuestIssue) / 2);
+        if times.vcpu_preempted > 0 {
+            self.off(at, VCPU, true);
+            at += spend(S::GuestIssue, State::Runnable, times.vcpu_preempted);
+            self.on(at, VCPU);
+        }
+        if let Some(waits) = times.kworker_waits {
+            self.in_guest(at, READER, Guest::Sched(Sched::Waking { tid: KWORKER }));
+            at += spend(S::GuestIssue, State::GuestRunnable, waits);
+            self.switch(at, READER, KWORKER);
+        }
+        at += spend(S::GuestIssue, State::Running, d(S::GuestIssue) - d(S::GuestIssue) / 2);
+        let issue = at;
+        self.in_guest(at, issuer, Guest::Issue { offset, bytes });
+
+        at += spend(S::GuestNotify, State::Running, d(S::GuestNotify));
+        let notify = at;
+        self.in_guest(at, issuer, Guest::Notify);
+
+        if times.kick {
+            at += spend(S::KvmNotify, State::Running, d(S::KvmNotify));
+            self.on_host(at, VCPU, Host::Kick);
+        }
+        let kick = at;
+
+        // The vCPU's thread wakes the main loop, which comes back from its wait.
+        at += spend(S::QemuWake, State::Running, d(S::QemuWake) / 2);
+        self.wakes(at, VCPU, MAIN);
+        // The guest has nothing more to do, and its processor sleeps.
+        self.switch(at + 1, issuer, 0);
+        self.off(at + 2, VCPU, false);
+        at += spend(S::QemuWake, State::Runnable, times.wake_runnable.max(3));
+        self.on(at, MAIN);
+        at += spend(S::QemuWake, State::Running, d(S::QemuWake) - d(S::QemuWake) / 2);
+        let wake = at;
+        self.on_host(at, MAIN, Host::Exit);
+
+        at += spend(S::QemuPop, State::Running, d(S::QemuPop) / 2);
+        if times.lock > 0 {
+            self.enter(at - 1, MAIN, FUTEX, [0, 0x80, 2, 0]);
+            self.off(at, MAIN, false);
+            at += spend(S::QemuPop, State::Lock, times.lock);
+            self.wakes(at, VCPU, MAIN);
+            at += spend(S::QemuPop, State::Runnable, times.lock_runnable.max(1));
+            self.on(at, MAIN);
+            self.on_host(at + 1, MAIN, Host::Exit);
+        }
+        at += spend(S::QemuPop, State::Running, d(S::QemuPop) - d(S::QemuPop) / 2);
+        let pop = at;
+        self.on_host(at, MAIN, Host::Pop(element));
+
+        at += spend(S::QemuSubmit, State::Running, d(S::QemuSubmit));
+        let submit = at;
+        self.on_host(at, MAIN, Host::Submit { offset, bytes });
+        at += spend(S::HostCall, State::Running, d(S::HostCall));
+        let host_call = at;
+        self.enter(at, MAIN, IO_SUBMIT, [0, 1, 0, 0]);
+        at += spend(S::HostIssue, State::Running, d(S::HostIssue));
+        let host_issue = at;
+        self.on_host(at, MAIN, Host::Issue { offset: on_device(offset), bytes });
+        self.on_host(at + 2, MAIN, Host::Exit);
+        self.enter(at + 4, MAIN, PPOLL, [0; 4]);
+        self.off(at + 6, MAIN, false);
+
+        at += spend(S::HostComplete, State::Running, d(S::HostComplete));
+        let host_complete = at;
+        self.interrupt_on_host(at, Host::Complete { offset: on_device(offset), bytes });
+        at += spend(S::QemuReap, State::Waiting, times.reap_waiting.max(1));
+        self.interrupt_on_host(at, Host::Sched(Sched::Waking { tid: MAIN }));
+        at += spend(S::QemuReap, State::Runnable, times.reap_runnable.max(1));
+        self.on(at, MAIN);
+        at += spend(S::QemuReap, State::Running, d(S::QemuReap));
+        let reap = at;
+        self.on_host(at, MAIN, Host::Exit);
+
+        at += spend(S::QemuPush, State::Running, d(S::QemuPush) / 2);
+        if times.push_preempted > 0 {
+            self.off(at, MAIN, true);
+            at += spend(S::QemuPush, State::Runnable, times.push_preempted);
+            self.on(at, MAIN);
+        }
+        at += spend(S::QemuPush, State::Running, d(S::QemuPush) - d(S::QemuPush) / 2);
+        let push = at;
+        self.on_host(at, MAIN, Host::Push(element));
+        at += spend(S::QemuNotify, State::Running, d(S::QemuNotify));
+        let qemu_notify = at;
+        self.on_host(at, MAIN, Host::Notify { queue: QUEUE });
+        at += spend(S::Inject, State::Running, d(S::Inject));
+        let inject = at;
+        self.on_host(at, MAIN, Host::Inject);
+
+        // The main loop wakes the vCPU's thread, and goes to wait.
+        at += spend(S::GuestInterrupt, State::Running, d(S::GuestInterrupt) / 2);
+        self.wakes(at, MAIN, VCPU);
+        at += spend(S::GuestInterrupt, State::Runnable, times.interrupt_runnable.max(1));
+        self.on(at, VCPU);
+        at += spend(S::GuestInterrupt, State::Running, d(S::GuestInterrupt) - d(S::GuestInterrupt) / 2);
+        self.enter(at, MAIN, PPOLL, [0; 4]);
+        self.off(at, MAIN, false);
+        let interrupt = at;
+        self.interrupt_in_guest(at, Guest::Interrupt);
+        at += spend(S::GuestComplete, State::Running, d(S::GuestComplete));
+        let complete = at;
+        self.interrupt_in_guest(at, Guest::Complete { offset });
+        at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) / 2);
+        self.interrupt_in_guest(at, Guest::Sched(Sched::Waking { tid: READER }));
+        at += spend(S::GuestReturn, State::GuestRunnable, times.return_runnable.max(1));
+        self.switch(at, 0, READER);
+        at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) - d(S::GuestReturn) / 2);
+        let back = at;
+        self.in_guest(at, READER, Guest::Exit);
+        at += d(S::End);
+        let stations = [
+            (S::GuestCall, call),
+            (S::GuestIssue, issue),
+            (S::GuestNotify, notify),
+            (S::QemuWake, wake),
+            (S::QemuPop, pop),
+            (S::QemuSubmit, submit),
+            (S::HostCall, host_call),
+            (S::HostIssue, host_issue),
+            (S::HostComplete, host_complete),
+            (S::QemuReap, reap),
+            (S::QemuPush, push),
+            (S::QemuNotify, qemu_notify),
+            (S::Inject, inject),
+            (S::GuestInterrupt, interrupt),
+            (S::GuestComplete, complete),
+            (S::GuestReturn, back),
+            (S::End, at),
+        ];
+        truth.stations.extend(stations);
+        if times.kick {
+            truth.stations.insert(S::KvmNotify, kick);
+        }
+        self.operations.push(Stamped { begin, end: at, offset });
+        self.truth.push(truth);
+    }
+
+    /// When the last request ended.
+    pub fn end(&self) -> u64 {
+        self.operations.iter().map(|o| o.end).max().unwrap_or(0)
+    }
+
+    /// Any event at all.
+    pub fn any(&mut self, at: u64, kind: u8, tid: i32, place: u64, interrupt: bool) {
+        let (offset, bytes) = (place * BLOCK, BLOCK * (1 + place % 2));
+        let element = Element { address: Some(place), offset: Some(offset), queue: Some(place % 2) };
+        let nr = [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6];
+        let switch = Sched::Switch { prev: tid, preempted: interrupt, next: (tid + 1) % 4 };
+        let waking = Sched::Waking { tid: place as i32 % 4 };
+        let host = |what| Event { at, cpu: place as u32 % 2, tid: tid + MAIN, interrupt, what };
+        let on_host = |s: Sched| match s {
+            Sched::Switch { prev, preempted, next } => {
+                Sched::Switch { prev: prev + MAIN, preempted, next: next + MAIN }
+            }
+            Sched::Waking { tid } => Sched::Waking { tid: tid + MAIN },
+        };
+        let what = match kind {
+            0 => Host::Sched(on_host(switch)),
+            1 => Host::Sched(on_host(waking)),
+            2 | 3 => Host::Enter { nr, args: [0, u64::from(interrupt), place, offset] },
+            4 | 5 => Host::Exit,
+            6 | 7 => Host::Pop(element),
+            8 | 9 => Host::Submit { offset, bytes },
+            10 | 11 => Host::Push(element),
+            12 => Host::Notify { queue: place % 2 },
+            13 => Host::Inject,
+            14 => Host::Kick,
+            15 => Host::Issue { offset: on_device(offset), bytes },
+            16 => Host::Complete { offset: on_device(offset), bytes },
+            _ => {
+                let what = match kind {
+                    17 => Guest::Sched(if interrupt { waking } else { switch }),
+                    18 => Guest::Enter,
+                    19 => Guest::Exit,
+                    20 => Guest::Issue { offset, bytes },
+                    21 => Guest::Complete { offset },
+                    22 => Guest::Notify,
+                    _ => Guest::Interrupt,
+                };
+                self.guest.push(Event { at, cpu: 0, tid, interrupt, what });
+                return;
+            }
+        };
+        self.host.push(host(what));
+    }
+
+    /// What the analysis makes of it, when guest stamps become host ticks as `map` says.
+    pub fn join(&self, view: View, bound: u64, map: impl Fn(u64) -> u64) -> Joined {
+        self.join_with(view, bound, map, |_| {})
+    }
+
+    /// The same, with a look at the join after each event.
+    pub fn join_with(&self, view: View, bound: u64, map: impl Fn(u64) -> u64, mut look: impl FnMut(&Join)) -> Joined {
+        let in_host_ticks = |o: &Stamped| Stamped { begin: map(o.begin), end: map(o.end), offset: o.offset };
+        let operations = self.operations.iter().map(in_host_ticks).collect();
+        let mut join = Join::new(&facts(), operations, BLOCK, view, bound);
+        let mut guest: Vec<Event<Guest>> = self.guest.iter().map(|e| Event { at: map(e.at), ..*e }).collect();
+        let mut host = self.host.clone();
+        guest.sort_by_key(|e| e.at);
+        host.sort_by_key(|e| e.at);
+        let (mut guest, mut host) = (guest.iter().peekable(), host.iter().peekable());
+        loop {
+            match (guest.peek(), host.peek()) {
+                (Some(g), h) if h.is_none_or(|h| g.at <= h.at) => join.guest(guest.next().unwrap()),
+                (_, Some(_)) => join.host(host.next().unwrap()),
+                _ => return join.finish(),
+            }
+            look(&join);
+        }
+    }
+}
+
+/// A request as the truth has it.
+pub fn found(request: &JoinedRequest) -> Truth {
+    let mut truth = Truth { offset: request.offset, ..Truth::default() };
+    truth.stations.extend(request.stations());
+    for piece in &request.pieces {
+        *truth.states.entry((piece.to, piece.state)).or_default() += piece.ticks;
+    }
+    truth
+}

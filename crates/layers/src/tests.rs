@@ -1,0 +1,176 @@
+//! Planted requests must come out as they were planted.
+
+use crate::follow::View;
+use crate::join::Reason;
+use crate::synthetic::deep::{Batch, in_ring};
+use crate::synthetic::{BLOCK, Times, World, found};
+use proptest::prelude::*;
+use vmtax_model::{Stamped, Station};
+
+const GAP: u64 = 50;
+const START: u64 = 10_000_000;
+
+fn alone(times: &[Times]) -> World {
+    let mut world = World::new(START - 100);
+    let mut at = START;
+    for (i, times) in times.iter().enumerate() {
+        world.request(at, (i as u64 % 512) * 4096, times);
+        at = world.end() + GAP;
+    }
+    world
+}
+
+fn times() -> impl Strategy<Value = Times> {
+    let some = || prop_oneof![Just(0_u64), 1_u64..5000];
+    let stretches = prop::collection::vec(10_u64..20_000, 19);
+    let waits = prop::collection::vec(some(), 9);
+    (stretches, waits, prop::option::of(1_u64..3000), any::<bool>()).prop_map(|(stretch, w, kworker_waits, kick)| {
+        Times {
+            stretch: stretch.try_into().unwrap(),
+            kworker_waits,
+            vcpu_preempted: w[0],
+            wake_runnable: w[1],
+            lock: w[2],
+            lock_runnable: w[3],
+            reap_waiting: w[4],
+            reap_runnable: w[5],
+            push_preempted: w[6],
+            interrupt_runnable: w[7],
+            return_runnable: w[8],
+            kick,
+        }
+    })
+}
+
+fn batches() -> impl Strategy<Value = Vec<Batch>> {
+    let batch = (
+        prop::collection::vec((0_u64..40, any::<bool>()), 1..33),
+        0_u64..300,
+        prop::collection::vec(1_usize..5, 0..8),
+        prop::collection::vec(0_u64..5000, 0..33),
+        any::<bool>(),
+    );
+    let batch = batch.prop_map(|(issues, wake, merges, device, polled)| Batch { issues, wake, merges, device, polled });
+    prop::collection::vec(batch, 1..8)
+}
+
+fn deep(batches: &[Batch]) -> World {
+    let mut world = World::new(START - 100);
+    let (mut at, mut offset) = (START, 0);
+    for batch in batches {
+        world.batch(at, offset, batch);
+        at = world.end() + GAP;
+        // Reads on, and begins anew at the end; never across the seam of the file's two extents.
+        offset = (offset + 32 * BLOCK) % (1 << 20);
+    }
+    world
+}
+
+#[test]
+fn one_request_comes_out_as_it_was_planted() {
+    let world = alone(&[Times::default()]);
+    let joined = world.join(View::Kernel, 0, |t| t);
+    assert_eq!(joined.rejected, []);
+    assert_eq!(joined.requests.len(), 1);
+    assert_eq!(found(&joined.requests[0]), world.truth[0]);
+}
+
+#[test]
+fn no_more_is_remembered_than_requests_under_way_need() {
+    let world = alone(&[Times { stretch: [10_000; 19], ..Times::default() }; 2000]);
+    let mut most = 0;
+    let joined = world.join_with(View::Kernel, 0, |t| t, |join| most = most.max(join.remembers()));
+    assert_eq!(joined.requests.len(), 2000);
+    // 40 events a request; a request and the slack around it take some 10 of them.
+    assert!(most < 1000, "{most}");
+}
+
+#[test]
+fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
+    let world = alone(&[Times { stretch: [500; 19], ..Times::default() }; 50]);
+    for off in [-4000, 4000] {
+        let joined = world.join(View::Kernel, 1000, |t| t.wrapping_add_signed(off));
+        assert_eq!(joined.requests, []);
+        assert_eq!(joined.rejected.len(), 50);
+        assert!(joined.rejected.iter().all(|(_, _, reason)| *reason == Reason::Violation), "{:?}", joined.rejected);
+    }
+}
+
+proptest! {
+    #[test]
+    fn requests_come_out_as_they_were_planted(times in prop::collection::vec(times(), 1..20)) {
+        let world = alone(&times);
+        let joined = world.join(View::Kernel, 0, |t| t);
+        prop_assert_eq!(&joined.rejected, &[]);
+        prop_assert_eq!(joined.requests.len(), times.len());
+        for (request, truth) in joined.requests.iter().zip(&world.truth) {
+            prop_assert_eq!(&found(request), truth);
+        }
+    }
+
+    #[test]
+    fn many_at_once_come_out_as_they_were_planted(batches in batches()) {
+        let world = deep(&batches);
+        let joined = world.join(View::Kernel, 0, |t| t);
+        prop_assert_eq!(&joined.rejected, &[]);
+        prop_assert_eq!(joined.requests.len(), world.operations.len());
+        for request in &joined.requests {
+            let truth = world.truth.iter().find(|t| t.offset == request.offset && t.stations[&Station::Begin] == request.begin());
+            let (found, truth) = (found(request), truth.unwrap());
+            prop_assert_eq!(&found.stations, &truth.stations);
+            prop_assert_eq!(in_ring(&found), in_ring(truth));
+            prop_assert_eq!(request.last(), truth.stations[&Station::GuestReturn]);
+        }
+    }
+
+    /// Whatever happened, and in whichever order.
+    #[test]
+    fn any_events_are_survived_and_sums_close(
+        events in prop::collection::vec((0_u64..3000, 0_u8..24, 0_i32..4, 0_u64..6, any::<bool>()), 0..400),
+        operations in prop::collection::vec((0_u64..3000, 0_u64..800, 0_u64..6), 0..20),
+        view in prop_oneof![Just(View::Kernel), Just(View::Driver), Just(View::Blind)],
+        bound in 0_u64..50,
+        sorted in any::<bool>(),
+    ) {
+        let mut world = World::default();
+        for (at, kind, tid, place, interrupt) in events {
+            world.any(at + START, kind, tid, place, interrupt);
+        }
+        for (begin, took, place) in operations {
+            world.operations.push(Stamped { begin: begin + START, end: begin + took + START, offset: place * BLOCK });
+        }
+        if sorted {
+            world.operations.sort_by_key(|o| o.begin);
+        }
+        let joined = world.join(view, bound, |t| t);
+        prop_assert_eq!(joined.requests.len() + joined.rejected.len(), world.operations.len());
+        for request in &joined.requests {
+            prop_assert!(request.begin() <= request.first() && request.last() <= request.end());
+            prop_assert!(request.pieces.iter().all(|p| p.ticks > 0));
+            let times: Vec<u64> = request.stations().map(|(_, at)| at).collect();
+            prop_assert!(times.windows(2).all(|w| w[0] <= w[1]));
+            let last = request.stations().filter(|(s, _)| *s != Station::End).last().unwrap();
+            prop_assert_eq!(request.last(), if last.0 == Station::Begin { request.first() } else { last.1 });
+        }
+    }
+
+    /// Guest stamps that are off by no more than the bound: nothing is rejected, and the whole keeps its length.
+    #[test]
+    fn within_its_bound_a_clock_rejects_nothing(
+        times in prop::collection::vec(times(), 1..10),
+        bound in 0_i64..3000,
+        share in -1.0..=1.0,
+    ) {
+        let world = alone(&times);
+        let off = (bound as f64 * share) as i64;
+        let joined = world.join(View::Kernel, bound as u64, |t| t.wrapping_add_signed(off));
+        prop_assert_eq!(&joined.rejected, &[]);
+        for (request, truth) in joined.requests.iter().zip(&world.truth) {
+            let truth_total = truth.stations[&Station::End] - truth.stations[&Station::Begin];
+            prop_assert_eq!(request.total(), truth_total);
+            let pieces: u64 = request.pieces.iter().map(|p| p.ticks).sum();
+            let stretch = truth.stations[&Station::GuestReturn] - truth.stations[&Station::GuestCall];
+            prop_assert_eq!(pieces, stretch);
+        }
+    }
+}
