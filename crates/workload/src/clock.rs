@@ -43,6 +43,14 @@ impl Clock {
         clock
     }
 
+    /// As where the TSC will not do.
+    #[cfg(test)]
+    pub(crate) fn without_tsc(reason: &str) -> Clock {
+        let source = TimerSource::ClockGettime;
+        let about = Timer { source, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: Some(reason.to_owned()) };
+        Clock { factor: 0, about }
+    }
+
     /// How the clock was made.
     pub fn about(&self) -> &Timer {
         &self.about
@@ -222,8 +230,7 @@ mod tests {
 
     #[test]
     fn without_a_tsc_the_kernel_is_asked() {
-        let about = Timer { source: TimerSource::ClockGettime, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: None };
-        let clock = Clock { factor: 0, about };
+        let clock = Clock::without_tsc("there is none");
         assert!(agrees(&clock));
         assert!(clock.pair_ns() > 0.0);
     }

@@ -62,6 +62,26 @@ pub enum WorkloadError {
         /// What to do.
         mend: &'static str,
     },
+    /// The workload makes no block requests.
+    #[error("{0} makes no block requests, whose stamps could be kept: give seqread")]
+    NotBlocks(WorkloadName),
+    /// More stamps of single requests than are kept.
+    #[error("seqread.count={asked}: stamps of at most {most} requests are kept: give a smaller count")]
+    TooMany {
+        /// How many were asked for.
+        asked: u64,
+        /// How many there may be.
+        most: u64,
+    },
+    /// The time stamp counter will not do, and nothing else gives stamps that both sides of a machine share.
+    #[error("stamps of single requests need a time stamp counter, and here {0}: see `vmtax doctor`")]
+    NoStamps(String),
+    /// No io_uring.
+    #[error(
+        "io_uring, which a depth above 1 needs: {0}; give depth=1, a kernel with CONFIG_IO_URING, or `sysctl \
+         kernel.io_uring_disabled=0`"
+    )]
+    NoRing(#[source] io::Error),
     /// A file or device that `seqread` cannot measure.
     #[error("{} {why}", path.display())]
     Unreadable {

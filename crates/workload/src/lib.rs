@@ -1,4 +1,4 @@
-//! What is run: sysbench's five tests, system calls, sequential reads, each operation timed.
+//! What is run: sysbench's five tests, system calls, block requests, each operation timed.
 //!
 //! The same code runs natively and inside a guest. A workload is given as a [`WorkloadSpec`]; [`check`] says whether it
 //! can be run as written and [`run`] runs it. Each module states the definition it follows.
@@ -18,9 +18,10 @@ pub use clock::Clock;
 pub use error::WorkloadError;
 pub use exits::exit_count;
 pub use options::OptionInfo;
+pub use seqread::{BlockWork, block_work};
 
 use std::ffi::{CStr, c_char};
-use vmtax_model::{Fairness, KernelIdentity, Measure, Metric, Operation, TrialResult, Unsupported};
+use vmtax_model::{Fairness, KernelIdentity, Measure, Metric, Operation, Series, TrialResult, Unsupported};
 use vmtax_model::{Latency, Places, WorkloadName, WorkloadSpec};
 
 /// What a workload hands to [`run`], which adds who, where and how timed.
@@ -62,7 +63,25 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
         WorkloadName::Seqread => seqread::run(&values, &clock, places),
         WorkloadName::Exits => Err(WorkloadError::MicroGuestOnly(workload.name)),
     }?;
-    Ok(TrialResult {
+    Ok(result(workload, got, &clock))
+}
+
+/// Runs `seqread`, and keeps the stamps of each request, up to four million, in memory that is there before the first.
+/// A result whose operations are more says how many were not kept.
+///
+/// # Errors
+/// As [`run`]; [`WorkloadError::NotBlocks`] for other workloads, [`WorkloadError::TooMany`], and
+/// [`WorkloadError::NoStamps`] where the clock is not the time stamp counter.
+pub fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
+    block_work(spec)?;
+    let workload = check(spec)?;
+    let clock = Clock::calibrate();
+    let (got, series) = seqread::run_with_series(&options::Values(&workload), &clock, places)?;
+    Ok((result(workload, got, &clock), series))
+}
+
+fn result(workload: WorkloadSpec, got: Yield, clock: &Clock) -> TrialResult {
+    TrialResult {
         workload,
         measures: got.measures,
         operations: got.operations,
@@ -71,7 +90,7 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
         total_s: got.total_s,
         timer: clock.about().clone(),
         kernel: kernel_identity(),
-    })
+    }
 }
 
 fn kernel_identity() -> KernelIdentity {
