@@ -1,6 +1,7 @@
 //! One stream of entries, whatever the trace was.
 
 use crate::merge::Merge;
+use crate::perf::Samples;
 use crate::qemu::{Log, Simple};
 use crate::{Counts, Entry, Formats, Input, TraceError};
 
@@ -12,6 +13,7 @@ pub(crate) enum Source<'f> {
     Pages(Merge<'f>),
     Simple(Simple<'f>),
     Log(Log<'f>),
+    Perf(Box<Samples<'f>>),
 }
 
 impl<'f> Events<'f> {
@@ -34,6 +36,7 @@ impl<'f> Events<'f> {
             Source::Pages(pages) => pages.next(),
             Source::Simple(simple) => simple.next(),
             Source::Log(log) => log.next(),
+            Source::Perf(samples) => samples.next(),
         }
     }
 
@@ -43,6 +46,7 @@ impl<'f> Events<'f> {
             Source::Pages(pages) => pages.counts(),
             Source::Simple(simple) => simple.counts(),
             Source::Log(log) => log.counts(),
+            Source::Perf(samples) => samples.counts(),
         }
     }
 }

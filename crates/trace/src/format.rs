@@ -72,8 +72,8 @@ fn declared(declaration: &str, size: u32) -> Option<(&str, Kind)> {
         Some((head, length)) => (head.trim_end(), Some(length.trim())),
         None => (declaration, None),
     };
-    let at = head.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).map_or(0, |at| at + 1);
-    let (kind_of_value, name) = head.split_at(at);
+    let kind_of_value = head.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let name = &head[kind_of_value.len()..];
     if name.is_empty() {
         return None;
     }

@@ -2,69 +2,10 @@
 
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
-use std::path::{Path, PathBuf};
-use vmtax_trace::{Entry, EventId, Field, Folder};
+mod common;
 
-fn data(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
-}
-
-/// Prints events as the kernel prints them into `trace`, without the task's name and the flags in front.
-struct Printer<'f> {
-    folder: &'f Folder,
-}
-
-impl Printer<'_> {
-    fn field(&self, id: EventId, name: &str) -> Field {
-        self.folder.formats().field(id, name).expect("a field of this format")
-    }
-
-    fn arguments(&self, id: EventId, data: &[u8]) -> String {
-        let signed = |name: &str| self.field(id, name).signed(data).expect("a number");
-        let text = |name: &str| self.field(id, name).text(data).expect("a text").into_owned();
-        match self.folder.formats().get(id).expect("a known event").name.as_str() {
-            "sys_enter" => {
-                let args = self.field(id, "args");
-                let args: Vec<String> = (0..6)
-                    .map(|i| args.element(i).and_then(|arg| arg.unsigned(data)).expect("an argument"))
-                    .map(|arg| format!("{arg:x}"))
-                    .collect();
-                format!("NR {} ({})", signed("id"), args.join(", "))
-            }
-            "sys_exit" => format!("NR {} = {}", signed("id"), signed("ret")),
-            "sched_switch" => {
-                // TASK_REPORT_MAX of Linux 4.14 and newer: one above the eight states that have a letter.
-                let state = signed("prev_state");
-                let letters = ["S", "D", "T", "t", "X", "Z", "P", "I"];
-                let set: Vec<&str> =
-                    (0..8).filter(|bit| state & 1 << bit != 0).map(|bit| letters[bit as usize]).collect();
-                let letter = if set.is_empty() { "R".to_owned() } else { set.join("|") };
-                let preempted = if state & 0x100 != 0 { "+" } else { "" };
-                format!(
-                    "prev_comm={} prev_pid={} prev_prio={} prev_state={letter}{preempted} ==> next_comm={} next_pid={} \
-                     next_prio={}",
-                    text("prev_comm"),
-                    signed("prev_pid"),
-                    signed("prev_prio"),
-                    text("next_comm"),
-                    signed("next_pid"),
-                    signed("next_prio")
-                )
-            }
-            "sched_waking" => format!(
-                "comm={} pid={} prio={} target_cpu={:03}",
-                text("comm"),
-                signed("pid"),
-                signed("prio"),
-                signed("target_cpu")
-            ),
-            "sched_process_exec" => {
-                format!("filename={} pid={} old_pid={}", text("filename"), signed("pid"), signed("old_pid"))
-            }
-            other => panic!("{other} is not in the recording"),
-        }
-    }
-}
+use common::{Printer, data};
+use vmtax_trace::{Entry, Folder};
 
 /// `bash-123   [000] d..2. 35057: sched_switch: …`, cut into thread, processor, time and the rest.
 fn printed(line: &str) -> (i32, u32, u64, String) {
@@ -84,7 +25,7 @@ fn the_decoder_agrees_with_the_kernel() {
     let expected: Vec<_> = text.lines().filter(|line| !line.starts_with('#')).map(printed).collect();
     assert!(expected.len() > 700, "the recording has {} events", expected.len());
 
-    let printer = Printer { folder: &folder };
+    let printer = Printer { formats: folder.formats() };
     let mut events = folder.events().unwrap();
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {

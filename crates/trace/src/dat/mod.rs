@@ -4,7 +4,7 @@
 
 mod compress;
 mod head;
-mod read;
+pub(crate) mod read;
 mod v6;
 mod v7;
 
@@ -14,6 +14,7 @@ mod tests;
 use crate::file::unreadable;
 use crate::{Events, Formats, Input, PageLayout, TraceError};
 use compress::{Chunks, Codec};
+use read::wrong;
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -110,22 +111,36 @@ impl Dat {
     }
 }
 
+/// Reads the formats that perf stores as old trace-cmds did, version 0.5 or 0.6.
+pub(crate) fn perf_head(mut data: &[u8]) -> io::Result<Formats> {
+    let from = &mut data;
+    begin(from)?;
+    let _layout = head::layout(from)?;
+    let mut formats = Formats::default();
+    head::ftrace_formats(from, &mut formats)?;
+    head::event_formats(from, &mut formats)?;
+    Ok(formats)
+}
+
 /// Reads what stands before the pages. An error of kind `InvalidData` says what is wrong with the file.
 fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
-    let mut magic = [0; MAGIC.len()];
-    file.read_exact(&mut magic)?;
-    if &magic != MAGIC {
-        return Err(read::wrong("it does not begin as a file of trace-cmd"));
+    match begin(file)?.as_str() {
+        "6" => v6::head(file),
+        "7" => v7::head(file),
+        other => Err(wrong(&format!("version {other:?}, where 6 and 7 are known"))),
+    }
+}
+
+/// Reads how a file begins; gives its version.
+fn begin(file: &mut impl Read) -> io::Result<String> {
+    if &read::bytes(file)? != MAGIC {
+        return Err(wrong("it does not begin as a file of trace-cmd"));
     }
     let version = read::string(file)?;
     let [endian, _long] = read::bytes(file)?;
     if endian != 0 {
-        return Err(read::wrong("its machine was big-endian, and only little-endian ones can be read"));
+        return Err(wrong("its machine was big-endian, and only little-endian ones can be read"));
     }
     let _page = read::u32(file)?;
-    match version.as_str() {
-        "6" => v6::head(file),
-        "7" => v7::head(file),
-        other => Err(read::wrong(&format!("version {other:?}, where 6 and 7 are known"))),
-    }
+    Ok(version)
 }

@@ -7,30 +7,30 @@ const LONGEST: u64 = 64 << 20;
 const LONGEST_STRING: usize = 4096;
 
 /// The file is not what it should be.
-pub(super) fn wrong(reason: &str) -> io::Error {
+pub(crate) fn wrong(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.to_owned())
 }
 
-pub(super) fn bytes<const N: usize>(from: &mut (impl Read + ?Sized)) -> io::Result<[u8; N]> {
+pub(crate) fn bytes<const N: usize>(from: &mut (impl Read + ?Sized)) -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     from.read_exact(&mut bytes)?;
     Ok(bytes)
 }
 
-pub(super) fn u16(from: &mut (impl Read + ?Sized)) -> io::Result<u16> {
+pub(crate) fn u16(from: &mut (impl Read + ?Sized)) -> io::Result<u16> {
     bytes(from).map(u16::from_le_bytes)
 }
 
-pub(super) fn u32(from: &mut (impl Read + ?Sized)) -> io::Result<u32> {
+pub(crate) fn u32(from: &mut (impl Read + ?Sized)) -> io::Result<u32> {
     bytes(from).map(u32::from_le_bytes)
 }
 
-pub(super) fn u64(from: &mut (impl Read + ?Sized)) -> io::Result<u64> {
+pub(crate) fn u64(from: &mut (impl Read + ?Sized)) -> io::Result<u64> {
     bytes(from).map(u64::from_le_bytes)
 }
 
 /// A text up to its NUL.
-pub(super) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
+pub(crate) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     let mut text = Vec::new();
     loop {
         match bytes(from)? {
@@ -42,7 +42,7 @@ pub(super) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
 }
 
 /// So many bytes, which must all be there: what is announced takes no memory before it comes.
-pub(super) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<Vec<u8>> {
+pub(crate) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<Vec<u8>> {
     if length > LONGEST {
         return Err(wrong(&format!("a text of {length} bytes is announced in it")));
     }
@@ -52,13 +52,13 @@ pub(super) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Resul
 }
 
 /// A text behind its length in 64 bits.
-pub(super) fn sized(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
+pub(crate) fn sized(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     let length = u64(from)?;
     exactly(from, length).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
 /// Jumps over so many bytes.
-pub(super) fn skip(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<()> {
+pub(crate) fn skip(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<()> {
     let skipped = io::copy(&mut from.take(length), &mut io::sink())?;
     if skipped < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }
 }

@@ -59,16 +59,16 @@ fn event(line: &str) -> Option<Event> {
 
 fn argument(declaration: &str) -> Option<Argument> {
     let declaration = declaration.trim();
-    let at = declaration.rfind(|c: char| !(c.is_ascii_alphanumeric() || c == '_'))? + 1;
-    let (kind, name) = declaration.split_at(at);
-    let words: String = kind.split_whitespace().filter(|&word| word != "const").collect();
+    let of = declaration.trim_end_matches(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let name = &declaration[of.len()..];
+    let words: String = of.split_whitespace().filter(|&word| word != "const").collect();
     let kind = match words.as_str() {
         "char*" => Kind::Text,
         "int" | "long" | "longint" | "longlong" | "short" | "char" | "signed" | "ssize_t" | "ptrdiff_t" => Kind::Signed,
         word if word.starts_with("int") && word.ends_with("_t") => Kind::Signed,
         _ => Kind::Unsigned,
     };
-    (!name.is_empty()).then(|| Argument { name: name.to_owned(), kind })
+    (!of.is_empty() && !name.is_empty()).then(|| Argument { name: name.to_owned(), kind })
 }
 
 impl Event {

@@ -1,0 +1,92 @@
+//! Looks at the lengths in a `perf.data` before the library believes them: it takes memory for what is announced.
+//!
+//! Source: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
+
+use crate::dat::read::{self, wrong};
+use std::io::{self, Read, Seek, SeekFrom};
+
+const MAGIC: &[u8; 8] = b"PERFILE2";
+const SWAPPED: &[u8; 8] = b"2ELIFREP";
+/// A bit of the features in the header.
+const EVENT_DESC: usize = 12;
+/// Kinds of records (`enum perf_user_event_type`).
+const AUXTRACE: u32 = 71;
+const COMPRESSED: u32 = 81;
+const COMPRESSED2: u32 = 83;
+const RECORD_HEADER: u64 = 8;
+/// All events that one `perf record` can have open, and more.
+const MOST_EVENTS: u32 = 1 << 16;
+
+/// Reads through a file; an error of kind `InvalidData` says what is wrong.
+pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
+    let length = file.seek(SeekFrom::End(0))?;
+    file.rewind()?;
+    match &read::bytes::<8>(file)? {
+        MAGIC => {}
+        SWAPPED => return Err(wrong("its machine was big-endian, and only little-endian ones can be read")),
+        _ => return Err(wrong("it does not begin as a file of perf record")),
+    }
+    let (header, _attr_size) = (read::u64(file)?, read::u64(file)?);
+    let inside = |(offset, size): (u64, u64)| match offset.checked_add(size) {
+        Some(end) if end <= length => Ok((offset, size)),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+    };
+    let section = |file: &mut _| Ok::<_, io::Error>((read::u64(file)?, read::u64(file)?));
+    let [_attributes, data, _types] = [section(file)?, section(file)?, section(file)?];
+    let data = inside(data)?;
+    let features = [read::u64(file)?, read::u64(file)?, read::u64(file)?, read::u64(file)?];
+    if header > length || data.1 == 0 {
+        return Err(wrong("perf record did not end, so it holds no events"));
+    }
+
+    file.seek(SeekFrom::Start(data.0 + data.1))?;
+    let mut described = None;
+    for feature in (0..256).filter(|feature| features[feature / 64] & 1 << (feature % 64) != 0) {
+        let place = inside(section(file)?)?;
+        if feature == EVENT_DESC {
+            described = Some(place);
+        }
+    }
+    let described =
+        described.ok_or_else(|| wrong("it does not describe its events, as perf does since Linux 2.6.37"))?;
+    file.seek(SeekFrom::Start(described.0))?;
+    events(&mut file.take(described.1))?;
+    file.seek(SeekFrom::Start(data.0))?;
+    records(file, data.1)
+}
+
+/// The description of the events.
+fn events(from: &mut impl Read) -> io::Result<()> {
+    let (events, attr_size) = (read::u32(from)?, read::u32(from)?);
+    if events > MOST_EVENTS {
+        return Err(wrong(&format!("it announces {events} events")));
+    }
+    for _ in 0..events {
+        read::skip(from, u64::from(attr_size))?;
+        let ids = read::u32(from)?;
+        let name = read::u32(from)?;
+        read::skip(from, u64::from(name) + 8 * u64::from(ids))?;
+    }
+    Ok(())
+}
+
+/// The lengths of the records.
+fn records(file: &mut (impl Read + Seek), size: u64) -> io::Result<()> {
+    let mut left = size;
+    while left > 0 {
+        let (kind, _misc, length) = (read::u32(file)?, read::u16(file)?, u64::from(read::u16(file)?));
+        let mut whole = length;
+        let mut body = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("it has a record without a length"))?;
+        if matches!(kind, COMPRESSED | COMPRESSED2) {
+            return Err(wrong("it is compressed, which cannot be read (leave -z of perf record out)"));
+        }
+        if kind == AUXTRACE && body >= 8 {
+            let trace = read::u64(file)?;
+            whole = whole.checked_add(trace).ok_or(io::ErrorKind::UnexpectedEof)?;
+            body = (body - 8).checked_add(trace).ok_or(io::ErrorKind::UnexpectedEof)?;
+        }
+        left = left.checked_sub(whole).ok_or(io::ErrorKind::UnexpectedEof)?;
+        read::skip(file, body)?;
+    }
+    Ok(())
+}

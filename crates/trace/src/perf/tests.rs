@@ -1,0 +1,85 @@
+//! Files of perf, damaged.
+
+use super::Perf;
+use crate::{Counts, TraceError};
+use proptest::prelude::*;
+use std::path::Path;
+
+const SOUND: &[u8] = include_bytes!("../../tests/data/perf/perf.data");
+
+fn read(file: &[u8]) -> Result<Counts, TraceError> {
+    let stored = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(stored.path(), file).unwrap();
+    let perf = Perf::open(stored.path())?;
+    let mut events = perf.events()?;
+    while events.next()?.is_some() {}
+    Ok(*events.counts())
+}
+
+/// The record at which the data begin.
+fn first_record() -> usize {
+    u64::from_le_bytes(*SOUND[40..].first_chunk().unwrap()) as usize
+}
+
+#[test]
+fn what_is_wrong_is_told() {
+    let says = |change: &dyn Fn(&mut Vec<u8>), expected: &str| {
+        let mut file = SOUND.to_vec();
+        change(&mut file);
+        let error = read(&file).unwrap_err();
+        assert!(matches!(error, TraceError::Damaged { .. }) && error.to_string().contains(expected), "{error}");
+    };
+    let first = first_record();
+    says(&|file| file.truncate(7), "cut off");
+    says(&|file| file.truncate(first + 100), "cut off");
+    says(&|file| file[0] = b'Q', "does not begin");
+    says(&|file| file[..8].copy_from_slice(b"2ELIFREP"), "big-endian");
+    says(&|file| file[48..56].fill(0), "did not end");
+    says(&|file| file[48..56].fill(0xff), "cut off");
+    says(&|file| file[72] &= !2, "cut off"); // The sections no longer belong to their features.
+    says(&|file| file[first + 6..first + 8].fill(0), "without a length");
+    says(&|file| file[first] = 81, "-z");
+    says(
+        &|file| {
+            file[first..first + 16].copy_from_slice(&[71, 0, 0, 0, 0, 0, 16, 0, 255, 255, 255, 255, 255, 255, 255, 127])
+        },
+        "cut off",
+    );
+    assert!(matches!(Perf::open(Path::new("/nonexistent/perf.data")).map(|_| ()), Err(TraceError::Read { .. })));
+}
+
+#[test]
+fn lost_records_are_losses() {
+    // The first record that is long enough becomes one of kind LOST.
+    let mut file = SOUND.to_vec();
+    let mut at = first_record();
+    let length = |file: &[u8], at: usize| usize::from(u16::from_le_bytes([file[at + 6], file[at + 7]]));
+    while file[at] != 9 {
+        at += length(&file, at);
+    }
+    file[at] = 2;
+    file[at + 16..at + 24].copy_from_slice(&77_u64.to_le_bytes());
+    let counts = read(&file).unwrap();
+    assert_eq!((counts.losses, counts.lost), (1, 77));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(512))]
+
+    #[test]
+    fn any_change_is_survived(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>(), any::<bool>()), 1..6),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let mut file = SOUND.to_vec();
+        for (at, with, head) in changes {
+            // Half of the changes in the header, whose lengths do the most harm.
+            let at = at.index(if head { 600 } else { file.len() });
+            file[at] = with;
+        }
+        if let Some(cut) = cut {
+            file.truncate(cut.index(file.len()));
+        }
+        let _ = read(&file);
+    }
+}
