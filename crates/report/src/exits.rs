@@ -103,8 +103,14 @@ pub(crate) fn notes(machine: &MachineExits) -> Vec<String> {
     let mark = emulated.then(|| {
         "‡ run where this host's KVM emulates the guest instruction by instruction: the emulation's cost, not an exit's.".to_owned()
     });
-    let said = all(machine).filter(|k| !k.note.is_empty()).map(|k| format!("{}: {}", k.label, k.note));
-    mark.into_iter().chain(said).collect()
+    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    for kind in all(machine).filter(|k| !k.note.is_empty()) {
+        match said.iter_mut().find(|(note, _)| *note == kind.note) {
+            Some((_, labels)) => labels.push(&kind.label),
+            None => said.push((&kind.note, vec![&kind.label])),
+        }
+    }
+    mark.into_iter().chain(said.iter().map(|(note, labels)| format!("{}: {note}.", labels.join("; ")))).collect()
 }
 
 /// The kinds that could not be measured.

@@ -108,7 +108,7 @@ fn events(result: &TrialResult) -> Latency {
 }
 
 fn is_sysbench(result: &TrialResult) -> bool {
-    !matches!(result.workload.name, WorkloadName::Syscalls | WorkloadName::Seqread)
+    !matches!(result.workload.name, WorkloadName::Syscalls | WorkloadName::Seqread | WorkloadName::Exits)
 }
 
 /// A line for each kind of operation, where there are several or sysbench has no such test.

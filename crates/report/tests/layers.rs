@@ -110,11 +110,11 @@ fn what_it_rests_on_is_said() {
     let text = terminal(&plain(6), 200);
     let said = [
         "9,994 of 10,000 requests",
-        "4 with events that were lost, 2 without a completion in the guest",
+        "not: 4 (events were lost while it was under way), 2 (no event for it: virtqueue pop)",
         "17 events lost",
         "within ±180.0 ns (exchanges through shared memory)",
         "Observer effect: +4.1 % (95 % interval +3.0 to +5.2 %)",
-        "notify to event †",
+        "→ KVM notify †",
         "† shorter than the clocks' bound",
         "no guest CPU: runnable, waiting for the guest's processor",
         "KVM's entries and exits (tcg): the guest runs under TCG. → use",
@@ -140,7 +140,7 @@ fn rows_that_no_request_has_are_left_out_and_states_have_words() {
     let text = terminal(&f, 100);
     assert!(!text.contains(" lock "), "{text}");
     assert!(terminal(&plain(6), 100).contains(" lock "));
-    assert!(terminal(&plain(6), 60).contains("wake-up to virtqueue_pop (lock)"));
+    assert!(terminal(&plain(6), 60).contains("→ virtqueue pop (lock)"));
 }
 
 #[test]

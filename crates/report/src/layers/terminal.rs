@@ -93,8 +93,8 @@ fn lines(column: &LayerColumn) -> Vec<Line<'_>> {
         let same_layer = before.is_some_and(|b| b.layer == row.layer);
         lines.push(Line {
             layer: if same_layer { "" } else { row.layer.label() },
-            what: format!("{}{}", plain(&row.label), if row.below_bound { " †" } else { "" }),
-            again: same_layer && before.is_some_and(|b| b.label == row.label) && !row.below_bound,
+            what: format!("→ {}{}", row.to.label(), if row.below_bound { " †" } else { "" }),
+            again: same_layer && before.is_some_and(|b| b.to == row.to) && !row.below_bound,
             state: row.state,
             figure: Some(&row.time),
             mean_ns: row.time.mean_ns,
@@ -158,7 +158,7 @@ fn table_of(column: &LayerColumn, lines: &[Line], width: usize, room: usize, col
     };
     let mut table = table::empty(color);
     let units = [right(format!("p50 {}", scale.unit)), right(format!("mean {}", scale.unit)), right("%")];
-    table.set_header(cells(Cell::new("layer"), Cell::new("what"), Cell::new("state"), units, Cell::new("")));
+    table.set_header(cells(Cell::new("layer"), Cell::new("until"), Cell::new("state"), units, Cell::new("")));
     for line in lines {
         let styled = |cell: Cell| if line.strong { cell.add_attribute(Attribute::Bold) } else { cell };
         let figures = [

@@ -83,7 +83,7 @@ pub fn matched(column: &LayerColumn) -> String {
     let all = requests(m.operations);
     let mut text = format!("{} of {all} followed through every layer ({})", count(m.joined), followed(m));
     if !m.rejected.is_empty() {
-        let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} {reason}", count(*n))).collect();
+        let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
         text.push_str(&format!("; not: {}", reasons.join(", ")));
     }
     let lost = match m.lost_events {

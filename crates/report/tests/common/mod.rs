@@ -45,6 +45,11 @@ const FIGURES: &[(Metric, f64, f64, f64)] = &[
     (Metric::SeqreadRate, 78_900.0, 3.8, 9.0),
 ];
 
+/// What `run` makes.
+pub fn workloads() -> impl Iterator<Item = WorkloadName> {
+    WorkloadName::ALL.iter().copied().filter(|w| w.needs_kernel())
+}
+
 /// The workload's operations with a typical native time, ns.
 fn operations(workload: WorkloadName) -> Vec<(String, f64)> {
     match workload {
@@ -55,6 +60,7 @@ fn operations(workload: WorkloadName) -> Vec<(String, f64)> {
         WorkloadName::Fileio => {
             vec![("read".into(), 9_100.0), ("write".into(), 14_000.0), ("fsync".into(), 210_000.0)]
         }
+        WorkloadName::Exits => vec![],
         WorkloadName::Seqread => vec![("read".into(), 11_800.0)],
         WorkloadName::Syscalls => FIGURES
             .iter()
@@ -213,7 +219,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
     let mut trials = Vec::new();
     for round in 0..rounds {
         for &machine in machines {
-            for &workload in WorkloadName::ALL {
+            for workload in workloads() {
                 trials.push(TrialRecord {
                     schema: SCHEMA,
                     number: trials.len() as u32,
@@ -249,7 +255,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
             probes: vec![vmtax_model::Probes::None],
             variants: vec![vmtax_model::Variant::default()],
             guest: Guest::default(),
-            workloads: WorkloadName::ALL.iter().copied().map(WorkloadSpec::new).collect(),
+            workloads: workloads().map(WorkloadSpec::new).collect(),
         },
         host: host(),
         trials,
