@@ -3,6 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::arch::x86_64::{_mm_lfence, _rdtsc};
 use std::time::Duration;
+use vmtax_model::Moment;
 
 /// A moment on the host's time stamp counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -27,18 +28,24 @@ const WINDOW: Duration = Duration::from_millis(50);
 
 /// Ticks of this machine's time stamp counter per microsecond, against `CLOCK_MONOTONIC_RAW`. Takes 50 ms.
 pub fn host_mhz() -> f64 {
-    let (ticks, ns) = moment();
+    let (ticks, ns) = moment(ClockId::MonotonicRaw);
     std::thread::sleep(WINDOW);
-    let (later, later_ns) = moment();
+    let (later, later_ns) = moment(ClockId::MonotonicRaw);
     later.saturating_sub(ticks) as f64 * 1000.0 / (later_ns - ns) as f64
 }
 
-/// One moment on both clocks: of several readings the one that was disturbed least.
-fn moment() -> (u64, i64) {
+/// Now, on this machine's counter and by the time of day.
+pub fn time_of_day() -> Moment {
+    let (ticks, ns) = moment(ClockId::Realtime);
+    Moment { ticks, realtime_ns: u64::try_from(ns).unwrap_or(0) }
+}
+
+/// One moment on the counter and on a clock: of several readings the one that was disturbed least.
+fn moment(clock: ClockId) -> (u64, i64) {
     let mut best = (u64::MAX, (0, 0));
     for _ in 0..24 {
         let before = now();
-        let time = clock_gettime(ClockId::MonotonicRaw);
+        let time = clock_gettime(clock);
         let took = now().saturating_sub(before);
         if took < best.0 {
             best = (took, (before + took / 2, time.tv_sec * 1_000_000_000 + time.tv_nsec));

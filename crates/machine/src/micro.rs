@@ -2,6 +2,7 @@
 
 use crate::child::Child;
 use crate::console::printable_tail;
+use crate::outside;
 use crate::qemu::{self, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
@@ -108,6 +109,14 @@ impl<'a> MicroSession<'a> {
     /// [`MachineError`] when the monitor does not answer.
     pub fn qemu(&mut self) -> Result<QemuOutside, MachineError> {
         QemuOutside::ask(&mut self.monitor)
+    }
+
+    /// Switches QEMU's own log of block requests on or off.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the monitor does not answer or refuses.
+    pub fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
+        outside::log_events(&mut self.monitor, on)
     }
 
     /// Ends it in good order.

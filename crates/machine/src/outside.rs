@@ -3,7 +3,7 @@
 use crate::MachineError;
 use crate::qemu::DISK_DEVICE;
 use crate::qmp::Monitor;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -29,6 +29,31 @@ impl QemuOutside {
     }
 }
 
+/// What QEMU's own log can tell of a block request.
+const EVENTS: [&str; 7] = [
+    "virtio_queue_notify",
+    "virtio_blk_handle_read",
+    "virtio_blk_handle_write",
+    "virtio_blk_submit_multireq",
+    "virtio_blk_rw_complete",
+    "virtio_blk_req_complete",
+    "virtio_notify_irqfd",
+];
+
+/// Switches QEMU's own trace events of block requests on or off; those that it has not are left out.
+pub(crate) fn log_events(monitor: &mut Monitor, on: bool) -> Result<(), MachineError> {
+    for name in EVENTS {
+        let arguments = json!({ "name": name, "enable": on, "ignore-unavailable": true });
+        // An older QEMU does not know an event, and says so.
+        if let Err(MachineError::Monitor(what)) = monitor.execute_with("trace-event-set-state", &arguments, PATIENCE) {
+            if !what.contains("unknown event") {
+                return Err(MachineError::Monitor(what));
+            }
+        }
+    }
+    Ok(())
+}
+
 /// The process that a thread belongs to.
 fn process_of(thread: i64) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
@@ -49,7 +74,6 @@ fn regions(buses: &Value) -> Vec<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     #[test]
     fn only_the_disks_regions_count() {

@@ -38,7 +38,11 @@ pub(crate) fn start_micro(setup: &Setup<'_>, image: &MicroImage, streams: Stream
     spawn(setup, micro_guest(setup, image), streams)
 }
 
-fn spawn(setup: &Setup<'_>, command: Vec<String>, streams: Streams) -> Result<Child, MachineError> {
+fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Result<Child, MachineError> {
+    if setup.events {
+        command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
+        command.push(events(setup.log).display().to_string());
+    }
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
@@ -52,6 +56,11 @@ fn spawn(setup: &Setup<'_>, command: Vec<String>, streams: Streams) -> Result<Ch
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
     })
+}
+
+/// Where QEMU's own trace events go.
+pub(crate) fn events(folder: &Path) -> PathBuf {
+    folder.join("qemu.events")
 }
 
 /// Where QEMU's own words go.

@@ -30,8 +30,18 @@ impl Monitor {
 
     /// Gives what the command returns; events in between are passed over.
     pub fn execute(&mut self, command: &str, patience: Duration) -> Result<Value, MachineError> {
+        self.execute_with(command, &json!({}), patience)
+    }
+
+    /// The same, with arguments.
+    pub fn execute_with(
+        &mut self,
+        command: &str,
+        arguments: &Value,
+        patience: Duration,
+    ) -> Result<Value, MachineError> {
         let deadline = Instant::now() + patience;
-        let request = format!("{}\n", json!({ "execute": command }));
+        let request = format!("{}\n", json!({ "execute": command, "arguments": arguments }));
         self.stream.write_all(request.as_bytes()).map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
         loop {
             let mut answer = self.line(deadline)?;

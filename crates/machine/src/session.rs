@@ -3,7 +3,7 @@
 use crate::child::Child;
 use crate::console::{Console, printable_tail};
 use crate::lines::{Files, Lines, Nothing};
-use crate::outside::QemuOutside;
+use crate::outside::{self, QemuOutside};
 use crate::qemu::{SHARED_BYTES, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
@@ -151,6 +151,14 @@ impl<'a> Session<'a> {
     /// [`MachineError`] when the monitor does not answer.
     pub fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
         self.qemu.as_mut().map(|qemu| QemuOutside::ask(&mut qemu.monitor)).transpose()
+    }
+
+    /// Switches QEMU's own log of block requests on or off.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the monitor does not answer or refuses.
+    pub fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
+        self.qemu.as_mut().map_or(Ok(()), |qemu| outside::log_events(&mut qemu.monitor, on))
     }
 
     fn ask(&mut self, request: &Request, patience: Duration, files: &mut Files<'_>) -> Result<Reply, Nothing> {

@@ -49,6 +49,8 @@ pub struct Setup<'a> {
     pub scratch: &'a Scratch,
     /// The folder for its logs.
     pub log: &'a Path,
+    /// Whether QEMU is to have a log of its own events, to be switched on later: in [`Setup::log`], `qemu.events`.
+    pub events: bool,
     /// How long it may take to come up.
     pub boot_deadline: Duration,
     /// Somebody's wish to stop.

@@ -29,7 +29,7 @@ pub use metric::{Better, Metric, Unit, UnknownMetric};
 pub use plan::{Guest, Plan, PlanError, Turn, Variant};
 pub use series::{Series, SeriesError, Stamped};
 pub use shell::shell_line;
-pub use trace::{Extent, GuestDisk, HostDisk, Missing, Ping, Probes, QemuThread, Role, TraceFacts, files};
+pub use trace::{Extent, GuestDisk, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{
     Fairness, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unsupported,
 };

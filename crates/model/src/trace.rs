@@ -61,6 +61,15 @@ pub struct Extent {
     pub length: u64,
 }
 
+/// One moment on two clocks of the host.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moment {
+    /// Ticks.
+    pub ticks: u64,
+    /// `CLOCK_REALTIME`, nanoseconds since 1970: what QEMU's own log is stamped with.
+    pub realtime_ns: u64,
+}
+
 /// The measured disk as the host has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDisk {
@@ -104,6 +113,9 @@ pub struct TraceFacts {
     pub threads: Vec<QemuThread>,
     /// The exchanges before and after the workload.
     pub pings: Vec<Ping>,
+    /// Ticks beside the time of day, before and after the workload; empty where QEMU's own log was not taken.
+    #[serde(default)]
+    pub moments: Vec<Moment>,
     /// Host ticks minus guest ticks as KVM itself keeps them; exact.
     pub kvm_offset: Option<i64>,
     /// The disk on the host.
@@ -126,4 +138,6 @@ pub mod files {
     pub const GUEST: &str = "guest-trace";
     /// The folder of the host's trace.
     pub const HOST: &str = "host-trace";
+    /// In it: what QEMU's own log backend wrote, where the host's kernel may not be traced.
+    pub const QEMU_LOG: &str = "qemu.log";
 }

@@ -88,6 +88,13 @@ impl<'a> Up<'a> {
         }
     }
 
+    pub fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
+        match self {
+            Up::Agent(session) => session.log_events(on),
+            Up::Micro(session) => session.log_events(on),
+        }
+    }
+
     pub fn end(self) {
         match self {
             Up::Agent(session) => session.end(),

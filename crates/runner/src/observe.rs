@@ -1,11 +1,15 @@
 //! One trial under probes: the host's side of it.
 
 use crate::machine::Up;
-use std::io;
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
+use vmtax_clock::time_of_day;
 use vmtax_machine::{MachineError, QemuOutside};
-use vmtax_model::{HostDisk, MachineName, Missing, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files};
+use vmtax_model::{
+    HostDisk, MachineName, Missing, Moment, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files,
+};
 use vmtax_probe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 
@@ -22,6 +26,8 @@ pub(crate) struct Observable<'a> {
     pub qemu: &'a QemuFacts,
     /// The file behind its measured disk.
     pub disk: Option<PathBuf>,
+    /// The log of QEMU's own events, where the host's kernel may not be traced.
+    pub events: Option<PathBuf>,
 }
 
 /// Runs a workload under the probes of every layer. The traces and what it takes to read them go to the trial's files.
@@ -45,6 +51,7 @@ pub(crate) fn observed(
     if let Some(tracer) = &tracer {
         tracer.on().map_err(failed("starting to trace"))?;
     }
+    let mut log = what.events.as_deref().map(|path| EventLog::begin(machine, path)).transpose()?;
     let ran = machine.run_observed(workload, deadline, &mut |name, bytes| {
         let name = if name == files::SERIES { name.to_owned() } else { format!("{}/{name}", files::GUEST) };
         store.append(&name, bytes).map_err(|e| e.to_string())
@@ -53,6 +60,9 @@ pub(crate) fn observed(
         tracer.off().map_err(failed("ending to trace"))?;
     }
     let (result, observed) = ran?;
+    if let Some(log) = &mut log {
+        log.end(machine, &mut store)?;
+    }
     pings.push(machine.ping(PING));
     let threads = vmtax_probe::threads(outside.pid);
     if let Some(tracer) = tracer {
@@ -76,6 +86,7 @@ pub(crate) fn observed(
         qemu: outside.pid,
         threads,
         pings: done,
+        moments: log.map(|log| log.moments).unwrap_or_default(),
         kvm_offset: vmtax_probe::kvm_offset(outside.pid),
         host_disk,
         guest_disk,
@@ -85,6 +96,45 @@ pub(crate) fn observed(
     let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the trace's facts"))?;
     store.append(files::FACTS, &text).map_err(failed("storing the trace's facts"))?;
     Ok(result)
+}
+
+/// QEMU's own log of block requests, for the time of one trial.
+struct EventLog<'a> {
+    path: &'a Path,
+    /// Where the trial's part begins, bytes.
+    from: u64,
+    moments: Vec<Moment>,
+}
+
+impl<'a> EventLog<'a> {
+    fn begin(machine: &mut Up<'_>, path: &'a Path) -> Result<EventLog<'a>, MachineError> {
+        let from = path.metadata().map_or(0, |m| m.len());
+        machine.log_events(true)?;
+        Ok(EventLog { path, from, moments: vec![time_of_day()] })
+    }
+
+    fn end(&mut self, machine: &mut Up<'_>, store: &mut TrialFiles) -> Result<(), MachineError> {
+        self.moments.push(time_of_day());
+        machine.log_events(false)?;
+        let say = failed("storing QEMU's own events");
+        let mut file = File::open(self.path).map_err(&say)?;
+        file.seek(SeekFrom::Start(self.from)).map_err(&say)?;
+        let mut piece = vec![0; 1 << 20];
+        let name = format!("{}/{}", files::HOST, files::QEMU_LOG);
+        loop {
+            let read = file.read(&mut piece).map_err(&say)?;
+            if read == 0 {
+                return Ok(());
+            }
+            store.append(&name, &piece[..read]).map_err(failed("storing QEMU's own events"))?;
+        }
+    }
+}
+
+/// Whether the host's kernel lets itself be traced: tried, not guessed from who we are.
+pub(crate) fn may_trace() -> bool {
+    let own = [std::process::id() as i32];
+    Tracer::start(&ProbeSet::host(&own, &HostDisk::default(), false, (Vec::new(), Vec::new())), 4).is_ok()
 }
 
 /// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.

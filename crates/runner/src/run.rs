@@ -2,7 +2,7 @@
 
 use crate::images::{Images, no_means};
 use crate::machine::Up;
-use crate::observe::{Observable, observed};
+use crate::observe::{Observable, may_trace, observed};
 use crate::{Means, RunError};
 use jiff::Timestamp;
 use std::collections::BTreeSet;
@@ -79,6 +79,8 @@ pub fn run(
         scratch: &scratch,
         images: &images,
         qemu: means.map(|m| &m.qemu),
+        // Where the host's kernel may not be traced, QEMU's own log tells something.
+        events: plan.probes.contains(&Probes::Layers) && !may_trace(),
         interrupt,
         number: 0,
         came_up: BTreeSet::new(),
@@ -110,6 +112,7 @@ struct Run<'a> {
     scratch: &'a Scratch,
     images: &'a Images,
     qemu: Option<&'a QemuFacts>,
+    events: bool,
     interrupt: &'a Interrupt,
     /// The next trial's.
     number: u32,
@@ -131,6 +134,7 @@ impl<'a> Run<'a> {
             disk: &self.plan.variants[turn.variant].set,
             scratch: self.scratch,
             log: &log,
+            events: self.events,
             boot_deadline: Duration::from_secs(u64::from(self.plan.guest.boot_deadline_s)),
             interrupt: self.interrupt,
         };
@@ -167,7 +171,8 @@ impl<'a> Run<'a> {
                 Probes::None => machine.run(workload, deadline),
                 Probes::Layers => {
                     let qemu = self.qemu.ok_or_else(|| no_means(turn.machine))?;
-                    let what = Observable { machine: turn.machine, qemu, disk: self.scratch.disk() };
+                    let events = self.events.then(|| log.join("qemu.events"));
+                    let what = Observable { machine: turn.machine, qemu, disk: self.scratch.disk(), events };
                     let files = self.writer.trial_files(self.number)?;
                     observed(&mut machine, &what, workload, deadline, files)
                 }
