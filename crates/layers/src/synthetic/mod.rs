@@ -93,6 +93,7 @@ pub fn facts() -> TraceFacts {
         qemu: MAIN,
         threads: vec![QemuThread { tid: MAIN, role: Role::Main }, QemuThread { tid: VCPU, role: Role::Vcpu(0) }],
         pings: Vec::new(),
+        moments: Vec::new(),
         kvm_offset: None,
         host_disk: HostDisk {
             device: Some(1),
