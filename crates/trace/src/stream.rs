@@ -149,10 +149,11 @@ impl<'f> Stream<'f> {
         }
     }
 
+    /// Reads on, until whole pages are there or the input ends: of a pipe, what is in it.
     fn fill(&mut self) -> Result<(), TraceError> {
         self.page = 0;
         self.filled = 0;
-        while self.filled < self.buffer.len() {
+        while self.filled == 0 || self.filled % self.layout.size() != 0 {
             match self.input.pages.read(&mut self.buffer[self.filled..]) {
                 Ok(0) => break,
                 Ok(read) => self.filled += read,
