@@ -1,6 +1,6 @@
 # The cost of each kind of exit: a stamp before, a stamp after.
 #
-# rbp: iterations to go; rdi: the entry. A kind's own code may use rax, rcx, rdx, rbx, r8, r9, r11, r14, r15.
+# rbp: iterations to go; rdi: the entry. All others are a kind's own, save r10, r12 and r13 (traps.s).
 
     .set TIMER_COUNT, 1000000           # 1 ms at the 1 GHz of KVM's and QEMU's local APIC: longer than KVM polls
     .set CALIBRATION, 1 << 26           # ticks: 25 ms or so

@@ -17,6 +17,11 @@ fn measure(guest: &mut Guest, name: &str) -> BTreeMap<ExitKind, u64> {
         assert!(exits.ticks.iter().sum::<u64>() > 0, "{kind:?} takes no time");
         let mode = if exits.in_kernel_mode { " (kernel mode)" } else { "" };
         println!("{:32} {}", format!("{}{mode}", kind.label()), ticks::summary(&exits.ticks));
+        if kind == ExitKind::Halt {
+            // The processor slept for 1 ms: when the deadline were half as far away, or none, this would be longer.
+            let fastest = ticks::percentile(&exits.ticks, 0) as f64 / ticks::per_us();
+            assert!(fastest < 400.0, "{name}: the fastest wake-up takes {fastest} us");
+        }
         (kind, ticks::percentile(&exits.ticks, 50))
     });
     BTreeMap::from(measured)
@@ -36,12 +41,14 @@ fn every_kind_costs_what_it_must() {
         assert!(at(ExitKind::Inject) > at(ExitKind::Empty) && at(ExitKind::Halt) > at(ExitKind::Empty));
         if accelerator == "kvm" {
             assert!(at(ExitKind::Cpuid) > 4 * at(ExitKind::Empty), "cpuid leaves every guest of KVM");
-            assert!(at(ExitKind::PioUserWrite) > at(ExitKind::PioKernelWrite));
-            assert!(at(ExitKind::PioUserRead) > at(ExitKind::PioKernelRead));
-            assert!(at(ExitKind::MmioUserRead) > at(ExitKind::MmioKernelRead));
+            for (user, kernel) in [
+                (ExitKind::PioUserWrite, ExitKind::PioKernelWrite),
+                (ExitKind::PioUserRead, ExitKind::PioKernelRead),
+                (ExitKind::MmioUserRead, ExitKind::MmioKernelRead),
+            ] {
+                assert!(4 * at(user) > 5 * at(kernel), "{user:?} goes no further than {kernel:?}");
+            }
         }
-        // It sleeps for 1 ms, so a deadline that were the programming's own stamp, or none, would be as far away.
-        assert!((at(ExitKind::Halt) as f64) < 900.0 * ticks::per_us(), "waking up takes as long as sleeping");
     }
 }
 

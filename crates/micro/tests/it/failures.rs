@@ -3,6 +3,7 @@
 use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments};
 use crate::requests::{COMPLETIONS, reads};
 use crate::ticks;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use vmtax_micro::{Completion, Direction, ExitKind, Failure, MicroError, Order, Run};
 
@@ -23,10 +24,12 @@ fn a_missing_disk_is_said_and_exits_need_none() {
 fn a_range_larger_than_the_disk_is_refused_whole() {
     let disk = DiskFile::new();
     let mut guest = Guest::start("tcg", &disk.arguments("", ""));
-    let run = Run { sectors: DISK_SECTORS + 8, ..reads(10, Completion::Polled) };
-    assert_eq!(guest.carry_out(Order::Run(run)), Err(Failure::SmallDisk { sectors: DISK_SECTORS }));
-    let run = Run { sectors: DISK_SECTORS + 7, ..run };
-    assert_eq!(guest.carry_out(Order::Run(run)), Ok(()), "what fills no block is not used");
+    for completion in COMPLETIONS {
+        let run = Run { sectors: DISK_SECTORS + 8, ..reads(10, completion) };
+        assert_eq!(guest.carry_out(Order::Run(run)), Err(Failure::SmallDisk { sectors: DISK_SECTORS }));
+        let run = Run { sectors: DISK_SECTORS + 7, ..run };
+        assert_eq!(guest.carry_out(Order::Run(run)), Ok(()), "what fills no block is not used");
+    }
 }
 
 #[test]
@@ -79,7 +82,7 @@ fn orders_wait_for_one_another() {
     let mut guest = Guest::start("tcg", &disk.arguments("", ""));
     guest.mailbox().order(&Order::Ping).unwrap();
     assert!(matches!(guest.mailbox().order(&Order::Leave), Err(MicroError::Busy { .. })));
-    guest.mailbox().stamps().0.store(u64::MAX, std::sync::atomic::Ordering::Release);
+    guest.mailbox().stamps().0.store(u64::MAX, Ordering::Release);
     guest.wait();
     assert_eq!(guest.leave(), Some(0));
 }
@@ -88,7 +91,7 @@ fn orders_wait_for_one_another() {
 #[test]
 fn a_crash_is_said_with_its_place() {
     let mut guest = Guest::start("tcg", &[]);
-    guest.overwrite(0x13008, 0); // where devices are mapped
+    guest.memory.cell(0x13008).unwrap().store(0, Ordering::Release); // where devices are mapped
     let order = Order::Exits { kind: ExitKind::MmioUserRead, count: 10 };
     let Err(crash @ Failure::Trap { vector: 14, address: 0xf_0000..0x10_0000 }) = guest.carry_out(order) else {
         panic!("{:?}", guest.mailbox().state());

@@ -1,12 +1,12 @@
 //! A micro-guest in a QEMU of its own, which ends with the value, also when a test panics.
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
-use std::fs::{File, OpenOptions};
+use std::fs::OpenOptions;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use vmtax_clock::Shared;
 use vmtax_micro::layout::RAM_BYTES;
 use vmtax_micro::{Failure, Mailbox, Order, State, qemu, rom};
 
@@ -62,10 +62,10 @@ pub fn disk_arguments(drive: &str, device: &str) -> Vec<String> {
 
 pub struct Guest {
     qemu: Child,
-    memory: Mapping,
+    pub memory: Shared,
     /// From starting QEMU to the ROM's readiness.
     pub start: Duration,
-    _folder: tempfile::TempDir,
+    _image: tempfile::NamedTempFile,
 }
 
 impl Guest {
@@ -76,23 +76,24 @@ impl Guest {
     /// Says why where QEMU itself finds that it cannot, which a ROM that crashes is not taken for: QEMU's status is 0
     /// then.
     pub fn try_start(accelerator: &str, more: &[String]) -> Result<Guest, String> {
-        let folder = tempfile::tempdir_in("/dev/shm").unwrap();
-        let (image, ram) = (folder.path().join("rom"), folder.path().join("ram"));
+        let image = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&image, rom()).unwrap();
-        let memory = Mapping::new(&ram);
+        let memory = Shared::create(RAM_BYTES).unwrap();
+        let file = memory.descriptor().unwrap();
+        let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
         let begin = Instant::now();
         let qemu = Command::new("qemu-system-x86_64")
             .args(["-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"])
             .args(["-accel", accelerator, "-M", qemu::MACHINE, "-m", qemu::MEMORY])
-            .args(["-object", &format!("{}{}", qemu::MEMORY_OBJECT, ram.display())])
+            .args(["-object", &format!("{}{path}", qemu::MEMORY_OBJECT)])
             .arg("-bios")
-            .arg(&image)
+            .arg(image.path())
             .args(more)
             .stdin(Stdio::null())
             .stderr(Stdio::piped())
             .spawn()
             .expect("qemu-system-x86_64 starts: install it with `apt-get install qemu-system-x86`");
-        let mut guest = Guest { qemu, memory, start: Duration::ZERO, _folder: folder };
+        let mut guest = Guest { qemu, memory, start: Duration::ZERO, _image: image };
         assert_eq!(guest.poll()?, State::Ready);
         guest.start = begin.elapsed();
         Ok(guest)
@@ -110,17 +111,6 @@ impl Guest {
             State::Failed(failure) => Err(failure),
             state => panic!("{order:?} ended as {state:?}"),
         }
-    }
-
-    /// Words of its memory, from a byte offset on.
-    pub fn memory(&self, at: usize, count: usize) -> Vec<u64> {
-        let words = &self.memory.words()[at / 8..][..count];
-        words.iter().map(|word| word.load(Ordering::Acquire)).collect()
-    }
-
-    /// Overwrites a word of its memory.
-    pub fn overwrite(&self, at: usize, word: u64) {
-        self.memory.words()[at / 8].store(word, Ordering::Release);
     }
 
     /// Waits until the last order is done with.
@@ -170,34 +160,5 @@ impl Drop for Guest {
     fn drop(&mut self) {
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
-    }
-}
-
-/// The guest's memory.
-struct Mapping {
-    address: *mut std::ffi::c_void,
-}
-
-impl Mapping {
-    fn new(path: &Path) -> Mapping {
-        let file = File::create_new(path).unwrap();
-        file.set_len(RAM_BYTES as u64).unwrap();
-        let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a new mapping, wherever the kernel finds room.
-        let address = unsafe { mmap(std::ptr::null_mut(), RAM_BYTES, access, MapFlags::SHARED, &file, 0) };
-        Mapping { address: address.unwrap() }
-    }
-
-    fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping is so long, aligned to pages, and lives as long as self; the file is not made shorter.
-        unsafe { std::slice::from_raw_parts(self.address.cast(), RAM_BYTES / 8) }
-    }
-}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: made above with this length; borrows of it have ended.
-        let _ = unsafe { munmap(self.address, RAM_BYTES) };
     }
 }

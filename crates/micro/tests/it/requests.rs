@@ -1,7 +1,8 @@
 //! Requests of every shape, on every back end.
 
-use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators};
+use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments};
 use crate::ticks;
+use std::sync::atomic::Ordering;
 use vmtax_micro::{Completion, Direction, MicroRequest, Order, Pattern, Run, layout, qemu};
 
 pub const COMPLETIONS: [Completion; 3] = [Completion::Polled, Completion::Msix, Completion::Intx];
@@ -107,9 +108,9 @@ fn every_pattern_reads_the_blocks_it_should() {
                 let requests = carry_out(&mut guest, run);
                 // The buffer holds what the last request read: words that each name their sector.
                 let last = requests.last().unwrap().sector;
-                let read = guest.memory(layout::BUFFER, block as usize / 8);
+                let read = guest.memory.words()[layout::BUFFER / 8..].iter().map(|word| word.load(Ordering::Acquire));
                 let on_disk = (0..u64::from(block) / 8).map(|word| last + word / 64);
-                assert!(read.into_iter().eq(on_disk), "{run:?}: the data is not sector {last}'s");
+                assert!(read.take(block as usize / 8).eq(on_disk), "{run:?}: the data is not sector {last}'s");
             }
         }
     }
@@ -136,16 +137,27 @@ fn writes_land_on_the_disk_and_nowhere_else() {
     }
 }
 
+/// A disk that cannot flush: QEMU flushes after each write for a driver that does not say it can do so itself.
+#[test]
+fn writes_do_not_wait_for_a_flush() {
+    let disk = DiskFile::new();
+    let path = disk.path.display();
+    let drive = format!("driver=raw,file.driver=blkdebug,file.image.driver=file,file.image.filename={path}");
+    let drive = format!("{drive},file.inject-error.0.event=flush_to_disk");
+    let mut guest = Guest::start("tcg", &disk_arguments(&drive, ""));
+    carry_out(&mut guest, Run { direction: Direction::Write, ..reads(10, Completion::Polled) });
+}
+
 /// The most that one order may ask for, and queues of other sizes than QEMU's own.
 #[test]
 fn many_requests_and_other_queues() {
     let drive = "file.driver=null-co,file.size=1G,format=raw";
     for queue in ["4", "128", "1024"] {
-        let arguments = crate::guest::disk_arguments(drive, &format!(",queue-size={queue}"));
+        let arguments = disk_arguments(drive, &format!(",queue-size={queue}"));
         let mut guest = Guest::start(accelerators()[0], &arguments);
         // More than the rings' indices of 16 bits can tell apart.
         carry_out(&mut guest, reads(70_000, Completion::Polled));
     }
-    let mut guest = Guest::start(accelerators()[0], &crate::guest::disk_arguments(drive, ""));
+    let mut guest = Guest::start(accelerators()[0], &disk_arguments(drive, ""));
     carry_out(&mut guest, reads(layout::MAX_COUNT, Completion::Polled));
 }

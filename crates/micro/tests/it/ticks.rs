@@ -1,22 +1,11 @@
-//! Time stamps of the host, and distributions of them for people.
+//! Distributions of ticks, for people.
 
 use std::sync::OnceLock;
-use std::time::{Duration, Instant};
 
-/// The host's time stamp counter.
-pub fn now() -> u64 {
-    // SAFETY: every x86-64 processor has it, and user mode may read it.
-    unsafe { std::arch::x86_64::_rdtsc() }
-}
-
-/// Ticks per microsecond, as good as a table for people needs.
+/// Ticks per microsecond.
 pub fn per_us() -> f64 {
     static RATE: OnceLock<f64> = OnceLock::new();
-    *RATE.get_or_init(|| {
-        let (begin, ticks) = (Instant::now(), now());
-        std::thread::sleep(Duration::from_millis(50));
-        (now() - ticks) as f64 / begin.elapsed().as_secs_f64() / 1e6
-    })
+    *RATE.get_or_init(vmtax_clock::host_mhz)
 }
 
 /// The value that so many percent are at most.
