@@ -152,7 +152,7 @@ mod tests {
             Qemu,
             Qemu,
             Interrupt,
-            Kvm,
+            Interrupt,
             GuestKernel,
             GuestKernel,
             GuestApplication,

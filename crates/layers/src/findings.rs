@@ -30,7 +30,7 @@ pub(crate) struct Gathered {
 pub(crate) struct Means(BTreeMap<u32, (f64, u64)>);
 
 impl Means {
-    fn add(&mut self, round: u32, latency: &Latency) {
+    pub fn add(&mut self, round: u32, latency: &Latency) {
         if let Some(summary) = latency.summary() {
             let (sum, count) = self.0.entry(round).or_default();
             *sum += summary.sum_ns;
@@ -130,7 +130,7 @@ fn missing(plan: &Plan, failed: &[(MachineName, String, Option<LayersError>)], w
     }
 }
 
-fn together(
+pub(crate) fn together(
     plan: &Plan,
     all: &BTreeMap<(MachineName, &str), Gathered>,
     host: &Latency,

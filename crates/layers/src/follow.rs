@@ -116,16 +116,13 @@ impl Follow<'_> {
             }
             View::Blind => {}
         }
-        let pushed = self.identified(&self.host.pushes, part, |(_, e)| e.offset == Some(part.offset))?;
-        let popped = self.identified(&self.host.pops, part, |(_, e)| self.popped(part, e, pushed))?;
-        // A push does not tell which device's it is, so an offset may be chance: by its address, where that is known.
-        let pushed = match popped {
-            Some((_, (_, pop))) if pop.address.is_some() => {
-                let same = |e: &Element| e.offset == Some(part.offset) && e.address == pop.address;
-                self.identified(&self.host.pushes, part, |(_, e)| same(e))?
-            }
-            _ => pushed,
-        };
+        let popped = self.popped(part)?;
+        // A push does not tell which device's it is, so an offset may be chance: by its address too, where that is known.
+        let address = popped.and_then(|(_, (_, pop))| pop.address);
+        let pushed = self.identified(&self.host.pushes, part, |(_, e)| match e.offset {
+            Some(offset) => offset == part.offset && (address.is_none() || e.address == address),
+            None => address.is_some() && e.address == address,
+        })?;
         let submit = self.identified(&self.host.submits, part, |b| b.cover(part.offset))?;
         let taken = [
             (Station::QemuPop, popped.map(|(at, (tid, _))| (at, tid))),
@@ -142,13 +139,16 @@ impl Follow<'_> {
         if way.in_order(self.terms.bound) { Ok(way) } else { Err(Violation) }
     }
 
-    /// Whether a pop is the request's. Where the probe does not tell, and there is one request at a time: the first of
-    /// its queue.
-    fn popped(&self, part: &Part, pop: &Element, pushed: Option<(u64, (i32, Element))>) -> bool {
-        match pop.offset {
-            Some(offset) => offset == part.offset,
-            None => self.terms.alone && pushed.is_some_and(|(_, (_, push))| push.queue == pop.queue),
+    /// The request's pop. Where the probe does not tell, and there is one request at a time: the first of its queue.
+    fn popped(&self, part: &Part) -> Result<Option<(u64, (i32, Element))>, Violation> {
+        let named = |(_, e): &(i32, Element)| e.offset == Some(part.offset);
+        let popped = self.identified(&self.host.pops, part, named)?;
+        if popped.is_some() || !self.terms.alone {
+            return Ok(popped);
         }
+        let pushed = self.identified(&self.host.pushes, part, named)?;
+        let Some(queue) = pushed.and_then(|(_, (_, push))| push.queue) else { return Ok(None) };
+        self.identified(&self.host.pops, part, |(_, e)| e.offset.is_none() && e.queue == Some(queue))
     }
 
     fn early(&self, part: &Part) -> u64 {

@@ -18,6 +18,7 @@ mod nested;
 mod open;
 mod past;
 mod pieces;
+mod qemu_log;
 mod request;
 mod stats;
 #[cfg(test)]

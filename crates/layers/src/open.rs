@@ -1,10 +1,11 @@
 //! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
 
 use crate::error::LayersError;
-use crate::event::{Event, Guest, Host};
+use crate::event::{Element, Event, Guest, Host};
 use crate::fields::Readers;
 use crate::follow::View;
 use crate::join::Join;
+use crate::qemu_log;
 use crate::trial::{JoinedTrial, Loss};
 use std::collections::HashMap;
 use std::fs;
@@ -28,20 +29,31 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
     let facts = facts(folder)?;
     let series = series(folder)?;
     let (guest, host) = (open(&folder.join(files::GUEST))?, open(&folder.join(files::HOST))?);
+    let log = match &host {
+        None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
+        Some(_) => Vec::new(),
+    };
     let view = match &guest {
         _ if record.machine.is_micro() => View::Driver,
         Some(guest) if facts.guest_disk.is_some() && guest.readers.has_requests() => View::Kernel,
         _ => View::Blind,
     };
-    let map = clock(&facts, &series, guest.as_ref().filter(|_| view == View::Kernel), host.as_ref())?;
-    let bound = map.bound();
+    let of_guest = guest.as_ref().filter(|_| view == View::Kernel);
+    let map = clock(&facts, &series, of_guest, host.as_ref(), &log)?;
+    let coarse = if log.is_empty() { 0.0 } else { qemu_log::RESOLUTION_NS };
+    let bound = map.bound().saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
     let operations = in_host_ticks(&series, &map);
     let mut join = Join::new(&facts, operations, block_size(record), view, bound);
 
     let mut guest = guest.as_ref().map(|g| Side::begin(g, |ticks| map.host(GuestTicks(ticks)).0)).transpose()?;
     let mut host = host.as_ref().map(|h| Side::begin(h, |ticks| ticks)).transpose()?;
+    let mut log = log.into_iter();
+    let mut next_of_host = || match &mut host {
+        None => Ok(log.next()),
+        Some(_) => next(&mut host, |r, e| r.host(e, &facts)),
+    };
     let mut next_guest = next(&mut guest, |r, e| r.guest(e, &facts))?;
-    let mut next_host = next(&mut host, |r, e| r.host(e, &facts))?;
+    let mut next_host = next_of_host()?;
     loop {
         match (&next_guest, &next_host) {
             (Some(g), h) if h.as_ref().is_none_or(|h| g.at <= h.at) => {
@@ -50,7 +62,7 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
             }
             (_, Some(h)) => {
                 join.host(h);
-                next_host = next(&mut host, |r, e| r.host(e, &facts))?;
+                next_host = next_of_host()?;
             }
             _ => break,
         }
@@ -127,9 +139,15 @@ struct Trace {
     readers: Readers,
 }
 
-/// Opens a trace; `None` where this side was not traced.
+/// QEMU's own log; empty where there is none.
+fn logged(path: &Path, facts: &TraceFacts) -> Result<Vec<Event<Host>>, LayersError> {
+    if path.exists() { qemu_log::read(path, &facts.moments) } else { Ok(Vec::new()) }
+}
+
+/// Opens a trace; `None` where this side's kernel was not traced.
 fn open(path: &Path) -> Result<Option<Trace>, LayersError> {
-    if !path.exists() {
+    // Where raw pages are, this is too.
+    if !path.join("header_page").exists() {
         return Ok(None);
     }
     let folder = Folder::open(path)?;
@@ -147,6 +165,7 @@ fn clock(
     series: &Series,
     guest: Option<&Trace>,
     host: Option<&Trace>,
+    log: &[Event<Host>],
 ) -> Result<ClockMap, LayersError> {
     let mut evidence = Evidence::new(&facts.pings, facts.kvm_offset);
     let recorded = evidence.map();
@@ -168,13 +187,15 @@ fn clock(
             }
         }
     }
+    let mut of_host = |event: &Event<Host>| match event.what {
+        Host::Pop(Element { offset: Some(offset), .. }) => pops.add(offset, event.at),
+        Host::Push(Element { offset: Some(offset), .. }) => pushes.add(offset, event.at),
+        _ => {}
+    };
     if let Some(trace) = host {
-        each(trace, |r, e| match r.host(e, facts).map(|e| (e.at, e.what)) {
-            Some((at, Host::Pop(element))) => element.offset.into_iter().for_each(|o| pops.add(o, at)),
-            Some((at, Host::Push(element))) => element.offset.into_iter().for_each(|o| pushes.add(o, at)),
-            _ => {}
-        })?;
+        each(trace, |r, e| r.host(e, facts).iter().for_each(&mut of_host))?;
     }
+    log.iter().for_each(of_host);
     issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
     completes.pairs(&pushes).for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
     // Events that were lost pair what does not belong together; then what was recorded stands alone.

@@ -1,5 +1,8 @@
 //! Planted requests must come out as they were planted.
 
+mod cases;
+mod findings;
+
 use crate::follow::View;
 use crate::join::Reason;
 use crate::synthetic::deep::{Batch, in_ring};

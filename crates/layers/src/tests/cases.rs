@@ -1,0 +1,277 @@
+//! What real trials have, one at a time: no block device, a polling guest, requests that are split or merged, lost events.
+
+use super::{START, alone};
+use crate::event::{Event, Guest, Host};
+use crate::follow::View;
+use crate::join::Reason;
+use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found};
+use crate::tally::Tally;
+use crate::trial::{JoinedTrial, Loss};
+use std::collections::BTreeMap;
+use vmtax_model::{ClockFinding, Layer, Role, Stamped, State, Station};
+
+pub fn trial(world: &World, losses: &[Loss]) -> JoinedTrial {
+    let clock = ClockFinding { bound_ns: 0.0, source: "made up".into(), drift_ns: 0.0, violations: 0 };
+    // A tick is a nanosecond.
+    JoinedTrial::new(world.join(View::Kernel, 0, |t| t), losses, clock, 1000.0, Vec::new())
+}
+
+/// Means of the rows, by their ends and state.
+fn rows(world: &World) -> BTreeMap<(Station, Station, State), f64> {
+    let mut tally = Tally::default();
+    tally.add(0, &trial(world, &[]));
+    let count = tally.total.count();
+    tally.rows.iter().map(|(k, d)| ((k.from, k.to, k.state), d.figure_of(count).mean_ns)).collect()
+}
+
+type Change = (fn(&mut Times), Station, State);
+
+/// Everything that takes time, made longer one by one: that row grows by it, and no other by anything.
+#[test]
+fn what_is_added_shows_in_its_row_alone() {
+    const MORE: u64 = 777;
+    let usual = Times {
+        stretch: [400; 19],
+        kworker_waits: Some(30),
+        vcpu_preempted: 40,
+        wake_runnable: 50,
+        lock: 60,
+        lock_runnable: 70,
+        reap_waiting: 80,
+        reap_runnable: 90,
+        push_preempted: 100,
+        interrupt_runnable: 110,
+        return_runnable: 120,
+        kick: true,
+    };
+    let before = rows(&alone(&[usual; 9]));
+    let check = |times: Times, to: Station, state: State| {
+        let after = rows(&alone(&[times; 9]));
+        assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
+        for (key, ns) in &after {
+            let more = if (key.1, key.2) == (to, state) { MORE as f64 } else { 0.0 };
+            assert!((ns - before[key] - more).abs() < 1e-6, "{to:?} {state:?}: {key:?} {} {ns}", before[key]);
+        }
+    };
+    for station in &Station::ALL[2..18] {
+        let mut times = usual;
+        times.stretch[*station as usize] += MORE;
+        check(times, *station, State::Running);
+    }
+    let waits: [Change; 9] = [
+        (|t| t.kworker_waits = Some(30 + MORE), Station::GuestIssue, State::GuestRunnable),
+        (|t| t.vcpu_preempted += MORE, Station::GuestIssue, State::Runnable),
+        (|t| t.wake_runnable += MORE, Station::QemuWake, State::Runnable),
+        (|t| t.lock += MORE, Station::QemuPop, State::Lock),
+        (|t| t.lock_runnable += MORE, Station::QemuPop, State::Runnable),
+        (|t| t.reap_waiting += MORE, Station::QemuReap, State::Waiting),
+        (|t| t.reap_runnable += MORE, Station::QemuReap, State::Runnable),
+        (|t| t.push_preempted += MORE, Station::QemuPush, State::Runnable),
+        (|t| t.interrupt_runnable += MORE, Station::GuestInterrupt, State::Runnable),
+    ];
+    for (change, station, state) in waits {
+        let mut times = usual;
+        change(&mut times);
+        check(times, station, state);
+    }
+}
+
+#[test]
+fn what_lies_outside_of_all_events_is_unexplained() {
+    let mut times = Times::default();
+    times.stretch[Station::GuestCall as usize] = 5000;
+    times.stretch[Station::End as usize] = 700;
+    let trial = trial(&alone(&[times; 3]), &[]);
+    for request in &trial.requests {
+        let explained: u64 = request.pieces.iter().map(|p| p.ticks).sum();
+        assert_eq!(request.total() - explained, 5700);
+    }
+}
+
+#[test]
+fn requests_that_overlap_a_loss_are_dropped_and_counted() {
+    let world = alone(&[Times::default(); 10]);
+    let at = world.operations[3].begin + 50;
+    let losses =
+        [Loss { from: at, to: at + 1, events: 7 }, Loss { from: world.operations[9].end, to: u64::MAX, events: 2 }];
+    let trial = trial(&world, &losses);
+    assert_eq!((trial.matched.operations, trial.matched.joined, trial.matched.lost_events), (10, 8, 9));
+    assert_eq!(trial.matched.rejected, [("events were lost while it was under way".to_owned(), 2)]);
+}
+
+#[test]
+fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
+    let mut world = alone(&[Times::default(); 30]);
+    let mut pops = 0;
+    world.host.retain(|e| {
+        pops += usize::from(matches!(e.what, Host::Pop(_)));
+        !(matches!(e.what, Host::Pop(_)) && pops == 5)
+    });
+    let trial = trial(&world, &[]);
+    assert_eq!(trial.matched.rejected, [("no event for it: virtqueue pop".to_owned(), 1)]);
+    // An operation that the page cache answered has no request at all.
+    world.operations.push(Stamped { begin: world.end() + 1, end: world.end() + 9, offset: 0 });
+    let joined = world.join(View::Kernel, 0, |t| t);
+    assert_eq!(joined.rejected.last().map(|r| r.2), Some(Reason::NoRequest));
+}
+
+/// What no kernel or QEMU of a trial traces is no station of it: its stretch joins the next.
+#[test]
+fn stations_that_nobody_saw_drop_out_and_sums_close() {
+    let whole = alone(&[Times::default(); 5]);
+    let without: [(fn(&Host) -> bool, Station, Station, Layer); 4] = [
+        (|h| matches!(h, Host::Pop(_)), Station::QemuWake, Station::QemuSubmit, Layer::Qemu),
+        (|h| matches!(h, Host::Submit { .. }), Station::QemuPop, Station::HostCall, Layer::Qemu),
+        (|h| matches!(h, Host::Kick), Station::GuestNotify, Station::QemuWake, Layer::Notify),
+        (|h| matches!(h, Host::Notify { .. }), Station::QemuPush, Station::Inject, Layer::Interrupt),
+    ];
+    for (gone, from, to, layer) in without {
+        let mut world = whole.clone();
+        world.host.retain(|e| !gone(&e.what));
+        let trial = trial(&world, &[]);
+        assert_eq!(trial.matched.joined, 5, "{from:?} {to:?}");
+        for (request, truth) in trial.requests.iter().zip(&world.truth) {
+            assert_eq!(
+                request.last() - request.first(),
+                truth.stations[&Station::GuestReturn] - truth.stations[&Station::GuestCall]
+            );
+            let piece = request.pieces.iter().find(|p| p.to == to).unwrap();
+            let key = trial.chain.key(piece);
+            assert_eq!((key.from, key.to, key.layer()), (from, to, layer));
+        }
+    }
+}
+
+/// QEMU's own log knows a request by its address alone when it gives it back.
+#[test]
+fn a_push_without_a_place_is_known_by_its_address() {
+    let mut world = alone(&[Times::default(); 5]);
+    world.host.retain(|e| matches!(e.what, Host::Pop(_) | Host::Push(_) | Host::Notify { .. }));
+    for event in &mut world.host {
+        if let Host::Push(element) = &mut event.what {
+            (element.offset, element.queue) = (None, None);
+        }
+    }
+    let joined = world.join(View::Kernel, 0, |t| t);
+    for (request, truth) in joined.requests.iter().zip(&world.truth) {
+        for station in [Station::QemuPop, Station::QemuPush, Station::QemuNotify, Station::GuestInterrupt] {
+            assert_eq!(request.at(station), Some(truth.stations[&station]), "{station:?}");
+        }
+    }
+}
+
+/// A guest that does not trace still shows QEMU's side and the host's.
+#[test]
+fn without_the_guests_trace_the_rest_is_followed() {
+    let mut world = alone(&[Times::default(); 5]);
+    world.guest.clear();
+    let joined = world.join(View::Blind, 0, |t| t);
+    assert_eq!(joined.rejected, []);
+    for (request, truth) in joined.requests.iter().zip(&world.truth) {
+        for station in [Station::KvmNotify, Station::QemuPop, Station::HostIssue, Station::QemuPush, Station::Inject] {
+            assert_eq!(request.at(station), truth.stations.get(&station).copied(), "{station:?}");
+        }
+        assert_eq!(request.at(Station::GuestIssue), None);
+        assert_eq!(request.last(), truth.stations[&Station::Inject]);
+    }
+}
+
+/// The micro-guest's own stamps lie right before the notification and where its driver sees the completion. One that
+/// polls sees it before QEMU notifies.
+#[test]
+fn a_micro_guest_that_polls() {
+    let mut world = alone(&[Times::default(); 5]);
+    world.guest.clear();
+    for (operation, truth) in world.operations.iter_mut().zip(&world.truth) {
+        operation.begin = truth.stations[&Station::GuestNotify];
+        operation.end = truth.stations[&Station::QemuPush] + 5;
+    }
+    let joined = world.join(View::Driver, 0, |t| t);
+    assert_eq!(joined.rejected, []);
+    for (request, truth) in joined.requests.iter().zip(&world.truth) {
+        assert_eq!(request.at(Station::QemuNotify), None);
+        assert_eq!(request.at(Station::Inject), None);
+        assert_eq!(request.last(), truth.stations[&Station::QemuPush] + 5);
+        // Nothing is unexplained: the driver's stamps are the workload's.
+        assert_eq!(request.pieces.iter().map(|p| p.ticks).sum::<u64>(), request.total());
+    }
+}
+
+/// The pool's threads call pread themselves; the file lies on no block device.
+#[test]
+fn a_worker_thread_reads_from_no_block_device() {
+    const WORKER: i32 = 777;
+    const PREAD: u32 = 17;
+    let mut world = World::default();
+    let at = START;
+    let (offset, bytes) = (8 * BLOCK, BLOCK);
+    let element = crate::event::Element { address: Some(1), offset: Some(offset), queue: Some(QUEUE) };
+    world.in_guest(at + 1, READER, Guest::Enter);
+    world.in_guest(at + 10, READER, Guest::Issue { offset, bytes });
+    world.in_guest(at + 11, READER, Guest::Notify);
+    world.enter(at - 50, MAIN, PPOLL, [0; 4]);
+    world.on_host(at + 20, MAIN, Host::Exit);
+    world.on_host(at + 22, MAIN, Host::Pop(element));
+    world.on_host(at + 24, MAIN, Host::Submit { offset, bytes });
+    world.enter(at + 26, MAIN, PPOLL, [0; 4]);
+    world.enter(at + 28, WORKER, PREAD, [3, 0, bytes, offset + BLOCK]);
+    world.on_host(at + 29, WORKER, Host::Exit);
+    world.enter(at + 30, WORKER, PREAD, [3, 0, bytes, offset]);
+    world.on_host(at + 60, WORKER, Host::Exit);
+    world.on_host(at + 65, MAIN, Host::Exit);
+    world.on_host(at + 70, MAIN, Host::Push(element));
+    world.on_host(at + 72, MAIN, Host::Notify { queue: QUEUE });
+    world.interrupt_in_guest(at + 80, Guest::Interrupt);
+    world.interrupt_in_guest(at + 82, Guest::Complete { offset });
+    world.in_guest(at + 90, READER, Guest::Exit);
+    world.operations.push(Stamped { begin: at, end: at + 91, offset });
+    let joined = world.join(View::Kernel, 0, |t| t);
+    let request = found(&joined.requests[0]);
+    assert_eq!(request.stations[&Station::HostCall], at + 30);
+    assert_eq!(request.stations[&Station::QemuReap], at + 65);
+    assert!(!request.stations.contains_key(&Station::HostIssue));
+    // A thread that the facts do not name, because it ended before.
+    assert_eq!(joined.threads.last().map(|t| (t.tid, t.role.clone())), Some((WORKER, Role::Worker)));
+    assert_eq!(crate::chain::layer(Station::HostCall, Station::QemuReap), Layer::HostKernel);
+}
+
+/// The guest's block layer makes two requests of one operation: it ends with the one that completes last.
+#[test]
+fn an_operation_in_two_parts_ends_with_the_later_one() {
+    let mut world = alone(&[Times::default()]);
+    let (begin, end) = (world.operations[0].begin, world.operations[0].end);
+    let (first, whole) = (BLOCK / 2, world.truth[0].stations[&Station::GuestComplete]);
+    // The other half, issued right after the call, done before.
+    let extra = [
+        Event {
+            at: begin + 110,
+            cpu: 0,
+            tid: READER,
+            interrupt: false,
+            what: Guest::Issue { offset: first, bytes: first },
+        },
+        Event { at: whole - 5, cpu: 0, tid: READER, interrupt: true, what: Guest::Complete { offset: first } },
+    ];
+    world.guest.extend(extra);
+    let joined = world.join(View::Kernel, 0, |t| t);
+    assert_eq!(joined.requests[0].at(Station::GuestComplete), Some(whole));
+    assert_eq!((joined.requests[0].begin(), joined.requests[0].end()), (begin, end));
+}
+
+/// The clock stands so that what KVM saw comes before what the guest did, by less than the bound.
+#[test]
+fn an_effect_right_before_its_cause_counts_as_at_the_same_time() {
+    let world = alone(&[Times { stretch: [100; 19], ..Times::default() }]);
+    let joined = world.join(View::Kernel, 250, |t| t + 230);
+    let request = &joined.requests[0];
+    assert_eq!(request.at(Station::KvmNotify), request.at(Station::GuestNotify));
+    assert!(request.pieces.iter().all(|p| p.to != Station::KvmNotify));
+}
+
+#[test]
+fn threads_are_called_what_they_are() {
+    let trial = trial(&alone(&[Times::default()]), &[]);
+    let names: Vec<String> = trial.requests[0].stations().map(|(s, _)| trial.name(trial.requests[0].who(s))).collect();
+    assert_eq!(names[..6], ["guest", "guest", "guest", "guest", "vCPU 0", "main loop"]);
+    assert!(trial.threads.iter().any(|t| t.tid == VCPU));
+}

@@ -1,0 +1,110 @@
+//! From joined trials to findings, over rounds and variants.
+
+use super::alone;
+use super::cases::trial;
+use crate::findings::{Gathered, together};
+use crate::synthetic::Times;
+use std::collections::BTreeMap;
+use vmtax_model::{Latency, LayerFindings, MachineName, Plan, Station};
+
+const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
+                    [[variant]]\nname = \"b\"\n[[variant]]\nname = \"c\"\n[[workload]]\nname = \"seqread\"\n";
+
+/// Six rounds of three variants: the host gets slower all the while, b takes two thirds, c is as a but for noise.
+fn findings() -> LayerFindings {
+    let plan = Plan::from_toml(PLAN).unwrap();
+    let mut all: BTreeMap<(MachineName, &str), Gathered> = BTreeMap::new();
+    let mut host = Latency::new();
+    host.record(28_000);
+    for round in 0..6 {
+        for (name, scale) in [("a", 3), ("b", 2), ("c", if round % 2 == 0 { 4 } else { 2 })] {
+            let gathered = all.entry((MachineName::Tcg, name)).or_default();
+            let mut latency = Latency::new();
+            (0..100).for_each(|i| latency.record(scale * (10_000 + u64::from(round) * 1000) + i));
+            gathered.control.add(&latency);
+            gathered.control_means.add(round, &latency);
+            // Under probes it takes a tenth longer.
+            let mut observed = Latency::new();
+            (0..100).for_each(|i| observed.record(scale * (11_000 + u64::from(round) * 1100) + i));
+            gathered.traced_means.add(round, &observed);
+            let requests: Vec<Times> = (0..50)
+                .map(|i| {
+                    let mut times = Times { stretch: [200; 19], wake_runnable: u64::from(i % 5), ..Times::default() };
+                    times.stretch[Station::HostComplete as usize] = 1000 * scale + i * 10;
+                    times.lock = if i == 49 { 30_000 } else { 0 };
+                    times
+                })
+                .collect();
+            gathered.tally.add(round, &trial(&alone(&requests), &[]));
+        }
+    }
+    together(&plan, &all, &host, Vec::new())
+}
+
+#[test]
+fn sums_close_and_each_figure_is_over_all_requests() {
+    let findings = findings();
+    assert_eq!(findings.columns.len(), 3);
+    assert!((findings.host.unwrap().mean_ns / 28_000.0 - 1.0).abs() < 1e-3);
+    for column in &findings.columns {
+        assert_eq!((column.rounds, column.matched.joined), (6, 300));
+        let sum: f64 = column.rows.iter().map(|r| r.time.mean_ns).sum();
+        assert!((sum + column.unexplained_ns - column.traced.mean_ns).abs() < 1e-6);
+        // From the stamp to the call, and from the call to the stamp.
+        assert!((column.unexplained_ns - 400.0).abs() < 1e-6, "{}", column.unexplained_ns);
+        let percent: f64 = column.rows.iter().map(|r| r.percent).sum();
+        assert!((percent + 100.0 * column.unexplained_ns / column.traced.mean_ns - 100.0).abs() < 1e-9);
+        // Six rounds give the range of their means.
+        for row in &column.rows {
+            let interval = row.mean.interval.unwrap();
+            assert!(interval.low <= row.mean.median && row.mean.median <= interval.high);
+            assert!(row.time.p50_ns <= row.time.p90_ns && row.time.p99_ns <= row.time.max_ns);
+        }
+        assert_eq!(column.heat.counts.iter().flatten().sum::<u32>(), 300);
+    }
+}
+
+#[test]
+fn the_lock_is_a_row_and_what_the_slowest_do_differently() {
+    let findings = findings();
+    let column = &findings.columns[0];
+    let lock = column.rows.iter().find(|r| r.state == vmtax_model::State::Lock).unwrap();
+    assert_eq!((lock.count, lock.time.p50_ns), (6, 0.0));
+    assert_eq!((lock.from, lock.to, lock.time.max_ns), (Station::QemuWake, Station::QemuPop, 30_000.0));
+    let first = &column.tail[0];
+    assert!(first.label.contains("lock"), "{first:?}");
+    assert_eq!((first.median_ns, first.slowest_ns), (0.0, 30_000.0));
+    let p99 = column.waterfalls.iter().find(|w| w.which == "p99").unwrap();
+    assert!(p99.spans.iter().any(|s| s.state == vmtax_model::State::Lock && s.end_ns - s.begin_ns == 30_000.0));
+    assert!(p99.spans.windows(2).all(|s| s[0].end_ns == s[1].begin_ns));
+    let main = column.calls.iter().find(|c| c.role == vmtax_model::Role::Main).unwrap();
+    assert_eq!(main.locks.as_ref().map(|l| l.count), Some(6));
+}
+
+#[test]
+fn a_variant_wins_only_where_the_interval_says_so() {
+    let findings = findings();
+    let of = |name: &str| findings.differences.iter().find(|d| d.variant == name).unwrap();
+    assert_eq!((of("b").faster, of("c").faster), (Some(true), None));
+    assert!((of("b").ratio.median - 2.0 / 3.0).abs() < 0.01);
+    assert!(findings.advice[0].contains("use b"), "{:?}", findings.advice);
+    let observer = findings.columns[0].observer.unwrap();
+    assert!((observer.median - 1.1).abs() < 0.01, "{observer:?}");
+}
+
+#[test]
+fn the_life_of_a_request_and_the_nested_view() {
+    let findings = findings();
+    let column = &findings.columns[1];
+    let step = |label: &str| column.lifecycle.iter().find(|s| s.label == label).unwrap();
+    assert_eq!(
+        (step("guest system call").since_previous_ns, step("guest system call").thread.as_str()),
+        (200.0, "guest")
+    );
+    assert_eq!(step("virtqueue pop").thread, "main loop");
+    assert_eq!(step("host block complete").thread, "host kernel");
+    let labels: Vec<&str> = column.nested.iter().map(|n| n.label.as_str()).collect();
+    assert_eq!(labels, ["guest benchmark", "guest virtio", "KVM", "QEMU virtio", "QEMU AIO"]);
+    let sum: f64 = column.nested.iter().map(|n| n.delta_ns).sum();
+    assert!((sum - column.traced.mean_ns).abs() < 1e-6);
+}
