@@ -21,12 +21,12 @@ pub fn details(recording: &Recording, findings: &LayerFindings, style: Style) ->
             &page.titled("Bare host, the same work on the same file", page.figures(&[("one operation", host)])),
         );
     }
-    for column in &findings.columns {
+    let columns = view::columns(findings);
+    for column in &columns {
         out.push_str(&format!("\n{}\n", page.paint.with("1;4", &plain(&view::title(column)))));
         out.push_str(&page.column(column));
     }
-    if findings.columns.len() > 1 {
-        let columns: Vec<&LayerColumn> = findings.columns.iter().collect();
+    if columns.len() > 1 {
         out.push_str(&page.titled("Rows side by side, means", page.side_by_side(&columns)));
     }
     out.push('\n');

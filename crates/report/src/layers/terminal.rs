@@ -85,16 +85,19 @@ struct Line<'a> {
     strong: bool,
 }
 
-/// The rows, what is unexplained, and the sums beside the untraced control.
+/// The rows, what is unexplained, and the sums beside the untraced control. Waits that are next to nothing stand together
+/// in one line, so that the others can be seen and the sums still close.
 fn lines(column: &LayerColumn) -> Vec<Line<'_>> {
     let mut lines: Vec<Line> = Vec::new();
+    let (small, large): (Vec<&Row>, Vec<&Row>) =
+        column.rows.iter().filter(|r| r.count > 0).partition(|r| view::is_negligible(r));
     let mut before: Option<&Row> = None;
-    for row in column.rows.iter().filter(|r| r.count > 0) {
+    for row in large {
         let same_layer = before.is_some_and(|b| b.layer == row.layer);
         lines.push(Line {
             layer: if same_layer { "" } else { row.layer.label() },
             what: format!("→ {}{}", row.to.label(), if row.below_bound { " †" } else { "" }),
-            again: same_layer && before.is_some_and(|b| b.to == row.to) && !row.below_bound,
+            again: same_layer && before.is_some_and(|b| b.to == row.to),
             state: row.state,
             figure: Some(&row.time),
             mean_ns: row.time.mean_ns,
@@ -113,6 +116,10 @@ fn lines(column: &LayerColumn) -> Vec<Line<'_>> {
         share,
         strong,
     };
+    if !small.is_empty() {
+        let (ns, percent) = small.iter().fold((0.0, 0.0), |(ns, p), r| (ns + r.time.mean_ns, p + r.percent));
+        lines.push(sum(&format!("{} small waits", small.len()), None, ns, Some(percent), false));
+    }
     let unexplained = 100.0 - column.rows.iter().map(|r| r.percent).sum::<f64>();
     lines.push(sum(
         "unexplained",
@@ -140,7 +147,13 @@ fn rows(column: &LayerColumn, width: usize, color: bool) -> String {
 /// What a line is about; its state too where that has no column of its own.
 fn with_state(line: &Line, width: usize) -> String {
     match view::state(line.state) {
-        _ if width >= ROOM_FOR_LAYERS && line.again => "″".to_owned(),
+        _ if width >= ROOM_FOR_LAYERS && line.again => {
+            if line.what.ends_with('†') {
+                "″ †".to_owned()
+            } else {
+                "″".to_owned()
+            }
+        }
         state if width < ROOM_FOR_LAYERS && !state.is_empty() => format!("{} ({state})", line.what),
         _ => line.what.clone(),
     }
@@ -186,7 +199,7 @@ fn bar(percent: f64) -> String {
 
 /// The layers' means, a column for each machine and variant; as many beside each other as the width holds.
 fn side_by_side(findings: &LayerFindings, width: usize, color: bool) -> String {
-    let all: Vec<&LayerColumn> = findings.columns.iter().collect();
+    let all = view::columns(findings);
     let widest = all.iter().map(|c| header(c).lines().map(columns).max().unwrap_or(0)).max().unwrap_or(0).clamp(8, 24);
     let at_once = (width.saturating_sub(24) / (widest + 1)).max(1);
     let parts: Vec<String> = all.chunks(at_once).map(|part| means(part, widest, color)).collect();

@@ -18,7 +18,13 @@ pub fn guest(machine: MachineName) -> &'static str {
 
 /// The column the report is about: the first Linux guest, or the first there is.
 pub fn main_column(findings: &LayerFindings) -> Option<&LayerColumn> {
-    findings.columns.iter().find(|c| !c.machine.is_micro()).or(findings.columns.first())
+    columns(findings).first().copied()
+}
+
+/// The columns, Linux guests first and their floor behind them.
+pub fn columns(findings: &LayerFindings) -> Vec<&LayerColumn> {
+    let (floor, guests): (Vec<_>, Vec<_>) = findings.columns.iter().partition(|c| c.machine.is_micro());
+    guests.into_iter().chain(floor).collect()
 }
 
 /// A request as it is when nobody looks, where that was measured; otherwise as traced.
@@ -96,6 +102,14 @@ pub fn rows_of(columns: &[&LayerColumn]) -> Vec<Key> {
     all
 }
 
+/// Waits below this share of the whole, percent, would show as 0.0.
+const NEGLIGIBLE: f64 = 0.05;
+
+/// Whether a row is a wait that is next to nothing.
+pub fn is_negligible(row: &Row) -> bool {
+    row.state != State::Running && row.percent.abs() < NEGLIGIBLE
+}
+
 /// The layers that any request of these columns was in, with each column's mean, ns.
 pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
     let mut layers: Vec<Layer> =
@@ -155,19 +169,18 @@ pub struct Scale {
 }
 
 impl Scale {
-    /// The unit and decimals in which `total_ns` has four digits or more.
+    /// The unit and decimals in which `total_ns` has four digits or more, and a row of a thousandth of it still one.
     pub fn of(total_ns: f64) -> Scale {
         let (unit, ns) = match total_ns.abs() {
             t if t < 2e3 => ("ns", 1.0),
-            t if t < 2e6 => ("µs", 1e3),
-            t if t < 2e9 => ("ms", 1e6),
+            t if t < 2e7 => ("µs", 1e3),
+            t if t < 2e10 => ("ms", 1e6),
             _ => ("s", 1e9),
         };
         let decimals = match total_ns.abs() / ns {
             t if t < 2.0 => 3,
             t if t < 20.0 => 2,
-            t if t < 2000.0 => 1,
-            _ => 0,
+            _ => 1,
         };
         Scale { unit, ns, decimals }
     }
@@ -222,7 +235,7 @@ mod tests {
         assert_eq!(texts, ["46.8 µs", "~0 µs", "0 µs", "−0.1 µs", "– µs"]);
         assert_eq!(
             [900.0, 9_000.0, 56_000.0, 3.1e6].map(|t| Scale::of(t).text(t)),
-            ["900.0 ns", "9.00 µs", "56.0 µs", "3.10 ms"]
+            ["900.0 ns", "9.00 µs", "56.0 µs", "3100.0 µs"]
         );
     }
 }

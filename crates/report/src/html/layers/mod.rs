@@ -21,7 +21,7 @@ pub fn html(recording: &Recording, findings: &LayerFindings) -> String {
     let page = Page { recording, findings };
     let title =
         format!("Where the time of a request goes: {}, {}", recording.plan.name, when(&recording.manifest.started));
-    let columns: Vec<&LayerColumn> = findings.columns.iter().collect();
+    let columns = view::columns(findings);
     let body = markup! {
         (patterns())
         (answer::answer(&page))

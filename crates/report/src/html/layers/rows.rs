@@ -10,7 +10,7 @@ use maud::{Markup, html as markup};
 use vmtax_model::{Figure, LayerColumn, Row};
 
 pub fn rows(page: &Page, column: &LayerColumn) -> Markup {
-    let rows: Vec<&Row> = column.rows.iter().filter(|r| r.count > 0).collect();
+    let rows: Vec<&Row> = column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r)).collect();
     let ends =
         rows.iter().flat_map(|r| [r.time.p50_ns, r.time.max_ns]).chain([column.traced.p50_ns, column.traced.max_ns]);
     let axis = Axis::log(&ends.collect::<Vec<_>>());
@@ -30,7 +30,7 @@ pub fn rows(page: &Page, column: &LayerColumn) -> Markup {
                 }
                 figcaption {
                     "Over all requests, on a logarithmic axis: the dot is the median, the thick line ends at p90, the thin one at p99, the ring is the longest. "
-                    "A row whose median is 0 begins at the picture's edge. " (page.source(column))
+                    "A row whose median is 0 begins at the picture's edge; waits that are next to nothing are in the table alone. " (page.source(column))
                 }
             }
             (table(column, &scale))
