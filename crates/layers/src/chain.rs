@@ -18,12 +18,21 @@ impl Key {
 
     /// For people.
     pub fn label(self) -> String {
-        format!("{} to {}", self.from.label(), self.to.label())
+        label(self.from, self.to)
     }
 
     /// Whether its ends were stamped by two clocks.
     pub fn crosses(self) -> bool {
         in_guest(self.from) != in_guest(self.to)
+    }
+}
+
+/// A stretch, for people.
+pub(crate) fn label(from: Station, to: Station) -> String {
+    match to {
+        // Before that, it is others of the workload's requests that take its time.
+        Station::End => format!("{} to the workload's turn", from.label()),
+        _ => format!("{} to {}", from.label(), to.label()),
     }
 }
 

@@ -119,7 +119,8 @@ impl Readers {
             Reader::Complete { device, sector, sectors } if ours(device) => {
                 Guest::Complete { offset: bytes(sector, sectors, data)?.0 }
             }
-            Reader::Function => Guest::Notify,
+            // Where the kernel has probes of its own, one of those; else its function tracer.
+            Reader::Function | Reader::Notify { .. } => Guest::Notify,
             Reader::Interrupt { irq } => {
                 let irq = irq.unsigned(data)?;
                 disk?.interrupts.iter().any(|i| u64::from(*i) == irq).then_some(Guest::Interrupt)?

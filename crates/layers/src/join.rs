@@ -200,10 +200,10 @@ impl Join {
         let moment = |at, cpu| By::Guest(Moment { at, cpu, tid: call.tid, interrupt: false });
         way.set(Station::GuestCall, enter, moment(enter, call.cpu));
         // It may have returned before the request was complete; then a later call brings it.
-        let mut exits =
-            self.guest.calls.within(begin, end).filter(|(_, c)| c.tid == call.tid).filter_map(|(_, c)| c.exit);
-        if let Some((at, cpu)) = exits.find(|(at, _)| (part.complete.at..=end).contains(at)) {
-            way.set(Station::GuestReturn, at, moment(at, cpu));
-        }
+        let calls = self.guest.calls.within(begin, end).filter(|(_, c)| c.tid == call.tid);
+        let mut exits = calls.filter_map(|(_, c)| c.exit).filter(|(at, _)| (part.complete.at..=end).contains(at));
+        let Some((at, cpu)) = exits.next() else { return };
+        way.set(Station::GuestReturn, at, moment(at, cpu));
+        way.busy_until = exits.last().map(|(at, cpu)| Moment { at, cpu, tid: call.tid, interrupt: false });
     }
 }

@@ -74,12 +74,16 @@ impl Sides<'_> {
                 By::Host => Who::Host,
             };
             request.set(station, at, who);
-            // The workload's own stamps bound the whole, not a stretch.
-            if previous != Station::Begin && station != Station::End && at > latest {
-                let kicked = way.in_ring && previous <= Station::GuestIssue && station > Station::GuestIssue;
-                let stretch = Stretch { from: latest, at, to: station };
-                if kicked {
-                    pieces.push(stretch.piece(State::InRing, who, latest, at));
+            // The workload's own stamps bound the whole, not a stretch; but what it did before the last of them is known.
+            let (to, by) = match way.busy_until {
+                Some(moment) if station == Station::End => (moment.at.clamp(latest, at), By::Guest(moment)),
+                _ if station == Station::End => (latest, by),
+                _ => (at, by),
+            };
+            if previous != Station::Begin && to > latest {
+                let stretch = Stretch { from: latest, at: to, to: station };
+                if way.in_ring && previous <= Station::GuestIssue && station > Station::GuestIssue {
+                    pieces.push(stretch.piece(State::InRing, who, latest, to));
                 } else {
                     let begin = pieces.len();
                     self.stretch(stretch, by, &mut pieces);

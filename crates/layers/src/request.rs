@@ -37,7 +37,8 @@ pub struct JoinedRequest {
     who: [Who; STATIONS],
     /// Where on the disk, bytes.
     pub offset: u64,
-    /// The way without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0.
+    /// The way without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0. Those
+    /// that lead to [`Station::End`] are what the workload did for other requests when this one had come back.
     pub pieces: Box<[Piece]>,
 }
 
@@ -87,7 +88,7 @@ impl JoinedRequest {
         self.stations().find_map(tracers).unwrap_or(0)
     }
 
-    /// Where its pieces end, host ticks: the last station that a tracer saw.
+    /// Where its pieces end, host ticks: the last of it that a tracer saw.
     pub fn last(&self) -> u64 {
         self.first() + self.pieces.iter().map(|p| p.ticks).sum::<u64>()
     }

@@ -1,6 +1,6 @@
 //! Single requests as pictures.
 
-use crate::chain::layer;
+use crate::chain::{label, layer};
 use crate::request::JoinedRequest;
 use crate::trial::JoinedTrial;
 use vmtax_model::{Span, Station, Waterfall};
@@ -53,7 +53,7 @@ fn spans(trial: &JoinedTrial, request: &JoinedRequest) -> Vec<Span> {
         Span {
             layer: layer(from, piece.to),
             state: piece.state,
-            label: format!("{} to {}", from.label(), piece.to.label()),
+            label: label(from, piece.to),
             thread: trial.name(piece.who),
             begin_ns: trial.ns(begin - request.begin()),
             end_ns: trial.ns(at - request.begin()),

@@ -153,7 +153,10 @@ proptest! {
             let times: Vec<u64> = request.stations().map(|(_, at)| at).collect();
             prop_assert!(times.windows(2).all(|w| w[0] <= w[1]));
             let last = request.stations().filter(|(s, _)| *s != Station::End).last().unwrap();
-            prop_assert_eq!(request.last(), if last.0 == Station::Begin { request.first() } else { last.1 });
+            let busy = request.pieces.last().is_some_and(|p| p.to == Station::End);
+            let end = if last.0 == Station::Begin { request.first() } else { last.1 };
+            prop_assert_eq!(request.last() > end, busy);
+            prop_assert!(request.last() >= end);
         }
     }
 
