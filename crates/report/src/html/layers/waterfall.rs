@@ -4,7 +4,7 @@ use super::super::axis::{Axis, percent};
 use super::{Page, class, stretch, veil};
 use crate::layers::view::{self, Scale};
 use maud::{Markup, html as markup};
-use vmtax_model::{LayerColumn, Span, Waterfall};
+use vmtax_model::{Layer, LayerColumn, Span, Waterfall};
 
 pub fn waterfalls(page: &Page, column: &LayerColumn) -> Markup {
     markup! {
@@ -24,8 +24,8 @@ fn waterfall(page: &Page, column: &LayerColumn, w: &Waterfall) -> Markup {
     let scale = Scale::of(w.total_ns);
     let mut threads: Vec<&str> = Vec::new();
     for span in &w.spans {
-        if !threads.contains(&span.thread.as_str()) {
-            threads.push(&span.thread);
+        if !threads.contains(&lane(span)) {
+            threads.push(lane(span));
         }
     }
     markup! {
@@ -38,7 +38,7 @@ fn waterfall(page: &Page, column: &LayerColumn, w: &Waterfall) -> Markup {
                         span.name { (thread) }
                         svg height="18" role="img" aria-label={ "When " (thread) " has the request" } {
                             (axis.grid(&ticks))
-                            @for span in w.spans.iter().filter(|s| s.thread == **thread) { (bar(span, &axis, &scale)) }
+                            @for span in w.spans.iter().filter(|s| lane(s) == *thread) { (bar(span, &axis, &scale)) }
                         }
                         span {}
                     }
@@ -51,7 +51,7 @@ fn waterfall(page: &Page, column: &LayerColumn, w: &Waterfall) -> Markup {
                             (axis.grid(&ticks))
                             (bar(span, &axis, &scale))
                         }
-                        span.time { b { (scale.text(span.end_ns - span.begin_ns)) } " " span.range { (span.thread) } }
+                        span.time { b { (scale.text(span.end_ns - span.begin_ns)) } " " span.range { (lane(span)) } }
                     }
                 }
             }
@@ -65,6 +65,11 @@ fn waterfall(page: &Page, column: &LayerColumn, w: &Waterfall) -> Markup {
             }
         }
     }
+}
+
+/// Who has the request: the disk is nobody's thread.
+fn lane(span: &Span) -> &str {
+    if span.layer == Layer::Device { Layer::Device.label() } else { &span.thread }
 }
 
 fn bar(span: &Span, axis: &Axis, scale: &Scale) -> Markup {
