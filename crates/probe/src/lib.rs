@@ -5,8 +5,11 @@
 mod error;
 mod fiemap;
 mod guest_disk;
+mod held;
 mod host_disk;
 mod place;
+#[cfg(test)]
+mod place_tests;
 mod points;
 mod qemu;
 mod save;

@@ -1,15 +1,21 @@
 //! Where in a function a uprobe is cheap.
 //!
 //! The kernel emulates a few instructions under a uprobe (`push`, `nop`, relative jumps and calls: 0.6 us a hit); every
-//! other one it copies out of line and single-steps (10 us a hit). So a probe moves down from the function's entry to the
-//! first instruction of the first kind. The instructions up to the first branch are passed by every call, and a branch is
-//! of the cheap kind itself, so nothing is missed; arguments are followed through the moves on the way.
+//! other one it copies out of line and single-steps (10 us a hit). So a probe moves down from where it is wanted to the
+//! first instruction of the first kind, as far as everyone goes who comes by; arguments are followed through the moves
+//! on the way.
 
+use crate::held::Held;
 use iced_x86::{
-    Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register,
+    ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
+    Register,
 };
+use std::collections::HashSet;
 
-/// An argument's register at a function's entry (System V ABI).
+/// A place further down than this many instructions says little about where the probe was wanted.
+const FURTHEST: usize = 32;
+
+/// An argument or a result of a function, in its register (System V ABI).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Argument {
     /// The register, all 64 bits of it.
@@ -29,43 +35,88 @@ pub struct Place {
     pub registers: Vec<Register>,
 }
 
-/// The first cheap place in the function whose bytes are `code`, at which all `arguments` still are in some register;
-/// its expensive entry when there is none.
-pub fn place(code: &[u8], arguments: &[Argument]) -> Place {
-    straight(code, 0, arguments).unwrap_or_else(|| Place {
-        offset: 0,
-        cheap: false,
-        registers: arguments.iter().map(|a| a.register).collect(),
-    })
+/// A function's instructions.
+pub struct Code<'c> {
+    bytes: &'c [u8],
+    instructions: Vec<Instruction>,
+    /// Where its own direct jumps lead.
+    joints: HashSet<u64>,
 }
 
-/// Cheap places behind each call from `code` to the function that lies `distance` bytes from its first, at which all
-/// `results` still are in some register.
-pub fn places_after(code: &[u8], distance: i64, results: &[Argument]) -> Vec<Place> {
-    let calls = Decoder::new(64, code, DecoderOptions::NONE).into_iter().filter(|i| {
-        i.flow_control() == FlowControl::Call && i.op0_kind() == OpKind::NearBranch64 && i.near_branch64() as i64 == distance
-    });
-    calls.filter_map(|call| straight(code, call.next_ip(), results)).collect()
-}
+impl<'c> Code<'c> {
+    /// Decodes the bytes of a function; jumps are relative to the first.
+    pub fn new(bytes: &'c [u8]) -> Code<'c> {
+        let instructions: Vec<Instruction> = Decoder::new(64, bytes, DecoderOptions::NONE).into_iter().collect();
+        let joints = instructions.iter().filter(|i| is_jump(i)).map(Instruction::near_branch64).collect();
+        Code { bytes, instructions, joints }
+    }
 
-/// From `begin` on to the first cheap instruction, as far as everyone goes who comes by there.
-fn straight(code: &[u8], begin: u64, arguments: &[Argument]) -> Option<Place> {
-    let mut decoder = Decoder::with_ip(64, code.get(begin as usize..)?, begin, DecoderOptions::NONE);
-    let mut info = InstructionInfoFactory::new();
-    let mut values: Vec<Value> = arguments.iter().map(Value::new).collect();
-    for instruction in &mut decoder {
-        let bytes = code.get(instruction.ip() as usize..instruction.next_ip() as usize)?;
-        if is_cheap(bytes) && !jumped_into(code, begin, instruction.ip()) {
-            let registers: Option<Vec<Register>> = values.iter().map(Value::register).collect();
-            return registers.map(|registers| Place { offset: instruction.ip(), cheap: true, registers });
-        }
-        // Beyond a branch not everyone passes.
-        if instruction.is_invalid() || instruction.flow_control() != FlowControl::Next {
+    /// The first cheap place at which all `arguments` still are in some register; the expensive entry when there is none.
+    pub fn entry(&self, arguments: &[Argument]) -> Place {
+        let mut held = Held::new(arguments);
+        self.walk(0, &mut held).and_then(|i| self.cheap(i, &held)).unwrap_or_else(|| Place {
+            offset: 0,
+            cheap: false,
+            registers: arguments.iter().map(|a| a.register).collect(),
+        })
+    }
+
+    /// The cheap place behind each call of the function that lies `distance` bytes from this one's first byte, where that
+    /// gave something else than zero and all `results` still are in some register.
+    pub fn after(&self, distance: i64, results: &[Argument]) -> Vec<Place> {
+        let calls = self.instructions.iter().filter(|i| {
+            let direct = i.flow_control() == FlowControl::Call && i.op0_kind() == OpKind::NearBranch64;
+            direct && i.near_branch64() as i64 == distance
+        });
+        calls.filter_map(|call| self.after_call(call, results)).collect()
+    }
+
+    fn after_call(&self, call: &Instruction, results: &[Argument]) -> Option<Place> {
+        let mut held = Held::new(results);
+        let branch = self.walk(call.next_ip(), &mut held)?;
+        // `test %rax,%rax` right before it decides; on goes the way of a result that is not zero.
+        let test = self.instructions.iter().find(|i| i.next_ip() == branch.ip())?;
+        let tests = test.mnemonic() == Mnemonic::Test
+            && test.op0_register() == test.op1_register()
+            && held.all_in(test.op0_register());
+        let on = match branch.condition_code() {
+            ConditionCode::e => branch.next_ip(),
+            ConditionCode::ne => branch.near_branch64(),
+            _ => return None,
+        };
+        let alone = !self.instructions.iter().any(|i| i.ip() != branch.ip() && is_jump(i) && i.near_branch64() == on);
+        if !tests || !alone {
             return None;
         }
-        values.iter_mut().for_each(|value| value.pass(&instruction, &mut info));
+        self.walk(on, &mut held).and_then(|i| self.cheap(i, &held))
     }
-    None
+
+    /// Goes from `begin` on with what is held, as far as everyone goes who comes by there: to the first instruction that
+    /// is cheap or leads elsewhere (direct jumps are both).
+    fn walk(&self, begin: u64, held: &mut Held) -> Option<&Instruction> {
+        let first = self.instructions.binary_search_by_key(&begin, Instruction::ip).ok()?;
+        let mut info = InstructionInfoFactory::new();
+        for instruction in self.instructions[first..].iter().take(FURTHEST) {
+            // Where others join, a probe would count them too.
+            if instruction.is_invalid() || (instruction.ip() > begin && self.joints.contains(&instruction.ip())) {
+                return None;
+            }
+            if self.is_cheap(instruction) || instruction.flow_control() != FlowControl::Next {
+                return Some(instruction);
+            }
+            held.pass(instruction, &mut info);
+        }
+        None
+    }
+
+    fn cheap(&self, instruction: &Instruction, held: &Held) -> Option<Place> {
+        let registers = held.registers().filter(|_| self.is_cheap(instruction))?;
+        Some(Place { offset: instruction.ip(), cheap: true, registers })
+    }
+
+    fn is_cheap(&self, instruction: &Instruction) -> bool {
+        self.bytes.get(instruction.ip() as usize..).is_some_and(is_cheap)
+    }
 }
 
 /// Whether a uprobe on the instruction that begins `code` is emulated, as `arch/x86/kernel/uprobes.c` has it since
@@ -74,7 +125,7 @@ pub fn is_cheap(code: &[u8]) -> bool {
     match code {
         // push of any register.
         [0x50..=0x57, ..] | [0x41, 0x50..=0x57, ..] => true,
-        // nop, jmp, call, short conditional jumps.
+        // nop, call, jmp, short conditional jumps.
         [0x90 | 0xe8 | 0xe9 | 0xeb | 0x70..=0x7f, ..] => true,
         // Near conditional jumps.
         [0x0f, 0x80..=0x8f, ..] => true,
@@ -82,49 +133,7 @@ pub fn is_cheap(code: &[u8]) -> bool {
     }
 }
 
-/// Whether a branch leads behind `begin`, to `place` or before it: then a probe there would count more than those who
-/// come by `begin`.
-fn jumped_into(code: &[u8], begin: u64, place: u64) -> bool {
-    Decoder::new(64, code, DecoderOptions::NONE).into_iter().any(|i| {
-        let branch = matches!(i.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
-        branch && i.op0_kind() == OpKind::NearBranch64 && (begin + 1..=place).contains(&i.near_branch64())
-    })
-}
-
-/// One argument and the registers that hold it.
-struct Value {
-    narrow: bool,
-    held: Vec<Register>,
-}
-
-impl Value {
-    fn new(argument: &Argument) -> Value {
-        Value { narrow: argument.narrow, held: vec![argument.register] }
-    }
-
-    fn register(&self) -> Option<Register> {
-        self.held.first().copied()
-    }
-
-    /// What is left of it behind an instruction.
-    fn pass(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
-        let copy = self.copied_to(instruction);
-        for used in info.info(instruction).used_registers() {
-            let read = matches!(used.access(), OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess);
-            if !read {
-                self.held.retain(|held| *held != used.register().full_register());
-            }
-        }
-        self.held.extend(copy);
-    }
-
-    /// The register that `mov` copies it to.
-    fn copied_to(&self, instruction: &Instruction) -> Option<Register> {
-        let registers = instruction.mnemonic() == Mnemonic::Mov
-            && instruction.op0_kind() == OpKind::Register
-            && instruction.op1_kind() == OpKind::Register;
-        let (to, from) = (instruction.op0_register(), instruction.op1_register());
-        let wide = to.is_gpr64() || (self.narrow && to.is_gpr32());
-        (registers && wide && self.held.contains(&from.full_register())).then(|| to.full_register())
-    }
+fn is_jump(instruction: &Instruction) -> bool {
+    let jump = matches!(instruction.flow_control(), FlowControl::ConditionalBranch | FlowControl::UnconditionalBranch);
+    jump && instruction.op0_kind() == OpKind::NearBranch64
 }

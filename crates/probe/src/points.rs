@@ -11,8 +11,6 @@ pub(crate) struct Point {
     pub at: At,
     /// What to read there, in the words of `uprobe_events`; registers as they are at the function's entry.
     pub fields: &'static str,
-    /// Which hits are wanted; all without one.
-    pub filter: Option<&'static str>,
     pub used: Used,
 }
 
@@ -21,8 +19,8 @@ pub(crate) struct Point {
 pub(crate) enum At {
     /// It is called.
     Entry,
-    /// It has called this one, whose result is in `%ax`. Cheaper than a probe on a return, for which newer kernels make
-    /// a system call, and only calls from here count.
+    /// It has called this one, whose result is in `%ax` and is not zero. Cheaper than a probe on a return, for which newer
+    /// kernels make a system call; and only calls from here count.
     After(&'static str),
 }
 
@@ -48,22 +46,22 @@ const SINCE_8_1: (Version, Version) = ((8, 1), (u32::MAX, 0));
 
 /// Checked in the sources and binaries of 5.2, 7.2, 10.0 and 11.1. Structures read here have been the same in all:
 ///
-/// - `VirtQueueElement`: `out_sg` at 48, 56 bytes in all. A request of virtio-blk begins with one; `sector_num` follows.
-///   The first piece of `out_sg` is the guest's request header, with the sector at 8.
+/// - `VirtQueueElement`: `out_sg` at 48, 56 bytes in all. The first piece of `out_sg` is the guest's request header, with
+///   the sector at 8.
+/// - `VirtIOBlockReq` begins with one; `sector_num` at 56, `vq` at 72, set before the first call after `virtqueue_pop`.
 /// - `QEMUIOVector`: `size` at 32.
 /// - `RawPosixAIOData`, what the thread pool's function gets: `aio_offset` at 16, `aio_nbytes` at 24.
 ///
 /// `engine` is 0 for the thread pool, 1 for Linux AIO, 2 for io_uring; `write` is 1 for a write. In 8.1 the asynchronous
 /// engines lost their state argument: they use the current thread's.
 pub(crate) const POINTS: &[Point] = &[
-    // Once the request is there, with what joins it to all that follows. An empty ring gives no element.
+    // Once the request is there, with what joins it to all that follows; an empty ring does not count.
     Point {
         event: "pop",
         function: "virtio_blk_handle_vq",
         versions: ALL,
         at: At::After("virtqueue_pop"),
-        fields: "elem=%ax:x64 sector=+8(+0(+48(%ax))):u64",
-        filter: Some("elem != 0"),
+        fields: "vq=+72(%ax):x64 elem=%ax:x64 sector=+8(+0(+48(%ax))):u64",
         used: Used::Cheap,
     },
     Point {
@@ -72,7 +70,6 @@ pub(crate) const POINTS: &[Point] = &[
         versions: ALL,
         at: At::Entry,
         fields: "vq=%di:x64",
-        filter: None,
         used: Used::Instead,
     },
     // Not `bdrv_co_preadv`, which a request passes once for each node of the block graph, nor `blk_co_preadv`, which
@@ -102,5 +99,5 @@ const fn entry(
     fields: &'static str,
     used: Used,
 ) -> Point {
-    Point { event, function, versions, at: At::Entry, fields, filter: None, used }
+    Point { event, function, versions, at: At::Entry, fields, used }
 }

@@ -1,6 +1,6 @@
 //! Probes on a QEMU binary: its functions found, and a cheap instruction in each.
 
-use crate::place::{Argument, Place, place, places_after};
+use crate::place::{Argument, Code, Place};
 use crate::points::{At, POINTS, Point, Used, Version};
 use crate::uprobe::Uprobe;
 use iced_x86::Register;
@@ -40,7 +40,6 @@ pub fn uprobes(binary: &Path, version: &str) -> (Vec<Uprobe>, Vec<Missing>) {
                 binary: binary.to_owned(),
                 offset,
                 fields: moved(point.fields, &place),
-                filter: point.filter,
                 function: point.function,
             }));
         }
@@ -115,7 +114,11 @@ impl Functions {
             let executable = header.p_flags(endian) & object::elf::PF_X != 0;
             if header.p_type(endian) == object::elf::PT_LOAD && executable {
                 let bytes = header.data(endian, &cache).ok()?.to_vec();
-                found.segments.push(Segment { address: header.p_vaddr(endian), offset: header.p_offset(endian), bytes });
+                found.segments.push(Segment {
+                    address: header.p_vaddr(endian),
+                    offset: header.p_offset(endian),
+                    bytes,
+                });
             }
         }
         Some(found)
@@ -126,7 +129,7 @@ impl Functions {
     }
 
     /// Offset in the file and bytes.
-    fn code(&self, address: u64, size: u64) -> Option<(u64, &[u8])> {
+    fn bytes(&self, address: u64, size: u64) -> Option<(u64, &[u8])> {
         self.segments.iter().find_map(|segment| {
             let begin = address.checked_sub(segment.address)?;
             let rest = segment.bytes.get(usize::try_from(begin).ok()?..)?;
@@ -138,13 +141,14 @@ impl Functions {
     /// Where in the file a point's probes go; `None` when the function is not there, or not made as the point wants it.
     fn places(&self, point: &Point) -> Option<Vec<(u64, Place)>> {
         let (address, size) = self.find(point.function)?;
-        let (offset, code) = self.code(address, size)?;
+        let (offset, bytes) = self.bytes(address, size)?;
+        let code = Code::new(bytes);
         let arguments = arguments(point.fields);
         let places = match point.at {
-            At::Entry => vec![place(code, &arguments)],
+            At::Entry => vec![code.entry(&arguments)],
             At::After(called) => {
                 let distance = self.find(called)?.0.wrapping_sub(address) as i64;
-                places_after(code, distance, &arguments)
+                code.after(distance, &arguments)
             }
         };
         (!places.is_empty()).then(|| places.into_iter().map(|place| (offset + place.offset, place)).collect())
@@ -195,4 +199,100 @@ fn moved(fields: &str, place: &Place) -> String {
         field.replace(old, new.map_or(old, |(name, _)| name))
     });
     moved.collect::<Vec<String>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::place::is_cheap;
+    use proptest::prelude::*;
+    use std::io::Write;
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        let names = |version: &str| -> Vec<&str> {
+            let of = POINTS.iter().filter(|p| p.event == "aio" && is_for(p, parse(version)));
+            of.map(|p| p.fields.split(' ').next().unwrap()).collect()
+        };
+        let old = ["offset=+16(%dx):u64", "offset=%cx:u64", "offset=%cx:u64"];
+        let new = ["offset=+16(%si):u64", "offset=%si:u64", "offset=%dx:u64"];
+        for (version, wanted) in [("5.2.0", old), ("7.2.22", old), ("8.0.5", old), ("8.1", new), ("10.0.2", new)] {
+            assert_eq!(names(version), wanted, "{version}");
+        }
+        assert_eq!(names("unknown"), new);
+    }
+
+    #[test]
+    fn points_of_an_event_have_the_same_fields() {
+        // The kernel asks for it, where more than one of them is used.
+        for point in POINTS.iter().filter(|p| p.used != Used::Instead) {
+            let kinds = |fields: &str| -> Vec<String> {
+                let parts = fields.split(' ').filter_map(|f| Some((f.split_once('=')?.0, f.rsplit_once(':')?.1)));
+                parts.map(|(name, kind)| format!("{name}:{kind}")).collect()
+            };
+            let first = POINTS.iter().find(|other| other.event == point.event).unwrap();
+            assert_eq!(kinds(point.fields), kinds(first.fields), "{}", point.function);
+        }
+    }
+
+    #[test]
+    fn registers_are_found_and_replaced() {
+        let fields = "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 level=%si:u32 write=\\0:u8";
+        let found = arguments(fields);
+        let registers = [Register::RSI, Register::RDX, Register::R9, Register::RSI];
+        assert_eq!(found.iter().map(|a| a.register).collect::<Vec<_>>(), registers);
+        assert_eq!(found.iter().map(|a| a.narrow).collect::<Vec<_>>(), [false, false, false, true]);
+        let registers = vec![Register::RBX, Register::R10, Register::R9, Register::RDX];
+        let place = Place { offset: 0, cheap: true, registers };
+        let moved = moved(fields, &place);
+        assert_eq!(moved, "offset=%bx:u64 bytes=+32(%r10):u64 elem=%r9:x64 level=%dx:u32 write=\\0:u8");
+    }
+
+    #[test]
+    fn this_hosts_qemu_offers_every_point_cheaply() {
+        let binary = Path::new("/usr/bin/qemu-system-x86_64");
+        let Ok(bytes) = std::fs::read(binary) else { return eprintln!("skipped: there is no {}", binary.display()) };
+        let said = std::process::Command::new(binary).arg("--version").output().unwrap();
+        let said = String::from_utf8(said.stdout).unwrap();
+        let version = said.split(' ').nth(3).unwrap();
+        let (probes, missing) = uprobes(binary, version);
+        if missing.iter().any(|m| m.why.contains("does not export")) {
+            return eprintln!("skipped: this QEMU exports nothing");
+        }
+        assert_eq!(missing, []);
+        for event in ["pop", "submit", "aio", "push", "notify", "inject", "line"] {
+            assert!(probes.iter().any(|p| p.event == event), "{event}");
+        }
+        for probe in &probes {
+            assert!(is_cheap(&bytes[probe.offset as usize..]), "{probe:?}");
+        }
+        assert!(probes.iter().any(|p| p.function == "virtio_blk_handle_vq"), "pop has lost its element");
+    }
+
+    #[test]
+    fn what_is_no_qemu_offers_nothing_and_says_so() {
+        let (probes, missing) = uprobes(Path::new("/bin/true"), "7.2.22");
+        assert_eq!(probes, []);
+        assert!(missing.iter().any(|m| m.what.contains("`pop`") && m.why.contains("/bin/true")), "{missing:?}");
+        assert_eq!(uprobes(Path::new("/etc/passwd"), "7.2").0, []);
+        assert_eq!(uprobes(Path::new("/nonexistent"), "7.2").0, []);
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// A damaged binary: real headers with bytes changed.
+        #[test]
+        fn a_damaged_file_never_panics(changes in proptest::collection::vec((0usize..4096, any::<u8>()), 0..40)) {
+            let mut bytes = std::fs::read("/bin/true").unwrap();
+            for (at, value) in changes {
+                let at = at % bytes.len();
+                let at = if value % 2 == 0 { at } else { bytes.len() - 1 - at };
+                bytes[at] = value;
+            }
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            file.write_all(&bytes).unwrap();
+            let _ = uprobes(file.path(), "7.2.22");
+        }
+    }
 }

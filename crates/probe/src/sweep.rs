@@ -1,11 +1,11 @@
 //! Removes what a killed vmtax left in tracefs.
 
 use crate::tracefs::{self, PREFIX};
-use crate::uprobe;
+use crate::uprobe::{self, List};
 use std::fs;
 use std::path::Path;
 
-/// Removes the tracefs instances and uprobes of vmtax processes that are no more. Anything else, of a living vmtax or of
+/// Removes the tracefs instances and probes of vmtax processes that are no more. Anything else, of a living vmtax or of
 /// others, is left alone. Nothing to do where there is no tracefs or no permission.
 pub fn sweep() {
     if let Ok(root) = tracefs::root() {
@@ -22,10 +22,11 @@ fn sweep_in(root: &Path) {
         }
     }
     // Those that an instance still listens to cannot be removed, so instances go first.
-    let defined = fs::read_to_string(root.join("uprobe_events")).unwrap_or_default();
-    for group in uprobe::groups(&defined) {
-        if group.strip_prefix(uprobe::PREFIX).and_then(process).is_some_and(is_gone) {
-            uprobe::undefine(root, group);
+    for list in List::ALL {
+        for group in list.groups(root) {
+            if group.strip_prefix(uprobe::PREFIX).and_then(process).is_some_and(is_gone) {
+                list.undefine(root, &group);
+            }
         }
     }
 }

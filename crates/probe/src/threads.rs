@@ -50,7 +50,8 @@ pub fn kvm_offset(process: i32) -> Option<i64> {
 fn offset_in(debugfs: &Path, process: i32) -> Option<i64> {
     let read = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
     let prefix = format!("{process}-");
-    let machine = fs::read_dir(debugfs).ok()?.flatten().find(|e| e.file_name().to_string_lossy().starts_with(&prefix))?;
+    let machine =
+        fs::read_dir(debugfs).ok()?.flatten().find(|e| e.file_name().to_string_lossy().starts_with(&prefix))?;
     let mut offset = None;
     for entry in fs::read_dir(machine.path()).ok()?.flatten() {
         let vcpu = entry.path();
@@ -87,11 +88,17 @@ mod tests {
     #[test]
     fn our_own_threads_are_listed() {
         let ours = std::process::id() as i32;
-        let (send, wait) = std::sync::mpsc::channel::<()>();
-        let thread = std::thread::Builder::new().name("CPU 3/TCG".into()).spawn(move || wait.recv()).unwrap();
+        let (named, wait) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let body = move || {
+            named.send(()).unwrap();
+            let _ = ended.recv();
+        };
+        let thread = std::thread::Builder::new().name("CPU 3/TCG".into()).spawn(body).unwrap();
+        wait.recv().unwrap();
         let found = threads(ours);
-        drop(send);
-        let _ = thread.join().unwrap();
+        drop(end);
+        thread.join().unwrap();
         assert!(found.iter().any(|t| t.tid == ours && t.role == Role::Main), "{found:?}");
         assert!(found.iter().any(|t| t.role == Role::Vcpu(3)), "{found:?}");
         assert!(threads(i32::MAX).is_empty());

@@ -59,7 +59,8 @@ impl Instance {
         fs::create_dir(&folder).map_err(|e| ProbeError::file("making", &folder, e))?;
         let mut instance = Instance { folder, switch: None };
         let switch = instance.folder.join("tracing_on");
-        let opened = OpenOptions::new().write(true).open(&switch).map_err(|e| ProbeError::file("opening", &switch, e))?;
+        let opened =
+            OpenOptions::new().write(true).open(&switch).map_err(|e| ProbeError::file("opening", &switch, e))?;
         instance.switch = Some(opened);
         instance.switch_to(false)?;
         instance.write("trace_clock", "x86-tsc").map_err(|e| match e {
@@ -82,17 +83,9 @@ impl Instance {
 
     /// Writes one of the instance's files, replacing what it holds.
     pub fn write(&self, file: &str, text: &str) -> Result<(), ProbeError> {
-        self.put(OpenOptions::new().write(true).truncate(true), file, text)
-    }
-
-    /// Adds to what one of the instance's files holds.
-    pub fn append(&self, file: &str, text: &str) -> Result<(), ProbeError> {
-        self.put(OpenOptions::new().append(true), file, text)
-    }
-
-    fn put(&self, options: &OpenOptions, file: &str, text: &str) -> Result<(), ProbeError> {
         let path = self.folder.join(file);
-        let written = options.open(&path).and_then(|mut f| f.write_all(text.as_bytes()));
+        let file = OpenOptions::new().write(true).truncate(true).open(&path);
+        let written = file.and_then(|mut f| f.write_all(text.as_bytes()));
         written.map_err(|e| ProbeError::file("writing", &path, e))
     }
 

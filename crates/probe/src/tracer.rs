@@ -1,42 +1,29 @@
 //! A trace under way: made, switched on and off, saved, and gone without a trace.
 
-use crate::tracefs::{self, Instance};
 use crate::save::{self, Sink};
-use crate::{Event, ProbeError, ProbeSet, Uprobe, uprobe};
+use crate::tracefs::{self, Instance};
+use crate::uprobe::{self, Group};
+use crate::{Event, ProbeError, ProbeSet, Uprobe};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vmtax_model::Missing;
 
 const AS_ROOT: &str = "run vmtax as root";
 const OTHER_KERNEL: &str = "use a kernel that has it";
+/// The virtqueue, the first argument of each function that notifies.
+const VQ: &str = "vq=%di:x64";
 
 /// Events of up to two tracefs instances: *bound* ones, of given threads alone, and *free* ones. Dropping it removes both
 /// instances and all uprobes that were defined for them.
 #[derive(Debug)]
 pub struct Tracer {
-    // In this order: uprobes can be undefined once no instance listens to them.
+    // In this order: probes can be undefined once no instance listens to them.
     instances: Vec<(&'static str, Instance)>,
-    uprobes: Group,
+    group: Group,
     /// System and name of what is listened to.
     events: Vec<(String, String)>,
     missing: Vec<Missing>,
     root: PathBuf,
-}
-
-/// Our uprobe definitions. Removed on drop.
-#[derive(Debug)]
-struct Group {
-    root: PathBuf,
-    name: String,
-    used: bool,
-}
-
-impl Drop for Group {
-    fn drop(&mut self) {
-        if self.used {
-            uprobe::undefine(&self.root, &self.name);
-        }
-    }
 }
 
 impl Tracer {
@@ -51,17 +38,16 @@ impl Tracer {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (root, process) = (tracefs::root()?, std::process::id());
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let group = format!("{}{process}_{number}", uprobe::PREFIX);
         let mut tracer = Tracer {
             instances: Vec::new(),
-            uprobes: Group { root: root.clone(), name: group, used: false },
+            group: Group::new(&root, format!("{}{process}_{number}", uprobe::PREFIX)),
             events: Vec::new(),
             missing: set.missing.clone(),
             root,
         };
         let wanted = [
             ("bound", !set.bound.is_empty() || !set.uprobes.is_empty()),
-            ("free", !set.free.is_empty() || !set.functions.is_empty()),
+            ("free", !set.free.is_empty() || !set.notify.is_empty()),
         ];
         for (kind, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             let name = format!("{}{process}-{number}-{kind}", tracefs::PREFIX);
@@ -70,7 +56,7 @@ impl Tracer {
                 "bound" => tracer.bind(&instance, set)?,
                 _ => {
                     tracer.listen(&instance, &set.free);
-                    tracer.functions(&instance, set.functions);
+                    tracer.notify(&instance, set.notify);
                 }
             }
             tracer.instances.push((kind, instance));
@@ -106,22 +92,17 @@ impl Tracer {
         self.listen(instance, &set.bound);
         let mut defined: Vec<&Uprobe> = Vec::new();
         for probe in &set.uprobes {
-            match self.define(probe) {
+            match self.group.user(probe) {
                 Ok(()) if defined.iter().any(|other| other.event == probe.event) => {}
                 Ok(()) => defined.push(probe),
                 Err(e) => self.missing.push(refused(&format!("QEMU's {}", probe.function), &e)),
             }
         }
-        let group = self.uprobes.name.clone();
+        let group = self.group.name().to_owned();
         for probe in defined {
-            self.enable(instance, &group, probe.event, probe.filter);
+            self.enable(instance, &group, probe.event, None);
         }
         Ok(())
-    }
-
-    fn define(&mut self, probe: &Uprobe) -> Result<(), ProbeError> {
-        self.uprobes.used = true;
-        uprobe::define(&self.root, &self.uprobes.name, probe)
     }
 
     fn listen(&mut self, instance: &Instance, events: &[Event]) {
@@ -147,19 +128,18 @@ impl Tracer {
         }
     }
 
-    /// Has calls of the given functions recorded, as far as they exist. With none the tracer stays off: without a filter
-    /// it records every function of the kernel.
-    fn functions(&mut self, instance: &Instance, functions: &[&str]) {
+    /// Has calls of the notify functions recorded, as far as they exist.
+    fn notify(&mut self, instance: &Instance, functions: &[&str]) {
         let Some(first) = functions.first() else { return };
         let mut why = None;
-        let accepted = functions.iter().filter(|f| instance.append("set_ftrace_filter", f).map_err(|e| why = Some(e)).is_ok());
-        let result = match (accepted.count(), why) {
-            (0, Some(e)) => Err(e),
-            _ => instance.write("current_tracer", "function"),
-        };
-        match result {
-            Ok(()) => self.events.push(("ftrace".into(), "function".into())),
-            Err(e) => self.missing.push(refused(&format!("calls of {first}"), &e)),
+        let defined =
+            functions.iter().filter(|f| self.group.kernel("notify", f, VQ).map_err(|e| why = Some(e)).is_ok());
+        match (defined.count(), why) {
+            (0, Some(e)) => self.missing.push(refused(&format!("calls of {first}"), &e)),
+            _ => {
+                let group = self.group.name().to_owned();
+                self.enable(instance, &group, "notify", None);
+            }
         }
     }
 

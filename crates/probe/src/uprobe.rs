@@ -1,4 +1,4 @@
-//! Uprobe definitions in tracefs: a global list, so each of our tracers has a group of its own in it.
+//! Definitions of probes in tracefs: global lists, so each of our tracers has a group of its own in them.
 
 use crate::ProbeError;
 use std::fs::{self, OpenOptions};
@@ -19,55 +19,111 @@ pub struct Uprobe {
     pub offset: u64,
     /// What it reads, in the words of `uprobe_events`: `offset=%si:u64 …`.
     pub fields: String,
-    /// Which of its events are wanted, in the words of an event's `filter` file; all without one.
-    pub filter: Option<&'static str>,
     /// Whose instruction it is, for people.
     pub function: &'static str,
 }
 
-impl Uprobe {
-    fn definition(&self, group: &str) -> String {
-        let Uprobe { event, binary, offset, fields, .. } = self;
-        format!("p:{group}/{event} {}:{offset:#x} {fields}\n", binary.display())
+/// A list of definitions in tracefs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum List {
+    /// Probes in programs.
+    Uprobes,
+    /// Probes in the kernel.
+    Kprobes,
+}
+
+impl List {
+    pub const ALL: [List; 2] = [List::Uprobes, List::Kprobes];
+
+    fn path(self, root: &Path) -> PathBuf {
+        root.join(match self {
+            List::Uprobes => "uprobe_events",
+            List::Kprobes => "kprobe_events",
+        })
+    }
+
+    fn read(self, root: &Path) -> String {
+        fs::read_to_string(self.path(root)).unwrap_or_default()
+    }
+
+    fn append(self, root: &Path, text: &str) -> Result<(), ProbeError> {
+        let path = self.path(root);
+        // Appending matters: opened for writing without it, the kernel empties the list, other people's too.
+        let written = OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(text.as_bytes()));
+        written.map_err(|e| ProbeError::file("writing", &path, e))
+    }
+
+    /// The groups of ours in it, each once.
+    pub fn groups(self, root: &Path) -> Vec<String> {
+        let defined = self.read(root);
+        let mut groups: Vec<&str> = names(&defined).map(|(group, _)| group).collect();
+        groups.retain(|group| group.starts_with(PREFIX));
+        groups.sort_unstable();
+        groups.dedup();
+        groups.into_iter().map(str::to_owned).collect()
+    }
+
+    /// Removes all probes of a group. One that is still listened to stays.
+    pub fn undefine(self, root: &Path, group: &str) {
+        for event in events(&self.read(root), group) {
+            let _ = self.append(root, &format!("-:{group}/{event}\n"));
+        }
     }
 }
 
-/// Adds a probe to `group`. One write defines one probe.
-pub(crate) fn define(root: &Path, group: &str, probe: &Uprobe) -> Result<(), ProbeError> {
-    append(root, &probe.definition(group))
+/// Definitions of ours, under a name of their own. Removed on drop.
+#[derive(Debug)]
+pub(crate) struct Group {
+    root: PathBuf,
+    name: String,
+    used: Vec<List>,
 }
 
-/// Removes all probes of a group. One that is still listened to stays.
-pub(crate) fn undefine(root: &Path, group: &str) {
-    let defined = fs::read_to_string(root.join("uprobe_events")).unwrap_or_default();
-    for event in events(&defined, group) {
-        let _ = append(root, &format!("-:{group}/{event}\n"));
+impl Group {
+    pub fn new(root: &Path, name: String) -> Group {
+        Group { root: root.to_owned(), name, used: Vec::new() }
+    }
+
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Defines a probe in a program.
+    pub fn user(&mut self, probe: &Uprobe) -> Result<(), ProbeError> {
+        let Uprobe { event, binary, offset, fields, .. } = probe;
+        self.define(List::Uprobes, event, &format!("{}:{offset:#x} {fields}", binary.display()))
+    }
+
+    /// Defines a probe on a function of the kernel.
+    pub fn kernel(&mut self, event: &str, function: &str, fields: &str) -> Result<(), ProbeError> {
+        self.define(List::Kprobes, event, &format!("{function} {fields}"))
+    }
+
+    fn define(&mut self, list: List, event: &str, what: &str) -> Result<(), ProbeError> {
+        if !self.used.contains(&list) {
+            self.used.push(list);
+        }
+        list.append(&self.root, &format!("p:{}/{event} {what}\n", self.name))
     }
 }
 
-fn append(root: &Path, text: &str) -> Result<(), ProbeError> {
-    let path = root.join("uprobe_events");
-    // Appending matters: opened for writing without it, the kernel empties the list, other people's too.
-    let written = OpenOptions::new().append(true).open(&path).and_then(|mut f| f.write_all(text.as_bytes()));
-    written.map_err(|e| ProbeError::file("writing", &path, e))
-}
-
-/// The groups in a list of definitions, each once.
-pub(crate) fn groups(defined: &str) -> Vec<&str> {
-    let mut groups: Vec<&str> = names(defined).map(|(group, _)| group).collect();
-    groups.sort_unstable();
-    groups.dedup();
-    groups
+impl Drop for Group {
+    fn drop(&mut self) {
+        for list in &self.used {
+            list.undefine(&self.root, &self.name);
+        }
+    }
 }
 
 /// The events of a group in a list of definitions, each once.
 fn events<'d>(defined: &'d str, group: &str) -> Vec<&'d str> {
     let mut events: Vec<&str> = names(defined).filter(|(g, _)| *g == group).map(|(_, event)| event).collect();
+    events.sort_unstable();
     events.dedup();
     events
 }
 
-/// Group and event of each line `p:GROUP/EVENT PATH:OFFSET …`.
+/// Group and event of each line `p:GROUP/EVENT PLACE …`.
 fn names(defined: &str) -> impl Iterator<Item = (&str, &str)> {
     defined.lines().filter_map(|line| line.split(' ').next()?.split_once(':')?.1.split_once('/'))
 }
@@ -77,19 +133,34 @@ mod tests {
     use super::*;
 
     #[test]
-    fn definitions_are_written_and_read() {
+    fn lists_are_read_and_groups_told_apart() {
+        let defined = "p:vmtax_7_0/pop /q:0x1 a=%di:u64\np:vmtax_7_0/push /q:0x2\np:vmtax_7_0/pop /q:0x5\n\
+                       p:vmt/x /q:0x3\np:other /q:1\n\nbad\n";
+        assert_eq!(events(defined, "vmtax_7_0"), ["pop", "push"]);
+        assert_eq!(events(defined, "vmtax_7"), Vec::<&str>::new());
+        let root = tempfile::tempdir().unwrap();
+        fs::write(root.path().join("uprobe_events"), defined).unwrap();
+        assert_eq!(List::Uprobes.groups(root.path()), ["vmtax_7_0"]);
+        assert_eq!(List::Kprobes.groups(root.path()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_group_takes_back_what_it_defined() {
+        let root = tempfile::tempdir().unwrap();
+        let list = root.path().join("uprobe_events");
+        fs::write(&list, "p:vmt/x /q:0x3\n").unwrap();
+        let mut group = Group::new(root.path(), "vmtax_7_0".into());
         let probe = Uprobe {
             event: "pop",
             binary: "/usr/bin/qemu".into(),
             offset: 0x1234,
             fields: "elem=%ax:x64".into(),
-            filter: Some("elem != 0"),
             function: "virtqueue_pop",
         };
-        assert_eq!(probe.definition("vmtax_7_0"), "p:vmtax_7_0/pop /usr/bin/qemu:0x1234 elem=%ax:x64\n");
-        let defined = "p:vmtax_7_0/pop /q:0x1 a=%di:u64\nr:vmtax_7_0/pop /q:0x2\np:vmt/x /q:0x3\np:other /q:1\n\nbad\n";
-        assert_eq!(groups(defined), ["vmt", "vmtax_7_0"]);
-        assert_eq!(events(defined, "vmtax_7_0"), ["pop"]);
-        assert_eq!(events(defined, "vmtax_7"), Vec::<&str>::new());
+        group.user(&probe).unwrap();
+        assert!(group.kernel("notify", "vp_notify", "vq=%di:x64").is_err(), "there is no such list");
+        drop(group);
+        let written = fs::read_to_string(&list).unwrap();
+        assert_eq!(written, "p:vmt/x /q:0x3\np:vmtax_7_0/pop /usr/bin/qemu:0x1234 elem=%ax:x64\n-:vmtax_7_0/pop\n");
     }
 }

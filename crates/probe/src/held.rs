@@ -1,0 +1,57 @@
+//! Which registers hold a function's arguments while its first instructions go by.
+
+use crate::place::Argument;
+use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+/// Each argument with the registers that hold it.
+pub(crate) struct Held(Vec<Value>);
+
+struct Value {
+    narrow: bool,
+    registers: Vec<Register>,
+}
+
+impl Held {
+    pub fn new(arguments: &[Argument]) -> Held {
+        Held(arguments.iter().map(|a| Value { narrow: a.narrow, registers: vec![a.register] }).collect())
+    }
+
+    /// A register for each argument; `None` when one is lost.
+    pub fn registers(&self) -> Option<Vec<Register>> {
+        self.0.iter().map(|value| value.registers.first().copied()).collect()
+    }
+
+    /// Whether all arguments are one, and this register holds it.
+    pub fn all_in(&self, register: Register) -> bool {
+        self.0.iter().all(|value| value.registers.contains(&register))
+    }
+
+    /// What is left of them behind an instruction.
+    pub fn pass(&mut self, instruction: &Instruction, info: &mut InstructionInfoFactory) {
+        for value in &mut self.0 {
+            let copy = value.copied_to(instruction);
+            for used in info.info(instruction).used_registers() {
+                let stays = matches!(
+                    used.access(),
+                    OpAccess::None | OpAccess::Read | OpAccess::CondRead | OpAccess::NoMemAccess
+                );
+                if !stays {
+                    value.registers.retain(|register| *register != used.register().full_register());
+                }
+            }
+            value.registers.extend(copy);
+        }
+    }
+}
+
+impl Value {
+    /// The register that a `mov` copies it to.
+    fn copied_to(&self, instruction: &Instruction) -> Option<Register> {
+        let registers = instruction.mnemonic() == Mnemonic::Mov
+            && instruction.op0_kind() == OpKind::Register
+            && instruction.op1_kind() == OpKind::Register;
+        let (to, from) = (instruction.op0_register(), instruction.op1_register());
+        let enough = to.is_gpr64() || (self.narrow && to.is_gpr32());
+        (registers && enough && self.registers.contains(&from.full_register())).then(|| to.full_register())
+    }
+}
