@@ -30,8 +30,11 @@ pub(crate) const UNKNOWN: u32 = u32::MAX;
 const HEADER: [(&str, u32, u32); 2] = [("common_type", 0, 2), ("common_pid", 4, 4)];
 
 impl Formats {
-    /// Takes the text of an event's `format` file; the error says what is wrong with it.
-    pub(crate) fn add(&mut self, system: &str, text: &str) -> Result<(), String> {
+    /// Takes the text of an event's `format` file.
+    ///
+    /// # Errors
+    /// What is wrong with it: no format file, of an unknown kernel, or with the ID of an event that is there.
+    pub fn add(&mut self, system: &str, text: &str) -> Result<(), String> {
         let Parsed { name, id, fields } = format::parse(text)?;
         for (common, offset, size) in HEADER {
             let found = fields.iter().find(|(name, _)| name == common).map(|(_, f)| (f.offset, f.size));

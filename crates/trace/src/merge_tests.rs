@@ -76,7 +76,7 @@ fn the_last_array_of_ftraces_own_events_may_be_cut() {
     assert_eq!((events.counts().events, events.counts().short), (1, 1));
 }
 
-/// Gives a few bytes at a time, is interrupted, and breaks in the end.
+/// Gives a few bytes at a time, is interrupted, and breaks in the end. What came before that is given.
 struct Awkward(Vec<u8>, usize);
 
 impl Read for Awkward {
@@ -101,7 +101,7 @@ fn a_reader_that_fails_is_an_error_that_names_the_file() {
     let pages: Vec<u8> = (0..17).flat_map(|n| Page::new(n).number(0, n).bytes()).collect();
     let input = Input { path: "x.cpu0.raw".into(), cpu: 0, layout: layout(), pages: Box::new(Awkward(pages, 0)) };
     let mut events = Events::pages(&formats, vec![input]).unwrap();
-    for n in 0..16 {
+    for n in 0..17 {
         let Some(Entry::Event(event)) = events.next().unwrap() else { panic!("no event") };
         assert_eq!(event.ticks, n);
     }
