@@ -20,18 +20,18 @@ pub(crate) fn column(machine: MachineName, variant: &str, gathered: &Gathered) -
         violations: 0,
     });
     let rows = rows(tally, clock.bound_ns);
-    let (control, traced_means) = (gathered.control_means.rounds(), gathered.traced_means.rounds());
+    let (control, observed) = (gathered.control_medians.rounds(), gathered.traced_medians.rounds());
     let unexplained_ns = traced.mean_ns - rows.iter().map(|r| r.time.mean_ns).sum::<f64>();
     LayerColumn {
         machine,
         variant: variant.to_owned(),
-        rounds: traced_means.len() as u32,
+        rounds: observed.len() as u32,
         matched: tally.matched.clone(),
         clock,
         traced,
         control: figure(&gathered.control),
-        control_mean: (!control.is_empty()).then(|| estimate(control.values().copied().collect())),
-        observer: paired(&control, &traced_means).map(|p| p.ratio),
+        control_median: (!control.is_empty()).then(|| estimate(control.values().copied().collect())),
+        observer: paired(&control, &observed).map(|p| p.ratio),
         rows,
         unexplained_ns,
         nested: tally.nested.table(),

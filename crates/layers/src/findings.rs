@@ -21,25 +21,24 @@ pub(crate) struct Gathered {
     pub tally: Tally,
     /// Operations without probes, all rounds together.
     pub control: Latency,
-    pub control_means: Means,
-    pub traced_means: Means,
+    pub control_medians: Medians,
+    pub traced_medians: Medians,
 }
 
-/// A mean of each round, ns.
+/// A median of each round, ns: what is compared between trials. A round's mean hangs on its few slowest operations, which
+/// other load of the host makes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Means(BTreeMap<u32, (f64, u64)>);
+pub(crate) struct Medians(BTreeMap<u32, Latency>);
 
-impl Means {
+impl Medians {
     pub fn add(&mut self, round: u32, latency: &Latency) {
-        if let Some(summary) = latency.summary() {
-            let (sum, count) = self.0.entry(round).or_default();
-            *sum += summary.sum_ns;
-            *count += summary.count;
+        if latency.count() > 0 {
+            self.0.entry(round).or_default().add(latency);
         }
     }
 
     pub fn rounds(&self) -> BTreeMap<u32, f64> {
-        self.0.iter().map(|(round, (sum, count))| (*round, sum / *count as f64)).collect()
+        self.0.iter().map(|(round, latency)| (*round, latency.quantile(0.5) as f64)).collect()
     }
 }
 
@@ -78,13 +77,13 @@ pub fn findings<'a>(
         match record.probes {
             Probes::None => {
                 gathered.control.add(&latency);
-                gathered.control_means.add(record.round, &latency);
+                gathered.control_medians.add(record.round, &latency);
             }
             Probes::Layers => match join(&folder, record) {
                 Ok(trial) => {
                     read += 1;
                     gathered.tally.add(record.round, &trial);
-                    gathered.traced_means.add(record.round, &latency);
+                    gathered.traced_medians.add(record.round, &latency);
                 }
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
@@ -161,7 +160,7 @@ pub(crate) fn together(
 
 /// Each variant against the first, untraced, within the same rounds.
 fn differences(plan: &Plan, machine: MachineName, all: &BTreeMap<(MachineName, &str), Gathered>) -> Vec<Difference> {
-    let control = |variant: &str| all.get(&(machine, variant)).map(|g| g.control_means.rounds());
+    let control = |variant: &str| all.get(&(machine, variant)).map(|g| g.control_medians.rounds());
     let Some((first, others)) = plan.variants.split_first() else { return Vec::new() };
     let Some(base) = control(&first.name) else { return Vec::new() };
     let of = |name: &str| {
@@ -186,7 +185,8 @@ fn differences(plan: &Plan, machine: MachineName, all: &BTreeMap<(MachineName, &
 fn method(rounds: u32) -> String {
     let how = "Each request is followed by what identifies it, and each of its nanoseconds counts for one row; what lies \
                between the workload's own stamps and the first and last event is unexplained. The figure of a row over \
-               the rounds is the median of their means";
+               the rounds is the median of their means; variants, and traced beside untraced, are compared by the \
+               rounds' medians";
     if rounds < FEWEST_ROUNDS {
         format!("{how}; below {FEWEST_ROUNDS} rounds no interval holds 95 %, so none is given.")
     } else {

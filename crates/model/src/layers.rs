@@ -356,9 +356,9 @@ pub struct LayerColumn {
     pub traced: Figure,
     /// Beside it, without.
     pub control: Option<Figure>,
-    /// Median of the rounds' control means, with its interval, ns.
-    pub control_mean: Option<Estimate>,
-    /// Traced over control, from the rounds' means.
+    /// Median of the rounds' untraced medians, with its interval, ns.
+    pub control_median: Option<Estimate>,
+    /// Traced over control, from the rounds' medians.
     pub observer: Option<Estimate>,
     /// The rows, in the order of the way; their means and `unexplained_ns` sum up to the traced mean.
     pub rows: Vec<Row>,
@@ -389,7 +389,7 @@ pub struct Difference {
     pub base: String,
     /// The other.
     pub variant: String,
-    /// The untraced latency, other over first, from paired rounds.
+    /// The untraced median latency, other over first, from paired rounds.
     pub ratio: Estimate,
     /// The same as a difference, ns.
     pub difference_ns: Estimate,

@@ -22,11 +22,11 @@ fn findings() -> LayerFindings {
             let mut latency = Latency::new();
             (0..100).for_each(|i| latency.record(scale * (10_000 + u64::from(round) * 1000) + i));
             gathered.control.add(&latency);
-            gathered.control_means.add(round, &latency);
+            gathered.control_medians.add(round, &latency);
             // Under probes it takes a tenth longer.
             let mut observed = Latency::new();
             (0..100).for_each(|i| observed.record(scale * (11_000 + u64::from(round) * 1100) + i));
-            gathered.traced_means.add(round, &observed);
+            gathered.traced_medians.add(round, &observed);
             let requests: Vec<Times> = (0..50)
                 .map(|i| {
                     let mut times = Times { stretch: [200; 19], wake_runnable: u64::from(i % 5), ..Times::default() };

@@ -17,10 +17,10 @@ pub fn observer(column: &LayerColumn) -> String {
         ),
         None => format!("{} (too few rounds for an interval)", signed(observer.median - 1.0)),
     };
-    let Some(control) = &column.control_mean else { return effect };
+    let Some(control) = &column.control_median else { return effect };
     let scale = Scale::of(control.median);
     let interval = control.interval.map_or(String::new(), |_| format!(" ({} {})", scale.range(control), scale.unit));
-    format!("{effect} on an untraced mean of {}{interval}", scale.text(control.median))
+    format!("{effect} on an untraced median of {}{interval}", scale.text(control.median))
 }
 
 /// Each variant against the first, in words.
