@@ -167,7 +167,7 @@ pub fn column(machine: MachineName, variant: &str, rounds: u32, device_us: f64) 
         },
         traced,
         control: Some(control),
-        control_median: Some(estimate(control.mean_ns, 0.02, rounds)),
+        control_median: Some(estimate(control.p50_ns, 0.02, rounds)),
         observer: Some(Estimate { median: 1.041, ..estimate(1.041, 0.011, rounds) }),
         rows,
         unexplained_ns: 310.0,
