@@ -105,9 +105,8 @@ impl<'a> Ring<'a> {
     /// The next request that is completed, and how many bytes it moved; waits for one where there is none.
     fn completed(&mut self) -> Result<(usize, io::Result<usize>), WorkloadError> {
         let fresh = !self.ring.submission().is_empty();
-        let waits = self.ring.completion().is_empty();
-        if fresh || waits {
-            self.enter(usize::from(waits))?;
+        if fresh || self.ring.completion().is_empty() {
+            self.enter(1)?;
         }
         let Some(entry) = self.ring.completion().next() else {
             return Err(no_ring(io::ErrorKind::UnexpectedEof.into()));
