@@ -88,12 +88,14 @@ fn largest(column: &LayerColumn) -> Option<String> {
         (Layer::HostKernel, "the host's kernel"),
         (Layer::Interrupt, "interrupting the guest"),
     ];
-    let of = |(layer, name)| share(column, |r| r.layer == layer).map(|(ns, percent)| (ns, percent, name));
+    let works = |r: &vmtax_model::Row| !matches!(r.state, State::Runnable | State::GuestRunnable | State::Lock);
+    let of = |(layer, name)| share(column, |r| r.layer == layer && works(r)).map(|(ns, percent)| (ns, percent, name));
     let (ns, percent, name) = layers.into_iter().filter_map(of).max_by(|a, b| a.0.total_cmp(&b.0))?;
     let device = column.rows.iter().filter(|r| r.layer == Layer::Device).map(|r| r.time.mean_ns).sum::<f64>();
     let beside = if device > 0.0 { format!(", the disk itself takes {}", us(device)) } else { String::new() };
     Some(format!(
-        "On {} most beyond the disk goes to {name}: {} of {} ({percent:.0} %){beside}.",
+        "On {} most beyond the disk, waits for processors and locks aside, goes to {name}: {} of {} ({percent:.0} \
+         %){beside}.",
         title(column),
         us(ns),
         us(column.traced.mean_ns)
@@ -122,8 +124,8 @@ fn observer(columns: &[LayerColumn]) -> Option<String> {
     let (column, ratio) =
         heavy.filter(|(_, r)| r.at_least() > MUCH).max_by(|a, b| a.1.median.total_cmp(&b.1.median))?;
     Some(format!(
-        "Probes made requests on {} {:.2} times as long: rows of system calls and wake-ups carry most of it; the control \
-         beside them is without.",
+        "Probes made requests on {} {:.2} times as long, so take shares from the rows and times from the control beside \
+         them.",
         title(column),
         ratio.median
     ))

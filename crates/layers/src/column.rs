@@ -66,16 +66,12 @@ fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
 }
 
 fn lifecycle(tally: &Tally) -> Vec<Step> {
-    let step = |(station, (since, makers)): (&vmtax_model::Station, &(crate::distribution::Distribution, _))| {
-        let makers: &std::collections::BTreeMap<String, u64> = makers;
-        let most = makers.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone());
-        Step {
-            label: station.label().to_owned(),
-            since_previous_ns: since.figure().p50_ns,
-            thread: most.unwrap_or_default(),
-        }
-    };
-    tally.steps.iter().map(step).collect()
+    let steps = tally.steps.iter().map(|(station, (since, makers))| Step {
+        label: station.label().to_owned(),
+        since_previous_ns: since.figure().p50_ns,
+        thread: makers.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone()).unwrap_or_default(),
+    });
+    steps.collect()
 }
 
 fn calls(tally: &Tally) -> Vec<ThreadCalls> {

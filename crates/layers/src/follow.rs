@@ -5,69 +5,8 @@ use crate::event::Element;
 use crate::guest::{GuestPast, Moment, Part};
 use crate::host::{Bytes, HostPast};
 use crate::past::Past;
+use crate::way::{By, Way};
 use vmtax_model::Station;
-
-/// Who made a request pass a station.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
-    Guest(Moment),
-    /// A thread of QEMU.
-    Thread(i32),
-    /// The host's kernel, or its disk.
-    Host,
-}
-
-/// The stations of a request, each with who made it pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Way {
-    marks: [Option<(u64, By)>; Station::ALL.len()],
-    /// It was issued and taken from the ring without a notification in between.
-    pub in_ring: bool,
-    /// When the workload's last system call before its own stamp returned, if that was not the request's: it was busy
-    /// with others when this one had come back.
-    pub busy_until: Option<Moment>,
-}
-
-impl Way {
-    pub fn new() -> Self {
-        Way { marks: [None; Station::ALL.len()], in_ring: false, busy_until: None }
-    }
-
-    pub fn set(&mut self, station: Station, at: u64, by: By) {
-        self.marks[station as usize] = Some((at, by));
-    }
-
-    pub fn at(&self, station: Station) -> Option<u64> {
-        self.marks[station as usize].map(|(at, _)| at)
-    }
-
-    /// When a thread of QEMU made the request pass a station, and which.
-    fn thread(&self, station: Station) -> Option<(u64, i32)> {
-        self.marks[station as usize].and_then(|(at, by)| match by {
-            By::Thread(tid) => Some((at, tid)),
-            By::Guest(_) | By::Host => None,
-        })
-    }
-
-    /// The stations passed, in the order of the way.
-    pub fn marks(&self) -> impl Iterator<Item = (Station, u64, By)> + '_ {
-        Station::ALL.into_iter().filter_map(|s| self.marks[s as usize].map(|(at, by)| (s, at, by)))
-    }
-
-    /// Whether the stations follow each other, as well as clocks can tell that agree within `bound`.
-    pub fn in_order(&self, bound: u64) -> bool {
-        let mut latest = 0;
-        self.marks().all(|(_, at, _)| {
-            latest = latest.max(at);
-            at.saturating_add(bound) >= latest
-        })
-    }
-
-    /// The first of these that was passed.
-    fn first_of(&self, stations: &[Station]) -> Option<u64> {
-        stations.iter().find_map(|s| self.at(*s))
-    }
-}
 
 /// How much the guest shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +34,9 @@ pub(crate) struct Terms {
 /// Some event belongs to the request but contradicts cause and effect.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Violation;
+
+/// What was found, and when it was; `None` where there is nothing.
+type Found<T> = Result<Option<(u64, T)>, Violation>;
 
 pub(crate) struct Follow<'a> {
     pub host: &'a HostPast,
@@ -143,7 +85,7 @@ impl Follow<'_> {
     }
 
     /// The request's pop. Where the probe does not tell, and there is one request at a time: the first of its queue.
-    fn popped(&self, part: &Part) -> Result<Option<(u64, (i32, Element))>, Violation> {
+    fn popped(&self, part: &Part) -> Found<(i32, Element)> {
         let named = |(_, e): &(i32, Element)| e.offset == Some(part.offset);
         let popped = self.identified(&self.host.pops, part, named)?;
         if popped.is_some() || !self.terms.alone {
@@ -164,12 +106,7 @@ impl Follow<'_> {
 
     /// The first event that is the request's by what identifies it, while the request is under way as well as the
     /// clocks can tell. One that lies outside of that shows that the clocks, or causes and effects, are not in order.
-    fn identified<T: Copy>(
-        &self,
-        past: &Past<T>,
-        part: &Part,
-        is: impl Fn(&T) -> bool,
-    ) -> Result<Option<(u64, T)>, Violation> {
+    fn identified<T: Copy>(&self, past: &Past<T>, part: &Part, is: impl Fn(&T) -> bool) -> Found<T> {
         let (early, late) = (self.early(part), self.late(part));
         if let Some((at, event)) = past.within(early, late).find(|(_, e)| is(e)) {
             return Ok(Some((at, *event)));

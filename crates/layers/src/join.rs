@@ -2,13 +2,14 @@
 //! way need, and one record for each that was joined.
 
 use crate::event::{Event, Guest, Host};
-use crate::follow::{By, Follow, Terms, View, Violation, Way};
+use crate::follow::{Follow, Terms, View, Violation};
 use crate::guest::{GuestPast, Moment, Part};
 use crate::host::HostPast;
 use crate::past::Past;
 use crate::pieces::{Crew, Sides};
 use crate::request::JoinedRequest;
 use crate::stats::CallStats;
+use crate::way::{By, Way};
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap, VecDeque};
 use std::ops::RangeInclusive;

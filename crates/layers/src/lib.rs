@@ -1,8 +1,21 @@
 //! From traces to requests, from requests to layers.
+//!
+//! [`join`] reads the traces of one observed trial and follows each operation of the workload through guest, KVM, QEMU and
+//! host: a [`JoinedRequest`] has the moment at which it passed each station, and [`Piece`]s that fill its way without a gap,
+//! each in one state. [`findings`] makes of all trials of a plan what reports show. `docs/layers.md` says how and why.
+//!
+//! The way of an event, module by module:
+//!
+//! ```text
+//! open, fields ─▶ event ─▶ join ─▶ host, guest ─▶ follow ─▶ pieces ─▶ request ─▶ trial
+//!                                  (what was lately) (stations) (states)          │
+//!                                                    findings ◀─ column ◀─ tally ◀┘
+//! ```
 
 mod advice;
 mod calls;
 mod chain;
+mod clocks;
 mod column;
 mod distribution;
 mod error;
@@ -20,6 +33,7 @@ mod past;
 mod pieces;
 mod qemu_log;
 mod request;
+mod side;
 mod stats;
 #[cfg(test)]
 mod synthetic;
@@ -29,6 +43,7 @@ mod tests;
 mod timeline;
 mod trial;
 mod waterfall;
+mod way;
 
 pub use error::LayersError;
 pub use findings::findings;

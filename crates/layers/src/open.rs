@@ -1,23 +1,18 @@
 //! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
 
+use crate::clocks::clock;
 use crate::error::LayersError;
-use crate::event::{Element, Event, Guest, Host};
-use crate::fields::Readers;
+use crate::event::{Event, Host};
 use crate::follow::View;
 use crate::join::Join;
 use crate::qemu_log;
-use crate::trial::{JoinedTrial, Loss};
-use std::collections::HashMap;
+use crate::side::{Side, next, open};
+use crate::trial::JoinedTrial;
 use std::fs;
 use std::path::Path;
-use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
-use vmtax_model::{ClockFinding, Missing, Series, Stamped, TraceFacts, TrialRecord, files};
-use vmtax_trace::{Counts, Entry, Events, Folder};
+use vmtax_clock::{ClockMap, GuestTicks};
+use vmtax_model::{ClockFinding, Series, Stamped, TraceFacts, TrialRecord, files};
 
-/// By which clock both sides have to trace.
-const CLOCK: &str = "x86-tsc";
-/// A bound that leaves nothing to be wished for, microseconds.
-const GOOD_US: f64 = 0.5;
 /// What an operation is about where the workload does not say.
 const BLOCK: u64 = 4096;
 
@@ -133,163 +128,7 @@ fn block_size(record: &TrialRecord) -> u64 {
     spec.options.get("block-size").and_then(parse).filter(|b| *b > 0).unwrap_or(BLOCK)
 }
 
-/// One side's trace, opened.
-struct Trace {
-    folder: Folder,
-    readers: Readers,
-}
-
 /// QEMU's own log; empty where there is none.
 fn logged(path: &Path, facts: &TraceFacts) -> Result<Vec<Event<Host>>, LayersError> {
     if path.exists() { qemu_log::read(path, &facts.moments) } else { Ok(Vec::new()) }
-}
-
-/// Opens a trace; `None` where this side's kernel was not traced.
-fn open(path: &Path) -> Result<Option<Trace>, LayersError> {
-    // Where raw pages are, this is too.
-    if !path.join("header_page").exists() {
-        return Ok(None);
-    }
-    let folder = Folder::open(path)?;
-    if folder.clock() != CLOCK {
-        return Err(LayersError::Clock { path: path.to_owned(), clock: folder.clock().to_owned() });
-    }
-    let readers = Readers::new(folder.formats());
-    Ok(Some(Trace { folder, readers }))
-}
-
-/// How both sides' clocks compare: by what was recorded of it; where that is missing or says little, also by causes and
-/// effects among the requests.
-fn clock(
-    facts: &TraceFacts,
-    series: &Series,
-    guest: Option<&Trace>,
-    host: Option<&Trace>,
-    log: &[Event<Host>],
-) -> Result<ClockMap, LayersError> {
-    let mut evidence = Evidence::new(&facts.pings, facts.kvm_offset);
-    let recorded = evidence.map();
-    if recorded.as_ref().is_ok_and(|map| map.bound() as f64 <= GOOD_US * facts.tsc_mhz) {
-        return Ok(recorded?);
-    }
-    let (mut issues, mut completes) = (Places::default(), Places::default());
-    let (mut pops, mut pushes) = (Places::default(), Places::default());
-    match guest {
-        Some(trace) => each(trace, |r, e| match r.guest(e, facts).map(|e| (e.at, e.what)) {
-            Some((at, Guest::Issue { offset, .. })) => issues.add(offset, at),
-            Some((at, Guest::Complete { offset })) => completes.add(offset, at),
-            _ => {}
-        })?,
-        None => {
-            for o in &series.operations {
-                issues.add(o.offset, o.begin);
-                completes.add(o.offset, o.end);
-            }
-        }
-    }
-    let mut of_host = |event: &Event<Host>| match event.what {
-        Host::Pop(Element { offset: Some(offset), .. }) => pops.add(offset, event.at),
-        Host::Push(Element { offset: Some(offset), .. }) => pushes.add(offset, event.at),
-        _ => {}
-    };
-    if let Some(trace) = host {
-        each(trace, |r, e| r.host(e, facts).iter().for_each(&mut of_host))?;
-    }
-    log.iter().for_each(of_host);
-    issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
-    completes.pairs(&pushes).for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
-    // Events that were lost pair what does not belong together; then what was recorded stands alone.
-    Ok(evidence.map().or(recorded)?)
-}
-
-fn each(trace: &Trace, mut take: impl FnMut(&Readers, &vmtax_trace::Event<'_>)) -> Result<(), LayersError> {
-    let mut events = trace.folder.events()?;
-    while let Some(entry) = events.next()? {
-        if let Entry::Event(event) = entry {
-            take(&trace.readers, &event);
-        }
-    }
-    Ok(())
-}
-
-/// When something happened to each place of the disk.
-#[derive(Default)]
-struct Places(HashMap<u64, Vec<u64>>);
-
-impl Places {
-    fn add(&mut self, offset: u64, at: u64) {
-        self.0.entry(offset).or_default().push(at);
-    }
-
-    /// What happened in both, first with first; only where both were seen as often.
-    fn pairs<'a>(&'a self, other: &'a Places) -> impl Iterator<Item = (u64, u64)> + 'a {
-        let both = self.0.iter().filter_map(|(offset, times)| Some((times, other.0.get(offset)?)));
-        both.filter(|(a, b)| a.len() == b.len()).flat_map(|(a, b)| a.iter().copied().zip(b.iter().copied()))
-    }
-}
-
-/// One side's trace, while it is read.
-struct Side<'f, M> {
-    trace: &'f Trace,
-    events: Events<'f>,
-    /// From its ticks to the host's.
-    map: M,
-    /// When the last entry of each input was, host ticks.
-    last: Vec<u64>,
-    losses: Vec<Loss>,
-}
-
-impl<'f, M: Fn(u64) -> u64> Side<'f, M> {
-    fn begin(trace: &'f Trace, map: M) -> Result<Self, LayersError> {
-        let last = vec![0; trace.folder.inputs().len()];
-        Ok(Side { trace, events: trace.folder.events()?, map, last, losses: Vec::new() })
-    }
-
-    /// What ends with the trace: buffers that were full lose all that comes after.
-    fn end(self, losses: &mut Vec<Loss>, missing: &mut Vec<Missing>) {
-        losses.extend(self.losses);
-        for stats in self.trace.folder.stats() {
-            let of_cpu =
-                |(_, raw): &(&u64, &vmtax_trace::RawFile)| raw.instance == stats.instance && raw.cpu == stats.cpu;
-            let last = self.last.iter().zip(self.trace.folder.inputs()).find(of_cpu).map(|(last, _)| *last);
-            if stats.dropped > 0 {
-                losses.push(Loss { from: last.unwrap_or(0), to: u64::MAX, events: stats.dropped });
-            }
-        }
-        let Counts { backwards, leaps, unknown, short, .. } = *self.events.counts();
-        let mut note = |count: u64, what: &str, why: &str| {
-            if count > 0 {
-                missing.push(Missing { what: what.to_owned(), why: format!("{count} {why}"), mend: AGAIN.to_owned() });
-            }
-        };
-        note(backwards + leaps, "a steady clock", "events of one processor's trace go back, or far ahead");
-        note(unknown + short, "some events", "records fit no format file: it is of another kernel");
-    }
-}
-
-const AGAIN: &str = "make the trial again; see `vmtax doctor` for the clock";
-
-/// The next event that matters, its time in host ticks.
-fn next<M: Fn(u64) -> u64, W>(
-    side: &mut Option<Side<'_, M>>,
-    read: impl Fn(&Readers, &vmtax_trace::Event<'_>) -> Option<Event<W>>,
-) -> Result<Option<Event<W>>, LayersError> {
-    let Some(side) = side else { return Ok(None) };
-    while let Some(entry) = side.events.next()? {
-        match entry {
-            Entry::Event(event) => {
-                let at = (side.map)(event.ticks);
-                side.last[event.input as usize] = at;
-                if let Some(found) = read(&side.trace.readers, &event) {
-                    return Ok(Some(Event { at, ..found }));
-                }
-            }
-            Entry::Lost(lost) => {
-                let to = (side.map)(lost.ticks);
-                let from = std::mem::replace(&mut side.last[lost.input as usize], to);
-                side.losses.push(Loss { from, to, events: lost.events.unwrap_or(1) });
-            }
-        }
-    }
-    Ok(None)
 }

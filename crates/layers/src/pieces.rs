@@ -1,10 +1,10 @@
 //! What a request does between its stations: each moment in exactly one state.
 
-use crate::follow::{By, Way};
 use crate::guest::{GuestPast, Moment};
 use crate::host::HostPast;
 use crate::request::{JoinedRequest, Piece, Who};
 use crate::timeline::{Doing, Step};
+use crate::way::{By, Way};
 use std::collections::BTreeMap;
 use vmtax_model::{QemuThread, Role, State, Station, TraceFacts};
 

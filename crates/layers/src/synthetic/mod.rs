@@ -376,10 +376,16 @@ impl World {
     }
 
     /// The same, with a look at the join after each event.
-    pub fn join_with(&self, view: View, bound: u64, map: impl Fn(u64) -> u64, mut look: impl FnMut(&Join)) -> Joined {
+    pub fn join_with(&self, view: View, bound: u64, map: impl Fn(u64) -> u64, look: impl FnMut(&Join)) -> Joined {
         let in_host_ticks = |o: &Stamped| Stamped { begin: map(o.begin), end: map(o.end), offset: o.offset };
         let operations = self.operations.iter().map(in_host_ticks).collect();
         let mut join = Join::new(&facts(), operations, BLOCK, view, bound);
+        self.feed(&mut join, map, look);
+        join.finish()
+    }
+
+    /// Gives a join all events, in the order of time.
+    pub fn feed(&self, join: &mut Join, map: impl Fn(u64) -> u64, mut look: impl FnMut(&Join)) {
         let mut guest: Vec<Event<Guest>> = self.guest.iter().map(|e| Event { at: map(e.at), ..*e }).collect();
         let mut host = self.host.clone();
         guest.sort_by_key(|e| e.at);
@@ -389,9 +395,9 @@ impl World {
             match (guest.peek(), host.peek()) {
                 (Some(g), h) if h.is_none_or(|h| g.at <= h.at) => join.guest(guest.next().unwrap()),
                 (_, Some(_)) => join.host(host.next().unwrap()),
-                _ => return join.finish(),
+                _ => return,
             }
-            look(&join);
+            look(join);
         }
     }
 }

@@ -10,10 +10,13 @@ use crate::trial::{JoinedTrial, Loss};
 use std::collections::BTreeMap;
 use vmtax_model::{ClockFinding, Layer, Role, Stamped, State, Station};
 
+pub fn made_up() -> ClockFinding {
+    ClockFinding { bound_ns: 0.0, source: "made up".into(), drift_ns: 0.0, violations: 0 }
+}
+
 pub fn trial(world: &World, losses: &[Loss]) -> JoinedTrial {
-    let clock = ClockFinding { bound_ns: 0.0, source: "made up".into(), drift_ns: 0.0, violations: 0 };
     // A tick is a nanosecond.
-    JoinedTrial::new(world.join(View::Kernel, 0, |t| t), losses, clock, 1000.0, Vec::new())
+    JoinedTrial::new(world.join(View::Kernel, 0, |t| t), losses, made_up(), 1000.0, Vec::new())
 }
 
 /// Means of the rows, by their ends and state.
@@ -119,7 +122,8 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
 #[test]
 fn stations_that_nobody_saw_drop_out_and_sums_close() {
     let whole = alone(&[Times::default(); 5]);
-    let without: [(fn(&Host) -> bool, Station, Station, Layer); 4] = [
+    type Gone = fn(&Host) -> bool;
+    let without: [(Gone, Station, Station, Layer); 4] = [
         (|h| matches!(h, Host::Pop(_)), Station::QemuWake, Station::QemuSubmit, Layer::Qemu),
         (|h| matches!(h, Host::Submit { .. }), Station::QemuPop, Station::HostCall, Layer::Qemu),
         (|h| matches!(h, Host::Kick), Station::GuestNotify, Station::QemuWake, Layer::Notify),

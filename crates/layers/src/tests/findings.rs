@@ -29,7 +29,7 @@ fn findings() -> LayerFindings {
             gathered.traced_medians.add(round, &observed);
             let requests: Vec<Times> = (0..50)
                 .map(|i| {
-                    let mut times = Times { stretch: [200; 19], wake_runnable: u64::from(i % 5), ..Times::default() };
+                    let mut times = Times { stretch: [200; 19], wake_runnable: i % 5, ..Times::default() };
                     times.stretch[Station::HostComplete as usize] = 1000 * scale + i * 10;
                     times.lock = if i == 49 { 30_000 } else { 0 };
                     times

@@ -4,9 +4,11 @@ mod cases;
 mod findings;
 
 use crate::follow::View;
-use crate::join::Reason;
+use crate::join::{Join, Reason};
 use crate::synthetic::deep::{Batch, in_ring};
-use crate::synthetic::{BLOCK, Times, World, found};
+use crate::synthetic::{BLOCK, Times, World, facts, found};
+use crate::tally::Tally;
+use crate::trial::JoinedTrial;
 use proptest::prelude::*;
 use vmtax_model::{Stamped, Station};
 
@@ -97,6 +99,48 @@ fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
         assert_eq!(joined.rejected.len(), 50);
         assert!(joined.rejected.iter().all(|(_, _, reason)| *reason == Reason::Violation), "{:?}", joined.rejected);
     }
+}
+
+/// Run by hand: `cargo test --release -p vmtax-layers million -- --ignored --nocapture`.
+#[test]
+#[ignore = "takes 1 GB and half a minute"]
+fn a_million_requests_and_what_they_take() {
+    const COUNT: u64 = 1_000_000;
+    const CHUNK: u64 = 1000;
+    let times = Times { stretch: [2000; 19], kworker_waits: Some(10), ..Times::default() };
+    let begin = std::time::Instant::now();
+    let one = alone(&[times]);
+    let each = one.end() - START + GAP;
+    let operations: Vec<Stamped> = (0..COUNT)
+        .map(|i| Stamped { begin: START + i * each, end: START + (i + 1) * each - GAP, offset: i % 512 * BLOCK })
+        .collect();
+    let mut join = Join::new(&facts(), operations, BLOCK, View::Kernel, 0);
+    let (mut most, mut events, mut planting) = (0, 0, std::time::Duration::ZERO);
+    for chunk in 0..COUNT / CHUNK {
+        let planted = std::time::Instant::now();
+        let mut world = World::new(START + chunk * CHUNK * each - 10);
+        (0..CHUNK).for_each(|i| {
+            let number = chunk * CHUNK + i;
+            world.request(START + number * each, number % 512 * BLOCK, &times);
+        });
+        planting += planted.elapsed();
+        events += world.guest.len() + world.host.len();
+        world.feed(&mut join, |t| t, |join| most = most.max(join.remembers()));
+    }
+    let joined = join.finish();
+    assert_eq!(joined.requests.len() as u64, COUNT);
+    let clock = cases::made_up();
+    let took = begin.elapsed() - planting;
+    let trial = JoinedTrial::new(joined, &[], clock, 1000.0, Vec::new());
+    let mut tally = Tally::default();
+    let tallied = std::time::Instant::now();
+    tally.add(0, &trial);
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap_or_default().to_owned();
+    println!(
+        "{events} events joined in {took:?}, at most {most} remembered; tallied in {:?}; {peak}",
+        tallied.elapsed()
+    );
 }
 
 proptest! {

@@ -1,0 +1,71 @@
+//! How both sides' clocks compare in one trial.
+
+use crate::error::LayersError;
+use crate::event::{Element, Event, Guest, Host};
+use crate::side::{Trace, each};
+use std::collections::HashMap;
+use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
+use vmtax_model::{Series, TraceFacts};
+
+/// A bound that leaves nothing to be wished for, microseconds.
+const GOOD_US: f64 = 0.5;
+
+/// How both sides' clocks compare: by what was recorded of it; where that is missing or says little, also by causes and
+/// effects among the requests.
+pub(crate) fn clock(
+    facts: &TraceFacts,
+    series: &Series,
+    guest: Option<&Trace>,
+    host: Option<&Trace>,
+    log: &[Event<Host>],
+) -> Result<ClockMap, LayersError> {
+    let mut evidence = Evidence::new(&facts.pings, facts.kvm_offset);
+    let recorded = evidence.map();
+    if recorded.as_ref().is_ok_and(|map| map.bound() as f64 <= GOOD_US * facts.tsc_mhz) {
+        return Ok(recorded?);
+    }
+    let (mut issues, mut completes) = (Places::default(), Places::default());
+    let (mut pops, mut pushes) = (Places::default(), Places::default());
+    match guest {
+        Some(trace) => each(trace, |r, e| match r.guest(e, facts).map(|e| (e.at, e.what)) {
+            Some((at, Guest::Issue { offset, .. })) => issues.add(offset, at),
+            Some((at, Guest::Complete { offset })) => completes.add(offset, at),
+            _ => {}
+        })?,
+        None => {
+            for o in &series.operations {
+                issues.add(o.offset, o.begin);
+                completes.add(o.offset, o.end);
+            }
+        }
+    }
+    let mut of_host = |event: &Event<Host>| match event.what {
+        Host::Pop(Element { offset: Some(offset), .. }) => pops.add(offset, event.at),
+        Host::Push(Element { offset: Some(offset), .. }) => pushes.add(offset, event.at),
+        _ => {}
+    };
+    if let Some(trace) = host {
+        each(trace, |r, e| r.host(e, facts).iter().for_each(&mut of_host))?;
+    }
+    log.iter().for_each(of_host);
+    issues.pairs(&pops).for_each(|(guest, host)| evidence.guest_first(GuestTicks(guest), HostTicks(host)));
+    completes.pairs(&pushes).for_each(|(guest, host)| evidence.host_first(HostTicks(host), GuestTicks(guest)));
+    // Events that were lost pair what does not belong together; then what was recorded stands alone.
+    Ok(evidence.map().or(recorded)?)
+}
+
+/// When something happened to each place of the disk.
+#[derive(Default)]
+struct Places(HashMap<u64, Vec<u64>>);
+
+impl Places {
+    fn add(&mut self, offset: u64, at: u64) {
+        self.0.entry(offset).or_default().push(at);
+    }
+
+    /// What happened in both, first with first; only where both were seen as often.
+    fn pairs<'a>(&'a self, other: &'a Places) -> impl Iterator<Item = (u64, u64)> + 'a {
+        let both = self.0.iter().filter_map(|(offset, times)| Some((times, other.0.get(offset)?)));
+        both.filter(|(a, b)| a.len() == b.len()).flat_map(|(a, b)| a.iter().copied().zip(b.iter().copied()))
+    }
+}

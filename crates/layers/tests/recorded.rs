@@ -1,0 +1,246 @@
+//! Traces of real trials, small: a Linux guest under TCG, the same with eight requests at once, the micro-guest under KVM.
+
+#![allow(clippy::unwrap_used)] // helpers of tests
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use vmtax_layers::{JoinedTrial, LayersError, join};
+use vmtax_model::{
+    MachineName, Outcome, Probes, SCHEMA, Series, State, Station, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
+};
+use vmtax_trace::{Entry, Folder};
+
+fn recorded(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name)
+}
+
+fn record(machine: MachineName) -> TrialRecord {
+    TrialRecord {
+        schema: SCHEMA,
+        number: 0,
+        round: 0,
+        machine,
+        variant: String::new(),
+        probes: Probes::Layers,
+        workload: WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K"),
+        started: String::new(),
+        wall_s: 0.0,
+        outcome: Outcome::Interrupted,
+        warnings: Vec::new(),
+    }
+}
+
+fn joined(name: &str, machine: MachineName) -> JoinedTrial {
+    let trial = join(&recorded(name), &record(machine)).unwrap();
+    closes(&trial);
+    trial
+}
+
+/// Each request's pieces fill its way, and its way lies within its stamps.
+fn closes(trial: &JoinedTrial) {
+    for request in &trial.requests {
+        assert!(request.begin() <= request.first() && request.last() <= request.end());
+        assert!(request.pieces.iter().all(|p| p.ticks > 0));
+        let times: Vec<u64> = request.stations().map(|(_, at)| at).collect();
+        assert!(times.windows(2).all(|w| w[0] <= w[1]));
+    }
+}
+
+fn have(trial: &JoinedTrial, stations: &[Station]) {
+    for request in &trial.requests {
+        for station in stations {
+            assert!(request.at(*station).is_some(), "{station:?} of {}", request.offset);
+        }
+    }
+}
+
+/// The device's time, found in another way: by the sectors that the trace itself names.
+fn device_ticks(folder: &Path) -> HashMap<u64, u64> {
+    let facts: TraceFacts = serde_json::from_slice(&fs::read(folder.join("trace.json")).unwrap()).unwrap();
+    let trace = Folder::open(&folder.join("host-trace")).unwrap();
+    let id = |name| trace.formats().event("block", name).unwrap();
+    let (issue, complete) = (id("block_rq_issue"), id("block_rq_complete"));
+    let mut issued: HashMap<u64, u64> = HashMap::new();
+    let mut took = HashMap::new();
+    let mut events = trace.events().unwrap();
+    while let Some(entry) = events.next().unwrap() {
+        let Entry::Event(event) = entry else { continue };
+        if event.id != issue && event.id != complete {
+            continue;
+        }
+        let place = trace.formats().field(event.id, "sector").unwrap().unsigned(event.data).unwrap() * 512;
+        if event.id == issue {
+            issued.insert(place, event.ticks);
+        } else if let (Some(at), Some(extent)) = (
+            issued.remove(&place),
+            facts.host_disk.extents.iter().find(|e| (e.device..e.device + e.length).contains(&place)),
+        ) {
+            took.insert(place - extent.device + extent.file, event.ticks - at);
+        }
+    }
+    took
+}
+
+#[test]
+fn a_linux_guest() {
+    let trial = joined("tcg", MachineName::Tcg);
+    assert_eq!((trial.matched.operations, trial.matched.joined), (40, 40));
+    assert_eq!((trial.clock.violations, trial.matched.lost_events), (0, 0));
+    assert!(trial.clock.bound_ns < 500.0, "{:?}", trial.clock);
+    have(
+        &trial,
+        &[
+            Station::GuestCall,
+            Station::GuestIssue,
+            Station::QemuPop,
+            Station::QemuSubmit,
+            Station::HostCall,
+            Station::HostIssue,
+            Station::QemuPush,
+        ],
+    );
+    have(&trial, &[Station::GuestNotify, Station::GuestInterrupt, Station::GuestComplete, Station::GuestReturn]);
+    let device = device_ticks(&recorded("tcg"));
+    for request in &trial.requests {
+        let took = request.at(Station::HostComplete).unwrap() - request.at(Station::HostIssue).unwrap();
+        assert_eq!(device.get(&request.offset), Some(&took), "{}", request.offset);
+        // The main loop takes the request from the ring, and nobody else works for it until the disk does.
+        assert_eq!(trial.name(request.who(Station::QemuPop)), "main loop");
+        assert_eq!(trial.name(request.who(Station::HostComplete)), "host kernel");
+    }
+    let unexplained: u64 = trial.requests.iter().map(|r| r.total() - (r.last() - r.first())).sum();
+    let total: u64 = trial.requests.iter().map(|r| r.total()).sum();
+    assert!((unexplained as f64) < 0.05 * total as f64, "{unexplained} of {total}");
+}
+
+#[test]
+fn eight_requests_at_once() {
+    let trial = joined("tcg-depth-8", MachineName::Tcg);
+    assert_eq!((trial.matched.operations, trial.matched.joined), (24, 24));
+    have(
+        &trial,
+        &[Station::GuestIssue, Station::QemuPop, Station::HostIssue, Station::QemuPush, Station::GuestComplete],
+    );
+    let device = device_ticks(&recorded("tcg-depth-8"));
+    for request in &trial.requests {
+        let took = request.at(Station::HostComplete).unwrap() - request.at(Station::HostIssue).unwrap();
+        assert_eq!(device.get(&request.offset), Some(&took), "{}", request.offset);
+        // Who was not notified of it, found it in the ring.
+        let in_ring = request.pieces.iter().any(|p| p.state == State::InRing);
+        assert_eq!(in_ring, request.at(Station::GuestNotify).is_none());
+    }
+    assert!(trial.requests.iter().any(|r| r.at(Station::GuestNotify).is_none()));
+}
+
+#[test]
+fn the_micro_guest() {
+    let trial = joined("micro-kvm", MachineName::MicroKvm);
+    assert_eq!((trial.matched.operations, trial.matched.joined), (12, 12));
+    assert!(trial.clock.bound_ns < 100.0, "{:?}", trial.clock);
+    have(&trial, &[Station::QemuPop, Station::HostIssue, Station::QemuPush, Station::QemuNotify, Station::Inject]);
+    for request in &trial.requests {
+        assert_eq!(request.at(Station::GuestIssue), None);
+        assert_eq!(request.last() - request.first(), request.total());
+    }
+    // A device that just begins looks into the ring by itself, before it is told.
+    for request in &trial.requests[1..] {
+        assert!(request.at(Station::KvmNotify).is_some() && request.at(Station::QemuWake).is_some());
+        assert_eq!(trial.name(request.who(Station::KvmNotify)), "vCPU 0");
+    }
+}
+
+/// A copy of a recorded trial, to be damaged.
+fn copy(name: &str) -> tempfile::TempDir {
+    fn all(from: &Path, to: &Path) {
+        fs::create_dir_all(to).unwrap();
+        for entry in fs::read_dir(from).unwrap().flatten() {
+            let to = to.join(entry.file_name());
+            if entry.path().is_dir() { all(&entry.path(), &to) } else { _ = fs::copy(entry.path(), to).unwrap() }
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    all(&recorded(name), folder.path());
+    folder
+}
+
+#[test]
+fn what_is_damaged_is_named() {
+    let error = |damage: &dyn Fn(&Path)| {
+        let folder = copy("micro-kvm");
+        damage(folder.path());
+        join(folder.path(), &record(MachineName::MicroKvm)).unwrap_err()
+    };
+    let put = |path: &Path, name: &str, bytes: &[u8]| fs::write(path.join(name), bytes).unwrap();
+    let missing = error(&|p| fs::remove_file(p.join("ops.series")).unwrap());
+    assert!(matches!(&missing, LayersError::Read { path, .. } if path.ends_with("ops.series")), "{missing}");
+    assert!(matches!(error(&|p| put(p, "ops.series", b"x")), LayersError::Series { .. }));
+    assert!(matches!(error(&|p| put(p, "trace.json", b"{}")), LayersError::Facts { .. }));
+    assert!(matches!(error(&|p| put(p, "host-trace/header_page", b"\t")), LayersError::Trace(_)));
+    let clock = error(&|p| put(p, "host-trace/clock", b"local\n"));
+    assert!(clock.to_string().contains("'local'") && clock.to_string().contains("x86-tsc"), "{clock}");
+}
+
+#[test]
+fn a_cut_trace_drops_requests_and_counts_them() {
+    let folder = copy("tcg");
+    for name in ["bound.cpu0.raw", "bound.cpu1.raw"] {
+        let path = folder.path().join("host-trace").join(name);
+        let bytes = fs::read(&path).unwrap();
+        fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
+    }
+    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    closes(&trial);
+    let rejected: u64 = trial.matched.rejected.iter().map(|(_, count)| count).sum();
+    assert_eq!(trial.matched.joined + rejected, 40);
+    assert!(trial.matched.joined < 40, "{:?}", trial.matched);
+}
+
+#[test]
+fn a_wrong_page_and_a_full_buffer_are_losses() {
+    let folder = copy("tcg");
+    let path = folder.path().join("host-trace/bound.cpu0.raw");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 4096 / 2 * 4096;
+    bytes[middle + 8..middle + 16].fill(0xff);
+    fs::write(&path, bytes).unwrap();
+    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    assert!(trial.matched.lost_events > 0 && trial.matched.joined < 40, "{:?}", trial.matched);
+    assert!(trial.matched.rejected.iter().any(|(reason, _)| reason.contains("lost")), "{:?}", trial.matched);
+
+    let folder = copy("tcg");
+    let path = folder.path().join("host-trace/stats");
+    let stats = fs::read_to_string(&path).unwrap().replacen("dropped events: 0", "dropped events: 5", 1);
+    fs::write(&path, stats).unwrap();
+    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    assert_eq!(trial.matched.lost_events, 5);
+}
+
+/// Without exchanges of stamps, cause and effect among the requests bound the clocks.
+#[test]
+fn causes_and_effects_bound_the_clocks_too() {
+    let folder = copy("tcg");
+    let path = folder.path().join("trace.json");
+    let mut facts: TraceFacts = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    facts.pings.clear();
+    fs::write(&path, serde_json::to_vec(&facts).unwrap()).unwrap();
+    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    assert_eq!((trial.matched.joined, trial.clock.violations), (40, 0));
+    assert_eq!(trial.clock.source, "causality of the requests");
+    assert!(trial.clock.bound_ns < 60_000.0, "{:?}", trial.clock);
+}
+
+/// A clock that was set meanwhile: every request contradicts cause and effect, and none is joined in silence.
+#[test]
+fn a_wrong_offset_joins_nothing() {
+    let folder = copy("micro-kvm");
+    let path = folder.path().join("ops.series");
+    let mut series = Series::from_bytes(&fs::read(&path).unwrap()).unwrap();
+    for operation in &mut series.operations {
+        operation.begin += 200_000;
+        operation.end += 200_000;
+    }
+    fs::write(&path, series.to_bytes()).unwrap();
+    let trial = join(folder.path(), &record(MachineName::MicroKvm)).unwrap();
+    assert_eq!((trial.matched.joined, trial.clock.violations), (0, 12), "{:?}", trial.matched);
+}
