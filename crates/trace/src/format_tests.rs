@@ -48,12 +48,13 @@ fn numbers_of_each_size() {
 fn arrays_and_their_elements() {
     let args = field("unsigned long x[6]", 8, 48, false);
     let mut data = vec![0; 8];
-    (1..=6_u64).for_each(|n| data.extend_from_slice(&n.to_le_bytes()));
+    (1..=8_u64).for_each(|n| data.extend_from_slice(&n.to_le_bytes()));
     assert_eq!(args.unsigned(&data), None);
     let elements: Vec<_> = (0..7).map(|i| args.element(i).and_then(|f| f.unsigned(&data))).collect();
     assert_eq!(elements, [Some(1), Some(2), Some(3), Some(4), Some(5), Some(6), None]);
     assert_eq!(args.element(u32::MAX), None);
     // Without a length: what the record has.
+    data.truncate(56);
     let open = field("unsigned long x[]", 8, 0, false);
     assert_eq!(open.element(5).and_then(|f| f.unsigned(&data)), Some(6));
     assert_eq!(open.element(6).and_then(|f| f.unsigned(&data)), None);

@@ -25,7 +25,17 @@
 //! # }
 //! ```
 //!
-//! What in a trace makes no sense is either a [`TraceError`], when nothing could be read after it, or left out and
+//! Whatever a trace was, its events come as the same [`Events`], and the same [`Field`] reads them:
+//!
+//! | trace | read by | ticks are |
+//! |---|---|---|
+//! | raw pages of the kernel's ring buffer in a folder | [`Folder`] | of its clock |
+//! | trace-cmd's `trace.dat`, versions 6 and 7, also with zstd or zlib | [`Dat`] | of its clock |
+//! | tracepoints in `perf.data` | [`Perf`] | nanoseconds of its clock |
+//! | QEMU's `simple` trace file | [`QemuEvents::simple`] | nanoseconds, `CLOCK_MONOTONIC` |
+//! | QEMU's log with `-msg timestamp=on` | [`QemuEvents::log`] | nanoseconds since 1970 |
+//!
+//! Machines are little-endian. What in a trace makes no sense is either a [`TraceError`], when nothing could be read after it, or left out and
 //! counted in [`Counts`].
 
 mod dat;

@@ -35,6 +35,9 @@ fn an_absolute_stamp_replaces_the_time_but_its_highest_bits() {
         one(Page::new(high | 1000).absolute(high | 5000).number(0, 1).absolute(high | 6000).number(1, 2));
     assert_eq!(got, [Number(high | 5000, 1), Number(high | 6001, 2)]);
     assert_eq!(counts.backwards + counts.leaps, 0);
+    // A clock without high bits that was set back is no overflow.
+    let (got, counts) = one(Page::new(5000).number(0, 1).absolute(4000).number(0, 2));
+    assert_eq!((got, counts.backwards), (vec![Number(5000, 1), Number(4000, 2)], 1));
     // The 59 bits overflowed since the time before.
     let before = high | ((1 << 59) - 10);
     let (got, _) = one(Page::new(before).number(0, 1).absolute(3).number(0, 2));
@@ -166,6 +169,8 @@ fn a_narrow_commit_field_holds_flags_and_count_too() {
     page[8..12].copy_from_slice(&(3_u32 << 30 | 20).to_le_bytes());
     page[32..36].copy_from_slice(&99_u32.to_le_bytes());
     assert_eq!(layout.begin(&page).unwrap().missed, Some(Some(99)));
+    page[32..36].fill(0xff);
+    assert_eq!(layout.begin(&page).unwrap().missed, Some(None));
 }
 
 proptest! {

@@ -85,6 +85,23 @@ fn formats_of_another_kernel_are_counted() {
 }
 
 #[test]
+fn inputs_are_in_the_order_of_processors() {
+    let copy = tempfile::tempdir().unwrap();
+    let put = |name: &str, bytes: &[u8]| std::fs::write(copy.path().join(name), bytes).unwrap();
+    std::fs::create_dir(copy.path().join("formats")).unwrap();
+    for name in ["header_page", "clock"] {
+        put(name, &std::fs::read(data("host").join(name)).unwrap());
+    }
+    for name in ["free.cpu0.raw", "bound.cpu10.raw", "bound.cpu2.raw", "bound.cpux.raw", ".cpu1.raw", "other.raw"] {
+        put(name, b"");
+    }
+    let folder = Folder::open(copy.path()).unwrap();
+    let inputs: Vec<_> = folder.inputs().iter().map(|raw| (raw.instance.as_str(), raw.cpu)).collect();
+    assert_eq!(inputs, [("bound", 2), ("bound", 10), ("free", 0)]);
+    assert_eq!(folder.events().unwrap().next().unwrap(), None);
+}
+
+#[test]
 fn a_folder_that_is_no_trace_is_told() {
     let empty = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| std::fs::write(empty.path().join(name), text).unwrap();

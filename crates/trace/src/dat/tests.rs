@@ -48,7 +48,7 @@ fn pages(stamp: u64, number: u64) -> Vec<u8> {
     [Page::new(stamp).number(0, number).bytes(), Page::new(stamp + 100).number(0, number + 1).bytes()].concat()
 }
 
-/// A file of version 6 with two processors and an instance.
+/// A file of version 6 with two processors and an instance, its clock in an option or behind the table.
 fn v6(clock: bool) -> Vec<u8> {
     let mut file = begin("6");
     texts().iter().for_each(|text| file.extend(text));
@@ -67,6 +67,9 @@ fn v6(clock: bool) -> Vec<u8> {
     file.extend(b"flyrecord\0");
     let table = file.len();
     file.extend([0; 32]);
+    if !clock {
+        file.extend(sized("local [boot] mono"));
+    }
     file.resize(8192, 0);
     let place = |file: &mut Vec<u8>, at: usize, data: &[u8]| {
         let (begin, length) = (file.len() as u64, data.len() as u64);
@@ -172,7 +175,7 @@ fn version_6_with_an_instance() {
     for clock in [true, false] {
         assert_eq!(read(&v6(clock)).unwrap(), expected);
         let dat = Dat::read(Cursor::new(v6(clock)), "t".as_ref()).unwrap();
-        assert_eq!(dat.clock(), if clock { "mono" } else { "local" });
+        assert_eq!(dat.clock(), if clock { "mono" } else { "boot" });
         let instances: Vec<_> = dat.parts().iter().map(|part| (part.instance.as_str(), part.cpu)).collect();
         assert_eq!(instances, [("", 0), ("", 1), ("ins", 1)]);
         // The odd one is left out.
