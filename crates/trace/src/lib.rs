@@ -35,8 +35,8 @@
 //! | QEMU's `simple` trace file | [`QemuEvents::simple`] | nanoseconds, `CLOCK_MONOTONIC` |
 //! | QEMU's log with `-msg timestamp=on` | [`QemuEvents::log`] | nanoseconds since 1970 |
 //!
-//! Machines are little-endian. What in a trace makes no sense is either a [`TraceError`], when nothing could be read after it, or left out and
-//! counted in [`Counts`].
+//! Machines are little-endian. What in a trace makes no sense is either a [`TraceError`], when nothing could be read
+//! after it, or left out and counted in [`Counts`].
 
 mod dat;
 mod error;
