@@ -42,7 +42,9 @@ const fn kvm(class: KvmClass) -> &'static str {
 
 fn machine(machine: MachineName, host: &HostFacts, trials: &[TrialRecord]) -> Option<MachineExits> {
     let mut all: Vec<(String, Latency)> = Vec::new();
-    for operation in trials.iter().filter(|t| t.machine == machine).filter_map(TrialRecord::result).flat_map(|r| &r.operations) {
+    for operation in
+        trials.iter().filter(|t| t.machine == machine).filter_map(TrialRecord::result).flat_map(|r| &r.operations)
+    {
         match all.iter_mut().find(|(name, _)| *name == operation.name) {
             Some((_, latency)) => latency.add(&operation.latency),
             None => all.push((operation.name.clone(), operation.latency.clone())),
@@ -85,6 +87,9 @@ mod tests {
         assert!(kind(&rdmsr, &latency, true).emulated && !kind(&rdmsr, &latency, false).emulated);
         let plain = kind(cpuid, &latency, true);
         assert!(!plain.emulated && plain.note.is_empty());
-        assert_eq!((plain.n, plain.min_ns, plain.p50_ns, plain.p99_ns, plain.max_ns), (100, 10.0, 500.0, 990.0, 1000.0));
+        assert_eq!(
+            (plain.n, plain.min_ns, plain.p50_ns, plain.p99_ns, plain.max_ns),
+            (100, 10.0, 500.0, 990.0, 1000.0)
+        );
     }
 }

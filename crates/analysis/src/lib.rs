@@ -2,9 +2,9 @@
 //! on any machine. `docs/statistics.md` says why it is done this way.
 
 mod advice;
-mod exits;
 #[cfg(test)]
 mod coverage;
+mod exits;
 mod interval;
 mod reference;
 mod tax;
