@@ -23,7 +23,7 @@ const FIRST: Duration = Duration::from_secs(5);
 const LONGER: Duration = Duration::from_secs(2);
 /// until the offset is known so closely, ticks: half of it is 500 ns at 2 GHz.
 const CLOSE: i64 = 2_000;
-/// Looks at a cell between two looks at the time; each of those gives way to others, should there be one processor only.
+/// Looks at a cell between two looks at the time.
 const LOOKS: u32 = 4096;
 
 /// The host's side: exchanges stamps for `how_long` from the guest's first answer on, or up to two seconds longer while
@@ -40,6 +40,9 @@ pub fn exchange(shared: &Shared, host_cell: usize, guest_cell: usize, how_long: 
 }
 
 fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result<Ping, ClockError> {
+    // On one processor the guest runs only when this thread does not. On more it is better to stay, and be there when
+    // the guest comes to run: a busy machine takes long to bring back who gave way.
+    let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
     let mut last = theirs.load(Ordering::Acquire);
     let first = now();
     let mut offset: Option<(i64, i64)> = None;
@@ -48,7 +51,7 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
     while Instant::now() < if offset.is_some_and(is_close) { enough } else { deadline } {
         let before = now();
         ours.store(before, Ordering::Release);
-        let Some(guest) = changed(theirs, last, deadline) else { break };
+        let Some(guest) = changed(theirs, last, deadline, alone) else { break };
         latest = now();
         last = guest;
         // A guest may write anything: what does not fit shows as a contradiction.
@@ -85,7 +88,7 @@ pub fn answer(shared: &Shared, host_cell: usize, guest_cell: usize, patience: Du
     // The end of an exchange before this one is not the end of this one.
     let mut last = if theirs.load(Ordering::Acquire) == END { END } else { 0 };
     loop {
-        last = changed(theirs, last, deadline).ok_or(ClockError::NoHost { patience })?;
+        last = changed(theirs, last, deadline, false).ok_or(ClockError::NoHost { patience })?;
         if last == END {
             return Ok(());
         }
@@ -95,7 +98,7 @@ pub fn answer(shared: &Shared, host_cell: usize, guest_cell: usize, patience: Du
 
 /// Waits for a cell to change. Without PAUSE, which an emulator takes a microsecond for.
 #[inline]
-fn changed(cell: &AtomicU64, last: u64, deadline: Instant) -> Option<u64> {
+fn changed(cell: &AtomicU64, last: u64, deadline: Instant, give_way: bool) -> Option<u64> {
     loop {
         for _ in 0..LOOKS {
             let now = cell.load(Ordering::Acquire);
@@ -106,7 +109,9 @@ fn changed(cell: &AtomicU64, last: u64, deadline: Instant) -> Option<u64> {
         if Instant::now() >= deadline {
             return None;
         }
-        std::thread::yield_now();
+        if give_way {
+            std::thread::yield_now();
+        }
     }
 }
 
@@ -161,7 +166,7 @@ mod tests {
                 let (theirs, ours) = (shared.cell(HOST_CELL).unwrap(), shared.cell(GUEST_CELL).unwrap());
                 let mut last = 0;
                 for lie in lies.into_iter().cycle() {
-                    let Some(next) = changed(theirs, last, Instant::now() + LONG) else { return };
+                    let Some(next) = changed(theirs, last, Instant::now() + LONG, true) else { return };
                     if next == END {
                         return;
                     }

@@ -88,9 +88,11 @@ fn host() {
         pings.push(exchange(&shared, HOST_CELL, GUEST_CELL, Duration::from_millis(ms)).unwrap());
         report(ms, &pings[pings.len() - 1], mhz);
     }
-    // A busy machine may keep one side waiting all along one exchange, but not along all.
+    // A busy machine may keep one side waiting all along one exchange, but not along all. On one processor both sides
+    // always wait for each other.
+    let wanted = if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) { BOUND } else { f64::INFINITY };
     let best = pings.iter().map(|ping| bound_ns(ping, mhz)).fold(f64::INFINITY, f64::min);
-    assert!(best <= BOUND, "the best bound is {best:.0} ns: {pings:?}");
+    assert!(best <= wanted, "the best bound is {best:.0} ns: {pings:?}");
 
     let map = Evidence::new(&pings, None).map().unwrap();
     println!("{:.0} ns along the run, moved by {} ticks", map.bound() as f64 * 1000.0 / mhz, map.moved());
