@@ -69,8 +69,15 @@ impl Perf {
     /// [`TraceError`] when the file cannot be read.
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
         let reader = read(&self.path)?;
-        let samples =
-            Samples { perf: self, reader, record: Vec::new(), last: 0, ended: false, counts: Counts::default() };
+        let samples = Samples {
+            perf: self,
+            reader,
+            record: Vec::new(),
+            last: 0,
+            lost_samples: 0,
+            ended: false,
+            counts: Counts::default(),
+        };
         Ok(Events(Source::Perf(Box::new(samples))))
     }
 }
@@ -97,6 +104,8 @@ pub(crate) struct Samples<'p> {
     /// The record of the event given last.
     record: Vec<u8>,
     last: u64,
+    /// What perf counted as lost when it ended, with what its records of losses tell.
+    lost_samples: u64,
     ended: bool,
     counts: Counts,
 }
@@ -126,7 +135,13 @@ impl Samples<'_> {
                     self.counts.damaged_pages += 1;
                     return Ok(Some(self.lost(None, None)));
                 }
-                Step::End => self.ended = true,
+                Step::End => {
+                    self.ended = true;
+                    // A loss at the end of a buffer has no record of its own, only its share of the sum.
+                    if let Some(more) = self.lost_samples.checked_sub(self.counts.lost).filter(|&more| more > 0) {
+                        return Ok(Some(self.lost(None, Some(more))));
+                    }
+                }
             }
         }
         Ok(None)
@@ -157,8 +172,9 @@ impl Samples<'_> {
             return Step::Nothing;
         }
         if record.record_type == RecordType::LOST_SAMPLES {
-            let count = record.data.as_slice().first_chunk().map(|count| u64::from_le_bytes(*count));
-            return Step::Lost { ticks: record.timestamp(), events: count };
+            let lost = record.data.as_slice().first_chunk().map_or(0, |lost| u64::from_le_bytes(*lost));
+            self.lost_samples = self.lost_samples.saturating_add(lost);
+            return Step::Nothing;
         }
         match record.parse() {
             Ok(EventRecord::Sample(SampleRecord { timestamp: Some(ticks), cpu, raw: Some(raw), .. })) => {

@@ -48,18 +48,36 @@ fn what_is_wrong_is_told() {
     assert!(matches!(Perf::open(Path::new("/nonexistent/perf.data")).map(|_| ()), Err(TraceError::Read { .. })));
 }
 
-#[test]
-fn lost_records_are_losses() {
-    // The first record that is long enough becomes one of kind LOST.
+/// The recording with samples, by their place, made records of another kind that tell of lost events.
+fn losing(kinds: &[(usize, u8, u64)]) -> Counts {
     let mut file = SOUND.to_vec();
-    let mut at = first_record();
-    let length = |file: &[u8], at: usize| usize::from(u16::from_le_bytes([file[at + 6], file[at + 7]]));
-    while file[at] != 9 {
-        at += length(&file, at);
+    let end = first_record() + u64::from_le_bytes(*SOUND[48..].first_chunk().unwrap()) as usize;
+    let (mut at, mut sample) = (first_record(), 0);
+    while at < end {
+        let length = usize::from(u16::from_le_bytes([file[at + 6], file[at + 7]]));
+        if file[at] == 9 {
+            if let Some((_, kind, lost)) = kinds.iter().find(|(place, ..)| *place == sample) {
+                file[at] = *kind;
+                // The count is the second word of LOST, the first of LOST_SAMPLES.
+                let count = at + if *kind == 2 { 16 } else { 8 };
+                file[count..count + 8].copy_from_slice(&lost.to_le_bytes());
+            }
+            sample += 1;
+        }
+        at += length;
     }
-    file[at] = 2;
-    file[at + 16..at + 24].copy_from_slice(&77_u64.to_le_bytes());
-    let counts = read(&file).unwrap();
+    read(&file).unwrap()
+}
+
+#[test]
+fn lost_events_are_counted_once() {
+    assert_eq!(losing(&[]).losses, 0);
+    let counts = losing(&[(3, 2, 77), (9, 2, 3)]);
+    assert_eq!((counts.events, counts.losses, counts.lost), (111, 2, 80));
+    // perf's sum at the end has what the records told, and what no record told.
+    let counts = losing(&[(3, 2, 77), (9, 2, 3), (20, 13, 70), (21, 13, 15)]);
+    assert_eq!((counts.events, counts.losses, counts.lost), (109, 3, 85));
+    let counts = losing(&[(3, 2, 77), (20, 13, 50)]);
     assert_eq!((counts.losses, counts.lost), (1, 77));
 }
 
