@@ -5,7 +5,7 @@ use crate::event::{Element, Event, Guest, Host};
 use crate::side::{Trace, each};
 use std::collections::HashMap;
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
-use vmtax_model::{Series, TraceFacts};
+use vmtax_model::{Ping, Series, TraceFacts};
 
 /// A bound that leaves nothing to be wished for, microseconds.
 const GOOD_US: f64 = 0.5;
@@ -19,7 +19,7 @@ pub(crate) fn clock(
     host: Option<&Trace>,
     log: &[Event<Host>],
 ) -> Result<ClockMap, LayersError> {
-    let mut evidence = Evidence::new(&facts.pings, facts.kvm_offset);
+    let mut evidence = Evidence::new(&steady(&facts.pings), facts.kvm_offset);
     let recorded = evidence.map();
     if recorded.as_ref().is_ok_and(|map| map.bound() as f64 <= GOOD_US * facts.tsc_mhz) {
         return Ok(recorded?);
@@ -54,6 +54,16 @@ pub(crate) fn clock(
     Ok(evidence.map().or(recorded)?)
 }
 
+/// One exchange for all, where one offset fits them. Both sides read the same counter, and what is added to it does not
+/// change while a guest runs; an exchange that was disturbed must not make a good one worse. Where none fits, all remain,
+/// and the clock drifts.
+fn steady(pings: &[Ping]) -> Vec<Ping> {
+    let Some(low) = pings.iter().map(|p| p.low).max() else { return Vec::new() };
+    let high = pings.iter().map(|p| p.high).min().unwrap_or(low);
+    let best = pings.iter().min_by_key(|p| p.high.saturating_sub(p.low)).filter(|_| low <= high);
+    best.map_or_else(|| pings.to_vec(), |best| vec![Ping { low, high, ..*best }])
+}
+
 /// When something happened to each place of the disk.
 #[derive(Default)]
 struct Places(HashMap<u64, Vec<u64>>);
@@ -67,5 +77,21 @@ impl Places {
     fn pairs<'a>(&'a self, other: &'a Places) -> impl Iterator<Item = (u64, u64)> + 'a {
         let both = self.0.iter().filter_map(|(offset, times)| Some((times, other.0.get(offset)?)));
         both.filter(|(a, b)| a.len() == b.len()).flat_map(|(a, b)| a.iter().copied().zip(b.iter().copied()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_disturbed_exchange_makes_a_good_one_no_worse() {
+        let ping = |at, low, high| Ping { at, low, high, exchanges: 9 };
+        let (good, bad, other) = (ping(10, 100, 104), ping(90, -5000, 9000), ping(90, 103, 110));
+        assert_eq!(steady(&[good, bad]), [good]);
+        assert_eq!(steady(&[good, other]), [Ping { low: 103, ..good }]);
+        // No one offset fits: the clock drifts, which takes both.
+        assert_eq!(steady(&[good, ping(90, 200, 210)]).len(), 2);
+        assert_eq!(steady(&[]), []);
     }
 }
