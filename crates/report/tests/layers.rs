@@ -125,7 +125,7 @@ fn what_it_rests_on_is_said() {
     let mut f = plain(6);
     f.columns[0].control = None;
     f.columns[0].observer = None;
-    f.columns[0].matched.joined = 9_999;
+    (f.columns[0].matched.operations, f.columns[0].matched.joined) = (100_000, 99_999);
     f.columns[0].clock.drift_ns = 900.0;
     f.columns[0].clock.violations = 1;
     let text = terminal(&f, 200);

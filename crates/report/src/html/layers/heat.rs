@@ -99,3 +99,16 @@ fn table(map: &HeatMap, edge: &impl Fn(usize) -> f64, scale: &Scale) -> Markup {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fastest_lie_at_the_bottom_and_the_fullest_are_darkest() {
+        let map = HeatMap { column_ns: 1.0, lowest_ns: 1.0, row_factor: 2.0, counts: vec![vec![0, 100, 1], vec![3]] };
+        assert_eq!(cells(&map, 3, 100, SHADES), "M0 1h1v1h-1z");
+        assert_eq!(cells(&map, 3, 100, 1), "M0 0h1v1h-1z");
+        assert_eq!(cells(&map, 3, 100, 2), "M1 2h1v1h-1z");
+    }
+}
