@@ -7,8 +7,8 @@ use crate::Style;
 use crate::number::{count, nanoseconds, percent};
 use crate::table::{self, right};
 use crate::text::{Paint, cell, plain, wrapped};
-use comfy_table::{Cell, Table};
-use vmtax_model::{CallRow, Estimate, Figure, LayerColumn, LayerFindings};
+use comfy_table::{Attribute, Cell, Table};
+use vmtax_model::{CallRow, Estimate, Figure, LayerColumn, LayerFindings, Row};
 use vmtax_recording::Recording;
 
 /// Every table of every column. Lines of the widest tables may be broken below 80 columns.
@@ -88,9 +88,17 @@ impl Details {
         let mean = format!("mean, {} (95 %)", scale.unit);
         let mut table = self.table(&["row", "n", "p50", "p90", "p99", "max", &mean], 1);
         let room = self.width.saturating_sub(58).clamp(18, 60);
+        let mut before: Option<&Row> = None;
         for row in &column.rows {
-            let mark = if row.below_bound { " †" } else { "" };
-            let name = format!("{}{mark}", view::name(row.layer, &row.label, row.state));
+            if before.is_none_or(|b| b.layer != row.layer) {
+                table.add_row([Cell::new(row.layer.label()).add_attribute(Attribute::Bold)]);
+            }
+            let again = before.is_some_and(|b| (b.layer, b.to) == (row.layer, row.to));
+            let stretch = if again { "″".to_owned() } else { format!("→ {}", row.to.label()) };
+            let state = Some(view::state(row.state)).filter(|s| !s.is_empty());
+            let state = state.map_or(String::new(), |s| format!(" ({s})"));
+            let name = format!("{stretch}{state}{}", if row.below_bound { " †" } else { "" });
+            before = Some(row);
             let f = &row.time;
             let figures = [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns].map(|ns| right(scale.number(ns)));
             table.add_row(
