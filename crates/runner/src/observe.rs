@@ -1,7 +1,7 @@
 //! One trial under probes: the host's side of it.
 
 use crate::machine::Up;
-use std::fs::File;
+use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -64,6 +64,8 @@ pub(crate) fn observed(
         log.end(machine, &mut store)?;
     }
     pings.push(machine.ping(PING));
+    // Asked after the trial: a guest may place its device only when it first uses it.
+    let notify = machine.qemu()?.map_or_else(Vec::new, |q| q.regions);
     let threads = vmtax_probe::threads(outside.pid);
     if let Some(tracer) = tracer {
         let mut keep = |name: &str, bytes: &[u8]| {
@@ -90,7 +92,7 @@ pub(crate) fn observed(
         kvm_offset: vmtax_probe::kvm_offset(outside.pid),
         host_disk,
         guest_disk,
-        notify: outside.regions,
+        notify,
         missing,
     };
     let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the trace's facts"))?;
@@ -145,7 +147,9 @@ fn host_tracer(
     missing: &mut Vec<Missing>,
 ) -> Option<Tracer> {
     let threads: Vec<i32> = vmtax_probe::threads(outside.pid).iter().map(|t| t.tid).collect();
-    let uprobes = vmtax_probe::uprobes(&what.qemu.path, &what.qemu.version);
+    // The program that runs: what was named may be a script around it.
+    let binary = fs::read_link(format!("/proc/{}/exe", outside.pid)).unwrap_or_else(|_| what.qemu.path.clone());
+    let uprobes = vmtax_probe::uprobes(&binary, &what.qemu.version);
     let set = ProbeSet::host(&threads, disk, what.machine.accelerator() == Some("kvm"), uprobes);
     match Tracer::start(&set, BUFFER_KIB) {
         Ok(tracer) => {
