@@ -4,6 +4,7 @@ use super::{START, alone};
 use crate::event::{Event, Guest, Host};
 use crate::follow::View;
 use crate::join::Reason;
+use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found};
 use crate::tally::Tally;
 use crate::trial::{JoinedTrial, Loss};
@@ -260,6 +261,26 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
     let joined = world.join(View::Kernel, 0, |t| t);
     assert_eq!(joined.requests[0].at(Station::GuestComplete), Some(whole));
     assert_eq!((joined.requests[0].begin(), joined.requests[0].end()), (begin, end));
+}
+
+/// One call brings two requests; the workload takes the first, makes another call, then takes the second.
+#[test]
+fn a_request_that_is_back_waits_for_the_workloads_turn() {
+    let batch =
+        Batch { issues: vec![(5, true), (5, false)], wake: 10, merges: vec![2], device: vec![0], polled: false };
+    let mut world = World::new(START - 100);
+    world.batch(START, 0, &batch);
+    let back = world.truth[1].stations[&Station::GuestReturn];
+    world.in_guest(back + 10, READER, Guest::Enter);
+    world.in_guest(back + 40, READER, Guest::Exit);
+    world.operations[1].end = back + 45;
+    let joined = world.join(View::Kernel, 0, |t| t);
+    let of = |offset: u64| joined.requests.iter().find(|r| r.offset == offset).unwrap();
+    assert_eq!(of(0).last(), back);
+    let piece = of(BLOCK).pieces.last().unwrap();
+    assert_eq!((piece.to, piece.ticks, of(BLOCK).end() - of(BLOCK).last()), (Station::End, 40, 5));
+    let trial = trial(&world, &[]);
+    assert_eq!(trial.chain.key(piece).layer(), Layer::GuestApplication);
 }
 
 /// The clock stands so that what KVM saw comes before what the guest did, by less than the bound.
