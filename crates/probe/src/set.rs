@@ -1,7 +1,7 @@
 //! What is observed, declared once for both sides.
 
 use crate::Uprobe;
-use vmtax_model::{GuestDisk, HostDisk, Missing};
+use vmtax_model::{HostDisk, Missing};
 
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,37 +28,33 @@ pub struct ProbeSet {
     /// Functions of the kernel by which a driver notifies a device: calls of those that exist become events `notify`.
     /// By kprobes: the function tracer takes 5 us a call in a guest under TCG, a kprobe less than one.
     pub notify: &'static [&'static str],
+    /// Whether this kernel serves nobody else, so that what is global in tracefs may be changed for a moment.
+    pub alone: bool,
     /// What is known to be missing before anything was tried.
     pub missing: Vec<Missing>,
 }
-
-/// System calls by which a workload reads and writes its disk (x86-64): read, write, pread64, pwrite64, io_uring_enter.
-const DISK_CALLS: [u32; 5] = [0, 1, 17, 18, 426];
 
 /// By which a guest's kernel notifies a virtio device, in kernels 3.x to 6.x; newer ones add the second.
 const NOTIFY: &[&str] = &["vp_notify", "vp_notify_with_data", "vm_notify", "vm_notify_with_data"];
 
 impl ProbeSet {
     /// A guest's side of each block request: the system call, the block layer, the notification, the interrupt, and who
-    /// had the processor. `process` is whose system calls count, with its children.
-    pub fn guest(process: i32, disk: &GuestDisk) -> ProbeSet {
-        let calls = any("id", &DISK_CALLS);
-        ProbeSet {
-            threads: vec![process],
-            bound: vec![
-                event("raw_syscalls", &["sys_enter"], Some(calls.clone())),
-                event("raw_syscalls", &["sys_exit"], Some(calls)),
-            ],
-            free: vec![
-                event("block", &["block_rq_issue"], Some(format!("dev == {}", disk.device))),
-                event("block", &["block_rq_complete"], Some(format!("dev == {}", disk.device))),
-                event("irq", &["irq_handler_entry"], Some(any("irq", &disk.interrupts))),
-                event("sched", &["sched_switch"], None),
-                event("sched", &["sched_waking"], None),
-            ],
-            notify: NOTIFY,
-            ..ProbeSet::default()
-        }
+    /// had the processor.
+    ///
+    /// Nothing is filtered, neither by thread nor by disk: in a guest that does nothing else it all belongs to the
+    /// workload, and under TCG a filter, or a list of threads, takes as long as an event.
+    pub fn guest() -> ProbeSet {
+        let events = [
+            ("raw_syscalls", &["sys_enter"][..]),
+            ("raw_syscalls", &["sys_exit"]),
+            ("block", &["block_rq_issue"]),
+            ("block", &["block_rq_complete"]),
+            ("irq", &["irq_handler_entry"]),
+            ("sched", &["sched_switch"]),
+            ("sched", &["sched_waking"]),
+        ];
+        let free = events.map(|(system, names)| event(system, names, None)).into();
+        ProbeSet { free, notify: NOTIFY, alone: true, ..ProbeSet::default() }
     }
 
     /// The host's side: QEMU's threads in system calls, on and off the processor, in KVM when it runs the guest, at
@@ -93,7 +89,27 @@ impl ProbeSet {
         }
         set
     }
+
+    /// Less, where the observer may cost less: what joins a request and parts its layers. In the guest the block layer,
+    /// the notification and the interrupt, without system calls and the scheduler. On the host only those system calls by
+    /// which QEMU submits, and only those of QEMU's points that have no other close by.
+    pub fn lean(mut self) -> ProbeSet {
+        let alone = self.alone;
+        let kept =
+            |e: &Event| !e.names.contains(&"sys_exit") && !(alone && ["raw_syscalls", "sched"].contains(&e.system));
+        self.bound.retain(kept);
+        self.free.retain(kept);
+        for event in self.bound.iter_mut().filter(|e| e.system == "raw_syscalls") {
+            let calls = SUBMITTING.map(|number| format!("id == {number}"));
+            event.filter = Some(calls.join(" || "));
+        }
+        self.uprobes.retain(|probe| !["submit", "aio", "notify"].contains(&probe.event));
+        self
+    }
 }
+
+/// pread64, pwrite64, io_submit, preadv, pwritev, io_uring_enter (x86-64).
+const SUBMITTING: [u32; 6] = [17, 18, 209, 295, 296, 426];
 
 const BLOCK: [&[&str]; 2] = [&["block_rq_issue"], &["block_rq_complete"]];
 
@@ -117,8 +133,38 @@ fn event(system: &'static str, names: &'static [&'static str], filter: Option<St
     Event { system, names, filter }
 }
 
-/// `field == a || field == b`; nothing passes when there is no value.
-fn any(field: &str, values: &[u32]) -> String {
-    let terms: Vec<String> = values.iter().map(|value| format!("{field} == {value}")).collect();
-    if terms.is_empty() { format!("{field} == -1") } else { terms.join(" || ") }
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(events: &[Event]) -> Vec<&str> {
+        events.iter().map(|e| e.names[0]).collect()
+    }
+
+    fn host(kvm: bool, device: Option<u64>) -> ProbeSet {
+        let probe = |event| Uprobe { event, binary: "/q".into(), offset: 1, fields: String::new(), function: "f" };
+        let probes = ["pop", "submit", "aio", "push", "notify", "inject"].map(probe).into();
+        ProbeSet::host(&[7, 8], &HostDisk { device, extents: Vec::new() }, kvm, (probes, Vec::new()))
+    }
+
+    #[test]
+    fn kvms_events_are_wanted_where_it_runs_the_guest() {
+        assert!(!names(&host(false, None).bound).iter().any(|name| name.starts_with("kvm")));
+        let set = host(true, Some(5));
+        assert!(names(&set.bound).contains(&"kvm_exit") && names(&set.free).contains(&"kvm_set_irq"));
+        assert_eq!(set.free.iter().filter(|e| e.filter.as_deref() == Some("dev == 5")).count(), 2);
+        assert_eq!(set.threads, [7, 8]);
+    }
+
+    #[test]
+    fn a_lean_set_joins_requests_still() {
+        let guest = ProbeSet::guest().lean();
+        assert_eq!(names(&guest.free), ["block_rq_issue", "block_rq_complete", "irq_handler_entry"]);
+        assert!(!guest.notify.is_empty());
+        let host = host(false, Some(5)).lean();
+        assert_eq!(names(&host.bound)[..3], ["sys_enter", "sched_switch", "sched_waking"]);
+        assert!(host.bound[0].filter.as_ref().unwrap().contains("id == 209 || "));
+        assert_eq!(host.uprobes.iter().map(|p| p.event).collect::<Vec<_>>(), ["pop", "push", "inject"]);
+        assert_eq!(names(&host.free), ["block_rq_issue", "block_rq_complete"]);
+    }
 }

@@ -54,14 +54,10 @@ pub(crate) struct Instance {
 
 impl Instance {
     /// Makes one that records nothing yet, stamps with the time stamp counter, and keeps the oldest events when full.
-    pub fn create(root: &Path, name: &str, buffer_kib: u32) -> Result<Instance, ProbeError> {
-        let folder = root.join("instances").join(name);
-        fs::create_dir(&folder).map_err(|e| ProbeError::file("making", &folder, e))?;
-        let mut instance = Instance { folder, switch: None };
-        let switch = instance.folder.join("tracing_on");
-        let opened =
-            OpenOptions::new().write(true).open(&switch).map_err(|e| ProbeError::file("opening", &switch, e))?;
-        instance.switch = Some(opened);
+    /// On a kernel that serves us `alone` it also leaves tasks' names alone, which costs at each switch of tasks.
+    pub fn create(root: &Path, name: &str, buffer_kib: u32, alone: bool) -> Result<Instance, ProbeError> {
+        let instance =
+            if alone { without_names(root, || Instance::make(root, name)) } else { Instance::make(root, name) }?;
         instance.switch_to(false)?;
         instance.write("trace_clock", "x86-tsc").map_err(|e| match e {
             ProbeError::System { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => ProbeError::NoTsc,
@@ -69,6 +65,16 @@ impl Instance {
         })?;
         instance.write("options/overwrite", "0")?;
         instance.write("buffer_size_kb", &buffer_kib.max(1).to_string())?;
+        Ok(instance)
+    }
+
+    fn make(root: &Path, name: &str) -> Result<Instance, ProbeError> {
+        let folder = root.join("instances").join(name);
+        fs::create_dir(&folder).map_err(|e| ProbeError::file("making", &folder, e))?;
+        let mut instance = Instance { folder, switch: None };
+        let switch = instance.path("tracing_on");
+        let open = OpenOptions::new().write(true).open(&switch).map_err(|e| ProbeError::file("opening", &switch, e))?;
+        instance.switch = Some(open);
         Ok(instance)
     }
 
@@ -99,6 +105,18 @@ impl Drop for Instance {
         self.switch = None;
         remove(&self.folder);
     }
+}
+
+/// An instance inherits this option from the top level when it is made, and has no file of its own for it.
+fn without_names<T>(root: &Path, make: impl FnOnce() -> T) -> T {
+    let option = root.join("options/record-cmd");
+    let before = fs::read_to_string(&option);
+    let _ = fs::write(&option, "0");
+    let made = make();
+    if let Ok(before) = before {
+        let _ = fs::write(&option, before);
+    }
+    made
 }
 
 /// Removes an instance that nobody uses; waits a moment for those who just look. Says whether it is gone.

@@ -51,7 +51,7 @@ impl Tracer {
         ];
         for (kind, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             let name = format!("{}{process}-{number}-{kind}", tracefs::PREFIX);
-            let instance = Instance::create(&tracer.root, &name, buffer_kib)?;
+            let instance = Instance::create(&tracer.root, &name, buffer_kib, set.alone)?;
             match kind {
                 "bound" => tracer.bind(&instance, set)?,
                 _ => {

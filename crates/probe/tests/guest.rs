@@ -1,0 +1,91 @@
+//! A tracer in a guest, whose first process this very program is, and one over the QEMU that runs it.
+//!
+//! Needs root, tracefs, QEMU and a guest kernel; without, it says so and passes.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+#[path = "guest/mod.rs"]
+mod guest;
+
+use guest::{Guest, READS, first_process};
+use std::collections::BTreeMap;
+use std::fs;
+use vmtax_model::Role;
+use vmtax_probe::{ProbeSet, Tracer, host_disk, threads, uprobes};
+
+fn main() {
+    if std::process::id() == 1 {
+        first_process();
+    }
+    if !rustix::process::getuid().is_root() || !fs::exists("/sys/kernel/tracing/instances").unwrap() {
+        return eprintln!("skipped: needs root and tracefs");
+    }
+    for (aio, iothread) in [("threads", false), ("native", false), ("io_uring", false), ("native", true)] {
+        let Some(mut guest) = Guest::start(aio, iothread) else { return };
+        guests_own_set(&mut guest);
+        every_point_once_a_request(&mut guest, aio, iothread);
+        println!("aio={aio}, iothread {iothread}: every point fires once a request");
+    }
+}
+
+/// The guest has every event, none is lost, and it leaves nothing.
+fn guests_own_set(guest: &mut Guest) {
+    let said = guest.ask("trace");
+    let count = |name: &str| -> u64 {
+        let word = said.split(' ').find_map(|word| word.strip_prefix(&format!("{name}=")));
+        word.unwrap_or_else(|| panic!("{name} in {said}")).parse().unwrap()
+    };
+    assert_eq!(count("missing"), 0, "{said}");
+    assert_eq!(count("left"), 0, "{said}");
+    assert_eq!(count("lost"), 0, "{said}");
+    // Issue, complete, notify, interrupt, enter, exit of each request; and the scheduler's.
+    assert!(count("events") >= 7 * READS, "{said}");
+    for format in ["block_rq_issue", "notify", "irq_handler_entry", "sys_enter", "sched_switch"] {
+        assert_eq!(count(format), 1, "{format} has no description: {said}");
+    }
+    let lean = guest.ask("lean");
+    let events = lean.split(' ').find_map(|word| word.strip_prefix("events=")).unwrap().parse::<u64>().unwrap();
+    assert!((4 * READS..4 * READS + READS / 2).contains(&events), "{lean}");
+}
+
+fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
+    let found = threads(guest.process());
+    assert!(found.iter().any(|t| t.role == Role::Vcpu(0)), "{found:?}");
+    assert_eq!(found.iter().any(|t| t.role == Role::Iothread("io0".into())), iothread, "{found:?}");
+    let tids: Vec<i32> = found.iter().map(|t| t.tid).collect();
+    let disk = host_disk(&guest.disk()).unwrap();
+    let set = ProbeSet::host(&tids, &disk, false, uprobes(&guest.binary(), &guest.version()));
+    let tracer = Tracer::start(&set, 16 << 10).unwrap();
+    assert_eq!(tracer.missing(), []);
+    tracer.on().unwrap();
+    guest.ask("read");
+    tracer.off().unwrap();
+    let hits = hits();
+    let hit = |name: &str| hits.get(name).copied().unwrap_or(0);
+    for name in ["pop", "submit", "aio", "push", "notify", "inject"] {
+        assert_eq!(hit(name), READS, "{name} under aio={aio}, iothread {iothread}: {hits:?}");
+    }
+    if disk.device.is_some() {
+        assert!(hit("block_rq_issue") >= READS && hit("block_rq_complete") >= READS, "{hits:?}");
+    }
+    assert!(hit("sys_enter") > READS && hit("sched_switch") > READS, "{hits:?}");
+    assert_eq!(hit("io_uring_submit_req") + hit("io_uring_submit_sqe") >= READS, aio == "io_uring", "{hits:?}");
+}
+
+/// Events in the instances of this process, by name: as the kernel itself prints them.
+fn hits() -> BTreeMap<String, u64> {
+    let mut hits = BTreeMap::new();
+    let ours = format!("vmtax-{}-", std::process::id());
+    for entry in fs::read_dir("/sys/kernel/tracing/instances").unwrap().flatten() {
+        if entry.file_name().to_string_lossy().starts_with(&ours) {
+            let text = fs::read(entry.path().join("trace")).unwrap();
+            for line in String::from_utf8_lossy(&text).lines().filter(|line| !line.starts_with('#')) {
+                // TASK-PID [CPU] FLAGS TICKS: NAME: …
+                if let Some(name) = line.split(": ").nth(1) {
+                    *hits.entry(name.trim().to_owned()).or_default() += 1;
+                }
+            }
+        }
+    }
+    hits
+}
