@@ -95,7 +95,7 @@ fn waiting_reads(machine: MachineName, rows: &[TaxRow]) -> Option<String> {
     let (_, tax) = taxes(machine, rows).find(|(metric, _)| *metric == Metric::SeqreadMedian)?;
     (tax.verdict == Verdict::Costs).then(|| {
         format!(
-            "On {machine} a 4 KiB direct read takes {} µs longer than on native (p50), each time a program waits for \
+            "On {machine} a direct request takes {} µs longer than on native (p50), each time a program waits for \
              one: `vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16` shows how much of \
              it parallel requests hide (compare with fileio.threads=1).",
             significant(tax.difference.median / 1000.0)

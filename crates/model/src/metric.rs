@@ -93,9 +93,9 @@ metrics! {
     SyscallPageFault "syscalls.page_fault" Nanoseconds Lower "page fault";
     SyscallSignal "syscalls.signal" Nanoseconds Lower "signal";
     SyscallFutex "syscalls.futex" Nanoseconds Lower "futex wake-wait";
-    SeqreadMedian "seqread.latency-p50" Nanoseconds Lower "4 KiB direct read, p50";
-    SeqreadTail "seqread.latency-p99" Nanoseconds Lower "4 KiB direct read, p99";
-    SeqreadRate "seqread.reads" PerSecond Higher "4 KiB direct reads";
+    SeqreadMedian "seqread.latency-p50" Nanoseconds Lower "direct request, p50";
+    SeqreadTail "seqread.latency-p99" Nanoseconds Lower "direct request, p99";
+    SeqreadRate "seqread.reads" PerSecond Higher "direct requests";
 }
 
 impl Metric {

@@ -99,7 +99,7 @@ impl FromStr for WorkloadName {
 pub struct Places {
     /// Folder for `fileio`'s files and the temporary files of `syscalls`. Whatever a workload puts there it removes.
     pub files: Option<PathBuf>,
-    /// Block device or written file that `seqread` reads. Never written to.
+    /// Block device or written file for `seqread`; written to only with `operation=write`.
     pub disk: Option<PathBuf>,
 }
 

@@ -321,7 +321,7 @@ pub struct PlaceArgs {
     /// The folder for files
     #[arg(long, value_name = "DIR")]
     pub files: Option<PathBuf>,
-    /// The disk to read, or a written file; never written to
+    /// The disk to read, or a written file; `operation=write` overwrites it
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
 }
