@@ -6,7 +6,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
-use vmtax_model::{GuestDisk, Missing, Places, TrialResult, WorkloadSpec, files};
+use vmtax_model::{Missing, Places, TrialResult, WorkloadSpec, files};
 use vmtax_probe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 use vmtax_wire::{MAX_PIECE, Observed, Reply, piece};
 
@@ -38,7 +38,7 @@ fn trial(workload: &WorkloadSpec, places: &Places, send: &mut Send<'_>) -> Resul
     let disk = places.disk.as_deref().ok_or_else(|| Trouble::Trial("the guest has no disk to observe".to_owned()))?;
     let disk = guest_disk(disk).map_err(|e| Trouble::Trial(e.to_string()))?;
     let mut missing = Vec::new();
-    let tracer = tracer(&disk, &mut missing);
+    let tracer = tracer(&mut missing);
     let series =
         memfd_create("vmtax-series", MemfdFlags::CLOEXEC).map_err(|e| say("making room for stamps")(e.into()))?;
     let mut series = File::from(series);
@@ -85,9 +85,8 @@ fn ship_all(
 }
 
 /// A tracer over the guest's kernel; `None`, with the reason in `missing`, where this kernel has none.
-fn tracer(disk: &GuestDisk, missing: &mut Vec<Missing>) -> Option<Tracer> {
-    // This process and its children: the workload is one.
-    let set = ProbeSet::guest(std::process::id() as i32, disk);
+fn tracer(missing: &mut Vec<Missing>) -> Option<Tracer> {
+    let set = ProbeSet::guest();
     match mount_tracefs().and_then(|()| Tracer::start(&set, BUFFER_KIB)) {
         Ok(tracer) => {
             missing.extend_from_slice(tracer.missing());
