@@ -94,9 +94,8 @@ impl ProbeSet {
     /// the notification and the interrupt, without system calls and the scheduler. On the host only those system calls by
     /// which QEMU submits, and only those of QEMU's points that have no other close by.
     pub fn lean(mut self) -> ProbeSet {
-        let alone = self.alone;
-        let kept =
-            |e: &Event| !e.names.contains(&"sys_exit") && !(alone && ["raw_syscalls", "sched"].contains(&e.system));
+        let dropped: &[&str] = if self.alone { &["raw_syscalls", "sched"] } else { &[] };
+        let kept = |e: &Event| !dropped.contains(&e.system) && !e.names.contains(&"sys_exit");
         self.bound.retain(kept);
         self.free.retain(kept);
         for event in self.bound.iter_mut().filter(|e| e.system == "raw_syscalls") {

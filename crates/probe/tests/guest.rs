@@ -7,11 +7,13 @@
 #[path = "guest/mod.rs"]
 mod guest;
 
-use guest::{Guest, READS, first_process};
+use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use std::fs;
 use vmtax_model::Role;
 use vmtax_probe::{ProbeSet, Tracer, host_disk, threads, uprobes};
+
+const READS: u64 = 300;
 
 fn main() {
     if std::process::id() == 1 {
@@ -30,22 +32,17 @@ fn main() {
 
 /// The guest has every event, none is lost, and it leaves nothing.
 fn guests_own_set(guest: &mut Guest) {
-    let said = guest.ask("trace");
-    let count = |name: &str| -> u64 {
-        let word = said.split(' ').find_map(|word| word.strip_prefix(&format!("{name}=")));
-        word.unwrap_or_else(|| panic!("{name} in {said}")).parse().unwrap()
-    };
-    assert_eq!(count("missing"), 0, "{said}");
-    assert_eq!(count("left"), 0, "{said}");
-    assert_eq!(count("lost"), 0, "{said}");
-    // Issue, complete, notify, interrupt, enter, exit of each request; and the scheduler's.
-    assert!(count("events") >= 7 * READS, "{said}");
-    for format in ["block_rq_issue", "notify", "irq_handler_entry", "sys_enter", "sched_switch"] {
-        assert_eq!(count(format), 1, "{format} has no description: {said}");
+    let said = guest.ask("all", READS);
+    for name in ["missing", "left", "lost"] {
+        assert_eq!(number(&said, name), 0, "{said}");
     }
-    let lean = guest.ask("lean");
-    let events = lean.split(' ').find_map(|word| word.strip_prefix("events=")).unwrap().parse::<u64>().unwrap();
-    assert!((4 * READS..4 * READS + READS / 2).contains(&events), "{lean}");
+    // Issue, complete, notify, interrupt, enter, exit of each request; and the scheduler's.
+    assert!(number(&said, "events") >= 7 * READS, "{said}");
+    for format in ["block_rq_issue", "notify", "irq_handler_entry", "sys_enter", "sched_switch"] {
+        assert_eq!(number(&said, format), 1, "{format} has no description: {said}");
+    }
+    let lean = guest.ask("lean", READS);
+    assert!((4 * READS..4 * READS + READS / 2).contains(&number(&lean, "events")), "{lean}");
 }
 
 fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
@@ -58,7 +55,7 @@ fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
     let tracer = Tracer::start(&set, 16 << 10).unwrap();
     assert_eq!(tracer.missing(), []);
     tracer.on().unwrap();
-    guest.ask("read");
+    guest.ask("none", READS);
     tracer.off().unwrap();
     let hits = hits();
     let hit = |name: &str| hits.get(name).copied().unwrap_or(0);

@@ -7,17 +7,15 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmtax_probe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 
-/// Reads of 4 KiB a time.
-pub const READS: u64 = 300;
 const QEMU: &str = "qemu-system-x86_64";
 const MIB: u64 = 16;
 /// For a guest's boot under TCG on a busy host.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Serves on the console: `read` reads the disk; `trace` and `lean` trace that and tell what came of it.
+/// Serves on the console: to `SET READS` it traces that set while it reads the disk, and tells what came of it.
 pub fn first_process() -> ! {
     for (kind, at) in [("proc", "/proc"), ("sysfs", "/sys"), ("devtmpfs", "/dev")] {
         rustix::mount::mount(kind, at, kind, rustix::mount::MountFlags::empty(), None).unwrap();
@@ -36,24 +34,37 @@ pub fn first_process() -> ! {
     writeln!(console, "done ready").unwrap();
     let commands = BufReader::new(console.try_clone().unwrap()).lines();
     for command in commands {
-        let answer = match command.unwrap().as_str() {
-            "trace" => traced(ProbeSet::guest()),
-            "lean" => traced(ProbeSet::guest().lean()),
-            _ => {
-                read_disk();
-                "reading".to_owned()
-            }
+        let command = command.unwrap();
+        let (set, reads) = command.split_once(' ').unwrap();
+        let reads = reads.parse().unwrap();
+        let answer = match set {
+            "none" => timed(reads),
+            set => traced(&of(set), reads),
         };
         writeln!(console, "done {answer}").unwrap();
     }
     std::process::exit(1)
 }
 
-fn traced(set: ProbeSet) -> String {
+/// `all`, `lean`, or some of all by their systems: `block+irq`.
+fn of(name: &str) -> ProbeSet {
+    let mut set = ProbeSet::guest();
+    match name {
+        "all" => set,
+        "lean" => set.lean(),
+        some => {
+            set.free.retain(|event| some.split('+').any(|system| system == event.system));
+            set.notify = if some.contains("notify") { set.notify } else { &[] };
+            set
+        }
+    }
+}
+
+fn traced(set: &ProbeSet, reads: u64) -> String {
     let names = fs::read_to_string("/sys/kernel/tracing/options/record-cmd").unwrap();
-    let tracer = Tracer::start(&set, 4096).unwrap();
+    let tracer = Tracer::start(set, 4096).unwrap();
     tracer.on().unwrap();
-    read_disk();
+    let time = timed(reads);
     tracer.off().unwrap();
     let (mut stats, mut formats) = (String::new(), BTreeSet::new());
     let mut sink = |name: &str, bytes: &[u8]| -> std::io::Result<()> {
@@ -77,17 +88,24 @@ fn traced(set: ProbeSet) -> String {
         + usize::from(fs::read_to_string("/sys/kernel/tracing/options/record-cmd").unwrap() != names);
     let (events, lost) = (of(&["read events"]), of(&["overrun", "dropped events"]));
     let formats: Vec<String> = formats.iter().map(|name| format!("{name}=1")).collect();
-    format!("events={events} lost={lost} missing={missing} left={left} {}", formats.join(" "))
+    format!("{time} events={events} lost={lost} missing={missing} left={left} {}", formats.join(" "))
 }
 
-fn read_disk() {
+/// Reads 4 KiB again and again; gives the median time in nanoseconds.
+fn timed(reads: u64) -> String {
     let disk = OpenOptions::new().read(true).custom_flags(libc::O_DIRECT).open("/dev/vda").unwrap();
     let mut memory = vec![0u8; 8192];
     let begin = memory.as_ptr().align_offset(4096);
     let block = &mut memory[begin..begin + 4096];
-    for n in 0..READS {
-        disk.read_exact_at(block, n * 4096).unwrap();
-    }
+    let mut times: Vec<u128> = (0..reads)
+        .map(|n| {
+            let begin = Instant::now();
+            disk.read_exact_at(block, n * 4096 % (MIB << 20)).unwrap();
+            begin.elapsed().as_nanos()
+        })
+        .collect();
+    times.sort_unstable();
+    format!("ns={}", times[times.len() / 2])
 }
 
 /// A guest under TCG with one virtio disk. Its QEMU is gone when this is dropped.
@@ -156,9 +174,9 @@ impl Guest {
         String::from_utf8(said.stdout).unwrap().split(' ').nth(3).unwrap().to_owned()
     }
 
-    /// Has the guest do something and gives its answer.
-    pub fn ask(&mut self, what: &str) -> String {
-        writeln!(self.input, "{what}").unwrap();
+    /// Has the guest read while it traces a set of its own; gives its answer.
+    pub fn ask(&mut self, set: &str, reads: u64) -> String {
+        writeln!(self.input, "{set} {reads}").unwrap();
         self.answer()
     }
 
@@ -174,6 +192,12 @@ impl Guest {
             }
         }
     }
+}
+
+/// A number of an answer: `name=number`.
+pub fn number(answer: &str, name: &str) -> u64 {
+    let found = answer.split(' ').find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
+    found.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name} in {answer}"))
 }
 
 impl Drop for Guest {
