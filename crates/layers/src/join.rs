@@ -11,7 +11,7 @@ use crate::request::JoinedRequest;
 use crate::stats::CallStats;
 use crate::way::{By, Way};
 use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use std::ops::RangeInclusive;
 use vmtax_model::{QemuThread, Stamped, Station, TraceFacts};
 
@@ -50,6 +50,8 @@ pub(crate) struct Join {
     complete: VecDeque<Part>,
     done: Past<Part>,
     ways: Past<(Part, Result<Way, Violation>)>,
+    /// In how many operations a task of the guest made a system call.
+    callers: BTreeMap<i32, u64>,
     /// How many operations have begun.
     begun: usize,
     open: BTreeSet<usize>,
@@ -77,6 +79,7 @@ impl Join {
             complete: VecDeque::new(),
             done: Past::default(),
             ways: Past::default(),
+            callers: BTreeMap::new(),
             begun: 0,
             open: BTreeSet::new(),
             ending: BinaryHeap::new(),
@@ -193,11 +196,17 @@ impl Join {
         Ok(sides.request(&way, offset))
     }
 
-    /// The workload's system call: of the task that issued the request, if that made one; else the first since.
-    fn call(&self, part: &Part, begin: u64, end: u64, way: &mut Way) {
+    /// The workload's system call: of the task that issued the request, if that made one; else the first since of the
+    /// task that makes one in most operations, which is the workload.
+    fn call(&mut self, part: &Part, begin: u64, end: u64, way: &mut Way) {
         let calls = || self.guest.calls.within(begin, part.issue.at);
+        let callers: BTreeSet<i32> = calls().map(|(_, c)| c.tid).collect();
+        for caller in &callers {
+            *self.callers.entry(*caller).or_default() += 1;
+        }
         let own = calls().filter(|(_, c)| c.tid == part.issue.tid).last();
-        let Some((enter, call)) = own.or_else(|| calls().next()) else { return };
+        let usual = callers.iter().max_by_key(|tid| self.callers.get(tid));
+        let Some((enter, call)) = own.or_else(|| calls().find(|(_, c)| Some(&c.tid) == usual)) else { return };
         let moment = |at, cpu| By::Guest(Moment { at, cpu, tid: call.tid, interrupt: false });
         way.set(Station::GuestCall, enter, moment(enter, call.cpu));
         // It may have returned before the request was complete; then a later call brings it.

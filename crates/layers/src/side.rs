@@ -6,7 +6,7 @@ use crate::fields::Readers;
 use crate::trial::Loss;
 use std::path::Path;
 use vmtax_model::Missing;
-use vmtax_trace::{Counts, Entry, Events, Folder};
+use vmtax_trace::{Counts, CpuStats, Entry, Events, Folder};
 
 /// By which clock both sides have to trace.
 const CLOCK: &str = "x86-tsc";
@@ -48,26 +48,45 @@ pub(crate) struct Side<'f, M> {
     events: Events<'f>,
     /// From its ticks to the host's.
     map: M,
-    /// When the last entry of each input was, host ticks.
-    last: Vec<u64>,
+    /// One for each of the trace's inputs.
+    inputs: Vec<Input>,
     losses: Vec<Loss>,
+}
+
+/// One processor's part of a trace.
+#[derive(Debug, Clone, Copy, Default)]
+struct Input {
+    /// When its last event was, host ticks.
+    last: u64,
+    /// How many events are lost since, where any are.
+    lost: Option<u64>,
 }
 
 impl<'f, M: Fn(u64) -> u64> Side<'f, M> {
     pub fn begin(trace: &'f Trace, map: M) -> Result<Self, LayersError> {
-        let last = vec![0; trace.folder.inputs().len()];
-        Ok(Side { trace, events: trace.folder.events()?, map, last, losses: Vec::new() })
+        let inputs = vec![Input::default(); trace.folder.inputs().len()];
+        Ok(Side { trace, events: trace.folder.events()?, map, inputs, losses: Vec::new() })
+    }
+
+    /// An event: when, in host ticks. What was lost before it, was lost since the one before.
+    fn event(&mut self, ticks: u64, input: u32) -> u64 {
+        let at = (self.map)(ticks);
+        if let Some(input) = self.inputs.get_mut(input as usize) {
+            self.losses.extend(input.lost.take().map(|events| Loss { from: input.last, to: at, events }));
+            input.last = at;
+        }
+        at
     }
 
     /// What ends with the trace: buffers that were full lose all that comes after.
     pub fn end(self, losses: &mut Vec<Loss>, missing: &mut Vec<Missing>) {
         losses.extend(self.losses);
-        for stats in self.trace.folder.stats() {
-            let of_cpu =
-                |(_, raw): &(&u64, &vmtax_trace::RawFile)| raw.instance == stats.instance && raw.cpu == stats.cpu;
-            let last = self.last.iter().zip(self.trace.folder.inputs()).find(of_cpu).map(|(last, _)| *last);
-            if stats.dropped > 0 {
-                losses.push(Loss { from: last.unwrap_or(0), to: u64::MAX, events: stats.dropped });
+        for (input, raw) in self.inputs.iter().zip(self.trace.folder.inputs()) {
+            let of_cpu = |s: &&CpuStats| s.instance == raw.instance && s.cpu == raw.cpu;
+            let dropped = self.trace.folder.stats().iter().find(of_cpu).map_or(0, |s| s.dropped);
+            let events = input.lost.unwrap_or(0).saturating_add(dropped);
+            if events > 0 {
+                losses.push(Loss { from: input.last, to: u64::MAX, events });
             }
         }
         let Counts { backwards, leaps, unknown, short, .. } = *self.events.counts();
@@ -89,21 +108,21 @@ pub(crate) fn next<M: Fn(u64) -> u64, W>(
     read: impl Fn(&Readers, &vmtax_trace::Event<'_>) -> Option<Event<W>>,
 ) -> Result<Option<Event<W>>, LayersError> {
     let Some(side) = side else { return Ok(None) };
-    while let Some(entry) = side.events.next()? {
-        match entry {
-            Entry::Event(event) => {
-                let at = (side.map)(event.ticks);
-                side.last[event.input as usize] = at;
-                if let Some(found) = read(&side.trace.readers, &event) {
-                    return Ok(Some(Event { at, ..found }));
+    loop {
+        let (ticks, input, found) = match side.events.next()? {
+            None => return Ok(None),
+            Some(Entry::Event(event)) => (event.ticks, event.input, read(&side.trace.readers, &event)),
+            Some(Entry::Lost(lost)) => {
+                if let Some(input) = side.inputs.get_mut(lost.input as usize) {
+                    // Where nobody knows how many, one at least.
+                    input.lost = Some(input.lost.unwrap_or(0).saturating_add(lost.events.unwrap_or(1)));
                 }
+                continue;
             }
-            Entry::Lost(lost) => {
-                let to = (side.map)(lost.ticks);
-                let from = std::mem::replace(&mut side.last[lost.input as usize], to);
-                side.losses.push(Loss { from, to, events: lost.events.unwrap_or(1) });
-            }
+        };
+        let at = side.event(ticks, input);
+        if let Some(found) = found {
+            return Ok(Some(Event { at, ..found }));
         }
     }
-    Ok(None)
 }

@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn moments_by_hand_and_merged() {
-        let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let values = [4.0, 9.0, 4.0, 2.0, 5.0, 5.0, 7.0, 4.0];
         let all = |v: &[f64]| {
             let mut m = Moments::default();
             v.iter().for_each(|v| m.add(*v));

@@ -206,7 +206,8 @@ fn a_wrong_page_and_a_full_buffer_are_losses() {
     fs::write(&path, bytes).unwrap();
     let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
     assert!(trial.matched.lost_events > 0 && trial.matched.joined < 40, "{:?}", trial.matched);
-    assert!(trial.matched.rejected.iter().any(|(reason, _)| reason.contains("lost")), "{:?}", trial.matched);
+    // Whatever lay on that page was lost, and nothing else is wrong.
+    assert!(trial.matched.rejected.iter().all(|(reason, _)| reason.contains("lost")), "{:?}", trial.matched);
 
     let folder = copy("tcg");
     let path = folder.path().join("host-trace/stats");

@@ -5,7 +5,7 @@ use crate::event::{Event, Guest, Host};
 use crate::follow::View;
 use crate::join::Reason;
 use crate::synthetic::deep::Batch;
-use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found};
+use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
 use crate::tally::Tally;
 use crate::trial::{JoinedTrial, Loss};
 use std::collections::BTreeMap;
@@ -263,6 +263,57 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
     assert_eq!((joined.requests[0].begin(), joined.requests[0].end()), (begin, end));
 }
 
+/// The host's block layer may make two of one, and one of them takes longer.
+#[test]
+fn a_request_that_the_host_splits_is_done_with_its_last_part() {
+    let mut world = alone(&[Times::default()]);
+    let (issue, complete) =
+        (world.truth[0].stations[&Station::HostIssue], world.truth[0].stations[&Station::HostComplete]);
+    let half = BLOCK / 2;
+    for event in &mut world.host {
+        if let Host::Issue { bytes, .. } | Host::Complete { bytes, .. } = &mut event.what {
+            *bytes = half;
+        }
+    }
+    world.on_host(issue + 1, MAIN, Host::Issue { offset: on_device(half), bytes: half });
+    world.interrupt_on_host(complete - 20, Host::Complete { offset: on_device(half), bytes: half });
+    let joined = world.join(View::Kernel, 0, |t| t);
+    assert_eq!(joined.requests[0].at(Station::HostComplete), Some(complete));
+    // Now the second is the slower.
+    world.interrupt_on_host(complete + 1, Host::Complete { offset: on_device(half), bytes: half });
+    let joined = world.join(View::Kernel, 0, |t| t);
+    assert_eq!(joined.requests[0].at(Station::HostComplete), Some(complete + 1));
+}
+
+/// A disk in memory is done before the call that submits returns, and nobody waits: the return tells of it.
+#[test]
+fn a_disk_that_is_done_within_the_call() {
+    let mut world = alone(&[Times::default()]);
+    let of = |world: &World, s: Station| world.truth[0].stations[&s];
+    let (issue, reap) = (of(&world, Station::HostIssue), of(&world, Station::QemuReap));
+    let submitted = |e: &Event<Host>| e.at > issue && e.at < of(&world, Station::QemuPush);
+    let mut host: Vec<Event<Host>> = world.host.iter().filter(|e| !submitted(e)).copied().collect();
+    std::mem::swap(&mut world.host, &mut host);
+    world.interrupt_on_host(issue + 5, Host::Complete { offset: on_device(0), bytes: BLOCK });
+    world.on_host(reap, MAIN, Host::Exit);
+    let joined = world.join(View::Kernel, 0, |t| t);
+    assert_eq!(joined.requests[0].at(Station::QemuReap), Some(reap));
+}
+
+/// The guest's other tasks make system calls, too.
+#[test]
+fn the_workloads_call_is_told_from_others() {
+    let mut world = alone(&[Times { kworker_waits: Some(5), ..Times::default() }; 8]);
+    for operation in &world.operations.clone()[3..5] {
+        world.in_guest(operation.begin + 1, 99, Guest::Enter);
+        world.in_guest(operation.end - 1, 99, Guest::Exit);
+    }
+    let joined = world.join(View::Kernel, 0, |t| t);
+    for (request, truth) in joined.requests.iter().zip(&world.truth) {
+        assert_eq!(found(request).stations, truth.stations);
+    }
+}
+
 /// One call brings two requests; the workload takes the first, makes another call, then takes the second.
 #[test]
 fn a_request_that_is_back_waits_for_the_workloads_turn() {
@@ -281,6 +332,10 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
     assert_eq!((piece.to, piece.ticks, of(BLOCK).end() - of(BLOCK).last()), (Station::End, 40, 5));
     let trial = trial(&world, &[]);
     assert_eq!(trial.chain.key(piece).layer(), Layer::GuestApplication);
+    // The other was issued after the notification, which makes a row of its own.
+    let in_ring = of(BLOCK).pieces.iter().find(|p| p.state == State::InRing).unwrap();
+    let key = trial.chain.key(in_ring);
+    assert_eq!((key.from, key.to, key.layer()), (Station::GuestIssue, Station::QemuPop, Layer::Notify));
 }
 
 /// The clock stands so that what KVM saw comes before what the guest did, by less than the bound.
