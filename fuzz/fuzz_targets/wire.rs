@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmtax_wire::{Decoder, Reply, encode};
+use vmtax_wire::{Decoder, Frame, Reply, encode};
 
 fuzz_target!(|data: &[u8]| {
     // As a stream, in pieces whose size the input chooses.
@@ -11,8 +11,10 @@ fuzz_target!(|data: &[u8]| {
     let mut decoder = Decoder::new();
     for bytes in data.chunks(piece) {
         decoder.push(bytes);
-        while let Some(message) = decoder.message::<Reply>() {
-            let _ = message.map(Reply::checked);
+        while let Some(frame) = decoder.frame::<Reply>() {
+            if let Ok(Frame::Message(reply)) = frame {
+                let _ = reply.checked();
+            }
         }
     }
 
@@ -20,6 +22,6 @@ fuzz_target!(|data: &[u8]| {
     let Ok(Ok(reply)) = serde_json::from_slice(data).map(Reply::checked) else { return };
     let mut decoder = Decoder::new();
     decoder.push(&encode(&reply).expect("what was read can be written"));
-    let again = decoder.message::<Reply>().expect("a whole frame").expect("a sound frame");
-    assert_eq!(again, reply);
+    let again = decoder.frame::<Reply>().expect("a whole frame").expect("a sound frame");
+    assert_eq!(again, Frame::Message(reply));
 });

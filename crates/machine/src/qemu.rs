@@ -46,8 +46,8 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
-    let mut descriptors = vec![streams.monitor, streams.shared];
-    descriptors.extend(streams.agent.into_iter().flat_map(|(agent, console)| [agent, console]));
+    let agent = streams.agent.into_iter().flat_map(|(agent, console)| [agent, console]);
+    let descriptors = agent.chain([streams.monitor, streams.shared]).collect();
     Child::spawn(Start {
         command,
         stdin: None,
@@ -68,17 +68,20 @@ pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("qemu.log")
 }
 
-const MONITOR: i32 = FIRST_DESCRIPTOR;
-const SHARED: i32 = FIRST_DESCRIPTOR + 1;
-const AGENT: i32 = FIRST_DESCRIPTOR + 2;
-const CONSOLE: i32 = FIRST_DESCRIPTOR + 3;
+/// In which order a guest has them; the micro-guest has the last two alone.
+const AGENT: i32 = FIRST_DESCRIPTOR;
+const CONSOLE: i32 = FIRST_DESCRIPTOR + 1;
+const MONITOR: i32 = FIRST_DESCRIPTOR + 2;
+const SHARED: i32 = FIRST_DESCRIPTOR + 3;
+const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
+const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
 
 fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     let (accelerator, cpu) = match setup.target.name().accelerator() {
         Some("kvm") => ("kvm", "host"),
         _ => ("tcg,thread=multi", "max"),
     };
-    let mut words = Words::new(&image.qemu);
+    let mut words = Words::new(&image.qemu, MONITOR);
     words.add(["-machine", "q35", "-accel", accelerator, "-cpu", cpu]);
     words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
     words.add(["-kernel", &image.kernel.display().to_string()]);
@@ -104,10 +107,10 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
 
 fn micro_guest(setup: &Setup<'_>, image: &MicroImage) -> Vec<String> {
     let accelerator = setup.target.name().accelerator().unwrap_or("tcg");
-    let mut words = Words::new(&image.qemu);
+    let mut words = Words::new(&image.qemu, MICRO_MONITOR);
     words.add(["-machine", micro::MACHINE, "-accel", accelerator]);
     words.add(["-m", micro::MEMORY, "-bios", &image.rom.display().to_string()]);
-    words.add(["-object", &format!("{}/proc/self/fd/{SHARED}", micro::MEMORY_OBJECT)]);
+    words.add(["-object", &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT)]);
     if let Some(file) = setup.scratch.disk() {
         let (direct, aio) = usual(setup, &image.qemu);
         let (node, device) = (DISK, micro::DISK_DEVICE);
@@ -123,12 +126,12 @@ struct Words(Vec<String>);
 
 impl Words {
     /// What every guest has: nothing that was not asked for, no default devices, no user's configuration; a monitor.
-    fn new(qemu: &QemuFacts) -> Words {
+    fn new(qemu: &QemuFacts, monitor: i32) -> Words {
         let mut words = Words(vec![qemu.path.display().to_string()]);
         words.add(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
         // Threads carry their purpose as their name: traces and people tell them apart by it.
         words.add(["-name", "vmtax,debug-threads=on"]);
-        words.add(["-chardev", &format!("socket,id=monitor,fd={MONITOR}"), "-mon", "chardev=monitor,mode=control"]);
+        words.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
         words
     }
 

@@ -141,9 +141,9 @@ fn what_qemu_refuses_is_quoted() {
 #[test]
 fn an_agent_that_sends_nonsense_is_not_believed() {
     for (bytes, said) in [
-        (r"VMTX\001\377\377\377\377\000\000\000\000", "4294967295 bytes"),
-        (r"VMTX\001\002\000\000\000\000\000\000\000{}", "checksum"),
-        (r"VMTX\011\000\000\000\000\000\000\000\000", "protocol 9"),
+        (r"VMTX\002\000\377\377\377\377\000\000\000\000", "4294967295 bytes"),
+        (r"VMTX\002\000\002\000\000\000\000\000\000\000{}", "checksum"),
+        (r"VMTX\011\000\000\000\000\000\000\000\000\000", "protocol 9"),
     ] {
         let place = Place::new();
         let qemu = fake_qemu(&place, &format!("printf '{bytes}' >&4; sleep 60"));
@@ -165,7 +165,7 @@ fn an_agent_that_answers_before_it_was_asked_is_not_believed() {
 fn a_message_that_is_cut_is_no_message() {
     let place = Place::new();
     // Cut, and the stream stays open: the deadline ends it. Cut, and the stream ends: so does the wait.
-    let cut = r"printf 'VMTX\001\100\000\000\000\001\002\003\004{' >&4";
+    let cut = r"printf 'VMTX\002\000\100\000\000\000\001\002\003\004{' >&4";
     let waiting = fake_qemu(&place, &format!("{cut}; sleep 60"));
     let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 1 --qemu").arg(waiting);
     run.fails(&["no word from the agent", "within 1 s"]);

@@ -10,4 +10,5 @@ mod cli;
 mod console;
 mod doctor;
 mod faults;
+mod layers;
 mod run;

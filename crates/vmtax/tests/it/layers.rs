@@ -1,0 +1,91 @@
+//! Requests followed through the layers, and exits by kind, on real guests.
+
+use crate::common::{Place, is_root, json, kernel};
+use serde_json::Value;
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
+}
+
+fn column<'a>(report: &'a Value, machine: &str) -> &'a Value {
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    columns.iter().find(|c| c["machine"] == machine).unwrap_or_else(|| panic!("no column {machine}"))
+}
+
+/// Each nanosecond is in one row or unexplained, and each request is followed or counted.
+fn closes(column: &Value, operations: u64) {
+    let rows = column["rows"].as_array().unwrap();
+    let sum: f64 = rows.iter().map(|row| number(&row["time"]["mean_ns"])).sum();
+    let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+    // The workload's own mean is of a histogram of three digits.
+    assert!((sum + unexplained - traced).abs() < 0.002 * traced, "{sum} + {unexplained} of {traced}");
+    let matched = &column["matched"];
+    assert_eq!(matched["operations"], operations);
+    let rejected = matched["rejected"].as_array().unwrap().iter().map(|r| r[1].as_u64().unwrap()).sum::<u64>();
+    assert_eq!(matched["joined"].as_u64().unwrap() + rejected, operations, "{matched}");
+    assert!(number(&matched["joined"]) >= 0.99 * operations as f64, "{matched}");
+    assert_eq!(column["clock"]["violations"], 0);
+}
+
+#[test]
+fn requests_are_followed_beside_their_control_the_bare_host_and_the_floor() {
+    kernel();
+    let place = Place::new();
+    let run = place.vmtax("layers count=200 --rounds 1 --guest tcg,micro-tcg --json --runs").arg(place.runs());
+    let report = json(&run.succeeds().stdout);
+    for machine in ["tcg", "micro-tcg"] {
+        let column = column(&report, machine);
+        assert!(number(&column["control"]["p50_ns"]) > 0.0, "{machine} has no control");
+        if is_root() {
+            closes(column, 400);
+        }
+    }
+    assert!(number(&report["findings"]["host"]["p50_ns"]) > 0.0);
+    if is_root() {
+        let layers: Vec<&Value> =
+            column(&report, "tcg")["rows"].as_array().unwrap().iter().map(|r| &r["layer"]).collect();
+        for layer in ["guest-kernel", "notify", "qemu", "device", "interrupt"] {
+            assert!(layers.iter().any(|l| *l == layer), "no {layer} among {layers:?}");
+        }
+    }
+    let text = place.vmtax("report").arg(place.recording()).succeeds().stdout;
+    assert!(text.contains("unexplained") && text.contains("Layers side by side"), "{text}");
+    let (perfetto, parquet) = (place.path("trace.pftrace"), place.path("requests.parquet"));
+    place
+        .vmtax("export")
+        .arg(place.recording())
+        .arg("--perfetto")
+        .arg(&perfetto)
+        .arg("--parquet")
+        .arg(&parquet)
+        .succeeds();
+    assert!(std::fs::read(&parquet).unwrap().starts_with(b"PAR1") && perfetto.metadata().unwrap().len() > 1000);
+}
+
+#[test]
+fn each_kind_of_exit_has_its_cost() {
+    let place = Place::new();
+    let run = place.vmtax("exits --guest micro-tcg --count 200 --rounds 1 --json --runs").arg(place.runs());
+    let report = json(&run.succeeds().stdout);
+    let machine = &report["machines"][0];
+    let kinds = machine["kinds"].as_array().unwrap();
+    assert_eq!(kinds.len(), 13, "{kinds:?}");
+    for kind in kinds.iter().chain([&machine["stamp"]]) {
+        let [min, p50, p99, max] = ["min_ns", "p50_ns", "p99_ns", "max_ns"].map(|f| number(&kind[f]));
+        assert!(min <= p50 && p50 <= p99 && p99 <= max && max > 0.0, "{kind}");
+    }
+}
+
+#[test]
+fn what_cannot_be_followed_is_said() {
+    let place = Place::new();
+    let says = |words: &str, what: &str| {
+        let said = place.vmtax(words).start(60).outcome().exits(2).stderr.clone();
+        assert!(said.contains(what), "{words}: {said}");
+    };
+    says("layers --vary aio", "KEY=VALUE,VALUE");
+    says("layers nonsense", "OPTION=VALUE");
+    says("layers depth=8 --guest micro-tcg --dry-run-not", "--dry-run");
+    says("run exits", "micro-guest");
+    says("export /nowhere", "--perfetto");
+}
