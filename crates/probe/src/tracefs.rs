@@ -2,10 +2,12 @@
 
 use crate::ProbeError;
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, mount};
+use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsmount, fsopen, mount};
 use std::fs::{self, File, OpenOptions};
 use std::io::{Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// Where every kernel since 4.1 has a folder to mount it on.
@@ -27,10 +29,20 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
         .map_err(|e| ProbeError::System { what: format!("mounting tracefs on {USUAL}"), source: e.into() })
 }
 
-/// Where tracefs is mounted.
+/// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
 pub(crate) fn root() -> Result<PathBuf, ProbeError> {
     let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    mounted(&mounts).ok_or(ProbeError::NoTracefs)
+    mounted(&mounts).or_else(unattached).ok_or(ProbeError::NoTracefs)
+}
+
+fn unattached() -> Option<PathBuf> {
+    static OURS: OnceLock<Option<OwnedFd>> = OnceLock::new();
+    let ours = OURS.get_or_init(|| {
+        let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
+        fsconfig_create(context.as_fd()).ok()?;
+        fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).ok()
+    });
+    ours.as_ref().map(|mount| PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd())))
 }
 
 fn mounted(mounts: &str) -> Option<PathBuf> {

@@ -8,7 +8,7 @@ use vmtax_model::{Ping, Probes, TrialResult, Warning, WorkloadSpec};
 /// A machine that is up.
 pub(crate) enum Up<'a> {
     /// One with an agent: the host itself, or a guest with a kernel.
-    Agent(Session<'a>),
+    Agent(Box<Session<'a>>),
     /// The micro-guest.
     Micro(MicroSession<'a>),
 }
@@ -17,7 +17,9 @@ impl<'a> Up<'a> {
     pub fn start(setup: &Setup<'a>) -> Result<Up<'a>, MachineError> {
         match setup.target {
             Target::MicroKvm(_) | Target::MicroTcg(_) => MicroSession::start(setup).map(Up::Micro),
-            Target::Native | Target::Kvm(_) | Target::Tcg(_) => Session::start(setup).map(Up::Agent),
+            Target::Native | Target::Kvm(_) | Target::Tcg(_) => {
+                Session::start(setup).map(|session| Up::Agent(Box::new(session)))
+            }
         }
     }
 
