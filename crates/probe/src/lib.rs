@@ -1,6 +1,7 @@
 //! What observes a trial: tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest.
 //!
 //! A [`ProbeSet`] says what; a [`Tracer`] does it and leaves nothing behind; [`sweep`] removes what a killed one left.
+//! A guest's first process calls [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
 
 mod error;
 mod fiemap;

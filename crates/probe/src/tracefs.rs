@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_millis(500);
 /// # Errors
 /// When the kernel has no tracefs.
 pub fn mount_tracefs() -> Result<(), ProbeError> {
-    if root().is_ok() {
+    if attached().is_some() {
         return Ok(());
     }
     mount("tracefs", USUAL, "tracefs", MountFlags::empty(), None)
@@ -31,8 +31,11 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
 
 /// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
 pub(crate) fn root() -> Result<PathBuf, ProbeError> {
-    let mounts = fs::read_to_string("/proc/mounts").unwrap_or_default();
-    mounted(&mounts).or_else(unattached).ok_or(ProbeError::NoTracefs)
+    attached().or_else(unattached).ok_or(ProbeError::NoTracefs)
+}
+
+fn attached() -> Option<PathBuf> {
+    mounted(&fs::read_to_string("/proc/mounts").unwrap_or_default())
 }
 
 fn unattached() -> Option<PathBuf> {

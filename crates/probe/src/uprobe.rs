@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 pub(crate) const PREFIX: &str = "vmtax_";
 
 /// A probe on an instruction of a program. Several may share an event: they then have the same fields.
+///
+/// Only the given threads' hits are recorded, but every process that runs the file traps there as long as it is defined.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uprobe {
     /// The event it makes.

@@ -42,7 +42,9 @@ fn guests_own_set(guest: &mut Guest) {
         assert_eq!(number(&said, format), 1, "{format} has no description: {said}");
     }
     let lean = guest.ask("lean", READS);
-    assert!((4 * READS..4 * READS + READS / 2).contains(&number(&lean, "events")), "{lean}");
+    // An interrupt may serve more than one request.
+    let events = number(&lean, "events");
+    assert!((3 * READS + READS / 2..4 * READS + READS / 2).contains(&events), "{lean}");
 }
 
 fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {

@@ -1,0 +1,19 @@
+//! A QEMU that a person names may be any file.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::io::Write;
+use vmtax_probe::uprobes;
+
+fuzz_target!(|binary: &[u8]| {
+    let Ok(mut file) = tempfile::NamedTempFile::new() else { return };
+    if file.write_all(binary).is_err() {
+        return;
+    }
+    for version in ["7.2.22", "10.0.2"] {
+        let (probes, missing) = uprobes(file.path(), version);
+        assert!(probes.iter().all(|probe| !probe.fields.is_empty()));
+        assert!(!probes.is_empty() || !missing.is_empty());
+    }
+});
