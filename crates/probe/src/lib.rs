@@ -13,6 +13,8 @@ mod place;
 mod place_tests;
 mod points;
 mod qemu;
+#[cfg(test)]
+mod qemu_tests;
 mod save;
 mod set;
 mod sweep;
