@@ -32,8 +32,10 @@ fn every_kind_costs_what_it_must() {
     for accelerator in accelerators() {
         let median = measure(&mut Guest::start(accelerator, &[]), accelerator);
         let at = |kind| median[&kind];
+        // Nothing takes no time in either mode: which of the two is shorter is chance.
+        let nothing = at(ExitKind::Empty).min(at(ExitKind::EmptyKernel));
         for kind in ExitKind::ALL {
-            assert!(at(kind) >= at(ExitKind::Empty), "{accelerator}: {kind:?} is cheaper than nothing");
+            assert!(at(kind) >= nothing, "{accelerator}: {kind:?} is cheaper than nothing");
         }
         for kind in [ExitKind::PioUserWrite, ExitKind::PioUserRead, ExitKind::MmioUserWrite, ExitKind::MmioUserRead] {
             assert!(at(kind) > at(ExitKind::Empty), "{accelerator}: {kind:?} costs nothing");
