@@ -8,15 +8,17 @@ use vmtax_model::{Check, HostFacts, KernelFacts, KvmClass, KvmFacts, SCHEMA};
 /// Everything about this host, in less than two seconds: QEMUs are asked and KVM is tried at the same time.
 ///
 /// `explicit_qemu` is looked at first and, when usable, is the first of the QEMUs; what is wrong with it is in its check.
+/// `fetched_qemus` come after those of the search path: none for a caller who wants the first alone.
 /// `kernels` and `unusable_kernels` (with the reason) are what the caller found; they are passed on and get a check.
 pub fn collect(
     explicit_qemu: Option<&Path>,
+    fetched_qemus: &[PathBuf],
     kernels: Vec<KernelFacts>,
     unusable_kernels: &[(PathBuf, String)],
 ) -> HostFacts {
     let (kvm_facts, qemus) = thread::scope(|scope| {
         let trying = scope.spawn(kvm::kvm);
-        let qemus = qemu::survey(explicit_qemu);
+        let qemus = qemu::survey(explicit_qemu, fetched_qemus);
         let failed = |_| KvmFacts { class: KvmClass::Broken, evidence: "the probe itself failed".into() };
         (trying.join().unwrap_or_else(failed), qemus)
     });
@@ -64,7 +66,7 @@ mod tests {
     #[test]
     fn everything_in_two_seconds_with_a_mend_for_what_can_be_mended() {
         let start = Instant::now();
-        let facts = collect(None, Vec::new(), &[]);
+        let facts = collect(None, &[], Vec::new(), &[]);
         assert!(start.elapsed() < Duration::from_secs(2), "took {:?}", start.elapsed());
         let ids: BTreeSet<&str> = facts.checks.iter().map(|check| check.id.as_str()).collect();
         for id in
@@ -83,7 +85,7 @@ mod tests {
 
     #[test]
     fn a_wrong_explicit_qemu_is_the_first_line_on_qemu() {
-        let facts = collect(Some(Path::new("/nonexistent/qemu")), Vec::new(), &[]);
+        let facts = collect(Some(Path::new("/nonexistent/qemu")), &[], Vec::new(), &[]);
         let check = facts.checks.iter().find(|check| check.id == "qemu").unwrap();
         assert_eq!(check.state, Readiness::Missing);
         assert!(check.found.contains("/nonexistent/qemu"));

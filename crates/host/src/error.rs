@@ -14,6 +14,14 @@ pub enum HostError {
         /// As given.
         path: PathBuf,
     },
+    /// A version or suite of which none was fetched.
+    #[error("no QEMU {name} was fetched{}: {}", cut_list(here), self.mend())]
+    QemuNotFetched {
+        /// As given.
+        name: String,
+        /// Those that were.
+        here: Vec<String>,
+    },
     /// The path is a folder or another thing that is no regular file.
     #[error("{}: is not a regular file but {kind}: {}", path.display(), self.mend())]
     QemuNotAFile {
@@ -79,6 +87,7 @@ impl HostError {
         match self {
             HostError::NoQemu => format!("install it with `{INSTALL}`"),
             HostError::QemuMissing { .. } => format!("check the path, or install QEMU with `{INSTALL}`"),
+            HostError::QemuNotFetched { name, .. } => format!("fetch it with `vmtax get qemu {name}`"),
             HostError::QemuNotAFile { .. } => "give the path of the qemu-system-x86_64 program itself".into(),
             HostError::QemuNotExecutable { path } => {
                 format!("if it is a QEMU, allow it with `sudo chmod a+rx {}`", path.display())
@@ -95,4 +104,8 @@ impl HostError {
             HostError::QemuTooOld { .. } => format!("install a newer QEMU with `{INSTALL}`"),
         }
     }
+}
+
+fn cut_list(here: &[String]) -> String {
+    if here.is_empty() { String::new() } else { format!(", only {}", here.join(", ")) }
 }

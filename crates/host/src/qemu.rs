@@ -28,15 +28,15 @@ pub(crate) struct Probed {
     pub is_wrapper: bool,
 }
 
-/// What the QEMU at `path` can do. A bare name is looked for in PATH.
+/// What the QEMU that `named` means can do.
 ///
 /// # Errors
 /// When there is none, it does not run, is another program, older than [`OLDEST_QEMU`], or emulates no PC.
-fn qemu_at(path: &Path) -> Result<QemuFacts, HostError> {
-    probe(&resolve(path)).map(|probed| probed.facts)
+fn qemu_at(named: &Path) -> Result<QemuFacts, HostError> {
+    probe(&resolve(named)?).map(|probed| probed.facts)
 }
 
-/// The QEMU to use: the one named, or the best in PATH and the system's folders: those with both KVM and TCG come before
+/// The QEMU to use: the one named, by a path, a name in PATH, or the version or suite of a fetched one; or the best in PATH and the system's folders: those with both KVM and TCG come before
 /// others, then the order of the search path counts, so that it is what the bare name starts. Each is started a few times
 /// with a help option, in parallel, at most 3 s.
 ///
@@ -47,13 +47,18 @@ pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
     if let Some(path) = explicit {
         return qemu_at(path);
     }
-    survey(None).into_iter().next().unwrap_or(Err(HostError::NoQemu)).map(|probed| probed.facts)
+    survey(None, &[]).into_iter().next().unwrap_or(Err(HostError::NoQemu)).map(|probed| probed.facts)
 }
 
-/// The one named first, then all others, usable ones before the rest; each with what is wrong with it.
-pub(crate) fn survey(explicit: Option<&Path>) -> Vec<Result<Probed, HostError>> {
-    let named = explicit.map(resolve);
-    let others = distinct(candidates(&program::folders()), named.as_deref());
+/// The one named first, then all others, usable ones before the rest; each with what is wrong with it. `fetched` are such
+/// as are not in the search path.
+pub(crate) fn survey(explicit: Option<&Path>, fetched: &[PathBuf]) -> Vec<Result<Probed, HostError>> {
+    let (named, unknown) = match explicit.map(resolve).transpose() {
+        Ok(named) => (named, None),
+        Err(error) => (None, Some(error)),
+    };
+    let all = candidates(&program::folders()).into_iter().chain(fetched.iter().cloned()).collect();
+    let others = distinct(all, named.as_deref());
     let probe_all = |paths: Vec<PathBuf>| -> Vec<Result<Probed, HostError>> {
         thread::scope(|scope| {
             let running: Vec<_> = paths.iter().map(|path| scope.spawn(|| probe(path))).collect();
@@ -63,6 +68,9 @@ pub(crate) fn survey(explicit: Option<&Path>) -> Vec<Result<Probed, HostError>> 
     let mut found = probe_all(named.iter().cloned().chain(others).collect());
     let first_other = named.iter().count();
     found[first_other..].sort_by_key(rank);
+    if let Some(error) = unknown {
+        found.insert(0, Err(error));
+    }
     found
 }
 
@@ -95,11 +103,24 @@ fn distinct(paths: Vec<PathBuf>, named: Option<&Path>) -> Vec<PathBuf> {
     kept
 }
 
-/// An absolute path: a name without a slash is the shell's business, PATH; the rest starts from the current folder.
-fn resolve(path: &Path) -> PathBuf {
-    let bare_name = path.to_str().filter(|name| !name.contains('/'));
-    let in_path = bare_name.filter(|_| !path.exists()).and_then(program::find_program);
-    in_path.or_else(|| std::path::absolute(path).ok()).unwrap_or_else(|| path.to_path_buf())
+/// An absolute path. A word without a slash, that is no file here, is the name of a fetched QEMU or, as for the shell, of a
+/// program in PATH; the rest starts from the current folder.
+fn resolve(named: &Path) -> Result<PathBuf, HostError> {
+    let bare_name = named.to_str().filter(|name| !name.contains('/') && !named.exists());
+    if let Some(name) = bare_name {
+        let cache = vmtax_qemu::cache_dir().unwrap_or_default();
+        if let Some(fetched) = vmtax_qemu::named(&cache, name) {
+            return Ok(fetched.path);
+        }
+        if let Some(program) = program::find_program(name) {
+            return Ok(program);
+        }
+        if vmtax_qemu::is_name(name) {
+            let here = vmtax_qemu::find(&cache).iter().map(vmtax_qemu::Fetched::name).collect();
+            return Err(HostError::QemuNotFetched { name: name.into(), here });
+        }
+    }
+    Ok(std::path::absolute(named).unwrap_or_else(|_| named.to_path_buf()))
 }
 
 fn probe(path: &Path) -> Result<Probed, HostError> {
@@ -131,7 +152,7 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
     let (accelerators, machines, objects, devices, binary) = thread::scope(|scope| {
         let help = |option: &'static str| scope.spawn(move || asked(path, &[option, "help"]).map(|a| a.text));
         let asking = ["-accel", "-machine", "-object", "-device"].map(help);
-        let binary = qemu_binary::read(path);
+        let binary = qemu_binary::read(&vmtax_qemu::binary(path).unwrap_or_else(|| path.to_path_buf()));
         let [a, b, c, d] = asking.map(|thread| {
             thread.join().unwrap_or_else(|_| {
                 Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: "asking it failed".into() })

@@ -4,7 +4,7 @@
 //! architectures' marks from `Documentation/arch/arm64/booting.rst`, `Documentation/arch/riscv/boot-image-header.rst`
 //! and the ELF specification.
 
-use crate::release;
+use vmtax_apt::version as release;
 
 /// How much of a file's beginning [`parse`] needs: the version string lies in the first 64 KiB after the boot sector.
 pub(crate) const HEAD: u64 = 0x200 + 0x1_0000 + 0x100;

@@ -3,13 +3,11 @@
 use crate::bzimage::NotBzImage;
 use std::io;
 use std::path::{Path, PathBuf};
+use vmtax_apt::AptError;
 
 /// A guest kernel cannot be found, fetched, used or packed.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// No place for the cache is known.
-    #[error("neither XDG_CACHE_HOME nor HOME names a folder for the cache: set one, for example `HOME=/root vmtax …`")]
-    NoCacheDir,
     /// A file or folder cannot be read.
     #[error("{}: {source}: {}", path.display(), mend_read(source))]
     Read {
@@ -104,15 +102,9 @@ pub enum KernelError {
         /// What is missing.
         module: String,
     },
-    /// This system has no apt to fetch with.
-    #[error(
-        "{program} is not on this system, and vmtax fetches kernels with apt: give one of your own with \
-         --kernel /boot/vmlinuz-RELEASE --modules /lib/modules/RELEASE"
-    )]
-    NoApt {
-        /// The program that was looked for.
-        program: String,
-    },
+    /// The distribution's kernel cannot be fetched.
+    #[error("{0}, or give a kernel of your own with --kernel /boot/vmlinuz-RELEASE --modules /lib/modules/RELEASE")]
+    Apt(#[from] AptError),
     /// apt offers no such kernel.
     #[error("apt offers no kernel {version}{}: {}", cut_list(offered), mend_offer(offered))]
     NotOffered {
@@ -120,16 +112,6 @@ pub enum KernelError {
         version: String,
         /// What there is, newest first.
         offered: Vec<String>,
-    },
-    /// apt or dpkg failed.
-    #[error(
-        "`{command}` failed and said:\n{said}\nCheck the network and apt's sources, or give a kernel with --kernel"
-    )]
-    Apt {
-        /// The command line.
-        command: String,
-        /// The end of its output.
-        said: String,
     },
 }
 

@@ -1,20 +1,14 @@
 //! Fetches the distribution's kernel into the cache, without installing it.
 
-use crate::apt::Apt;
 use crate::error::KernelError;
 use crate::find::{cached, home, in_layout};
-use crate::release;
-use rustix::fs::{FlockOperation, flock};
-use std::fs::{self, File};
-use std::io;
+use std::fs;
 use std::path::{Path, PathBuf};
+use vmtax_apt::{Apt, AptError, Fetch, version as release};
 use vmtax_model::{KernelFacts, SourceOfKernel};
 
 /// Packages that stand for the distribution's current kernel: Debian's generic one; Ubuntu's, the smaller first.
 const CURRENT: [&str; 3] = ["linux-image-amd64", "linux-image-virtual", "linux-image-generic"];
-
-/// How the work folders of fetches begin; a fetch that was killed leaves one behind.
-const WORK: &str = ".fetch-";
 
 /// Gives the kernel `version`, from `cache` or else fetched with apt into it; without a version the distribution's
 /// current one. `version` is a release or its beginning (6.12, 6.1.0-35): the newest that matches.
@@ -35,21 +29,17 @@ pub fn fetch(version: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> 
             return Ok(kernel);
         }
     }
-    let kernels = cache.join("kernels");
-    fs::create_dir_all(&kernels).map_err(KernelError::write(&kernels))?;
-    let _lock = lock(&kernels, say)?;
-    sweep(&kernels)?;
-    let work = tempfile::Builder::new().prefix(WORK).tempdir_in(&kernels).map_err(KernelError::write(&kernels))?;
-    let apt = Apt::new(work.path())?;
+    let fetch = Fetch::begin(&cache.join("kernels"), "a kernel", say)?;
+    let apt = Apt::new(fetch.work())?;
 
     say("asking apt for a kernel");
     let (release, packages) = match download(&apt, version, cache, say) {
-        Err(KernelError::Apt { .. } | KernelError::NotOffered { .. }) => {
+        Err(KernelError::Apt(AptError::Failed { .. }) | KernelError::NotOffered { .. }) => {
             say("apt's package lists are empty or out of date: fetching current ones for this use only");
             let failed = apt.update()?;
             // When nothing is offered after a failed update, its reason is the one to tell.
             download(&apt, version, cache, say).map_err(|why| match (why, failed) {
-                (KernelError::NotOffered { .. }, Some(failed)) => failed,
+                (KernelError::NotOffered { .. }, Some(failed)) => failed.into(),
                 (why, _) => why,
             })?
         }
@@ -60,7 +50,7 @@ pub fn fetch(version: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> 
         None => in_layout(&home(cache, &release), &release, SourceOfKernel::Cache),
         Some(packages) => {
             say(&format!("unpacking Linux {release}"));
-            unpack(&apt, &packages, work.path(), &release, &home(cache, &release))
+            unpack(&apt, &packages, &fetch, &release, &home(cache, &release))
         }
     }
 }
@@ -166,11 +156,11 @@ fn is_generic(release: &str) -> bool {
 fn unpack(
     apt: &Apt,
     packages: &[PathBuf],
-    work: &Path,
+    fetch: &Fetch,
     release: &str,
     home: &Path,
 ) -> Result<KernelFacts, KernelError> {
-    let (root, ready) = (work.join("root"), work.join("ready"));
+    let (root, ready) = (fetch.work().join("root"), fetch.work().join("ready"));
     for package in packages {
         apt.unpack(package, &root)?;
     }
@@ -183,33 +173,8 @@ fn unpack(
         fs::rename(&from, &to).map_err(KernelError::read(&from))?;
     }
     in_layout(&ready, release, SourceOfKernel::Cache)?;
-    // What stands there was found unusable before, and nobody else fetches meanwhile.
-    match fs::remove_dir_all(home) {
-        Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(KernelError::write(home)(e)),
-        _ => fs::rename(&ready, home).map_err(KernelError::write(home))?,
-    }
+    fetch.settle(&ready, home)?;
     in_layout(home, release, SourceOfKernel::Cache)
-}
-
-/// Waits until no other fetch works in this cache. The kernel gives the lock back however its holder ends.
-fn lock(kernels: &Path, say: &mut dyn FnMut(&str)) -> Result<File, KernelError> {
-    let path = kernels.join(".lock");
-    let file = File::create(&path).map_err(KernelError::write(&path))?;
-    if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-        say("another vmtax is fetching a kernel: waiting for it");
-        flock(&file, FlockOperation::LockExclusive).map_err(|e| KernelError::write(&path)(e.into()))?;
-    }
-    Ok(file)
-}
-
-/// Removes what killed fetches left. Called with the lock held, so none of it is in use.
-fn sweep(kernels: &Path) -> Result<(), KernelError> {
-    for entry in fs::read_dir(kernels).map_err(KernelError::read(kernels))?.flatten() {
-        if entry.file_name().to_string_lossy().starts_with(WORK) {
-            fs::remove_dir_all(entry.path()).map_err(KernelError::write(&entry.path()))?;
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

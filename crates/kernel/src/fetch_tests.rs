@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::testing::{bzimage, put, tree};
+use std::io;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -254,7 +255,7 @@ fn a_killed_fetch_leaves_nothing_that_is_taken_for_a_kernel() {
     std::thread::sleep(Duration::from_millis(50));
     child.kill().unwrap();
     child.wait().unwrap();
-    assert!(site.cached().iter().any(|name| name.starts_with(WORK)));
+    assert!(site.cached().iter().any(|name| name.starts_with(".fetch-")));
     assert_eq!(cached(&site.path("cache")), (vec![], vec![]));
 
     assert!(site.fetch("6.1").contains("got: 6.1.0-9-amd64"));

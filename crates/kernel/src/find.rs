@@ -4,10 +4,10 @@ use crate::bzimage::{self, Header, NotBzImage};
 use crate::error::KernelError;
 use crate::initramfs::{WANTED, check};
 use crate::modules::{Tree, module_name};
-use crate::release;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use vmtax_apt::version as release;
 use vmtax_model::{KernelFacts, SourceOfKernel};
 
 /// The kernels on this machine.

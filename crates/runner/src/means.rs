@@ -2,6 +2,7 @@
 
 use crate::RunError;
 use std::path::PathBuf;
+use vmtax_apt::AptError;
 use vmtax_kernel::KernelError;
 use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts, WorkloadName};
 
@@ -30,7 +31,7 @@ pub fn default_machines(host: &HostFacts) -> Vec<MachineName> {
 pub fn find_means(
     plan: &Plan,
     host: &HostFacts,
-    cache: Result<PathBuf, KernelError>,
+    cache: Result<PathBuf, AptError>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Means>, RunError> {
     if plan.machines.contains(&MachineName::Native) && plan.guest.cpus > host.cpu.online {
@@ -78,7 +79,7 @@ pub fn find_means(
         Some(match (&plan.guest.kernel, host.kernels.first()) {
             (Some(image), _) => vmtax_kernel::given(image, plan.guest.modules.as_deref())?,
             (None, Some(found)) => found.clone(),
-            (None, None) => vmtax_kernel::fetch(None, &cache?, say)?,
+            (None, None) => vmtax_kernel::fetch(None, &cache.map_err(KernelError::from)?, say)?,
         })
     } else {
         None

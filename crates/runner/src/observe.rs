@@ -147,8 +147,7 @@ fn host_tracer(
     missing: &mut Vec<Missing>,
 ) -> Option<Tracer> {
     let threads: Vec<i32> = vmtax_probe::threads(outside.pid).iter().map(|t| t.tid).collect();
-    // The program that runs: what was named may be a script around it.
-    let binary = fs::read_link(format!("/proc/{}/exe", outside.pid)).unwrap_or_else(|_| what.qemu.path.clone());
+    let binary = binary(outside.pid).unwrap_or_else(|| what.qemu.path.clone());
     let uprobes = vmtax_probe::uprobes(&binary, &what.qemu.version);
     let set = ProbeSet::host(&threads, disk, what.machine.accelerator() == Some("kvm"), uprobes);
     match Tracer::start(&set, BUFFER_KIB) {
@@ -165,6 +164,22 @@ fn host_tracer(
             None
         }
     }
+}
+
+/// The program that runs, as what was named may be a script around it. Through a loader of its own, which then is what the
+/// process runs, QEMU is one of the files that it maps.
+fn binary(pid: i32) -> Option<PathBuf> {
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    mapped_qemu(&maps).or_else(|| fs::read_link(format!("/proc/{pid}/exe")).ok())
+}
+
+/// The first file in a process's maps whose name begins as QEMU's.
+fn mapped_qemu(maps: &str) -> Option<PathBuf> {
+    // Five columns, then the path, which may have blanks.
+    let paths = maps.lines().filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
+    let is_qemu =
+        |path: &&Path| path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"qemu-system"));
+    paths.filter(is_qemu).map(Path::to_path_buf).next()
 }
 
 fn no_host_disk(error: &ProbeError) -> Missing {
@@ -187,4 +202,20 @@ fn unpinged(error: &MachineError) -> Missing {
 
 fn failed<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl Fn(E) -> MachineError {
     move |source| MachineError::System { what: what.to_owned(), source: io::Error::other(source) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn qemu_is_found_behind_its_loader() {
+        let maps = "7f00-7f01 r--p 00000000 fe:00 12 /c/root/libc/ld-linux-x86-64.so.2\n\
+                    7f02-7f03 rw-p 00000000 00:00 0 \n\
+                    7f04-7f05 r-xp 00000000 fe:00 13 /c c/root/bin/qemu-system-x86_64\n";
+        assert_eq!(mapped_qemu(maps), Some(PathBuf::from("/c c/root/bin/qemu-system-x86_64")));
+        assert_eq!(mapped_qemu("7f00-7f01 r--p 00000000 fe:00 12 /usr/bin/other\n"), None);
+        let own = binary(std::process::id() as i32).unwrap();
+        assert_eq!(own, std::env::current_exe().unwrap());
+    }
 }

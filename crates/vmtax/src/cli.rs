@@ -86,7 +86,8 @@ Examples:
     #[command(after_help = "Examples:
   vmtax get                   what is there, and what can be had
   vmtax get kernel            the distribution's kernel
-  vmtax get kernel 6.1        a certain one")]
+  vmtax get kernel 6.1        a certain one
+  vmtax get qemu 5.2          another QEMU, for --qemu 5.2")]
     Get(GetArgs),
     /// The far side, also alone: on any kernel with a Linux ABI
     #[command(subcommand)]
@@ -115,8 +116,8 @@ pub struct DoctorArgs {
     /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
-    /// Look at this QEMU too
-    #[arg(long, value_name = "FILE")]
+    /// Look at this QEMU too: a file, or the version or suite of one that `vmtax get qemu` fetched
+    #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
 }
 
@@ -153,8 +154,8 @@ pub struct CommonArgs {
     /// Memory of the guest, and limit of native trials, MiB [default: 1024]
     #[arg(long, value_name = "MIB")]
     pub memory: Option<u32>,
-    /// The QEMU to use
-    #[arg(long, value_name = "FILE")]
+    /// The QEMU to use: a file, or the version or suite of one that `vmtax get qemu` fetched
+    #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
     /// The guest's kernel (a bzImage)
     #[arg(long, value_name = "FILE")]
@@ -279,6 +280,19 @@ pub enum GetWhat {
     Kernel {
         /// A release or its beginning; the distribution's current one when absent
         version: Option<String>,
+    },
+    /// Another QEMU with its libraries and firmware, unpacked into the cache, for `--qemu VERSION` or `--qemu SUITE`
+    #[command(after_help = "Several are there side by side, and the system's own stays as it is: docs/qemus.md.
+`vmtax get` lists the suites that are known; any other of the distribution's archive may be named too.
+
+Examples:
+  vmtax get qemu 5.2
+  vmtax get qemu bookworm-backports
+  vmtax run --qemu 5.2 --quick")]
+    Qemu {
+        /// A version or its beginning, or a suite of the distribution
+        #[arg(value_name = "VERSION|SUITE")]
+        wanted: String,
     },
 }
 

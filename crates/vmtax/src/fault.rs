@@ -20,6 +20,11 @@ pub enum Fault {
     #[error(transparent)]
     Kernel(#[from] vmtax_kernel::KernelError),
     #[error(transparent)]
+    Qemu(#[from] vmtax_qemu::QemuError),
+    /// The cache's place.
+    #[error(transparent)]
+    Cache(#[from] vmtax_apt::AptError),
+    #[error(transparent)]
     Machine(#[from] vmtax_machine::MachineError),
     #[error(transparent)]
     Agent(#[from] vmtax_agent::AgentError),

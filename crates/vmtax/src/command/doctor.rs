@@ -1,12 +1,14 @@
 use super::{print, style};
 use crate::cli::DoctorArgs;
 use crate::fault::Fault;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_model::HostFacts;
 
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
-    let facts = facts(args.qemu.as_deref());
+    let fetched = vmtax_kernel::cache_dir().map(|cache| vmtax_qemu::find(&cache)).unwrap_or_default();
+    let fetched: Vec<PathBuf> = fetched.into_iter().map(|qemu| qemu.path).collect();
+    let facts = collect(args.qemu.as_deref(), &fetched);
     if args.json {
         print(&vmtax_report::doctor_json(&facts)?)?;
     } else {
@@ -15,8 +17,12 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The facts that every command chooses by.
+/// The facts that every command chooses by. Fetched QEMUs are used when they are named, so the others are not asked.
 pub fn facts(qemu: Option<&Path>) -> HostFacts {
+    collect(qemu, &[])
+}
+
+fn collect(qemu: Option<&Path>, fetched: &[PathBuf]) -> HostFacts {
     let found = vmtax_kernel::cache_dir().map(|cache| vmtax_kernel::find(&cache)).unwrap_or_default();
-    vmtax_host::collect(qemu, found.kernels, &found.unusable)
+    vmtax_host::collect(qemu, fetched, found.kernels, &found.unusable)
 }

@@ -3,6 +3,7 @@ use crate::cli::{GetArgs, GetWhat};
 use crate::fault::Fault;
 use std::fmt::Write;
 use std::process::ExitCode;
+use vmtax_qemu::Fetched;
 
 pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
     let cache = vmtax_kernel::cache_dir()?;
@@ -10,6 +11,10 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
         Some(GetWhat::Kernel { version }) => {
             let kernel = vmtax_kernel::fetch(version.as_deref(), &cache, &mut |line| eprintln!("{line}"))?;
             print(&format!("{}  {}\n", kernel.release, kernel.image.display()))?;
+        }
+        Some(GetWhat::Qemu { wanted }) => {
+            let qemu = vmtax_qemu::fetch(wanted, &cache, &mut |line| eprintln!("{line}"))?;
+            print(&line(&qemu))?;
         }
         None => print(&listing(&cache)?)?,
     }
@@ -37,5 +42,33 @@ fn listing(cache: &std::path::Path) -> Result<String, Fault> {
             let _ = writeln!(text, "  unknown: {e}");
         }
     }
+    qemus(cache, &mut text);
     Ok(text)
+}
+
+fn qemus(cache: &std::path::Path, text: &mut String) {
+    text.push_str("QEMUs that were fetched, for --qemu VERSION or --qemu SUITE:\n");
+    let found = vmtax_qemu::find(cache);
+    for qemu in &found {
+        text.push_str("  ");
+        text.push_str(&line(qemu));
+    }
+    if found.is_empty() {
+        text.push_str("  none\n");
+    }
+    text.push_str("To be had with `vmtax get qemu VERSION|SUITE`, and other suites by their name:\n");
+    match vmtax_qemu::available() {
+        Ok(suites) => suites.iter().for_each(|(suite, version)| {
+            let _ = writeln!(text, "  {suite}  {}", version.unwrap_or("its newest"));
+        }),
+        Err(e) => {
+            let _ = writeln!(text, "  unknown: {e}");
+        }
+    }
+}
+
+/// One fetched QEMU: version, suite, size, path.
+fn line(qemu: &Fetched) -> String {
+    let (version, suite, mb) = (&qemu.version, &qemu.suite, qemu.size() as f64 / 1e6);
+    format!("{version}  {suite}  {mb:.0} MB  {}\n", qemu.path.display())
 }

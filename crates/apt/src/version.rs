@@ -1,9 +1,9 @@
-//! Kernel releases: how they compare and which ones a person means.
+//! Versions and releases of packages: how they compare and which ones a person means.
 
 use std::cmp::Ordering;
 
 /// Orders releases by age: runs of digits count by their value, everything else by its characters.
-pub(crate) fn compare(a: &str, b: &str) -> Ordering {
+pub fn compare(a: &str, b: &str) -> Ordering {
     let (mut a, mut b) = (a, b);
     loop {
         let (text_a, number_a, rest_a) = head(a);
@@ -17,7 +17,7 @@ pub(crate) fn compare(a: &str, b: &str) -> Ordering {
 }
 
 /// Whether `release` is `asked` or a release that begins with it: 6.1 means 6.1.0-35-amd64, not 6.12.
-pub(crate) fn matches(release: &str, asked: &str) -> bool {
+pub fn matches(release: &str, asked: &str) -> bool {
     let Some(rest) = release.strip_prefix(asked) else { return false };
     let inside_number = asked.ends_with(|c: char| c.is_ascii_digit()) && rest.starts_with(|c: char| c.is_ascii_digit());
     !inside_number
@@ -25,7 +25,7 @@ pub(crate) fn matches(release: &str, asked: &str) -> bool {
 
 /// Whether this can be a release or the beginning of one. It keeps option dashes, patterns and paths out of what is
 /// handed to apt and used as a folder name.
-pub(crate) fn is_plausible(version: &str) -> bool {
+pub fn is_plausible(version: &str) -> bool {
     version.len() <= 64
         && version.starts_with(|c: char| c.is_ascii_digit())
         && version.chars().all(|c| c.is_ascii_alphanumeric() || ".+~_-".contains(c))

@@ -1,0 +1,101 @@
+//! What can go wrong between here and a distribution's archive, each with the way out.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Packages cannot be asked for, fetched or unpacked.
+#[derive(Debug, thiserror::Error)]
+pub enum AptError {
+    /// No place for the cache is known.
+    #[error("neither XDG_CACHE_HOME nor HOME names a folder for the cache: set one, for example `HOME=/root vmtax …`")]
+    NoCacheDir,
+    /// A file or folder cannot be read.
+    #[error("{}: {source}: check the path and who may read it", path.display())]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A file or folder cannot be written.
+    #[error("{}: {source}: {}", path.display(), mend_write(source))]
+    Write {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// What is fetched does not fit.
+    #[error(
+        "{}: {} MB are free, and this takes {}: make room, or put the cache elsewhere with XDG_CACHE_HOME",
+        folder.display(), have / 1_000_000, need / 1_000_000
+    )]
+    NoRoom {
+        /// Where it was to lie.
+        folder: PathBuf,
+        /// Bytes that are free.
+        have: u64,
+        /// Bytes that it takes.
+        need: u64,
+    },
+    /// This system has no apt to fetch with.
+    #[error("{program} is not on this system, and vmtax fetches packages with apt, as Debian and Ubuntu have it")]
+    NoApt {
+        /// The program that was looked for.
+        program: String,
+    },
+    /// apt's sources name no archive of a distribution.
+    #[error(
+        "apt's sources name no archive of Debian or Ubuntu, in which other suites could be looked for: see \
+         /etc/apt/sources.list and /etc/apt/sources.list.d"
+    )]
+    NoArchive,
+    /// The archive does not have a suite.
+    #[error("the archive {archive} has no suite {suite}: check its name, old ones are moved elsewhere")]
+    NoSuite {
+        /// The archive's address.
+        archive: String,
+        /// The suite.
+        suite: String,
+    },
+    /// The suite is signed with a key that is not in the distribution's keyring.
+    #[error(
+        "{suite} is signed with a key that is not in {keyring}: install the newest {package} \
+         (`sudo apt-get install {package}`)"
+    )]
+    NoKey {
+        /// The suite.
+        suite: String,
+        /// Where its key was looked for.
+        keyring: String,
+        /// The package that brings keys.
+        package: &'static str,
+    },
+    /// apt or dpkg failed.
+    #[error("`{command}` failed and said:\n{said}\nCheck the network and apt's sources")]
+    Failed {
+        /// The command line.
+        command: String,
+        /// The end of its output.
+        said: String,
+    },
+}
+
+impl AptError {
+    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> AptError + '_ {
+        move |source| AptError::Read { path: path.into(), source }
+    }
+
+    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> AptError + '_ {
+        move |source| AptError::Write { path: path.into(), source }
+    }
+}
+
+fn mend_write(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room, or put the cache elsewhere with XDG_CACHE_HOME"
+        }
+        _ => "choose a folder that you may write, for the cache with XDG_CACHE_HOME",
+    }
+}

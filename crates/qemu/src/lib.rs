@@ -1,0 +1,18 @@
+//! QEMUs of other suites, beside the system's own: fetched without being installed, found again, named.
+//!
+//! Each is a folder `qemus/VERSION-SUITE` of the cache. In it stands [`PROGRAM`], a script that starts the real one with
+//! its own libraries and firmware, so that a fetched QEMU is one path like any other.
+
+mod error;
+mod fetch;
+mod find;
+mod suites;
+mod unpack;
+
+pub use error::QemuError;
+pub use fetch::{available, fetch};
+pub use find::{Fetched, binary, find, is_name, named};
+pub use vmtax_apt::cache_dir;
+
+/// The name under which a fetched QEMU is started.
+pub const PROGRAM: &str = "qemu-system-x86_64";
