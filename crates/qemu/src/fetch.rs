@@ -112,3 +112,7 @@ fn offer(version: &str, suite: &str) -> String {
 fn mb(bytes: u64) -> f64 {
     bytes as f64 / 1e6
 }
+
+#[cfg(test)]
+#[path = "fetch_tests.rs"]
+mod tests;

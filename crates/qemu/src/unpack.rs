@@ -3,6 +3,7 @@
 use crate::PROGRAM;
 use crate::error::QemuError;
 use crate::find::{BINARY, Fetched, fetched, shelf};
+use crate::suites::upstream;
 use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -113,9 +114,10 @@ fn start(home: &Path, suite: &str, own_libc: bool) -> Result<String, QemuError> 
     let output = Command::new(&path).arg("--version").env("LC_ALL", "C").stdin(Stdio::null()).output();
     let output = output.map_err(QemuError::file(&path))?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-    let version =
-        said.lines().find_map(|line| line.strip_prefix("QEMU emulator version ")).map(crate::suites::upstream);
-    version.filter(|version| !version.is_empty() && output.status.success()).map(Into::into).ok_or_else(|| {
+    // The package's own version may follow, in brackets.
+    let word = |rest: &str| upstream(rest.split_whitespace().next().unwrap_or_default()).to_owned();
+    let version = said.lines().find_map(|line| line.strip_prefix("QEMU emulator version ").map(word));
+    version.filter(|version| !version.is_empty() && output.status.success()).ok_or_else(|| {
         let last = said.lines().next_back().unwrap_or("it says nothing");
         QemuError::DoesNotStart { suite: suite.into(), said: last.chars().take(200).collect() }
     })
@@ -149,7 +151,8 @@ mod tests {
         let home = dir.path().join("a folder with 'blanks'");
         let program = home.join(BINARY);
         fs::create_dir_all(program.parent().unwrap()).unwrap();
-        let says = "#!/bin/sh\necho \"QEMU emulator version 5.2.0 (x)\"\necho \"$LD_LIBRARY_PATH|$*\"\n";
+        let says =
+            "#!/bin/sh\necho \"QEMU emulator version 5.2.0 (Debian 1:5.2+dfsg-11)\"\necho \"$LD_LIBRARY_PATH|$*\"\n";
         fs::write(&program, says).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
         assert_eq!(start(&home, "bullseye", false).unwrap(), "5.2.0");
