@@ -6,7 +6,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::fd::AsRawFd;
-use vmtax_model::{Missing, Places, TrialResult, WorkloadSpec, files};
+use vmtax_model::{Missing, Places, Probes, TrialResult, WorkloadSpec, files};
 use vmtax_probe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 use vmtax_wire::{MAX_PIECE, Observed, Reply, piece};
 
@@ -20,8 +20,13 @@ pub(crate) type Send<'a> = dyn FnMut(&[u8]) -> Result<(), AgentError> + 'a;
 ///
 /// # Errors
 /// [`AgentError`] when the channel breaks; what goes wrong with the trial is in the reply.
-pub(crate) fn run_observed(workload: &WorkloadSpec, places: &Places, send: &mut Send<'_>) -> Result<Reply, AgentError> {
-    match trial(workload, places, send) {
+pub(crate) fn run_observed(
+    workload: &WorkloadSpec,
+    probes: Probes,
+    places: &Places,
+    send: &mut Send<'_>,
+) -> Result<Reply, AgentError> {
+    match trial(workload, probes, places, send) {
         Ok((result, observed)) => Ok(Reply::Done { result: Box::new(result), observed: Some(observed) }),
         Err(Trouble::Trial(error)) => Ok(Reply::Failed { error }),
         Err(Trouble::Channel(error)) => Err(error),
@@ -33,12 +38,18 @@ enum Trouble {
     Channel(AgentError),
 }
 
-fn trial(workload: &WorkloadSpec, places: &Places, send: &mut Send<'_>) -> Result<(TrialResult, Observed), Trouble> {
+fn trial(
+    workload: &WorkloadSpec,
+    probes: Probes,
+    places: &Places,
+    send: &mut Send<'_>,
+) -> Result<(TrialResult, Observed), Trouble> {
     let say = |what: &'static str| move |e: io::Error| Trouble::Trial(format!("{what}: {e}"));
     let disk = places.disk.as_deref().ok_or_else(|| Trouble::Trial("the guest has no disk to observe".to_owned()))?;
     let disk = guest_disk(disk).map_err(|e| Trouble::Trial(e.to_string()))?;
     let mut missing = Vec::new();
-    let tracer = tracer(&mut missing);
+    // Only the host sees what system calls QEMU makes.
+    let tracer = if probes == Probes::Layers { tracer(&mut missing) } else { None };
     let series =
         memfd_create("vmtax-series", MemfdFlags::CLOEXEC).map_err(|e| say("making room for stamps")(e.into()))?;
     let mut series = File::from(series);

@@ -28,8 +28,8 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
             let Frame::Message(request) = frame? else { continue };
             let reply = match request {
                 Request::Run { workload, probes: Probes::None } => run(&workload, places),
-                Request::Run { workload, probes: Probes::Layers } => {
-                    run_observed(&workload, places, &mut |frame| send_frame(channel, frame))?
+                Request::Run { workload, probes } => {
+                    run_observed(&workload, probes, places, &mut |frame| send_frame(channel, frame))?
                 }
                 Request::Ping => ping(),
                 Request::Leave => return Ok(()),

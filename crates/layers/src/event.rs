@@ -63,6 +63,8 @@ pub(crate) enum Host {
         args: [u64; 4],
     },
     Exit,
+    /// A wait for work returns: of an event loop, or of a processor's run in the guest.
+    Woke,
     /// A request leaves the ring.
     Pop(Element),
     /// QEMU's block layer begins with these bytes of the disk, perhaps of several requests.

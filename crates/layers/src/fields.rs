@@ -29,9 +29,11 @@ enum Reader {
     },
     Enter {
         nr: Field,
-        args: [Field; 4],
+        /// Those that mean something to a request.
+        args: [Option<Field>; 4],
     },
     Exit,
+    Woke,
     Issue {
         device: Field,
         sector: Field,
@@ -144,10 +146,11 @@ impl Readers {
         let what = match reader {
             Reader::Switch { .. } | Reader::Waking { .. } => Host::Sched(sched(reader, data)?),
             Reader::Enter { nr, args } => {
-                let args = args.map(|a| a.unsigned(data).unwrap_or(0));
+                let args = args.map(|a| number(a).unwrap_or(0));
                 Host::Enter { nr: u32::try_from(nr.unsigned(data)?).ok()?, args }
             }
             Reader::Exit => Host::Exit,
+            Reader::Woke => Host::Woke,
             Reader::Issue { device, sector, sectors } if ours(device) => {
                 let (offset, bytes) = bytes(sector, sectors, data)?;
                 Host::Issue { offset, bytes }
@@ -191,10 +194,20 @@ fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Option<Field>) -> Option<R
         ("sched", "sched_waking") => Reader::Waking { pid: field("pid")? },
         ("raw_syscalls", "sys_enter") => {
             let args = field("args")?;
-            let [a, b, c, d] = [0, 1, 2, 3].map(|i| args.element(i));
-            Reader::Enter { nr: field("id")?, args: [a?, b?, c?, d?] }
+            Reader::Enter { nr: field("id")?, args: [0, 1, 2, 3].map(|i| args.element(i)) }
         }
         ("raw_syscalls", "sys_exit") => Reader::Exit,
+        // Single ones name their arguments: futex, io_uring_enter, preadv and their like.
+        ("syscalls", call) if call.starts_with("sys_enter_") => {
+            let first = |names: [&str; 2]| names.into_iter().find_map(field);
+            let args = [None, first(["op", "to_submit"]), field("min_complete"), first(["pos", "pos_l"])];
+            Reader::Enter { nr: field("__syscall_nr")?, args }
+        }
+        ("syscalls", call) => match call.strip_prefix("sys_exit_")? {
+            "io_submit" | "io_uring_enter" => Reader::Exit,
+            call if call.starts_with("pread") || call.starts_with("pwrite") => Reader::Exit,
+            _ => Reader::Woke,
+        },
         ("block", "block_rq_issue") => {
             let (device, sector, sectors) = block()?;
             Reader::Issue { device, sector, sectors }
@@ -211,6 +224,7 @@ fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Option<Field>) -> Option<R
         ("probe", "notify") => Reader::Notify { queue: field("vq") },
         ("probe", "inject") => Reader::Inject { level: None },
         ("probe", "line") => Reader::Inject { level: Some(field("level")?) },
+        ("kvm", "kvm_userspace_exit") => Reader::Woke,
         ("kvm", "kvm_set_irq") => Reader::Inject { level: field("level") },
         ("kvm", "kvm_msi_set_irq") => Reader::Inject { level: None },
         // `KVM_PIO_OUT` and `KVM_TRACE_MMIO_WRITE`.

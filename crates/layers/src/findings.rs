@@ -5,7 +5,7 @@ use crate::chain::Key;
 use crate::column::column;
 use crate::distribution::figure;
 use crate::error::LayersError;
-use crate::open::join;
+use crate::open::{calls, join};
 use crate::tally::Tally;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -85,6 +85,10 @@ pub fn findings<'a>(
                     gathered.tally.add(record.round, &trial);
                     gathered.traced_medians.add(record.round, &latency);
                 }
+                Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
+            },
+            Probes::Calls => match calls(&folder) {
+                Ok(trial) => gathered.tally.add_calls(&trial),
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
         }

@@ -1,7 +1,7 @@
 //! What the host saw lately, kept so that a request's stations can be found in it.
 
 use crate::calls::Kind;
-use crate::event::{Element, Event, Host};
+use crate::event::{Element, Event, Host, Sched};
 use crate::past::Past;
 use crate::timeline::Tasks;
 use std::collections::{BTreeSet, HashMap};
@@ -39,6 +39,8 @@ impl Bytes {
 pub(crate) struct HostPast {
     /// By entry.
     pub calls: HashMap<i32, Past<Call>>,
+    /// When a thread returned from waiting for work.
+    woken: HashMap<i32, Past<()>>,
     pub tasks: Tasks,
     /// Of QEMU: those that the facts name, and those that appear.
     pub threads: BTreeSet<i32>,
@@ -77,6 +79,13 @@ impl HostPast {
                     last.is_some_and(|(_, c)| c.exit.is_none() && c.kind == Kind::Lock)
                 };
                 self.tasks.take(&Event { at, cpu, tid, interrupt, what }, |tid| threads.contains(&tid), for_lock);
+                // The return from waiting for a lock may not be among the events: it comes with the processor.
+                if let Sched::Switch { next, .. } = what {
+                    let last = self.calls.get_mut(&next).and_then(Past::last_mut);
+                    if let Some((_, call)) = last.filter(|(_, c)| c.kind == Kind::Lock) {
+                        call.exit.get_or_insert(at);
+                    }
+                }
             }
             Host::Enter { nr, args } => {
                 // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
@@ -87,7 +96,14 @@ impl HostPast {
             Host::Exit => {
                 if let Some((_, call)) = self.calls.entry(tid).or_default().last_mut() {
                     call.exit.get_or_insert(at);
+                    if call.kind.waits(&call.args) {
+                        self.woken.entry(tid).or_default().push(at, ());
+                    }
                 }
+            }
+            Host::Woke => {
+                self.threads.insert(tid);
+                self.woken.entry(tid).or_default().push(at, ());
             }
             Host::Pop(element) => self.pops.push(at, (tid, element)),
             Host::Submit { offset, bytes } => self.submits.push(at, Bytes { tid, offset, bytes }),
@@ -126,14 +142,13 @@ impl HostPast {
 
     /// When a thread last returned from waiting for work, from `from` to `to`.
     pub fn woke(&self, tid: i32, from: u64, to: u64) -> Option<u64> {
-        let waits = self.calls_until(tid, to).filter(|(_, c)| c.kind.waits(&c.args));
-        // The first that has not returned by then is under way, and those before it returned ever earlier.
-        waits.filter_map(|(_, c)| c.exit).find(|exit| *exit <= to).filter(|exit| *exit >= from)
+        let woke = self.woken.get(&tid)?.until(to).next()?.0;
+        (woke >= from).then_some(woke)
     }
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        let calls: usize = self.calls.values().map(Past::len).sum();
+        let calls = self.calls.values().map(Past::len).sum::<usize>() + self.woken.values().map(Past::len).sum::<usize>();
         calls + self.tasks.remembers() + self.pops.len() + self.submits.len() + self.issues.len() + self.kicks.len()
     }
 
@@ -142,6 +157,7 @@ impl HostPast {
         for calls in self.calls.values_mut() {
             calls.forget_but_one(at);
         }
+        self.woken.values_mut().for_each(|woken| woken.forget(at));
         self.tasks.forget(at);
         self.pops.forget(at);
         self.submits.forget(at);

@@ -8,11 +8,9 @@ use crate::host::HostPast;
 use crate::past::Past;
 use crate::pieces::{Crew, Sides};
 use crate::request::JoinedRequest;
-use crate::stats::CallStats;
 use crate::way::{By, Way};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use std::ops::RangeInclusive;
 use vmtax_model::{QemuThread, Stamped, Station, TraceFacts};
 
 /// Why an operation is no joined request.
@@ -34,7 +32,6 @@ pub(crate) struct Joined {
     /// The operations that were not joined: begin, end, why.
     pub rejected: Vec<(u64, u64, Reason)>,
     pub threads: Vec<QemuThread>,
-    pub calls: CallStats,
 }
 
 pub(crate) struct Join {
@@ -56,7 +53,6 @@ pub(crate) struct Join {
     begun: usize,
     open: BTreeSet<usize>,
     ending: BinaryHeap<Reverse<(u64, usize)>>,
-    during: RangeInclusive<u64>,
     /// What was before is forgotten.
     horizon: u64,
     out: Joined,
@@ -68,8 +64,6 @@ impl Join {
         // Far longer than any clock is wrong that is right at all, and short beside a request under way.
         let slack = ((facts.tsc_mhz * 1000.0) as u64).max(bound.saturating_mul(4));
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
-        let first = operations.first().map_or(0, |o| o.begin);
-        let last = operations.iter().map(|o| o.end).max().unwrap_or(0);
         Join {
             bytes,
             terms: Terms { view, bound, slack, alone },
@@ -83,13 +77,11 @@ impl Join {
             begun: 0,
             open: BTreeSet::new(),
             ending: BinaryHeap::new(),
-            during: first..=last,
             horizon: 0,
             out: Joined {
                 requests: Vec::with_capacity(operations.len()),
                 rejected: Vec::new(),
                 threads: Vec::new(),
-                calls: CallStats::default(),
             },
             operations,
         }
@@ -98,7 +90,6 @@ impl Join {
     /// Takes an event of the host. Events of both sides must come in the order of time.
     pub fn host(&mut self, event: &Event<Host>) {
         self.advance(event.at);
-        self.out.calls.take(event, &self.during);
         self.host.take(event);
     }
 

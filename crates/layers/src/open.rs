@@ -6,7 +6,8 @@ use crate::event::{Event, Host};
 use crate::follow::View;
 use crate::join::Join;
 use crate::qemu_log;
-use crate::side::{Side, next, open};
+use crate::side::{Side, each, next, open};
+use crate::stats::{CallStats, TrialCalls};
 use crate::trial::JoinedTrial;
 use std::fs;
 use std::path::Path;
@@ -78,6 +79,26 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
         violations: 0,
     };
     Ok(JoinedTrial::new(join.finish(), &losses, clock, facts.tsc_mhz, missing))
+}
+
+/// The system calls of a trial that observed those, from its first operation to the end of its last.
+///
+/// # Errors
+/// [`LayersError`] when a file cannot be read.
+pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
+    let facts = facts(folder)?;
+    let series = series(folder)?;
+    let mut stats = CallStats::default();
+    if let Some(host) = open(&folder.join(files::HOST))? {
+        // Without a clock for both sides all that was traced counts: the agent's own few calls with it.
+        let during = clock(&facts, &series, None, Some(&host), &[]).map_or(0..=u64::MAX, |map| {
+            let operations = in_host_ticks(&series, &map);
+            let end = operations.iter().map(|o| o.end).max().unwrap_or(u64::MAX);
+            operations.first().map_or(0, |o| o.begin)..=end
+        });
+        each(&host, |r, e| r.host(e, &facts).iter().for_each(|e| stats.take(e, &during)))?;
+    }
+    Ok(TrialCalls { stats, threads: facts.threads, mhz: facts.tsc_mhz })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LayersError> {

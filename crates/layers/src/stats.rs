@@ -4,7 +4,7 @@ use crate::calls::Kind;
 use crate::event::{Event, Host};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use vmtax_model::CallRow;
+use vmtax_model::{CallRow, QemuThread, Role};
 
 /// Count, mean, spread and extremes of durations, in ticks. The variance is updated as B. P. Welford does it
 /// (*Technometrics* 4, 1962), which loses no digits however long the run.
@@ -111,6 +111,24 @@ impl CallStats {
         if (after || now.2) && during.contains(&since) && during.contains(&event.at) && event.at >= since {
             self.of.entry((event.tid, What { kind, after })).or_default().add((event.at - since) as f64);
         }
+    }
+}
+
+/// The system calls of QEMU's threads in one trial.
+pub(crate) struct TrialCalls {
+    pub stats: CallStats,
+    pub threads: Vec<QemuThread>,
+    /// Ticks per microsecond.
+    pub mhz: f64,
+}
+
+impl TrialCalls {
+    /// What each thread did, in nanoseconds. One that is not named came and went: a worker.
+    pub fn by_role(&self) -> impl Iterator<Item = (Role, What, Moments)> {
+        self.stats.of.iter().map(|((tid, what), moments)| {
+            let known = self.threads.iter().find(|t| t.tid == *tid);
+            (known.map_or(Role::Worker, |t| t.role.clone()), *what, moments.scaled(1000.0 / self.mhz))
+        })
     }
 }
 

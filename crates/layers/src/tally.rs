@@ -5,7 +5,7 @@ use crate::distribution::Distribution;
 use crate::heat::Heat;
 use crate::nested::NestedTally;
 use crate::request::{JoinedRequest, Who};
-use crate::stats::{Moments, What};
+use crate::stats::{Moments, TrialCalls, What};
 use crate::trial::JoinedTrial;
 use crate::waterfall::{Candidate, Pictures};
 use std::collections::BTreeMap;
@@ -50,7 +50,6 @@ impl Tally {
         self.tail(trial);
         self.nested.add(&trial.requests, &trial.chain, trial.mhz);
         self.pictures.add(trial);
-        self.calls(trial);
         self.matched(&trial.matched);
         self.clock(&trial.clock);
         for missing in &trial.missing {
@@ -104,11 +103,10 @@ impl Tally {
         }
     }
 
-    fn calls(&mut self, trial: &JoinedTrial) {
-        let roles: BTreeMap<i32, &Role> = trial.threads.iter().map(|t| (t.tid, &t.role)).collect();
-        for ((tid, what), moments) in &trial.calls.of {
-            let role = roles.get(tid).map_or(Role::Worker, |r| (*r).clone());
-            self.calls.entry(role).or_default().entry(*what).or_default().merge(&moments.scaled(1000.0 / trial.mhz));
+    /// Adds the system calls of a trial that observed those.
+    pub fn add_calls(&mut self, trial: &TrialCalls) {
+        for (role, what, moments) in trial.by_role() {
+            self.calls.entry(role).or_default().entry(what).or_default().merge(&moments);
         }
     }
 

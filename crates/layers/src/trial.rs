@@ -3,7 +3,6 @@
 use crate::chain::Chain;
 use crate::join::{Joined, Reason};
 use crate::request::{JoinedRequest, Who};
-use crate::stats::CallStats;
 use std::collections::BTreeMap;
 use vmtax_model::{ClockFinding, Matched, Missing, QemuThread, Role};
 
@@ -23,7 +22,6 @@ pub struct JoinedTrial {
     /// What could not be observed.
     pub missing: Vec<Missing>,
     pub(crate) chain: Chain,
-    pub(crate) calls: CallStats,
 }
 
 /// A time in which events were lost, host ticks, and how many.
@@ -37,7 +35,7 @@ pub(crate) struct Loss {
 impl JoinedTrial {
     /// From what was joined: without requests that overlap a loss, or lack what the others have.
     pub(crate) fn new(joined: Joined, losses: &[Loss], clock: ClockFinding, mhz: f64, missing: Vec<Missing>) -> Self {
-        let Joined { mut requests, rejected, threads, calls } = joined;
+        let Joined { mut requests, rejected, threads } = joined;
         let losses = Losses::new(losses);
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         let operations = (requests.len() + rejected.len()) as u64;
@@ -69,7 +67,6 @@ impl JoinedTrial {
             mhz,
             threads,
             chain,
-            calls,
             requests,
             matched,
             missing,

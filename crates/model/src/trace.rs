@@ -11,6 +11,8 @@ pub enum Probes {
     None,
     /// Every layer of a block request.
     Layers,
+    /// All system calls of QEMU's threads: of a trial of its own, since a request has twenty and each takes its time.
+    Calls,
 }
 
 /// What a thread of QEMU is for.

@@ -1,8 +1,8 @@
 //! What observing costs: 4 KiB reads in a guest under TCG, untraced and with each group of events, in turn.
 //!
 //! `sudo cargo run --release -p vmtax-probe --example observer -- ROUNDS READS AIO GROUP…`, where a group is
-//! `none`, one of the guest's (`all`, `lean`, `block+irq`), one of the host's (`host:all`, `host:lean`,
-//! `host:raw_syscalls+sched`, `host:pop+push`), or both (`all,host:all`). `nice`, `chrt` and a quiet host help.
+//! `none`, one of the guest's (`all`, `block+irq`), one of the host's (`host:all`, `host:calls`, `host:every-call`,
+//! `host:sched+block`, `host:pop+push`), or both (`all,host:all`). `nice`, `chrt` and a quiet host help.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, dead_code, reason = "a bench fails by panicking")]
 
@@ -60,15 +60,16 @@ fn one(guest: &mut Guest, group: &str, reads: u64) -> f64 {
 
 fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     let tids: Vec<i32> = threads(guest.process()).iter().map(|t| t.tid).collect();
-    let probes = uprobes(&guest.binary(), &guest.version());
+    let probes = uprobes(&guest.binary());
     let mut set = ProbeSet::host(&tids, &host_disk(&guest.disk()).unwrap(), false, probes);
     match name {
         "all" => set,
-        "lean" => set.lean(),
+        "every-call" => ProbeSet::calls(&tids),
         some => {
             let wanted = |name: &str| some.split('+').any(|word| word == name);
             set.bound.retain(|event| wanted(event.system));
             set.free.retain(|event| wanted(event.system));
+            set.calls.retain(|_| wanted("calls"));
             set.uprobes.retain(|probe| wanted(probe.event) || wanted("uprobes"));
             set
         }

@@ -1,7 +1,7 @@
 //! Probes on a QEMU binary: its functions found, and a cheap instruction in each.
 
 use crate::place::{Argument, Code, Place};
-use crate::points::{At, POINTS, Point, Used, Version};
+use crate::points::{At, POINTS, Point, Used};
 use crate::uprobe::Uprobe;
 use iced_x86::Register;
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -16,16 +16,13 @@ const LONGEST: u64 = 1 << 16;
 
 const OTHER_QEMU: &str = "use a QEMU that exports its functions, as the distributions' do, or one that is not stripped";
 
-/// Probes on the points of a QEMU that a block request passes: events `pop`, `submit`, `aio`, `push`, `notify`,
-/// `inject`, `line`. What this binary does not offer, or offers only at a price, is told beside them.
-///
-/// `version` is QEMU's own, as `7.2.22`; an unknown one is taken for the newest.
-pub fn uprobes(binary: &Path, version: &str) -> (Vec<Uprobe>, Vec<Missing>) {
-    let wanted: Vec<&Point> = POINTS.iter().filter(|point| is_for(point, parse(version))).collect();
+/// Probes on the points of a QEMU that a block request passes: events `pop`, `submit`, `push`, `notify`, `inject`,
+/// `line`. What this binary does not offer, or offers only at a price, is told beside them.
+pub fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
     let (mut probes, mut missing): (Vec<Uprobe>, Vec<Missing>) = (Vec::new(), Vec::new());
     let mut told: Vec<&str> = Vec::new();
     let functions = Functions::open(binary).unwrap_or_default();
-    for point in &wanted {
+    for point in POINTS {
         let there = probes.iter().any(|probe| probe.event == point.event);
         if there && point.used == Used::Instead {
             continue;
@@ -46,11 +43,11 @@ pub fn uprobes(binary: &Path, version: &str) -> (Vec<Uprobe>, Vec<Missing>) {
             }));
         }
     }
-    // An event may have functions for several engines and versions; one of them suffices.
-    let mut events: Vec<&str> = wanted.iter().map(|point| point.event).collect();
+    // An event may have several functions; one of them suffices.
+    let mut events: Vec<&str> = POINTS.iter().map(|point| point.event).collect();
     events.dedup();
     for event in events.into_iter().filter(|event| !told.contains(event)) {
-        let names: Vec<&str> = wanted.iter().filter(|p| p.event == event).map(|p| p.function).collect();
+        let names: Vec<&str> = POINTS.iter().filter(|p| p.event == event).map(|p| p.function).collect();
         missing.push(Missing {
             what: format!("QEMU's point `{event}`"),
             why: format!("{} does not export {}", binary.display(), names.join(" or ")),
@@ -67,18 +64,6 @@ fn expensive(point: &Point) -> Missing {
         why: format!("none of its first instructions is one that the kernel emulates, so a hit costs 10 us; {done}"),
         mend: "use another build of QEMU".into(),
     }
-}
-
-pub(crate) fn parse(version: &str) -> Version {
-    let mut parts = version.split('.').map(|part| part.parse().ok());
-    match (parts.next().flatten(), parts.next().flatten()) {
-        (Some(major), minor) => (major, minor.unwrap_or(0)),
-        (None, _) => (u32::MAX - 1, 0),
-    }
-}
-
-pub(crate) fn is_for(point: &Point, version: Version) -> bool {
-    (point.versions.0..point.versions.1).contains(&version)
 }
 
 /// Executable bytes of a binary and its functions by name.

@@ -21,6 +21,9 @@ pub struct ProbeSet {
     pub threads: Vec<i32>,
     /// Events of those threads alone.
     pub bound: Vec<Event>,
+    /// Single system calls of those threads. Kernels differ in which they have: those that one lacks it cannot make. Where
+    /// it tells of none by name, all are observed.
+    pub calls: Vec<Event>,
     /// Events of whoever they happen to: an interrupt strikes any thread.
     pub free: Vec<Event>,
     /// Probes in a program, of those threads alone.
@@ -57,20 +60,17 @@ impl ProbeSet {
         ProbeSet { free, notify: NOTIFY, alone: true, ..ProbeSet::default() }
     }
 
-    /// The host's side: QEMU's threads in system calls, on and off the processor, in KVM when it runs the guest, at
-    /// QEMU's own points; and the disk beneath.
+    /// The host's side: QEMU's threads on and off the processor, where they wait for work and hand some to the kernel, in
+    /// KVM when it runs the guest, at QEMU's own points; and the disk beneath.
+    ///
+    /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer.
     pub fn host(qemu: &[i32], disk: &HostDisk, kvm: bool, uprobes: (Vec<Uprobe>, Vec<Missing>)) -> ProbeSet {
         let mut set =
             ProbeSet { threads: qemu.to_vec(), uprobes: uprobes.0, missing: uprobes.1, ..ProbeSet::default() };
-        let everything = [
-            ("raw_syscalls", &["sys_enter"][..]),
-            ("raw_syscalls", &["sys_exit"]),
-            ("sched", &["sched_switch"]),
-            ("sched", &["sched_waking"]),
-            ("io_uring", &["io_uring_submit_req", "io_uring_submit_sqe"]),
-            ("io_uring", &["io_uring_complete"]),
-        ];
-        set.bound.extend(everything.map(|(system, names)| event(system, names, None)));
+        set.bound.extend(SCHED.map(|name| event("sched", name, None)));
+        set.calls.extend(WAITS.iter().chain(SUBMITS).map(|name| call(name, None)));
+        // FUTEX_WAIT and FUTEX_WAIT_PRIVATE, by which glibc waits for a mutex.
+        set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
         if kvm {
             set.bound.extend(KVM_BOUND.map(|name| event("kvm", name, None)));
             set.free.extend(KVM_FREE.map(|name| event("kvm", name, None)));
@@ -90,25 +90,50 @@ impl ProbeSet {
         set
     }
 
-    /// Less, where the observer may cost less: what joins a request and parts its layers. In the guest the block layer,
-    /// the notification and the interrupt, without system calls and the scheduler. On the host only those system calls by
-    /// which QEMU submits, and only those of QEMU's points that have no other close by.
-    pub fn lean(mut self) -> ProbeSet {
-        let dropped: &[&str] = if self.alone { &["raw_syscalls", "sched"] } else { &[] };
-        let kept = |e: &Event| !dropped.contains(&e.system) && !e.names.contains(&"sys_exit");
-        self.bound.retain(kept);
-        self.free.retain(kept);
-        for event in self.bound.iter_mut().filter(|e| e.system == "raw_syscalls") {
-            let calls = SUBMITTING.map(|number| format!("id == {number}"));
-            event.filter = Some(calls.join(" || "));
-        }
-        self.uprobes.retain(|probe| !["submit", "aio", "notify"].contains(&probe.event));
-        self
+    /// All system calls of QEMU's threads, and nothing else.
+    pub fn calls(qemu: &[i32]) -> ProbeSet {
+        let bound = ALL_CALLS.map(|name| event("raw_syscalls", name, None)).into();
+        ProbeSet { threads: qemu.to_vec(), bound, ..ProbeSet::default() }
     }
 }
 
-/// pread64, pwrite64, io_submit, preadv, pwritev, io_uring_enter (x86-64).
-const SUBMITTING: [u32; 6] = [17, 18, 209, 295, 296, 426];
+const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
+
+/// Every system call's entry and return.
+pub(crate) const ALL_CALLS: [&[&str]; 2] = [&["sys_enter"], &["sys_exit"]];
+
+/// Returns from waiting for work.
+const WAITS: &[&[&str]] = &[
+    &["sys_exit_ppoll"],
+    &["sys_exit_poll"],
+    &["sys_exit_select", "sys_exit_newselect"],
+    &["sys_exit_pselect6"],
+    &["sys_exit_epoll_wait"],
+    &["sys_exit_epoll_pwait"],
+    &["sys_exit_epoll_pwait2"],
+    &["sys_exit_io_getevents"],
+    &["sys_exit_io_pgetevents"],
+];
+
+/// What hands work to the host's kernel.
+const SUBMITS: &[&[&str]] = &[
+    &["sys_enter_io_submit"],
+    &["sys_exit_io_submit"],
+    &["sys_enter_io_uring_enter"],
+    &["sys_exit_io_uring_enter"],
+    &["sys_enter_pread64"],
+    &["sys_exit_pread64"],
+    &["sys_enter_pwrite64"],
+    &["sys_exit_pwrite64"],
+    &["sys_enter_preadv"],
+    &["sys_exit_preadv"],
+    &["sys_enter_pwritev"],
+    &["sys_exit_pwritev"],
+    &["sys_enter_preadv2"],
+    &["sys_exit_preadv2"],
+    &["sys_enter_pwritev2"],
+    &["sys_exit_pwritev2"],
+];
 
 const BLOCK: [&[&str]; 2] = [&["block_rq_issue"], &["block_rq_complete"]];
 
@@ -128,6 +153,10 @@ const KVM_BOUND: [&[&str]; 9] = [
 /// What an injection passes, in whichever thread or kernel worker it begins.
 const KVM_FREE: [&[&str]; 3] = [&["kvm_set_irq"], &["kvm_msi_set_irq"], &["kvm_apic_accept_irq"]];
 
+fn call(names: &'static [&'static str], filter: Option<&str>) -> Event {
+    event("syscalls", names, filter.map(str::to_owned))
+}
+
 fn event(system: &'static str, names: &'static [&'static str], filter: Option<String>) -> Event {
     Event { system, names, filter }
 }
@@ -142,7 +171,7 @@ mod tests {
 
     fn host(kvm: bool, device: Option<u64>) -> ProbeSet {
         let probe = |event| Uprobe { event, binary: "/q".into(), offset: 1, fields: String::new(), function: "f" };
-        let probes = ["pop", "submit", "aio", "push", "notify", "inject"].map(probe).into();
+        let probes = ["pop", "submit", "push", "notify", "inject"].map(probe).into();
         ProbeSet::host(&[7, 8], &HostDisk { device, extents: Vec::new() }, kvm, (probes, Vec::new()))
     }
 
@@ -156,14 +185,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lean_set_joins_requests_still() {
-        let guest = ProbeSet::guest().lean();
-        assert_eq!(names(&guest.free), ["block_rq_issue", "block_rq_complete", "irq_handler_entry"]);
-        assert!(!guest.notify.is_empty());
-        let host = host(false, Some(5)).lean();
-        assert_eq!(names(&host.bound)[..3], ["sys_enter", "sched_switch", "sched_waking"]);
-        assert!(host.bound[0].filter.as_ref().unwrap().contains("id == 209 || "));
-        assert_eq!(host.uprobes.iter().map(|p| p.event).collect::<Vec<_>>(), ["pop", "push", "inject"]);
-        assert_eq!(names(&host.free), ["block_rq_issue", "block_rq_complete"]);
+    fn of_system_calls_those_are_wanted_that_part_layers() {
+        let set = host(false, Some(5));
+        let names = names(&set.calls);
+        assert!(names.contains(&"sys_exit_ppoll") && !names.contains(&"sys_enter_ppoll"));
+        for call in ["io_submit", "io_uring_enter", "preadv", "pwritev"] {
+            assert!(["enter", "exit"].iter().all(|side| names.contains(&format!("sys_{side}_{call}").as_str())), "{call}");
+        }
+        assert!(!names.contains(&"sys_exit_futex"), "a wait ends when the thread is back");
     }
 }

@@ -90,6 +90,9 @@ impl Tracer {
         instance.write("options/event-fork", "1")?;
         instance.write("set_event_pid", &threads.join(" "))?;
         self.listen(instance, &set.bound);
+        if !set.calls.is_empty() {
+            self.single_calls(instance, &set.calls);
+        }
         let mut defined: Vec<&Uprobe> = Vec::new();
         for probe in &set.uprobes {
             match self.group.user(probe) {
@@ -116,6 +119,18 @@ impl Tracer {
                     mend: OTHER_KERNEL.into(),
                 }),
             }
+        }
+    }
+
+    fn single_calls(&mut self, instance: &Instance, calls: &[Event]) {
+        let there = |event: &Event| {
+            let found = event.names.iter().any(|n| instance.path(&format!("events/{}/{n}", event.system)).exists());
+            found.then(|| event.clone())
+        };
+        let known: Vec<Event> = calls.iter().filter_map(there).collect();
+        match known.is_empty() {
+            false => self.listen(instance, &known),
+            true => self.listen(instance, &ProbeSet::calls(&[]).bound),
         }
     }
 

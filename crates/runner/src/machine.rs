@@ -62,11 +62,12 @@ impl<'a> Up<'a> {
     pub fn run_observed(
         &mut self,
         workload: &WorkloadSpec,
+        probes: Probes,
         deadline: Duration,
         files: &mut Files<'_>,
     ) -> Result<(TrialResult, Option<Observed>), MachineError> {
         match self {
-            Up::Agent(session) => session.run(workload, Probes::Layers, deadline, files),
+            Up::Agent(session) => session.run(workload, probes, deadline, files),
             Up::Micro(session) => {
                 let (result, series) = micro::run(session, workload, deadline)?;
                 files(vmtax_model::files::SERIES, &series.to_bytes())

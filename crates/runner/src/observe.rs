@@ -8,7 +8,7 @@ use std::time::Duration;
 use vmtax_clock::time_of_day;
 use vmtax_machine::{MachineError, QemuOutside};
 use vmtax_model::{
-    HostDisk, MachineName, Missing, Moment, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files,
+    HostDisk, MachineName, Missing, Moment, Probes, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files,
 };
 use vmtax_probe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
@@ -26,6 +26,8 @@ pub(crate) struct Observable<'a> {
     pub qemu: &'a QemuFacts,
     /// The file behind its measured disk.
     pub disk: Option<PathBuf>,
+    /// With what.
+    pub probes: Probes,
     /// The log of QEMU's own events, where the host's kernel may not be traced.
     pub events: Option<PathBuf>,
 }
@@ -52,7 +54,7 @@ pub(crate) fn observed(
         tracer.on().map_err(failed("starting to trace"))?;
     }
     let mut log = what.events.as_deref().map(|path| EventLog::begin(machine, path)).transpose()?;
-    let ran = machine.run_observed(workload, deadline, &mut |name, bytes| {
+    let ran = machine.run_observed(workload, what.probes, deadline, &mut |name, bytes| {
         let name = if name == files::SERIES { name.to_owned() } else { format!("{}/{name}", files::GUEST) };
         store.append(&name, bytes).map_err(|e| e.to_string())
     });
@@ -148,8 +150,13 @@ fn host_tracer(
 ) -> Option<Tracer> {
     let threads: Vec<i32> = vmtax_probe::threads(outside.pid).iter().map(|t| t.tid).collect();
     let binary = binary(outside.pid).unwrap_or_else(|| what.qemu.path.clone());
-    let uprobes = vmtax_probe::uprobes(&binary, &what.qemu.version);
-    let set = ProbeSet::host(&threads, disk, what.machine.accelerator() == Some("kvm"), uprobes);
+    let set = match what.probes {
+        Probes::Calls => ProbeSet::calls(&threads),
+        _ => {
+            let kvm = what.machine.accelerator() == Some("kvm");
+            ProbeSet::host(&threads, disk, kvm, vmtax_probe::uprobes(&binary))
+        }
+    };
     match Tracer::start(&set, BUFFER_KIB) {
         Ok(tracer) => {
             missing.extend_from_slice(tracer.missing());

@@ -80,7 +80,7 @@ pub fn run(
         images: &images,
         qemu: means.map(|m| &m.qemu),
         // Where the host's kernel may not be traced, QEMU's own log tells something.
-        events: plan.probes.contains(&Probes::Layers) && !may_trace(),
+        events: plan.probes.iter().any(|p| *p != Probes::None) && !may_trace(),
         interrupt,
         number: 0,
         came_up: BTreeSet::new(),
@@ -169,10 +169,10 @@ impl<'a> Run<'a> {
             let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
             let result = match probes {
                 Probes::None => machine.run(workload, deadline),
-                Probes::Layers => {
+                Probes::Layers | Probes::Calls => {
                     let qemu = self.qemu.ok_or_else(|| no_means(turn.machine))?;
                     let events = self.events.then(|| log.join("qemu.events"));
-                    let what = Observable { machine: turn.machine, qemu, disk: self.scratch.disk(), events };
+                    let what = Observable { machine: turn.machine, qemu, disk: self.scratch.disk(), probes, events };
                     let files = self.writer.trial_files(self.number)?;
                     observed(&mut machine, &what, workload, deadline, files)
                 }

@@ -3,7 +3,8 @@
 use super::alone;
 use super::cases::trial;
 use crate::findings::{Gathered, together};
-use crate::synthetic::Times;
+use crate::stats::{CallStats, TrialCalls};
+use crate::synthetic::{Times, facts};
 use std::collections::BTreeMap;
 use vmtax_model::{Latency, LayerFindings, MachineName, Plan, Station};
 
@@ -35,7 +36,12 @@ fn findings() -> LayerFindings {
                     times
                 })
                 .collect();
-            gathered.tally.add(round, &trial(&alone(&requests), &[]));
+            let world = alone(&requests);
+            gathered.tally.add(round, &trial(&world, &[]));
+            let mut stats = CallStats::default();
+            world.host.iter().for_each(|e| stats.take(e, &(0..=u64::MAX)));
+            let facts = facts();
+            gathered.tally.add_calls(&TrialCalls { stats, threads: facts.threads, mhz: facts.tsc_mhz });
         }
     }
     together(&plan, &all, &host, Vec::new())

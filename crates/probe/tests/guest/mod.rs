@@ -46,12 +46,11 @@ pub fn first_process() -> ! {
     std::process::exit(1)
 }
 
-/// `all`, `lean`, or some of all by their systems: `block+irq`.
+/// `all`, or some of all by their systems: `block+irq`.
 fn of(name: &str) -> ProbeSet {
     let mut set = ProbeSet::guest();
     match name {
         "all" => set,
-        "lean" => set.lean(),
         some => {
             set.free.retain(|event| some.split('+').any(|system| system == event.system));
             set.notify = if some.contains("notify") { set.notify } else { &[] };
@@ -167,11 +166,6 @@ impl Guest {
 
     pub fn binary(&self) -> PathBuf {
         fs::read_link(format!("/proc/{}/exe", self.process())).unwrap()
-    }
-
-    pub fn version(&self) -> String {
-        let said = Command::new(self.binary()).arg("--version").output().unwrap();
-        String::from_utf8(said.stdout).unwrap().split(' ').nth(3).unwrap().to_owned()
     }
 
     /// Has the guest read while it traces a set of its own; gives its answer.

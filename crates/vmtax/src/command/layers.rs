@@ -63,7 +63,7 @@ fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
         deadline_s: 600,
         machines: machines(&guests, host)?,
         // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
-        probes: vec![Probes::None, Probes::Layers, Probes::Layers, Probes::None],
+        probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
         guest: Guest::default(),
         variants: variants(&[], &args.set)?,
         workloads: vec![work],
