@@ -52,8 +52,8 @@ impl Site {
         fs::write(path, text).unwrap();
     }
 
-    /// What a fetch says, in a process of its own, whose environment leads apt to this site.
-    fn fetch(&self, wanted: &str, path: Option<&Path>) -> String {
+    /// A fetch in a process of its own, whose environment leads apt to this site.
+    fn command(&self, wanted: &str, path: Option<&Path>) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
             .args(["--exact", "fetch::tests::fetches_in_a_process_of_its_own", "--ignored", "--nocapture"])
@@ -64,7 +64,12 @@ impl Site {
         if let Some(path) = path {
             command.env("PATH", path);
         }
-        let output = command.output().unwrap();
+        command
+    }
+
+    /// What it says.
+    fn fetch(&self, wanted: &str, path: Option<&Path>) -> String {
+        let output = self.command(wanted, path).output().unwrap();
         format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
     }
 
@@ -155,4 +160,31 @@ fn words_that_are_neither_and_systems_without_apt_are_told() {
     assert!(said.contains("apt-get is not on this system") && said.contains("--qemu"), "{said}");
     site.put("sources.list", "deb copy:/nowhere nodistro main\n");
     assert!(site.fetch("sid", None).contains("name no archive of Debian or Ubuntu"));
+}
+
+#[test]
+fn a_killed_fetch_leaves_nothing_that_is_taken_for_a_qemu() {
+    let site = Site::new(&QEMU);
+    // An apt that never ends to download: the fetch is killed in the middle of it.
+    let real = std::env::var("PATH").unwrap();
+    site.put(
+        "bin/apt-get",
+        &format!("#!/bin/sh\ncase $2 in download) exec sleep 2;; esac\nPATH={real}\nexec apt-get \"$@\"\n"),
+    );
+    fs::set_permissions(site.path("bin/apt-get"), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    let path = PathBuf::from(format!("{}:{real}", site.path("bin").display()));
+    let mut child = site.command("sid", Some(&path)).stdout(Stdio::piped()).spawn().unwrap();
+    let mut said = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut line = String::new();
+    while !line.contains("downloading") {
+        line.clear();
+        assert_ne!(std::io::BufRead::read_line(&mut said, &mut line).unwrap(), 0);
+    }
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    assert!(site.cached().iter().any(|name| name.starts_with(".fetch-")), "{:?}", site.cached());
+    assert_eq!(crate::find(&site.path("cache")), []);
+    assert!(site.fetch("sid", None).contains("downloading"));
+    assert_eq!(site.cached(), [".lock"]);
 }

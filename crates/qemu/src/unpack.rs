@@ -5,6 +5,7 @@ use crate::error::QemuError;
 use crate::find::{BINARY, Fetched, fetched, shelf};
 use crate::suites::upstream;
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -18,6 +19,11 @@ const FIRMWARE: [(&str, &str); 3] =
     [("usr/share/qemu", "share/qemu"), ("usr/share/seabios", "share/seabios"), ("usr/lib/ipxe/qemu", "share/ipxe")];
 /// Where packages have libraries, and the loader too.
 const LIBRARIES: [&str; 2] = ["lib/x86_64-linux-gnu", "usr/lib/x86_64-linux-gnu"];
+/// Where packages have QEMU's modules.
+const MODULES: &str = "usr/lib/x86_64-linux-gnu/qemu";
+/// Where QEMU since 7.1 looks for its files in place of the system's, once it is there: beside the program. Without it a
+/// QEMU takes the modules of the one that is installed, and fails. Older ones need `QEMU_MODULE_DIR`.
+const BUNDLE: &str = "root/bin/qemu-bundle";
 const LOADER: &str = "ld-linux-x86-64.so.2";
 
 /// Unpacks a suite's packages and moves what its QEMU runs with, which is all that is kept, into the cache in one step.
@@ -40,9 +46,13 @@ pub(crate) fn unpack(
     let program = all.join(INSTALLED);
     let linked = linked(&loader, &[&libc, &all], &program).ok_or_else(|| lacks(INSTALLED))?;
 
-    let root = ready.join("root");
+    let (root, modules) = (ready.join("root"), ready.join(BUNDLE).join(MODULES));
     for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&all)) {
         take(path, &root.join("lib").join(name))?;
+    }
+    fs::create_dir_all(&modules).map_err(QemuError::file(&modules))?;
+    for (name, path) in accelerators(&all.join(MODULES)) {
+        take(&path, &modules.join(name))?;
     }
     take(&program, &ready.join(BINARY))?;
     for (from, to) in FIRMWARE {
@@ -56,7 +66,7 @@ pub(crate) fn unpack(
             for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&libc)) {
                 take(path, &root.join("libc").join(name))?;
             }
-            take(&loader, &root.join("libc").join(LOADER))?;
+            take(&loader, &root.join("bin").join(LOADER))?;
             start(&ready, suite, true)
         }
         other => other,
@@ -64,6 +74,14 @@ pub(crate) fn unpack(
     let home = shelf(cache).join(format!("{version}-{suite}"));
     fetch.settle(&ready, &home)?;
     fetched(&home).ok_or_else(|| lacks(PROGRAM))
+}
+
+/// The accelerators among QEMU's modules, by name; TCG was one from 6.1 to 7.2. The others are displays, sound and USB, with
+/// libraries of their own.
+fn accelerators(modules: &Path) -> Vec<(OsString, PathBuf)> {
+    let entries = fs::read_dir(modules).into_iter().flatten().flatten();
+    let found = entries.map(|entry| (entry.file_name(), entry.path()));
+    found.filter(|(name, _)| name.as_encoded_bytes().starts_with(b"accel-")).collect()
 }
 
 fn folders(root: &Path) -> impl Iterator<Item = PathBuf> {
@@ -127,7 +145,7 @@ fn start(home: &Path, suite: &str, own_libc: bool) -> Result<String, QemuError> 
 /// QEMU starts, but leaves QEMU the process's own program; only a loader of its own can bring a newer C library.
 fn launcher(suite: &str, own_libc: bool) -> String {
     let begin = if own_libc {
-        format!("exec \"$root/libc/{LOADER}\" --library-path \"$root/libc:$root/lib\"")
+        format!("exec \"$root/bin/{LOADER}\" --library-path \"$root/libc:$root/lib\"")
     } else {
         "LD_LIBRARY_PATH=\"$root/lib\" exec".to_owned()
     };
@@ -137,6 +155,7 @@ fn launcher(suite: &str, own_libc: bool) -> String {
          # QEMU of {suite}, with its own libraries and firmware; made by `vmtax get qemu`.\n\
          home=$(dirname -- \"$(readlink -f -- \"$0\")\")\n\
          root=$home/root\n\
+         export QEMU_MODULE_DIR=\"$home/{BUNDLE}/{MODULES}\"\n\
          {begin} \"$home/{BINARY}\"{firmware} \"$@\"\n"
     )
 }

@@ -286,13 +286,14 @@ pub enum GetWhat {
 `vmtax get` lists the suites that are known; any other of the distribution's archive may be named too.
 
 Examples:
+  vmtax get qemu              those that are there, and what can be had
   vmtax get qemu 5.2
   vmtax get qemu bookworm-backports
   vmtax run --qemu 5.2 --quick")]
     Qemu {
         /// A version or its beginning, or a suite of the distribution
         #[arg(value_name = "VERSION|SUITE")]
-        wanted: String,
+        wanted: Option<String>,
     },
 }
 

@@ -2,6 +2,7 @@ use super::print;
 use crate::cli::{GetArgs, GetWhat};
 use crate::fault::Fault;
 use std::fmt::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use vmtax_qemu::Fetched;
 
@@ -12,7 +13,8 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
             let kernel = vmtax_kernel::fetch(version.as_deref(), &cache, &mut |line| eprintln!("{line}"))?;
             print(&format!("{}  {}\n", kernel.release, kernel.image.display()))?;
         }
-        Some(GetWhat::Qemu { wanted }) => {
+        Some(GetWhat::Qemu { wanted: None }) => print(&qemus(&cache))?,
+        Some(GetWhat::Qemu { wanted: Some(wanted) }) => {
             let qemu = vmtax_qemu::fetch(wanted, &cache, &mut |line| eprintln!("{line}"))?;
             print(&line(&qemu))?;
         }
@@ -21,7 +23,7 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn listing(cache: &std::path::Path) -> Result<String, Fault> {
+fn listing(cache: &Path) -> Result<String, Fault> {
     let mut text = String::from("Guest kernels here:\n");
     let found = vmtax_kernel::find(cache);
     for kernel in &found.kernels {
@@ -42,12 +44,12 @@ fn listing(cache: &std::path::Path) -> Result<String, Fault> {
             let _ = writeln!(text, "  unknown: {e}");
         }
     }
-    qemus(cache, &mut text);
+    text.push_str(&qemus(cache));
     Ok(text)
 }
 
-fn qemus(cache: &std::path::Path, text: &mut String) {
-    text.push_str("QEMUs that were fetched, for --qemu VERSION or --qemu SUITE:\n");
+fn qemus(cache: &Path) -> String {
+    let mut text = String::from("QEMUs that were fetched, for --qemu VERSION or --qemu SUITE:\n");
     let found = vmtax_qemu::find(cache);
     for qemu in &found {
         text.push_str("  ");
@@ -65,6 +67,7 @@ fn qemus(cache: &std::path::Path, text: &mut String) {
             let _ = writeln!(text, "  unknown: {e}");
         }
     }
+    text
 }
 
 /// One fetched QEMU: version, suite, size, path.
