@@ -3,6 +3,7 @@ use crate::cli::ReportArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use vmtax_layers::LayersError;
 use vmtax_model::{ExitFindings, Findings, LayerFindings, Probes, WorkloadName};
 use vmtax_recording::Recording;
 
@@ -37,7 +38,14 @@ impl Shown {
             Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
         } else if plan.probes.contains(&Probes::Layers) {
             let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
-            Shown::Layers(Box::new(vmtax_layers::findings(plan, trials)?))
+            let findings = vmtax_layers::findings(plan, trials).map_err(|error| match recording.damaged.first() {
+                // It was observed, but cannot be read.
+                Some(first) if matches!(error, LayersError::Unobserved) => {
+                    Fault::Incomplete { folder: recording.folder.clone(), first: first.clone() }
+                }
+                _ => error.into(),
+            });
+            Shown::Layers(Box::new(findings?))
         } else {
             Shown::Taxes(vmtax_analysis::findings(plan, &recording.host, &recording.trials))
         })

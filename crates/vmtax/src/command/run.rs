@@ -4,6 +4,7 @@ use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
 use std::process::ExitCode;
+use vmtax_layers::LayersError;
 use vmtax_machine::Interrupt;
 use vmtax_model::{HostFacts, Plan};
 use vmtax_recording::Writer;
@@ -41,11 +42,17 @@ pub(super) fn carry_out(plan: &Plan, mut host: HostFacts, args: &CommonArgs, det
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
     }
-    report::show(&vmtax_recording::open(&folder)?, args.json, details, None)?;
-    match ended {
-        Ended::Complete => Ok(ExitCode::SUCCESS),
-        Ended::Incomplete(first) => Err(Fault::Incomplete { folder, first: first.to_string() }),
-        Ended::Interrupted => Err(Fault::Interrupted { folder }),
+    let shown = report::show(&vmtax_recording::open(&folder)?, args.json, details, None);
+    match (ended, shown) {
+        (Ended::Complete, shown) => shown.map(|()| ExitCode::SUCCESS),
+        // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
+        (Ended::Incomplete(first), Ok(()) | Err(Fault::Layers(LayersError::Unobserved))) => {
+            Err(Fault::Incomplete { folder, first: first.to_string() })
+        }
+        (Ended::Interrupted, Ok(()) | Err(Fault::Layers(LayersError::Unobserved))) => {
+            Err(Fault::Interrupted { folder })
+        }
+        (_, Err(fault)) => Err(fault),
     }
 }
 

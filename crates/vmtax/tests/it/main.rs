@@ -11,4 +11,7 @@ mod console;
 mod doctor;
 mod faults;
 mod layers;
+mod layers_faults;
+mod layers_rights;
+mod planted;
 mod run;

@@ -1,9 +1,11 @@
 //! What the tests of the binary share: a [`Place`] to run it in, which checks at its end that nothing is left.
 
 mod guest;
+mod plant;
 mod process;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
+pub use plant::{DELAY_MS, LIMIT_MS, layers_plan, planting_qemu};
 pub use process::{Outcome, Running, Signal, processes, send};
 
 use serde_json::Value;

@@ -1,0 +1,58 @@
+//! A QEMU and a guest with a known delay at one place of a request's way.
+
+use super::{Place, qemu};
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use vmtax_wire::DISK_SERIAL;
+
+/// How long what is planted takes.
+pub const DELAY_MS: u64 = 30;
+/// How far apart the guest's block layer lets requests be.
+pub const LIMIT_MS: u64 = 100;
+
+/// A QEMU that knows the disk's property `x-planted`: see `planted/shim.c` and `planted/guest.c` for its values.
+pub fn planting_qemu(place: &Place) -> PathBuf {
+    let shim = compiled(place, "shim", include_str!("../planted/shim.c"), &["-shared", "-fPIC"]);
+    let guest = compiled(place, "guest", include_str!("../planted/guest.c"), &["-static"]);
+    let archive = place.put("planted.cpio", archive("planted", &fs::read(guest).unwrap()));
+    let set = |name: &str, value: &Path| format!("{name}='{}'\n", value.display());
+    let means = [set("QEMU", qemu()), set("SHIM", &shim), set("ARCHIVE", &archive), set("DISK", DISK_SERIAL.as_ref())];
+    place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh")))
+}
+
+/// A plan of one observed trial of `count` requests; `more` is what else it says.
+pub fn layers_plan(place: &Place, count: u64, more: &str) -> PathBuf {
+    let text = format!(
+        "rounds = 1\nmachines = ['tcg']\nprobes = ['layers']\n{more}\n[[workload]]\nname = 'seqread'\n\
+         options = {{ count = {count}, time = 0 }}\n"
+    );
+    place.put("plan.toml", text)
+}
+
+fn compiled(place: &Place, name: &str, source: &str, how: &[&str]) -> PathBuf {
+    let (source, out) = (place.put(&format!("{name}.c"), source), place.path(name));
+    let mut cc = Command::new("cc");
+    cc.args(["-O1", "-Wall", "-Wextra", "-Werror", "-o"]).arg(&out).arg(&source).args(how);
+    cc.args([format!("-DDELAY_NS={DELAY_MS}000000"), format!("-DLIMIT_NS={LIMIT_MS}000000")]);
+    let done =
+        cc.output().expect("these tests plant delays in C: install a compiler with `apt-get install gcc libc6-dev`");
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    out
+}
+
+/// A cpio archive ("newc") of one program.
+fn archive(name: &str, program: &[u8]) -> Vec<u8> {
+    let mut archive = Vec::new();
+    for (name, mode, content) in [(name, 0o100_755, program), ("TRAILER!!!", 0, &[])] {
+        let fields = [1, mode, 0, 0, 1, 0, content.len(), 0, 0, 0, 0, name.len() + 1, 0];
+        archive.extend(b"070701");
+        archive.extend(fields.iter().flat_map(|field| format!("{field:08X}").into_bytes()));
+        archive.extend(name.bytes());
+        archive.push(0);
+        archive.resize(archive.len().next_multiple_of(4), 0);
+        archive.extend(content);
+        archive.resize(archive.len().next_multiple_of(4), 0);
+    }
+    archive
+}

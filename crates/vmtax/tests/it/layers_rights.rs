@@ -1,0 +1,161 @@
+//! `vmtax layers` and the host around it: other disks, missing rights, other people's traces, and a sudden end.
+
+use crate::common::{Place, Signal, fake_qemu, is_root, json, kernel, layers_plan, qemu, wrapped_qemu};
+use serde_json::Value;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+const TRACING: &str = "/sys/kernel/tracing";
+/// Long enough to be disturbed.
+const MANY: u64 = 200_000;
+
+#[test]
+fn a_disk_that_is_not_virtio_is_refused() {
+    kernel();
+    let place = Place::new();
+    let body = format!(
+        "for word; do shift; case $word in virtio-blk-pci,id=disk-device,*) word=nvme${{word#virtio-blk-pci}} ;; esac; \
+         set -- \"$@\" \"$word\"; done\nexec {} \"$@\"",
+        qemu().display()
+    );
+    let plan = layers_plan(&place, 10, &format!("[guest]\nqemu = '{}'", fake_qemu(&place, &body).display()));
+    let run = place.vmtax("layers --runs").arg(place.runs()).arg(plan);
+    run.fails(&["the guest has no disk to observe"]);
+}
+
+#[test]
+fn without_rights_the_guest_and_qemus_own_log_tell_and_what_is_missing_is_named() {
+    let place = Place::new();
+    let kernel = kernel().copy(&place, &[]);
+    let run = place.vmtax_as_ordinary_user("layers count=60 --rounds 1 --guest tcg --json --runs").arg(place.runs());
+    let report = json(&run.words(&kernel.options()).env("HOME", place.path("home")).succeeds().stdout);
+    let column = &report["findings"]["columns"][0];
+    let missing = column["missing"].as_array().unwrap();
+    let named = missing.iter().find(|m| m["what"] == "KVM, QEMU and the host's kernel").expect("nothing is missing");
+    assert!(named["mend"].as_str().unwrap().contains("sudo vmtax layers"), "{named}");
+    let rows = column["rows"].as_array().unwrap();
+    for layer in ["guest-kernel", "notify", "interrupt"] {
+        assert!(rows.iter().any(|r| r["layer"] == layer), "no {layer} in {rows:?}");
+    }
+    // Between QEMU's pop and its push, of which its log tells, lies all that the host's kernel did.
+    assert!(rows.iter().any(|r| r["from"] == "qemu-pop" && r["to"] == "qemu-push"), "{rows:?}");
+    let [joined, operations] = ["joined", "operations"].map(|f| column["matched"][f].as_u64().unwrap());
+    assert!(operations == 120 && joined * 100 >= 99 * operations, "{}", column["matched"]);
+}
+
+#[test]
+fn a_guest_without_tracing_leaves_qemus_layers_and_is_named() {
+    kernel();
+    let place = Place::new();
+    // A tracefs that is there already, but none: the guest's kernel has no place of that name to mount it on.
+    let qemu = wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 no_timer_check quiet lockdown=confidentiality'");
+    let plan = layers_plan(&place, 60, &format!("[guest]\nqemu = '{}'", qemu.display()));
+    let run = place.vmtax("layers --json --runs").arg(place.runs()).arg(plan);
+    let report = json(&run.succeeds().stdout);
+    let column = &report["findings"]["columns"][0];
+    let missing = column["missing"].as_array().unwrap();
+    let named = missing.iter().find(|m| m["what"] == "the guest's kernel").expect("nothing is missing");
+    assert!(named["mend"].as_str().unwrap().contains("vmtax get kernel"), "{named}");
+    assert_eq!(column["matched"]["joined"], 60, "{}", column["matched"]);
+    let rows = column["rows"].as_array().unwrap();
+    assert!(rows.iter().all(|r| r["layer"] != "guest-kernel"), "{rows:?}");
+    assert!(!is_root() || rows.iter().any(|r| r["layer"] == "device"), "{rows:?}");
+}
+
+/// What there is of the trace of the process `pid`: instances and definitions of probes.
+fn traces_of(pid: u32) -> Vec<String> {
+    let instances = fs::read_dir(Path::new(TRACING).join("instances")).into_iter().flatten().flatten();
+    let names = instances.map(|e| e.file_name().into_string().unwrap());
+    let mut traces: Vec<String> = names.filter(|name| name.starts_with(&format!("vmtax-{pid}-"))).collect();
+    let defined = fs::read_to_string(Path::new(TRACING).join("uprobe_events")).unwrap_or_default();
+    traces.extend(defined.lines().filter(|l| l.contains(&format!(":vmtax_{pid}_"))).map(str::to_owned));
+    traces
+}
+
+/// A trace of somebody else's: an instance that listens to a probe. Removed at the end.
+struct Others {
+    instance: PathBuf,
+    group: String,
+}
+
+impl Others {
+    fn begin() -> Others {
+        let group = format!("another_{}", std::process::id());
+        let instance = Path::new(TRACING).join("instances").join(&group);
+        fs::create_dir(&instance).unwrap();
+        let others = Others { instance, group };
+        // In QEMU, too: where ours are, and never hit before the guest is up.
+        others.define(&format!("p:{}/probe {}:0x1000", others.group, qemu().canonicalize().unwrap().display()));
+        fs::write(others.instance.join(format!("events/{}/probe/enable", others.group)), "1").unwrap();
+        fs::write(others.instance.join("trace_marker"), "somebody else's").unwrap();
+        others
+    }
+
+    fn define(&self, line: &str) {
+        let mut list = OpenOptions::new().append(true).open(Path::new(TRACING).join("uprobe_events")).unwrap();
+        let _ = list.write_all(line.as_bytes());
+    }
+
+    fn state(&self) -> [String; 5] {
+        let read = |file: &str| fs::read_to_string(self.instance.join(file)).unwrap();
+        let events = read("set_event");
+        let defined = fs::read_to_string(Path::new(TRACING).join("uprobe_events")).unwrap();
+        let own = defined.lines().find(|line| line.contains(&self.group)).unwrap_or_default().to_owned();
+        let marks = read("trace").lines().filter(|line| line.contains("somebody else's")).count();
+        [events, own, read("tracing_on"), read("trace_clock"), marks.to_string()]
+    }
+}
+
+impl Drop for Others {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir(&self.instance);
+        self.define(&format!("-:{}/probe", self.group));
+    }
+}
+
+#[test]
+fn traces_go_with_an_interrupt_and_with_the_next_run_and_others_stay() {
+    if !is_root() {
+        eprintln!("only root may trace the host: not tested");
+        return;
+    }
+    kernel();
+    let others = Others::begin();
+    let before = others.state();
+    assert!(before[0].contains("probe") && before[1].contains("p:another_") && before[4] == "1", "{before:?}");
+    for signal in [Signal::INT, Signal::KILL] {
+        let place = Place::new();
+        let plan = layers_plan(&place, MANY, "");
+        let mut run = place.vmtax("layers --runs").arg(place.runs()).arg(plan).start(60);
+        let pid = *place.started.borrow().last().unwrap();
+        run.until("a trace", |_| (traces_of(pid).len() > 2).then_some(()));
+        // The workload is under way once QEMU is busy with it; a moment after its probes are there.
+        std::thread::sleep(std::time::Duration::from_millis(500));
+        run.signal(signal);
+        let outcome = run.outcome();
+        if signal == Signal::INT {
+            outcome.exits(130).says("interrupted");
+            assert_eq!(traces_of(pid), [""; 0]);
+        } else {
+            assert!(!traces_of(pid).is_empty(), "nothing to sweep");
+            place.nothing_is_left();
+            let next = Place::new();
+            next.run("cpu cpu.time=0.05 --machines native --rounds 1").succeeds();
+            assert_eq!(traces_of(pid), [""; 0]);
+        }
+        assert_eq!(others.state(), before);
+    }
+}
+
+#[test]
+fn nothing_observed_is_said() {
+    let place = Place::new();
+    let plan = layers_plan(&place, MANY, "deadline-s = 1");
+    kernel();
+    let outcome = place.vmtax("layers --runs").arg(place.runs()).arg(plan).outcome().exits(2);
+    let said: Vec<&str> = outcome.stderr.lines().collect();
+    assert!(outcome.stderr.contains("had no result after 1 s") && outcome.stderr.contains("--deadline"), "{said:?}");
+    let listed: Value = json(&place.vmtax("list --json").succeeds().stdout);
+    assert_eq!(listed.as_array().unwrap().len(), 1);
+}

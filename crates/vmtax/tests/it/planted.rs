@@ -1,0 +1,160 @@
+//! The ground truth: a known delay, planted in one layer of a real guest's way to its disk, is found there and nowhere
+//! else.
+
+use crate::common::{DELAY_MS, LIMIT_MS, Place, is_root, json, kernel, planting_qemu};
+use serde_json::Value;
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+const DELAY: f64 = DELAY_MS as f64 * 1e6;
+/// Requests a second that QEMU lets through: a twentieth of a second each.
+const LIMIT: &str = "20";
+const ROUNDS: u64 = 2;
+const REQUESTS: u64 = 24;
+
+/// What is planted, by the name of its variant: the disk's settings.
+const PLANTS: [(&str, &str); 10] = [
+    ("nothing", "aio = 'threads'"),
+    ("throttled", "aio = 'threads', 'throttling.iops-total' = LIMIT"),
+    ("slow-disk", "driver = 'null-co', latency-ns = DELAY"),
+    ("before", "aio = 'threads', x-planted = 'before'"),
+    ("after", "aio = 'threads', x-planted = 'after'"),
+    ("kick", "aio = 'threads', x-planted = 'kick'"),
+    ("interrupt", "aio = 'threads', x-planted = 'interrupt'"),
+    ("starve", "aio = 'threads', x-planted = 'starve'"),
+    ("guest-limit", "aio = 'threads', x-planted = 'guest-limit'"),
+    ("guest-hog", "aio = 'threads', x-planted = 'guest-hog'"),
+];
+
+/// One run with all of them, in interleaved rounds: what `--json` printed. `None` where the host may not be traced.
+static RUN: LazyLock<Option<Value>> = LazyLock::new(|| {
+    if !is_root() {
+        eprintln!("only root may trace the host: not tested");
+        return None;
+    }
+    kernel();
+    let place = Place::new();
+    let qemu = planting_qemu(&place);
+    let mut plan = format!(
+        "rounds = {ROUNDS}\nmachines = ['tcg']\nprobes = ['layers']\n[guest]\nqemu = '{}'\n[[workload]]\n\
+         name = 'seqread'\noptions = {{ count = {REQUESTS}, time = 0 }}\n",
+        qemu.display()
+    );
+    for (name, set) in PLANTS {
+        let set = set.replace("LIMIT", &format!("'{LIMIT}'")).replace("DELAY", &format!("'{DELAY}'"));
+        plan += &format!("[[variant]]\nname = '{name}'\nset = {{ {set} }}\n");
+    }
+    let plan = place.put("plan.toml", plan);
+    let run = place.vmtax("layers --json --runs").arg(place.runs()).arg(plan);
+    Some(json(&run.start(400).outcome().exits(0).stdout))
+});
+
+/// Of what a row's time is told: the median is not moved by a few requests that other load of the host struck; the mean
+/// adds up where a delay strikes now in this row, now in that.
+const MEASURES: [&str; 2] = ["p50_ns", "mean_ns"];
+
+/// A variant's time by `layer/state`, ns.
+fn times(report: &Value, variant: &str, measure: &str) -> BTreeMap<String, f64> {
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    let column = columns.iter().find(|c| c["variant"] == variant).unwrap_or_else(|| panic!("no column {variant}"));
+    let matched = &column["matched"];
+    assert_eq!(matched["operations"], ROUNDS * REQUESTS, "{variant}: {matched}");
+    assert_eq!(matched["joined"], ROUNDS * REQUESTS, "{variant}: {matched}");
+    let mut times = BTreeMap::from([("unexplained".to_owned(), column["unexplained_ns"].as_f64().unwrap())]);
+    for row in column["rows"].as_array().unwrap() {
+        let key = format!("{}/{}", row["layer"].as_str().unwrap(), row["state"].as_str().unwrap());
+        *times.entry(key).or_default() += row["time"][measure].as_f64().unwrap();
+    }
+    times
+}
+
+/// How long an operation took, median, ns.
+fn total(report: &Value, variant: &str) -> f64 {
+    let columns = report["findings"]["columns"].as_array().unwrap();
+    let column = columns.iter().find(|c| c["variant"] == variant).unwrap();
+    column["traced"]["p50_ns"].as_f64().unwrap()
+}
+
+/// What a variant adds to the one without a delay, by `layer/state`, ns.
+fn grown(report: &Value, variant: &str, measure: &str) -> BTreeMap<String, f64> {
+    let mut grown = times(report, variant, measure);
+    for (key, ns) in times(report, "nothing", measure) {
+        *grown.entry(key).or_default() -= ns;
+    }
+    grown
+}
+
+/// A variant adds `delay` ns within a tenth where `place` is, which is a layer, a state, or both, and not more than a
+/// tenth of it anywhere else.
+fn lies(variant: &str, place: &str, delay: f64) {
+    let Some(report) = &*RUN else { return };
+    let tenth = delay / 10.0;
+    let tries = MEASURES.map(|measure| {
+        let grown = grown(report, variant, measure);
+        let is_there = |key: &str| key == place || key.split('/').any(|part| part == place);
+        let there: f64 = grown.iter().filter(|(key, _)| is_there(key)).map(|(_, ns)| ns).sum();
+        let found = (there - delay).abs() <= tenth && grown.iter().all(|(key, ns)| is_there(key) || ns.abs() <= tenth);
+        (found, format!("{measure}: {there:.0} in {place} of {grown:#.0?}"))
+    });
+    assert!(tries.iter().any(|(found, _)| *found), "{delay:.0} ns as {variant}\n{}\n{}", tries[0].1, tries[1].1);
+}
+
+/// What a limit of the rate adds: a request takes as long as the limit says, whatever it took before.
+fn waits_for(variant: &str, place: &str, period: f64) {
+    let Some(report) = &*RUN else { return };
+    let (plain, limited) = (total(report, "nothing"), total(report, variant));
+    assert!((limited - period).abs() <= period / 10.0, "{variant}: {limited} ns, not {period}");
+    lies(variant, place, period - plain);
+}
+
+#[test]
+fn qemus_throttling_is_found_in_qemu() {
+    waits_for("throttled", "qemu/waiting", 1e9 / LIMIT.parse::<f64>().unwrap());
+}
+
+#[test]
+fn a_slow_back_end_is_found_below_qemus_block_layer() {
+    lies("slow-disk", "host-kernel/waiting", DELAY);
+}
+
+#[test]
+fn a_worker_that_sleeps_before_its_system_call_is_found_in_qemu() {
+    lies("before", "qemu/waiting", DELAY);
+}
+
+#[test]
+fn a_worker_that_is_late_to_tell_is_found_between_the_disk_and_the_event_loop() {
+    lies("after", "host-kernel/waiting", DELAY);
+}
+
+#[test]
+fn a_late_notification_is_found_between_guest_and_event_loop() {
+    // In which state is chance: the event loop may wake for a timer, and then waits for QEMU's lock.
+    lies("kick", "notify", DELAY);
+}
+
+#[test]
+fn a_late_interrupt_is_found_on_its_way_to_the_guest() {
+    lies("interrupt", "interrupt", DELAY);
+}
+
+#[test]
+fn an_event_loop_without_a_processor_is_runnable_and_nothing_else() {
+    lies("starve", "runnable", DELAY);
+}
+
+#[test]
+fn a_limit_of_the_guests_block_layer_is_found_in_the_guests_kernel() {
+    waits_for("guest-limit", "guest-kernel/waiting", LIMIT_MS as f64 * 1e6);
+}
+
+#[test]
+fn a_task_that_takes_the_guests_processor_is_found_as_such() {
+    lies("guest-hog", "guest-kernel", DELAY);
+    // While the hog waits for the host, for a processor or for QEMU's lock, the workload's task waits for that too.
+    let Some(report) = &*RUN else { return };
+    let grown = grown(report, "guest-hog", "mean_ns");
+    let [guest, host, lock] =
+        ["guest-runnable", "runnable", "lock"].map(|state| grown[&format!("guest-kernel/{state}")]);
+    assert!((guest + host + lock - DELAY).abs() <= DELAY / 10.0 && guest > DELAY / 5.0, "{grown:#.0?}");
+}
