@@ -10,6 +10,7 @@ mod cli;
 mod console;
 mod doctor;
 mod faults;
+mod get_qemu;
 mod layers;
 mod layers_faults;
 mod layers_rights;
