@@ -15,6 +15,7 @@ pub(crate) fn advice(plan: &Plan, columns: &[LayerColumn], differences: &[Differ
         columns.iter().filter(|c| c.matched.joined > 0).max_by(|a, b| a.traced.mean_ns.total_cmp(&b.traced.mean_ns));
     if let Some(column) = slowest {
         all.extend(runnable(column));
+        all.extend(idle(column));
         all.extend(locks(column));
         all.extend(largest(column));
         all.extend(notify(plan, column));
@@ -68,6 +69,20 @@ fn runnable(column: &LayerColumn) -> Option<String> {
     ))
 }
 
+fn idle(column: &LayerColumn) -> Option<String> {
+    let (ns, percent) = share(column, |r| r.state == State::IdleWakes)?;
+    let guest = column.rows.iter().filter(|r| r.state == State::IdleWakes && r.layer == Layer::GuestKernel);
+    let (host, guest) = (ns, guest.map(|r| r.time.mean_ns).sum::<f64>());
+    Some(format!(
+        "On {} a request waits {} ({percent:.0} %) for idle processors to wake up, {} of it for the guest's: where latency \
+         matters more than power, keep the host's awake (`cpupower idle-set -D 10`) and the guest's (boot it with \
+         `idle=poll`).",
+        title(column),
+        us(host),
+        us(guest)
+    ))
+}
+
 fn locks(column: &LayerColumn) -> Option<String> {
     let (ns, percent) = share(column, |r| r.state == State::Lock)?;
     let has_iothread = column.calls.iter().any(|c| matches!(c.role, Role::Iothread(_)));
@@ -88,7 +103,7 @@ fn largest(column: &LayerColumn) -> Option<String> {
         (Layer::HostKernel, "the host's kernel"),
         (Layer::Interrupt, "interrupting the guest"),
     ];
-    let works = |r: &vmtax_model::Row| !matches!(r.state, State::Runnable | State::GuestRunnable | State::Lock);
+    let works = |r: &vmtax_model::Row| !matches!(r.state, State::Runnable | State::GuestRunnable | State::IdleWakes | State::Lock);
     let of = |(layer, name)| share(column, |r| r.layer == layer && works(r)).map(|(ns, percent)| (ns, percent, name));
     let (ns, percent, name) = layers.into_iter().filter_map(of).max_by(|a, b| a.0.total_cmp(&b.0))?;
     let device = column.rows.iter().filter(|r| r.layer == Layer::Device).map(|r| r.time.mean_ns).sum::<f64>();
@@ -104,7 +119,7 @@ fn largest(column: &LayerColumn) -> Option<String> {
 
 /// A way to QEMU that is worth to be compared with another, unless it was.
 fn notify(plan: &Plan, column: &LayerColumn) -> Option<String> {
-    let (ns, percent) = share(column, |r| r.layer == Layer::Notify && r.state != State::Runnable)?;
+    let (ns, percent) = share(column, |r| r.layer == Layer::Notify && r.state != State::Runnable && r.state != State::IdleWakes)?;
     let has_iothread = column.calls.iter().any(|c| matches!(c.role, Role::Iothread(_)));
     let varied = plan.variants.iter().any(|v| v.set.contains_key("iothread"));
     (!has_iothread && !varied).then(|| {

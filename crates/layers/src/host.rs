@@ -71,6 +71,9 @@ impl HostPast {
 
     pub fn take(&mut self, event: &Event<Host>) {
         let &Event { at, cpu, tid, interrupt, what } = event;
+        if !interrupt {
+            self.tasks.at_work(tid, at, cpu);
+        }
         match what {
             Host::Sched(what) => {
                 let (threads, calls) = (&self.threads, &self.calls);

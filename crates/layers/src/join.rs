@@ -96,6 +96,9 @@ impl Join {
     /// Takes an event of the guest.
     pub fn guest(&mut self, event: &Event<Guest>) {
         self.advance(event.at);
+        if let Some(vcpu) = self.crew.vcpu(event.cpu) {
+            self.host.tasks.at_work(vcpu, event.at, event.cpu);
+        }
         self.complete.extend(self.guest.take(event));
     }
 

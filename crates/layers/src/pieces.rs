@@ -46,7 +46,7 @@ impl Crew {
     }
 
     /// The thread that runs a guest processor; where one runs them all, that one.
-    fn vcpu(&self, cpu: u32) -> Option<i32> {
+    pub fn vcpu(&self, cpu: u32) -> Option<i32> {
         self.vcpus.get(&cpu).or_else(|| self.vcpus.values().next().filter(|_| self.vcpus.len() == 1)).copied()
     }
 }
@@ -132,7 +132,11 @@ impl Sides<'_> {
 
     /// What the thread did that runs the guest's processor, while the guest's task did a step.
     fn in_guest(&mut self, stretch: Stretch, step: Step, pieces: &mut Vec<Piece>) {
-        let on = if matches!(step.doing, Doing::Ready { .. }) { State::GuestRunnable } else { State::Running };
+        let on = match step.doing {
+            Doing::Ready { idle: true, .. } => State::IdleWakes,
+            Doing::Ready { .. } => State::GuestRunnable,
+            _ => State::Running,
+        };
         let Some(vcpu) = self.crew.vcpu(step.cpu) else {
             pieces.push(stretch.piece(on, Who::Guest, step.from, step.to));
             return;
@@ -152,6 +156,7 @@ impl Sides<'_> {
 fn host_state(doing: Doing) -> State {
     match doing {
         Doing::On => State::Running,
+        Doing::Ready { idle: true, .. } => State::IdleWakes,
         Doing::Ready { .. } => State::Runnable,
         Doing::Asleep { lock: true } => State::Lock,
         Doing::Asleep { lock: false } => State::Waiting,

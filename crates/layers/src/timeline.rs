@@ -11,6 +11,8 @@ pub(crate) enum Doing {
     /// Thrown off its processor, or woken.
     Ready {
         woken: Option<Waker>,
+        /// The processor had nothing else to do: what takes time is its own waking up.
+        idle: bool,
     },
     Asleep {
         lock: bool,
@@ -24,6 +26,9 @@ pub(crate) struct Waker {
     tid: Option<i32>,
     cpu: u32,
 }
+
+/// The kernel's own task for a processor that has nothing to do.
+const IDLE: i32 = 0;
 
 #[derive(Debug, Default)]
 struct Task {
@@ -54,7 +59,7 @@ impl Tasks {
             Sched::Switch { prev, preempted, next } => {
                 if followed(prev) {
                     let doing =
-                        if preempted { Doing::Ready { woken: None } } else { Doing::Asleep { lock: locked(prev) } };
+                        if preempted { Doing::Ready { woken: None, idle: false } } else { Doing::Asleep { lock: locked(prev) } };
                     self.0.entry(prev).or_default().past.push(at, (doing, cpu));
                 }
                 if followed(next) {
@@ -62,7 +67,10 @@ impl Tasks {
                     if let (Some(woken), Some((_, (doing @ Doing::Asleep { .. }, _)))) =
                         (task.early, task.past.last_mut())
                     {
-                        *doing = Doing::Ready { woken: Some(woken) };
+                        *doing = Doing::Ready { woken: Some(woken), idle: false };
+                    }
+                    if let Some((_, (Doing::Ready { idle, .. }, _))) = task.past.last_mut() {
+                        *idle = prev == IDLE;
                     }
                     task.early = None;
                     task.past.push(at, (Doing::On, cpu));
@@ -76,11 +84,21 @@ impl Tasks {
                     Some((_, (Doing::Ready { .. }, _))) => {}
                     Some((_, (Doing::Asleep { .. }, _))) | None => {
                         task.early = None;
-                        task.past.push(at, (Doing::Ready { woken: Some(waker) }, cpu));
+                        task.past.push(at, (Doing::Ready { woken: Some(waker), idle: false }, cpu));
                     }
                 }
             }
             Sched::Waking { .. } => {}
+        }
+    }
+
+    /// A task that was woken is seen at work, and nothing told of the switch to it: some kernels do not where the
+    /// processor was idle (6.18 is one).
+    pub fn at_work(&mut self, tid: i32, at: u64, cpu: u32) {
+        let Some(past) = self.0.get_mut(&tid).map(|task| &mut task.past) else { return };
+        if let Some((_, (Doing::Ready { woken: Some(_), idle }, _))) = past.last_mut() {
+            *idle = true;
+            past.push(at, (Doing::On, cpu));
         }
     }
 
@@ -102,7 +120,7 @@ impl Tasks {
             steps.push(Step { from: since, to, tid, cpu, doing });
             // Each step begins before the one after it, so this ends.
             to = since;
-            let Doing::Ready { woken: Some(waker) } = doing else { continue };
+            let Doing::Ready { woken: Some(waker), .. } = doing else { continue };
             cpu = waker.cpu;
             if !self.slept_for_lock(tid, to) {
                 tid = waker.tid.filter(|t| self.0.contains_key(t)).unwrap_or(tid);
@@ -126,5 +144,50 @@ impl Tasks {
         for task in self.0.values_mut() {
             task.past.forget_but_one(at);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TASK: i32 = 7;
+
+    /// Asleep from 10, woken by an interrupt at 20; then what follows, and what the task did until 40.
+    fn woken(current: i32, then: &dyn Fn(&mut Tasks)) -> Vec<(u64, Doing)> {
+        let mut tasks = Tasks::default();
+        let mut take = |at, tid, interrupt, what| {
+            tasks.take(&Event { at, cpu: 1, tid, interrupt, what }, |tid| tid == TASK, |_| false);
+        };
+        take(10, TASK, false, Sched::Switch { prev: TASK, preempted: false, next: current });
+        take(20, current, true, Sched::Waking { tid: TASK });
+        then(&mut tasks);
+        let steps = tasks.walk(TASK, 1, 10, 40);
+        steps.iter().map(|s| (s.to - s.from, s.doing)).collect()
+    }
+
+    fn switch(tasks: &mut Tasks, prev: i32) {
+        let what = Sched::Switch { prev, preempted: false, next: TASK };
+        tasks.take(&Event { at: 35, cpu: 1, tid: prev, interrupt: false, what }, |tid| tid == TASK, |_| false);
+    }
+
+    #[test]
+    fn an_idle_processor_that_wakes_is_told_from_a_busy_one() {
+        let ready = |steps: Vec<(u64, Doing)>| match steps[..] {
+            [(5, Doing::On), (15, Doing::Ready { idle, .. }), (10, Doing::Asleep { lock: false })] => idle,
+            _ => panic!("{steps:?}"),
+        };
+        assert!(ready(woken(IDLE, &|tasks| switch(tasks, IDLE))));
+        assert!(!ready(woken(5, &|tasks| switch(tasks, 5))));
+        // The switch was not told, but the task is seen at work.
+        assert!(ready(woken(IDLE, &|tasks| tasks.at_work(TASK, 35, 1))));
+    }
+
+    #[test]
+    fn only_one_that_was_woken_is_put_to_work() {
+        let mut tasks = Tasks::default();
+        tasks.at_work(TASK, 5, 0);
+        assert_eq!(tasks.remembers(), 0);
+        assert_eq!(woken(IDLE, &|_| ()).len(), 2);
     }
 }

@@ -51,6 +51,8 @@ pub enum State {
     Runnable,
     /// A task in the guest that should work for it waits for the guest's processor.
     GuestRunnable,
+    /// A processor, of the host or the guest's, that had nothing to do wakes up for it.
+    IdleWakes,
     /// A thread waits for a lock.
     Lock,
     /// The thread that should work for it sleeps and nobody has woken it yet.
@@ -66,6 +68,7 @@ impl State {
             State::Running => "running",
             State::Runnable => "runnable, waiting for a host processor",
             State::GuestRunnable => "runnable, waiting for the guest's processor",
+            State::IdleWakes => "an idle processor wakes up",
             State::Lock => "waiting for a lock",
             State::Waiting => "waiting",
             State::InRing => "in ring, no kick",

@@ -61,7 +61,7 @@ pub struct Times {
     pub push_preempted: u64,
     /// The vCPU's thread waits for a processor when it is woken for the interrupt.
     pub interrupt_runnable: u64,
-    /// The reader waits for the guest's processor when its request is done.
+    /// The guest's processor, idle till then, wakes for the reader when its request is done.
     pub return_runnable: u64,
     /// KVM tells of the kick.
     pub kick: bool,
@@ -145,7 +145,9 @@ impl World {
     }
 
     fn on(&mut self, at: u64, tid: i32) {
-        self.on_host(at, tid, Host::Sched(Sched::Switch { prev: OTHER, preempted: true, next: tid }));
+        // The task that leaves is current.
+        let what = Host::Sched(Sched::Switch { prev: OTHER, preempted: true, next: tid });
+        self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid: OTHER, interrupt: false, what });
     }
 
     fn wakes(&mut self, at: u64, by: i32, tid: i32) {
@@ -288,7 +290,7 @@ impl World {
         self.interrupt_in_guest(at, Guest::Complete { offset });
         at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) / 2);
         self.interrupt_in_guest(at, Guest::Sched(Sched::Waking { tid: READER }));
-        at += spend(S::GuestReturn, State::GuestRunnable, times.return_runnable.max(1));
+        at += spend(S::GuestReturn, State::IdleWakes, times.return_runnable.max(1));
         self.switch(at, 0, READER);
         at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) - d(S::GuestReturn) / 2);
         let back = at;

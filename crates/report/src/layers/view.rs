@@ -126,6 +126,7 @@ pub fn state(state: State) -> &'static str {
         State::Running => "",
         State::Runnable => "no host CPU",
         State::GuestRunnable => "no guest CPU",
+        State::IdleWakes => "CPU wakes",
         State::Lock => "lock",
         State::Waiting => "waiting",
         State::InRing => "in ring",
