@@ -1,7 +1,8 @@
 /* A guest's first program: plants a delay in the guest itself, then becomes /init. PLANTED says which:
  *
  * guest-limit  the block layer lets a group of tasks, in which the workload is, make one request each LIMIT_NS
- * guest-hog    a task of a higher class takes the processor for DELAY_NS after each request
+ * guest-hog    a task of a higher class takes the processor for LIMIT_NS during each read, or right after one that was
+ *              over before it looked
  */
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -72,11 +73,12 @@ static void limit(void) {
     put(GROUPS "/slow/cgroup.procs", "1");
 }
 
-static long reads(void) {
-    char path[400], stat[300];
-    snprintf(path, sizeof path, "%s/stat", disk);
-    text(path, stat, sizeof stat);
-    return atol(stat);
+/* The first number in a file of the disk: reads done in `stat`, under way in `inflight`. */
+static long count(const char *file) {
+    char path[400], numbers[300];
+    snprintf(path, sizeof path, "%s/%s", disk, file);
+    text(path, numbers, sizeof numbers);
+    return atol(numbers);
 }
 
 static long now(void) {
@@ -89,15 +91,16 @@ static void hog(void) {
     struct sched_param urgent = {.sched_priority = 50};
     if (sched_setscheduler(0, SCHED_FIFO, &urgent))
         perror("sched_setscheduler");
-    for (long seen = reads();;) {
+    put("/proc/sys/kernel/sched_rt_runtime_us", "-1");
+    for (long seen = count("stat");;) {
         rest(200000);
-        if (reads() == seen)
+        if (count("inflight") == 0 && count("stat") == seen)
             continue;
         /* A clock may be a device, which takes QEMU's lock: asked seldom. */
-        for (long until = now() + DELAY_NS; now() < until;)
+        for (long until = now() + LIMIT_NS; now() < until;)
             for (volatile int i = 0; i < 10000; i++)
                 ;
-        seen = reads();
+        seen = count("stat");
     }
 }
 
