@@ -32,8 +32,13 @@ fn title(column: &LayerColumn) -> String {
     }
 }
 
-fn us(ns: f64) -> String {
-    format!("{:.1} µs", ns / 1000.0)
+/// A time for people.
+fn time(ns: f64) -> String {
+    match ns {
+        _ if ns < 1e6 => format!("{:.1} µs", ns / 1e3),
+        _ if ns < 1e9 => format!("{:.1} ms", ns / 1e6),
+        _ => format!("{:.1} s", ns / 1e9),
+    }
 }
 
 /// The mean time and share of the rows that a filter lets pass.
@@ -55,7 +60,7 @@ fn best_variant(differences: &[Difference]) -> Option<String> {
         best.base.escape_default(),
         interval.low,
         interval.high,
-        us(-best.difference_ns.median)
+        time(-best.difference_ns.median)
     ))
 }
 
@@ -65,7 +70,7 @@ fn runnable(column: &LayerColumn) -> Option<String> {
         "On {} a request waits {} ({percent:.0} %) for a host processor while one of QEMU's threads could run: give \
          QEMU's threads processors of their own (`taskset`, cgroup cpusets), or take other load away.",
         title(column),
-        us(ns)
+        time(ns)
     ))
 }
 
@@ -78,8 +83,8 @@ fn idle(column: &LayerColumn) -> Option<String> {
          matters more than power, keep the host's awake (`cpupower idle-set -D 10`) and the guest's (boot it with \
          `idle=poll`).",
         title(column),
-        us(host),
-        us(guest)
+        time(host),
+        time(guest)
     ))
 }
 
@@ -91,7 +96,7 @@ fn locks(column: &LayerColumn) -> Option<String> {
     } else {
         "an iothread of its own takes the disk out of the main loop's lock: compare with --vary iothread=off,on"
     };
-    Some(format!("On {} a request waits {} ({percent:.0} %) for a lock in QEMU: {mend}.", title(column), us(ns)))
+    Some(format!("On {} a request waits {} ({percent:.0} %) for a lock in QEMU: {mend}.", title(column), time(ns)))
 }
 
 fn largest(column: &LayerColumn) -> Option<String> {
@@ -103,23 +108,26 @@ fn largest(column: &LayerColumn) -> Option<String> {
         (Layer::HostKernel, "the host's kernel"),
         (Layer::Interrupt, "interrupting the guest"),
     ];
-    let works = |r: &vmtax_model::Row| !matches!(r.state, State::Runnable | State::GuestRunnable | State::IdleWakes | State::Lock);
+    let works = |r: &vmtax_model::Row| {
+        !matches!(r.state, State::Runnable | State::GuestRunnable | State::IdleWakes | State::Lock)
+    };
     let of = |(layer, name)| share(column, |r| r.layer == layer && works(r)).map(|(ns, percent)| (ns, percent, name));
     let (ns, percent, name) = layers.into_iter().filter_map(of).max_by(|a, b| a.0.total_cmp(&b.0))?;
     let device = column.rows.iter().filter(|r| r.layer == Layer::Device).map(|r| r.time.mean_ns).sum::<f64>();
-    let beside = if device > 0.0 { format!(", the disk itself takes {}", us(device)) } else { String::new() };
+    let beside = if device > 0.0 { format!(", the disk itself takes {}", time(device)) } else { String::new() };
     Some(format!(
         "On {} most beyond the disk, waits for processors and locks aside, goes to {name}: {} of {} ({percent:.0} \
          %){beside}.",
         title(column),
-        us(ns),
-        us(column.traced.mean_ns)
+        time(ns),
+        time(column.traced.mean_ns)
     ))
 }
 
 /// A way to QEMU that is worth to be compared with another, unless it was.
 fn notify(plan: &Plan, column: &LayerColumn) -> Option<String> {
-    let (ns, percent) = share(column, |r| r.layer == Layer::Notify && r.state != State::Runnable && r.state != State::IdleWakes)?;
+    let (ns, percent) =
+        share(column, |r| r.layer == Layer::Notify && r.state != State::Runnable && r.state != State::IdleWakes)?;
     let has_iothread = column.calls.iter().any(|c| matches!(c.role, Role::Iothread(_)));
     let varied = plan.variants.iter().any(|v| v.set.contains_key("iothread"));
     (!has_iothread && !varied).then(|| {
@@ -127,7 +135,7 @@ fn notify(plan: &Plan, column: &LayerColumn) -> Option<String> {
             "On {} it takes {} ({percent:.0} %) from the guest's notification to QEMU's main loop: \
              `vmtax layers --vary iothread=off,on` shows whether a thread that does nothing else is quicker.",
             title(column),
-            us(ns)
+            time(ns)
         )
     })
 }

@@ -79,10 +79,12 @@ enum Reader {
 #[derive(Debug, Default)]
 pub(crate) struct Readers {
     by_id: HashMap<EventId, (Reader, Option<Field>)>,
+    /// Events that matter, without a field that they need.
+    unreadable: Vec<String>,
 }
 
 impl Readers {
-    /// Finds the fields. What a kernel does not have, or has with other fields, is left out.
+    /// Finds the fields. What a kernel does not have is left out; what it has with other fields is, too, and told.
     pub fn new(formats: &Formats) -> Self {
         let mut readers = Readers::default();
         for (id, format) in formats.iter() {
@@ -92,11 +94,18 @@ impl Readers {
             } else {
                 (format.system.as_str(), format.name.as_str())
             };
-            if let Some(reader) = reader(name, &field) {
-                readers.by_id.insert(id, (reader, field("common_flags")));
+            match reader(name, &|name| field(name).ok_or(Unread::NoField)) {
+                Ok(reader) => _ = readers.by_id.insert(id, (reader, field("common_flags"))),
+                Err(Unread::NoField) => readers.unreadable.push(format!("{}:{}", format.system, format.name)),
+                Err(Unread::OfNoMatter) => {}
             }
         }
         readers
+    }
+
+    /// Events that matter and cannot be read.
+    pub fn unreadable(&self) -> &[String] {
+        &self.unreadable
     }
 
     /// Whether the trace has the block layer's requests.
@@ -184,10 +193,18 @@ impl Readers {
     }
 }
 
-/// How to read one kind of record; `None` for what does not matter.
-fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Option<Field>) -> Option<Reader> {
-    let block = || Some((field("dev")?, field("sector")?, field("nr_sector")?));
-    Some(match name {
+/// Why a kind of record is not read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Unread {
+    OfNoMatter,
+    NoField,
+}
+
+/// How to read one kind of record.
+fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Result<Field, Unread>) -> Result<Reader, Unread> {
+    let block = || Ok((field("dev")?, field("sector")?, field("nr_sector")?));
+    let maybe = |name: &str| field(name).ok();
+    Ok(match name {
         ("sched", "sched_switch") => {
             Reader::Switch { prev: field("prev_pid")?, state: field("prev_state")?, next: field("next_pid")? }
         }
@@ -199,11 +216,11 @@ fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Option<Field>) -> Option<R
         ("raw_syscalls", "sys_exit") => Reader::Exit,
         // Single ones name their arguments: futex, io_uring_enter, preadv and their like.
         ("syscalls", call) if call.starts_with("sys_enter_") => {
-            let first = |names: [&str; 2]| names.into_iter().find_map(field);
-            let args = [None, first(["op", "to_submit"]), field("min_complete"), first(["pos", "pos_l"])];
+            let first = |names: [&str; 2]| names.into_iter().find_map(maybe);
+            let args = [None, first(["op", "to_submit"]), maybe("min_complete"), first(["pos", "pos_l"])];
             Reader::Enter { nr: field("__syscall_nr")?, args }
         }
-        ("syscalls", call) => match call.strip_prefix("sys_exit_")? {
+        ("syscalls", call) => match call.strip_prefix("sys_exit_").ok_or(Unread::OfNoMatter)? {
             "io_submit" | "io_uring_enter" => Reader::Exit,
             call if call.starts_with("pread") || call.starts_with("pwrite") => Reader::Exit,
             _ => Reader::Woke,
@@ -218,20 +235,20 @@ fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Option<Field>) -> Option<R
         }
         ("irq", "irq_handler_entry") => Reader::Interrupt { irq: field("irq")? },
         ("ftrace", "function") => Reader::Function,
-        ("probe", "pop") => Reader::Pop { address: field("elem"), sector: field("sector"), queue: field("vq") },
-        ("probe", "push") => Reader::Push { address: field("elem"), sector: field("sector"), queue: field("vq") },
-        ("probe", "submit") => Reader::Submit { offset: field("offset")?, bytes: field("bytes") },
-        ("probe", "notify") => Reader::Notify { queue: field("vq") },
+        ("probe", "pop") => Reader::Pop { address: maybe("elem"), sector: maybe("sector"), queue: maybe("vq") },
+        ("probe", "push") => Reader::Push { address: maybe("elem"), sector: maybe("sector"), queue: maybe("vq") },
+        ("probe", "submit") => Reader::Submit { offset: field("offset")?, bytes: maybe("bytes") },
+        ("probe", "notify") => Reader::Notify { queue: maybe("vq") },
         ("probe", "inject") => Reader::Inject { level: None },
         ("probe", "line") => Reader::Inject { level: Some(field("level")?) },
         ("kvm", "kvm_userspace_exit") => Reader::Woke,
-        ("kvm", "kvm_set_irq") => Reader::Inject { level: field("level") },
+        ("kvm", "kvm_set_irq") => Reader::Inject { level: maybe("level") },
         ("kvm", "kvm_msi_set_irq") => Reader::Inject { level: None },
         // `KVM_PIO_OUT` and `KVM_TRACE_MMIO_WRITE`.
         ("kvm", "kvm_pio") => Reader::Kick { address: field("port")?, write: Some((field("rw")?, 1)) },
         ("kvm", "kvm_mmio") => Reader::Kick { address: field("gpa")?, write: Some((field("type")?, 2)) },
         ("kvm", "kvm_fast_mmio") => Reader::Kick { address: field("gpa")?, write: None },
-        _ => return None,
+        _ => return Err(Unread::OfNoMatter),
     })
 }
 

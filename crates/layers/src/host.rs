@@ -151,7 +151,8 @@ impl HostPast {
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        let calls = self.calls.values().map(Past::len).sum::<usize>() + self.woken.values().map(Past::len).sum::<usize>();
+        let calls =
+            self.calls.values().map(Past::len).sum::<usize>() + self.woken.values().map(Past::len).sum::<usize>();
         calls + self.tasks.remembers() + self.pops.len() + self.submits.len() + self.issues.len() + self.kicks.len()
     }
 

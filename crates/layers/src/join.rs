@@ -78,11 +78,7 @@ impl Join {
             open: BTreeSet::new(),
             ending: BinaryHeap::new(),
             horizon: 0,
-            out: Joined {
-                requests: Vec::with_capacity(operations.len()),
-                rejected: Vec::new(),
-                threads: Vec::new(),
-            },
+            out: Joined { requests: Vec::with_capacity(operations.len()), rejected: Vec::new(), threads: Vec::new() },
             operations,
         }
     }

@@ -12,7 +12,7 @@ use crate::trial::JoinedTrial;
 use std::fs;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
-use vmtax_model::{ClockFinding, Series, Stamped, TraceFacts, TrialRecord, files};
+use vmtax_model::{ClockFinding, Missing, Series, Stamped, TraceFacts, TrialRecord, files};
 
 /// What an operation is about where the workload does not say.
 const BLOCK: u64 = 4096;
@@ -65,6 +65,19 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
     }
 
     let mut missing = facts.missing.clone();
+    let mut gone = |what: &str, folder: &str| {
+        // Where nothing could be traced, the run said so, and why.
+        if facts.missing.is_empty() {
+            let why = format!("the recording has no pages in {folder}");
+            missing.push(Missing { what: what.to_owned(), why, mend: "make the trial again".to_owned() });
+        }
+    };
+    if guest.is_none() && view == View::Blind {
+        gone("the guest's kernel", files::GUEST);
+    }
+    if host.is_none() && coarse == 0.0 {
+        gone("KVM, QEMU and the host's kernel", files::HOST);
+    }
     let mut losses = Vec::new();
     if let Some(side) = guest {
         side.end(&mut losses, &mut missing);

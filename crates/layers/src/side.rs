@@ -97,6 +97,15 @@ impl<'f, M: Fn(u64) -> u64> Side<'f, M> {
         };
         note(backwards + leaps, "a steady clock", "events of one processor's trace go back, or far ahead");
         note(unknown + short, "some events", "records fit no format file: it is of another kernel");
+        let nested = self.trace.folder.stats().iter().map(|s| s.commit_overrun).sum();
+        note(
+            nested,
+            "some events",
+            "events were lost, nobody knows when: interrupts in interrupts wanted to record theirs",
+        );
+        for event in self.trace.readers.unreadable() {
+            note(1, &format!("the event {event}"), "format file lacks the fields by which it is read");
+        }
     }
 }
 

@@ -58,8 +58,11 @@ impl Tasks {
         match event.what {
             Sched::Switch { prev, preempted, next } => {
                 if followed(prev) {
-                    let doing =
-                        if preempted { Doing::Ready { woken: None, idle: false } } else { Doing::Asleep { lock: locked(prev) } };
+                    let doing = if preempted {
+                        Doing::Ready { woken: None, idle: false }
+                    } else {
+                        Doing::Asleep { lock: locked(prev) }
+                    };
                     self.0.entry(prev).or_default().past.push(at, (doing, cpu));
                 }
                 if followed(next) {

@@ -63,15 +63,7 @@ impl JoinedTrial {
             lost_events: losses.events,
         };
         let chain = Chain::of(&requests);
-        JoinedTrial {
-            mhz,
-            threads,
-            chain,
-            requests,
-            matched,
-            missing,
-            clock: ClockFinding { violations, ..clock },
-        }
+        JoinedTrial { mhz, threads, chain, requests, matched, missing, clock: ClockFinding { violations, ..clock } }
     }
 
     /// For people: "guest", "main loop", "vCPU 0", "iothread io0", "worker", "host kernel".

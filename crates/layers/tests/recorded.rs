@@ -114,6 +114,49 @@ fn a_linux_guest() {
     assert!((unexplained as f64) < 0.05 * total as f64, "{unexplained} of {total}");
 }
 
+/// A host with few of its system calls recorded, and idle between them, whose kernel does not trace every switch.
+#[test]
+fn a_linux_guest_by_few_system_calls() {
+    let trial = joined("tcg-few-calls", MachineName::Tcg);
+    assert_eq!((trial.matched.operations, trial.matched.joined), (40, 40));
+    assert_eq!((trial.clock.violations, trial.matched.lost_events, trial.missing.len()), (0, 0, 0));
+    have(&trial, &[Station::QemuWake, Station::QemuPop, Station::HostCall, Station::HostIssue, Station::QemuReap]);
+    let time = |to: Station, states: &[State]| -> u64 {
+        let pieces = trial.requests.iter().flat_map(|r| &r.pieces).filter(|p| p.to == to && states.contains(&p.state));
+        pieces.map(|p| p.ticks).sum()
+    };
+    // What QEMU's probes saw, its thread did on a processor: nothing of that waits for one.
+    for to in [Station::QemuPop, Station::QemuSubmit, Station::QemuPush, Station::QemuNotify] {
+        let (runs, not) = (time(to, &[State::Running]), time(to, &[State::Runnable, State::IdleWakes, State::Waiting]));
+        assert!(runs > not, "{to:?}: {runs} on a processor, {not} not");
+    }
+    assert!(time(Station::QemuWake, &[State::IdleWakes]) > 0 && time(Station::QemuReap, &[State::IdleWakes]) > 0);
+}
+
+#[test]
+fn what_is_gone_or_cannot_be_read_is_said() {
+    let missing = |damage: &dyn Fn(&Path)| {
+        let folder = copy("tcg-few-calls");
+        damage(folder.path());
+        join(folder.path(), &record(MachineName::Tcg)).unwrap().missing
+    };
+    let says = |missing: &[vmtax_model::Missing], what: &str| missing.iter().any(|m| m.what.contains(what));
+    assert!(says(&missing(&|p| fs::remove_dir_all(p.join("guest-trace")).unwrap()), "guest's kernel"));
+    assert!(says(&missing(&|p| fs::remove_file(p.join("host-trace/header_page")).unwrap()), "host's kernel"));
+    let without_sector = missing(&|p| {
+        let path = p.join("guest-trace/formats/block.block_rq_issue");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replace(" sector;", " place;")).unwrap();
+    });
+    assert!(says(&without_sector, "block:block_rq_issue"), "{without_sector:?}");
+    let nested = missing(&|p| {
+        let path = p.join("host-trace/stats");
+        let text = fs::read_to_string(&path).unwrap();
+        fs::write(&path, text.replacen("commit overrun: 0", "commit overrun: 7", 1)).unwrap();
+    });
+    assert!(nested.iter().any(|m| m.why.starts_with("7 events")), "{nested:?}");
+}
+
 #[test]
 fn eight_requests_at_once() {
     let trial = joined("tcg-depth-8", MachineName::Tcg);

@@ -81,7 +81,8 @@ impl fmt::Display for Warning {
             ),
             Warning::TooFewRounds { rounds, needed } => write!(
                 f,
-                "{rounds} complete rounds give no 95 % interval; it takes {needed}. Use --rounds {needed} or more."
+                "{rounds} complete round{} no 95 % interval; it takes {needed}. Use --rounds {needed} or more.",
+                if *rounds == 1 { " gives" } else { "s give" }
             ),
             Warning::TrialsMissing { machine, missing, planned, reason } => {
                 write!(f, "{missing} of {planned} trials on {machine} have no result. The first: {reason}")

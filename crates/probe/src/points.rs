@@ -52,13 +52,7 @@ pub(crate) const POINTS: &[Point] = &[
         fields: "vq=+72(%ax):x64 elem=%ax:x64 sector=+8(+0(+48(%ax))):u64",
         used: Used::Cheap,
     },
-    Point {
-        event: "pop",
-        function: "virtqueue_pop",
-        at: At::Entry,
-        fields: "vq=%di:x64",
-        used: Used::Instead,
-    },
+    Point { event: "pop", function: "virtqueue_pop", at: At::Entry, fields: "vq=%di:x64", used: Used::Instead },
     // Not `bdrv_co_preadv`, which a request passes once for each node of the block graph, nor `blk_co_preadv`, which
     // virtio-blk does not call. Its last argument is virtio-blk's request, so it joins `pop` and `push`.
     entry("submit", "blk_aio_preadv", "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\0:u8", Anyway),
@@ -73,11 +67,6 @@ pub(crate) const POINTS: &[Point] = &[
     entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap),
 ];
 
-const fn entry(
-    event: &'static str,
-    function: &'static str,
-    fields: &'static str,
-    used: Used,
-) -> Point {
+const fn entry(event: &'static str, function: &'static str, fields: &'static str, used: Used) -> Point {
     Point { event, function, at: At::Entry, fields, used }
 }

@@ -190,7 +190,10 @@ mod tests {
         let names = names(&set.calls);
         assert!(names.contains(&"sys_exit_ppoll") && !names.contains(&"sys_enter_ppoll"));
         for call in ["io_submit", "io_uring_enter", "preadv", "pwritev"] {
-            assert!(["enter", "exit"].iter().all(|side| names.contains(&format!("sys_{side}_{call}").as_str())), "{call}");
+            assert!(
+                ["enter", "exit"].iter().all(|side| names.contains(&format!("sys_{side}_{call}").as_str())),
+                "{call}"
+            );
         }
         assert!(!names.contains(&"sys_exit_futex"), "a wait ends when the thread is back");
     }

@@ -22,9 +22,11 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
     let mut requests = create(args.parquet.as_ref())?.map(Requests::new).transpose()?;
     let mut pieces = create(args.pieces.as_ref())?.map(Pieces::new).transpose()?;
+    let (mut trials, mut joined_requests) = (0, 0);
     // A trial at a time: all of a long recording would not fit into memory.
     for record in recording.trials.iter().filter(done) {
         let joined = vmtax_layers::join(&recording.trial_folder(record.number), record)?;
+        (trials, joined_requests) = (trials + 1, joined_requests + joined.requests.len());
         let (number, machine, round) = (record.number, record.machine, record.round);
         let trial = Trial { number, machine, variant: &record.variant, round, joined: &joined };
         if let Some(out) = &mut perfetto {
@@ -41,6 +43,9 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     perfetto.map_or(Ok(()), Perfetto::finish)?;
     requests.map_or(Ok(()), Requests::finish)?;
     pieces.map_or(Ok(()), Pieces::finish)?;
+    let files = [&args.perfetto, &args.parquet, &args.pieces].into_iter().flatten();
+    let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
+    eprintln!("{joined_requests} requests of {trials} trials: {}", vmtax_report::printable(&names.join(", ")));
     Ok(ExitCode::SUCCESS)
 }
 
