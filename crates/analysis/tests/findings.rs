@@ -16,6 +16,8 @@ fn plan(rounds: u32, workloads: &[WorkloadName]) -> Plan {
         machines: vec![Native, Tcg],
         probes: vec![vmtax_model::Probes::None],
         variants: vec![vmtax_model::Variant::default()],
+        ladder: None,
+        case: None,
         guest: Guest::default(),
         workloads: workloads.iter().map(|w| WorkloadSpec::new(*w)).collect(),
     }
@@ -59,6 +61,7 @@ fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialR
         round,
         machine,
         variant: String::new(),
+        rung: None,
         probes: vmtax_model::Probes::None,
         workload: workload.clone(),
         started: "2026-11-20T12:00:00Z".into(),

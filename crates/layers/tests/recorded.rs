@@ -22,6 +22,7 @@ fn record(machine: MachineName) -> TrialRecord {
         round: 0,
         machine,
         variant: String::new(),
+        rung: None,
         probes: Probes::Layers,
         workload: WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K"),
         started: String::new(),

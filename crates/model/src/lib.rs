@@ -4,6 +4,8 @@
 mod exits;
 mod fact;
 mod finding;
+mod growth;
+mod ladder;
 mod latency;
 mod layers;
 mod machine;
@@ -19,6 +21,8 @@ mod workload;
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
+pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
+pub use ladder::{Grows, Ladder};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span,

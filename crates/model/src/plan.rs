@@ -1,6 +1,6 @@
 //! A plan: the trials to make, how often and in which order. What a command line means, and what a person can write.
 
-use crate::{MachineName, Probes, WorkloadSpec};
+use crate::{Ladder, MachineName, Probes, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -100,6 +100,12 @@ pub struct Plan {
     /// How the measured disk is attached; every guest comes up in each. One plain way when absent.
     #[serde(default = "plain", rename = "variant", skip_serializing_if = "is_plain")]
     pub variants: Vec<Variant>,
+    /// What grows; every machine takes a turn at each of its sizes. Nothing when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ladder: Option<Ladder>,
+    /// The published finding that is put to the test, by name (`vmtax case list`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub case: Option<String>,
     /// What to run, in order within a machine's turn.
     #[serde(rename = "workload")]
     pub workloads: Vec<WorkloadSpec>,
@@ -142,6 +148,8 @@ pub struct Turn {
     pub machine: MachineName,
     /// In which of the plan's variants.
     pub variant: usize,
+    /// At which rung of the plan's ladder.
+    pub rung: usize,
 }
 
 impl Plan {
@@ -222,6 +230,9 @@ impl Plan {
                 return Err(PlanError::Range("a variant's name or setting is too long or not plain text".to_owned()));
             }
         }
+        if let Some(ladder) = &self.ladder {
+            ladder.check(self)?;
+        }
         let name_is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
         if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(name_is_plain) {
             return Err(PlanError::Range(format!(
@@ -229,18 +240,22 @@ impl Plan {
                 self.name.escape_default()
             )));
         }
+        if self.case.as_ref().is_some_and(|case| case.len() > 64 || !case.chars().all(name_is_plain)) {
+            return Err(PlanError::Range("case must be the name of a case: `vmtax case list` has them".to_owned()));
+        }
         Ok(())
     }
 
-    /// The turns in order: in each round every machine once, in an order drawn from the seed, so that a drift of the
-    /// host falls on all machines alike.
+    /// The turns in order: in each round every machine once at each rung, in an order drawn from the seed, so that a
+    /// drift of the host falls on all alike.
     pub fn schedule(&self) -> Vec<Turn> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut turns = Vec::new();
         for round in 0..self.rounds {
-            let mut order: Vec<(MachineName, usize)> = self.machines.iter().flat_map(|&m| self.ways(m)).collect();
+            let rungs = |(machine, variant)| (0..self.rungs()).map(move |rung| Turn { round, machine, variant, rung });
+            let mut order: Vec<Turn> = self.machines.iter().flat_map(|&m| self.ways(m)).flat_map(rungs).collect();
             random.shuffle(&mut order);
-            turns.extend(order.into_iter().map(|(machine, variant)| Turn { round, machine, variant }));
+            turns.extend(order);
         }
         turns
     }
@@ -259,7 +274,7 @@ impl Plan {
     /// How many trials one round has.
     pub fn trials_per_round(&self) -> u64 {
         let trials = |&m: &MachineName| self.ways(m).count() * self.probes_on(m).len() * self.workloads.len();
-        self.machines.iter().map(trials).sum::<usize>() as u64
+        (self.machines.iter().map(trials).sum::<usize>() * self.rungs()) as u64
     }
 }
 
@@ -279,6 +294,8 @@ mod tests {
             probes: unobserved(),
             guest: Guest::default(),
             variants: plain(),
+            ladder: None,
+            case: None,
             workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000)],
         }
     }

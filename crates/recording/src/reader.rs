@@ -88,6 +88,9 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
     if record.machine.is_guest() && !plan.variants.iter().any(|v| v.name == record.variant) {
         return Some(format!("the plan has no variant '{}'", record.variant.escape_default()));
     }
+    if record.rung.is_some_and(|size| !(0..plan.rungs()).any(|rung| plan.size(rung) == Some(size))) {
+        return Some("the plan's ladder has no such rung".to_owned());
+    }
     if !plan.workloads.iter().any(|w| w.name == record.workload.name) {
         return Some(format!("the plan has no workload {}", record.workload.name));
     }

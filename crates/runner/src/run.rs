@@ -5,7 +5,7 @@ use crate::machine::Up;
 use crate::observe::{Observable, may_trace, observed};
 use crate::{Means, RunError};
 use jiff::Timestamp;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -74,8 +74,10 @@ pub fn run(
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
     let images = Images::make(plan, means, &scratch)?;
+    let rungs: Vec<Plan> = (0..plan.rungs()).map(|rung| plan.at_rung(rung)).collect();
     let mut run = Run {
         plan,
+        rungs: &rungs,
         scratch: &scratch,
         images: &images,
         qemu: means.map(|m| &m.qemu),
@@ -84,6 +86,7 @@ pub fn run(
         interrupt,
         number: 0,
         came_up: BTreeSet::new(),
+        refused: BTreeMap::new(),
         first_failure: None,
         writer,
         progress,
@@ -99,8 +102,12 @@ pub fn run(
 
 fn needs(plan: &Plan) -> Result<Needs, RunError> {
     let mut files_bytes = 0;
-    for workload in &plan.workloads {
-        files_bytes += vmtax_workload::file_bytes(workload)?;
+    for rung in 0..plan.rungs() {
+        let mut at_rung = 0;
+        for workload in &plan.at_rung(rung).workloads {
+            at_rung += vmtax_workload::file_bytes(workload)?;
+        }
+        files_bytes = files_bytes.max(at_rung);
     }
     let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
     let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
@@ -109,6 +116,8 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
 
 struct Run<'a> {
     plan: &'a Plan,
+    /// The plan at each rung of its ladder.
+    rungs: &'a [Plan],
     scratch: &'a Scratch,
     images: &'a Images,
     qemu: Option<&'a QemuFacts>,
@@ -118,6 +127,8 @@ struct Run<'a> {
     number: u32,
     /// Machines that came up once: a later failure there is an accident, not a verdict.
     came_up: BTreeSet<(MachineName, usize)>,
+    /// Rungs of a ladder at which a machine did not come up the first time, with the reason: not tried again.
+    refused: BTreeMap<(MachineName, usize, usize), String>,
     first_failure: Option<MachineError>,
     writer: &'a mut Writer,
     progress: &'a mut dyn FnMut(Progress<'_>),
@@ -125,12 +136,16 @@ struct Run<'a> {
 
 impl<'a> Run<'a> {
     fn take(&mut self, turn: Turn) -> Result<(), RunError> {
+        let rung = (turn.machine, turn.variant, turn.rung);
+        if let Some(why) = self.refused.get(&rung).cloned() {
+            return self.write_failed(turn, 0, &why);
+        }
         (self.progress)(Progress::Booting { turn });
         let log = self.log_folder(turn)?;
         let setup = Setup {
             target: self.images.target(turn.machine)?,
-            cpus: self.plan.guest.cpus,
-            memory_mib: self.plan.guest.memory_mib,
+            cpus: self.rungs[turn.rung].guest.cpus,
+            memory_mib: self.rungs[turn.rung].guest.memory_mib,
             disk: &self.plan.variants[turn.variant].set,
             scratch: self.scratch,
             log: &log,
@@ -144,6 +159,15 @@ impl<'a> Run<'a> {
                 self.trials(turn, session, &log)
             }
             Err(MachineError::Interrupted) => Ok(()),
+            Err(error) if self.plan.ladder.is_some() && turn.round == 0 => {
+                // What one size is refused another may be given.
+                let why = format!("{} does not come up: {error}", turn.machine);
+                (self.progress)(Progress::Failed { number: self.number, error: &error });
+                self.write_failed(turn, 0, &why)?;
+                self.refused.insert(rung, why);
+                self.first_failure.get_or_insert(error);
+                Ok(())
+            }
             Err(source) if !self.came_up.contains(&(turn.machine, turn.variant)) => {
                 // Written down first: the recording, too, says why.
                 let why = source.to_string();
@@ -204,7 +228,7 @@ impl<'a> Run<'a> {
 
     /// The trials of a turn: each workload under each of the plan's probes.
     fn all(&self, turn: Turn) -> Vec<(&'a WorkloadSpec, Probes)> {
-        let plan = self.plan;
+        let plan = &self.rungs[turn.rung];
         plan.workloads.iter().flat_map(|w| plan.probes_on(turn.machine).iter().map(move |&p| (w, p))).collect()
     }
 
@@ -240,6 +264,7 @@ impl<'a> Run<'a> {
             round: turn.round,
             machine: turn.machine,
             variant,
+            rung: self.plan.size(turn.rung),
             probes,
             workload: workload.clone(),
             started: started.to_string(),
@@ -255,7 +280,8 @@ impl<'a> Run<'a> {
     fn log_folder(&self, turn: Turn) -> Result<PathBuf, RunError> {
         // By number: a variant's name may hold anything.
         let variant = if self.plan.variants.len() > 1 { format!("-{}", turn.variant) } else { String::new() };
-        let name = format!("{:04}-{}{variant}", turn.round, turn.machine);
+        let rung = self.plan.size(turn.rung).map_or(String::new(), |size| format!("-at-{size}"));
+        let name = format!("{:04}-{}{variant}{rung}", turn.round, turn.machine);
         let folder = self.writer.folder().join("turns").join(name);
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),
@@ -271,6 +297,7 @@ fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), RunError> {
         "round": turn.round,
         "machine": turn.machine,
         "variant": turn.variant,
+        "rung": turn.rung,
         "boot_s": machine.boot().as_secs_f64(),
         "agent": machine.hello(),
     });

@@ -13,6 +13,8 @@ pub fn plan() -> Plan {
         machines: vec![MachineName::Native, MachineName::Tcg],
         probes: vec![vmtax_model::Probes::None],
         variants: vec![vmtax_model::Variant::default()],
+        ladder: None,
+        case: None,
         guest: Guest::default(),
         workloads: vec![
             WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000).with("time", 1),
@@ -117,6 +119,7 @@ pub fn trials() -> Vec<TrialRecord> {
                 round: slot.round,
                 machine: slot.machine,
                 variant: String::new(),
+                rung: None,
                 probes: vmtax_model::Probes::None,
                 workload: workload.clone(),
                 started: format!("2026-11-20T12:00:{number:02}Z"),

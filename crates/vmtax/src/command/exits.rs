@@ -37,6 +37,8 @@ fn plan(args: &ExitsArgs, host: &HostFacts) -> Result<Plan, Fault> {
         probes: vec![Probes::None],
         guest: Guest::default(),
         variants: vec![Variant::default()],
+        ladder: None,
+        case: None,
         workloads: vec![WorkloadSpec::new(WorkloadName::Exits).with("count", args.count)],
     };
     selection::common(&mut plan, &args.common);

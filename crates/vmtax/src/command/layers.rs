@@ -66,6 +66,8 @@ fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
         probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
         guest: Guest::default(),
         variants: variants(&[], &args.set)?,
+        ladder: None,
+        case: None,
         workloads: vec![work],
     })
 }

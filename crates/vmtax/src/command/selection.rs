@@ -72,6 +72,8 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         machines: default_machines(host),
         probes: vec![vmtax_model::Probes::None],
         variants: vec![vmtax_model::Variant::default()],
+        ladder: None,
+        case: None,
         guest: Guest::default(),
         workloads,
     })
