@@ -99,7 +99,7 @@ pub(crate) fn run_in_fresh_process(
     command.args(["agent", "run", workload.name.as_str(), "--json"]);
     command.args(workload.options.iter().map(|(option, value)| format!("{option}={value}")));
     command.args(series.iter().flat_map(|file| ["--series", file]));
-    for (flag, place) in [("--files", &places.files), ("--disk", &places.disk)] {
+    for (flag, place) in [("--files", &places.files), ("--disk", &places.disk), ("--share", &places.share)] {
         if let Some(path) = place {
             command.arg(flag).arg(path);
         }

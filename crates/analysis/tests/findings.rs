@@ -15,6 +15,7 @@ fn plan(rounds: u32, workloads: &[WorkloadName]) -> Plan {
         deadline_s: 600,
         machines: vec![Native, Tcg],
         probes: vec![vmtax_model::Probes::None],
+        tree: None,
         variants: vec![vmtax_model::Variant::default()],
         ladder: None,
         case: None,
@@ -78,6 +79,8 @@ fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialR
                 kernel: KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: "#1".into() },
             }),
         },
+        share: None,
+        processor: None,
         warnings: vec![],
     }
 }

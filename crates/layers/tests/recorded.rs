@@ -28,6 +28,8 @@ fn record(machine: MachineName) -> TrialRecord {
         started: String::new(),
         wall_s: 0.0,
         outcome: Outcome::Interrupted,
+        share: None,
+        processor: None,
         warnings: Vec::new(),
     }
 }

@@ -12,6 +12,7 @@ mod machine;
 mod metric;
 mod plan;
 mod series;
+mod share;
 mod shell;
 mod trace;
 mod trial;
@@ -32,6 +33,7 @@ pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
 pub use plan::{Guest, Plan, PlanError, Turn, Variant};
 pub use series::{Series, SeriesError, Stamped};
+pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
 pub use shell::shell_line;
 pub use trace::{Extent, GuestDisk, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{

@@ -1,9 +1,9 @@
 //! A plan: the trials to make, how often and in which order. What a command line means, and what a person can write.
 
-use crate::{Ladder, MachineName, Probes, WorkloadSpec};
+use crate::{Ladder, MachineName, Probes, Share, Tree, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// A plan cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -49,16 +49,38 @@ impl Default for Guest {
     }
 }
 
-/// One way to attach the disk that is measured; each becomes a column beside the others.
+/// One way to build a guest; each becomes a column beside the others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
     /// Tells it from the others: "aio=native". Empty for the only one.
     #[serde(default)]
     pub name: String,
-    /// Properties of QEMU's block device and of what is behind it, over the usual ones.
+    /// Properties of the measured disk's block device and of what is behind it, over the usual ones; `share` and
+    /// `share.OPTION` for the tree; `qemu` for a QEMU of its own.
     #[serde(default)]
     pub set: BTreeMap<String, String>,
+}
+
+impl Variant {
+    /// How the guest is given the plan's tree; `None` for not at all.
+    ///
+    /// # Errors
+    /// [`PlanError::Range`] naming a method or an option that there is not.
+    pub fn share(&self) -> Result<Option<Share>, PlanError> {
+        Share::of(&self.set)
+    }
+
+    /// The QEMU of this variant alone: a path, or the version or suite of a fetched one.
+    pub fn qemu(&self) -> Option<&Path> {
+        self.set.get("qemu").map(Path::new)
+    }
+
+    /// The settings of the measured disk.
+    pub fn disk(&self) -> BTreeMap<String, String> {
+        let disk = |key: &str| key != "qemu" && key != "share" && !key.starts_with("share.");
+        self.set.iter().filter(|(key, _)| disk(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
+    }
 }
 
 /// The trials to make. As TOML:
@@ -97,7 +119,10 @@ pub struct Plan {
     /// The guest.
     #[serde(default)]
     pub guest: Guest,
-    /// How the measured disk is attached; every guest comes up in each. One plain way when absent.
+    /// The tree that variants share with their guests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tree: Option<Tree>,
+    /// How guests are built; every guest comes up in each. One plain way when absent.
     #[serde(default = "plain", rename = "variant", skip_serializing_if = "is_plain")]
     pub variants: Vec<Variant>,
     /// What grows; every machine takes a turn at each of its sizes. Nothing when absent.
@@ -229,6 +254,7 @@ impl Plan {
             if words.into_iter().any(|w| w.len() > 256 || w.chars().any(char::is_control)) {
                 return Err(PlanError::Range("a variant's name or setting is too long or not plain text".to_owned()));
             }
+            self.check_share(variant)?;
         }
         if let Some(ladder) = &self.ladder {
             ladder.check(self)?;
@@ -244,6 +270,24 @@ impl Plan {
             return Err(PlanError::Range("case must be the name of a case: `vmtax case list` has them".to_owned()));
         }
         Ok(())
+    }
+
+    fn check_share(&self, variant: &Variant) -> Result<(), PlanError> {
+        let named = |what: &str| Err(PlanError::Range(format!("variant '{}': {what}", variant.name)));
+        if let Some(tree) = &self.tree {
+            tree.check()?;
+        }
+        match (variant.share()?, &self.tree) {
+            (None, _) => Ok(()),
+            (Some(_), None) => named("it shares a tree, but the plan has none: add a table [tree]"),
+            (Some(_), _) if self.machines.iter().any(|m| m.is_micro()) => {
+                named("the micro-guest has no kernel to mount a tree: leave it or the share out")
+            }
+            (Some(share), Some(tree)) if tree.path.is_some() && share.option("readonly") == Some("off") => {
+                named("a folder of yours is only ever read: leave share.readonly=off or tree.path out")
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The turns in order: in each round every machine once at each rung, in an order drawn from the seed, so that a
@@ -293,6 +337,7 @@ mod tests {
             machines: vec![MachineName::Native, MachineName::Tcg],
             probes: unobserved(),
             guest: Guest::default(),
+            tree: None,
             variants: plain(),
             ladder: None,
             case: None,
@@ -346,6 +391,20 @@ mod tests {
         assert_eq!(plan.variants[1].set["aio"], "native");
         let twice = Plan { variants: vec![Variant::default(), Variant::default()], ..plan };
         assert!(twice.check().is_err());
+    }
+
+    #[test]
+    fn a_shared_tree_needs_a_tree() {
+        let text = "rounds = 1\nmachines = [\"tcg\"]\n[tree]\nfiles = 10\n[[variant]]\nname = \"a\"\n\
+                    set = { share = \"9p\", \"share.msize\" = \"8192\", qemu = \"5.2\", aio = \"native\" }\n\
+                    [[workload]]\nname = \"cpu\"\n";
+        let plan = Plan::from_toml(text).unwrap();
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+        let variant = &plan.variants[0];
+        assert_eq!(variant.disk().into_keys().collect::<Vec<_>>(), ["aio"]);
+        assert_eq!(variant.qemu(), Some(Path::new("5.2")));
+        assert!(Plan { tree: None, ..plan.clone() }.check().is_err());
+        assert!(Plan { machines: vec![MachineName::MicroTcg], ..plan }.check().is_err());
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
-use crate::{Latency, LatencySummary, MachineName, Metric, Probes, Warning, WorkloadSpec};
+use crate::{
+    Latency, LatencySummary, MachineName, Metric, Probes, ProcessorSeconds, ShareFacts, Warning, WorkloadSpec,
+};
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 use std::fmt;
@@ -190,6 +192,12 @@ pub struct TrialRecord {
     /// How it ended.
     #[serde(flatten)]
     pub outcome: Outcome,
+    /// What took effect of the guest's share, where it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<ShareFacts>,
+    /// What it cost the host's processors; natively `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processor: Option<ProcessorSeconds>,
     /// What the reader should know.
     #[serde(default)]
     pub warnings: Vec<Warning>,

@@ -59,6 +59,13 @@ pub enum Warning {
         /// What did not work, from its agent.
         complaint: String,
     },
+    /// 9p's messages are smaller than asked for.
+    MsizeCapped {
+        /// Bytes asked for.
+        asked: u64,
+        /// Bytes agreed on.
+        got: u64,
+    },
     /// Another load took the processors while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.
@@ -101,6 +108,11 @@ impl fmt::Display for Warning {
             Warning::HalfUp { machine, complaint } => {
                 write!(f, "{machine} came up without {complaint}. Try another kernel: `vmtax get kernel`.")
             }
+            Warning::MsizeCapped { asked, got } => write!(
+                f,
+                "9p's msize is {got}, not the {asked} that were asked for: the guest's kernel or QEMU allows no more. Ask \
+                 for {got} at most, or take a newer kernel."
+            ),
             Warning::StolenTime { percent } => write!(
                 f,
                 "{percent} % of the processors' time went to other guests of the machine underneath while measuring: \

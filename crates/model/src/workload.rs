@@ -101,6 +101,8 @@ pub struct Places {
     pub files: Option<PathBuf>,
     /// Block device or written file for `seqread`; written to only with `operation=write`.
     pub disk: Option<PathBuf>,
+    /// The shared tree: `/share` in a guest, the folder itself natively.
+    pub share: Option<PathBuf>,
 }
 
 /// A workload with the options that differ from its defaults.

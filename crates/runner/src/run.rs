@@ -270,6 +270,8 @@ impl<'a> Run<'a> {
             started: started.to_string(),
             wall_s,
             outcome,
+            share: None,
+            processor: None,
             warnings,
         })?;
         self.number += 1;

@@ -339,6 +339,9 @@ pub struct PlaceArgs {
     /// The disk to read, or a written file; `operation=write` overwrites it
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
+    /// The folder whose tree is worked on
+    #[arg(long, value_name = "DIR")]
+    pub share: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

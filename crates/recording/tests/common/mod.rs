@@ -12,6 +12,7 @@ pub fn plan() -> Plan {
         deadline_s: 600,
         machines: vec![MachineName::Native, MachineName::Tcg],
         probes: vec![vmtax_model::Probes::None],
+        tree: None,
         variants: vec![vmtax_model::Variant::default()],
         ladder: None,
         case: None,
@@ -129,6 +130,8 @@ pub fn trials() -> Vec<TrialRecord> {
                 } else {
                     Outcome::Done { result: Box::new(result(&plan, slot.machine, i, slot.round)) }
                 },
+                share: None,
+                processor: None,
                 warnings: if last { vec![Warning::StolenTime { percent: 3 }] } else { vec![] },
             });
         }

@@ -232,6 +232,8 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
                     started: "2026-11-20T14:02:11Z".into(),
                     wall_s: 1.2,
                     outcome: Outcome::Done { result: Box::new(result(&mut random, workload, machine)) },
+                    share: None,
+                    processor: None,
                     warnings: vec![],
                 });
             }
@@ -254,6 +256,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
             deadline_s: 600,
             machines: machines.to_vec(),
             probes: vec![vmtax_model::Probes::None],
+            tree: None,
             variants: vec![vmtax_model::Variant::default()],
             ladder: None,
             case: None,

@@ -38,7 +38,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
 }
 
 fn places(args: &PlaceArgs) -> Places {
-    Places { files: args.files.clone(), disk: args.disk.clone() }
+    Places { files: args.files.clone(), disk: args.disk.clone(), share: args.share.clone() }
 }
 
 fn options_help(name: WorkloadName) -> String {

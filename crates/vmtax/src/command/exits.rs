@@ -36,6 +36,7 @@ fn plan(args: &ExitsArgs, host: &HostFacts) -> Result<Plan, Fault> {
         machines,
         probes: vec![Probes::None],
         guest: Guest::default(),
+        tree: None,
         variants: vec![Variant::default()],
         ladder: None,
         case: None,

@@ -65,6 +65,7 @@ fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
         // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
         probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
         guest: Guest::default(),
+        tree: None,
         variants: variants(&[], &args.set)?,
         ladder: None,
         case: None,

@@ -71,6 +71,7 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         deadline_s: 600,
         machines: default_machines(host),
         probes: vec![vmtax_model::Probes::None],
+        tree: None,
         variants: vec![vmtax_model::Variant::default()],
         ladder: None,
         case: None,

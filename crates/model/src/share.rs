@@ -1,0 +1,290 @@
+//! A tree of files that a guest is given, and the ways to give it.
+
+use crate::PlanError;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+/// The tree that guests are given and natively is a folder.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Tree {
+    /// Small files in a tree of the run's own: [`Tree::SMALL`] bytes each, 100 a folder.
+    pub files: u64,
+    /// Bytes of a tree of the run's own; what the small files leave is one large file.
+    pub bytes: u64,
+    /// A folder of the user's instead, only ever read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<PathBuf>,
+}
+
+impl Tree {
+    /// Bytes of a small file.
+    pub const SMALL: u64 = 2048;
+    /// Small files in a folder.
+    pub const PER_FOLDER: u64 = 100;
+
+    /// Bytes of the large file.
+    pub const fn large(&self) -> u64 {
+        self.bytes.saturating_sub(self.files.saturating_mul(Self::SMALL))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        // A hundred million files of a whole page each are 400 GB: more is a slip of the pen.
+        if self.files > 100_000_000 || self.bytes > 1 << 50 {
+            return Err(PlanError::Range(format!(
+                "tree has {} files and {} bytes: give at most 100000000 and {}",
+                self.files,
+                self.bytes,
+                1_u64 << 50
+            )));
+        }
+        Ok(())
+    }
+}
+
+impl Default for Tree {
+    fn default() -> Self {
+        Tree { files: 2000, bytes: 2000 * Tree::SMALL + (64 << 20), path: None }
+    }
+}
+
+/// How a guest is given the tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ShareMethod {
+    /// QEMU's own server of 9P2000.L over virtio.
+    #[serde(rename = "9p")]
+    NineP,
+    /// virtiofsd: FUSE over virtio.
+    Virtiofs,
+    /// NFS version 3 from a server in user space, over QEMU's user network.
+    Nfs3,
+    /// NFS version 4 likewise.
+    Nfs4,
+    /// A virtio disk with ext4 made from the tree.
+    Disk,
+    /// A read-only disk with erofs.
+    Erofs,
+    /// A read-only disk with squashfs.
+    Squashfs,
+}
+
+impl ShareMethod {
+    /// Every method.
+    pub const ALL: &'static [ShareMethod] = &[
+        ShareMethod::NineP,
+        ShareMethod::Virtiofs,
+        ShareMethod::Nfs3,
+        ShareMethod::Nfs4,
+        ShareMethod::Disk,
+        ShareMethod::Erofs,
+        ShareMethod::Squashfs,
+    ];
+
+    /// The name as typed and stored.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            ShareMethod::NineP => "9p",
+            ShareMethod::Virtiofs => "virtiofs",
+            ShareMethod::Nfs3 => "nfs3",
+            ShareMethod::Nfs4 => "nfs4",
+            ShareMethod::Disk => "disk",
+            ShareMethod::Erofs => "erofs",
+            ShareMethod::Squashfs => "squashfs",
+        }
+    }
+
+    /// Whether the guest sees a disk that was made from the tree, and not the tree.
+    pub const fn is_image(self) -> bool {
+        matches!(self, ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs)
+    }
+
+    /// What can be set of it; a disk takes any setting of QEMU's block layer and device besides.
+    pub const fn options(self) -> &'static [&'static str] {
+        match self {
+            ShareMethod::NineP => {
+                &["readonly", "security-model", "writeout", "fmode", "dmode", "multidevs", "msize", "cache", "access"]
+            }
+            ShareMethod::Virtiofs => &["readonly", "cache", "threads", "xattr"],
+            ShareMethod::Nfs3 => &["readonly", "rsize", "wsize", "noac", "nocto", "actimeo", "nconnect", "timeo"],
+            ShareMethod::Nfs4 => {
+                &["readonly", "rsize", "wsize", "noac", "nocto", "actimeo", "nconnect", "timeo", "vers"]
+            }
+            ShareMethod::Disk => &["readonly", "aio", "cache", "iothread"],
+            ShareMethod::Erofs | ShareMethod::Squashfs => &["compress", "aio", "cache", "iothread"],
+        }
+    }
+}
+
+impl fmt::Display for ShareMethod {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+impl FromStr for ShareMethod {
+    type Err = PlanError;
+    fn from_str(s: &str) -> Result<Self, PlanError> {
+        let known = Self::ALL.iter().copied().find(|m| m.as_str() == s);
+        known.ok_or_else(|| {
+            let all: Vec<&str> = Self::ALL.iter().map(|m| m.as_str()).collect();
+            PlanError::Range(format!("unknown share '{}': choose from {}", s.escape_default(), all.join(", ")))
+        })
+    }
+}
+
+/// A way to give a guest the tree, with what is set of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Share {
+    /// Which.
+    pub method: ShareMethod,
+    /// Settings without their prefix: `msize` → `524288`. What is not set is left to QEMU, server and kernel.
+    pub options: BTreeMap<String, String>,
+}
+
+impl Share {
+    /// The share that a variant's settings ask for.
+    ///
+    /// # Errors
+    /// [`PlanError::Range`] naming a method or an option that there is not, or a value that would be several.
+    pub(crate) fn of(set: &BTreeMap<String, String>) -> Result<Option<Share>, PlanError> {
+        let options: BTreeMap<String, String> =
+            set.iter().filter_map(|(k, v)| Some((k.strip_prefix("share.")?.to_owned(), v.clone()))).collect();
+        let Some(method) = set.get("share") else {
+            return match options.first_key_value() {
+                Some((key, _)) => {
+                    Err(PlanError::Range(format!("share.{key} is set without share: add share=9p or another method")))
+                }
+                None => Ok(None),
+            };
+        };
+        let method: ShareMethod = method.parse()?;
+        for (key, value) in &options {
+            if !method.is_image() && !method.options().contains(&key.as_str()) {
+                let all = method.options().join(", ");
+                return Err(PlanError::Range(format!("share={method} has no option '{key}': it takes {all}")));
+            }
+            // It would begin another option of QEMU's or of the mount.
+            if value.contains(',') || value.is_empty() {
+                return Err(PlanError::Range(format!("share.{key} is '{value}': give one value, without a comma")));
+            }
+        }
+        let share = Share { method, options };
+        for key in ["readonly", "noac", "nocto", "xattr"] {
+            share.switch(key)?;
+        }
+        Ok(Some(share))
+    }
+
+    /// What is set of an option.
+    pub fn option(&self, key: &str) -> Option<&str> {
+        self.options.get(key).map(String::as_str)
+    }
+
+    /// A switch that is set.
+    fn switch(&self, key: &str) -> Result<Option<bool>, PlanError> {
+        match self.option(key) {
+            None => Ok(None),
+            Some("on") => Ok(Some(true)),
+            Some("off") => Ok(Some(false)),
+            Some(other) => Err(PlanError::Range(format!("share.{key} is '{other}': give on or off"))),
+        }
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, key: &str) -> bool {
+        self.option(key) == Some("on")
+    }
+
+    /// Whether a guest may only read: the user's own tree, an image that cannot be written, or asked for.
+    pub fn read_only(&self, tree: &Tree) -> bool {
+        let image = matches!(self.method, ShareMethod::Erofs | ShareMethod::Squashfs);
+        // A disk is a copy.
+        image || self.is_on("readonly") || (tree.path.is_some() && self.method != ShareMethod::Disk)
+    }
+}
+
+/// What took effect of a share, as a trial's record keeps it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShareFacts {
+    /// How the tree was shared.
+    pub method: ShareMethod,
+    /// The guest's line of `/proc/mounts`: what its kernel says of it.
+    pub mount: String,
+    /// 9p's largest message in bytes, as server and client agreed on it; `None` for others, or where it is not to be had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub msize: Option<u64>,
+    /// QEMU's words for it.
+    pub qemu: Vec<String>,
+    /// The server's command line, where QEMU does not serve itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub server: Vec<String>,
+    /// The image that was made from the tree, where one was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<ImageFacts>,
+    /// The soft limit of open files of who serves: QEMU or the server.
+    pub open_files: Option<u64>,
+}
+
+/// An image made from the tree, once for a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ImageFacts {
+    /// Its maker's command line.
+    pub command: Vec<String>,
+    /// How long the making took, seconds: part of what this way costs.
+    pub seconds: f64,
+    /// Its length, bytes.
+    pub bytes: u64,
+}
+
+/// Processor time that a trial took on the host, seconds, by who spent it.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct ProcessorSeconds {
+    /// QEMU's threads that run the guest's processors.
+    pub guest: f64,
+    /// QEMU's other threads.
+    pub qemu: f64,
+    /// The share's server, where it is a process of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub server: Option<f64>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(set: &[(&str, &str)]) -> Result<Option<Share>, PlanError> {
+        Share::of(&set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect())
+    }
+
+    #[test]
+    fn a_share_is_read_and_nonsense_is_named() {
+        assert_eq!(of(&[("aio", "native")]), Ok(None));
+        let share = of(&[("share", "9p"), ("share.msize", "524288"), ("aio", "native")]).unwrap().unwrap();
+        assert_eq!((share.method, share.option("msize")), (ShareMethod::NineP, Some("524288")));
+        assert_eq!(share.options.len(), 1);
+        let refused = |set: &[(&str, &str)], said: &str| {
+            let error = of(set).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        refused(&[("share", "smb")], "9p, virtiofs");
+        refused(&[("share.msize", "1")], "without share");
+        refused(&[("share", "virtiofs"), ("share.msize", "1")], "cache, threads");
+        refused(&[("share", "9p"), ("share.cache", "none,posixacl")], "comma");
+        refused(&[("share", "9p"), ("share.readonly", "yes")], "on or off");
+        assert!(of(&[("share", "disk"), ("share.drive.driver", "null-co")]).is_ok());
+    }
+
+    #[test]
+    fn the_users_own_tree_is_only_read() {
+        let (own, theirs) = (Tree::default(), Tree { path: Some("/x".into()), ..Tree::default() });
+        let read_only = |method: &str, tree: &Tree| of(&[("share", method)]).unwrap().unwrap().read_only(tree);
+        assert!(!read_only("9p", &own) && read_only("9p", &theirs));
+        assert!(!read_only("disk", &own) && !read_only("disk", &theirs));
+        assert!(read_only("erofs", &own));
+        assert_eq!(own.large(), 64 << 20);
+    }
+}
