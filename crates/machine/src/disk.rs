@@ -39,7 +39,9 @@ impl Disk<'_> {
             if let Some(limit) = key.strip_prefix("throttling.") {
                 limits.insert(limit.to_owned(), scalar(value));
             } else if let Some(key) = key.strip_prefix("drive.").or(DRIVE.contains(&key.as_str()).then_some(key)) {
-                insert(&mut protocol, key, scalar(value));
+                // The one of them that is a word also when it is `on`.
+                let value = if key == "locking" { json!(value) } else { scalar(value) };
+                insert(&mut protocol, key, value);
             } else if !matches!(key.as_str(), "cache" | "iothread") {
                 device.insert(key.strip_prefix("device.").unwrap_or(key).to_owned(), scalar(value));
             }
