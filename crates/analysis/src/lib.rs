@@ -5,6 +5,7 @@ mod advice;
 #[cfg(test)]
 mod coverage;
 mod exits;
+mod growth;
 mod interval;
 mod reference;
 mod tax;
@@ -12,6 +13,7 @@ mod trials;
 mod warnings;
 
 pub use exits::exits;
+pub use growth::growth;
 pub use interval::FEWEST_ROUNDS;
 pub use tax::{Paired, estimate, paired};
 pub use warnings::add as add_warning;

@@ -1,0 +1,125 @@
+//! From a plan's trials to what grows.
+
+use vmtax_analysis::growth;
+use vmtax_model::{
+    KernelIdentity, Law, MachineName, Measure, Metric, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult,
+    Warning, WorkloadName, WorkloadSpec,
+};
+
+const RUNGS: [u64; 5] = [1, 2, 4, 8, 16];
+
+fn plan() -> Plan {
+    Plan::from_toml(
+        "rounds = 6\nmachines = [\"native\", \"tcg\"]\n[ladder]\noption = \"threads.threads\"\nrungs = [1, 2, 4, 8, 16]\n\
+         [[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n[[workload]]\nname = \"threads\"\n",
+    )
+    .unwrap()
+}
+
+fn trial(round: u32, machine: MachineName, variant: &str, rung: u64, outcome: Outcome) -> TrialRecord {
+    TrialRecord {
+        schema: 1,
+        number: 0,
+        round,
+        machine,
+        variant: variant.to_owned(),
+        rung: Some(rung),
+        probes: vmtax_model::Probes::None,
+        workload: WorkloadSpec::new(WorkloadName::Threads).with("threads", rung),
+        started: "2026-11-21T10:00:00Z".to_owned(),
+        wall_s: 1.0,
+        outcome,
+        warnings: Vec::new(),
+    }
+}
+
+fn done(rate: f64) -> Outcome {
+    let kernel = KernelIdentity { system: "Linux".into(), release: "6".into(), version: "1".into() };
+    Outcome::Done {
+        result: Box::new(TrialResult {
+            workload: WorkloadSpec::new(WorkloadName::Threads),
+            measures: vec![Measure { metric: Metric::ThreadsEvents, value: rate }],
+            operations: Vec::new(),
+            unsupported: Vec::new(),
+            fairness: None,
+            total_s: 1.0,
+            timer: Timer { source: TimerSource::Tsc, mhz: 1000.0, error: 0.0, pair_ns: 20.0, reason: None },
+            kernel,
+        }),
+    }
+}
+
+/// An event costs 1 µs everywhere, and in variant b a tenth of that more for each thread.
+fn rate(variant: &str, rung: u64, round: u32) -> f64 {
+    let grown = if variant == "b" { 0.1 * rung as f64 } else { 0.0 };
+    // Up and down from round to round and rung to rung, by 1 %.
+    let noise = 1.0 + 0.01 * f64::from((round * 7 + rung as u32 * 3) % 5) / 4.0;
+    1e6 / (1.0 + grown) / noise
+}
+
+fn trials(rounds: u32) -> Vec<TrialRecord> {
+    let mut all = Vec::new();
+    for round in 0..rounds {
+        for rung in RUNGS {
+            for (machine, variant) in [(MachineName::Native, ""), (MachineName::Tcg, "a"), (MachineName::Tcg, "b")] {
+                all.push(trial(round, machine, variant, rung, done(rate(variant, rung, round))));
+            }
+        }
+    }
+    all
+}
+
+#[test]
+fn each_machine_and_variant_has_its_law_and_what_one_more_costs() {
+    let found = growth(&plan(), &trials(6));
+    let laws: Vec<_> = found.growths.iter().map(|g| (g.machine, g.variant.as_str(), g.law)).collect();
+    let [flat, linear] = [Some(Law::Constant), Some(Law::Linear)];
+    let (native, tcg) = (MachineName::Native, MachineName::Tcg);
+    assert_eq!(laws, [(native, "", flat), (tcg, "a", flat), (tcg, "b", linear)]);
+    let b = &found.growths[2];
+    let one_more = b.one_more.unwrap();
+    assert!((one_more.median - 100.0).abs() < 4.0, "{one_more:?}");
+    assert!(one_more.interval.unwrap().low <= 100.0 && 100.0 <= one_more.interval.unwrap().high, "{one_more:?}");
+    assert!((b.change.unwrap().median - 2.6 / 1.1).abs() < 0.05, "{:?}", b.change);
+    assert!((b.curve.first().unwrap().ns.median / 1100.0 - 1.0).abs() < 0.03, "{:?}", b.curve[0]);
+    assert!(b.misfit.unwrap() < 0.02, "{:?}", b.misfit);
+    assert_eq!((found.rounds_complete, found.warnings.len(), found.missing.len()), (6, 0, 0));
+}
+
+#[test]
+fn a_refused_rung_is_named_and_the_rest_counts() {
+    let mut trials = trials(6);
+    for t in trials.iter_mut().filter(|t| t.machine == MachineName::Native && t.rung == Some(16)) {
+        t.outcome = Outcome::Failed { error: "native has 8 of the 16 processors asked for".to_owned() };
+    }
+    let found = growth(&plan(), &trials);
+    assert_eq!(found.missing.len(), 1);
+    assert_eq!((found.missing[0].size, found.missing[0].machine), (16, MachineName::Native));
+    assert!(found.missing[0].reason.contains("processors"));
+    assert_eq!(found.rounds_complete, 6, "what is refused is not waited for");
+    let native = &found.growths[0];
+    assert_eq!((native.law, native.rungs[4].ns), (Some(Law::Constant), None));
+    assert!(
+        matches!(found.warnings[0], Warning::TrialsMissing { missing: 6, planned: 30, .. }),
+        "{:?}",
+        found.warnings
+    );
+}
+
+#[test]
+fn an_interrupted_run_says_what_it_can() {
+    let mut some = trials(6);
+    // Two rounds and a half: 15 trials a round.
+    some.truncate(37);
+    let found = growth(&plan(), &some);
+    assert_eq!(found.rounds_complete, 2);
+    let b = &found.growths[2];
+    assert_eq!(b.law, Some(Law::Linear));
+    assert!(b.one_more.unwrap().interval.is_none(), "three rounds have no interval");
+    assert!(found.warnings.iter().any(|w| matches!(w, Warning::TooFewRounds { rounds: 2, .. })));
+    // One round, or two rungs, name no law.
+    assert_eq!(growth(&plan(), &trials(1)).growths[2].law, None);
+    let two: Vec<TrialRecord> = trials(6).into_iter().filter(|t| t.rung < Some(4)).collect();
+    assert_eq!(growth(&plan(), &two).growths[2].law, None);
+    assert!(growth(&plan(), &[]).growths.is_empty());
+}
