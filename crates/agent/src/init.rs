@@ -76,7 +76,7 @@ fn console() -> Result<File, AgentError> {
     Ok(File::from(tty))
 }
 
-fn disk_with_serial(serial: &str) -> Option<PathBuf> {
+pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
     let disks = fs::read_dir("/sys/block").ok()?.flatten();
     disks
         .into_iter()

@@ -7,6 +7,7 @@ mod init;
 mod modules;
 mod observe;
 mod serve;
+mod share;
 
 pub use confine::{Confinement, confine};
 pub use init::init;

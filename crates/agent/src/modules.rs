@@ -3,6 +3,7 @@
 use rustix::io::Errno;
 use std::ffi::CStr;
 use std::fs::{self, File};
+use vmtax_model::ShareMethod;
 
 /// One path a line, dependencies first; written by the `kernel` crate.
 const LIST: &str = "/vmtax/modules.list";
@@ -10,7 +11,16 @@ const NO_PARAMETERS: &CStr = c"";
 
 /// Loads every listed module; gives what did not work. A kernel without modules, or without the list, is no fault.
 pub(crate) fn load_all() -> Vec<String> {
-    let list = fs::read_to_string(LIST).unwrap_or_default();
+    load_list(LIST)
+}
+
+/// The same with what a share takes besides.
+pub(crate) fn load_for(method: ShareMethod) -> Vec<String> {
+    load_list(&format!("/vmtax/modules-{method}.list"))
+}
+
+fn load_list(list: &str) -> Vec<String> {
+    let list = fs::read_to_string(list).unwrap_or_default();
     list.lines().filter_map(|path| load(path).err().map(|why| format!("module {path}: {why}"))).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Requests come, workloads run, replies go.
 
-use crate::AgentError;
 use crate::observe::run_observed;
+use crate::{AgentError, share};
 use rustix::fd::{AsFd, BorrowedFd};
 use std::io;
 use std::os::unix::process::ExitStatusExt;
@@ -20,6 +20,7 @@ const PING_DEADLINE: Duration = Duration::from_secs(10);
 /// [`AgentError`] when the channel breaks or carries what is no request.
 pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Result<(), AgentError> {
     let channel = channel.as_fd();
+    let mut places = places.clone();
     send(channel, &Reply::Hello(hello(complaints)))?;
     let mut decoder = Decoder::new();
     let mut buffer = vec![0; 64 * 1024];
@@ -27,10 +28,17 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
         while let Some(frame) = decoder.frame() {
             let Frame::Message(request) = frame? else { continue };
             let reply = match request {
-                Request::Run { workload, probes: Probes::None } => run(&workload, places),
+                Request::Run { workload, probes: Probes::None } => run(&workload, &places),
                 Request::Run { workload, probes } => {
-                    run_observed(&workload, probes, places, &mut |frame| send_frame(channel, frame))?
+                    run_observed(&workload, probes, &places, &mut |frame| send_frame(channel, frame))?
                 }
+                Request::Share { mount } => match share::mount(&mount) {
+                    Ok(line) => {
+                        places.share = Some(vmtax_wire::SHARE.into());
+                        Reply::Shared { mount: line }
+                    }
+                    Err(error) => Reply::Failed { error },
+                },
                 Request::Ping => ping(),
                 Request::Leave => return Ok(()),
             };

@@ -4,11 +4,13 @@
 
 use crate::error::KernelError;
 use crate::modules::{Module, Tree, missing};
+use crate::share_modules;
 use cpio::newc::{self, ModeFileType};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
-use vmtax_model::KernelFacts;
+use vmtax_model::{KernelFacts, ShareMethod};
 
 /// What a guest cannot do without, unless it is built in: the bus, the disk, the file system of `fileio`.
 pub(crate) const WANTED: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
@@ -16,10 +18,12 @@ pub(crate) const WANTED: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
 const PORT: &str = "virtio_console";
 
 /// What went into an initramfs.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Packed {
     /// Names of the modules, in load order.
     pub modules: Vec<String>,
+    /// The shares that this kernel cannot mount, with the reason.
+    pub refused: Vec<(ShareMethod, KernelError)>,
 }
 
 /// Writes to `out` an initramfs that starts `init`.
@@ -27,17 +31,26 @@ pub struct Packed {
 /// It holds `init`, byte for byte, as `/init`; the modules of `kernel` decompressed as `/vmtax/modules/NAME.ko`; and
 /// `/vmtax/modules.list` with their absolute paths, one a line, dependencies first. A module of that list may refuse to
 /// load with `ENODEV` where it serves a processor feature that the guest lacks (`crc32c_intel`); that is no fault. A
-/// kernel without a modules folder is taken to have everything built in.
+/// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
+/// too, with a list of its own, `/vmtax/modules-METHOD.list`.
 ///
 /// # Errors
 /// When the kernel has no virtio or no ext4, a module is damaged, or a file cannot be read or written.
-pub fn initramfs(kernel: &KernelFacts, init: &Path, out: &Path) -> Result<Packed, KernelError> {
+pub fn initramfs(kernel: &KernelFacts, init: &Path, shares: &[ShareMethod], out: &Path) -> Result<Packed, KernelError> {
+    let (mut lists, mut refused) = (Vec::new(), Vec::new());
     let modules = match &kernel.modules {
         Some(root) => {
             let tree = Tree::open(root)?;
             let port = tree.has(PORT).then_some(PORT);
             let wanted: Vec<&str> = WANTED.into_iter().chain(port).collect();
-            tree.load_order(kernel, &wanted)?
+            let modules = tree.load_order(kernel, &wanted)?;
+            for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
+                match found {
+                    Ok(modules) => lists.push((share_modules::list(method), modules)),
+                    Err(error) => refused.push((method, error)),
+                }
+            }
+            modules
         }
         None => Vec::new(),
     };
@@ -49,8 +62,10 @@ pub fn initramfs(kernel: &KernelFacts, init: &Path, out: &Path) -> Result<Packed
     })?;
 
     let mut archive = Archive { out: BufWriter::new(File::create(out).map_err(KernelError::write(out))?), entries: 0 };
-    write(&mut archive, &mut program, length, &modules).map_err(KernelError::write(out))?;
-    Ok(Packed { modules: modules.into_iter().map(|module| module.name).collect() })
+    let names = modules.iter().map(|module| module.name.clone()).collect();
+    lists.insert(0, ("vmtax/modules.list".to_owned(), modules));
+    write(&mut archive, &mut program, length, &lists).map_err(KernelError::write(out))?;
+    Ok(Packed { modules: names, refused })
 }
 
 /// Whether everything in [`WANTED`] can be had, without reading the modules.
@@ -63,20 +78,26 @@ pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
     }
 }
 
-fn write(archive: &mut Archive, program: &mut File, length: u32, modules: &[Module]) -> io::Result<()> {
+fn write(archive: &mut Archive, program: &mut File, length: u32, lists: &[(String, Vec<Module>)]) -> io::Result<()> {
     for folder in ["dev", "proc", "sys", "run", "tmp", "vmtax", "vmtax/modules"] {
         archive.folder(folder)?;
     }
     archive.device("dev/console", 5, 1)?;
     archive.device("dev/null", 1, 3)?;
     archive.file("init", 0o755, length, program)?;
-    let mut list = String::new();
-    for Module { name, elf } in modules {
-        let path = format!("vmtax/modules/{name}.ko");
-        archive.file(&path, 0o644, elf.len() as u32, &mut elf.as_slice())?;
-        list += &format!("/{path}\n");
+    let mut packed = HashSet::new();
+    for (name, modules) in lists {
+        let mut list = String::new();
+        for Module { name, elf } in modules {
+            let path = format!("vmtax/modules/{name}.ko");
+            // Two shares may take the same one.
+            if packed.insert(name) {
+                archive.file(&path, 0o644, elf.len() as u32, &mut elf.as_slice())?;
+            }
+            list += &format!("/{path}\n");
+        }
+        archive.file(name, 0o644, list.len() as u32, &mut list.as_bytes())?;
     }
-    archive.file("vmtax/modules.list", 0o644, list.len() as u32, &mut list.as_bytes())?;
     newc::trailer(&mut archive.out)?;
     archive.out.flush()
 }
@@ -154,7 +175,7 @@ mod tests {
         tree(dir.path(), "6.1.0");
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"\x7fELF, not a multiple of four bytes!!");
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &out).unwrap();
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], &out).unwrap();
         let expected = [
             "virtio",
             "virtio_ring",
@@ -186,7 +207,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"agent");
-        assert_eq!(initramfs(&kernel(None), &init, &out).unwrap().modules, Vec::<String>::new());
+        assert_eq!(initramfs(&kernel(None), &init, &[], &out).unwrap().modules, Vec::<String>::new());
         assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
     }
 
@@ -197,7 +218,7 @@ mod tests {
         std::fs::remove_file(dir.path().join("kernel/drivers/block/virtio_blk.ko")).unwrap();
         let init = dir.path().join("agent");
         put(&init, b"agent");
-        let error = initramfs(&kernel(Some(dir.path())), &init, &dir.path().join("out")).unwrap_err();
+        let error = initramfs(&kernel(Some(dir.path())), &init, &[], &dir.path().join("out")).unwrap_err();
         assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
@@ -212,17 +233,17 @@ mod tests {
         let init = dir.path().join("agent");
         put(&init, b"agent");
         assert!(check(&kernel(Some(dir.path()))).is_ok());
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &dir.path().join("out")).unwrap();
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], &dir.path().join("out")).unwrap();
         assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
     }
 
     #[test]
     fn a_missing_init_and_an_unwritable_place_are_named() {
         let dir = tempfile::tempdir().unwrap();
-        let error = initramfs(&kernel(None), &dir.path().join("none"), &dir.path().join("out")).unwrap_err();
+        let error = initramfs(&kernel(None), &dir.path().join("none"), &[], &dir.path().join("out")).unwrap_err();
         assert!(error.to_string().contains("/none: "), "{error}");
         put(&dir.path().join("agent"), b"agent");
-        let error = initramfs(&kernel(None), &dir.path().join("agent"), &dir.path().join("no/out")).unwrap_err();
+        let error = initramfs(&kernel(None), &dir.path().join("agent"), &[], &dir.path().join("no/out")).unwrap_err();
         assert!(matches!(error, KernelError::Write { .. }), "{error}");
     }
 }

@@ -11,6 +11,7 @@ mod find;
 mod initramfs;
 pub mod modinfo;
 mod modules;
+mod share_modules;
 #[cfg(test)]
 mod testing;
 mod vmlinux;

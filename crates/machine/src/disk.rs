@@ -22,6 +22,8 @@ pub(crate) struct Disk<'a> {
     pub direct: bool,
     /// `aio` where the settings name none.
     pub aio: &'a str,
+    /// Whether nobody may write to it.
+    pub read_only: bool,
     /// The settings over the usual ones: `aio`, `cache`, `iothread=on`, `throttling.LIMIT`, `drive.KEY`, and any
     /// property of the device.
     pub set: &'a BTreeMap<String, String>,
@@ -46,6 +48,9 @@ impl Disk<'_> {
                 device.insert(key.strip_prefix("device.").unwrap_or(key).to_owned(), scalar(value));
             }
         }
+        if self.read_only {
+            protocol["read-only"] = json!(true);
+        }
         self.complete(&mut protocol);
         words.extend(["-blockdev".to_owned(), protocol.to_string()]);
         let mut top = format!("{node}-file");
@@ -58,7 +63,10 @@ impl Disk<'_> {
             words.extend(["-blockdev".to_owned(), filter.to_string()]);
             top = format!("{node}-slow");
         }
-        let format = json!({ "driver": "raw", "node-name": node, "file": top, "cache": cache });
+        let mut format = json!({ "driver": "raw", "node-name": node, "file": top, "cache": cache });
+        if self.read_only {
+            format["read-only"] = json!(true);
+        }
         words.extend(["-blockdev".to_owned(), format.to_string()]);
         let mut front = format!("{},id={node}-device,drive={node}", self.device);
         if let Some(serial) = self.serial {
@@ -150,7 +158,17 @@ mod tests {
         let set = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let file = Path::new("/x/disk.raw");
         let device = "virtio-blk-pci";
-        Disk { node: "disk", device, serial: Some("s"), file, direct: true, aio: "native", set: &set }.words().join(" ")
+        let disk = Disk {
+            node: "disk",
+            device,
+            serial: Some("s"),
+            file,
+            direct: true,
+            aio: "native",
+            read_only: false,
+            set: &set,
+        };
+        disk.words().join(" ")
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use vmtax_model::{MachineName, WorkloadName};
+use vmtax_model::{MachineName, ShareMethod, WorkloadName};
 
 /// A machine does not come up, or a trial on it has no result.
 #[derive(Debug, thiserror::Error)]
@@ -40,7 +40,7 @@ pub enum MachineError {
         machine: MachineName,
     },
     /// Not enough room for the guest's disks.
-    #[error("{folder} has {free_mib} MiB free, the disks take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size smaller", folder = .folder.display())]
+    #[error("{folder} has {free_mib} MiB free, the disks take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size or the plan's tree smaller", folder = .folder.display())]
     NoSpace {
         /// Where.
         folder: PathBuf,
@@ -48,6 +48,37 @@ pub enum MachineError {
         free_mib: u64,
         /// MiB needed.
         needed_mib: u64,
+    },
+    /// Not enough inodes for the tree's files.
+    #[error("{folder} has room for {free} more files, the tree takes {needed}: choose another folder with --runs, or give the plan's tree fewer files", folder = .folder.display())]
+    NoInodes {
+        /// Where.
+        folder: PathBuf,
+        /// Inodes free there.
+        free: u64,
+        /// Inodes needed.
+        needed: u64,
+    },
+    /// The folder to be shared.
+    #[error("the tree {folder} cannot be shared ({source}): give a folder that you may read", folder = .folder.display())]
+    NoTree {
+        /// Which.
+        folder: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// A way to share the tree that this host, QEMU or kernel does not have.
+    #[error("{0}")]
+    NoShare(String),
+    /// The guest did not get its share.
+    #[error("share={method}: the guest cannot mount it ({said}). QEMU's log is {log}", log = .log.display())]
+    NotMounted {
+        /// How it was shared.
+        method: ShareMethod,
+        /// What the guest said.
+        said: String,
+        /// All that QEMU wrote.
+        log: PathBuf,
     },
     /// The guest's disk cannot be formatted.
     #[error("mkfs.ext4 {said}: install it with `apt-get install e2fsprogs`")]

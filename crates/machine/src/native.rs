@@ -23,6 +23,9 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
     if let Some(disk) = setup.scratch.disk() {
         command.extend(["--disk".to_owned(), text(&disk)]);
     }
+    if let Some(tree) = setup.scratch.tree() {
+        command.extend(["--share".to_owned(), text(tree)]);
+    }
     if let Some(folder) = &group {
         command.extend(["--cgroup".to_owned(), text(folder)]);
     }

@@ -13,6 +13,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct QemuOutside {
     /// Its process.
     pub pid: i32,
+    /// Its threads that run the guest's processors.
+    pub vcpus: Vec<i32>,
     /// The regions of the measured disk, ports and addresses: first and length. A guest notifies the disk in one.
     pub regions: Vec<(u64, u64)>,
 }
@@ -20,12 +22,14 @@ pub struct QemuOutside {
 impl QemuOutside {
     pub(crate) fn ask(monitor: &mut Monitor) -> Result<QemuOutside, MachineError> {
         let processors = monitor.execute("query-cpus-fast", PATIENCE)?;
-        let thread = processors.pointer("/0/thread-id").and_then(Value::as_i64);
-        let pid = thread
-            .and_then(process_of)
+        let threads = processors.as_array().into_iter().flatten().filter_map(|cpu| cpu["thread-id"].as_i64());
+        let vcpus: Vec<i32> = threads.filter_map(|thread| i32::try_from(thread).ok()).collect();
+        let pid = vcpus
+            .first()
+            .and_then(|thread| process_of(i64::from(*thread)))
             .ok_or_else(|| MachineError::Monitor("query-cpus-fast names no thread".to_owned()))?;
         let buses = monitor.execute("query-pci", PATIENCE)?;
-        Ok(QemuOutside { pid, regions: regions(&buses) })
+        Ok(QemuOutside { pid, vcpus, regions: regions(&buses) })
     }
 }
 

@@ -4,6 +4,7 @@ use crate::MachineError;
 use crate::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::disk::Disk;
 use crate::setup::{GuestImage, MicroImage, Setup};
+use crate::share;
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -82,7 +83,7 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
         _ => ("tcg,thread=multi", "max"),
     };
     let mut words = Words::new(&image.qemu, MONITOR);
-    words.add(["-machine", "q35", "-accel", accelerator, "-cpu", cpu]);
+    words.add(["-machine", &format!("q35{}", share::machine(setup.share)), "-accel", accelerator, "-cpu", cpu]);
     words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
     words.add(["-kernel", &image.kernel.display().to_string()]);
     words.add(["-initrd", &image.initramfs.display().to_string()]);
@@ -99,10 +100,17 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     let device = "virtio-blk-pci";
     for (file, node, serial, set) in [files, measured] {
         if let Some(file) = &file {
-            words.0.extend(Disk { node, device, serial: Some(serial), file, direct, aio, set }.words());
+            let serial = Some(serial);
+            words.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.words());
         }
     }
+    words.0.extend(share_words(setup, &image.qemu));
     words.0
+}
+
+/// The words of the guest's share.
+pub(crate) fn share_words(setup: &Setup<'_>, qemu: &QemuFacts) -> Vec<String> {
+    setup.share.map(|sharing| share::words(sharing, qemu, usual(setup, qemu))).unwrap_or_default()
 }
 
 fn micro_guest(setup: &Setup<'_>, image: &MicroImage) -> Vec<String> {
@@ -114,7 +122,9 @@ fn micro_guest(setup: &Setup<'_>, image: &MicroImage) -> Vec<String> {
     if let Some(file) = setup.scratch.disk() {
         let (direct, aio) = usual(setup, &image.qemu);
         let (node, device) = (DISK, micro::DISK_DEVICE);
-        words.0.extend(Disk { node, device, serial: None, file: &file, direct, aio, set: setup.disk }.words());
+        words.0.extend(
+            Disk { node, device, serial: None, file: &file, direct, aio, read_only: false, set: setup.disk }.words(),
+        );
     }
     words.0
 }

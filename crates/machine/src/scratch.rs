@@ -1,12 +1,13 @@
 //! The files that machines work on: removed at the end, and swept at the next start after a crash.
 
-use crate::MachineError;
+use crate::{MachineError, tree};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, statvfs};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use vmtax_model::Tree;
 
 const NAME: &str = "scratch";
 /// Not yet locked, so not yet to be found by [`sweep`].
@@ -18,7 +19,7 @@ const DISK_MIB: u64 = 256;
 const BOOT_MIB: u64 = 128;
 
 /// What the machines of a run need room for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
     /// A disk for raw reads.
     pub disk: bool,
@@ -26,6 +27,8 @@ pub struct Needs {
     pub guest: bool,
     /// Bytes of files, on each machine.
     pub files_bytes: u64,
+    /// The tree that is shared.
+    pub tree: Option<Tree>,
 }
 
 impl Needs {
@@ -39,10 +42,16 @@ impl Needs {
         files.saturating_add(files / 10).saturating_add(96)
     }
 
-    const fn total_mib(&self) -> u64 {
+    /// A tree of the run's own.
+    fn own_tree(&self) -> Option<&Tree> {
+        self.tree.as_ref().filter(|tree| tree.path.is_none())
+    }
+
+    fn total_mib(&self) -> u64 {
         let disk = if self.disk { DISK_MIB } else { 0 };
         let guest = if self.guest { self.image_mib().saturating_add(BOOT_MIB) } else { 0 };
-        self.files_mib().saturating_add(disk).saturating_add(guest)
+        let tree = self.own_tree().map_or(0, |tree| tree::room(tree).0.div_ceil(1 << 20));
+        self.files_mib().saturating_add(disk).saturating_add(guest).saturating_add(tree)
     }
 }
 
@@ -53,6 +62,8 @@ pub struct Scratch {
     folder: PathBuf,
     needs: Needs,
     direct: bool,
+    /// The folder that is shared.
+    tree: Option<PathBuf>,
     /// Held as long as the folder is in use.
     _lock: File,
 }
@@ -61,24 +72,37 @@ impl Scratch {
     /// Makes the folder inside `run`, and in it what is needed.
     ///
     /// # Errors
-    /// [`MachineError`] when there is no room, no mkfs.ext4 for a guest's files, or the folder cannot be written.
+    /// [`MachineError`] when there is no room, no mkfs.ext4 for a guest's files, the folder cannot be written, or a tree
+    /// of the user's cannot be read.
     pub fn create(run: &Path, needs: Needs) -> Result<Scratch, MachineError> {
-        check_space(run, needs)?;
+        check_space(run, &needs)?;
+        if let Some(path) = needs.tree.as_ref().and_then(|tree| tree.path.as_ref()) {
+            tree::check(path)?;
+        }
         let (unlocked, folder) = (run.join(UNLOCKED), run.join(NAME));
         let failed = |e: std::io::Error| MachineError::system(format!("creating {}", run.join(NAME).display()), e);
         fs::create_dir(&unlocked).map_err(failed)?;
         let lock = File::create(unlocked.join(LOCK)).map_err(failed)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| failed(e.into()))?;
         fs::rename(&unlocked, &folder).map_err(failed)?;
-        let mut scratch = Scratch { folder, needs, direct: false, _lock: lock };
+        let mut scratch = Scratch { folder, needs, direct: false, tree: None, _lock: lock };
         fs::create_dir(scratch.native_files()).map_err(failed)?;
         if let Some(disk) = scratch.disk() {
-            write_disk(&disk).map_err(|e| full_or(e, run, needs, &disk))?;
+            write_disk(&disk).map_err(|e| full_or(e, run, &scratch.needs, &disk))?;
         }
         if let Some(image) = scratch.files_image() {
-            allocate(&image, needs.image_mib()).map_err(|e| full_or(e, run, needs, &image))?;
+            allocate(&image, scratch.needs.image_mib()).map_err(|e| full_or(e, run, &scratch.needs, &image))?;
             format(&image)?;
         }
+        scratch.tree = match &scratch.needs.tree {
+            None => None,
+            Some(Tree { path: Some(path), .. }) => Some(path.clone()),
+            Some(own) => {
+                let root = scratch.folder.join("tree");
+                tree::make(own, &root).map_err(|e| full_or(e, run, &scratch.needs, &root))?;
+                Some(root)
+            }
+        };
         scratch.direct =
             rustix::fs::open(scratch.folder.join(LOCK), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).is_ok();
         Ok(scratch)
@@ -97,6 +121,22 @@ impl Scratch {
     /// The disk that holds ext4 for a guest's files, where there is a guest.
     pub fn files_image(&self) -> Option<PathBuf> {
         self.needs.guest.then(|| self.folder.join("files.raw"))
+    }
+
+    /// The tree that is shared, where there is one.
+    pub fn tree(&self) -> Option<&Path> {
+        self.tree.as_deref()
+    }
+
+    /// Removes what a machine left in the tree, if the tree is this run's own.
+    ///
+    /// # Errors
+    /// [`MachineError::System`] for what cannot be removed.
+    pub fn clear_tree(&self) -> Result<(), MachineError> {
+        match &self.tree {
+            Some(root) if self.needs.own_tree().is_some() => tree::clear(root),
+            _ => Ok(()),
+        }
     }
 
     /// The folder for native files.
@@ -157,17 +197,22 @@ fn mkfs() -> PathBuf {
     sbin.into_iter().find(|p| p.exists()).unwrap_or_else(|| PathBuf::from("mkfs.ext4"))
 }
 
-fn check_space(folder: &Path, needs: Needs) -> Result<(), MachineError> {
+fn check_space(folder: &Path, needs: &Needs) -> Result<(), MachineError> {
     let room = statvfs(folder).map_err(|e| MachineError::system(format!("looking at {}", folder.display()), e))?;
     let free_mib = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
     if free_mib < needs.total_mib() {
         return Err(MachineError::NoSpace { folder: folder.to_path_buf(), free_mib, needed_mib: needs.total_mib() });
     }
+    let needed = needs.own_tree().map_or(0, |tree| tree::room(tree).1);
+    // A file system without a fixed number of them says 0 of 0.
+    if room.f_files > 0 && room.f_favail < needed {
+        return Err(MachineError::NoInodes { folder: folder.to_path_buf(), free: room.f_favail, needed });
+    }
     Ok(())
 }
 
 /// Writing failed: for want of room, which others may have taken since it was looked at, or for another reason.
-fn full_or(error: std::io::Error, run: &Path, needs: Needs, path: &Path) -> MachineError {
+fn full_or(error: std::io::Error, run: &Path, needs: &Needs, path: &Path) -> MachineError {
     if error.kind() == std::io::ErrorKind::StorageFull {
         MachineError::NoSpace { folder: run.to_path_buf(), free_mib: 0, needed_mib: needs.total_mib() }
     } else {
@@ -209,7 +254,7 @@ mod tests {
     #[test]
     fn no_room_is_said_with_numbers() {
         let run = tempfile::tempdir().unwrap();
-        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60 };
+        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60, tree: None };
         let error = Scratch::create(run.path(), needs).unwrap_err();
         assert!(matches!(error, MachineError::NoSpace { .. }), "{error}");
         assert!(fs::read_dir(run.path()).unwrap().next().is_none());

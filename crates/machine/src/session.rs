@@ -4,14 +4,15 @@ use crate::child::Child;
 use crate::console::{Console, printable_tail};
 use crate::lines::{Files, Lines, Nothing};
 use crate::outside::{self, QemuOutside};
+use crate::processor::Spenders;
 use crate::qemu::{SHARED_BYTES, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
-use crate::{Interrupt, MachineError, native, qemu};
+use crate::{Interrupt, MachineError, Sharing, native, qemu, share};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
-use vmtax_model::{MachineName, Ping, Probes, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{MachineName, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
 /// How long QEMU may take over a monitor command, and a machine over its end.
@@ -29,6 +30,7 @@ pub struct Session<'a> {
     boot: Duration,
     lines: Lines,
     qemu: Option<Qemu>,
+    share: Option<ShareFacts>,
     child: Child,
 }
 
@@ -37,6 +39,7 @@ pub struct Session<'a> {
 struct Qemu {
     monitor: Monitor,
     shared: Shared,
+    spenders: Spenders,
 }
 
 impl<'a> Session<'a> {
@@ -80,11 +83,20 @@ impl<'a> Session<'a> {
             return Err(MachineError::Processors { machine, asked: setup.cpus, got: hello.cpus });
         }
         let qemu = match monitor {
-            Some((stream, shared)) => Some(Qemu { monitor: Monitor::connect(stream, PATIENCE)?, shared }),
+            Some((stream, shared)) => {
+                let mut monitor = Monitor::connect(stream, PATIENCE)?;
+                let outside = QemuOutside::ask(&mut monitor)?;
+                let spenders = Spenders { qemu: outside.pid, vcpus: outside.vcpus, server: None };
+                Some(Qemu { monitor, shared, spenders })
+            }
             None => None,
         };
-        let mut session = Session { machine, interrupt: setup.interrupt, hello, warnings, boot, lines, qemu, child };
+        let interrupt = setup.interrupt;
+        let mut session = Session { machine, interrupt, hello, warnings, boot, lines, qemu, share: None, child };
         session.check_accelerator()?;
+        if let (Some(sharing), Target::Kvm(image) | Target::Tcg(image)) = (setup.share, setup.target) {
+            session.mount(setup, sharing, qemu::share_words(setup, &image.qemu))?;
+        }
         Ok(session)
     }
 
@@ -101,6 +113,35 @@ impl<'a> Session<'a> {
     /// What the reader of figures from this machine should know.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
+    }
+
+    /// Has the guest mount its share, and notes what took effect.
+    fn mount(&mut self, setup: &Setup<'_>, sharing: &Sharing, words: Vec<String>) -> Result<(), MachineError> {
+        let request = Request::Share { mount: share::mount(sharing) };
+        let line = match self.ask(&request, setup.boot_deadline, &mut no_files) {
+            Ok(Reply::Shared { mount }) => mount,
+            Ok(Reply::Failed { error: said }) => {
+                let (method, log) = (sharing.share.method, qemu::log(setup.log));
+                return Err(MachineError::NotMounted { method, said, log });
+            }
+            Ok(_) => return Err(nonsense(self.machine, &self.lines, "another answer than to a mount")),
+            Err(nothing) => return Err(self.error(nothing, "mounting its share".to_owned())),
+        };
+        let pid = self.qemu.as_ref().map(|qemu| qemu.spenders.qemu);
+        let (facts, warnings) = share::effect(sharing, line, words, pid, setup.log);
+        self.share = Some(facts);
+        self.warnings.extend(warnings);
+        Ok(())
+    }
+
+    /// What took effect of the guest's share.
+    pub fn share(&self) -> Option<&ShareFacts> {
+        self.share.as_ref()
+    }
+
+    /// What the machine cost the host's processors by now; `None` natively.
+    pub fn processor(&self) -> Option<ProcessorSeconds> {
+        self.qemu.as_ref().map(|qemu| qemu.spenders.spent())
     }
 
     /// Runs one workload to its end. Under probes, the files of the guest's trace and the workload's own stamps go to
@@ -122,7 +163,9 @@ impl<'a> Session<'a> {
                 Err(nonsense(self.machine, &self.lines, format!("a result of {}", result.workload.name)))
             }
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(Reply::Hello(_) | Reply::Pinged) => Err(nonsense(self.machine, &self.lines, "an answer to nothing")),
+            Ok(Reply::Hello(_) | Reply::Pinged | Reply::Shared { .. }) => {
+                Err(nonsense(self.machine, &self.lines, "an answer to nothing"))
+            }
             Err(nothing) => Err(self.trial_error(nothing, workload, deadline)),
         }
     }

@@ -1,6 +1,6 @@
 //! What it takes to bring a machine up.
 
-use crate::{Interrupt, Scratch};
+use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -45,6 +45,8 @@ pub struct Setup<'a> {
     pub memory_mib: u32,
     /// How the measured disk is attached: a variant's settings.
     pub disk: &'a BTreeMap<String, String>,
+    /// The tree that a guest is given, if any.
+    pub share: Option<&'a Sharing>,
     /// The files and disks it works on.
     pub scratch: &'a Scratch,
     /// The folder for its logs.

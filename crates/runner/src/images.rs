@@ -1,34 +1,54 @@
 //! What a plan's guests are started from: made once, used in every round.
 
 use crate::{Means, RunError};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use vmtax_kernel::KernelError;
 use vmtax_machine::{GuestImage, MachineError, MicroImage, Scratch, Target};
-use vmtax_model::{MachineName, Plan};
+use vmtax_model::{KernelFacts, MachineName, Plan, ShareMethod};
 
-/// The images that the plan's machines need.
+/// The images that the plan's machines need, for each variant.
 pub(crate) struct Images {
-    guest: Option<GuestImage>,
-    micro: Option<MicroImage>,
+    guests: Vec<GuestImage>,
+    micros: Vec<MicroImage>,
+    /// The shares that the guests' kernel cannot mount, with the reason.
+    pub refused: Vec<(ShareMethod, KernelError)>,
 }
 
 impl Images {
-    /// Makes them in the scratch folder.
-    pub fn make(plan: &Plan, means: Option<&Means>, scratch: &Scratch) -> Result<Images, RunError> {
+    /// Makes them in the scratch folder. `methods` are the shares that guests are to mount.
+    pub fn make(
+        plan: &Plan,
+        means: Option<&Means>,
+        methods: &[ShareMethod],
+        scratch: &Scratch,
+    ) -> Result<Images, RunError> {
         let wants = |micro: bool| plan.machines.iter().any(|m| m.is_guest() && m.is_micro() == micro);
-        let mut images = Images { guest: None, micro: None };
+        let mut images = Images { guests: Vec::new(), micros: Vec::new(), refused: Vec::new() };
         let Some(means) = means else { return Ok(images) };
-        if wants(false) {
-            images.guest = guest(means, scratch)?;
+        if let Some(kernel) = means.kernel.as_ref().filter(|_| wants(false)) {
+            let initramfs = scratch.folder().join("initramfs.cpio");
+            images.refused = vmtax_kernel::initramfs(kernel, Path::new("/proc/self/exe"), methods, &initramfs)?.refused;
+            let kernel = unpacked(kernel, scratch);
+            let guest = |qemu: &_| GuestImage {
+                qemu: Clone::clone(qemu),
+                kernel: kernel.clone(),
+                initramfs: initramfs.clone(),
+            };
+            images.guests = means.qemus.iter().map(guest).collect();
         }
         if wants(true) {
-            images.micro = Some(micro(means, scratch)?);
+            let rom = scratch.folder().join("micro.rom");
+            std::fs::write(&rom, vmtax_micro::rom())
+                .map_err(|source| MachineError::System { what: format!("writing {}", rom.display()), source })?;
+            images.micros =
+                means.qemus.iter().map(|qemu| MicroImage { qemu: qemu.clone(), rom: rom.clone() }).collect();
         }
         Ok(images)
     }
 
-    pub fn target(&self, machine: MachineName) -> Result<Target<'_>, RunError> {
-        let guest = || self.guest.as_ref().ok_or_else(|| no_means(machine));
-        let micro = || self.micro.as_ref().ok_or_else(|| no_means(machine));
+    pub fn target(&self, machine: MachineName, variant: usize) -> Result<Target<'_>, RunError> {
+        let guest = || self.guests.get(variant).ok_or_else(|| no_means(machine));
+        let micro = || self.micros.get(variant).ok_or_else(|| no_means(machine));
         Ok(match machine {
             MachineName::Native => Target::Native,
             MachineName::Kvm => Target::Kvm(guest()?),
@@ -44,19 +64,8 @@ pub(crate) fn no_means(machine: MachineName) -> RunError {
     RunError::NoMachine { machine, reason: "no QEMU and kernel were found for it".to_owned() }
 }
 
-fn guest(means: &Means, scratch: &Scratch) -> Result<Option<GuestImage>, RunError> {
-    let Some(kernel) = &means.kernel else { return Ok(None) };
-    let initramfs = scratch.folder().join("initramfs.cpio");
-    vmtax_kernel::initramfs(kernel, Path::new("/proc/self/exe"), &initramfs)?;
+/// The kernel as a guest starts fastest from it.
+fn unpacked(kernel: &KernelFacts, scratch: &Scratch) -> PathBuf {
     let vmlinux = scratch.folder().join("vmlinux");
-    let direct = vmtax_kernel::unpack_vmlinux(kernel, &vmlinux);
-    let kernel = if direct { vmlinux } else { kernel.image.clone() };
-    Ok(Some(GuestImage { qemu: means.qemu.clone(), kernel, initramfs }))
-}
-
-fn micro(means: &Means, scratch: &Scratch) -> Result<MicroImage, RunError> {
-    let rom = scratch.folder().join("micro.rom");
-    std::fs::write(&rom, vmtax_micro::rom())
-        .map_err(|source| MachineError::System { what: format!("writing {}", rom.display()), source })?;
-    Ok(MicroImage { qemu: means.qemu.clone(), rom })
+    if vmtax_kernel::unpack_vmlinux(kernel, &vmlinux) { vmlinux } else { kernel.image.clone() }
 }

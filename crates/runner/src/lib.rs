@@ -8,6 +8,7 @@ mod micro;
 mod observe;
 mod preset;
 mod run;
+mod shares;
 
 pub use means::{Means, default_machines, find_means};
 pub use preset::Preset;
@@ -32,6 +33,9 @@ pub enum RunError {
     /// An option that a workload does not have, or a value it does not take.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
+    /// The plan makes no sense.
+    #[error(transparent)]
+    Plan(#[from] vmtax_model::PlanError),
     /// The recording cannot be written.
     #[error(transparent)]
     Recording(#[from] RecordingError),

@@ -3,7 +3,7 @@
 use crate::micro;
 use std::time::Duration;
 use vmtax_machine::{Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Session, Setup, Target};
-use vmtax_model::{Ping, Probes, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
 
 /// A machine that is up.
 pub(crate) enum Up<'a> {
@@ -46,6 +46,22 @@ impl<'a> Up<'a> {
         match self {
             Up::Agent(session) => session.warnings(),
             Up::Micro(_) => &[],
+        }
+    }
+
+    /// What took effect of the guest's share.
+    pub fn share(&self) -> Option<&ShareFacts> {
+        match self {
+            Up::Agent(session) => session.share(),
+            Up::Micro(_) => None,
+        }
+    }
+
+    /// What the machine cost the host's processors by now.
+    pub fn processor(&self) -> Option<ProcessorSeconds> {
+        match self {
+            Up::Agent(session) => session.processor(),
+            Up::Micro(_) => None,
         }
     }
 

@@ -4,7 +4,7 @@ use crate::RunError;
 use std::path::PathBuf;
 use vmtax_apt::AptError;
 use vmtax_kernel::KernelError;
-use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts, WorkloadName};
+use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts, Variant, WorkloadName};
 
 /// What guests are started with.
 #[derive(Debug, Clone, PartialEq)]
@@ -13,6 +13,8 @@ pub struct Means {
     pub qemu: QemuFacts,
     /// The kernel; the micro-guest has none.
     pub kernel: Option<KernelFacts>,
+    /// The QEMU of each of the plan's variants.
+    pub qemus: Vec<QemuFacts>,
 }
 
 /// The machines a run takes when none are named: native, KVM where it runs kernels at speed, and TCG.
@@ -67,7 +69,8 @@ pub fn find_means(
         (None, Some(best)) => best.clone(),
         (named, _) => vmtax_host::best_qemu(named.as_deref())?,
     };
-    for machine in guests {
+    let qemus: Vec<QemuFacts> = plan.variants.iter().map(|v| qemu_of(v, &qemu)).collect::<Result<_, _>>()?;
+    for (machine, qemu) in guests.iter().flat_map(|m| qemus.iter().map(move |q| (*m, q))) {
         if !qemu.accelerators.iter().any(|a| Some(a.as_str()) == machine.accelerator()) {
             return Err(RunError::NoMachine {
                 machine,
@@ -84,7 +87,15 @@ pub fn find_means(
     } else {
         None
     };
-    Ok(Some(Means { qemu, kernel }))
+    Ok(Some(Means { qemu, kernel, qemus }))
+}
+
+/// A variant may have a QEMU of its own.
+fn qemu_of(variant: &Variant, usual: &QemuFacts) -> Result<QemuFacts, RunError> {
+    match variant.qemu() {
+        Some(named) => Ok(vmtax_host::best_qemu(Some(named))?),
+        None => Ok(usual.clone()),
+    }
 }
 
 /// The micro-guest's own code runs in user mode: a KVM that emulates kernels will do.

@@ -3,6 +3,7 @@
 use crate::images::{Images, no_means};
 use crate::machine::Up;
 use crate::observe::{Observable, may_trace, observed};
+use crate::shares::{self, Way};
 use crate::{Means, RunError};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,9 +11,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
-use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup};
+use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup, processor_between};
 use vmtax_model::{
-    MachineName, Outcome, Plan, Probes, QemuFacts, TrialRecord, Turn, Warning, WorkloadName, WorkloadSpec,
+    MachineName, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, TrialRecord, Turn, Warning,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 
@@ -73,14 +75,16 @@ pub fn run(
 ) -> Result<Ended, RunError> {
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
-    let images = Images::make(plan, means, &scratch)?;
+    let images = Images::make(plan, means, &shares::methods(plan)?, &scratch)?;
+    let ways = shares::ways(plan, &images, &scratch);
     let rungs: Vec<Plan> = (0..plan.rungs()).map(|rung| plan.at_rung(rung)).collect();
     let mut run = Run {
         plan,
         rungs: &rungs,
         scratch: &scratch,
         images: &images,
-        qemu: means.map(|m| &m.qemu),
+        ways: &ways,
+        qemus: means.map_or(&[], |m| &m.qemus),
         // Where the host's kernel may not be traced, QEMU's own log tells something.
         events: plan.probes.iter().any(|p| *p != Probes::None) && !may_trace(),
         interrupt,
@@ -111,7 +115,7 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
     }
     let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
     let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
-    Ok(Needs { disk, guest, files_bytes })
+    Ok(Needs { disk, guest, files_bytes, tree: plan.tree.clone() })
 }
 
 struct Run<'a> {
@@ -120,7 +124,10 @@ struct Run<'a> {
     rungs: &'a [Plan],
     scratch: &'a Scratch,
     images: &'a Images,
-    qemu: Option<&'a QemuFacts>,
+    /// The plan's variants.
+    ways: &'a [Way],
+    /// Their QEMUs.
+    qemus: &'a [QemuFacts],
     events: bool,
     interrupt: &'a Interrupt,
     /// The next trial's.
@@ -141,12 +148,21 @@ impl<'a> Run<'a> {
             return self.write_failed(turn, 0, &why);
         }
         (self.progress)(Progress::Booting { turn });
+        let way = &self.ways[turn.variant];
+        let share = match &way.share {
+            // The host itself has its files as they are.
+            _ if !turn.machine.is_guest() => None,
+            Ok(share) => share.as_ref(),
+            Err(why) => return self.refuse(turn, MachineError::NoShare(why.clone())),
+        };
+        self.scratch.clear_tree()?;
         let log = self.log_folder(turn)?;
         let setup = Setup {
-            target: self.images.target(turn.machine)?,
+            target: self.images.target(turn.machine, turn.variant)?,
             cpus: self.rungs[turn.rung].guest.cpus,
             memory_mib: self.rungs[turn.rung].guest.memory_mib,
-            disk: &self.plan.variants[turn.variant].set,
+            disk: &way.disk,
+            share,
             scratch: self.scratch,
             log: &log,
             events: self.events,
@@ -159,14 +175,9 @@ impl<'a> Run<'a> {
                 self.trials(turn, session, &log)
             }
             Err(MachineError::Interrupted) => Ok(()),
-            Err(error) if self.plan.ladder.is_some() && turn.round == 0 => {
-                // What one size is refused another may be given.
-                let why = format!("{} does not come up: {error}", turn.machine);
-                (self.progress)(Progress::Failed { number: self.number, error: &error });
-                self.write_failed(turn, 0, &why)?;
-                self.refused.insert(rung, why);
-                self.first_failure.get_or_insert(error);
-                Ok(())
+            // What one size or share is refused another may be given.
+            Err(error) if (self.plan.ladder.is_some() || share.is_some()) && turn.round == 0 => {
+                self.refuse(turn, error)
             }
             Err(source) if !self.came_up.contains(&(turn.machine, turn.variant)) => {
                 // Written down first: the recording, too, says why.
@@ -181,6 +192,16 @@ impl<'a> Run<'a> {
         }
     }
 
+    /// Writes down that this turn has no result, and why it is not tried again.
+    fn refuse(&mut self, turn: Turn, error: MachineError) -> Result<(), RunError> {
+        let why = format!("{} does not come up: {error}", turn.machine);
+        (self.progress)(Progress::Failed { number: self.number, error: &error });
+        self.write_failed(turn, 0, &why)?;
+        self.refused.insert((turn.machine, turn.variant, turn.rung), why);
+        self.first_failure.get_or_insert(error);
+        Ok(())
+    }
+
     fn trials(&mut self, turn: Turn, mut machine: Up<'_>, log: &Path) -> Result<(), RunError> {
         note_boot(log, turn, &machine)?;
         let mut warnings = machine.warnings().to_vec();
@@ -190,11 +211,12 @@ impl<'a> Run<'a> {
         for (index, &(workload, probes)) in all.iter().enumerate() {
             (self.progress)(Progress::Trial { number: self.number, turn, workload, probes });
             let (started, clock, before) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
+            let spent = machine.processor();
             let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
             let result = match probes {
                 Probes::None => machine.run(workload, deadline),
                 Probes::Layers | Probes::Calls => {
-                    let qemu = self.qemu.ok_or_else(|| no_means(turn.machine))?;
+                    let qemu = self.qemus.get(turn.variant).ok_or_else(|| no_means(turn.machine))?;
                     let events = self.events.then(|| log.join("qemu.events"));
                     let what = Observable { machine: turn.machine, qemu, disk: self.scratch.disk(), probes, events };
                     let files = self.writer.trial_files(self.number)?;
@@ -207,7 +229,10 @@ impl<'a> Run<'a> {
             if percent >= NOTABLE_STEAL_PERCENT {
                 warnings.push(Warning::StolenTime { percent });
             }
-            let write = |outcome| self.write(turn, (workload, probes), started, wall_s, outcome, warnings);
+            let processor = spent.zip(machine.processor()).map(|(before, after)| processor_between(&before, &after));
+            let share = machine.share().cloned();
+            let made = Made { started, wall_s, share, processor, warnings };
+            let write = |outcome| self.write(turn, (workload, probes), outcome, made);
             match result {
                 Ok(result) => write(Outcome::Done { result: Box::new(result) })?,
                 Err(MachineError::Interrupted) => return write(Outcome::Interrupted),
@@ -242,7 +267,7 @@ impl<'a> Run<'a> {
     fn write_failed(&mut self, turn: Turn, from: usize, why: &str) -> Result<(), RunError> {
         for trial in self.all(turn).into_iter().skip(from) {
             let outcome = Outcome::Failed { error: why.to_owned() };
-            self.write(turn, trial, Timestamp::now(), 0.0, outcome, Vec::new())?;
+            self.write(turn, trial, outcome, Made::none())?;
         }
         Ok(())
     }
@@ -251,10 +276,8 @@ impl<'a> Run<'a> {
         &mut self,
         turn: Turn,
         (workload, probes): (&WorkloadSpec, Probes),
-        started: Timestamp,
-        wall_s: f64,
         outcome: Outcome,
-        warnings: Vec<Warning>,
+        made: Made,
     ) -> Result<(), RunError> {
         let variant =
             if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
@@ -267,12 +290,12 @@ impl<'a> Run<'a> {
             rung: self.plan.size(turn.rung),
             probes,
             workload: workload.clone(),
-            started: started.to_string(),
-            wall_s,
+            started: made.started.to_string(),
+            wall_s: made.wall_s,
             outcome,
-            share: None,
-            processor: None,
-            warnings,
+            share: made.share,
+            processor: made.processor,
+            warnings: made.warnings,
         })?;
         self.number += 1;
         Ok(())
@@ -289,6 +312,22 @@ impl<'a> Run<'a> {
             Ok(()) => Ok(folder),
             Err(source) => Err(failed("creating", &folder, source)),
         }
+    }
+}
+
+/// What is noted of a trial besides how it ended.
+struct Made {
+    started: Timestamp,
+    wall_s: f64,
+    share: Option<ShareFacts>,
+    processor: Option<ProcessorSeconds>,
+    warnings: Vec<Warning>,
+}
+
+impl Made {
+    /// Of a trial that could not be begun.
+    fn none() -> Made {
+        Made { started: Timestamp::now(), wall_s: 0.0, share: None, processor: None, warnings: Vec::new() }
     }
 }
 

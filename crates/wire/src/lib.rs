@@ -10,7 +10,7 @@ mod frame;
 mod message;
 
 pub use frame::{Decoder, Frame, MAX_PAYLOAD, MAX_PIECE, PROTOCOL, WireError, encode, piece};
-pub use message::{Hello, Observed, Reply, Request};
+pub use message::{Hello, Mount, Observed, Reply, Request};
 
 /// The name of the virtio-serial port on which controller and agent meet.
 pub const PORT: &str = "org.vmtax.agent";
@@ -18,3 +18,7 @@ pub const PORT: &str = "org.vmtax.agent";
 pub const FILES_SERIAL: &str = "vmtax-files";
 /// The serial of the guest disk that is read raw.
 pub const DISK_SERIAL: &str = "vmtax-disk";
+/// The serial of the guest disk that holds the shared tree.
+pub const SHARE_SERIAL: &str = "vmtax-share";
+/// Where a guest has the shared tree.
+pub const SHARE: &str = "/share";

@@ -1,7 +1,7 @@
 //! The messages.
 
 use serde::{Deserialize, Serialize};
-use vmtax_model::{GuestDisk, KernelIdentity, Missing, Probes, TrialResult, WorkloadSpec};
+use vmtax_model::{GuestDisk, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec};
 
 /// From the controller to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,11 +16,31 @@ pub enum Request {
         #[serde(default)]
         probes: Probes,
     },
+    /// Mount the shared tree at [`crate::SHARE`], in a guest alone; answered by [`Reply::Shared`] or [`Reply::Failed`].
+    Share {
+        /// What.
+        mount: Mount,
+    },
     /// Answer exchanges of stamps through the shared memory until the controller ends them; answered by
     /// [`Reply::Pinged`].
     Ping,
     /// End: a guest powers off, a native agent exits.
     Leave,
+}
+
+/// What a guest mounts.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mount {
+    /// Whose modules are loaded first.
+    pub method: ShareMethod,
+    /// The file system's type.
+    pub kind: String,
+    /// The device, tag or server's path; for a disk its serial.
+    pub source: String,
+    /// The options that are the file system's own.
+    pub options: String,
+    /// Whether it cannot be written.
+    pub read_only: bool,
 }
 
 /// What the agent says first.
@@ -49,6 +69,11 @@ pub enum Reply {
         /// How it was observed; `None` when it was not.
         #[serde(default)]
         observed: Option<Observed>,
+    },
+    /// The shared tree is there.
+    Shared {
+        /// Its line of `/proc/mounts`.
+        mount: String,
     },
     /// The exchanges are over.
     Pinged,
@@ -94,6 +119,7 @@ impl Reply {
                     }
                 }
             }
+            Reply::Shared { mount } => short([mount])?,
             Reply::Pinged => {}
             Reply::Failed { error } => {
                 if error.len() > 64 * 1024 {

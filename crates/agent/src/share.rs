@@ -1,0 +1,77 @@
+//! Mounts the tree that the host shares.
+
+use crate::init::disk_with_serial;
+use crate::modules;
+use rustix::mount::{MountFlags, mount as mount_at};
+use std::ffi::CString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use vmtax_model::ShareMethod;
+use vmtax_wire::{Mount, SHARE};
+
+/// A disk appears a moment after its driver.
+const DISK_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Loads what it takes, mounts, and gives the line of `/proc/mounts`.
+pub(crate) fn mount(wish: &Mount) -> Result<String, String> {
+    if std::process::id() != 1 {
+        return Err("a share is mounted in guests alone".to_owned());
+    }
+    let mut complaints = modules::load_for(wish.method);
+    let source = if wish.method.is_image() { disk(&wish.source)? } else { PathBuf::from(&wish.source) };
+    fs::create_dir_all(SHARE).map_err(|e| format!("making {SHARE}: {e}"))?;
+    let flags = if wish.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let options = CString::new(wish.options.as_str()).map_err(|e| e.to_string())?;
+    mount_at(&source, SHARE, wish.kind.as_str(), flags, options.as_c_str()).map_err(|e| {
+        complaints.insert(0, format!("mounting {} from {} with '{}': {e}", wish.kind, wish.source, wish.options));
+        complaints.extend(kernel_says(wish.method));
+        complaints.join("; ")
+    })?;
+    let mounts = fs::read_to_string("/proc/mounts").map_err(|e| format!("/proc/mounts: {e}"))?;
+    let line = mounts.lines().rev().find(|line| line.split(' ').nth(1) == Some(SHARE));
+    line.map(str::to_owned).ok_or_else(|| format!("{SHARE} is not in /proc/mounts after mounting it"))
+}
+
+fn disk(serial: &str) -> Result<PathBuf, String> {
+    let deadline = Instant::now() + DISK_PATIENCE;
+    loop {
+        if let Some(disk) = disk_with_serial(serial).filter(|disk| Path::exists(disk)) {
+            return Ok(disk);
+        }
+        if Instant::now() > deadline {
+            return Err(format!("no disk '{serial}' appeared"));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// The kernel's log has the reason that an error number has not.
+fn kernel_says(method: ShareMethod) -> Vec<String> {
+    let word = match method {
+        ShareMethod::NineP => "9p",
+        ShareMethod::Virtiofs => "virtio",
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => "NFS",
+        ShareMethod::Disk => "EXT4",
+        ShareMethod::Erofs => "erofs",
+        ShareMethod::Squashfs => "SQUASHFS",
+    };
+    let log = kernel_log();
+    log.lines().rev().filter(|line| line.contains(word)).take(3).map(str::to_owned).collect()
+}
+
+/// What is in the kernel's log now; empty where it may not be read.
+fn kernel_log() -> String {
+    use std::io::Read;
+    use std::os::unix::fs::OpenOptionsExt;
+    let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");
+    let Ok(mut log) = opened else { return String::new() };
+    let (mut text, mut record) = (String::new(), [0; 8192]);
+    // One record a read; "priority,sequence,time,flags;text".
+    while let Ok(length @ 1..) = log.read(&mut record) {
+        let record = String::from_utf8_lossy(&record[..length]);
+        text += record.split_once(';').map_or("", |(_, said)| said.lines().next().unwrap_or_default());
+        text.push('\n');
+    }
+    text
+}

@@ -1,0 +1,97 @@
+//! What a guest costs the host's processors, by who spends it.
+
+use std::fs;
+use vmtax_model::ProcessorSeconds;
+
+/// Whose time is taken: a guest's QEMU and its share's server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Spenders {
+    /// QEMU's process.
+    pub qemu: i32,
+    /// Its threads that run the guest's processors.
+    pub vcpus: Vec<i32>,
+    /// The session of the server and of all that it started; its first process, the watchdog, does not count.
+    pub server: Option<i32>,
+}
+
+impl Spenders {
+    /// What they spent by now. Threads that ended count: the kernel keeps their time with their process.
+    pub fn spent(&self) -> ProcessorSeconds {
+        let vcpu = |tid: &i32| ticks(&format!("/proc/{}/task/{tid}/stat", self.qemu));
+        let guest: u64 = self.vcpus.iter().filter_map(vcpu).sum();
+        let all = ticks(&format!("/proc/{}/stat", self.qemu)).unwrap_or(0);
+        ProcessorSeconds {
+            guest: seconds(guest),
+            qemu: seconds(all.saturating_sub(guest)),
+            server: self.server.map(|session| seconds(of_session(session))),
+        }
+    }
+}
+
+/// What was spent between two readings.
+pub fn between(before: &ProcessorSeconds, after: &ProcessorSeconds) -> ProcessorSeconds {
+    let difference = |a: f64, b: f64| (b - a).max(0.0);
+    ProcessorSeconds {
+        guest: difference(before.guest, after.guest),
+        qemu: difference(before.qemu, after.qemu),
+        server: before.server.zip(after.server).map(|(a, b)| difference(a, b)),
+    }
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+fn of_session(session: i32) -> u64 {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    let stats =
+        pids.filter(|pid| *pid != session).filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
+    stats.filter_map(|stat| Stat::parse(&stat)).filter(|stat| stat.session == session).map(|stat| stat.ticks).sum()
+}
+
+fn ticks(path: &str) -> Option<u64> {
+    Stat::parse(&fs::read_to_string(path).ok()?).map(|stat| stat.ticks)
+}
+
+/// A line of `/proc/PID/stat`.
+struct Stat {
+    session: i32,
+    /// User and system time.
+    ticks: u64,
+}
+
+impl Stat {
+    fn parse(line: &str) -> Option<Stat> {
+        // The name, in brackets, may hold anything.
+        let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+        let time = |index: usize| fields.get(index)?.parse::<u64>().ok();
+        Some(Stat { session: fields.get(3)?.parse().ok()?, ticks: time(11)? + time(12)? })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_of_stat_is_read_whatever_the_name() {
+        let line = "7 (a) b) S 1 5 9 0 -1 4194304 100 0 0 0 30 12 0 0 20 0 1 0 5 6 7";
+        let stat = Stat::parse(line).unwrap();
+        assert_eq!((stat.session, stat.ticks), (9, 42));
+        assert!(Stat::parse("7 (a").is_none() && Stat::parse("7 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn work_is_seen_and_the_session_leader_left_out() {
+        let own = std::process::id() as i32;
+        let spenders = Spenders { qemu: own, vcpus: vec![own], server: None };
+        let before = spenders.spent();
+        let until = std::time::Instant::now() + std::time::Duration::from_millis(60);
+        while std::time::Instant::now() < until {
+            std::hint::black_box(0);
+        }
+        let spent = between(&before, &spenders.spent());
+        assert!(spent.guest + spent.qemu >= 0.02 && spent.server.is_none(), "{spent:?}");
+    }
+}

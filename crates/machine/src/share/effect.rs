@@ -1,0 +1,83 @@
+//! What took effect of a share: said by those whom it concerns, not by what was asked for.
+
+use super::Sharing;
+use super::words::VERSION_EVENT;
+use crate::qemu;
+use std::path::Path;
+use vmtax_model::{ShareFacts, ShareMethod, Warning};
+
+/// From the guest's line of `/proc/mounts`, QEMU's words and QEMU's log in `log`; with what the reader should know.
+pub(crate) fn effect(
+    sharing: &Sharing,
+    line: String,
+    words: Vec<String>,
+    server: Option<i32>,
+    log: &Path,
+) -> (ShareFacts, Vec<Warning>) {
+    let method = sharing.share.method;
+    let msize = if method == ShareMethod::NineP { msize(&line, log) } else { None };
+    let asked = sharing.share.option("msize").and_then(|text| text.parse().ok());
+    let warnings = match (asked, msize) {
+        (Some(asked), Some(got)) if got < asked => vec![Warning::MsizeCapped { asked, got }],
+        _ => Vec::new(),
+    };
+    let facts = ShareFacts {
+        method,
+        mount: line,
+        msize,
+        qemu: words,
+        server: Vec::new(),
+        image: sharing.image.clone(),
+        open_files: server.and_then(open_files),
+    };
+    (facts, warnings)
+}
+
+/// The server's own answer to the client's wish; without QEMU's log the client's word, which is silent of its default.
+fn msize(line: &str, log: &Path) -> Option<u64> {
+    let logs = [qemu::log(log), qemu::events(log)].map(|path| std::fs::read(path).unwrap_or_default());
+    logs.iter().find_map(|text| negotiated(&String::from_utf8_lossy(text))).or_else(|| shown(line))
+}
+
+/// "v9fs_version_return tag 65535 id 100 msize 131072 version 9P2000.L", the last one.
+fn negotiated(log: &str) -> Option<u64> {
+    let line = log.lines().rev().find(|line| line.contains(VERSION_EVENT))?;
+    let mut words = line.split_whitespace().skip_while(|word| *word != "msize").skip(1);
+    words.next()?.parse().ok()
+}
+
+fn shown(line: &str) -> Option<u64> {
+    let options = line.split(' ').nth(3)?;
+    options.split(',').find_map(|option| option.strip_prefix("msize=")?.parse().ok())
+}
+
+/// The soft limit of a process.
+fn open_files(pid: i32) -> Option<u64> {
+    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_negotiated_size_is_the_last_answer() {
+        let log = "warning: 9p: degraded performance\nv9fs_version_return tag 65535 id 100 msize 8192 version 9P2000.L\n\
+                   12@1.5:v9fs_version_return tag 65535 id 100 msize 512000 version 9P2000.L\n";
+        assert_eq!(negotiated(log), Some(512_000));
+        assert_eq!(negotiated("v9fs_version_return tag 1 msize many"), None);
+        assert_eq!(negotiated(""), None);
+        let line = "share /share 9p rw,relatime,access=client,msize=512000,trans=virtio 0 0";
+        assert_eq!(shown(line), Some(512_000));
+        assert_eq!(shown("share /share 9p rw,relatime"), None);
+        assert_eq!(shown("nonsense"), None);
+    }
+
+    #[test]
+    fn a_process_has_a_limit() {
+        assert!(open_files(std::process::id() as i32).is_some_and(|n| n > 0));
+        assert_eq!(open_files(-1), None);
+    }
+}

@@ -1,0 +1,97 @@
+//! The tree that is shared: made in the run's scratch folder, or a folder of the user's.
+
+use crate::MachineError;
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::Path;
+use vmtax_model::Tree;
+
+/// Below it guests write.
+const WRITABLE: &str = "scratch";
+/// A file takes its inode and at least a page.
+const BYTES_OF_FILE: u64 = 4096;
+
+/// Room that a tree of the run's own takes: bytes and inodes.
+pub(crate) fn room(tree: &Tree) -> (u64, u64) {
+    let small = tree.files.saturating_mul(BYTES_OF_FILE);
+    (small.saturating_add(tree.large()), tree.files.saturating_add(tree.files / Tree::PER_FOLDER).saturating_add(16))
+}
+
+/// Makes the tree at `root`: `small/DDD/FFFF`, `large`, and `scratch/` to write in.
+pub(crate) fn make(tree: &Tree, root: &Path) -> std::io::Result<()> {
+    fs::create_dir_all(root.join("small"))?;
+    fs::create_dir(root.join(WRITABLE))?;
+    let mut random = fastrand::Rng::with_seed(1);
+    let mut content = vec![0; Tree::SMALL as usize];
+    for number in 0..tree.files {
+        let folder = root.join(format!("small/{:03}", number / Tree::PER_FOLDER));
+        if number % Tree::PER_FOLDER == 0 {
+            fs::create_dir(&folder)?;
+        }
+        text(&mut random, &mut content);
+        fs::write(folder.join(format!("{:04}", number % Tree::PER_FOLDER)), &content)?;
+    }
+    let mut large = File::create(root.join("large"))?;
+    let mut block = vec![0; 1 << 20];
+    text(&mut random, &mut block);
+    let mut left = tree.large();
+    while left > 0 {
+        // No two blocks alike, or a file system that looks for that would store one.
+        text(&mut random, &mut block[..4096]);
+        let length = left.min(block.len() as u64) as usize;
+        large.write_all(&block[..length])?;
+        left -= length as u64;
+    }
+    large.sync_all()
+}
+
+/// Text of 64 letters: it compresses to three quarters, as nothing random does and no source text as badly.
+fn text(random: &mut fastrand::Rng, bytes: &mut [u8]) {
+    random.fill(bytes);
+    for byte in bytes {
+        *byte = b'0' + (*byte & 63);
+    }
+}
+
+/// What a guest that was killed left in the writable folder is not the next one's.
+pub(crate) fn clear(root: &Path) -> Result<(), MachineError> {
+    let folder = root.join(WRITABLE);
+    let cleared = fs::remove_dir_all(&folder).and_then(|()| fs::create_dir(&folder));
+    cleared.map_err(|e| MachineError::system(format!("clearing {}", folder.display()), e))
+}
+
+/// Whether a folder of the user's can be shared at all.
+pub(crate) fn check(folder: &Path) -> Result<(), MachineError> {
+    match fs::read_dir(folder) {
+        Ok(_) => Ok(()),
+        Err(source) => Err(MachineError::NoTree { folder: folder.to_path_buf(), source }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tree_is_as_large_as_asked_and_its_room_suffices() {
+        let folder = tempfile::tempdir().unwrap();
+        let tree = Tree { files: 250, bytes: 3_000_000, path: None };
+        let root = folder.path().join("tree");
+        make(&tree, &root).unwrap();
+        assert_eq!(fs::read_dir(root.join("small")).unwrap().count(), 3);
+        assert_eq!(fs::read_dir(root.join("small/002")).unwrap().count(), 50);
+        assert_eq!(fs::metadata(root.join("small/002/0049")).unwrap().len(), Tree::SMALL);
+        assert_eq!(fs::metadata(root.join("large")).unwrap().len(), 3_000_000 - 250 * Tree::SMALL);
+        let (bytes, inodes) = room(&tree);
+        assert!(bytes > 3_000_000 && inodes > 253);
+        fs::write(root.join("scratch/left"), "").unwrap();
+        clear(&root).unwrap();
+        assert_eq!(fs::read_dir(root.join("scratch")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_folder_that_is_none_is_named() {
+        let error = check(Path::new("/no/such/folder")).unwrap_err().to_string();
+        assert!(error.contains("/no/such/folder"), "{error}");
+    }
+}
