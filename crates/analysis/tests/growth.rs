@@ -29,6 +29,8 @@ fn trial(round: u32, machine: MachineName, variant: &str, rung: u64, outcome: Ou
         started: "2026-11-21T10:00:00Z".to_owned(),
         wall_s: 1.0,
         outcome,
+        share: None,
+        processor: None,
         warnings: Vec::new(),
     }
 }
