@@ -73,6 +73,8 @@ fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialR
                 measures: vec![Measure { metric, value }],
                 operations: vec![Operation { name, latency }],
                 unsupported: vec![],
+                kept: vec![],
+                notes: vec![],
                 fairness: None,
                 total_s: 1.0,
                 timer: Timer { source: TimerSource::Tsc, mhz: 2000.0, error: 0.0, pair_ns: 20.0, reason: None },

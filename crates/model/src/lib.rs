@@ -37,7 +37,8 @@ pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tr
 pub use shell::shell_line;
 pub use trace::{Extent, GuestDisk, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{
-    Fairness, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult, Unsupported,
+    Fairness, Keeping, Kept, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult,
+    Unsupported,
 };
 pub use warning::Warning;
 pub use workload::{Places, UnknownWorkload, WorkloadName, WorkloadSpec};

@@ -96,6 +96,24 @@ metrics! {
     SeqreadMedian "seqread.latency-p50" Nanoseconds Lower "direct request, p50";
     SeqreadTail "seqread.latency-p99" Nanoseconds Lower "direct request, p99";
     SeqreadRate "seqread.reads" PerSecond Higher "direct requests";
+    TreeSmallCold "tree.small-cold" PerSecond Higher "small files, cold";
+    TreeSmallWarm "tree.small-warm" PerSecond Higher "small files, warm";
+    TreeLargeCold "tree.large-cold" MebibytesPerSecond Higher "large files, cold";
+    TreeLargeWarm "tree.large-warm" MebibytesPerSecond Higher "large files, warm";
+    TreeWalk "tree.walk" PerSecond Higher "names walked";
+    TreeMmap "tree.mmap" MebibytesPerSecond Higher "mapped reads";
+    BonnieWrite "bonnie.write" MebibytesPerSecond Higher "block write";
+    BonnieRewrite "bonnie.rewrite" MebibytesPerSecond Higher "rewrite";
+    BonnieRead "bonnie.read" MebibytesPerSecond Higher "block read";
+    BonnieSeeks "bonnie.seeks" PerSecond Higher "random seeks";
+    BonnieCreateSeq "bonnie.create-seq" PerSecond Higher "creates, in order";
+    BonnieStatSeq "bonnie.stat-seq" PerSecond Higher "stats, in order";
+    BonnieDeleteSeq "bonnie.delete-seq" PerSecond Higher "deletes, in order";
+    BonnieCreateRandom "bonnie.create-random" PerSecond Higher "creates, at random";
+    BonnieStatRandom "bonnie.stat-random" PerSecond Higher "stats, at random";
+    BonnieDeleteRandom "bonnie.delete-random" PerSecond Higher "deletes, at random";
+    FidsStat "fids.stat" Nanoseconds Lower "stat of a known name";
+    FidsOpenClose "fids.open_close" Nanoseconds Lower "open+close of a known name";
 }
 
 impl Metric {
@@ -113,6 +131,23 @@ impl Metric {
             | Metric::FileioReadBandwidth
             | Metric::FileioWriteBandwidth => WorkloadName::Fileio,
             Metric::SeqreadMedian | Metric::SeqreadTail | Metric::SeqreadRate => WorkloadName::Seqread,
+            Metric::TreeSmallCold
+            | Metric::TreeSmallWarm
+            | Metric::TreeLargeCold
+            | Metric::TreeLargeWarm
+            | Metric::TreeWalk
+            | Metric::TreeMmap => WorkloadName::Tree,
+            Metric::BonnieWrite
+            | Metric::BonnieRewrite
+            | Metric::BonnieRead
+            | Metric::BonnieSeeks
+            | Metric::BonnieCreateSeq
+            | Metric::BonnieStatSeq
+            | Metric::BonnieDeleteSeq
+            | Metric::BonnieCreateRandom
+            | Metric::BonnieStatRandom
+            | Metric::BonnieDeleteRandom => WorkloadName::Bonnie,
+            Metric::FidsStat | Metric::FidsOpenClose => WorkloadName::Fids,
             Metric::SyscallGetpid
             | Metric::SyscallReadNull
             | Metric::SyscallWriteNull
@@ -145,7 +180,13 @@ impl Metric {
             Metric::FileioWrites | Metric::FileioWriteBandwidth => Some("write"),
             Metric::FileioFsyncs => Some("fsync"),
             Metric::SeqreadMedian | Metric::SeqreadTail | Metric::SeqreadRate => Some("read"),
-            // A system call's operation is called like the metric itself.
+            Metric::TreeSmallCold => Some("open-cold"),
+            Metric::TreeSmallWarm => Some("open-warm"),
+            Metric::TreeLargeCold => Some("read-large-cold"),
+            Metric::TreeLargeWarm => Some("read-large-warm"),
+            Metric::TreeWalk => Some("lstat-walk"),
+            Metric::TreeMmap => Some("page-mmap"),
+            // A system call's operation, and one of Bonnie++'s, is called like the metric itself.
             _ => self.id().split_once('.').map(|(_, operation)| operation),
         }
     }

@@ -34,6 +34,29 @@ pub struct Unsupported {
     pub reason: String,
 }
 
+/// What became of something that a file is or has, on its way through a share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Keeping {
+    /// It is as it was made.
+    Kept,
+    /// It was taken, and is not there.
+    Lost,
+    /// It was refused, and said so.
+    Refused,
+}
+
+/// One thing that was tried, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What: "hard link", "user xattr".
+    pub what: String,
+    /// What became of it.
+    pub keeping: Keeping,
+    /// What was found, for people.
+    pub detail: String,
+}
+
 /// sysbench's fairness: how evenly the threads got through.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Fairness {
@@ -97,6 +120,13 @@ pub struct TrialResult {
     pub operations: Vec<Operation>,
     /// What has no figure, and why.
     pub unsupported: Vec<Unsupported>,
+    /// What the share keeps.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
+    /// What else the reader of the figures should know, found on the way: a limit that was raised, a file that memory
+    /// holds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub notes: Vec<String>,
     /// Fairness over threads, for the workloads of sysbench.
     pub fairness: Option<Fairness>,
     /// Wall time of the measured part, seconds.

@@ -24,6 +24,14 @@ pub enum WorkloadName {
     Syscalls,
     /// Sequential direct reads, one at a time.
     Seqread,
+    /// A tree copied out of the share, walked, and mapped.
+    Tree,
+    /// Bonnie++'s operations on the share.
+    Bonnie,
+    /// What one more name known to the share's server costs.
+    Fids,
+    /// What the share keeps of what files are.
+    Meaning,
     /// Exits of each kind, one after the other: on the micro-guest alone.
     Exits,
 }
@@ -38,12 +46,21 @@ impl WorkloadName {
         WorkloadName::Fileio,
         WorkloadName::Syscalls,
         WorkloadName::Seqread,
+        WorkloadName::Tree,
+        WorkloadName::Bonnie,
+        WorkloadName::Fids,
+        WorkloadName::Meaning,
         WorkloadName::Exits,
     ];
 
     /// Whether it needs an operating system; what does not runs on the micro-guest alone.
     pub const fn needs_kernel(self) -> bool {
         !matches!(self, WorkloadName::Exits)
+    }
+
+    /// Whether it needs the shared tree ([`Places::share`]).
+    pub const fn needs_share(self) -> bool {
+        matches!(self, WorkloadName::Tree | WorkloadName::Bonnie | WorkloadName::Fids | WorkloadName::Meaning)
     }
 
     /// The name as typed and stored.
@@ -56,6 +73,10 @@ impl WorkloadName {
             WorkloadName::Fileio => "fileio",
             WorkloadName::Syscalls => "syscalls",
             WorkloadName::Seqread => "seqread",
+            WorkloadName::Tree => "tree",
+            WorkloadName::Bonnie => "bonnie",
+            WorkloadName::Fids => "fids",
+            WorkloadName::Meaning => "meaning",
             WorkloadName::Exits => "exits",
         }
     }
@@ -71,7 +92,7 @@ impl WorkloadName {
             WorkloadName::Mutex => &[("threads", "4"), ("num", "2000"), ("locks", "10000"), ("loops", "5000")],
             WorkloadName::Memory => &[("block-size", "8K"), ("total-size", "1G"), ("time", "10")],
             WorkloadName::Fileio => &[("threads", "20"), ("total-size", "2G"), ("test-mode", "rndrw"), ("time", "10")],
-            WorkloadName::Syscalls | WorkloadName::Seqread | WorkloadName::Exits => &[],
+            _ => &[],
         }
     }
 }
@@ -84,7 +105,9 @@ impl fmt::Display for WorkloadName {
 
 /// The name given is no workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread, exits")]
+#[error(
+    "unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread, tree, bonnie, fids, meaning, exits"
+)]
 pub struct UnknownWorkload(pub String);
 
 impl FromStr for WorkloadName {
@@ -97,11 +120,11 @@ impl FromStr for WorkloadName {
 /// Where the workloads that need files and disks find room for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Places {
-    /// Folder for `fileio`'s files and the temporary files of `syscalls`. Whatever a workload puts there it removes.
+    /// Folder for `fileio`'s files, the temporary files of `syscalls`, and what `tree` copies. Whatever a workload puts there it removes.
     pub files: Option<PathBuf>,
     /// Block device or written file for `seqread`; written to only with `operation=write`.
     pub disk: Option<PathBuf>,
-    /// The shared tree: `/share` in a guest, the folder itself natively.
+    /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`.
     pub share: Option<PathBuf>,
 }
 

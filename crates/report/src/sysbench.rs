@@ -5,7 +5,7 @@ use crate::number::{self, nanoseconds};
 use crate::text::plain;
 use crate::view;
 use std::fmt::Write as _;
-use vmtax_model::{Latency, Metric, Outcome, TrialRecord, TrialResult, WorkloadName};
+use vmtax_model::{Keeping, Latency, Metric, Outcome, TrialRecord, TrialResult, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Every trial of the recording, or the one with this number, in sysbench's figures. Empty when there is none.
@@ -94,6 +94,17 @@ fn done(out: &mut String, result: &TrialResult) {
     for u in &result.unsupported {
         let _ = writeln!(out, "  {:<32}unsupported: {}", u.metric.label(), plain(&u.reason));
     }
+    for kept in &result.kept {
+        let keeping = match kept.keeping {
+            Keeping::Kept => "kept",
+            Keeping::Lost => "lost",
+            Keeping::Refused => "refused",
+        };
+        let _ = writeln!(out, "  {:<32}{keeping:<9}{}", plain(&kept.what), plain(&kept.detail));
+    }
+    for note in &result.notes {
+        let _ = writeln!(out, "  note: {}", plain(note));
+    }
 }
 
 /// What sysbench counts as events: all operations of the workload.
@@ -108,7 +119,8 @@ fn events(result: &TrialResult) -> Latency {
 }
 
 fn is_sysbench(result: &TrialResult) -> bool {
-    !matches!(result.workload.name, WorkloadName::Syscalls | WorkloadName::Seqread | WorkloadName::Exits)
+    use WorkloadName::{Cpu, Fileio, Memory, Mutex, Threads};
+    matches!(result.workload.name, Cpu | Threads | Mutex | Memory | Fileio)
 }
 
 /// A line for each kind of operation, where there are several or sysbench has no such test.

@@ -100,6 +100,8 @@ fn result(workload: &WorkloadSpec, operations: Vec<Operation>, total_ns: u64, mh
         measures: Vec::new(),
         operations,
         unsupported: Vec::new(),
+        kept: Vec::new(),
+        notes: Vec::new(),
         fairness: None,
         total_s: total_ns as f64 / 1e9,
         timer: Timer { source: TimerSource::Tsc, mhz, error: 0.0, pair_ns: 0.0, reason: None },

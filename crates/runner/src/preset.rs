@@ -33,7 +33,7 @@ impl Preset {
 
     /// What differs from the reference, and what the workloads that it does not have are given.
     const fn smaller(self, name: WorkloadName) -> &'static [(&'static str, &'static str)] {
-        use WorkloadName::{Cpu, Exits, Fileio, Memory, Mutex, Seqread, Syscalls, Threads};
+        use WorkloadName::{Cpu, Fileio, Seqread, Syscalls, Threads};
         match (self, name) {
             (Preset::Quick, Threads) => &[("threads", "100"), ("time", "1")],
             (Preset::Quick, Fileio) => &[("total-size", "16M"), ("time", "1")],
@@ -44,7 +44,7 @@ impl Preset {
             (Preset::Quick, Cpu | Seqread) => &[("time", "1")],
             (Preset::Default, Cpu | Threads | Seqread) => &[("time", "2")],
             (Preset::Full, Seqread) => &[("time", "10")],
-            (_, Mutex | Memory | Exits) | (Preset::Full, _) => &[],
+            _ => &[],
         }
     }
 }

@@ -339,7 +339,7 @@ pub struct PlaceArgs {
     /// The disk to read, or a written file; `operation=write` overwrites it
     #[arg(long, value_name = "FILE")]
     pub disk: Option<PathBuf>,
-    /// The folder whose tree is worked on
+    /// The shared tree; only its folder `scratch` is written to
     #[arg(long, value_name = "DIR")]
     pub share: Option<PathBuf>,
 }

@@ -135,6 +135,9 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
     few("measures", result.measures.len())?;
     few("operations", result.operations.len())?;
     few("unsupported metrics", result.unsupported.len())?;
+    few("things kept or lost", result.kept.len())?;
+    few("notes", result.notes.len())?;
+    short(result.kept.iter().flat_map(|k| [&k.what, &k.detail]).chain(&result.notes))?;
     short(result.operations.iter().map(|o| &o.name))?;
     short(result.unsupported.iter().map(|u| &u.reason))?;
     short(result.workload.options.iter().flat_map(|(k, v)| [k, v]))?;
@@ -177,6 +180,8 @@ mod tests {
             measures: vec![Measure { metric: Metric::CpuEvents, value: 1.0 }],
             operations: vec![],
             unsupported: vec![],
+            kept: vec![],
+            notes: vec![],
             fairness: None,
             total_s: 1.0,
             timer: Timer { source: TimerSource::Tsc, mhz: 2596.1, error: 0.0, pair_ns: 20.0, reason: None },
@@ -196,5 +201,10 @@ mod tests {
         assert!(check(|r| r.measures[0].value = -1.0).is_err());
         assert!(check(|r| r.kernel.release = "x".repeat(2000)).is_err());
         assert!(check(|r| r.measures = vec![r.measures[0]; 2000]).is_err());
+        assert!(check(|r| r.notes = vec!["x".repeat(2000)]).is_err());
+        let kept = |detail: &str| Kept { what: "mode".into(), keeping: Keeping::Kept, detail: detail.into() };
+        assert!(check_result(&TrialResult { kept: vec![kept("0600")], ..result() }).is_ok());
+        assert!(check_result(&TrialResult { kept: vec![kept(&"x".repeat(2000))], ..result() }).is_err());
+        assert!(check_result(&TrialResult { kept: vec![kept(""); 2000], ..result() }).is_err());
     }
 }

@@ -1,7 +1,7 @@
 //! Which options each workload has, and whether a spec can be run.
 
 use crate::options::{OptionInfo, Values, must_end};
-use crate::{WorkloadError, exits, seqread, sysbench, syscalls};
+use crate::{WorkloadError, exits, seqread, share, sysbench, syscalls};
 use vmtax_model::{WorkloadName, WorkloadSpec};
 
 /// The options of a workload, in the order in which help lists them.
@@ -14,6 +14,10 @@ pub fn options(name: WorkloadName) -> &'static [OptionInfo] {
         WorkloadName::Fileio => sysbench::fileio::OPTIONS,
         WorkloadName::Syscalls => syscalls::OPTIONS,
         WorkloadName::Seqread => seqread::OPTIONS,
+        WorkloadName::Tree => share::tree::OPTIONS,
+        WorkloadName::Bonnie => share::bonnie::OPTIONS,
+        WorkloadName::Fids => share::fids::OPTIONS,
+        WorkloadName::Meaning => share::meaning::OPTIONS,
         WorkloadName::Exits => exits::OPTIONS,
     }
 }
@@ -43,7 +47,8 @@ pub fn check(spec: &WorkloadSpec) -> Result<WorkloadSpec, WorkloadError> {
         WorkloadName::Fileio => sysbench::fileio::reconcile(&mut full)?,
         WorkloadName::Cpu | WorkloadName::Threads => must_end(&full, "events")?,
         WorkloadName::Seqread => must_end(&full, "count")?,
-        WorkloadName::Mutex | WorkloadName::Syscalls | WorkloadName::Exits => {}
+        WorkloadName::Bonnie => share::bonnie::reconcile(&full)?,
+        _ => {}
     }
     Ok(full)
 }

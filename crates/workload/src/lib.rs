@@ -1,4 +1,4 @@
-//! What is run: sysbench's five tests, system calls, block requests, each operation timed.
+//! What is run: sysbench's five tests, system calls, block requests, operations on a shared tree, each timed.
 //!
 //! The same code runs natively and inside a guest. A workload is given as a [`WorkloadSpec`]; [`check`] says whether it
 //! can be run as written and [`run`] runs it. Each module states the definition it follows.
@@ -10,6 +10,7 @@ mod error;
 mod exits;
 mod options;
 mod seqread;
+mod share;
 mod sysbench;
 mod syscalls;
 
@@ -19,9 +20,10 @@ pub use error::WorkloadError;
 pub use exits::exit_count;
 pub use options::OptionInfo;
 pub use seqread::{BlockWork, block_work};
+pub use share::meaning::{Guest, look};
 
 use std::ffi::{CStr, c_char};
-use vmtax_model::{Fairness, KernelIdentity, Measure, Metric, Operation, Series, TrialResult, Unsupported};
+use vmtax_model::{Fairness, Kept, KernelIdentity, Measure, Metric, Operation, Series, TrialResult, Unsupported};
 use vmtax_model::{Latency, Places, WorkloadName, WorkloadSpec};
 
 /// What a workload hands to [`run`], which adds who, where and how timed.
@@ -30,6 +32,8 @@ struct Yield {
     measures: Vec<Measure>,
     operations: Vec<Operation>,
     unsupported: Vec<Unsupported>,
+    kept: Vec<Kept>,
+    notes: Vec<String>,
     fairness: Option<Fairness>,
     total_s: f64,
 }
@@ -61,6 +65,10 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
         WorkloadName::Fileio => sysbench::fileio::run(&values, &clock, places),
         WorkloadName::Syscalls => syscalls::run(&values, &clock, places),
         WorkloadName::Seqread => seqread::run(&values, &clock, places),
+        WorkloadName::Tree => share::tree::run(&values, &clock, places),
+        WorkloadName::Bonnie => share::bonnie::run(&values, &clock, places),
+        WorkloadName::Fids => share::fids::run(&values, &clock, places),
+        WorkloadName::Meaning => share::meaning::run(&values, places),
         WorkloadName::Exits => Err(WorkloadError::MicroGuestOnly(workload.name)),
     }?;
     Ok(result(workload, got, &clock))
@@ -86,6 +94,8 @@ fn result(workload: WorkloadSpec, got: Yield, clock: &Clock) -> TrialResult {
         measures: got.measures,
         operations: got.operations,
         unsupported: got.unsupported,
+        kept: got.kept,
+        notes: got.notes,
         fairness: got.fairness,
         total_s: got.total_s,
         timer: clock.about().clone(),

@@ -15,7 +15,7 @@ fn spec(options: &[(&str, &str)]) -> WorkloadSpec {
 }
 
 fn places(disk: &Path) -> Places {
-    Places { files: None, disk: Some(disk.to_owned()), share: None }
+    Places { disk: Some(disk.to_owned()), ..Places::default() }
 }
 
 fn seqread(disk: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {

@@ -78,7 +78,7 @@ const SMALL: [(&str, &str); 4] = [("num", "4"), ("total-size", "1M"), ("events",
 
 fn fileio(directory: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {
     let spec = spec(WorkloadName::Fileio, &[&SMALL[..], options].concat());
-    run(&spec, &Places { files: Some(directory.to_owned()), disk: None, share: None })
+    run(&spec, &Places { files: Some(directory.to_owned()), ..Places::default() })
 }
 
 fn names(directory: &Path) -> BTreeSet<String> {

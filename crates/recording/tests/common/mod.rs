@@ -85,6 +85,8 @@ fn result(plan: &Plan, machine: MachineName, workload: usize, round: u32) -> Tri
         } else {
             vec![operation("getpid", 60.0 * slow), operation("fork", 9e4 * slow)]
         },
+        kept: vec![],
+        notes: vec![],
         unsupported: if is_cpu {
             vec![]
         } else {

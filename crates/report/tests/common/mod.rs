@@ -47,7 +47,7 @@ const FIGURES: &[(Metric, f64, f64, f64)] = &[
 
 /// What `run` makes.
 pub fn workloads() -> impl Iterator<Item = WorkloadName> {
-    WorkloadName::ALL.iter().copied().filter(|w| w.needs_kernel())
+    WorkloadName::ALL.iter().copied().filter(|w| w.needs_kernel() && !w.needs_share())
 }
 
 /// The workload's operations with a typical native time, ns.
@@ -60,13 +60,13 @@ fn operations(workload: WorkloadName) -> Vec<(String, f64)> {
         WorkloadName::Fileio => {
             vec![("read".into(), 9_100.0), ("write".into(), 14_000.0), ("fsync".into(), 210_000.0)]
         }
-        WorkloadName::Exits => vec![],
         WorkloadName::Seqread => vec![("read".into(), 11_800.0)],
         WorkloadName::Syscalls => FIGURES
             .iter()
             .filter(|f| f.0.workload() == workload)
             .map(|f| (f.0.operation().unwrap().to_owned(), f.1))
             .collect(),
+        _ => vec![],
     }
 }
 
@@ -123,6 +123,8 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: MachineNa
             })
             .collect(),
         unsupported,
+        kept: vec![],
+        notes: vec![],
         fairness: (!matches!(workload, WorkloadName::Syscalls | WorkloadName::Seqread)).then_some(Fairness {
             threads: 4,
             events_mean: 376.458,

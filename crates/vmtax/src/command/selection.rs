@@ -58,7 +58,11 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         workloads.push(preset.workload(name.parse()?));
     }
     if workloads.is_empty() {
-        workloads = WorkloadName::ALL.iter().filter(|w| w.needs_kernel()).map(|&name| preset.workload(name)).collect();
+        workloads = WorkloadName::ALL
+            .iter()
+            .filter(|w| w.needs_kernel() && !w.needs_share())
+            .map(|&name| preset.workload(name))
+            .collect();
     }
     for option in options {
         set(&mut workloads, option)?;

@@ -1,0 +1,132 @@
+//! `bonnie`: Bonnie++'s operations on one file by blocks, and on many small files.
+//!
+//! Reference: Bonnie++ 2.00 as `bonnie++ -f -s SIZE -n FILES/1024:FILE-SIZE`, without its bytes one at a time (`-f`), its
+//! processes at once (`-c`) and its syncs after each call (`-b`). Blocks are of 8 KiB. Each part on the file ends with
+//! fsync and close, which its rate includes; creating and deleting end with `sync(2)`. Bonnie++ waits three seconds
+//! before the seeks, outside what it times; here nothing waits. It writes in the share's folder `scratch`.
+
+mod blocks;
+mod names;
+mod seeks;
+
+use super::{own_folder, root};
+use crate::options::{Kind, OptionInfo, Values};
+use crate::{Clock, Places, WorkloadError, Yield};
+use vmtax_model::{Latency, Metric, WorkloadName, WorkloadSpec};
+
+/// Bonnie++'s block.
+const BLOCK: u64 = 8 << 10;
+
+pub(crate) const OPTIONS: &[OptionInfo] = &[
+    OptionInfo {
+        name: "size",
+        default: "64M",
+        help: "bytes of the file; 0: no file. What memory holds is read from memory",
+        kind: Kind::Size { min: 0, max: 1 << 50, multiple: 1 << 20 },
+    },
+    OptionInfo {
+        name: "seeks",
+        default: "8192",
+        help: "blocks read at random, one in ten of them written again; 0: none",
+        kind: Kind::Count { min: 0, max: 1 << 20 },
+    },
+    OptionInfo {
+        name: "files",
+        default: "1024",
+        help: "files made, looked at and deleted in order, and again at random; 0: none",
+        kind: Kind::Count { min: 0, max: 1 << 24 },
+    },
+    OptionInfo {
+        name: "file-size",
+        default: "0",
+        help: "bytes of each",
+        kind: Kind::Size { min: 0, max: 1 << 30, multiple: 1 },
+    },
+];
+
+pub(crate) fn reconcile(spec: &WorkloadSpec) -> Result<(), WorkloadError> {
+    let values = Values(spec);
+    if values.number("size")? == 0 && values.number("files")? == 0 {
+        let conflict = "size=0 and files=0 leave nothing to do: set one of them".to_owned();
+        return Err(WorkloadError::Conflict { workload: spec.name, conflict });
+    }
+    Ok(())
+}
+
+/// One of Bonnie++'s operations, done so many times.
+struct Done {
+    latency: Latency,
+    /// From the first to the last, with what the reference counts in.
+    ns: u64,
+}
+
+impl Done {
+    fn seconds(&self) -> f64 {
+        self.ns.max(1) as f64 / 1e9
+    }
+}
+
+pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+    let share = root(WorkloadName::Bonnie, places)?;
+    let (size, files) = (values.number("size")?, values.number("files")?);
+    let folder = own_folder(WorkloadName::Bonnie, places)?;
+    let mut got = Yield::default();
+    got.notes.extend(cached(size));
+    got.notes.extend(room(share, size));
+    let began = clock.start();
+    if size > 0 {
+        let file = blocks::File::new(folder.0.join("file"), size, clock)?;
+        let mebibytes = size as f64 / (1 << 20) as f64;
+        let mut rate = |metric, done: Done| add(&mut got, metric, mebibytes, done);
+        rate(Metric::BonnieWrite, file.write()?);
+        rate(Metric::BonnieRewrite, file.rewrite()?);
+        rate(Metric::BonnieRead, file.read()?);
+        let seeks = values.small("seeks")?;
+        if seeks > 0 {
+            add(&mut got, Metric::BonnieSeeks, f64::from(seeks), seeks::run(&file, seeks)?);
+        }
+    }
+    if files > 0 {
+        let small = names::Small { folder: folder.0.join("files"), count: files, bytes: values.number("file-size")? };
+        let mut rate = |metric, done: Done| add(&mut got, metric, files as f64, done);
+        let in_order = names::Files::create(&small, names::Order::InOrder, clock)?;
+        rate(Metric::BonnieCreateSeq, in_order.created);
+        rate(Metric::BonnieStatSeq, in_order.files.stat_in_order()?);
+        rate(Metric::BonnieDeleteSeq, in_order.files.delete_in_order()?);
+        let mut at_random = names::Files::create(&small, names::Order::AtRandom, clock)?;
+        rate(Metric::BonnieCreateRandom, at_random.created);
+        rate(Metric::BonnieStatRandom, at_random.files.stat_at_random()?);
+        rate(Metric::BonnieDeleteRandom, at_random.files.delete_at_random()?);
+    }
+    got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+    Ok(got)
+}
+
+/// The rate of so much, and each operation's latency, named as the metric says.
+fn add(got: &mut Yield, metric: Metric, amount: f64, done: Done) {
+    got.measure(metric, amount / done.seconds());
+    if let Some(name) = metric.operation() {
+        got.operation(name, done.latency);
+    }
+}
+
+/// What the file's size means for the figures: Bonnie++ refuses less than twice the memory.
+fn cached(size: u64) -> Option<String> {
+    let text = std::fs::read_to_string("/proc/meminfo").ok()?;
+    let kibibytes = text.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB"))?;
+    let memory = kibibytes.parse::<u64>().ok()? << 10;
+    (size > 0 && size < 2 * memory).then(|| {
+        format!(
+            "bonnie.size={} MiB is less than twice this system's memory ({} MiB): where the share is cached, reads are \
+             answered from memory",
+            size >> 20,
+            memory >> 20
+        )
+    })
+}
+
+fn room(share: &std::path::Path, size: u64) -> Option<String> {
+    let at = rustix::fs::statvfs(share).ok()?;
+    let free = at.f_bavail.saturating_mul(at.f_frsize);
+    (free < size).then(|| format!("the share says that it has {} MiB free, fewer than bonnie.size", free >> 20))
+}

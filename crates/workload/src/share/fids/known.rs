@@ -1,0 +1,112 @@
+//! The names that are made known.
+
+use crate::share::{Folder, SCRATCH, error};
+use crate::{Clock, WorkloadError};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags};
+use std::path::{Path, PathBuf};
+use vmtax_model::Latency;
+
+/// Files of its own on which calls are timed, at most.
+const OWN: u64 = 500;
+/// Names in a folder of its own.
+const FOLDER: u64 = 1000;
+
+/// The names that the server knows by now.
+pub(super) struct Known<'a> {
+    // Before the folder: what is held open goes before its names go.
+    held: Vec<OwnedFd>,
+    folder: Folder,
+    pub hold: bool,
+    clock: &'a Clock,
+    pub latency: Latency,
+    pub own: Vec<PathBuf>,
+    made: u64,
+}
+
+impl<'a> Known<'a> {
+    pub fn new(folder: Folder, hold: bool, clock: &'a Clock) -> Known<'a> {
+        let latency = Latency::new();
+        Known { held: Vec::new(), folder, hold, clock, latency, own: Vec::new(), made: 0 }
+    }
+
+    /// Makes `count` names known, of the tree below `root` as far as it has any.
+    pub fn learn(&mut self, count: u64, root: &Path) -> Result<(), WorkloadError> {
+        let mut tree = Names::new(root);
+        let every = count.div_ceil(OWN);
+        for number in 0..count {
+            let own = number % every == 0;
+            let existing = if own { None } else { tree.next()? };
+            let path = match existing {
+                Some(path) => path,
+                None => self.make()?,
+            };
+            self.look_up(&path)?;
+            if own {
+                self.own.push(path);
+            }
+        }
+        Ok(())
+    }
+
+    /// An empty file.
+    fn make(&mut self) -> Result<PathBuf, WorkloadError> {
+        let folder = self.folder.0.join(format!("{:05}", self.made / FOLDER));
+        if self.made % FOLDER == 0 {
+            std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+        }
+        let path = folder.join(format!("{:03}", self.made % FOLDER));
+        std::fs::File::create_new(&path).map_err(|e| error("make", &path, e))?;
+        self.made += 1;
+        Ok(path)
+    }
+
+    fn look_up(&mut self, path: &Path) -> Result<(), WorkloadError> {
+        let began = self.clock.start();
+        if self.hold {
+            let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
+            let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| error("hold open", path, e))?;
+            self.latency.record(self.clock.ns(began, self.clock.stop()));
+            self.held.push(fd);
+        } else {
+            rustix::fs::lstat(path).map_err(|e| error("stat", path, e))?;
+            self.latency.record(self.clock.ns(began, self.clock.stop()));
+        }
+        Ok(())
+    }
+}
+
+/// The regular files of the tree, one after the other; not those of its folder `scratch`.
+struct Names {
+    scratch: PathBuf,
+    folders: Vec<PathBuf>,
+    open: Option<std::fs::ReadDir>,
+}
+
+impl Names {
+    fn new(root: &Path) -> Names {
+        Names { scratch: root.join(SCRATCH), folders: vec![root.to_owned()], open: None }
+    }
+
+    fn next(&mut self) -> Result<Option<PathBuf>, WorkloadError> {
+        loop {
+            let Some(open) = &mut self.open else {
+                let Some(folder) = self.folders.pop() else { return Ok(None) };
+                self.open = Some(std::fs::read_dir(&folder).map_err(|e| error("read the folder", &folder, e))?);
+                continue;
+            };
+            let Some(entry) = open.next() else {
+                self.open = None;
+                continue;
+            };
+            let entry = entry.map_err(|e| error("read a folder of", &self.scratch, e))?;
+            // Linux gives the kind with the name: nothing is looked up here.
+            let kind = entry.file_type().map_err(|e| error("stat", entry.path(), e))?;
+            if kind.is_dir() && entry.path() != self.scratch {
+                self.folders.push(entry.path());
+            } else if kind.is_file() {
+                return Ok(Some(entry.path()));
+            }
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! `fids`: what a call costs when the share's server knows many names. A 9p server has a *fid* for each name that the
+//! guest keeps: with `cache=loose` for each name ever looked up, and always for each file held open.
+//!
+//! `count` names are made known: names of the tree, and empty files in the share's folder `scratch` for the rest. Every
+//! so-many-th is such a file, at most 500: on these, drawn at random, `stat` and open with close are timed, so that
+//! they are spread over the server's list, first to last. Their stat is forced to the server: `AT_STATX_FORCE_SYNC` does
+//! so on NFS and virtiofs; Linux' 9p ignores it, and asks the server only for a name whose attributes it knows to be
+//! stale, hence before each timed stat a `chmod` that changes nothing. The stat is then one `Tgetattr` on the fid that
+//! the name has, in every cache mode.
+
+mod known;
+
+use super::{error, own_folder, root};
+use crate::options::{Kind, OptionInfo, Values};
+use crate::{Clock, Places, WorkloadError, Yield};
+use known::Known;
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use vmtax_model::{Latency, Metric, WorkloadName};
+
+/// Descriptors for all else.
+const SPARE: u64 = 64;
+/// The drawing is the same in every trial.
+const SEED: u64 = 4713;
+/// `f_type` of 9p.
+const V9FS: i64 = 0x0102_1997;
+
+pub(crate) const OPTIONS: &[OptionInfo] = &[
+    OptionInfo {
+        name: "count",
+        default: "1000",
+        help: "names that are known when calls are timed",
+        kind: Kind::Count { min: 1, max: 1 << 24 },
+    },
+    OptionInfo {
+        name: "how",
+        default: "cached",
+        help: "cached: looked up, which 9p with cache=loose remembers; held: held open",
+        kind: Kind::OneOf(&["cached", "held"]),
+    },
+    OptionInfo {
+        name: "samples",
+        default: "2000",
+        help: "calls of each kind that are timed",
+        kind: Kind::Count { min: 1, max: 1 << 24 },
+    },
+];
+
+pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+    let root = root(WorkloadName::Fids, places)?;
+    let (count, samples) = (values.number("count")?, values.number("samples")?);
+    let mut got = Yield::default();
+    let began = clock.start();
+    let mut known = Known::new(own_folder(WorkloadName::Fids, places)?, values.text("how") == "held", clock);
+    if known.hold {
+        got.notes.push(raise_limit(count)?);
+    }
+    known.learn(count, root)?;
+    let own: Vec<CString> = known.own.iter().filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok()).collect();
+    let calls = Calls { clock, own: &own, stale: is_9p(root) };
+    let (stat, again) = calls.stat(samples)?;
+    let open_close = calls.open_close(samples)?;
+    if calls.stale && stat.quantile(0.5) < 2 * again.quantile(0.5) {
+        got.notes.push(
+            "fids.stat is little longer than a stat from this system's own memory: the server may not \
+                        have been asked"
+                .to_owned(),
+        );
+    }
+    got.measure(Metric::FidsStat, stat.quantile(0.5) as f64);
+    got.measure(Metric::FidsOpenClose, open_close.quantile(0.5) as f64);
+    let learned = if known.hold { "hold" } else { "lookup" };
+    got.operations.extend([("stat", stat), ("stat-again", again), ("open_close", open_close)].map(named));
+    got.operation(learned, std::mem::take(&mut known.latency));
+    got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+    Ok(got)
+}
+
+fn named((name, latency): (&str, Latency)) -> vmtax_model::Operation {
+    vmtax_model::Operation { name: name.to_owned(), latency }
+}
+
+/// Lets this process have so many files open. Says what the limit was and is.
+fn raise_limit(count: u64) -> Result<String, WorkloadError> {
+    let needed = count + SPARE;
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let hard = maximum.unwrap_or(u64::MAX);
+    let mut now = hard;
+    if hard < needed {
+        // A guest's root may raise the hard limit too.
+        now = needed;
+    }
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(now), maximum: Some(now) });
+    if hard < needed && raised.is_err() {
+        return Err(WorkloadError::Conflict {
+            workload: WorkloadName::Fids,
+            conflict: format!(
+                "count={count} held open is above RLIMIT_NOFILE, {hard}: give a smaller count, how=cached, \
+                               or raise `ulimit -Hn`"
+            ),
+        });
+    }
+    let now = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    Ok(format!("RLIMIT_NOFILE is {now}; it was {} (soft) and {hard} (hard)", current.unwrap_or(u64::MAX)))
+}
+
+fn is_9p(path: &Path) -> bool {
+    rustix::fs::statfs(path).is_ok_and(|s| s.f_type == V9FS)
+}
+
+/// What is timed.
+struct Calls<'a> {
+    clock: &'a Clock,
+    own: &'a [CString],
+    /// Whether attributes have to be made stale.
+    stale: bool,
+}
+
+impl Calls<'_> {
+    fn drawn(&self, samples: u64) -> impl Iterator<Item = &CString> {
+        let mut random = fastrand::Rng::with_seed(SEED);
+        (0..samples).filter_map(move |_| self.own.get(random.usize(..self.own.len().max(1))))
+    }
+
+    /// Stats that ask the server, and the same at once again, which a cache may answer.
+    fn stat(&self, samples: u64) -> Result<(Latency, Latency), WorkloadError> {
+        let (mut asked, mut again) = (Latency::new(), Latency::new());
+        for name in self.drawn(samples) {
+            if self.stale {
+                rustix::fs::chmod(name.as_c_str(), Mode::from(0o644)).map_err(|e| failed("chmod", name, e))?;
+            }
+            for (flags, latency) in [(AtFlags::STATX_FORCE_SYNC, &mut asked), (AtFlags::empty(), &mut again)] {
+                let began = self.clock.start();
+                let done = rustix::fs::statx(CWD, name.as_c_str(), flags, StatxFlags::BASIC_STATS);
+                latency.record(self.clock.ns(began, self.clock.stop()));
+                done.map_err(|e| failed("stat", name, e))?;
+            }
+        }
+        Ok((asked, again))
+    }
+
+    fn open_close(&self, samples: u64) -> Result<Latency, WorkloadError> {
+        let mut latency = Latency::new();
+        for name in self.drawn(samples) {
+            let began = self.clock.start();
+            let opened = rustix::fs::open(name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            let closed = opened.map(drop);
+            latency.record(self.clock.ns(began, self.clock.stop()));
+            closed.map_err(|e| failed("open", name, e))?;
+        }
+        Ok(latency)
+    }
+}
+
+fn failed(action: &'static str, name: &CString, e: rustix::io::Errno) -> WorkloadError {
+    error(action, name.to_string_lossy().as_ref(), e)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_names_held_than_any_kernel_allows_are_refused() {
+        let error = raise_limit(1 << 40).unwrap_err().to_string();
+        assert!(error.contains("RLIMIT_NOFILE") && error.contains("smaller count"), "{error}");
+        assert!(raise_limit(1).unwrap().contains("RLIMIT_NOFILE"));
+    }
+}

@@ -1,0 +1,208 @@
+//! What a file has. The looks open nothing and follow no link: on the host's side a guest may have put anything there.
+
+use super::{Found, Trial, kept_if};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use std::ffi::OsStr;
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+/// In the order in which they are told.
+pub(super) const ALL: &[Trial] = &[
+    Trial { what: "owner and group", set: set_owner, look: look_owner },
+    Trial { what: "mode", set: |f| set_mode(f, "mode", 0o641), look: |f| look_mode(f, "mode", 0o641) },
+    Trial { what: "set-uid", set: |f| set_mode(f, "set-uid", 0o4755), look: |f| look_mode(f, "set-uid", 0o4755) },
+    Trial { what: "set-gid", set: |f| set_mode(f, "set-gid", 0o2755), look: |f| look_mode(f, "set-gid", 0o2755) },
+    Trial { what: "user xattr", set: |f| set_xattr(f, USER), look: |f| look_xattr(f, USER) },
+    Trial { what: "trusted xattr", set: |f| set_xattr(f, TRUSTED), look: |f| look_xattr(f, TRUSTED) },
+    Trial { what: "security xattr", set: |f| set_xattr(f, SECURITY), look: |f| look_xattr(f, SECURITY) },
+    Trial { what: "SELinux label", set: |f| set_xattr(f, LABEL), look: |f| look_xattr(f, LABEL) },
+    Trial { what: "symlink", set: set_symlink, look: look_symlink },
+    Trial { what: "hard link", set: set_hard_link, look: look_hard_link },
+    Trial { what: "character device", set: |f| node(f, DEVICE, FileType::CharacterDevice), look: look_device },
+    Trial { what: "FIFO", set: |f| node(f, "fifo", FileType::Fifo), look: look_fifo },
+    Trial { what: "socket", set: |f| node(f, "socket", FileType::Socket), look: look_socket },
+    Trial { what: "time stamps", set: set_times, look: look_times },
+    Trial { what: "upper and lower case", set: set_case, look: look_case },
+    Trial { what: "names of 255 bytes", set: |f| make(&f.join(long_name())).map(drop), look: look_long_name },
+    Trial { what: "names of any bytes", set: |f| make(&f.join(odd_name())).map(drop), look: look_odd_name },
+    Trial { what: "sparse file", set: set_sparse, look: look_sparse },
+];
+
+const OWNER: (u32, u32) = (12_345, 23_456);
+/// File, attribute, value.
+type Xattr = (&'static str, &'static str, &'static [u8]);
+const USER: Xattr = ("user-xattr", "user.vmtax", b"kept");
+const TRUSTED: Xattr = ("trusted-xattr", "trusted.vmtax", b"kept");
+const SECURITY: Xattr = ("security-xattr", "security.vmtax", b"kept");
+const LABEL: Xattr = ("label", "security.selinux", b"system_u:object_r:tmp_t:s0\0");
+const TARGET: &str = "no/such/../target";
+const DEVICE: &str = "device";
+/// Not the null device: where a device node is what it says, opening this does nothing.
+const NUMBER: (u32, u32) = (60, 61);
+/// 2001-09-09 and some nanoseconds.
+const TIME: Timespec = Timespec { tv_sec: 1_000_000_007, tv_nsec: 123_456_789 };
+const HOLE: u64 = 16 << 20;
+
+/// A new file; what was there before is no business of anybody's, since the folder is.
+fn make(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).open(path)
+}
+
+fn set_owner(folder: &Path) -> io::Result<()> {
+    let path = folder.join("owner");
+    make(&path)?;
+    std::os::unix::fs::lchown(path, Some(OWNER.0), Some(OWNER.1))
+}
+
+fn look_owner(folder: &Path) -> Found {
+    let found = fs::symlink_metadata(folder.join("owner"))?;
+    let found = (found.uid(), found.gid());
+    kept_if(found == OWNER, format!("{}:{} of {}:{}", found.0, found.1, OWNER.0, OWNER.1))
+}
+
+fn set_mode(folder: &Path, name: &str, mode: u32) -> io::Result<()> {
+    let path = folder.join(name);
+    make(&path)?;
+    fs::set_permissions(path, Permissions::from_mode(mode))
+}
+
+fn look_mode(folder: &Path, name: &str, mode: u32) -> Found {
+    let found = fs::symlink_metadata(folder.join(name))?.mode() & 0o7777;
+    kept_if(found == mode, format!("{found:04o} of {mode:04o}"))
+}
+
+fn set_xattr(folder: &Path, (file, name, value): Xattr) -> io::Result<()> {
+    let path = folder.join(file);
+    make(&path)?;
+    Ok(rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())?)
+}
+
+fn look_xattr(folder: &Path, (file, name, value): Xattr) -> Found {
+    let mut room = [0u8; 256];
+    match rustix::fs::lgetxattr(folder.join(file), name, &mut room[..]) {
+        Ok(n) => kept_if(room.get(..n) == Some(value), format!("{name}, {n} bytes of {}", value.len())),
+        Err(rustix::io::Errno::NODATA) => kept_if(false, format!("{name} is not there")),
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn set_symlink(folder: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(TARGET, folder.join("symlink"))
+}
+
+fn look_symlink(folder: &Path) -> Found {
+    let path = folder.join("symlink");
+    if !fs::symlink_metadata(&path)?.is_symlink() {
+        return kept_if(false, "it is no symlink");
+    }
+    let target = fs::read_link(&path)?;
+    kept_if(target == Path::new(TARGET), format!("to {}", target.display()))
+}
+
+fn set_hard_link(folder: &Path) -> io::Result<()> {
+    make(&folder.join("link-1"))?;
+    fs::hard_link(folder.join("link-1"), folder.join("link-2"))
+}
+
+fn look_hard_link(folder: &Path) -> Found {
+    let [one, two] = ["link-1", "link-2"].map(|name| fs::symlink_metadata(folder.join(name)));
+    let (one, two) = (one?, two?);
+    let same = if one.ino() == two.ino() { "one inode" } else { "two inodes" };
+    kept_if(one.ino() == two.ino() && one.nlink() == 2, format!("{same}, link count {}", one.nlink()))
+}
+
+fn node(folder: &Path, name: &str, kind: FileType) -> io::Result<()> {
+    let number = rustix::fs::makedev(NUMBER.0, NUMBER.1);
+    Ok(rustix::fs::mknodat(CWD, folder.join(name), kind, Mode::RUSR | Mode::WUSR, number)?)
+}
+
+fn look_device(folder: &Path) -> Found {
+    let found = fs::symlink_metadata(folder.join(DEVICE))?;
+    let number = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+    let is = if found.file_type().is_char_device() { "a character device" } else { "no character device" };
+    kept_if(found.file_type().is_char_device() && number == NUMBER, format!("{is}, {}:{}", number.0, number.1))
+}
+
+fn look_fifo(folder: &Path) -> Found {
+    let is = fs::symlink_metadata(folder.join("fifo"))?.file_type().is_fifo();
+    kept_if(is, if is { "a FIFO" } else { "no FIFO" })
+}
+
+fn look_socket(folder: &Path) -> Found {
+    let is = fs::symlink_metadata(folder.join("socket"))?.file_type().is_socket();
+    kept_if(is, if is { "a socket" } else { "no socket" })
+}
+
+fn set_times(folder: &Path) -> io::Result<()> {
+    let path = folder.join("times");
+    make(&path)?;
+    let times = Timestamps { last_access: TIME, last_modification: TIME };
+    Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
+}
+
+fn look_times(folder: &Path) -> Found {
+    let found = fs::symlink_metadata(folder.join("times"))?;
+    let (seconds, ns) = (found.mtime(), found.mtime_nsec());
+    if seconds != TIME.tv_sec {
+        return kept_if(false, format!("{seconds} s of {} s", TIME.tv_sec));
+    }
+    let steps = [(1, "1 ns"), (100, "100 ns"), (1000, "1 µs"), (1_000_000, "1 ms"), (1_000_000_000, "1 s")];
+    let step = steps.iter().find(|(step, _)| TIME.tv_nsec / step * step == ns);
+    kept_if(ns == TIME.tv_nsec, step.map_or(format!("{ns} ns of {} ns", TIME.tv_nsec), |(_, s)| format!("to {s}")))
+}
+
+fn set_case(folder: &Path) -> io::Result<()> {
+    fs::write(folder.join("Case"), "CASE!")?;
+    fs::write(folder.join("case"), "case")
+}
+
+fn look_case(folder: &Path) -> Found {
+    let length = |name: &str| fs::symlink_metadata(folder.join(name)).map(|m| m.len());
+    let two = length("Case")? == 5 && length("case")? == 4;
+    kept_if(two, if two { "two files" } else { "one file" })
+}
+
+fn long_name() -> PathBuf {
+    "n".repeat(255).into()
+}
+
+fn odd_name() -> PathBuf {
+    OsStr::from_bytes(b"a\x01 \\\"\xff:*?\nz").into()
+}
+
+fn listed(folder: &Path, name: &Path) -> Found {
+    let there = fs::symlink_metadata(folder.join(name)).is_ok();
+    let listed = fs::read_dir(folder)?.any(|e| e.is_ok_and(|e| Path::new(&e.file_name()) == name));
+    kept_if(
+        there && listed,
+        match (there, listed) {
+            (true, true) => "found and listed",
+            (true, false) => "found, not listed",
+            (false, true) => "listed, not found",
+            (false, false) => "not there",
+        },
+    )
+}
+
+fn look_long_name(folder: &Path) -> Found {
+    listed(folder, &long_name())
+}
+
+fn look_odd_name(folder: &Path) -> Found {
+    listed(folder, &odd_name())
+}
+
+fn set_sparse(folder: &Path) -> io::Result<()> {
+    let file = make(&folder.join("sparse"))?;
+    file.write_all_at(b"end", HOLE)?;
+    file.sync_all()
+}
+
+fn look_sparse(folder: &Path) -> Found {
+    let found = fs::symlink_metadata(folder.join("sparse"))?;
+    let (bytes, length) = (found.blocks() * 512, HOLE + 3);
+    kept_if(found.len() == length && bytes < HOLE, format!("{} KiB of {} KiB take room", bytes >> 10, length >> 10))
+}

@@ -1,0 +1,108 @@
+//! Workloads on a tree that is shared between host and guest; natively on the folder itself.
+//!
+//! What is there is only read. What a workload makes, it makes in the tree's folder `scratch`.
+
+pub(crate) mod bonnie;
+pub(crate) mod fids;
+pub(crate) mod meaning;
+pub(crate) mod tree;
+
+use crate::options::{Kind, OptionInfo, Values};
+use crate::{Places, WorkloadError};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vmtax_model::WorkloadName;
+
+/// The tree's one folder that is written to.
+const SCRATCH: &str = "scratch";
+const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+
+const DROP: OptionInfo = OptionInfo {
+    name: "drop",
+    default: "off",
+    help: "empty this system's caches of files and names before what is to be cold; needs root",
+    kind: Kind::Switch,
+};
+
+/// Where the shared tree is.
+fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError> {
+    let what = "a shared tree";
+    let path = places.share.as_deref().ok_or(WorkloadError::NoPlace { workload, what, option: "--share DIR" })?;
+    // A share that was not mounted must not pass for an empty one.
+    std::fs::read_dir(path).map(|_| path).map_err(|e| error("read the folder", path, e))
+}
+
+/// A folder of this workload's own in the share: what a killed trial left there is removed. The folder goes when
+/// dropped.
+fn own_folder(workload: WorkloadName, places: &Places) -> Result<Folder, WorkloadError> {
+    let scratch = root(workload, places)?.join(SCRATCH);
+    if !scratch.is_dir() {
+        let source = io::Error::from_raw_os_error(libc::ENOENT);
+        let mend = "this workload writes, and writes there alone: make that folder in the shared tree";
+        return Err(WorkloadError::File { action: "write in", path: scratch, source, mend });
+    }
+    let folder = Folder(scratch.join(format!("vmtax-{workload}")));
+    folder.clear().map_err(|e| error("remove", &folder.0, e))?;
+    std::fs::create_dir(&folder.0).map_err(|e| error("make the folder", &folder.0, e))?;
+    Ok(folder)
+}
+
+struct Folder(PathBuf);
+
+impl Folder {
+    /// The folder stays.
+    fn keep(mut self) -> PathBuf {
+        std::mem::take(&mut self.0)
+    }
+
+    fn clear(&self) -> io::Result<()> {
+        // A removed file that is still open may stay for a moment under another name (NFS, FUSE).
+        for _ in 0..20 {
+            match std::fs::remove_dir_all(&self.0) {
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+                Err(e) if e.raw_os_error() == Some(libc::ENOTEMPTY) => std::thread::sleep(Duration::from_millis(50)),
+                done => return done,
+            }
+        }
+        std::fs::remove_dir_all(&self.0)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        if !self.0.as_os_str().is_empty() {
+            // What will not go is the next trial's to report.
+            let _ = self.clear();
+        }
+    }
+}
+
+/// The error of a call on a file of the share.
+fn error(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> WorkloadError {
+    let source = source.into();
+    let mend = match source.raw_os_error() {
+        Some(libc::ENOSPC | libc::EDQUOT) => "give more room where the tree is, or ask for less",
+        Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n` and fs.file-max, or ask for fewer",
+        Some(libc::EROFS) => "share the tree so that it may be written to, or leave this workload out",
+        Some(libc::EACCES | libc::EPERM) => "run as a user who may do that, or give another tree",
+        Some(libc::ENOENT | libc::ENOTDIR) => "see that the tree is there and nobody changes it",
+        Some(libc::EIO | libc::ETIMEDOUT | libc::ENOTCONN | libc::ESTALE) => "see whether the server still runs",
+        _ => "give another tree, or another way to share it",
+    };
+    WorkloadError::File { action, path: path.as_ref().to_owned(), source, mend }
+}
+
+/// Empties this system's caches of files and names where the option `drop` asks for it.
+fn drop_caches(values: &Values) -> Result<(), WorkloadError> {
+    if !values.is_on(DROP.name) {
+        return Ok(());
+    }
+    rustix::fs::sync();
+    std::fs::write(DROP_CACHES, "3").map_err(|source| WorkloadError::File {
+        action: "empty the caches through",
+        path: DROP_CACHES.into(),
+        source,
+        mend: "run as root, or give drop=off",
+    })
+}

@@ -1,0 +1,217 @@
+//! The workloads on a shared tree, run for real on a folder.
+
+// A test fails by panicking.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use tempfile::TempDir;
+use vmtax_model::{Keeping, Kept, Metric, Places, TrialResult, WorkloadName, WorkloadSpec};
+use vmtax_workload::{Guest, WorkloadError, look, run};
+
+/// Thirty small files in three folders, a large one, and what is not to be copied.
+fn tree() -> TempDir {
+    let root = tempfile::tempdir().unwrap();
+    for folder in 0..3 {
+        let path = root.path().join(format!("small/{folder:03}"));
+        fs::create_dir_all(&path).unwrap();
+        (0..10).for_each(|n| fs::write(path.join(format!("{n:04}")), vec![b'x'; 2048]).unwrap());
+    }
+    fs::write(root.path().join("large"), vec![b'l'; (3 << 20) + 5]).unwrap();
+    fs::create_dir(root.path().join("scratch")).unwrap();
+    std::os::unix::fs::symlink("/etc/passwd", root.path().join("link")).unwrap();
+    let fifo = root.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, fifo, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    root
+}
+
+fn attempt(name: WorkloadName, share: &Path, options: &[(&str, &str)]) -> Result<TrialResult, WorkloadError> {
+    let spec = options.iter().fold(WorkloadSpec::new(name), |spec, (option, value)| spec.with(option, value));
+    run(&spec, &Places { share: Some(share.to_owned()), ..Places::default() })
+}
+
+fn count(result: &TrialResult, operation: &str) -> u64 {
+    result.summary(operation).map_or(0, |s| s.count)
+}
+
+/// Every name below a folder with its length, type and time of change.
+fn snapshot(root: &Path) -> BTreeSet<(String, u64, bool, i64)> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(root).unwrap().flatten() {
+        use std::os::unix::fs::MetadataExt;
+        let about = entry.metadata().unwrap();
+        let changed = if about.is_dir() { 0 } else { about.ctime_nsec() };
+        found.insert((
+            entry.path().display().to_string(),
+            if about.is_dir() { 0 } else { about.len() },
+            about.is_dir(),
+            changed,
+        ));
+        if about.is_dir() {
+            found.extend(snapshot(&entry.path()));
+        }
+    }
+    found
+}
+
+#[test]
+fn tree_copies_walks_and_maps_every_file_and_no_other() {
+    let root = tree();
+    let before = snapshot(root.path());
+    let got = attempt(WorkloadName::Tree, root.path(), &[]).unwrap();
+    for pass in ["cold", "warm"] {
+        let n = |kind: &str| count(&got, &format!("{kind}-{pass}"));
+        // The root, small, its three folders, scratch; each is opened, and closed with its entries.
+        assert_eq!((n("open"), n("close"), n("fstat")), (31 + 6, 31, 31), "{pass}");
+        // small, three folders, large, scratch, link, fifo and thirty files.
+        assert_eq!((n("lstat"), n("read"), n("read-large")), (38, 30, 4), "{pass}");
+        assert_eq!((n("readdir"), n("write")), (12, 34), "{pass}");
+    }
+    assert_eq!((count(&got, "lstat-walk"), count(&got, "open-walk")), (31, 6));
+    // Thirty pages of half their size, 768 whole ones and a rest.
+    assert_eq!(count(&got, "page-mmap"), 30 + 768 + 1);
+    for metric in Metric::ALL.iter().filter(|m| m.workload() == WorkloadName::Tree) {
+        assert!(got.value(*metric).unwrap() > 0.0, "{metric}");
+        assert!(count(&got, metric.operation().unwrap()) > 0, "{metric}");
+    }
+    assert_eq!(snapshot(root.path()), before);
+}
+
+#[test]
+fn tree_with_nothing_in_it_is_refused() {
+    let root = tempfile::tempdir().unwrap();
+    let error = attempt(WorkloadName::Tree, root.path(), &[]).unwrap_err().to_string();
+    assert!(error.contains("has no file") && error.contains("mounted"), "{error}");
+}
+
+#[test]
+fn bonnie_does_each_operation_as_often_as_asked_and_leaves_nothing() {
+    let root = tree();
+    let before = snapshot(root.path());
+    for file_size in ["0", "9000"] {
+        let options = [("size", "2M"), ("seeks", "500"), ("files", "300"), ("file-size", file_size)];
+        let got = attempt(WorkloadName::Bonnie, root.path(), &options).unwrap();
+        for metric in Metric::ALL.iter().filter(|m| m.workload() == WorkloadName::Bonnie) {
+            assert!(got.value(*metric).unwrap() > 0.0, "{metric}");
+            let expected = match metric {
+                Metric::BonnieSeeks => 500,
+                Metric::BonnieWrite | Metric::BonnieRewrite | Metric::BonnieRead => 256,
+                _ => 300,
+            };
+            assert_eq!(count(&got, metric.operation().unwrap()), expected, "{metric}");
+        }
+        assert!(got.notes.iter().any(|n| n.contains("memory")), "{:?}", got.notes);
+        assert_eq!(snapshot(root.path()), before);
+    }
+    let files = attempt(WorkloadName::Bonnie, root.path(), &[("size", "0"), ("files", "10")]).unwrap();
+    assert_eq!((files.value(Metric::BonnieRead), count(&files, "stat-seq")), (None, 10));
+}
+
+#[test]
+fn what_writes_does_so_in_scratch_alone_and_says_where_there_is_none() {
+    let root = tree();
+    fs::remove_dir(root.path().join("scratch")).unwrap();
+    for name in [WorkloadName::Bonnie, WorkloadName::Fids, WorkloadName::Meaning] {
+        let error = attempt(name, root.path(), &[]).unwrap_err().to_string();
+        assert!(error.contains("scratch") && error.contains("make that folder"), "{name}: {error}");
+    }
+    let missing = attempt(WorkloadName::Tree, Path::new("/nowhere/at/all"), &[]).unwrap_err().to_string();
+    assert!(missing.contains("/nowhere/at/all"), "{missing}");
+    let none = run(&WorkloadSpec::new(WorkloadName::Fids), &Places::default()).unwrap_err().to_string();
+    assert!(none.contains("--share DIR"), "{none}");
+}
+
+#[test]
+fn fids_knows_as_many_names_as_asked_and_leaves_nothing() {
+    let root = tree();
+    let names = |root: &Path| snapshot(root).into_iter().map(|(name, ..)| name).collect::<BTreeSet<_>>();
+    let before = snapshot(root.path());
+    for (how, learned) in [("cached", "lookup"), ("held", "hold")] {
+        for known in ["1", "20", "1500"] {
+            let options = [("how", how), ("count", known), ("samples", "300")];
+            let got = attempt(WorkloadName::Fids, root.path(), &options).unwrap();
+            assert_eq!(count(&got, learned), known.parse::<u64>().unwrap(), "{how}");
+            assert_eq!((count(&got, "stat"), count(&got, "open_close")), (300, 300), "{how}");
+            assert!(got.value(Metric::FidsStat).unwrap() > 0.0);
+            assert_eq!(got.notes.iter().any(|n| n.contains("RLIMIT_NOFILE")), how == "held", "{:?}", got.notes);
+        }
+    }
+    assert_eq!(names(root.path()).len(), before.len());
+    assert_eq!(snapshot(root.path()), before);
+}
+
+fn lines<'a>(kept: &'a [Kept], what: &str) -> &'a Kept {
+    kept.iter().find(|k| k.what == what).unwrap()
+}
+
+#[test]
+fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
+    let root = tree();
+    for _ in 0..2 {
+        let got = attempt(WorkloadName::Meaning, root.path(), &[("linger", "20")]).unwrap();
+        for what in [
+            "mode",
+            "symlink",
+            "hard link",
+            "FIFO",
+            "socket",
+            "time stamps",
+            "upper and lower case",
+            "names of 255 bytes",
+            "names of any bytes",
+            "sparse file",
+            "unlinked, but open",
+            "renamed over, but open",
+            "byte-range locks",
+            "fsync",
+            "mapped and written",
+        ] {
+            let line = lines(&got.kept, what);
+            assert_eq!(line.keeping, Keeping::Kept, "{line:?}");
+        }
+        assert_eq!(lines(&got.kept, "time stamps").detail, "to 1 ns");
+        let seen = look(root.path(), Guest::Up);
+        for line in &seen {
+            let inside = lines(&got.kept, &line.what);
+            assert!(inside.keeping == line.keeping || inside.keeping == Keeping::Refused, "{inside:?} {line:?}");
+        }
+        assert_eq!(lines(&seen, "byte-range locks").keeping, Keeping::Kept);
+        let left = look(root.path(), Guest::Gone);
+        assert_eq!((left[0].keeping, left.len()), (Keeping::Kept, 1), "{left:?}");
+    }
+    // What is changed on the other side is seen.
+    let folder = root.path().join("scratch/vmtax-meaning");
+    fs::set_permissions(folder.join("mode"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
+    fs::remove_file(folder.join("link-2")).unwrap();
+    fs::write(folder.join("unlinked-and-held/.nfs0001"), "left").unwrap();
+    let seen = look(root.path(), Guest::Up);
+    assert_eq!(lines(&seen, "mode").detail, "0600 of 0641");
+    assert_eq!((lines(&seen, "mode").keeping, lines(&seen, "hard link").keeping), (Keeping::Lost, Keeping::Lost));
+    let left = look(root.path(), Guest::Gone);
+    assert!(left[0].keeping == Keeping::Lost && left[0].detail.contains(".nfs0001"), "{left:?}");
+}
+
+#[test]
+fn the_host_looks_at_nothing_outside_whatever_a_guest_puts_there() {
+    let (root, outside) = (tree(), tempfile::tempdir().unwrap());
+    attempt(WorkloadName::Meaning, outside_with_scratch(&outside), &[]).unwrap();
+    let theirs = outside.path().join("scratch/vmtax-meaning");
+    // The whole folder is elsewhere, by a link.
+    std::os::unix::fs::symlink(&theirs, root.path().join("scratch/vmtax-meaning")).unwrap();
+    assert!(look(root.path(), Guest::Up).iter().all(|k| k.keeping == Keeping::Lost));
+    fs::remove_file(root.path().join("scratch/vmtax-meaning")).unwrap();
+    // A pipe, which would never open, and a link in the lock's place.
+    fs::create_dir(root.path().join("scratch/vmtax-meaning")).unwrap();
+    let lock = root.path().join("scratch/vmtax-meaning/locked");
+    rustix::fs::mknodat(rustix::fs::CWD, &lock, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
+    assert_eq!(lines(&look(root.path(), Guest::Up), "byte-range locks").detail, "it is no regular file");
+    fs::remove_file(&lock).unwrap();
+    std::os::unix::fs::symlink(theirs.join("mode"), &lock).unwrap();
+    assert_eq!(lines(&look(root.path(), Guest::Up), "byte-range locks").keeping, Keeping::Lost);
+}
+
+fn outside_with_scratch(outside: &TempDir) -> &Path {
+    fs::create_dir(outside.path().join("scratch")).unwrap();
+    outside.path()
+}
