@@ -125,7 +125,7 @@ fn is_sysbench(result: &TrialResult) -> bool {
 
 /// A line for each kind of operation, where there are several or sysbench has no such test.
 fn operations(out: &mut String, result: &TrialResult) {
-    if is_sysbench(result) && result.operations.len() < 2 {
+    if result.operations.is_empty() || is_sysbench(result) && result.operations.len() < 2 {
         return;
     }
     let _ = writeln!(
