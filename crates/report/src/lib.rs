@@ -2,6 +2,7 @@
 
 mod doctor;
 pub mod exits;
+pub mod growth;
 mod html;
 mod json;
 pub mod layers;

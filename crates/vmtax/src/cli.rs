@@ -62,6 +62,19 @@ Examples:
   vmtax exits --guest micro-kvm --count 100000 --json"
     )]
     Exits(Box<ExitsArgs>),
+    /// Measure along a ladder of sizes whether a cost grows, by which law, and what one more item costs
+    #[command(
+        after_help = "WHAT: first what grows (WORKLOAD.OPTION, guest.cpus or guest.memory-mib), then workloads and their options as
+WORKLOAD.OPTION=VALUE; or a plan's file (.toml) with a [ladder]. `vmtax agent run WORKLOAD --help-options` lists options.
+Every size has a fresh machine in every round, in an order drawn by lot: docs/scale.md.
+
+Examples:
+  vmtax scale seqread.depth --ladder 1..32
+  vmtax scale guest.cpus threads threads.threads=16 --ladder 1,2,3,4
+  vmtax scale seqread.block-size --ladder 4K..256K --vary aio=threads,native --set cache=none
+  vmtax scale threads.threads --ladder 1..512 --rungs 6 --machines native"
+    )]
+    Scale(Box<ScaleArgs>),
     /// Show a recording again, from its files alone
     #[command(after_help = "Examples:
   vmtax report runs/20261120T160100Z-quick
@@ -204,6 +217,30 @@ pub struct LayersArgs {
     /// Print every table
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ScaleArgs {
+    /// What grows, then what runs and its options; or a plan's file (.toml)
+    #[arg(value_name = "WHAT", required = true)]
+    pub what: Vec<String>,
+    /// The sizes: FROM..TO, each about the same factor above the one before, or A,B,C; K, M and G may end them
+    #[arg(long, value_name = "FROM..TO")]
+    pub ladder: Option<String>,
+    /// How many sizes FROM..TO has [default: doublings where they fit, else 8]
+    #[arg(long, value_name = "N", requires = "ladder")]
+    pub rungs: Option<usize>,
+    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub machines: Option<Vec<MachineName>>,
+    /// Compare ways to build the guest, a curve each: KEY=VALUE,VALUE,... as `vmtax layers` has them
+    #[arg(long, value_name = "KEY=LIST")]
+    pub vary: Vec<String>,
+    /// Build the guest in this way for every curve
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub set: Vec<String>,
     #[command(flatten)]
     pub common: CommonArgs,
 }

@@ -28,6 +28,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Doctor(args) => command::doctor(&args),
         Command::Run(args) => command::run(&args),
         Command::Layers(args) => command::layers(&args),
+        Command::Scale(args) => command::scale(&args),
         Command::Exits(args) => command::exits(&args),
         Command::Report(args) => command::report(&args),
         Command::Export(args) => command::export(&args),

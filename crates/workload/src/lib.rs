@@ -18,7 +18,7 @@ pub use catalogue::{check, file_bytes, options};
 pub use clock::Clock;
 pub use error::WorkloadError;
 pub use exits::exit_count;
-pub use options::OptionInfo;
+pub use options::{OptionInfo, parse_size};
 pub use seqread::{BlockWork, block_work};
 pub use share::meaning::{Guest, look};
 

@@ -78,7 +78,8 @@ impl Kind {
     }
 }
 
-fn parse_size(text: &str) -> Option<u64> {
+/// Bytes, with an optional suffix K, M, G or T (powers of 1024); a plain count as it is. `None` for what is neither.
+pub fn parse_size(text: &str) -> Option<u64> {
     let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
         'K' => (&text[..text.len() - 1], 10),
         'M' => (&text[..text.len() - 1], 20),

@@ -8,6 +8,7 @@ mod chart_tax;
 mod details;
 pub(crate) mod exits;
 mod facts;
+pub(crate) mod growth;
 mod headline;
 pub(crate) mod layers;
 mod marks;

@@ -36,10 +36,7 @@ fn plan(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
         plan.variants = variants(&args.vary, &args.set)?;
     }
     selection::common(&mut plan, &args.common);
-    plan.check()?;
-    for workload in &plan.workloads {
-        vmtax_workload::check(workload)?;
-    }
+    selection::check(&plan)?;
     Ok(plan)
 }
 
@@ -94,7 +91,7 @@ fn machines(guests: &[String], host: &HostFacts) -> Result<Vec<MachineName>, Fau
 }
 
 /// Every combination of the lists in `vary`, each over `set`.
-fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, Fault> {
+pub(super) fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, Fault> {
     let mut base = BTreeMap::new();
     for word in set {
         let (key, value) = setting(word, "--set", "KEY=VALUE, as in --set cache=none")?;

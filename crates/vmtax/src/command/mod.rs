@@ -11,6 +11,7 @@ mod manual;
 mod progress;
 mod report;
 mod run;
+mod scale;
 mod selection;
 
 pub use agent::{agent_run, agent_serve, watchdog};
@@ -23,6 +24,7 @@ pub use list::list;
 pub use manual::{completions, man};
 pub use report::report;
 pub use run::run;
+pub use scale::scale;
 
 use crate::fault::Fault;
 use std::io::{IsTerminal, Write};

@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
-use vmtax_model::{ExitFindings, Findings, LayerFindings, Probes, WorkloadName};
+use vmtax_model::{ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, WorkloadName};
 use vmtax_recording::Recording;
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
@@ -27,12 +27,15 @@ enum Shown {
     Taxes(Findings),
     Layers(Box<LayerFindings>),
     Exits(ExitFindings),
+    Growth(GrowthFindings),
 }
 
 impl Shown {
     fn of(recording: &Recording) -> Result<Shown, Fault> {
         let plan = &recording.plan;
-        Ok(if plan.workloads.iter().any(|w| w.name == WorkloadName::Exits) {
+        Ok(if plan.ladder.is_some() {
+            Shown::Growth(vmtax_analysis::growth(plan, &recording.trials))
+        } else if plan.workloads.iter().any(|w| w.name == WorkloadName::Exits) {
             let manifest = &recording.manifest;
             let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
             Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
@@ -56,6 +59,7 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::json(recording, findings)?,
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
             Shown::Exits(findings) => vmtax_report::exits::json(findings)?,
+            Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
         })
     }
 
@@ -65,6 +69,7 @@ impl Shown {
             Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style()),
             Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style()),
             Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style()),
+            Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style()),
         }
     }
 
@@ -73,6 +78,7 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::html(recording, findings),
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
             Shown::Exits(findings) => vmtax_report::exits::html(findings),
+            Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
         }
     }
 }

@@ -25,11 +25,19 @@ pub fn plan(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         None => from_words(args, host)?,
     };
     overrule(&mut plan, args);
-    plan.check()?;
-    for workload in &plan.workloads {
-        vmtax_workload::check(workload)?;
-    }
+    check(&plan)?;
     Ok(plan)
+}
+
+/// Whether the plan can be carried out, as far as can be told without trying: at each rung of its ladder.
+pub(super) fn check(plan: &Plan) -> Result<(), Fault> {
+    plan.check()?;
+    for rung in 0..plan.rungs() {
+        for workload in &plan.at_rung(rung).workloads {
+            vmtax_workload::check(workload)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether a word of the command line names a plan's file.
@@ -85,7 +93,7 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
 }
 
 /// Applies `workload.option=value`.
-fn set(workloads: &mut [WorkloadSpec], text: &str) -> Result<(), Fault> {
+pub(super) fn set(workloads: &mut [WorkloadSpec], text: &str) -> Result<(), Fault> {
     let usage =
         || Fault::Usage(format!("'{text}' sets nothing: write WORKLOAD.OPTION=VALUE, as in cpu.max-prime=2000"));
     let (key, value) = text.split_once('=').ok_or_else(usage)?;
