@@ -43,6 +43,8 @@ fn done(rate: f64) -> Outcome {
             measures: vec![Measure { metric: Metric::ThreadsEvents, value: rate }],
             operations: Vec::new(),
             unsupported: Vec::new(),
+            kept: Vec::new(),
+            notes: Vec::new(),
             fairness: None,
             total_s: 1.0,
             timer: Timer { source: TimerSource::Tsc, mhz: 1000.0, error: 0.0, pair_ns: 20.0, reason: None },
