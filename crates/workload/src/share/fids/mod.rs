@@ -25,8 +25,6 @@ use vmtax_model::{Latency, Metric, WorkloadName};
 const SPARE: u64 = 64;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4713;
-/// `f_type` of 9p.
-const V9FS: i64 = 0x0102_1997;
 
 pub(crate) const OPTIONS: &[OptionInfo] = &[
     OptionInfo {
@@ -107,8 +105,18 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
     Ok(format!("RLIMIT_NOFILE is {now}; it was {} (soft) and {hard} (hard)", current.unwrap_or(u64::MAX)))
 }
 
+/// From the list of mounts, by device: asked for the kind of its filesystem, 9p answers with its server's.
 fn is_9p(path: &Path) -> bool {
-    rustix::fs::statfs(path).is_ok_and(|s| s.f_type == V9FS)
+    let device =
+        rustix::fs::stat(path).map(|s| format!("{}:{}", rustix::fs::major(s.st_dev), rustix::fs::minor(s.st_dev)));
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    device.is_ok_and(|device| kind_of(&mounts, &device) == Some("9p"))
+}
+
+/// The kind of the filesystem on a device, `MAJOR:MINOR`, from the text of `mountinfo`.
+fn kind_of<'a>(mounts: &'a str, device: &str) -> Option<&'a str> {
+    let line = mounts.lines().find(|line| line.split(' ').nth(2) == Some(device))?;
+    line.split_once(" - ")?.1.split(' ').next()
 }
 
 /// What is timed.
@@ -162,6 +170,15 @@ fn failed(action: &'static str, name: &CString, e: rustix::io::Errno) -> Workloa
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_kind_of_a_filesystem_is_that_of_its_device() {
+        let mounts = "22 1 254:0 / / rw - ext4 /dev/vda rw\n\
+                      31 22 0:29 / /a\\040b rw,nosuid shared:5 - 9p share rw,trans=virtio\n";
+        assert_eq!([kind_of(mounts, "0:29"), kind_of(mounts, "254:0")], [Some("9p"), Some("ext4")]);
+        assert_eq!(kind_of(mounts, "0:2"), None);
+        assert!(!is_9p(Path::new("/proc")));
+    }
 
     #[test]
     fn more_names_held_than_any_kernel_allows_are_refused() {
