@@ -30,12 +30,12 @@ lint: ## formatting, clippy, documentation, layers, shell scripts
 	scripts/check-layers
 	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; else echo "shellcheck is not here: skipped"; fi
 
-bench: ## measure vmtax beside sysbench, fio, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
+bench: ## measure vmtax beside sysbench, fio, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
 	@scripts/setup bench
 	@$(MAKE) --no-print-directory build
 	$(CARGO) build --release --locked --package vmtax-workload --example cost
 	$(CARGO) build --release --locked --package vmtax-trace --example decode
-	@status=0; bench/native.py || status=$$?; bench/boot.py || status=$$?; bench/layers.py || status=$$?; bench/decode.py $(if $(SIMPLETRACE),--simpletrace $(SIMPLETRACE),--only rate,trace-cmd,go) || status=$$?; exit $$status
+	@status=0; bench/native.py || status=$$?; bench/bonnie.py || status=$$?; bench/boot.py || status=$$?; bench/layers.py || status=$$?; bench/decode.py $(if $(SIMPLETRACE),--simpletrace $(SIMPLETRACE),--only rate,trace-cmd,go) || status=$$?; exit $$status
 
 build: ## build the release: target/x86_64-unknown-linux-gnu/release/vmtax
 	$(CARGO) build --release --locked --package vmtax
