@@ -201,6 +201,12 @@ fn the_host_looks_at_nothing_outside_whatever_a_guest_puts_there() {
     std::os::unix::fs::symlink(&theirs, root.path().join("scratch/vmtax-meaning")).unwrap();
     assert!(look(root.path(), Guest::Up).iter().all(|k| k.keeping == Keeping::Lost));
     fs::remove_file(root.path().join("scratch/vmtax-meaning")).unwrap();
+    // So is the folder above it.
+    fs::remove_dir(root.path().join("scratch")).unwrap();
+    std::os::unix::fs::symlink(outside.path().join("scratch"), root.path().join("scratch")).unwrap();
+    assert!(look(root.path(), Guest::Up).iter().all(|k| k.keeping == Keeping::Lost));
+    fs::remove_file(root.path().join("scratch")).unwrap();
+    fs::create_dir(root.path().join("scratch")).unwrap();
     // A pipe, which would never open, and a link in the lock's place.
     fs::create_dir(root.path().join("scratch/vmtax-meaning")).unwrap();
     let lock = root.path().join("scratch/vmtax-meaning/locked");
