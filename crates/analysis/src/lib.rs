@@ -2,12 +2,14 @@
 //! on any machine. `docs/statistics.md` says why it is done this way.
 
 mod advice;
+mod advice_shares;
 #[cfg(test)]
 mod coverage;
 mod exits;
 mod growth;
 mod interval;
 mod reference;
+mod shares;
 mod tax;
 mod trials;
 mod warnings;
@@ -15,6 +17,7 @@ mod warnings;
 pub use exits::exits;
 pub use growth::growth;
 pub use interval::FEWEST_ROUNDS;
+pub use shares::shares;
 pub use tax::{Paired, estimate, paired};
 pub use warnings::add as add_warning;
 

@@ -13,6 +13,7 @@ mod metric;
 mod plan;
 mod series;
 mod share;
+mod share_finding;
 mod shell;
 mod trace;
 mod trial;
@@ -34,6 +35,7 @@ pub use metric::{Better, Metric, Unit, UnknownMetric};
 pub use plan::{Guest, Plan, PlanError, Turn, Variant};
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
+pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::shell_line;
 pub use trace::{Extent, GuestDisk, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{

@@ -7,6 +7,7 @@ mod html;
 mod json;
 pub mod layers;
 mod number;
+pub mod shares;
 mod sysbench;
 mod table;
 mod terminal;

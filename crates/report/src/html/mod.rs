@@ -13,6 +13,7 @@ mod headline;
 pub(crate) mod layers;
 mod marks;
 mod notices;
+pub(crate) mod shares;
 mod tables;
 
 use crate::text::printable;

@@ -1,0 +1,167 @@
+//! Ways to share a tree, held against the first of the plan: metric by metric, and in one score for each workload.
+
+use crate::interval::FEWEST_ROUNDS;
+use crate::tax::{estimate, spread, tax};
+use crate::{advice_shares, warnings};
+use std::collections::{BTreeMap, BTreeSet};
+use vmtax_model::{
+    Better, MachineName, Metric, Outcome, Plan, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn, ShareFindings,
+    ShareRow, ShareScore, TrialRecord, Warning, WorkloadName,
+};
+
+/// What the trials of a plan say whose variants share a tree. Trials that the plan does not mean are passed over.
+pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
+    let ways = ways(plan);
+    let of: Vec<Vec<&TrialRecord>> = ways.iter().map(|way| of_way(plan, trials, way)).collect();
+    // The host, which has the tree itself, is what all guests would like to be, and not what they replace.
+    let base = ways.iter().position(|(machine, _)| machine.is_guest()).unwrap_or(0);
+    let columns: Vec<ShareColumn> = ways.iter().zip(&of).map(|(way, trials)| column(plan, way, trials)).collect();
+    let rows: Vec<ShareRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, base, &of)).collect();
+    let scores = plan.workloads.iter().filter_map(|w| score(w.name, base, &rows, &of)).collect();
+    let mut warnings = Vec::new();
+    trials.iter().flat_map(|t| &t.warnings).for_each(|w| warnings::add(&mut warnings, w));
+    let rounds = columns.iter().filter(|c| c.failed.is_none()).map(|c| c.rounds).min().unwrap_or(0);
+    if rounds < FEWEST_ROUNDS {
+        warnings::add(&mut warnings, &Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS });
+    }
+    let mut findings = ShareFindings {
+        schema: SCHEMA,
+        rounds_planned: plan.rounds,
+        method: METHOD.to_owned(),
+        base,
+        columns,
+        rows,
+        scores,
+        warnings,
+        advice: Vec::new(),
+    };
+    findings.advice = advice_shares::advice(plan, &findings);
+    findings
+}
+
+const METHOD: &str = "Each way to share has a fresh guest in each round, in an order drawn by lot. A cost is the median over \
+                      rounds of this way against the first within the same round, its interval spans two order statistics \
+                      of these; a score is the same of the geometric mean of a workload's metrics. What is cached is \
+                      cached: a cold figure is the guest's first look, the host may have the files in memory.";
+
+/// Machine and variant.
+type Way<'a> = (MachineName, &'a str);
+
+fn ways(plan: &Plan) -> Vec<Way<'_>> {
+    let mut ways = Vec::new();
+    for &machine in &plan.machines {
+        match machine.is_guest() {
+            true => ways.extend(plan.variants.iter().map(|v| (machine, v.name.as_str()))),
+            false => ways.push((machine, "")),
+        }
+    }
+    ways
+}
+
+fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Way<'_>) -> Vec<&'a TrialRecord> {
+    let meant = |t: &&TrialRecord| {
+        let variant = if way.0.is_guest() { t.variant == way.1 } else { true };
+        t.machine == way.0
+            && variant
+            && t.round < plan.rounds
+            && plan.workloads.iter().any(|w| w.name == t.workload.name)
+    };
+    trials.iter().filter(meant).collect()
+}
+
+fn column(plan: &Plan, way: &Way<'_>, trials: &[&TrialRecord]) -> ShareColumn {
+    let done: BTreeSet<(u32, WorkloadName)> =
+        trials.iter().filter(|t| t.result().is_some()).map(|t| (t.round, t.workload.name)).collect();
+    let whole = |round: &u32| plan.workloads.iter().all(|w| done.contains(&(*round, w.name)));
+    let processor = |w: WorkloadName| {
+        let seconds: Vec<ProcessorSeconds> = trials
+            .iter()
+            .filter(|t| t.workload.name == w && t.result().is_some())
+            .filter_map(|t| t.processor)
+            .collect();
+        let median = |of: &dyn Fn(&ProcessorSeconds) -> f64| estimate(seconds.iter().map(of).collect()).median;
+        let has_server = seconds.iter().any(|s| s.server.is_some());
+        (!seconds.is_empty()).then(|| {
+            let server = has_server.then(|| median(&|s| s.server.unwrap_or(0.0)));
+            (w, ProcessorSeconds { guest: median(&|s| s.guest), qemu: median(&|s| s.qemu), server })
+        })
+    };
+    let failed = trials.iter().find_map(|t| match &t.outcome {
+        Outcome::Failed { error } => Some(error.clone()),
+        Outcome::Interrupted => Some("the run was interrupted".to_owned()),
+        Outcome::Done { .. } => None,
+    });
+    ShareColumn {
+        machine: way.0,
+        variant: way.1.to_owned(),
+        rounds: (0..plan.rounds).filter(whole).count() as u32,
+        facts: trials.iter().find_map(|t| t.share.clone()),
+        processor: plan.workloads.iter().filter_map(|w| processor(w.name)).collect(),
+        failed,
+    }
+}
+
+/// A metric of one way by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
+fn values(trials: &[&TrialRecord], metric: Metric) -> BTreeMap<u32, f64> {
+    let of_workload = trials.iter().filter(|t| t.workload.name == metric.workload());
+    let values = of_workload.filter_map(|t| Some((t.round, t.result()?.value(metric)?)));
+    values.filter(|(_, v)| v.is_finite() && *v >= 0.0).collect()
+}
+
+fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow> {
+    let all: Vec<BTreeMap<u32, f64>> = of.iter().map(|trials| values(trials, metric)).collect();
+    let cells: Vec<ShareCell> = all
+        .iter()
+        .zip(of)
+        .enumerate()
+        .map(|(i, (values, trials))| ShareCell {
+            spread: spread(values.values().copied().collect(), latency(trials, metric)),
+            against: if i == base { None } else { all.get(base).and_then(|base| tax(metric, base, values)) },
+            unsupported: unsupported(trials, metric),
+        })
+        .collect();
+    cells.iter().any(|c| c.spread.is_some()).then_some(ShareRow { metric, cells })
+}
+
+fn latency(trials: &[&TrialRecord], metric: Metric) -> Option<vmtax_model::LatencySummary> {
+    let operation = metric.operation()?;
+    let of_workload = trials.iter().filter(|t| t.workload.name == metric.workload());
+    let operations = of_workload.filter_map(|t| t.result()).flat_map(|r| &r.operations).filter(|o| o.name == operation);
+    let mut all = vmtax_model::Latency::new();
+    operations.for_each(|o| all.add(&o.latency));
+    all.summary()
+}
+
+fn unsupported(trials: &[&TrialRecord], metric: Metric) -> Option<String> {
+    let all = trials.iter().filter_map(|t| t.result()).flat_map(|r| &r.unsupported);
+    all.into_iter().find(|u| u.metric == metric).map(|u| u.reason.clone())
+}
+
+/// A workload's metrics in one figure for each column; `None` for one that has a single metric, or none.
+fn score(workload: WorkloadName, base: usize, rows: &[ShareRow], of: &[Vec<&TrialRecord>]) -> Option<ShareScore> {
+    let metrics: Vec<Metric> = rows.iter().map(|r| r.metric).filter(|m| m.workload() == workload).collect();
+    if metrics.len() < 2 {
+        return None;
+    }
+    let of_column = |trials: &Vec<&TrialRecord>| {
+        let mut logs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        for &metric in &metrics {
+            let (base, own) = (values(of.get(base)?, metric), values(trials, metric));
+            for (round, value) in own {
+                let Some(base) = base.get(&round) else { continue };
+                let ratio = match metric.better() {
+                    Better::Higher => base / value,
+                    Better::Lower => value / base,
+                };
+                if ratio.is_finite() && ratio > 0.0 {
+                    logs.entry(round).or_default().push(ratio.ln());
+                }
+            }
+        }
+        // A round that lacks a metric would be a mean of something else.
+        let whole = logs.values().filter(|l| l.len() == metrics.len());
+        let means: Vec<f64> = whole.map(|l| (l.iter().sum::<f64>() / l.len() as f64).exp()).collect();
+        (!means.is_empty()).then(|| estimate(means))
+    };
+    Some(ShareScore { workload, cells: of.iter().map(of_column).collect() })
+}

@@ -1,0 +1,73 @@
+//! What an analysis says of ways to share a tree.
+
+use crate::{Estimate, MachineName, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName};
+use serde::{Deserialize, Serialize};
+
+/// One way to share, on one machine.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShareColumn {
+    /// The machine.
+    pub machine: MachineName,
+    /// The variant's name; empty for the host itself, which has the tree as a folder.
+    pub variant: String,
+    /// Rounds in which every workload had a result.
+    pub rounds: u32,
+    /// What took effect, as its first trial found it; `None` for the host, and where no trial came to it.
+    pub facts: Option<ShareFacts>,
+    /// Processor time of a trial, median over rounds, by workload.
+    pub processor: Vec<(WorkloadName, ProcessorSeconds)>,
+    /// Why trials have no result: the first reason.
+    pub failed: Option<String>,
+}
+
+/// One metric over all columns.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShareRow {
+    /// Which metric.
+    pub metric: Metric,
+    /// In the order of columns.
+    pub cells: Vec<ShareCell>,
+}
+
+/// One metric of one way to share.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ShareCell {
+    /// Its figures; `None` when no trial gave a value.
+    pub spread: Option<Spread>,
+    /// Its cost over the base's, of the same rounds: below 1 is faster, whichever way the metric counts.
+    pub against: Option<Tax>,
+    /// Why there is no figure, when the system lacks what it takes.
+    pub unsupported: Option<String>,
+}
+
+/// All of a workload's metrics in one figure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShareScore {
+    /// The workload.
+    pub workload: WorkloadName,
+    /// In the order of columns: cost over the base's, the geometric mean of the metrics that both have, in each round.
+    pub cells: Vec<Option<Estimate>>,
+}
+
+/// What `share` found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ShareFindings {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// Rounds planned.
+    pub rounds_planned: u32,
+    /// How the figures are made, for people.
+    pub method: String,
+    /// Which of the columns all are held against: QEMU's default.
+    pub base: usize,
+    /// The ways to share.
+    pub columns: Vec<ShareColumn>,
+    /// A row for each metric that any column has.
+    pub rows: Vec<ShareRow>,
+    /// A score for each workload with several metrics.
+    pub scores: Vec<ShareScore>,
+    /// What the reader has to know.
+    pub warnings: Vec<Warning>,
+    /// At most five sentences: which way to take, and how.
+    pub advice: Vec<String>,
+}
