@@ -52,6 +52,17 @@ Examples:
   vmtax layers --vary aio=threads,native,io_uring --set cache=none"
     )]
     Layers(Box<LayersArgs>),
+    /// Share a tree of files with a guest in each way there is, and say which to take
+    #[command(
+        after_help = "WAY is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or
+virtiofs,cache=always or 9p,qemu=5.2. What took effect is read back, not believed. docs/shares.md says more.
+
+Examples:
+  vmtax share --quick
+  vmtax share 9p 9p,cache=loose virtiofs --details
+  vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
+    )]
+    Share(Box<ShareArgs>),
     /// Measure what a VM exit of each kind costs, with a guest that does nothing else
     #[command(
         after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
@@ -241,6 +252,31 @@ pub struct ScaleArgs {
     /// Build the guest in this way for every curve
     #[arg(long, value_name = "KEY=VALUE")]
     pub set: Vec<String>,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ShareArgs {
+    /// Ways to share, as METHOD[,OPTION=VALUE...]; the first is what the others are held against
+    /// [default: QEMU's default 9p, then others]
+    #[arg(value_name = "WAY")]
+    pub methods: Vec<String>,
+    /// Fewer ways and a smaller tree, in four minutes
+    #[arg(long)]
+    pub quick: bool,
+    /// Share this folder, which is only ever read, instead of a tree made for it
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "bytes"])]
+    pub tree: Option<PathBuf>,
+    /// Small files of the tree that is made
+    #[arg(long, value_name = "N")]
+    pub files: Option<u64>,
+    /// Bytes of the tree that is made: what the small files leave is one large file
+    #[arg(long, value_name = "N")]
+    pub bytes: Option<u64>,
+    /// Print every figure of every way
+    #[arg(long, conflicts_with = "json")]
+    pub details: bool,
     #[command(flatten)]
     pub common: CommonArgs,
 }

@@ -30,6 +30,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Layers(args) => command::layers(&args),
         Command::Scale(args) => command::scale(&args),
         Command::Exits(args) => command::exits(&args),
+        Command::Share(args) => command::share(&args),
         Command::Report(args) => command::report(&args),
         Command::Export(args) => command::export(&args),
         Command::List(args) => command::list(&args),

@@ -13,6 +13,7 @@ mod report;
 mod run;
 mod scale;
 mod selection;
+mod share;
 
 pub use agent::{agent_run, agent_serve, watchdog};
 pub use doctor::doctor;
@@ -25,6 +26,7 @@ pub use manual::{completions, man};
 pub use report::report;
 pub use run::run;
 pub use scale::scale;
+pub use share::share;
 
 use crate::fault::Fault;
 use std::io::{IsTerminal, Write};

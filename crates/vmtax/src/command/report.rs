@@ -4,7 +4,7 @@ use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
-use vmtax_model::{ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, WorkloadName};
+use vmtax_model::{ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, ShareFindings, WorkloadName};
 use vmtax_recording::Recording;
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
@@ -28,6 +28,7 @@ enum Shown {
     Layers(Box<LayerFindings>),
     Exits(ExitFindings),
     Growth(GrowthFindings),
+    Shares(Box<ShareFindings>),
 }
 
 impl Shown {
@@ -39,6 +40,11 @@ impl Shown {
             let manifest = &recording.manifest;
             let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
             Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
+        } else if plan.tree.is_some()
+            && plan.ladder.is_none()
+            && plan.variants.iter().any(|v| v.set.contains_key("share"))
+        {
+            Shown::Shares(Box::new(vmtax_analysis::shares(plan, &recording.trials)))
         } else if plan.probes.contains(&Probes::Layers) {
             let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
             let findings = vmtax_layers::findings(plan, trials).map_err(|error| match recording.damaged.first() {
@@ -60,6 +66,7 @@ impl Shown {
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
             Shown::Exits(findings) => vmtax_report::exits::json(findings)?,
             Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
+            Shown::Shares(findings) => vmtax_report::shares::json(recording, findings)?,
         })
     }
 
@@ -70,6 +77,7 @@ impl Shown {
             Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style()),
             Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style()),
             Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style()),
+            Shown::Shares(findings) => vmtax_report::shares::terminal(recording, findings, details, style()),
         }
     }
 
@@ -79,6 +87,7 @@ impl Shown {
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
             Shown::Exits(findings) => vmtax_report::exits::html(findings),
             Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
+            Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
         }
     }
 }

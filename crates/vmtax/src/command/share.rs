@@ -1,0 +1,103 @@
+//! `vmtax share`: from its command line to a plan whose variants are ways to share a tree.
+
+use super::run::carry_out;
+use super::{doctor, selection};
+use crate::cli::ShareArgs;
+use crate::fault::Fault;
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+use vmtax_model::{Guest, HostFacts, KvmClass, MachineName, Plan, Probes, Tree, Variant, WorkloadName, WorkloadSpec};
+
+/// An interval takes this many.
+const ROUNDS: u32 = 6;
+/// QEMU's default first: all others are held against it.
+const USUAL: &[&str] = &[
+    "9p",
+    "9p,msize=524288",
+    "9p,msize=524288,cache=loose",
+    "9p,msize=524288,security-model=mapped-xattr",
+    "virtiofs",
+    "virtiofs,cache=always",
+    "nfs3",
+    "nfs4",
+    "disk",
+    "erofs",
+];
+const QUICK: &[&str] = &["9p", "9p,msize=524288,cache=loose", "virtiofs", "nfs4", "disk", "erofs"];
+
+pub fn share(args: &ShareArgs) -> Result<ExitCode, Fault> {
+    let host = doctor::facts(args.common.qemu.as_deref());
+    let plan = plan(args, &host)?;
+    carry_out(&plan, host, &args.common, args.details)
+}
+
+fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    let usual = if args.quick { QUICK } else { USUAL };
+    let named: Vec<&str> = args.methods.iter().map(String::as_str).collect();
+    let ways = if named.is_empty() { usual } else { &named };
+    let (files, bytes) = if args.quick { (200, 16 << 20) } else { (1000, 64 << 20) };
+    let files = args.files.unwrap_or(files);
+    let bytes = args.bytes.unwrap_or(bytes);
+    let guest = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
+    let mut workloads = vec![WorkloadSpec::new(WorkloadName::Tree)];
+    if args.tree.is_none() && !args.quick {
+        workloads.push(WorkloadSpec::new(WorkloadName::Bonnie));
+    }
+    let mut plan = Plan {
+        schema: vmtax_model::SCHEMA,
+        name: "share".to_owned(),
+        rounds: ROUNDS,
+        seed: 0,
+        deadline_s: 600,
+        machines: vec![MachineName::Native, guest],
+        probes: vec![Probes::None],
+        tree: Some(Tree { files, bytes: bytes.max(files.saturating_mul(Tree::SMALL)), path: args.tree.clone() }),
+        variants: ways.iter().map(|way| variant(way)).collect::<Result<_, _>>()?,
+        ladder: None,
+        case: None,
+        guest: Guest::default(),
+        workloads,
+    };
+    selection::common(&mut plan, &args.common);
+    plan.check()?;
+    for workload in &plan.workloads {
+        vmtax_workload::check(workload)?;
+    }
+    Ok(plan)
+}
+
+/// `9p,msize=524288,cache=loose`, as a variant of that name.
+fn variant(way: &str) -> Result<Variant, Fault> {
+    let mut words = way.split(',');
+    let method = words.next().unwrap_or_default();
+    let mut set = BTreeMap::from([("share".to_owned(), method.to_owned())]);
+    for word in words {
+        let (key, value) =
+            word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty()).ok_or_else(|| {
+                Fault::Usage(format!(
+                    "'{word}' of '{way}' sets nothing: write METHOD,OPTION=VALUE, as in 9p,cache=loose"
+                ))
+            })?;
+        // A QEMU of its own may be part of a way.
+        let key = if key == "qemu" { key.to_owned() } else { format!("share.{key}") };
+        set.insert(key, value.to_owned());
+    }
+    Ok(Variant { name: way.to_owned(), set })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_way_is_a_method_with_options() {
+        let way = variant("9p,msize=524288,qemu=5.2").unwrap();
+        assert_eq!(way.name, "9p,msize=524288,qemu=5.2");
+        assert_eq!(way.set["share"], "9p");
+        assert_eq!((way.set["share.msize"].as_str(), way.set["qemu"].as_str()), ("524288", "5.2"));
+        assert!(variant("9p,msize").is_err() && variant("9p,=1").is_err());
+        for way in USUAL.iter().chain(QUICK) {
+            variant(way).unwrap().share().unwrap().unwrap();
+        }
+    }
+}
