@@ -97,6 +97,12 @@ fn column(plan: &Plan, way: &Way<'_>, trials: &[&TrialRecord]) -> ShareColumn {
         rounds: (0..plan.rounds).filter(whole).count() as u32,
         facts: trials.iter().find_map(|t| t.share.clone()),
         processor: plan.workloads.iter().filter_map(|w| processor(w.name)).collect(),
+        kept: trials
+            .iter()
+            .filter_map(|t| t.result())
+            .map(|r| r.kept.clone())
+            .find(|k| !k.is_empty())
+            .unwrap_or_default(),
         failed,
     }
 }

@@ -1,6 +1,6 @@
 //! What an analysis says of ways to share a tree.
 
-use crate::{Estimate, MachineName, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName};
+use crate::{Estimate, Kept, MachineName, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName};
 use serde::{Deserialize, Serialize};
 
 /// One way to share, on one machine.
@@ -16,6 +16,8 @@ pub struct ShareColumn {
     pub facts: Option<ShareFacts>,
     /// Processor time of a trial, median over rounds, by workload.
     pub processor: Vec<(WorkloadName, ProcessorSeconds)>,
+    /// What it keeps of a file's properties, as its first trial found.
+    pub kept: Vec<Kept>,
     /// Why trials have no result: the first reason.
     pub failed: Option<String>,
 }

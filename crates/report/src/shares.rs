@@ -8,7 +8,7 @@ use crate::text::{Paint, cell, columns, plain, section, wrapped};
 use crate::view::{first_five, warnings, when};
 use crate::{ReportError, Style, json::document};
 use comfy_table::{Attribute, Cell, Color};
-use vmtax_model::{Estimate, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict, WorkloadName};
+use vmtax_model::{Estimate, Keeping, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict, WorkloadName};
 use vmtax_recording::Recording;
 
 /// The recording and its findings as one JSON document; docs/json.md describes it.
@@ -25,12 +25,12 @@ pub fn terminal(recording: &Recording, findings: &ShareFindings, details: bool, 
     let width = style.width.max(40);
     let paint = Paint(style.color);
     let mut out = wrapped(&heading(recording, findings), width, "", "");
-    out.push_str(&format!("\n{}", tournament(findings, width, style.color)));
+    out.push_str(&format!("\n{}\n", tournament(findings, width, style.color)));
     let base = findings.columns.get(findings.base).map_or_else(String::new, title);
     out.push_str(&wrapped(
         &format!(
-            "×: cost over {base}, the geometric mean of a workload's figures; below ×1 is faster. CPU: \
-                                    seconds of guest, QEMU and server in one round."
+            "×: cost over {base}, the geometric mean of a workload's figures; below ×1 is faster. CPU: seconds of guest, \
+             QEMU and server in one round."
         ),
         width,
         "",
@@ -42,6 +42,7 @@ pub fn terminal(recording: &Recording, findings: &ShareFindings, details: bool, 
             out.push_str(&figures(findings, &rows, width, style.color));
         }
     }
+    section(&mut out, &paint.bold("Not kept"), &not_kept(findings), "· ", width);
     section(&mut out, &paint.bold("In effect"), &effects(findings), "· ", width);
     section(&mut out, &paint.with("1;33", "Warnings"), &warnings(recording, &findings.warnings), "! ", width);
     section(&mut out, &paint.with("1;36", "Advice"), first_five(&findings.advice), "→ ", width);
@@ -103,7 +104,8 @@ fn tournament(findings: &ShareFindings, width: usize, color: bool) -> String {
     };
     let widest = |text: &str| text.lines().map(columns).max().unwrap_or(0);
     let room = findings.columns.iter().map(|c| columns(&title(c))).max().unwrap_or(0);
-    let intervals = widest(&build(room, true, false)) <= width;
+    let any = findings.scores.iter().flat_map(|s| &s.cells).flatten().any(|c| c.interval.is_some());
+    let intervals = any && widest(&build(room, true, false)) <= width;
     let over = widest(&build(room, intervals, false)).saturating_sub(width);
     build(room.saturating_sub(over).max(12), intervals, color)
 }
@@ -157,6 +159,23 @@ fn figure(row: &ShareRow, cell: &ShareCell) -> String {
         (None, _) if cell.unsupported.is_some() => "none".to_owned(),
         (None, _) => NONE.to_owned(),
     }
+}
+
+/// What each way loses or refuses, in a line for each.
+fn not_kept(findings: &ShareFindings) -> Vec<String> {
+    let of = |column: &ShareColumn| {
+        let with = |keeping: Keeping| -> Vec<String> {
+            column.kept.iter().filter(|k| k.keeping == keeping).map(|k| plain(&k.what)).collect()
+        };
+        let said = |word: &str, what: Vec<String>| (!what.is_empty()).then(|| format!("{word} {}", what.join(", ")));
+        let parts = [said("loses", with(Keeping::Lost)), said("refuses", with(Keeping::Refused))];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!column.kept.is_empty()).then(|| match parts.is_empty() {
+            true => format!("{}: keeps all that was tried", title(column)),
+            false => format!("{}: {}", title(column), parts.join("; ")),
+        })
+    };
+    findings.columns.iter().filter_map(of).collect()
 }
 
 /// What took effect of each way, and why one has no figures.

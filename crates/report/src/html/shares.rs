@@ -7,7 +7,7 @@ use crate::number::{NONE, range, ratio, significant, value};
 use crate::shares::{by_workload, effects, heading, processor, title};
 use crate::view::{first_five, report_command, warnings, when};
 use maud::{Markup, html as markup};
-use vmtax_model::{Estimate, ShareFindings, ShareRow};
+use vmtax_model::{Estimate, Keeping, Kept, ShareColumn, ShareFindings, ShareRow};
 use vmtax_recording::Recording;
 
 /// The report as one HTML file.
@@ -27,6 +27,7 @@ pub fn html(recording: &Recording, findings: &ShareFindings) -> String {
         }
         @if !findings.scores.is_empty() { (scores(recording, findings)) }
         @for (workload, rows) in by_workload(findings) { (metrics(recording, findings, workload.as_str(), &rows)) }
+        (keeping(findings))
         (processors(findings))
         p.method { b { "Method. " } (findings.method) }
         (facts::facts(recording, &[]))
@@ -162,4 +163,47 @@ fn processors(findings: &ShareFindings) -> Markup {
             }
         }
     }
+}
+
+/// What each way keeps of a file's properties; the detail is the cell's title.
+fn keeping(findings: &ShareFindings) -> Markup {
+    let ways: Vec<&ShareColumn> = findings.columns.iter().filter(|c| !c.kept.is_empty()).collect();
+    let mut tried: Vec<&str> = Vec::new();
+    for kept in ways.iter().flat_map(|c| &c.kept) {
+        if !tried.contains(&kept.what.as_str()) {
+            tried.push(&kept.what);
+        }
+    }
+    if tried.is_empty() {
+        return markup! {};
+    }
+    markup! {
+        section {
+            h2 { "What each way keeps" }
+            p.intro { "Each tried in the guest on the share. Rest the pointer on a cell for what was found." }
+            div.scroll tabindex="0" role="region" aria-label="What each way keeps" {
+                table.taxes {
+                    thead { tr { th scope="col" { "tried" } @for way in &ways { th scope="col" { (title(way)) } } } }
+                    tbody {
+                        @for what in tried {
+                            tr {
+                                th scope="row" { (what) }
+                                @for way in &ways { (kept(way.kept.iter().find(|k| k.what == what))) }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn kept(kept: Option<&Kept>) -> Markup {
+    let Some(kept) = kept else { return markup! { td.none { (NONE) } } };
+    let (class, word) = match kept.keeping {
+        Keeping::Kept => ("gains", "kept"),
+        Keeping::Lost => ("costs", "lost"),
+        Keeping::Refused => ("open", "refused"),
+    };
+    markup! { td.(class) title=(kept.detail) { (word) } }
 }

@@ -40,8 +40,11 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let bytes = args.bytes.unwrap_or(bytes);
     let guest = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
     let mut workloads = vec![WorkloadSpec::new(WorkloadName::Tree)];
-    if args.tree.is_none() && !args.quick {
-        workloads.push(WorkloadSpec::new(WorkloadName::Bonnie));
+    if args.tree.is_none() {
+        workloads.push(WorkloadSpec::new(WorkloadName::Meaning));
+        if !args.quick {
+            workloads.push(WorkloadSpec::new(WorkloadName::Bonnie));
+        }
     }
     let mut plan = Plan {
         schema: vmtax_model::SCHEMA,
