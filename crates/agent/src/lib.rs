@@ -5,6 +5,7 @@
 mod confine;
 mod init;
 mod modules;
+mod network;
 mod observe;
 mod serve;
 mod share;

@@ -1,7 +1,7 @@
 //! Mounts the tree that the host shares.
 
 use crate::init::disk_with_serial;
-use crate::modules;
+use crate::{modules, network};
 use rustix::mount::{MountFlags, mount as mount_at};
 use std::ffi::CString;
 use std::fs;
@@ -19,6 +19,9 @@ pub(crate) fn mount(wish: &Mount) -> Result<String, String> {
         return Err("a share is mounted in guests alone".to_owned());
     }
     let mut complaints = modules::load_for(wish.method);
+    if let Some((address, mask)) = wish.network {
+        network::up(address, mask)?;
+    }
     let source = if wish.method.is_image() { disk(&wish.source)? } else { PathBuf::from(&wish.source) };
     fs::create_dir_all(SHARE).map_err(|e| format!("making {SHARE}: {e}"))?;
     let flags = if wish.read_only { MountFlags::RDONLY } else { MountFlags::empty() };

@@ -24,4 +24,5 @@ pub use collect::collect;
 pub use error::HostError;
 pub use kvm::kvm;
 pub use procfs::ProcessorTime;
+pub use program::find_program;
 pub use qemu::best_qemu;

@@ -5,6 +5,7 @@ use crate::watchdog::LIFELINE;
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub(crate) struct Start<'a> {
     pub descriptors: Vec<OwnedFd>,
     /// Where its output goes.
     pub log: &'a Path,
+    /// A tree that it sees, but cannot write to.
+    pub read_only: Option<PathBuf>,
     /// Control groups to remove when it has ended.
     pub emptied: Vec<PathBuf>,
     /// Trees to remove should this program be killed.
@@ -45,6 +48,9 @@ impl Child {
         let log = File::create(start.log).map_err(creating)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vmtax").arg("watchdog");
+        if let Some(tree) = &start.read_only {
+            command.arg("--read-only").arg(tree);
+        }
         for folder in &start.emptied {
             command.arg("--emptied").arg(folder);
         }
@@ -73,6 +79,17 @@ impl Child {
                 Ok(None) | Err(_) => return None,
             }
         }
+    }
+
+    /// The session of the process and of all that it started; the watchdog itself leads it.
+    pub fn session(&self) -> i32 {
+        Pid::from_child(&self.watchdog).as_raw_nonzero().get()
+    }
+
+    /// Becomes readable when it has ended.
+    pub fn ended(&self) -> Result<OwnedFd, MachineError> {
+        pidfd_open(Pid::from_child(&self.watchdog), PidfdFlags::empty())
+            .map_err(|e| MachineError::system("watching the watchdog", e))
     }
 
     /// Ends it now, at the latest within moments.

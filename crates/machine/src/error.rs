@@ -70,6 +70,30 @@ pub enum MachineError {
     /// A way to share the tree that this host, QEMU or kernel does not have.
     #[error("{0}")]
     NoShare(String),
+    /// The tree cannot be kept from being written to.
+    #[error("{folder} cannot be kept from being written to by the share's server ({source}): run as root, or share a copy of it with share=disk", folder = .folder.display())]
+    ReadOnly {
+        /// Which.
+        folder: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The server behind a share ended, or did not begin to serve.
+    #[error("share={method}: {server} ended while {doing} (exit status {status}){said}\nIts log is {log}; the command line is beside it", said = quoted_lines(.said), log = .log.display())]
+    ServerEnded {
+        /// How the tree was shared.
+        method: ShareMethod,
+        /// The server.
+        server: String,
+        /// Where in the machine's life.
+        doing: String,
+        /// Exit status of its process; 128 + n for signal n.
+        status: i32,
+        /// The end of what it wrote.
+        said: String,
+        /// All that it wrote.
+        log: PathBuf,
+    },
     /// The guest did not get its share.
     #[error("share={method}: the guest cannot mount it ({said}). QEMU's log is {log}", log = .log.display())]
     NotMounted {
@@ -189,6 +213,10 @@ impl MachineError {
     pub fn leaves_machine_up(&self) -> bool {
         matches!(self, MachineError::Workload(_))
     }
+}
+
+fn quoted_lines(said: &str) -> String {
+    if said.is_empty() { String::new() } else { format!(". It said last:\n{said}") }
 }
 
 fn mend_ended(status: i32) -> &'static str {

@@ -34,6 +34,7 @@ pub use processor::between as processor_between;
 pub use scratch::{Needs, Scratch, sweep};
 pub use session::Session;
 pub use setup::{GuestImage, MicroImage, Setup, Target};
-pub use share::Sharing;
+pub use share::{Sharing, image_mib, make_image};
+pub use tree::tree_room;
 pub use vmtax_wire::{Hello, Observed};
 pub use watchdog::watchdog;

@@ -3,6 +3,7 @@
 use crate::Interrupt;
 use crate::console::{Console, printable_tail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::OwnedFd;
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -21,6 +22,8 @@ pub(crate) struct Lines {
     channel: Line,
     console: Option<(Line, Console)>,
     answers_on_console: bool,
+    /// The share's server: becomes readable when it has ended.
+    server: Option<OwnedFd>,
     log: PathBuf,
 }
 
@@ -37,6 +40,7 @@ pub type Files<'a> = dyn FnMut(&str, &[u8]) -> Result<(), String> + 'a;
 /// What waiting for a message came to, other than a message.
 pub(crate) enum Nothing {
     Closed,
+    ServerEnded,
     TooLate,
     Interrupted,
     Nonsense(String),
@@ -46,11 +50,22 @@ pub(crate) enum Nothing {
 impl Lines {
     /// A machine with a channel and a folder for its logs.
     pub fn new(channel: UnixStream, log: &Path) -> Lines {
-        Lines { channel: Line::new(channel), console: None, answers_on_console: false, log: log.to_path_buf() }
+        Lines {
+            channel: Line::new(channel),
+            console: None,
+            answers_on_console: false,
+            server: None,
+            log: log.to_path_buf(),
+        }
     }
 
     pub fn add_console(&mut self, stream: UnixStream, log: Console) {
         self.console = Some((Line::new(stream), log));
+    }
+
+    /// From now on the end of the server ends every wait.
+    pub fn watch(&mut self, server: OwnedFd) {
+        self.server = Some(server);
     }
 
     pub fn send(&mut self, frame: &[u8]) -> std::io::Result<()> {
@@ -102,14 +117,17 @@ impl Lines {
         }
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let console = self.console.as_ref().filter(|(line, _)| line.open);
-        let (from_channel, from_console) = {
+        let (from_channel, from_console, server_ended) = {
             let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&self.channel.stream, PollFlags::IN)];
             fds.extend(console.map(|(line, _)| PollFd::new(&line.stream, PollFlags::IN)));
+            fds.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
             rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| Nothing::Failed(e.into()))?;
             if !fds[0].revents().is_empty() {
                 return Err(Nothing::Interrupted);
             }
-            (!fds[1].revents().is_empty(), fds.get(2).is_some_and(|fd| !fd.revents().is_empty()))
+            let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
+            let after = 2 + usize::from(console.is_some());
+            (is_ready(1), console.is_some() && is_ready(2), self.server.is_some() && is_ready(after))
         };
         // The console first: what a dying guest said must be in its log when the channel is found closed.
         if let Some((line, log)) = self.console.as_mut().filter(|_| from_console) {
@@ -120,6 +138,9 @@ impl Lines {
             if !self.channel.open {
                 self.drain_console();
             }
+        } else if server_ended {
+            // A guest that ends takes its server along, so the guest's own end comes first.
+            return Err(Nothing::ServerEnded);
         }
         Ok(())
     }

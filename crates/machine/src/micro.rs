@@ -45,7 +45,7 @@ impl<'a> MicroSession<'a> {
         };
         let memory = Shared::create(layout::RAM_BYTES)?;
         let (monitor, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
-        let streams = Streams { agent: None, monitor: theirs.into(), shared: memory.descriptor()? };
+        let streams = Streams { agent: None, monitor: theirs.into(), shared: memory.descriptor()?, server: None };
         let mut child = qemu::start_micro(setup, image, streams)?;
         let log = qemu::log(setup.log);
         let monitor = match Monitor::connect(monitor, setup.boot_deadline) {

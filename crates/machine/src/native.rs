@@ -34,6 +34,7 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
         stdin: Some(channel),
         descriptors: Vec::new(),
         log: &setup.log.join("agent.log"),
+        read_only: setup.scratch.users_tree().map(ToOwned::to_owned),
         emptied: group.iter().cloned().collect(),
         removed: vec![setup.scratch.folder().to_path_buf()],
     });

@@ -28,6 +28,16 @@ impl Spenders {
     }
 }
 
+impl Spenders {
+    /// The process that serves the share: the last of the server's session, or QEMU itself.
+    pub fn serving(&self) -> Option<i32> {
+        match self.server {
+            Some(session) => members(session).map(|(pid, _)| pid).max(),
+            None => Some(self.qemu),
+        }
+    }
+}
+
 /// What was spent between two readings.
 pub fn between(before: &ProcessorSeconds, after: &ProcessorSeconds) -> ProcessorSeconds {
     let difference = |a: f64, b: f64| (b - a).max(0.0);
@@ -38,16 +48,21 @@ pub fn between(before: &ProcessorSeconds, after: &ProcessorSeconds) -> Processor
     }
 }
 
-fn seconds(ticks: u64) -> f64 {
-    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+/// Of all of a session but its first process.
+fn of_session(session: i32) -> u64 {
+    members(session).map(|(_, stat)| stat.ticks).sum()
 }
 
-fn of_session(session: i32) -> u64 {
+fn members(session: i32) -> impl Iterator<Item = (i32, Stat)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let stats =
-        pids.filter(|pid| *pid != session).filter_map(|pid| fs::read_to_string(format!("/proc/{pid}/stat")).ok());
-    stats.filter_map(|stat| Stat::parse(&stat)).filter(|stat| stat.session == session).map(|stat| stat.ticks).sum()
+        pids.filter_map(|pid| Some((pid, Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)));
+    stats.filter(move |(pid, stat)| *pid != session && stat.session == session)
+}
+
+fn seconds(ticks: u64) -> f64 {
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
 }
 
 fn ticks(path: &str) -> Option<u64> {

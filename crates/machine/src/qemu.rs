@@ -4,7 +4,7 @@ use crate::MachineError;
 use crate::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::disk::Disk;
 use crate::setup::{GuestImage, MicroImage, Setup};
-use crate::share;
+use crate::share::{self, Meets, Reach};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -27,11 +27,23 @@ pub(crate) struct Streams {
     pub monitor: OwnedFd,
     /// Memory that both sides see.
     pub shared: OwnedFd,
+    /// The share's server.
+    pub server: Option<Reach>,
 }
 
 /// Starts a guest with a kernel.
-pub(crate) fn start(setup: &Setup<'_>, image: &GuestImage, streams: Streams) -> Result<Child, MachineError> {
-    spawn(setup, guest(setup, image), streams)
+pub(crate) fn start(setup: &Setup<'_>, image: &GuestImage, streams: Streams) -> Result<Guest, MachineError> {
+    let share = share_words(setup, &image.qemu, streams.server.as_ref());
+    let mut words = guest(setup, image);
+    words.extend(share.iter().cloned());
+    Ok(Guest { child: spawn(setup, words, streams)?, share })
+}
+
+/// A guest that was started.
+pub(crate) struct Guest {
+    pub child: Child,
+    /// The words of its share.
+    pub share: Vec<String>,
 }
 
 /// Starts the micro-guest.
@@ -48,12 +60,17 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
     let agent = streams.agent.into_iter().flat_map(|(agent, console)| [agent, console]);
-    let descriptors = agent.chain([streams.monitor, streams.shared]).collect();
+    let server = streams.server.and_then(|reach| match reach {
+        Reach::Stream(stream) => Some(stream),
+        Reach::Port(_) => None,
+    });
+    let descriptors = agent.chain([streams.monitor, streams.shared]).chain(server).collect();
     Child::spawn(Start {
         command,
         stdin: None,
         descriptors,
         log: &log(setup.log),
+        read_only: None,
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
     })
@@ -69,11 +86,12 @@ pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("qemu.log")
 }
 
-/// In which order a guest has them; the micro-guest has the last two alone.
+/// In which order a guest has them; the micro-guest has monitor and memory alone.
 const AGENT: i32 = FIRST_DESCRIPTOR;
 const CONSOLE: i32 = FIRST_DESCRIPTOR + 1;
 const MONITOR: i32 = FIRST_DESCRIPTOR + 2;
 const SHARED: i32 = FIRST_DESCRIPTOR + 3;
+const SERVER: i32 = FIRST_DESCRIPTOR + 4;
 const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
 const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
 
@@ -104,13 +122,14 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
             words.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.words());
         }
     }
-    words.0.extend(share_words(setup, &image.qemu));
     words.0
 }
 
 /// The words of the guest's share.
-pub(crate) fn share_words(setup: &Setup<'_>, qemu: &QemuFacts) -> Vec<String> {
-    setup.share.map(|sharing| share::words(sharing, qemu, usual(setup, qemu))).unwrap_or_default()
+fn share_words(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&Reach>) -> Vec<String> {
+    let port = if let Some(Reach::Port(port)) = server { *port } else { 0 };
+    let meets = Meets { memory_mib: setup.memory_mib, stream: SERVER, port };
+    setup.share.map(|sharing| share::words(sharing, qemu, usual(setup, qemu), &meets)).unwrap_or_default()
 }
 
 fn micro_guest(setup: &Setup<'_>, image: &MicroImage) -> Vec<String> {

@@ -5,6 +5,7 @@ use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock,
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use vmtax_model::Tree;
@@ -29,6 +30,8 @@ pub struct Needs {
     pub files_bytes: u64,
     /// The tree that is shared.
     pub tree: Option<Tree>,
+    /// MiB of images made from it.
+    pub images_mib: u64,
 }
 
 impl Needs {
@@ -51,7 +54,7 @@ impl Needs {
         let disk = if self.disk { DISK_MIB } else { 0 };
         let guest = if self.guest { self.image_mib().saturating_add(BOOT_MIB) } else { 0 };
         let tree = self.own_tree().map_or(0, |tree| tree::room(tree).0.div_ceil(1 << 20));
-        self.files_mib().saturating_add(disk).saturating_add(guest).saturating_add(tree)
+        self.files_mib().saturating_add(disk).saturating_add(guest).saturating_add(tree).saturating_add(self.images_mib)
     }
 }
 
@@ -81,7 +84,8 @@ impl Scratch {
         }
         let (unlocked, folder) = (run.join(UNLOCKED), run.join(NAME));
         let failed = |e: std::io::Error| MachineError::system(format!("creating {}", run.join(NAME).display()), e);
-        fs::create_dir(&unlocked).map_err(failed)?;
+        // Closed to others: a share's server may let root's guest make files that only root should.
+        fs::DirBuilder::new().mode(0o700).create(&unlocked).map_err(failed)?;
         let lock = File::create(unlocked.join(LOCK)).map_err(failed)?;
         flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| failed(e.into()))?;
         fs::rename(&unlocked, &folder).map_err(failed)?;
@@ -103,6 +107,9 @@ impl Scratch {
                 Some(root)
             }
         };
+        // A server may stand elsewhere.
+        let whole = |tree: PathBuf| std::path::absolute(&tree).unwrap_or(tree);
+        scratch.tree = scratch.tree.map(whole);
         scratch.direct =
             rustix::fs::open(scratch.folder.join(LOCK), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).is_ok();
         Ok(scratch)
@@ -126,6 +133,11 @@ impl Scratch {
     /// The tree that is shared, where there is one.
     pub fn tree(&self) -> Option<&Path> {
         self.tree.as_deref()
+    }
+
+    /// The same where it is the user's, and only to be read.
+    pub fn users_tree(&self) -> Option<&Path> {
+        self.needs.tree.as_ref().and_then(|tree| tree.path.as_deref())
     }
 
     /// Removes what a machine left in the tree, if the tree is this run's own.
@@ -254,7 +266,7 @@ mod tests {
     #[test]
     fn no_room_is_said_with_numbers() {
         let run = tempfile::tempdir().unwrap();
-        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60, tree: None };
+        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60, tree: None, images_mib: 0 };
         let error = Scratch::create(run.path(), needs).unwrap_err();
         assert!(matches!(error, MachineError::NoSpace { .. }), "{error}");
         assert!(fs::read_dir(run.path()).unwrap().next().is_none());

@@ -8,7 +8,8 @@ use crate::processor::Spenders;
 use crate::qemu::{SHARED_BYTES, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
-use crate::{Interrupt, MachineError, Sharing, native, qemu, share};
+use crate::share::{self, Server};
+use crate::{Interrupt, MachineError, Sharing, native, qemu};
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
@@ -32,6 +33,8 @@ pub struct Session<'a> {
     qemu: Option<Qemu>,
     share: Option<ShareFacts>,
     child: Child,
+    /// Ends after the guest.
+    server: Option<Server>,
 }
 
 /// A guest's QEMU, as it is reached from outside.
@@ -48,11 +51,20 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`MachineError`] saying what the machine's console or QEMU said last.
     pub fn start(setup: &Setup<'a>) -> Result<Session<'a>, MachineError> {
+        let mut served = match setup.share {
+            Some(sharing) => Server::start(sharing, setup)?,
+            None => None,
+        };
         let began = Instant::now();
         let pair = || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
         let (channel, their_channel) = pair()?;
         let mut lines = Lines::new(channel, setup.log);
         let machine = setup.target.name();
+        let (mut server, reach) = served.take().unzip();
+        if let Some(server) = &server {
+            lines.watch(server.watch()?);
+        }
+        let mut words = Vec::new();
         let (mut child, warnings, monitor) = match setup.target {
             Target::Kvm(image) | Target::Tcg(image) => {
                 let (console, their_console) = pair()?;
@@ -64,8 +76,11 @@ impl<'a> Session<'a> {
                     agent: Some((their_channel.into(), their_console.into())),
                     monitor: their_monitor.into(),
                     shared: shared.descriptor()?,
+                    server: reach,
                 };
-                (qemu::start(setup, image, streams)?, Vec::new(), Some((monitor, shared)))
+                let guest = qemu::start(setup, image, streams)?;
+                words = guest.share;
+                (guest.child, Vec::new(), Some((monitor, shared)))
             }
             Target::MicroKvm(_) | Target::MicroTcg(_) => return Err(MachineError::NoAgent { machine }),
             Target::Native => {
@@ -76,7 +91,7 @@ impl<'a> Session<'a> {
         let hello = match lines.message(began + setup.boot_deadline, setup.interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
             Ok(_) => return Err(nonsense(machine, &lines, "an answer before a greeting")),
-            Err(nothing) => return Err(boot_error(&lines, nothing, setup, &mut child)),
+            Err(nothing) => return Err(boot_error(&lines, nothing, setup, &mut child, server.as_mut())),
         };
         let boot = began.elapsed();
         if hello.cpus != setup.cpus {
@@ -86,16 +101,18 @@ impl<'a> Session<'a> {
             Some((stream, shared)) => {
                 let mut monitor = Monitor::connect(stream, PATIENCE)?;
                 let outside = QemuOutside::ask(&mut monitor)?;
-                let spenders = Spenders { qemu: outside.pid, vcpus: outside.vcpus, server: None };
+                let spenders =
+                    Spenders { qemu: outside.pid, vcpus: outside.vcpus, server: server.as_ref().map(Server::session) };
                 Some(Qemu { monitor, shared, spenders })
             }
             None => None,
         };
         let interrupt = setup.interrupt;
-        let mut session = Session { machine, interrupt, hello, warnings, boot, lines, qemu, share: None, child };
+        let share = None;
+        let mut session = Session { machine, interrupt, hello, warnings, boot, lines, qemu, share, child, server };
         session.check_accelerator()?;
-        if let (Some(sharing), Target::Kvm(image) | Target::Tcg(image)) = (setup.share, setup.target) {
-            session.mount(setup, sharing, qemu::share_words(setup, &image.qemu))?;
+        if let Some(sharing) = setup.share.filter(|_| machine.is_guest()) {
+            session.mount(setup, sharing, words)?;
         }
         Ok(session)
     }
@@ -127,8 +144,9 @@ impl<'a> Session<'a> {
             Ok(_) => return Err(nonsense(self.machine, &self.lines, "another answer than to a mount")),
             Err(nothing) => return Err(self.error(nothing, "mounting its share".to_owned())),
         };
-        let pid = self.qemu.as_ref().map(|qemu| qemu.spenders.qemu);
-        let (facts, warnings) = share::effect(sharing, line, words, pid, setup.log);
+        let pid = self.qemu.as_ref().and_then(|qemu| qemu.spenders.serving());
+        let command = self.server.as_ref().map(|server| server.command.clone()).unwrap_or_default();
+        let (facts, warnings) = share::effect(sharing, line, (words, command), pid, setup.log);
         self.share = Some(facts);
         self.warnings.extend(warnings);
         Ok(())
@@ -255,6 +273,9 @@ impl<'a> Session<'a> {
                 }
                 MachineError::Ended { machine, doing, status, tail, log }
             }
+            Nothing::ServerEnded => {
+                server_ended(self.server.as_mut(), doing, nonsense(machine, &self.lines, "no server"))
+            }
             Nothing::TooLate => MachineError::Silent { machine, seconds: PATIENCE.as_secs(), tail, log },
             Nothing::Interrupted => MachineError::Interrupted,
             Nothing::Nonsense(what) => nonsense(machine, &self.lines, what),
@@ -268,9 +289,26 @@ fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
     Err(format!("a file '{}' that nobody asked for", name.escape_default()))
 }
 
-fn boot_error(lines: &Lines, nothing: Nothing, setup: &Setup<'_>, child: &mut Child) -> MachineError {
+/// The server's end, which only a machine with a server is told of.
+fn server_ended(server: Option<&mut Server>, doing: String, otherwise: MachineError) -> MachineError {
+    server.map_or(otherwise, |server| server.ended(doing))
+}
+
+fn boot_error(
+    lines: &Lines,
+    nothing: Nothing,
+    setup: &Setup<'_>,
+    child: &mut Child,
+    server: Option<&mut Server>,
+) -> MachineError {
     let machine = setup.target.name();
     let (tail, log) = (lines.tail(), lines.log_path());
+    // QEMU gives up without its server, so the server's end is the reason.
+    if let Some(server) = server.filter(|_| matches!(nothing, Nothing::Closed | Nothing::ServerEnded)) {
+        if server.has_ended() {
+            return server.ended("the guest came up");
+        }
+    }
     match nothing {
         Nothing::Closed => {
             let status = child.wait(CLOSING).unwrap_or(-1);
@@ -284,6 +322,7 @@ fn boot_error(lines: &Lines, nothing: Nothing, setup: &Setup<'_>, child: &mut Ch
                 MachineError::Ended { machine, doing: "coming up".to_owned(), status, tail, log }
             }
         }
+        Nothing::ServerEnded => nonsense(machine, lines, "the end of a server that there is not"),
         Nothing::TooLate => MachineError::Silent { machine, seconds: setup.boot_deadline.as_secs(), tail, log },
         Nothing::Interrupted => MachineError::Interrupted,
         Nothing::Nonsense(what) => nonsense(machine, lines, what),

@@ -3,7 +3,7 @@
 use crate::MachineError;
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use vmtax_model::Tree;
 
 /// Below it guests write.
@@ -15,6 +15,35 @@ const BYTES_OF_FILE: u64 = 4096;
 pub(crate) fn room(tree: &Tree) -> (u64, u64) {
     let small = tree.files.saturating_mul(BYTES_OF_FILE);
     (small.saturating_add(tree.large()), tree.files.saturating_add(tree.files / Tree::PER_FOLDER).saturating_add(16))
+}
+
+/// Bytes and files that the plan's tree takes on a disk.
+///
+/// # Errors
+/// [`MachineError::NoTree`] for a folder of the user's that cannot be read, with everything below it.
+pub fn tree_room(tree: &Tree) -> Result<(u64, u64), MachineError> {
+    match &tree.path {
+        None => Ok(room(tree)),
+        Some(path) => measure(path).map_err(|(folder, source)| MachineError::NoTree { folder, source }),
+    }
+}
+
+/// The same of what is there, links not followed.
+fn measure(root: &Path) -> Result<(u64, u64), (PathBuf, std::io::Error)> {
+    let (mut bytes, mut files, mut folders) = (0_u64, 0_u64, vec![root.to_path_buf()]);
+    while let Some(folder) = folders.pop() {
+        let failed = |e| (folder.clone(), e);
+        for entry in fs::read_dir(&folder).map_err(failed)? {
+            let entry = entry.map_err(failed)?;
+            let metadata = entry.metadata().map_err(failed)?;
+            files += 1;
+            bytes = bytes.saturating_add(metadata.len().next_multiple_of(BYTES_OF_FILE));
+            if metadata.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    Ok((bytes, files))
 }
 
 /// Makes the tree at `root`: `small/DDD/FFFF`, `large`, and `scratch/` to write in.

@@ -108,11 +108,9 @@ impl ShareMethod {
             ShareMethod::NineP => {
                 &["readonly", "security-model", "writeout", "fmode", "dmode", "multidevs", "msize", "cache", "access"]
             }
-            ShareMethod::Virtiofs => &["readonly", "cache", "threads", "xattr"],
-            ShareMethod::Nfs3 => &["readonly", "rsize", "wsize", "noac", "nocto", "actimeo", "nconnect", "timeo"],
-            ShareMethod::Nfs4 => {
-                &["readonly", "rsize", "wsize", "noac", "nocto", "actimeo", "nconnect", "timeo", "vers"]
-            }
+            ShareMethod::Virtiofs => &["readonly", "server", "cache", "threads", "xattr"],
+            ShareMethod::Nfs3 => &["readonly", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo"],
+            ShareMethod::Nfs4 => &["readonly", "server", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo", "vers"],
             ShareMethod::Disk => &["readonly", "aio", "cache", "iothread"],
             ShareMethod::Erofs | ShareMethod::Squashfs => &["compress", "aio", "cache", "iothread"],
         }

@@ -115,7 +115,8 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
     }
     let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
     let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
-    Ok(Needs { disk, guest, files_bytes, tree: plan.tree.clone() })
+    let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
+    Ok(Needs { disk, guest, files_bytes, tree: plan.tree.clone(), images_mib })
 }
 
 struct Run<'a> {

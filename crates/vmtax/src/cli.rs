@@ -431,6 +431,9 @@ pub struct AgentServeArgs {
 
 #[derive(Debug, Args)]
 pub struct WatchdogArgs {
+    /// A tree that the command cannot write to
+    #[arg(long)]
+    pub read_only: Option<PathBuf>,
     /// Control groups to remove in the end
     #[arg(long)]
     pub emptied: Vec<PathBuf>,

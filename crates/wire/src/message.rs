@@ -1,6 +1,7 @@
 //! The messages.
 
 use serde::{Deserialize, Serialize};
+use std::net::Ipv4Addr;
 use vmtax_model::{GuestDisk, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec};
 
 /// From the controller to the agent.
@@ -41,6 +42,8 @@ pub struct Mount {
     pub options: String,
     /// Whether it cannot be written.
     pub read_only: bool,
+    /// The address and mask that the guest's network card gets, for a share that comes over the network.
+    pub network: Option<(Ipv4Addr, Ipv4Addr)>,
 }
 
 /// What the agent says first.

@@ -6,12 +6,13 @@ use crate::qemu;
 use std::path::Path;
 use vmtax_model::{ShareFacts, ShareMethod, Warning};
 
-/// From the guest's line of `/proc/mounts`, QEMU's words and QEMU's log in `log`; with what the reader should know.
+/// From the guest's line of `/proc/mounts`, QEMU's and the server's words, the process that serves, and QEMU's log in
+/// `log`; with what the reader should know.
 pub(crate) fn effect(
     sharing: &Sharing,
     line: String,
-    words: Vec<String>,
-    server: Option<i32>,
+    (qemu, server): (Vec<String>, Vec<String>),
+    serving: Option<i32>,
     log: &Path,
 ) -> (ShareFacts, Vec<Warning>) {
     let method = sharing.share.method;
@@ -25,10 +26,10 @@ pub(crate) fn effect(
         method,
         mount: line,
         msize,
-        qemu: words,
-        server: Vec::new(),
+        qemu,
+        server,
         image: sharing.image.clone(),
-        open_files: server.and_then(open_files),
+        open_files: serving.and_then(open_files),
     };
     (facts, warnings)
 }

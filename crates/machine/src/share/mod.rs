@@ -1,15 +1,21 @@
 //! A tree shared with a guest: QEMU's words for it, the server behind it, what the guest mounts, and what took effect.
 
 mod effect;
+mod ganesha;
+mod image;
 mod mount;
+mod server;
+mod virtiofsd;
 mod words;
 
 use std::path::PathBuf;
 use vmtax_model::{ImageFacts, Share};
 
 pub(crate) use effect::effect;
+pub use image::{image_mib, make_image};
 pub(crate) use mount::mount;
-pub(crate) use words::{machine, words};
+pub(crate) use server::{Reach, Server};
+pub(crate) use words::{Meets, machine, words};
 
 /// A tree to be shared, and how.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +26,12 @@ pub struct Sharing {
     pub source: PathBuf,
     /// Whether the guest may only read.
     pub read_only: bool,
+    /// Whether the folder is the user's, and not the run's own.
+    pub users: bool,
+    /// The server's program, for those that are served by one.
+    pub server: Option<PathBuf>,
     /// The making of the image, for those who need one.
     pub image: Option<ImageFacts>,
+    /// Where each machine has its own copy of the image, if it may write to it.
+    pub copy: Option<PathBuf>,
 }

@@ -1,28 +1,49 @@
 //! What the guest mounts.
 
 use super::Sharing;
-use super::words::TAG;
+use super::ganesha::EXPORT;
+use super::words::{SERVER, TAG};
+use std::net::Ipv4Addr;
 use vmtax_model::ShareMethod;
 use vmtax_wire::{Mount, SHARE_SERIAL};
+
+/// The guest's own address in QEMU's user network.
+const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
+const MASK: Ipv4Addr = Ipv4Addr::new(255, 255, 255, 0);
 
 pub(crate) fn mount(sharing: &Sharing) -> Mount {
     let method = sharing.share.method;
     let (kind, source, options) = match method {
-        ShareMethod::NineP => ("9p", TAG, nine_p(sharing)),
-        ShareMethod::Virtiofs => ("virtiofs", TAG, String::new()),
-        ShareMethod::Nfs3 => ("nfs", TAG, String::new()),
-        ShareMethod::Nfs4 => ("nfs4", TAG, String::new()),
+        ShareMethod::NineP => ("9p", TAG.to_owned(), nine_p(sharing)),
+        ShareMethod::Virtiofs => ("virtiofs", TAG.to_owned(), String::new()),
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => ("nfs4", format!("{SERVER}:{EXPORT}"), nfs4(sharing)),
         // As the disk with a guest's own files has it.
-        ShareMethod::Disk => ("ext4", SHARE_SERIAL, String::new()),
-        ShareMethod::Erofs => ("erofs", SHARE_SERIAL, String::new()),
-        ShareMethod::Squashfs => ("squashfs", SHARE_SERIAL, String::new()),
+        ShareMethod::Disk => ("ext4", SHARE_SERIAL.to_owned(), String::new()),
+        ShareMethod::Erofs => ("erofs", SHARE_SERIAL.to_owned(), String::new()),
+        ShareMethod::Squashfs => ("squashfs", SHARE_SERIAL.to_owned(), String::new()),
     };
-    Mount { method, kind: kind.to_owned(), source: source.to_owned(), options, read_only: sharing.read_only }
+    let network = matches!(method, ShareMethod::Nfs3 | ShareMethod::Nfs4).then_some((GUEST, MASK));
+    Mount { method, kind: kind.to_owned(), source, options, read_only: sharing.read_only, network }
 }
 
 fn nine_p(sharing: &Sharing) -> String {
-    let mut options = "trans=virtio,version=9p2000.L".to_owned();
-    for key in ["msize", "cache", "access"] {
+    with(sharing, "trans=virtio,version=9p2000.L".to_owned(), &["msize", "cache", "access"])
+}
+
+fn nfs4(sharing: &Sharing) -> String {
+    let version = sharing.share.option("vers").unwrap_or("4.2");
+    let base = format!("vers={version},addr={SERVER},clientaddr={GUEST},port=2049,proto=tcp,sec=sys");
+    let mut options = with(sharing, base, &["rsize", "wsize", "actimeo", "timeo"]);
+    for key in ["noac", "nocto"] {
+        if sharing.share.is_on(key) {
+            options += &format!(",{key}");
+        }
+    }
+    options
+}
+
+fn with(sharing: &Sharing, mut options: String, keys: &[&str]) -> String {
+    for key in keys {
         if let Some(value) = sharing.share.option(key) {
             options += &format!(",{key}={value}");
         }

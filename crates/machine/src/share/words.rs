@@ -3,6 +3,7 @@
 use super::Sharing;
 use crate::disk::Disk;
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
 use std::path::Path;
 use vmtax_model::{QemuFacts, ShareMethod};
 use vmtax_wire::SHARE_SERIAL;
@@ -11,6 +12,8 @@ use vmtax_wire::SHARE_SERIAL;
 pub(super) const TAG: &str = "share";
 /// The share's disk in QEMU.
 const NODE: &str = "share";
+/// The server's address in the guest's network, which has nothing else.
+pub(super) const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 100);
 /// What tells 9p's message size as both sides agreed on it.
 pub(super) const VERSION_EVENT: &str = "v9fs_version_return";
 
@@ -23,12 +26,37 @@ pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
 }
 
 /// The words that share it. `usual` is how this run's disks are read: past the page cache or not, by which engine.
-pub(crate) fn words(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str)) -> Vec<String> {
+pub(crate) fn words(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), guest: &Meets) -> Vec<String> {
     match sharing.share.method {
         ShareMethod::NineP => nine_p(sharing, qemu),
         ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => disk(sharing, usual),
-        ShareMethod::Virtiofs | ShareMethod::Nfs3 | ShareMethod::Nfs4 => Vec::new(),
+        ShareMethod::Virtiofs => virtiofs(guest),
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => network(guest),
     }
+}
+
+/// Where QEMU meets the server, and how much memory both share.
+pub(crate) struct Meets {
+    /// The guest's memory, MiB.
+    pub memory_mib: u32,
+    /// QEMU's descriptor of the stream to the server.
+    pub stream: i32,
+    /// The server's port.
+    pub port: u16,
+}
+
+/// Without memory that both see, the mount succeeds, and every access hangs.
+fn virtiofs(meets: &Meets) -> Vec<String> {
+    let memory = format!("memory-backend-memfd,id=ram,size={}M,share=on", meets.memory_mib);
+    let stream = format!("socket,id=server,fd={}", meets.stream);
+    let front = format!("vhost-user-fs-pci,chardev=server,tag={TAG}");
+    ["-object", &memory, "-chardev", &stream, "-device", &front].map(str::to_owned).to_vec()
+}
+
+/// `restrict` leaves of the host and its network only what is forwarded.
+fn network(meets: &Meets) -> Vec<String> {
+    let net = format!("user,id=net,restrict=on,guestfwd=tcp:{SERVER}:2049-tcp:127.0.0.1:{}", meets.port);
+    ["-netdev", &net, "-device", "virtio-net-pci,netdev=net,romfile="].map(str::to_owned).to_vec()
 }
 
 fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
@@ -56,7 +84,8 @@ fn disk(sharing: &Sharing, (direct, aio): (bool, &str)) -> Vec<String> {
     let ours = |key: &str| !matches!(key, "readonly" | "compress");
     let set: BTreeMap<String, String> =
         sharing.share.options.iter().filter(|(k, _)| ours(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    let (file, serial, device) = (sharing.source.as_path(), Some(SHARE_SERIAL), "virtio-blk-pci");
+    let file = sharing.copy.as_ref().unwrap_or(&sharing.source);
+    let (serial, device) = (Some(SHARE_SERIAL), "virtio-blk-pci");
     Disk { node: NODE, device, serial, file, direct, aio, read_only: sharing.read_only, set: &set }.words()
 }
 

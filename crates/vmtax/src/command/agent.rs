@@ -55,6 +55,6 @@ pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
 }
 
 pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
-    let status = vmtax_machine::watchdog(&args.command, &args.emptied, &args.removed)?;
+    let status = vmtax_machine::watchdog(&args.command, args.read_only.as_deref(), &args.emptied, &args.removed)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }

@@ -1,0 +1,67 @@
+//! A guest's only network card, brought up for a share that comes over the network.
+
+use std::fs;
+use std::io;
+use std::mem;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+use std::time::{Duration, Instant};
+
+/// A card appears a moment after its driver.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Gives the card this address, and has it up.
+pub(crate) fn up(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
+    let name = card()?;
+    // Any socket takes these requests.
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))?;
+    let told = |what: &'static str| move |e: io::Error| format!("{what} of the network card: {e}");
+    let mut request = request(&name);
+    request.ifr_ifru.ifru_addr = plain(address);
+    ioctl(&socket, libc::SIOCSIFADDR, &mut request).map_err(told("the address"))?;
+    request.ifr_ifru.ifru_netmask = plain(mask);
+    ioctl(&socket, libc::SIOCSIFNETMASK, &mut request).map_err(told("the mask"))?;
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(told("the bringing up"))
+}
+
+fn card() -> Result<String, String> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let names = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
+        let found = names.filter_map(|entry| entry.file_name().into_string().ok()).find(|name| name != "lo");
+        match found {
+            Some(name) => return Ok(name),
+            None if Instant::now() > deadline => return Err("no network card appeared".to_owned()),
+            None => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+}
+
+fn request(name: &str) -> libc::ifreq {
+    // SAFETY: all of it are numbers and arrays of numbers, for which zero is a value.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    // One less than there is room for: the last stays zero.
+    let room = request.ifr_name.len() - 1;
+    for (place, byte) in request.ifr_name[..room].iter_mut().zip(name.bytes()) {
+        *place = byte as libc::c_char;
+    }
+    request
+}
+
+fn plain(address: Ipv4Addr) -> libc::sockaddr {
+    // Port, then address, in network order.
+    let mut data = [0; 14];
+    for (place, byte) in data[2..6].iter_mut().zip(address.octets()) {
+        *place = byte as libc::c_char;
+    }
+    libc::sockaddr { sa_family: libc::AF_INET as libc::sa_family_t, sa_data: data }
+}
+
+fn ioctl(socket: &UdpSocket, what: libc::c_ulong, request: &mut libc::ifreq) -> io::Result<()> {
+    // SAFETY: the descriptor is open, and these requests read a whole `ifreq`, which this is.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), what as _, std::ptr::from_mut(request)) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

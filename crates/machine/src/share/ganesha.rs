@@ -1,0 +1,66 @@
+//! nfs-ganesha: an NFS server in user space, with a configuration and a port of its own, for version 4 alone. The host's
+//! own exports, and rpcbind, which only version 3 needs, are left alone.
+
+use super::Sharing;
+use super::server::{Reach, Serving};
+use crate::MachineError;
+use crate::setup::Setup;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// The export's name, at the root of the server's own tree.
+pub(super) const EXPORT: &str = "/share";
+
+pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> Result<Serving, MachineError> {
+    let port = free_port().map_err(|e| MachineError::system("looking for a free port", e))?;
+    let scratch =
+        std::path::absolute(setup.scratch.folder()).map_err(|e| MachineError::system("the current folder", e))?;
+    let source = std::path::absolute(&sharing.source).map_err(|e| MachineError::system("the current folder", e))?;
+    if source.to_string_lossy().contains(['"', '\n', '\\']) {
+        let why = format!(
+            "{} has a quotation mark in its name, which nfs-ganesha's configuration cannot hold: share a folder of another name",
+            source.display()
+        );
+        return Err(MachineError::NoShare(why));
+    }
+    let access = if sharing.read_only { "RO" } else { "RW" };
+    let text = configuration(port, &source, &scratch, access);
+    let file = setup.log.join("ganesha.conf");
+    std::fs::write(&file, text).map_err(|e| MachineError::system(format!("writing {}", file.display()), e))?;
+    let words = [&program.display().to_string(), "-F", "-f", &file.display().to_string()];
+    let more = ["-L", "STDERR", "-p", &scratch.join("ganesha.pid").display().to_string()];
+    let command = words.into_iter().chain(more).map(str::to_owned).collect();
+    Ok(Serving { command, descriptors: Vec::new(), reach: Reach::Port(port) })
+}
+
+/// Taken by nobody now; nfs-ganesha cannot be handed a socket.
+fn free_port() -> std::io::Result<u16> {
+    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+}
+
+fn configuration(port: u16, tree: &Path, scratch: &Path, access: &str) -> String {
+    let (tree, scratch) = (tree.display(), scratch.display());
+    format!(
+        "NFS_CORE_PARAM {{\n  Protocols = 4;\n  NFS_Port = {port};\n  Bind_addr = 127.0.0.1;\n  Enable_NLM = false;\n  \
+         Enable_RQUOTA = false;\n  Enable_UDP = false;\n}}\n\
+         NFSV4 {{\n  Graceless = true;\n  Minor_Versions = 0,1,2;\n  RecoveryBackend = fs;\n  RecoveryRoot = \
+         \"{scratch}\";\n}}\n\
+         EXPORT_DEFAULTS {{\n  Access_Type = {access};\n  Squash = No_Root_Squash;\n  SecType = sys;\n  Protocols = \
+         4;\n  Transports = TCP;\n}}\n\
+         EXPORT {{\n  Export_Id = 1;\n  Path = \"{tree}\";\n  Pseudo = {EXPORT};\n  FSAL {{ Name = VFS; }}\n}}\n\
+         LOG {{ Default_Log_Level = EVENT; }}\n"
+    )
+}
+
+/// Waits until somebody listens there, or the server has `ended`.
+pub(super) fn listens(port: u16, patience: Duration, mut ended: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + patience;
+    while Instant::now() < deadline && !ended() {
+        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    false
+}

@@ -1,0 +1,109 @@
+//! The server behind a share: a fresh one for each machine, under the watchdog.
+
+use super::{Sharing, ganesha, image, virtiofsd};
+use crate::MachineError;
+use crate::child::{Child, Start};
+use crate::console::printable_tail;
+use crate::setup::Setup;
+use rustix::fd::OwnedFd;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vmtax_model::{ShareMethod, shell_line};
+
+/// A server that ended closed its streams before; its process is gone within moments.
+const CLOSING: Duration = Duration::from_secs(2);
+
+/// How a server is reached.
+#[derive(Debug)]
+pub(crate) enum Reach {
+    /// By this stream, which QEMU gets.
+    Stream(OwnedFd),
+    /// At this port of the host's loopback address.
+    Port(u16),
+}
+
+/// A server that runs.
+#[derive(Debug)]
+pub(crate) struct Server {
+    pub command: Vec<String>,
+    method: ShareMethod,
+    log: PathBuf,
+    child: Child,
+}
+
+/// What a server is started with.
+pub(super) struct Serving {
+    pub command: Vec<String>,
+    pub descriptors: Vec<OwnedFd>,
+    pub reach: Reach,
+}
+
+impl Server {
+    /// Brings up what the share needs besides QEMU: a server, a copy of an image. `None` where that is no process.
+    pub fn start(sharing: &Sharing, setup: &Setup<'_>) -> Result<Option<(Server, Reach)>, MachineError> {
+        let method = sharing.share.method;
+        if sharing.share.option("security-model") == Some("passthrough") && !rustix::process::geteuid().is_root() {
+            let why = "share.security-model=passthrough gives files the guest's owners, which only root may: run as \
+                       root, or take mapped-xattr";
+            return Err(MachineError::NoShare(why.to_owned()));
+        }
+        if let Some(copy) = &sharing.copy {
+            image::copy(&sharing.source, copy)?;
+        }
+        let Some(program) = &sharing.server else { return Ok(None) };
+        let serving = match method {
+            ShareMethod::Virtiofs => virtiofsd::serving(sharing, program)?,
+            _ => ganesha::serving(sharing, program, setup)?,
+        };
+        let log = setup.log.join("server.log");
+        let saved = setup.log.join("server.command");
+        fs::write(&saved, shell_line(&serving.command) + "\n")
+            .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
+        let child = Child::spawn(Start {
+            command: serving.command.clone(),
+            stdin: None,
+            descriptors: serving.descriptors,
+            log: &log,
+            read_only: sharing.users.then(|| sharing.source.clone()),
+            emptied: Vec::new(),
+            removed: vec![setup.scratch.folder().to_path_buf()],
+        })?;
+        let mut server = Server { command: serving.command, method, log, child };
+        if let Reach::Port(port) = serving.reach {
+            if !ganesha::listens(port, setup.boot_deadline, || server.child.wait(Duration::ZERO).is_some()) {
+                return Err(server.ended("coming up"));
+            }
+        }
+        Ok(Some((server, serving.reach)))
+    }
+
+    /// See [`Child::ended`].
+    pub fn watch(&self) -> Result<OwnedFd, MachineError> {
+        self.child.ended()
+    }
+
+    /// See [`Child::session`].
+    pub fn session(&self) -> i32 {
+        self.child.session()
+    }
+
+    /// Whether it has ended.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.wait(Duration::ZERO).is_some()
+    }
+
+    /// The error that says so.
+    pub fn ended(&mut self, doing: impl Into<String>) -> MachineError {
+        let status = self.child.wait(CLOSING).unwrap_or(-1);
+        let name = self.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
+        MachineError::ServerEnded {
+            method: self.method,
+            server: name.to_string_lossy().into_owned(),
+            doing: doing.into(),
+            status,
+            said: printable_tail(&fs::read(&self.log).unwrap_or_default()),
+            log: self.log.clone(),
+        }
+    }
+}
