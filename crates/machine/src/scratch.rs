@@ -109,7 +109,7 @@ impl Scratch {
         };
         // A server may stand elsewhere.
         let whole = |tree: PathBuf| std::path::absolute(&tree).unwrap_or(tree);
-        scratch.tree = scratch.tree.map(whole);
+        scratch.tree = scratch.tree.take().map(whole);
         scratch.direct =
             rustix::fs::open(scratch.folder.join(LOCK), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).is_ok();
         Ok(scratch)
