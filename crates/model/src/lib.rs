@@ -1,6 +1,7 @@
 //! The words of vmtax, shared by every stage: metrics and their units, workloads, machines, plans, trials, facts of a
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
+mod case;
 mod exits;
 mod fact;
 mod finding;
@@ -20,6 +21,7 @@ mod trial;
 mod warning;
 mod workload;
 
+pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};

@@ -1,5 +1,6 @@
 //! Findings as people and programs see them: terminal, HTML, JSON. Everything is rendered from the recording alone.
 
+pub mod case;
 mod doctor;
 pub mod exits;
 pub mod growth;

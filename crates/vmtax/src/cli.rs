@@ -86,6 +86,17 @@ Examples:
   vmtax scale threads.threads --ladder 1..512 --rungs 6 --machines native"
     )]
     Scale(Box<ScaleArgs>),
+    /// Put a published finding to the test here: holds, does not hold here, not testable here and why
+    #[command(
+        after_help = "`list` names the cases, `show NAME` prints claims, published figures and plan. Exit status 1 where a claim
+does not hold: docs/cases.md.
+
+Examples:
+  vmtax case list
+  vmtax case show 9p-fids
+  vmtax case 9p-fids --quick"
+    )]
+    Case(Box<CaseArgs>),
     /// Show a recording again, from its files alone
     #[command(after_help = "Examples:
   vmtax report runs/20261120T160100Z-quick
@@ -277,6 +288,18 @@ pub struct ShareArgs {
     /// Print every figure of every way
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct CaseArgs {
+    /// list, show NAME, run NAME, or NAME
+    #[arg(value_name = "WHAT", required = true, num_args = 1..=2)]
+    pub what: Vec<String>,
+    /// A smaller form of it, where it has one: the claims that need its full size are not tested
+    #[arg(long)]
+    pub quick: bool,
     #[command(flatten)]
     pub common: CommonArgs,
 }

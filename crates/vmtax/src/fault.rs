@@ -33,6 +33,8 @@ pub enum Fault {
     #[error(transparent)]
     Export(#[from] vmtax_export::ExportError),
     #[error(transparent)]
+    Case(#[from] vmtax_cases::CaseError),
+    #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),
     /// A file or stream of this program's own.
     #[error("{what}: {source}")]

@@ -1,6 +1,7 @@
 //! What each subcommand does with the stages.
 
 mod agent;
+mod case;
 mod doctor;
 mod exits;
 mod export;
@@ -16,6 +17,7 @@ mod selection;
 mod share;
 
 pub use agent::{agent_run, agent_serve, watchdog};
+pub use case::case;
 pub use doctor::doctor;
 pub use exits::exits;
 pub use export::export;

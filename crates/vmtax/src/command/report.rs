@@ -1,10 +1,13 @@
-use super::{print, style};
+use super::{case, print, style};
 use crate::cli::ReportArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use vmtax_cases::Measured;
 use vmtax_layers::LayersError;
-use vmtax_model::{ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, ShareFindings, WorkloadName};
+use vmtax_model::{
+    CaseFindings, ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, ShareFindings, WorkloadName,
+};
 use vmtax_recording::Recording;
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
@@ -16,10 +19,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     }
     if args.json && args.html.is_none() {
         print(&shown.json(&recording)?)?;
-        return Ok(ExitCode::SUCCESS);
+        return Ok(case::status(shown.case(&recording).as_ref()));
     }
-    show(&recording, args.json, args.details, args.html.as_deref())?;
-    Ok(ExitCode::SUCCESS)
+    show(&recording, args.json, args.details, args.html.as_deref())
 }
 
 /// What a recording says: it depends on what was run and observed.
@@ -60,18 +62,33 @@ impl Shown {
         })
     }
 
+    /// What it says to the published finding that its plan puts to the test.
+    fn case(&self, recording: &Recording) -> Option<CaseFindings> {
+        match self {
+            Shown::Taxes(findings) => case::judged(recording, Measured::Taxes(findings)),
+            Shown::Layers(findings) => case::judged(recording, Measured::Layers(findings)),
+            Shown::Growth(findings) => case::judged(recording, Measured::Growth(findings)),
+            Shown::Exits(_) | Shown::Shares(_) => None,
+        }
+    }
+
     fn json(&self, recording: &Recording) -> Result<String, Fault> {
-        Ok(match self {
+        let document = match self {
             Shown::Taxes(findings) => vmtax_report::json(recording, findings)?,
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
             Shown::Exits(findings) => vmtax_report::exits::json(findings)?,
             Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
             Shown::Shares(findings) => vmtax_report::shares::json(recording, findings)?,
+        };
+        Ok(match self.case(recording) {
+            Some(case) => vmtax_report::case::into_json(&document, &case)?,
+            None => document,
         })
     }
 
     fn terminal(&self, recording: &Recording, details: bool) -> String {
-        match self {
+        let case = self.case(recording).map_or(String::new(), |c| vmtax_report::case::terminal(&c, style()));
+        case + &match self {
             Shown::Taxes(findings) => vmtax_report::terminal(recording, findings, style()),
             Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style()),
             Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style()),
@@ -82,18 +99,22 @@ impl Shown {
     }
 
     fn html(&self, recording: &Recording) -> String {
-        match self {
+        let page = match self {
             Shown::Taxes(findings) => vmtax_report::html(recording, findings),
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
             Shown::Exits(findings) => vmtax_report::exits::html(findings),
             Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
             Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
+        };
+        match self.case(recording) {
+            Some(case) => vmtax_report::case::into_page(&page, &case),
+            None => page,
         }
     }
 }
 
-/// Prints the findings of a recording and writes its HTML report.
-pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path>) -> Result<(), Fault> {
+/// Prints the findings of a recording and writes its HTML report; the status says whether its case, if any, holds.
+pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path>) -> Result<ExitCode, Fault> {
     let shown = Shown::of(recording)?;
     if json {
         print(&shown.json(recording)?)?;
@@ -104,5 +125,8 @@ pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path
     let path = html.map_or_else(|| recording.folder.join("report.html"), PathBuf::from);
     std::fs::write(&path, shown.html(recording))
         .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))?;
-    if json { Ok(()) } else { print(&format!("\nReport: {}\n", path.display())) }
+    if !json {
+        print(&format!("\nReport: {}\n", path.display()))?;
+    }
+    Ok(case::status(shown.case(recording).as_ref()))
 }

@@ -44,14 +44,12 @@ pub(super) fn carry_out(plan: &Plan, mut host: HostFacts, args: &CommonArgs, det
     }
     let shown = report::show(&vmtax_recording::open(&folder)?, args.json, details, None);
     match (ended, shown) {
-        (Ended::Complete, shown) => shown.map(|()| ExitCode::SUCCESS),
+        (Ended::Complete, shown) => shown,
         // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
-        (Ended::Incomplete(first), Ok(()) | Err(Fault::Layers(LayersError::Unobserved))) => {
+        (Ended::Incomplete(first), Ok(_) | Err(Fault::Layers(LayersError::Unobserved))) => {
             Err(Fault::Incomplete { folder, first: first.to_string() })
         }
-        (Ended::Interrupted, Ok(()) | Err(Fault::Layers(LayersError::Unobserved))) => {
-            Err(Fault::Interrupted { folder })
-        }
+        (Ended::Interrupted, Ok(_) | Err(Fault::Layers(LayersError::Unobserved))) => Err(Fault::Interrupted { folder }),
         (_, Err(fault)) => Err(fault),
     }
 }

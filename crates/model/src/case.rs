@@ -1,0 +1,64 @@
+//! What a recording says to a published finding.
+
+use crate::Estimate;
+use serde::{Deserialize, Serialize};
+
+/// Whether a claim stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaseVerdict {
+    /// It does.
+    Holds,
+    /// It does not, on this host.
+    DoesNotHoldHere,
+    /// Nothing can be said here.
+    NotTestableHere,
+}
+
+/// What a measured figure of a case counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CaseUnit {
+    /// One cost over another.
+    Ratio,
+    /// Time.
+    Nanoseconds,
+    /// A share of a whole, in percent.
+    Percent,
+}
+
+/// One claim of a case.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaseRow {
+    /// What is claimed.
+    pub what: String,
+    /// The published figure, as people write it.
+    pub published: String,
+    /// What was measured; `None` where nothing was, or where it is no figure (`why` says it then).
+    pub measured: Option<Estimate>,
+    /// What `measured` counts.
+    pub unit: CaseUnit,
+    /// Whether the claim stands.
+    pub verdict: CaseVerdict,
+    /// What the verdict rests on, or why there is none.
+    pub why: String,
+}
+
+/// A case held against a recording.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CaseFindings {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The case's name.
+    pub name: String,
+    /// In a few words.
+    pub title: String,
+    /// Where it was published.
+    pub source: String,
+    /// The finding in a sentence or two.
+    pub claim: String,
+    /// Does not hold, where one claim does not; holds, where one does and none does not.
+    pub verdict: CaseVerdict,
+    /// Claim by claim.
+    pub rows: Vec<CaseRow>,
+}

@@ -1,0 +1,68 @@
+//! `vmtax case`: published findings, put to the test here.
+
+use super::run::carry_out;
+use super::{doctor, print, selection};
+use crate::cli::CaseArgs;
+use crate::fault::Fault;
+use std::process::ExitCode;
+use vmtax_cases::{Case, Measured};
+use vmtax_model::{CaseFindings, CaseVerdict};
+use vmtax_recording::Recording;
+
+pub fn case(args: &CaseArgs) -> Result<ExitCode, Fault> {
+    let words: Vec<&str> = args.what.iter().map(String::as_str).collect();
+    match words.as_slice() {
+        ["list"] => list(),
+        ["show", name] => show(&vmtax_cases::find(name)?),
+        ["run", name] | [name] if !matches!(*name, "run" | "show") => {
+            let case = vmtax_cases::find(name)?;
+            let host = doctor::facts(args.common.qemu.as_deref());
+            let mut plan = case.plan_here(&host, args.quick);
+            if !plan.machines.iter().any(|m| m.is_guest()) {
+                return print(&format!(
+                    "{}: not testable here: it takes a KVM that runs guest kernels at speed. `vmtax doctor` says what \
+                     this host has.\n",
+                    case.name
+                ))
+                .map(|()| ExitCode::SUCCESS);
+            }
+            selection::common(&mut plan, &args.common);
+            selection::check(&plan)?;
+            carry_out(&plan, host, &args.common, false)
+        }
+        _ => Err(Fault::Usage("write `vmtax case list`, `vmtax case show NAME` or `vmtax case NAME`".to_owned())),
+    }
+}
+
+fn list() -> Result<ExitCode, Fault> {
+    for case in vmtax_cases::all()? {
+        print(&format!("{:20} {}\n{:20} takes {}\n", case.name, case.title, "", case.takes))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn show(case: &Case) -> Result<ExitCode, Fault> {
+    print(&format!(
+        "{}: {}\n{}\nPublished in {}.\nTakes {}.\n\nClaims:\n",
+        case.name, case.title, case.claim, case.source, case.takes
+    ))?;
+    for test in &case.tests {
+        print(&format!("- {} (published: {})\n", test.what, test.published))?;
+    }
+    print(&format!("\nThe plan:\n{}", case.plan.to_toml()?))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What the recording says to the case that its plan names; `None` where it names none that this version knows.
+pub fn judged(recording: &Recording, measured: Measured<'_>) -> Option<CaseFindings> {
+    let case = vmtax_cases::find(recording.plan.case.as_deref()?).ok()?;
+    Some(vmtax_cases::judge(&case, &recording.host, measured))
+}
+
+/// 1 where a claim does not hold.
+pub fn status(case: Option<&CaseFindings>) -> ExitCode {
+    match case.map(|c| c.verdict) {
+        Some(CaseVerdict::DoesNotHoldHere) => ExitCode::from(1),
+        _ => ExitCode::SUCCESS,
+    }
+}
