@@ -95,7 +95,7 @@ fn least_squares(points: &[[f64; 3]]) -> Option<(f64, f64)> {
         both += w * (px - x) * (py - y);
     }
     let factor = both / across;
-    (points.len() > 1 && factor.is_finite()).then(|| (y - factor * x, factor))
+    (points.len() > 1 && factor.is_finite()).then_some((y - factor * x, factor))
 }
 
 /// The growing law that tells best what rounds it has not seen, and those that the rounds do not tell apart from it.
