@@ -72,7 +72,7 @@ fn laws(findings: &GrowthFindings, room: usize, shown: usize, color: bool) -> St
     let mut table = table::empty(color);
     let names = ["law", "one more", "95 % interval", "top:bottom", "p"];
     let chosen = |cells: [Cell; 5]| cells.into_iter().take(shown.max(1));
-    table.set_header([Cell::new("cost of")].into_iter().chain(chosen(names.map(|n| Cell::new(n)))));
+    table.set_header([Cell::new("cost of")].into_iter().chain(chosen(names.map(Cell::new))));
     for growth in &findings.growths {
         let step = match growth.law {
             Some(law) if !matches!(law.step(), "one more") => {
