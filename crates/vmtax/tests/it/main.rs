@@ -16,3 +16,4 @@ mod layers_faults;
 mod layers_rights;
 mod planted;
 mod run;
+mod share;
