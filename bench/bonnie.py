@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 LIMIT = 0.10
-MOST = 4
+MOST = 2
 # The fields of Bonnie++'s line of results that hold our metrics, counted from 0.
 FIELDS = {"write": 11, "rewrite": 13, "read": 17, "seeks": 19, "create-seq": 26, "stat-seq": 28, "delete-seq": 30,
           "create-random": 32, "stat-random": 34, "delete-random": 36}
@@ -94,8 +94,8 @@ def main():
     parser.add_argument("--vmtax", default=f"{target}/vmtax", help="the release binary")
     parser.add_argument("--folder", default="/dev/shm", help="where the files are made")
     parser.add_argument("--rounds", type=int, default=9,
-                        help="rounds at least; up to 4 times as many while a limit is within an interval")
-    parser.add_argument("--size", type=int, default=2048, help="MiB of the file")
+                        help="rounds at least; up to twice as many while a limit is within an interval")
+    parser.add_argument("--size", type=int, default=3072, help="MiB of the file")
     parser.add_argument("--seeks", type=int, default=300_000)
     parser.add_argument("--files", type=int, default=512, help="thousands (1024) of files")
     parser.add_argument("--only", help="blocks or names")
