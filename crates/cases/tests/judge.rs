@@ -1,5 +1,7 @@
 //! Cases against recordings made up for them.
 
+#![allow(clippy::unwrap_used)]
+
 use vmtax_cases::{Case, Measured, all, find, judge};
 use vmtax_model::{
     CaseVerdict, HostFacts, KernelIdentity, KvmClass, MachineName, Measure, Metric, Outcome, Plan, Timer, TimerSource,
