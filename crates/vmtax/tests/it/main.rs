@@ -16,4 +16,5 @@ mod layers_faults;
 mod layers_rights;
 mod planted;
 mod run;
+mod scale;
 mod share;

@@ -1,0 +1,111 @@
+//! The reports of growth, and of a case.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{assert_balanced, recording};
+use vmtax_model::{
+    CaseFindings, CaseRow, CaseUnit, CaseVerdict, Estimate, GrowthFindings, Interval, Ladder, MachineName, MissingRung,
+    Outcome,
+};
+use vmtax_recording::Recording;
+use vmtax_report::{Style, case, growth};
+
+/// A recording along a ladder of three sizes; one more costs every metric a hundredth.
+fn grown() -> (Recording, GrowthFindings) {
+    let mut recording = recording(&[MachineName::Native, MachineName::Tcg], 6);
+    recording.plan.ladder = Some(Ladder { option: "threads.threads".into(), rungs: vec![1, 30, 900] });
+    let flat = std::mem::take(&mut recording.trials);
+    for rung in [1, 30, 900] {
+        for mut trial in flat.clone() {
+            trial.rung = Some(rung);
+            if let Outcome::Done { result } = &mut trial.outcome {
+                for measure in &mut result.measures {
+                    let times = 1.0 + rung as f64 / 100.0;
+                    measure.value = match measure.metric.better() {
+                        vmtax_model::Better::Higher => measure.value / times,
+                        vmtax_model::Better::Lower => measure.value * times,
+                    };
+                }
+            }
+            recording.trials.push(trial);
+        }
+    }
+    let findings = vmtax_analysis::growth(&recording.plan, &recording.trials);
+    (recording, findings)
+}
+
+#[test]
+fn the_terminal_has_laws_rungs_and_a_sentence_that_fit() {
+    let (recording, findings) = grown();
+    for width in [40, 60, 80, 120] {
+        let text = growth::terminal(&recording, &findings, Style { width, color: false });
+        for line in text.lines() {
+            let columns = textwrap::core::display_width(line);
+            assert!(columns <= width, "{columns} of {width}: {line:?}");
+        }
+    }
+    let text = growth::terminal(&recording, &findings, Style { width: 160, color: false });
+    let line = text.lines().find(|l| l.starts_with("CPU events, each (tcg)")).unwrap();
+    assert!(line.contains("O(n)") && line.contains(" to "), "{line}");
+    for said in ["grows with threads.threads as O(n)", "one more costs", "n = 6 rounds", "900"] {
+        assert!(text.contains(said), "{said}\n{text}");
+    }
+}
+
+#[test]
+fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
+    let (mut recording, mut findings) = grown();
+    let page = growth::html(&recording, &findings);
+    assert_balanced(&page);
+    assert_eq!(page.matches("class=\"law\"").count(), findings.growths.len());
+    assert!(page.matches("class=\"band\" d=\"M").count() == findings.growths.len(), "each band has its points");
+    assert!(!page.contains("NaN") && !page.contains("http:"));
+    let hostile = "<script>x</script>\u{1b}[2J\u{202e}".to_owned();
+    findings.growths[0].variant = hostile.clone();
+    findings.option = hostile.clone();
+    findings.growths[0].curve[0].ns.median = f64::NAN;
+    findings.growths[0].rungs[0].rounds[0].ns = -1.0;
+    findings.missing =
+        vec![MissingRung { machine: MachineName::Tcg, variant: hostile.clone(), size: 5, reason: hostile.clone() }];
+    recording.plan.name = hostile;
+    let page = growth::html(&recording, &findings);
+    assert_balanced(&page);
+    assert!(!page.contains("<script") && !page.contains('\u{1b}'));
+    let text = growth::terminal(&recording, &findings, Style { width: 80, color: false });
+    assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
+}
+
+#[test]
+fn a_case_stands_above_the_rest() {
+    let (recording, findings) = grown();
+    let interval = Some(Interval { low: 9.0, high: 12.0, coverage: 0.97 });
+    let row = |verdict| CaseRow {
+        what: "ten <times>".into(),
+        published: "10".into(),
+        measured: Some(Estimate { median: 10.5, interval }),
+        unit: CaseUnit::Ratio,
+        verdict,
+        why: "why".into(),
+    };
+    let case = CaseFindings {
+        schema: 1,
+        name: "a-case".into(),
+        title: "A title".into(),
+        source: "a report".into(),
+        claim: "It is so.".into(),
+        verdict: CaseVerdict::DoesNotHoldHere,
+        rows: vec![row(CaseVerdict::Holds), row(CaseVerdict::DoesNotHoldHere), row(CaseVerdict::NotTestableHere)],
+    };
+    let text = case::terminal(&case, Style { width: 70, color: false });
+    assert!(text.contains("Verdict: does not hold here") && text.contains("? not testable here"), "{text}");
+    assert!(text.lines().all(|l| textwrap::core::display_width(l) <= 70), "{text}");
+    let page = case::into_page(&growth::html(&recording, &findings), &case);
+    assert_balanced(&page);
+    assert!(page.contains("ten &lt;times&gt;") && page.find("A title").unwrap() < page.find("Growth curves").unwrap());
+    let json = growth::json(&recording, &findings).unwrap();
+    let both: serde_json::Value = serde_json::from_str(&case::into_json(&json, &case).unwrap()).unwrap();
+    assert_eq!(serde_json::from_value::<CaseFindings>(both["case"].clone()).unwrap(), case);
+    assert_eq!(serde_json::from_value::<GrowthFindings>(both["findings"].clone()).unwrap(), findings);
+}
