@@ -10,6 +10,15 @@ use maud::{Markup, html as markup};
 use vmtax_model::{Estimate, Keeping, Kept, ShareColumn, ShareFindings, ShareRow};
 use vmtax_recording::Recording;
 
+/// A way's name and its figure with cost and interval take more room than a machine's.
+const STYLE: &str = ".ways .row, .ways .group { grid-template-columns: 14rem minmax(0, 1fr) 17.5rem; }
+.ways .row .figures { padding: 0; }
+@media screen and (max-width: 720px) {
+  .ways .row, .ways .group { grid-template-columns: minmax(0, 1fr); }
+  .ways .row .figures { grid-row: 3; }
+}
+";
+
 /// The report as one HTML file.
 pub fn html(recording: &Recording, findings: &ShareFindings) -> String {
     let name =
@@ -32,7 +41,7 @@ pub fn html(recording: &Recording, findings: &ShareFindings) -> String {
         p.method { b { "Method. " } (findings.method) }
         (facts::facts(recording, &[]))
     };
-    document(&Head::of(recording, &name), "", &body)
+    document(&Head::of(recording, &name), STYLE, &body)
 }
 
 /// One bar: a way's cost over the base's.
@@ -88,7 +97,7 @@ fn chart(what: &str, recording: &Recording, findings: &ShareFindings, charts: &[
         section {
             h2 { (what) }
             figure {
-                div.chart {
+                div.chart.ways {
                     @for (name, bars) in charts {
                         div.group { h3 { (name) } div { (axis.labels(&ticks, |t| format!("×{}", significant(t).trim_end_matches('0').trim_end_matches('.')))) } span {} }
                         @for bar in bars { (row(bar, &axis, &ticks)) }
