@@ -5,8 +5,8 @@ use crate::tax::{estimate, spread, tax};
 use crate::{advice_shares, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Better, MachineName, Metric, Outcome, Plan, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn, ShareFindings,
-    ShareRow, ShareScore, TrialRecord, Warning, WorkloadName,
+    Better, MachineName, Metric, Outcome, Plan, Probes, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn,
+    ShareFindings, ShareRow, ShareScore, TrialRecord, Warning, WorkloadName,
 };
 
 /// What the trials of a plan say whose variants share a tree. Trials that the plan does not mean are passed over.
@@ -20,7 +20,11 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
     let scores = plan.workloads.iter().filter_map(|w| score(w.name, base, &rows, &of)).collect();
     let mut warnings = Vec::new();
     trials.iter().flat_map(|t| &t.warnings).for_each(|w| warnings::add(&mut warnings, w));
-    let rounds = columns.iter().filter(|c| c.failed.is_none()).map(|c| c.rounds).min().unwrap_or(0);
+    for &machine in &plan.machines {
+        missing(plan, machine, trials).iter().for_each(|w| warnings::add(&mut warnings, w));
+    }
+    let measured = columns.iter().filter(|c| c.failed.is_none());
+    let rounds = measured.map(|c| c.rounds).min().unwrap_or(0);
     if rounds < FEWEST_ROUNDS {
         warnings::add(&mut warnings, &Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS });
     }
@@ -61,7 +65,9 @@ fn ways(plan: &Plan) -> Vec<Way<'_>> {
 fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Way<'_>) -> Vec<&'a TrialRecord> {
     let meant = |t: &&TrialRecord| {
         let variant = if way.0.is_guest() { t.variant == way.1 } else { true };
-        t.machine == way.0
+        // What probes made longer is no figure of the share.
+        t.probes == Probes::None
+            && t.machine == way.0
             && variant
             && t.round < plan.rounds
             && plan.workloads.iter().any(|w| w.name == t.workload.name)
@@ -86,7 +92,9 @@ fn column(plan: &Plan, way: &Way<'_>, trials: &[&TrialRecord]) -> ShareColumn {
             (w, ProcessorSeconds { guest: median(&|s| s.guest), qemu: median(&|s| s.qemu), server })
         })
     };
-    let failed = trials.iter().find_map(|t| match &t.outcome {
+    // A way of which some trials have results was measured; those without are counted among the warnings.
+    let none = done.is_empty();
+    let failed = trials.iter().filter(|_| none).find_map(|t| match &t.outcome {
         Outcome::Failed { error } => Some(error.clone()),
         Outcome::Interrupted => Some("the run was interrupted".to_owned()),
         Outcome::Done { .. } => None,
@@ -105,6 +113,20 @@ fn column(plan: &Plan, way: &Way<'_>, trials: &[&TrialRecord]) -> ShareColumn {
             .unwrap_or_default(),
         failed,
     }
+}
+
+/// The trials of a machine that have no result, where there are any.
+fn missing(plan: &Plan, machine: MachineName, trials: &[TrialRecord]) -> Option<Warning> {
+    let failed = |t: &TrialRecord| match &t.outcome {
+        Outcome::Failed { error } => Some(error.lines().next().unwrap_or_default().to_owned()),
+        Outcome::Interrupted => Some("the run was interrupted".to_owned()),
+        Outcome::Done { .. } => None,
+    };
+    let reasons: Vec<String> = trials.iter().filter(|t| t.machine == machine).filter_map(failed).collect();
+    let ways = if machine.is_guest() { plan.variants.len() } else { 1 };
+    let planned = plan.rounds.saturating_mul((plan.workloads.len() * ways) as u32);
+    let reason = reasons.first()?.clone();
+    Some(Warning::TrialsMissing { machine, missing: reasons.len() as u32, planned, reason })
 }
 
 /// A metric of one way by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
@@ -151,8 +173,11 @@ fn score(workload: WorkloadName, base: usize, rows: &[ShareRow], of: &[Vec<&Tria
     }
     let of_column = |trials: &Vec<&TrialRecord>| {
         let mut logs: BTreeMap<u32, Vec<f64>> = BTreeMap::new();
+        let base = of.get(base)?;
+        let both = |m: &Metric| !values(base, *m).is_empty() && !values(trials, *m).is_empty();
+        let metrics: Vec<Metric> = metrics.iter().copied().filter(both).collect();
         for &metric in &metrics {
-            let (base, own) = (values(of.get(base)?, metric), values(trials, metric));
+            let (base, own) = (values(base, metric), values(trials, metric));
             for (round, value) in own {
                 let Some(base) = base.get(&round) else { continue };
                 let ratio = match metric.better() {

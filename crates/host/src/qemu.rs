@@ -108,15 +108,16 @@ fn distinct(paths: Vec<PathBuf>, named: Option<&Path>) -> Vec<PathBuf> {
 fn resolve(named: &Path) -> Result<PathBuf, HostError> {
     let bare_name = named.to_str().filter(|name| !name.contains('/') && !named.exists());
     if let Some(name) = bare_name {
-        let cache = vmtax_qemu::cache_dir().unwrap_or_default();
-        if let Some(fetched) = vmtax_qemu::named(&cache, name) {
+        // Without a cache none was fetched.
+        let cache = vmtax_qemu::cache_dir().ok();
+        if let Some(fetched) = cache.as_ref().and_then(|cache| vmtax_qemu::named(cache, name)) {
             return Ok(fetched.path);
         }
         if let Some(program) = program::find_program(name) {
             return Ok(program);
         }
         if vmtax_qemu::is_name(name) {
-            let here = vmtax_qemu::find(&cache).iter().map(vmtax_qemu::Fetched::name).collect();
+            let here = cache.iter().flat_map(|cache| vmtax_qemu::find(cache)).map(|q| q.name()).collect();
             return Err(HostError::QemuNotFetched { name: name.into(), here });
         }
     }

@@ -221,7 +221,7 @@ fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Result<Field, Unread>) -> 
             Reader::Enter { nr: field("__syscall_nr")?, args }
         }
         ("syscalls", call) => match call.strip_prefix("sys_exit_").ok_or(Unread::OfNoMatter)? {
-            "io_submit" | "io_uring_enter" => Reader::Exit,
+            "io_submit" | "io_uring_enter" | "futex" => Reader::Exit,
             call if call.starts_with("pread") || call.starts_with("pwrite") => Reader::Exit,
             _ => Reader::Woke,
         },

@@ -6,7 +6,7 @@ use crate::event::{Event, Host};
 use crate::follow::View;
 use crate::join::Join;
 use crate::qemu_log;
-use crate::side::{Side, each, next, open};
+use crate::side::{Side, next, open};
 use crate::stats::{CallStats, TrialCalls};
 use crate::trial::JoinedTrial;
 use std::fs;
@@ -101,7 +101,7 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
 pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     let facts = facts(folder)?;
     let series = series(folder)?;
-    let mut stats = CallStats::default();
+    let (mut stats, mut missing, mut losses) = (CallStats::default(), facts.missing.clone(), Vec::new());
     if let Some(host) = open(&folder.join(files::HOST))? {
         // Without a clock for both sides all that was traced counts: the agent's own few calls with it.
         let during = clock(&facts, &series, None, Some(&host), &[]).map_or(0..=u64::MAX, |map| {
@@ -109,9 +109,24 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
             let end = operations.iter().map(|o| o.end).max().unwrap_or(u64::MAX);
             operations.first().map_or(0, |o| o.begin)..=end
         });
-        each(&host, |r, e| r.host(e, &facts).iter().for_each(|e| stats.take(e, &during)))?;
+        let mut side = Some(Side::begin(&host, |ticks| ticks)?);
+        while let Some(event) = next(&mut side, |r, e| r.host(e, &facts))? {
+            stats.take(&event, &during);
+        }
+        if let Some(side) = side {
+            side.end(&mut losses, &mut missing);
+        }
     }
-    Ok(TrialCalls { stats, threads: facts.threads, mhz: facts.tsc_mhz })
+    let lost = losses.iter().map(|l| l.events).sum::<u64>();
+    if lost > 0 {
+        let why = format!("{lost} events were lost, so that some calls are missing, or two are taken for one");
+        missing.push(Missing {
+            what: "some system calls of QEMU's".to_owned(),
+            why,
+            mend: "take a smaller count=".to_owned(),
+        });
+    }
+    Ok(TrialCalls { stats, threads: facts.threads, mhz: facts.tsc_mhz, missing })
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LayersError> {

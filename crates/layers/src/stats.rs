@@ -4,7 +4,7 @@ use crate::calls::Kind;
 use crate::event::{Event, Host};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use vmtax_model::{CallRow, QemuThread, Role};
+use vmtax_model::{CallRow, Missing, QemuThread, Role};
 
 /// Count, mean, spread and extremes of durations, in ticks. The variance is updated as B. P. Welford does it
 /// (*Technometrics* 4, 1962), which loses no digits however long the run.
@@ -120,6 +120,8 @@ pub(crate) struct TrialCalls {
     pub threads: Vec<QemuThread>,
     /// Ticks per microsecond.
     pub mhz: f64,
+    /// What could not be observed.
+    pub missing: Vec<Missing>,
 }
 
 impl TrialCalls {

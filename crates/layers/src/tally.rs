@@ -52,7 +52,11 @@ impl Tally {
         self.pictures.add(trial);
         self.matched(&trial.matched);
         self.clock(&trial.clock);
-        for missing in &trial.missing {
+        self.missing(&trial.missing);
+    }
+
+    fn missing(&mut self, all: &[Missing]) {
+        for missing in all {
             if !self.missing.contains(missing) {
                 self.missing.push(missing.clone());
             }
@@ -108,6 +112,7 @@ impl Tally {
         for (role, what, moments) in trial.by_role() {
             self.calls.entry(role).or_default().entry(what).or_default().merge(&moments);
         }
+        self.missing(&trial.missing);
     }
 
     fn matched(&mut self, other: &Matched) {

@@ -72,7 +72,7 @@ impl Tasks {
                     {
                         *doing = Doing::Ready { woken: Some(woken), idle: false };
                     }
-                    if let Some((_, (Doing::Ready { idle, .. }, _))) = task.past.last_mut() {
+                    if let Some((_, (Doing::Ready { idle, woken: Some(_) }, _))) = task.past.last_mut() {
                         *idle = prev == IDLE;
                     }
                     task.early = None;

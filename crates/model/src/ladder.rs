@@ -38,7 +38,8 @@ impl Ladder {
     /// At most `count` whole sizes from `from` to `to`, each about the same factor above the one before.
     pub fn geometric(option: &str, from: u64, to: u64, count: usize) -> Ladder {
         let (low, high) = (from as f64, to as f64);
-        let last = count.saturating_sub(1).max(1);
+        // One more than may be, so that too many are refused for what they are.
+        let last = count.min(MOST_RUNGS + 1).saturating_sub(1).max(1);
         let size = |i: usize| (low * (high / low).powf(i as f64 / last as f64)).round() as u64;
         let mut rungs: Vec<u64> = (0..last).map(size).chain([to]).collect();
         rungs.dedup();

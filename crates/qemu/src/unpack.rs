@@ -7,6 +7,7 @@ use crate::suites::upstream;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
+use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -35,7 +36,9 @@ pub(crate) fn unpack(
     cache: &Path,
 ) -> Result<Fetched, QemuError> {
     // The C library apart: the host's own serves unless it is older.
-    let (all, libc, ready) = (fetch.work().join("all"), fetch.work().join("libc"), fetch.work().join("ready"));
+    // By its whole name, since what is found in it is named so.
+    let work = fs::canonicalize(fetch.work()).map_err(QemuError::file(fetch.work()))?;
+    let (all, libc, ready) = (work.join("all"), work.join("libc"), work.join("ready"));
     for package in packages {
         let is_libc = package.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc6_"));
         apt.unpack(package, if is_libc { &libc } else { &all })?;
@@ -48,25 +51,25 @@ pub(crate) fn unpack(
 
     let (root, modules) = (ready.join("root"), ready.join(BUNDLE).join(MODULES));
     for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&all)) {
-        take(path, &root.join("lib").join(name))?;
+        take(&work, path, &root.join("lib").join(name))?;
     }
     fs::create_dir_all(&modules).map_err(QemuError::file(&modules))?;
     for (name, path) in accelerators(&all.join(MODULES)) {
-        take(&path, &modules.join(name))?;
+        take(&work, &path, &modules.join(name))?;
     }
-    take(&program, &ready.join(BINARY))?;
+    take(&work, &program, &ready.join(BINARY))?;
     for (from, to) in FIRMWARE {
         let from = all.join(from);
         if from.is_dir() {
-            take(&from, &root.join(to))?;
+            take(&work, &from, &root.join(to))?;
         }
     }
     let version = match start(&ready, suite, false) {
         Err(QemuError::DoesNotStart { .. }) => {
             for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&libc)) {
-                take(path, &root.join("libc").join(name))?;
+                take(&work, path, &root.join("libc").join(name))?;
             }
-            take(&loader, &root.join("bin").join(LOADER))?;
+            take(&work, &loader, &root.join("bin").join(LOADER))?;
             start(&ready, suite, true)
         }
         other => other,
@@ -116,11 +119,14 @@ fn listed(said: &str) -> Vec<(String, PathBuf)> {
     said.lines().filter_map(read).collect()
 }
 
-/// Moves a file or folder to where it is kept.
-fn take(from: &Path, to: &Path) -> Result<(), QemuError> {
+/// Moves a file or folder of `work` to where it is kept. A link out of there would move the host's own.
+fn take(work: &Path, from: &Path, to: &Path) -> Result<(), QemuError> {
     let folder = to.parent().unwrap_or(to);
     fs::create_dir_all(folder).map_err(QemuError::file(folder))?;
-    let from = fs::canonicalize(from).map_err(QemuError::file(from))?;
+    let outside = || io::Error::other("it is a link to what the package does not hold");
+    let from = fs::canonicalize(from)
+        .and_then(|real| if real.starts_with(work) { Ok(real) } else { Err(outside()) })
+        .map_err(QemuError::file(from))?;
     fs::rename(&from, to).map_err(QemuError::file(&from))
 }
 

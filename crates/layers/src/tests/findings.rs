@@ -41,7 +41,12 @@ fn findings() -> LayerFindings {
             let mut stats = CallStats::default();
             world.host.iter().for_each(|e| stats.take(e, &(0..=u64::MAX)));
             let facts = facts();
-            gathered.tally.add_calls(&TrialCalls { stats, threads: facts.threads, mhz: facts.tsc_mhz });
+            gathered.tally.add_calls(&TrialCalls {
+                stats,
+                threads: facts.threads,
+                mhz: facts.tsc_mhz,
+                missing: Vec::new(),
+            });
         }
     }
     together(&plan, &all, &host, Vec::new())

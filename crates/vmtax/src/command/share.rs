@@ -18,7 +18,6 @@ const USUAL: &[&str] = &[
     "9p,msize=524288,security-model=mapped-xattr",
     "virtiofs",
     "virtiofs,cache=always",
-    "nfs3",
     "nfs4",
     "disk",
     "erofs",

@@ -8,11 +8,11 @@ pub(crate) mod meaning;
 pub(crate) mod tree;
 
 use crate::options::{Kind, OptionInfo, Values};
-use crate::{Places, WorkloadError};
+use crate::{Places, WorkloadError, Yield};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::WorkloadName;
+use vmtax_model::{Keeping, Kept, Metric, Unsupported, WorkloadName};
 
 /// The tree's one folder that is written to.
 const SCRATCH: &str = "scratch";
@@ -31,6 +31,25 @@ fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError>
     let path = places.share.as_deref().ok_or(WorkloadError::NoPlace { workload, what, option: "--share DIR" })?;
     // A share that was not mounted must not pass for an empty one.
     std::fs::read_dir(path).map(|_| path).map_err(|e| error("read the folder", path, e))
+}
+
+/// What a workload that writes says of a share that may only be read: that it cannot be told, not that it failed.
+pub(crate) fn read_only(workload: WorkloadName, places: &Places) -> Option<Yield> {
+    let writes = matches!(workload, WorkloadName::Bonnie | WorkloadName::Meaning);
+    let at = rustix::fs::statvfs(places.share.as_deref().filter(|_| writes)?).ok()?;
+    if !at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
+        return None;
+    }
+    let reason = "the share may only be read";
+    let metrics = Metric::ALL.iter().filter(|m| m.workload() == workload);
+    let mut got = Yield {
+        unsupported: metrics.map(|&metric| Unsupported { metric, reason: reason.to_owned() }).collect(),
+        ..Yield::default()
+    };
+    if workload == WorkloadName::Meaning {
+        got.kept.push(Kept { what: "writing".to_owned(), keeping: Keeping::Refused, detail: reason.to_owned() });
+    }
+    Some(got)
 }
 
 /// A folder of this workload's own in the share: what a killed trial left there is removed. The folder goes when
