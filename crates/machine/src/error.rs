@@ -79,14 +79,12 @@ pub enum MachineError {
         source: io::Error,
     },
     /// The server behind a share ended, or did not begin to serve.
-    #[error("share={method}: {server} ended while {doing} (exit status {status}){said}\nIts log is {log}; the command line is beside it", said = quoted_lines(.said), log = .log.display())]
+    #[error("share={method}: {what} (exit status {status}){said}\nIts log is {log}; the command line is beside it", said = quoted_lines(.said), log = .log.display())]
     ServerEnded {
         /// How the tree was shared.
         method: ShareMethod,
-        /// The server.
-        server: String,
-        /// Where in the machine's life.
-        doing: String,
+        /// Which server, and where in the machine's life.
+        what: String,
         /// Exit status of its process; 128 + n for signal n.
         status: i32,
         /// The end of what it wrote.

@@ -291,7 +291,7 @@ fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
 
 /// The server's end, which only a machine with a server is told of.
 fn server_ended(server: Option<&mut Server>, doing: String, otherwise: MachineError) -> MachineError {
-    server.map_or(otherwise, |server| server.ended(doing))
+    server.map_or(otherwise, |server| server.ended(&doing))
 }
 
 fn boot_error(

@@ -94,13 +94,12 @@ impl Server {
     }
 
     /// The error that says so.
-    pub fn ended(&mut self, doing: impl Into<String>) -> MachineError {
+    pub fn ended(&mut self, doing: &str) -> MachineError {
         let status = self.child.wait(CLOSING).unwrap_or(-1);
         let name = self.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
         MachineError::ServerEnded {
             method: self.method,
-            server: name.to_string_lossy().into_owned(),
-            doing: doing.into(),
+            what: format!("{} ended while {doing}", name.to_string_lossy()),
             status,
             said: printable_tail(&fs::read(&self.log).unwrap_or_default()),
             log: self.log.clone(),

@@ -140,6 +140,23 @@ fn a_folder_of_the_users_is_read_and_never_written() {
 }
 
 #[test]
+fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
+    let place = Place::new();
+    let folder = place.path("theirs");
+    fs::create_dir(&folder).unwrap();
+    let serve = |option: &str| {
+        // The lifeline is descriptor 3, and stays open for a second.
+        let (vmtax, dir) = (env!("CARGO_BIN_EXE_vmtax"), folder.display());
+        let line = format!("sleep 1 | {vmtax} watchdog {option} -- touch {dir}/new 3<&0");
+        place.program("sh").arg("-c").arg(line).outcome()
+    };
+    serve(&format!("--read-only {}", folder.display())).says("Read-only file system");
+    assert!(!folder.join("new").exists());
+    serve("").exits(0);
+    assert!(folder.join("new").exists());
+}
+
+#[test]
 fn a_tree_that_cannot_be_shared_is_refused_with_a_mend() {
     let place = Place::new();
     let nine_p = [("9p", "share = \"9p\"")];
