@@ -1,5 +1,7 @@
 //! From a plan's trials to what grows.
 
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 use vmtax_analysis::growth;
 use vmtax_model::{
     KernelIdentity, Law, MachineName, Measure, Metric, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult,
