@@ -41,8 +41,8 @@ pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareSc
 pub use shell::shell_line;
 pub use trace::{Extent, GuestDisk, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{
-    Fairness, Keeping, Kept, KernelIdentity, Measure, Operation, Outcome, Timer, TimerSource, TrialRecord, TrialResult,
-    Unsupported,
+    Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, Outcome, Timer, TimerSource, TrialRecord,
+    TrialResult, Unsupported,
 };
 pub use warning::Warning;
 pub use workload::{Places, UnknownWorkload, WorkloadName, WorkloadSpec};

@@ -46,6 +46,9 @@ pub enum Keeping {
     Refused,
 }
 
+/// How the name ends of what the host found, looking at the same files.
+pub const ON_THE_HOST: &str = " on the host";
+
 /// One thing that was tried, and what became of it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {

@@ -8,7 +8,9 @@ use crate::text::{Paint, cell, columns, plain, section, wrapped};
 use crate::view::{first_five, warnings, when};
 use crate::{ReportError, Style, json::document};
 use comfy_table::{Attribute, Cell, Color};
-use vmtax_model::{Estimate, Keeping, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict, WorkloadName};
+use vmtax_model::{
+    Estimate, Keeping, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict, WorkloadName,
+};
 use vmtax_recording::Recording;
 
 /// The recording and its findings as one JSON document; docs/json.md describes it.
@@ -161,14 +163,24 @@ fn figure(row: &ShareRow, cell: &ShareCell) -> String {
     }
 }
 
-/// What each way loses or refuses, in a line for each.
+/// What each way loses or refuses, in a line for each, and what it keeps for the guest alone.
 fn not_kept(findings: &ShareFindings) -> Vec<String> {
     let of = |column: &ShareColumn| {
-        let with = |keeping: Keeping| -> Vec<String> {
-            column.kept.iter().filter(|k| k.keeping == keeping).map(|k| plain(&k.what)).collect()
+        let with = |keeping: Keeping| {
+            let guests = column.kept.iter().filter(|k| !k.what.ends_with(ON_THE_HOST));
+            guests.filter(move |k| k.keeping == keeping).map(|k| plain(&k.what))
         };
+        let guest: Vec<String> = with(Keeping::Kept).collect();
+        let host = column.kept.iter().filter(|k| k.keeping != Keeping::Kept).filter_map(|k| {
+            let what = plain(k.what.strip_suffix(ON_THE_HOST)?);
+            guest.contains(&what).then_some(what)
+        });
         let said = |word: &str, what: Vec<String>| (!what.is_empty()).then(|| format!("{word} {}", what.join(", ")));
-        let parts = [said("loses", with(Keeping::Lost)), said("refuses", with(Keeping::Refused))];
+        let parts = [
+            said("loses", with(Keeping::Lost).collect()),
+            said("refuses", with(Keeping::Refused).collect()),
+            said("the host does not see", host.collect()),
+        ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!column.kept.is_empty()).then(|| match parts.is_empty() {
             true => format!("{}: keeps all that was tried", title(column)),

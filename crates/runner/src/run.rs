@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup, processor_between};
 use vmtax_model::{
-    MachineName, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, TrialRecord, Turn, Warning,
-    WorkloadName, WorkloadSpec,
+    Kept, MachineName, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, ShareMethod,
+    TrialRecord, TrialResult, Turn, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 
@@ -232,10 +232,15 @@ impl<'a> Run<'a> {
             }
             let processor = spent.zip(machine.processor()).map(|(before, after)| processor_between(&before, &after));
             let share = machine.share().cloned();
+            let method = share.as_ref().map(|s| s.method);
             let made = Made { started, wall_s, share, processor, warnings };
+            let scratch = self.scratch;
             let write = |outcome| self.write(turn, (workload, probes), outcome, made);
             match result {
-                Ok(result) => write(Outcome::Done { result: Box::new(result) })?,
+                Ok(mut result) => {
+                    result.kept.extend(seen_by_the_host(&result, method, scratch));
+                    write(Outcome::Done { result: Box::new(result) })?;
+                }
                 Err(MachineError::Interrupted) => return write(Outcome::Interrupted),
                 Err(error) => {
                     let outcome = Outcome::Failed { error: error.to_string() };
@@ -349,4 +354,18 @@ fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), RunError> {
 
 fn failed(verb: &str, path: &Path, source: std::io::Error) -> RunError {
     MachineError::System { what: format!("{verb} {}", path.display()), source }.into()
+}
+
+/// What the host sees of the files that `meaning` left in a shared tree, while the guest is up. An image is a copy.
+fn seen_by_the_host(result: &TrialResult, method: Option<ShareMethod>, scratch: &Scratch) -> Vec<Kept> {
+    let shared = method.is_some_and(|m| !m.is_image()) && scratch.users_tree().is_none();
+    let Some(tree) = scratch.tree().filter(|_| shared && result.workload.name == WorkloadName::Meaning) else {
+        return Vec::new();
+    };
+    let lingers = result.workload.options.get("linger").is_some_and(|seconds| seconds != "0");
+    let mut seen = vmtax_workload::look(tree, vmtax_workload::Guest::Up);
+    // Without somebody in the guest who holds a lock, there is none to run into.
+    seen.retain(|kept| lingers || kept.what != "byte-range locks");
+    seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
+    seen
 }

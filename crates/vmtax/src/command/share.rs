@@ -40,10 +40,11 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let guest = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
     let mut workloads = vec![WorkloadSpec::new(WorkloadName::Tree)];
     if args.tree.is_none() {
-        workloads.push(WorkloadSpec::new(WorkloadName::Meaning));
         if !args.quick {
             workloads.push(WorkloadSpec::new(WorkloadName::Bonnie));
         }
+        // Last, since a process of it stays for a moment, with a lock for the host to run into.
+        workloads.push(WorkloadSpec::new(WorkloadName::Meaning).with("linger", 3));
     }
     let mut plan = Plan {
         schema: vmtax_model::SCHEMA,
