@@ -89,11 +89,15 @@ fn grown(report: &Value, variant: &str, measure: &str) -> BTreeMap<String, f64> 
 fn lies(variant: &str, place: &str, delay: f64) {
     let Some(report) = &*RUN else { return };
     let tenth = delay / 10.0;
+    // A limit lets one request through in so long: what its own way takes of that, it does not wait. On a busy machine that
+    // is a third.
+    let short = if variant.ends_with("limit") || variant == "throttled" { delay * 0.35 } else { tenth };
     let tries = MEASURES.map(|measure| {
         let grown = grown(report, variant, measure);
         let is_there = |key: &str| key == place || key.split('/').any(|part| part == place);
         let there: f64 = grown.iter().filter(|(key, _)| is_there(key)).map(|(_, ns)| ns).sum();
-        let found = (there - delay).abs() <= tenth && grown.iter().all(|(key, ns)| is_there(key) || ns.abs() <= tenth);
+        let found = (delay - short..=delay + tenth).contains(&there)
+            && grown.iter().all(|(key, ns)| is_there(key) || ns.abs() <= tenth);
         (found, format!("{measure}: {there:.0} in {place} of {grown:#.0?}"))
     });
     assert!(tries.iter().any(|(found, _)| *found), "{delay:.0} ns as {variant}\n{}\n{}", tries[0].1, tries[1].1);
