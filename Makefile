@@ -20,7 +20,7 @@ run: ## install what is missing, build, measure this machine and a guest (3 minu
 test: ## install what is missing, build, run all tests; some boot guests
 	@scripts/setup test
 	@$(MAKE) --no-print-directory build
-	$(CARGO) test --release --locked --workspace
+	$(CARGO) test --release --locked --workspace --no-fail-fast
 
 lint: ## formatting, clippy, documentation, layers, shell scripts
 	@scripts/setup lint

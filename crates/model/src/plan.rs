@@ -178,6 +178,25 @@ pub struct Turn {
 }
 
 impl Plan {
+    /// These workloads on these machines so many times: unobserved, in guests as they usually are.
+    pub fn new(name: &str, rounds: u32, machines: Vec<MachineName>, workloads: Vec<WorkloadSpec>) -> Plan {
+        Plan {
+            schema: current_schema(),
+            name: name.to_owned(),
+            rounds,
+            seed: 0,
+            deadline_s: default_deadline(),
+            machines,
+            probes: unobserved(),
+            guest: Guest::default(),
+            tree: None,
+            variants: plain(),
+            ladder: None,
+            case: None,
+            workloads,
+        }
+    }
+
     /// Reads a plan from TOML and checks it.
     ///
     /// # Errors

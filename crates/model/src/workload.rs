@@ -63,6 +63,11 @@ impl WorkloadName {
         matches!(self, WorkloadName::Tree | WorkloadName::Bonnie | WorkloadName::Fids | WorkloadName::Meaning)
     }
 
+    /// Those that `run` makes when none is named: what a system alone suffices for.
+    pub fn usual() -> impl Iterator<Item = WorkloadName> {
+        Self::ALL.iter().copied().filter(|w| w.needs_kernel() && !w.needs_share())
+    }
+
     /// The name as typed and stored.
     pub const fn as_str(self) -> &'static str {
         match self {

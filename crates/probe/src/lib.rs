@@ -31,6 +31,6 @@ pub use save::Sink;
 pub use set::{Event, ProbeSet};
 pub use sweep::sweep;
 pub use threads::{kvm_offset, threads};
-pub use tracefs::mount_tracefs;
+pub use tracefs::{mount_tracefs, tracefs};
 pub use tracer::Tracer;
 pub use uprobe::Uprobe;

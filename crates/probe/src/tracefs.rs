@@ -30,7 +30,10 @@ pub fn mount_tracefs() -> Result<(), ProbeError> {
 }
 
 /// Where tracefs is mounted; where it is not, and we may, one that no folder shows and that goes with this process.
-pub(crate) fn root() -> Result<PathBuf, ProbeError> {
+///
+/// # Errors
+/// When there is none that we may mount.
+pub fn tracefs() -> Result<PathBuf, ProbeError> {
     attached().or_else(unattached).ok_or(ProbeError::NoTracefs)
 }
 

@@ -36,7 +36,7 @@ impl Tracer {
     /// When there is no tracefs, no permission to make an instance, or no clock `x86-tsc`.
     pub fn start(set: &ProbeSet, buffer_kib: u32) -> Result<Tracer, ProbeError> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
-        let (root, process) = (tracefs::root()?, std::process::id());
+        let (root, process) = (tracefs::tracefs()?, std::process::id());
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut tracer = Tracer {
             instances: Vec::new(),

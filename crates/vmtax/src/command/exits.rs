@@ -5,9 +5,7 @@ use super::{doctor, selection};
 use crate::cli::ExitsArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
-use vmtax_model::{
-    Guest, HostFacts, KvmClass, MachineName, Plan, Probes, UnknownMachine, Variant, WorkloadName, WorkloadSpec,
-};
+use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, UnknownMachine, WorkloadName, WorkloadSpec};
 
 /// A fresh QEMU each: what one of them had by luck counts once.
 const ROUNDS: u32 = 3;
@@ -27,25 +25,9 @@ fn plan(args: &ExitsArgs, host: &HostFacts) -> Result<Plan, Fault> {
         }
         None => vec![MachineName::MicroTcg],
     };
-    let mut plan = Plan {
-        schema: vmtax_model::SCHEMA,
-        name: "exits".to_owned(),
-        rounds: ROUNDS,
-        seed: 0,
-        deadline_s: 600,
-        machines,
-        probes: vec![Probes::None],
-        guest: Guest::default(),
-        tree: None,
-        variants: vec![Variant::default()],
-        ladder: None,
-        case: None,
-        workloads: vec![WorkloadSpec::new(WorkloadName::Exits).with("count", args.count)],
-    };
+    let mut plan =
+        Plan::new("exits", ROUNDS, machines, vec![WorkloadSpec::new(WorkloadName::Exits).with("count", args.count)]);
     selection::common(&mut plan, &args.common);
-    plan.check()?;
-    for workload in &plan.workloads {
-        vmtax_workload::check(workload)?;
-    }
+    selection::check(&plan)?;
     Ok(plan)
 }

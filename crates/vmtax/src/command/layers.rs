@@ -6,7 +6,7 @@ use crate::cli::LayersArgs;
 use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use vmtax_model::{Guest, HostFacts, KvmClass, MachineName, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
 const REQUESTS: u32 = 1000;
@@ -22,11 +22,8 @@ pub fn layers(args: &LayersArgs) -> Result<ExitCode, Fault> {
 }
 
 fn plan(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let mut plan = match args.what.iter().find(|w| selection::is_file(w)) {
-        Some(file) if args.what.len() > 1 => {
-            return Err(Fault::Usage(format!("'{file}' is a whole plan: give it alone")));
-        }
-        Some(file) => selection::from_file(file)?,
+    let mut plan = match selection::file_alone(&args.what)? {
+        Some(plan) => plan,
         None => from_words(args, host)?,
     };
     if let Some(guests) = &args.guest {
@@ -53,20 +50,10 @@ fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let guests = if alone { &["micro", "linux"][..] } else { &["linux"] };
     let guests: Vec<String> = guests.iter().map(|&g| g.to_owned()).collect();
     Ok(Plan {
-        schema: vmtax_model::SCHEMA,
-        name: "layers".to_owned(),
-        rounds: ROUNDS,
-        seed: 0,
-        deadline_s: 600,
-        machines: machines(&guests, host)?,
         // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
         probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
-        guest: Guest::default(),
-        tree: None,
         variants: variants(&[], &args.set)?,
-        ladder: None,
-        case: None,
-        workloads: vec![work],
+        ..Plan::new("layers", ROUNDS, machines(&guests, host)?, vec![work])
     })
 }
 

@@ -18,8 +18,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         return Ok(ExitCode::SUCCESS);
     }
     if args.json && args.html.is_none() {
-        print(&shown.json(&recording)?)?;
-        return Ok(case::status(shown.case(&recording).as_ref()));
+        let case = shown.case(&recording);
+        print(&shown.json(&recording, case.as_ref())?)?;
+        return Ok(case::status(case.as_ref()));
     }
     show(&recording, args.json, args.details, args.html.as_deref())
 }
@@ -42,10 +43,7 @@ impl Shown {
             let manifest = &recording.manifest;
             let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
             Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
-        } else if plan.tree.is_some()
-            && plan.ladder.is_none()
-            && plan.variants.iter().any(|v| v.set.contains_key("share"))
-        {
+        } else if plan.tree.is_some() && plan.variants.iter().any(|v| v.set.contains_key("share")) {
             Shown::Shares(Box::new(vmtax_analysis::shares(plan, &recording.trials)))
         } else if plan.probes.contains(&Probes::Layers) {
             let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
@@ -72,7 +70,7 @@ impl Shown {
         }
     }
 
-    fn json(&self, recording: &Recording) -> Result<String, Fault> {
+    fn json(&self, recording: &Recording, case: Option<&CaseFindings>) -> Result<String, Fault> {
         let document = match self {
             Shown::Taxes(findings) => vmtax_report::json(recording, findings)?,
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
@@ -80,14 +78,14 @@ impl Shown {
             Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
             Shown::Shares(findings) => vmtax_report::shares::json(recording, findings)?,
         };
-        Ok(match self.case(recording) {
-            Some(case) => vmtax_report::case::into_json(&document, &case)?,
+        Ok(match case {
+            Some(case) => vmtax_report::case::into_json(&document, case)?,
             None => document,
         })
     }
 
-    fn terminal(&self, recording: &Recording, details: bool) -> String {
-        let case = self.case(recording).map_or(String::new(), |c| vmtax_report::case::terminal(&c, style()));
+    fn terminal(&self, recording: &Recording, case: Option<&CaseFindings>, details: bool) -> String {
+        let case = case.map_or(String::new(), |c| vmtax_report::case::terminal(c, style()));
         case + &match self {
             Shown::Taxes(findings) => vmtax_report::terminal(recording, findings, style()),
             Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style()),
@@ -98,7 +96,7 @@ impl Shown {
         }
     }
 
-    fn html(&self, recording: &Recording) -> String {
+    fn html(&self, recording: &Recording, case: Option<&CaseFindings>) -> String {
         let page = match self {
             Shown::Taxes(findings) => vmtax_report::html(recording, findings),
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
@@ -106,8 +104,8 @@ impl Shown {
             Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
             Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
         };
-        match self.case(recording) {
-            Some(case) => vmtax_report::case::into_page(&page, &case),
+        match case {
+            Some(case) => vmtax_report::case::into_page(&page, case),
             None => page,
         }
     }
@@ -116,17 +114,18 @@ impl Shown {
 /// Prints the findings of a recording and writes its HTML report; the status says whether its case, if any, holds.
 pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path>) -> Result<ExitCode, Fault> {
     let shown = Shown::of(recording)?;
+    let case = shown.case(recording);
     if json {
-        print(&shown.json(recording)?)?;
+        print(&shown.json(recording, case.as_ref())?)?;
     } else {
-        print(&shown.terminal(recording, details))?;
+        print(&shown.terminal(recording, case.as_ref(), details))?;
     }
     // Last, so that a recording that only others may write to is shown all the same.
     let path = html.map_or_else(|| recording.folder.join("report.html"), PathBuf::from);
-    std::fs::write(&path, shown.html(recording))
+    std::fs::write(&path, shown.html(recording, case.as_ref()))
         .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))?;
     if !json {
         print(&format!("\nReport: {}\n", path.display()))?;
     }
-    Ok(case::status(shown.case(recording).as_ref()))
+    Ok(case::status(case.as_ref()))
 }

@@ -6,7 +6,7 @@ use super::{doctor, selection};
 use crate::cli::ScaleArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
-use vmtax_model::{Grows, Guest, HostFacts, Ladder, Plan, Probes, Variant, WorkloadName};
+use vmtax_model::{Grows, HostFacts, Ladder, Plan, WorkloadName};
 use vmtax_runner::{Preset, default_machines};
 
 /// An interval takes this many.
@@ -21,11 +21,8 @@ pub fn scale(args: &ScaleArgs) -> Result<ExitCode, Fault> {
 }
 
 fn plan(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let mut plan = match args.what.iter().find(|w| selection::is_file(w)) {
-        Some(file) if args.what.len() > 1 => {
-            return Err(Fault::Usage(format!("'{file}' is a whole plan: give it alone")));
-        }
-        Some(file) => selection::from_file(file)?,
+    let mut plan = match selection::file_alone(&args.what)? {
+        Some(plan) => plan,
         None => from_words(args, host)?,
     };
     if let Some(machines) = &args.machines {
@@ -70,19 +67,8 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
         selection::set(&mut workloads, word)?;
     }
     Ok(Plan {
-        schema: vmtax_model::SCHEMA,
-        name: "scale".to_owned(),
-        rounds: ROUNDS,
-        seed: 0,
-        deadline_s: 600,
-        machines: default_machines(host),
-        probes: vec![Probes::None],
-        guest: Guest::default(),
-        tree: None,
-        variants: vec![Variant::default()],
         ladder: args.ladder.is_some().then_some(ladder),
-        case: None,
-        workloads,
+        ..Plan::new("scale", ROUNDS, default_machines(host), workloads)
     })
 }
 

@@ -4,7 +4,7 @@ use crate::cli::{CommonArgs, RunArgs};
 use crate::fault::Fault;
 use std::fs;
 use std::path::Path;
-use vmtax_model::{Guest, HostFacts, Metric, Plan, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, Metric, Plan, WorkloadName, WorkloadSpec};
 use vmtax_runner::{Preset, default_machines};
 
 /// No plan that a person writes is longer.
@@ -41,11 +41,23 @@ pub(super) fn check(plan: &Plan) -> Result<(), Fault> {
 }
 
 /// Whether a word of the command line names a plan's file.
-pub(super) fn is_file(what: &str) -> bool {
+fn is_file(what: &str) -> bool {
     !what.contains('=') && (what.ends_with(".toml") || what.contains('/'))
 }
 
-pub(super) fn from_file(file: &str) -> Result<Plan, Fault> {
+/// The plan of the file that the words name; `None` where they name none.
+///
+/// # Errors
+/// When the file is not all that they say, or no plan.
+pub(super) fn file_alone(words: &[String]) -> Result<Option<Plan>, Fault> {
+    match words.iter().find(|word| is_file(word)) {
+        Some(file) if words.len() > 1 => Err(Fault::Usage(format!("'{file}' is a whole plan: give it alone"))),
+        Some(file) => from_file(file).map(Some),
+        None => Ok(None),
+    }
+}
+
+fn from_file(file: &str) -> Result<Plan, Fault> {
     let failed = |e| Fault::file(format!("reading the plan {file}"), e);
     if fs::metadata(Path::new(file)).map_err(failed)?.len() > LONGEST_PLAN {
         return Err(Fault::Usage(format!("'{file}' is no plan: it is larger than 1 MiB")));
@@ -66,30 +78,12 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         workloads.push(preset.workload(name.parse()?));
     }
     if workloads.is_empty() {
-        workloads = WorkloadName::ALL
-            .iter()
-            .filter(|w| w.needs_kernel() && !w.needs_share())
-            .map(|&name| preset.workload(name))
-            .collect();
+        workloads = WorkloadName::usual().map(|name| preset.workload(name)).collect();
     }
     for option in options {
         set(&mut workloads, option)?;
     }
-    Ok(Plan {
-        schema: vmtax_model::SCHEMA,
-        name: label.to_owned(),
-        rounds: preset.rounds(),
-        seed: 0,
-        deadline_s: 600,
-        machines: default_machines(host),
-        probes: vec![vmtax_model::Probes::None],
-        tree: None,
-        variants: vec![vmtax_model::Variant::default()],
-        ladder: None,
-        case: None,
-        guest: Guest::default(),
-        workloads,
-    })
+    Ok(Plan::new(label, preset.rounds(), default_machines(host), workloads))
 }
 
 /// Applies `workload.option=value`.

@@ -6,7 +6,7 @@ use crate::cli::ShareArgs;
 use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
-use vmtax_model::{Guest, HostFacts, KvmClass, MachineName, Plan, Probes, Tree, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Tree, Variant, WorkloadName, WorkloadSpec};
 
 /// An interval takes this many.
 const ROUNDS: u32 = 6;
@@ -47,25 +47,12 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
         workloads.push(WorkloadSpec::new(WorkloadName::Meaning).with("linger", 3));
     }
     let mut plan = Plan {
-        schema: vmtax_model::SCHEMA,
-        name: "share".to_owned(),
-        rounds: ROUNDS,
-        seed: 0,
-        deadline_s: 600,
-        machines: vec![MachineName::Native, guest],
-        probes: vec![Probes::None],
         tree: Some(Tree { files, bytes: bytes.max(files.saturating_mul(Tree::SMALL)), path: args.tree.clone() }),
         variants: ways.iter().map(|way| variant(way)).collect::<Result<_, _>>()?,
-        ladder: None,
-        case: None,
-        guest: Guest::default(),
-        workloads,
+        ..Plan::new("share", ROUNDS, vec![MachineName::Native, guest], workloads)
     };
     selection::common(&mut plan, &args.common);
-    plan.check()?;
-    for workload in &plan.workloads {
-        vmtax_workload::check(workload)?;
-    }
+    selection::check(&plan)?;
     Ok(plan)
 }
 

@@ -4,9 +4,8 @@ use crate::common::{Place, Signal, fake_qemu, is_root, json, kernel, layers_plan
 use serde_json::Value;
 use std::fs::{self, OpenOptions};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-const TRACING: &str = "/sys/kernel/tracing";
 /// Long enough to be disturbed.
 const MANY: u64 = 200_000;
 
@@ -66,12 +65,17 @@ fn a_guest_without_tracing_leaves_qemus_layers_and_is_named() {
     assert!(!is_root() || rows.iter().any(|r| r["layer"] == "device"), "{rows:?}");
 }
 
+/// tracefs, also where nobody has mounted it.
+fn tracing() -> PathBuf {
+    vmtax_probe::tracefs().unwrap()
+}
+
 /// What there is of the trace of the process `pid`: instances and definitions of probes.
 fn traces_of(pid: u32) -> Vec<String> {
-    let instances = fs::read_dir(Path::new(TRACING).join("instances")).into_iter().flatten().flatten();
+    let instances = fs::read_dir(tracing().join("instances")).into_iter().flatten().flatten();
     let names = instances.map(|e| e.file_name().into_string().unwrap());
     let mut traces: Vec<String> = names.filter(|name| name.starts_with(&format!("vmtax-{pid}-"))).collect();
-    let defined = fs::read_to_string(Path::new(TRACING).join("uprobe_events")).unwrap_or_default();
+    let defined = fs::read_to_string(tracing().join("uprobe_events")).unwrap_or_default();
     traces.extend(defined.lines().filter(|l| l.contains(&format!(":vmtax_{pid}_"))).map(str::to_owned));
     traces
 }
@@ -85,7 +89,7 @@ struct Others {
 impl Others {
     fn begin() -> Others {
         let group = format!("another_{}", std::process::id());
-        let instance = Path::new(TRACING).join("instances").join(&group);
+        let instance = tracing().join("instances").join(&group);
         fs::create_dir(&instance).unwrap();
         let others = Others { instance, group };
         // In QEMU, too: where ours are, and never hit before the guest is up.
@@ -96,14 +100,14 @@ impl Others {
     }
 
     fn define(&self, line: &str) {
-        let mut list = OpenOptions::new().append(true).open(Path::new(TRACING).join("uprobe_events")).unwrap();
+        let mut list = OpenOptions::new().append(true).open(tracing().join("uprobe_events")).unwrap();
         let _ = list.write_all(line.as_bytes());
     }
 
     fn state(&self) -> [String; 5] {
         let read = |file: &str| fs::read_to_string(self.instance.join(file)).unwrap();
         let events = read("set_event");
-        let defined = fs::read_to_string(Path::new(TRACING).join("uprobe_events")).unwrap();
+        let defined = fs::read_to_string(tracing().join("uprobe_events")).unwrap();
         let own = defined.lines().find(|line| line.contains(&self.group)).unwrap_or_default().to_owned();
         let marks = read("trace").lines().filter(|line| line.contains("somebody else's")).count();
         [events, own, read("tracing_on"), read("trace_clock"), marks.to_string()]

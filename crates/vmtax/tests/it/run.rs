@@ -36,12 +36,12 @@ static RUN: LazyLock<Run> = LazyLock::new(|| {
 
 /// How many workloads a run makes when none is named.
 fn workloads() -> usize {
-    WorkloadName::ALL.iter().filter(|w| w.needs_kernel() && !w.needs_share()).count()
+    WorkloadName::usual().count()
 }
 
 /// The metrics of those.
 fn metrics() -> impl Iterator<Item = Metric> {
-    Metric::ALL.iter().copied().filter(|m| !m.workload().needs_share())
+    Metric::ALL.iter().copied().filter(|m| WorkloadName::usual().any(|w| w == m.workload()))
 }
 
 impl Run {
