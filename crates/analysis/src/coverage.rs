@@ -26,7 +26,8 @@ enum Noise {
 const KINDS: [Noise; 6] =
     [Noise::Quiet, Noise::Skewed, Noise::HeavyTailed, Noise::Disturbed, Noise::Uneven, Noise::OneSided];
 
-fn normal(r: &mut fastrand::Rng) -> f64 {
+/// A draw of the standard normal distribution (Box and Muller).
+pub(crate) fn normal(r: &mut fastrand::Rng) -> f64 {
     (-2.0 * (1.0 - r.f64()).ln()).sqrt() * (std::f64::consts::TAU * r.f64()).cos()
 }
 

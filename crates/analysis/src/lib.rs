@@ -23,7 +23,7 @@ pub use warnings::add as add_warning;
 
 use trials::Trials;
 use vmtax_model::{
-    Findings, HostFacts, Latency, MachineColumn, MachineName, Metric, Plan, SCHEMA, TaxRow, TrialRecord, WorkloadName,
+    Findings, HostFacts, Latency, MachineColumn, MachineName, Metric, Plan, SCHEMA, TaxRow, TrialRecord,
 };
 
 /// What the trials of a plan say. Trials that the plan does not mean are passed over.
@@ -45,17 +45,8 @@ pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findin
 
 /// The latencies behind a metric on a machine, all rounds together; `None` where there are none.
 pub fn distributions(trials: &[TrialRecord], metric: Metric, machine: MachineName) -> Option<Latency> {
-    let operation = metric.operation()?;
-    // `seqread` either reads or writes: its figures stand for whichever it was.
-    let named = |name: &str| name == operation || metric.workload() == WorkloadName::Seqread;
     let of_machine = trials.iter().filter(|t| t.machine == machine && t.workload.name == metric.workload());
-    let mut operations =
-        of_machine.filter_map(TrialRecord::result).flat_map(|r| &r.operations).filter(|o| named(&o.name));
-    let mut all = operations.next()?.latency.clone();
-    for more in operations {
-        all.add(&more.latency);
-    }
-    Some(all)
+    trials::latency(of_machine.filter_map(TrialRecord::result), metric)
 }
 
 /// A metric's row; `None` when no machine has anything to say about it.

@@ -2,16 +2,16 @@
 
 use crate::interval::FEWEST_ROUNDS;
 use crate::tax::{estimate, spread, tax};
-use crate::{advice_shares, warnings};
+use crate::{advice_shares, trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Better, MachineName, Metric, Outcome, Plan, Probes, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn,
-    ShareFindings, ShareRow, ShareScore, TrialRecord, Warning, WorkloadName,
+    Better, Column, MachineName, Metric, Plan, Probes, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn, ShareFindings,
+    ShareRow, ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
 };
 
 /// What the trials of a plan say whose variants share a tree. Trials that the plan does not mean are passed over.
 pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
-    let ways = ways(plan);
+    let ways = plan.columns();
     let of: Vec<Vec<&TrialRecord>> = ways.iter().map(|way| of_way(plan, trials, way)).collect();
     // The host, which has the tree itself, is what all guests would like to be, and not what they replace.
     let base = ways.iter().position(|(machine, _)| machine.is_guest()).unwrap_or(0);
@@ -48,21 +48,7 @@ const METHOD: &str = "Each way to share has a fresh guest in each round, in an o
                       of these; a score is the same of the geometric mean of a workload's metrics. What is cached is \
                       cached: a cold figure is the guest's first look, the host may have the files in memory.";
 
-/// Machine and variant.
-type Way<'a> = (MachineName, &'a str);
-
-fn ways(plan: &Plan) -> Vec<Way<'_>> {
-    let mut ways = Vec::new();
-    for &machine in &plan.machines {
-        match machine.is_guest() {
-            true => ways.extend(plan.variants.iter().map(|v| (machine, v.name.as_str()))),
-            false => ways.push((machine, "")),
-        }
-    }
-    ways
-}
-
-fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Way<'_>) -> Vec<&'a TrialRecord> {
+fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Column<'_>) -> Vec<&'a TrialRecord> {
     let meant = |t: &&TrialRecord| {
         let variant = if way.0.is_guest() { t.variant == way.1 } else { true };
         // What probes made longer is no figure of the share.
@@ -75,7 +61,7 @@ fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Way<'_>) -> Vec<&'a 
     trials.iter().filter(meant).collect()
 }
 
-fn column(plan: &Plan, way: &Way<'_>, trials: &[&TrialRecord]) -> ShareColumn {
+fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn {
     let done: BTreeSet<(u32, WorkloadName)> =
         trials.iter().filter(|t| t.result().is_some()).map(|t| (t.round, t.workload.name)).collect();
     let whole = |round: &u32| plan.workloads.iter().all(|w| done.contains(&(*round, w.name)));
@@ -94,11 +80,7 @@ fn column(plan: &Plan, way: &Way<'_>, trials: &[&TrialRecord]) -> ShareColumn {
     };
     // A way of which some trials have results was measured; those without are counted among the warnings.
     let none = done.is_empty();
-    let failed = trials.iter().filter(|_| none).find_map(|t| match &t.outcome {
-        Outcome::Failed { error } => Some(error.clone()),
-        Outcome::Interrupted => Some("the run was interrupted".to_owned()),
-        Outcome::Done { .. } => None,
-    });
+    let failed = trials.iter().filter(|_| none).find_map(|t| t.failure()).map(str::to_owned);
     ShareColumn {
         machine: way.0,
         variant: way.1.to_owned(),
@@ -117,23 +99,20 @@ fn column(plan: &Plan, way: &Way<'_>, trials: &[&TrialRecord]) -> ShareColumn {
 
 /// The trials of a machine that have no result, where there are any.
 fn missing(plan: &Plan, machine: MachineName, trials: &[TrialRecord]) -> Option<Warning> {
-    let failed = |t: &TrialRecord| match &t.outcome {
-        Outcome::Failed { error } => Some(error.lines().next().unwrap_or_default().to_owned()),
-        Outcome::Interrupted => Some("the run was interrupted".to_owned()),
-        Outcome::Done { .. } => None,
-    };
-    let reasons: Vec<String> = trials.iter().filter(|t| t.machine == machine).filter_map(failed).collect();
+    let reasons: Vec<&str> = trials.iter().filter(|t| t.machine == machine).filter_map(TrialRecord::failure).collect();
     let ways = if machine.is_guest() { plan.variants.len() } else { 1 };
     let planned = plan.rounds.saturating_mul((plan.workloads.len() * ways) as u32);
-    let reason = reasons.first()?.clone();
+    let reason = reasons.first()?.lines().next().unwrap_or_default().to_owned();
     Some(Warning::TrialsMissing { machine, missing: reasons.len() as u32, planned, reason })
 }
 
-/// A metric of one way by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
 fn values(trials: &[&TrialRecord], metric: Metric) -> BTreeMap<u32, f64> {
-    let of_workload = trials.iter().filter(|t| t.workload.name == metric.workload());
-    let values = of_workload.filter_map(|t| Some((t.round, t.result()?.value(metric)?)));
-    values.filter(|(_, v)| v.is_finite() && *v >= 0.0).collect()
+    trials::values(results(trials, metric.workload()), metric)
+}
+
+/// A workload's results, with their rounds.
+fn results<'a>(trials: &'a [&TrialRecord], workload: WorkloadName) -> impl Iterator<Item = (u32, &'a TrialResult)> {
+    trials.iter().filter(move |t| t.workload.name == workload).filter_map(|t| Some((t.round, t.result()?)))
 }
 
 fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow> {
@@ -142,27 +121,19 @@ fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow
         .iter()
         .zip(of)
         .enumerate()
-        .map(|(i, (values, trials))| ShareCell {
-            spread: spread(values.values().copied().collect(), latency(trials, metric)),
-            against: if i == base { None } else { all.get(base).and_then(|base| tax(metric, base, values)) },
-            unsupported: unsupported(trials, metric),
+        .map(|(i, (values, trials))| {
+            let results = || results(trials, metric.workload()).map(|(_, result)| result);
+            ShareCell {
+                spread: spread(
+                    values.values().copied().collect(),
+                    trials::latency(results(), metric).and_then(|l| l.summary()),
+                ),
+                against: if i == base { None } else { all.get(base).and_then(|base| tax(metric, base, values)) },
+                unsupported: trials::unsupported(results(), metric),
+            }
         })
         .collect();
     cells.iter().any(|c| c.spread.is_some()).then_some(ShareRow { metric, cells })
-}
-
-fn latency(trials: &[&TrialRecord], metric: Metric) -> Option<vmtax_model::LatencySummary> {
-    let operation = metric.operation()?;
-    let of_workload = trials.iter().filter(|t| t.workload.name == metric.workload());
-    let operations = of_workload.filter_map(|t| t.result()).flat_map(|r| &r.operations).filter(|o| o.name == operation);
-    let mut all = vmtax_model::Latency::new();
-    operations.for_each(|o| all.add(&o.latency));
-    all.summary()
-}
-
-fn unsupported(trials: &[&TrialRecord], metric: Metric) -> Option<String> {
-    let all = trials.iter().filter_map(|t| t.result()).flat_map(|r| &r.unsupported);
-    all.into_iter().find(|u| u.metric == metric).map(|u| u.reason.clone())
 }
 
 /// A workload's metrics in one figure for each column; `None` for one that has a single metric, or none.

@@ -1,7 +1,31 @@
 //! The trials that were done, found by machine, workload and round.
 
 use std::collections::BTreeMap;
-use vmtax_model::{KernelIdentity, MachineName, Metric, Plan, TrialRecord, TrialResult, WorkloadName};
+use vmtax_model::{KernelIdentity, Latency, MachineName, Metric, Plan, TrialRecord, TrialResult, WorkloadName};
+
+/// A metric by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
+pub(crate) fn values<'a>(results: impl Iterator<Item = (u32, &'a TrialResult)>, metric: Metric) -> BTreeMap<u32, f64> {
+    let values = results.filter_map(|(round, result)| Some((round, result.value(metric)?)));
+    values.filter(|(_, value)| value.is_finite() && *value >= 0.0).collect()
+}
+
+/// Why there is no value for a metric, when the system lacks what it takes.
+pub(crate) fn unsupported<'a>(mut results: impl Iterator<Item = &'a TrialResult>, metric: Metric) -> Option<String> {
+    results.find_map(|r| r.unsupported.iter().find(|u| u.metric == metric).map(|u| u.reason.clone()))
+}
+
+/// The latencies behind a metric, of these results of its workload together; `None` where there are none.
+pub(crate) fn latency<'a>(results: impl Iterator<Item = &'a TrialResult>, metric: Metric) -> Option<Latency> {
+    let operation = metric.operation()?;
+    // `seqread` either reads or writes: its figures stand for whichever it was.
+    let named = |name: &str| name == operation || metric.workload() == WorkloadName::Seqread;
+    let mut operations = results.flat_map(|r| &r.operations).filter(|o| named(&o.name));
+    let mut all = operations.next()?.latency.clone();
+    for more in operations {
+        all.add(&more.latency);
+    }
+    Some(all)
+}
 
 /// The results of a plan's trials.
 pub(crate) struct Trials<'a> {
@@ -31,18 +55,15 @@ impl<'a> Trials<'a> {
         self.results.iter().filter(move |((_, w, _), _)| *w == workload).map(|(_, result)| *result)
     }
 
-    /// A metric on a machine by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
+    /// A metric on a machine by round.
     pub fn values(&self, machine: MachineName, metric: Metric) -> BTreeMap<u32, f64> {
         let of_row = self.results.iter().filter(|((m, w, _), _)| *m == machine && *w == metric.workload());
-        of_row
-            .filter_map(|((_, _, round), result)| Some((*round, result.value(metric)?)))
-            .filter(|(_, value)| value.is_finite() && *value >= 0.0)
-            .collect()
+        values(of_row.map(|((_, _, round), result)| (*round, *result)), metric)
     }
 
     /// Why a machine has no value for a metric, when its system lacks what it takes.
     pub fn unsupported(&self, machine: MachineName, metric: Metric) -> Option<String> {
-        self.of(machine).flat_map(|r| &r.unsupported).find(|u| u.metric == metric).map(|u| u.reason.clone())
+        unsupported(self.of(machine), metric)
     }
 
     /// The kernel a machine ran.

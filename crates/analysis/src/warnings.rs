@@ -3,7 +3,7 @@
 use crate::interval::FEWEST_ROUNDS;
 use crate::reference;
 use crate::trials::Trials;
-use vmtax_model::{HostFacts, MachineName, Outcome, Plan, TaxRow, TimerSource, TrialRecord, Verdict, Warning};
+use vmtax_model::{HostFacts, MachineName, Plan, TaxRow, TimerSource, TrialRecord, Verdict, Warning};
 
 pub(crate) fn warnings(
     plan: &Plan,
@@ -49,13 +49,8 @@ pub fn add(all: &mut Vec<Warning>, warning: &Warning) {
 fn missing(plan: &Plan, machine: MachineName, trials: &[TrialRecord], done: &Trials) -> Option<Warning> {
     let planned = plan.rounds.saturating_mul(plan.workloads.len() as u32);
     let missing = planned.checked_sub(done.count(machine)).filter(|m| *m > 0)?;
-    let reason = trials.iter().filter(|t| t.machine == machine).find_map(|t| match &t.outcome {
-        Outcome::Failed { error } => Some(error.clone()),
-        Outcome::Interrupted => Some("the run was interrupted".to_owned()),
-        Outcome::Done { .. } => None,
-    });
-    let reason =
-        reason.unwrap_or_else(|| "it is not in the recording: the run was cut off, or a file is lost".to_owned());
+    let reason = trials.iter().filter(|t| t.machine == machine).find_map(TrialRecord::failure);
+    let reason = reason.unwrap_or("it is not in the recording: the run was cut off, or a file is lost").to_owned();
     Some(Warning::TrialsMissing { machine, missing, planned, reason })
 }
 

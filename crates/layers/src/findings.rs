@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
 use vmtax_model::{
-    Difference, Latency, LayerColumn, LayerFindings, MachineName, Outcome, Plan, Probes, SCHEMA, TrialRecord,
-    TrialResult, Warning,
+    Difference, Latency, LayerColumn, LayerFindings, MachineName, Plan, Probes, SCHEMA, TrialRecord, TrialResult,
+    Warning,
 };
 
 /// What is known of one machine in one variant.
@@ -57,16 +57,9 @@ pub fn findings<'a>(
     for (record, folder) in trials {
         let Some(variant) = variant(plan, record) else { continue };
         record.warnings.iter().for_each(|w| add_warning(&mut warnings, w));
-        let result = match &record.outcome {
-            Outcome::Done { result } => result,
-            Outcome::Failed { error } => {
-                failed.push((record.machine, error.clone(), None));
-                continue;
-            }
-            Outcome::Interrupted => {
-                failed.push((record.machine, "the run was interrupted".to_owned(), None));
-                continue;
-            }
+        let Some(result) = record.result() else {
+            failed.extend(record.failure().map(|why| (record.machine, why.to_owned(), None)));
+            continue;
         };
         let latency = operations(result);
         if !record.machine.is_guest() {

@@ -34,7 +34,7 @@ pub use layers::{
 };
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
-pub use plan::{Guest, Plan, PlanError, Turn, Variant};
+pub use plan::{Column, Guest, Plan, PlanError, Turn, Variant};
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};

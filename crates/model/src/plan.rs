@@ -177,6 +177,9 @@ pub struct Turn {
     pub rung: usize,
 }
 
+/// A machine in one variant, by its name; the host itself has none. What tables have a column for.
+pub type Column<'a> = (MachineName, &'a str);
+
 impl Plan {
     /// These workloads on these machines so many times: unobserved, in guests as they usually are.
     pub fn new(name: &str, rounds: u32, machines: Vec<MachineName>, workloads: Vec<WorkloadSpec>) -> Plan {
@@ -195,6 +198,18 @@ impl Plan {
             case: None,
             workloads,
         }
+    }
+
+    /// What is held against each other, in the plan's order.
+    pub fn columns(&self) -> Vec<Column<'_>> {
+        let mut columns = Vec::new();
+        for &machine in &self.machines {
+            match machine.is_guest() {
+                true => columns.extend(self.variants.iter().map(|v| (machine, v.name.as_str()))),
+                false => columns.push((machine, "")),
+            }
+        }
+        columns
     }
 
     /// Reads a plan from TOML and checks it.

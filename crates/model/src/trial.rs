@@ -237,6 +237,15 @@ pub struct TrialRecord {
 }
 
 impl TrialRecord {
+    /// Why it has no result; `None` when it has one.
+    pub fn failure(&self) -> Option<&str> {
+        match &self.outcome {
+            Outcome::Failed { error } => Some(error),
+            Outcome::Interrupted => Some("the run was interrupted"),
+            Outcome::Done { .. } => None,
+        }
+    }
+
     /// The result, if it ran to its end.
     pub fn result(&self) -> Option<&TrialResult> {
         match &self.outcome {

@@ -3,6 +3,7 @@
 
 use super::points::Points;
 use super::{Grown, grown};
+use crate::coverage::normal;
 use vmtax_model::Law;
 
 /// Factors on the costs of one round, in the order in which its rungs are measured.
@@ -24,10 +25,6 @@ enum Noise {
 
 const KINDS: [Noise; 6] =
     [Noise::Quiet, Noise::HeavyTailed, Noise::Drift, Noise::Autocorrelated, Noise::Bimodal, Noise::WarmUp];
-
-fn normal(r: &mut fastrand::Rng) -> f64 {
-    (-2.0 * (1.0 - r.f64()).ln()).sqrt() * (std::f64::consts::TAU * r.f64()).cos()
-}
 
 impl Noise {
     fn factors(self, round: usize, n: usize, r: &mut fastrand::Rng) -> Vec<f64> {

@@ -6,14 +6,14 @@ use crate::interval::FEWEST_ROUNDS;
 use crate::tax::estimate;
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Growth, GrowthFindings, MachineName, Metric, MissingRung, Outcome, Plan, RoundCost, RungCost, SCHEMA, TrialRecord,
-    Unit, Warning,
+    Column, Growth, GrowthFindings, Metric, MissingRung, Outcome, Plan, RoundCost, RungCost, SCHEMA, TrialRecord, Unit,
+    Warning,
 };
 
 /// What the trials of a plan with a ladder say. Trials that the plan does not mean are passed over.
 pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
     let sizes: Vec<u64> = (0..plan.rungs()).filter_map(|rung| plan.size(rung)).collect();
-    let columns = columns(plan);
+    let columns = plan.columns();
     let mut growths = Vec::new();
     for metric in Metric::ALL.iter().copied().filter(|m| plan.workloads.iter().any(|w| w.name == m.workload())) {
         for &(machine, variant) in &columns {
@@ -39,18 +39,6 @@ const METHOD: &str = "In each round every size has a fresh machine, in an order 
                       5 % over the ladder. Then O(log n), O(n), O(n log n) and O(n²) are fitted to all rounds but one and \
                       judged by that one, each round once: the best is named, and those that the rounds do not tell apart \
                       from it. Intervals span order statistics of the rounds and hold at least 95 % of the time.";
-
-/// A machine in one variant; the host itself has none.
-type Column<'a> = (MachineName, &'a str);
-
-fn columns(plan: &Plan) -> Vec<Column<'_>> {
-    let of = |&machine: &MachineName| {
-        let variants = if machine.is_guest() { plan.variants.len() } else { 1 };
-        let name = move |i: usize| if machine.is_guest() { plan.variants[i].name.as_str() } else { "" };
-        (0..variants).map(move |i| (machine, name(i)))
-    };
-    plan.machines.iter().flat_map(of).collect()
-}
 
 fn of_column<'a>((machine, variant): Column<'a>, trials: &'a [TrialRecord]) -> impl Iterator<Item = &'a TrialRecord> {
     trials.iter().filter(move |t| t.machine == machine && t.variant == variant)
@@ -130,12 +118,8 @@ fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>], rounds_
         let planned = plan.rounds.saturating_mul((own * plan.rungs() * plan.workloads.len()) as u32);
         let of_machine = || trials.iter().filter(|t| t.machine == machine && t.round < plan.rounds);
         let done = of_machine().filter(|t| t.result().is_some()).count() as u32;
-        let reason = of_machine().find_map(|t| match &t.outcome {
-            Outcome::Failed { error } => Some(error.clone()),
-            Outcome::Interrupted | Outcome::Done { .. } => None,
-        });
         if done < planned {
-            let reason = reason.unwrap_or_else(|| "the run was interrupted or cut off".to_owned());
+            let reason = of_machine().find_map(TrialRecord::failure).unwrap_or("the run was cut off").to_owned();
             all.push(Warning::TrialsMissing { machine, missing: planned - done, planned, reason });
         }
     }
