@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vmtax_analysis::paired;
 use vmtax_model::{
     CaseFindings, CaseRow, CaseUnit, CaseVerdict, Estimate, Findings, Growth, GrowthFindings, HostFacts, KvmClass,
-    LayerFindings, MachineName, Metric, SCHEMA,
+    LayerFindings, MachineName, Metric, SCHEMA, ShareFindings,
 };
 
 /// What a recording was found to say; it depends on what was run.
@@ -17,6 +17,8 @@ pub enum Measured<'a> {
     Growth(&'a GrowthFindings),
     /// Of a request's way.
     Layers(&'a LayerFindings),
+    /// Of ways to share a tree.
+    Shares(&'a ShareFindings),
 }
 
 /// What was found about one claim: a figure, or the reason why there is none.
@@ -78,12 +80,12 @@ fn found(check: &Check, host: &HostFacts, measured: Measured<'_>) -> Found {
                 median: over(this.median),
                 interval: this.interval.map(|i| vmtax_model::Interval { low: over(i.low), high: over(i.high), ..i }),
             };
-            at_least_of(ratio, CaseUnit::Ratio, *at_least)
+            within(ratio, CaseUnit::Ratio, Some(*at_least), None)
         }
         (Check::At { metric, variant, against, size, at_least }, Measured::Growth(findings)) => {
             let costs = |name: &str| at_size(findings, *metric, name, *size);
             match paired(&costs(against), &costs(variant)) {
-                Some(pair) => at_least_of(pair.ratio, CaseUnit::Ratio, *at_least),
+                Some(pair) => within(pair.ratio, CaseUnit::Ratio, Some(*at_least), None),
                 None => {
                     untestable(format!("nothing was measured at {size} on both: the ladder ended below, or it failed"))
                 }
@@ -91,13 +93,13 @@ fn found(check: &Check, host: &HostFacts, measured: Measured<'_>) -> Found {
         }
         (Check::Tax { metric, machine, at_least }, Measured::Taxes(findings)) => {
             let tax = column(findings, *metric, *machine).and_then(|c| c.tax.as_ref());
-            tax.map_or_else(|| absent(*machine, host), |t| at_least_of(t.ratio, CaseUnit::Ratio, *at_least))
+            tax.map_or_else(|| absent(*machine, host), |t| within(t.ratio, CaseUnit::Ratio, Some(*at_least), None))
         }
         (Check::Value { metric, machine, at_most }, Measured::Taxes(findings)) => {
             let spread = column(findings, *metric, *machine).and_then(|c| c.spread.as_ref());
             spread.map_or_else(
                 || absent(*machine, host),
-                |s| at_most_of(vmtax_analysis::estimate(s.values.clone()), CaseUnit::Nanoseconds, *at_most),
+                |s| within(vmtax_analysis::estimate(s.values.clone()), CaseUnit::Nanoseconds, None, Some(*at_most)),
             )
         }
         (Check::Share { layers, at_least }, Measured::Layers(findings)) => {
@@ -108,7 +110,7 @@ fn found(check: &Check, host: &HostFacts, measured: Measured<'_>) -> Found {
                 return untestable(format!("not every layer was seen: {}: {}", missing.what, missing.why));
             }
             let percent = column.rows.iter().filter(|r| layers.contains(&r.layer)).map(|r| r.percent).sum();
-            at_least_of(Estimate { median: percent, interval: None }, CaseUnit::Percent, *at_least)
+            within(Estimate { median: percent, interval: None }, CaseUnit::Percent, Some(*at_least), None)
         }
         (Check::Faster { variant }, Measured::Layers(findings)) => {
             let Some(difference) = findings.differences.iter().find(|d| d.variant == *variant) else {
@@ -121,6 +123,27 @@ fn found(check: &Check, host: &HostFacts, measured: Measured<'_>) -> Found {
             };
             let why = if difference.faster.is_some() { "of the first's latency" } else { "no difference is shown" };
             (Some(difference.ratio), CaseUnit::Ratio, verdict, why.to_owned())
+        }
+        (Check::Way { metric, variant, at_least, at_most }, Measured::Shares(findings)) => {
+            let Some(at) = way(findings, variant) else { return nothing(variant) };
+            let cell = findings.rows.iter().find(|r| r.metric == *metric).and_then(|r| r.cells.get(at));
+            match cell.and_then(|c| c.against.as_ref()) {
+                Some(tax) => within(tax.ratio, CaseUnit::Ratio, *at_least, *at_most),
+                None => {
+                    untestable(why_not(findings, at).unwrap_or_else(|| format!("no trial gave a value with {variant}")))
+                }
+            }
+        }
+        (Check::Kept { variant, property, keeping }, Measured::Shares(findings)) => {
+            let Some(at) = way(findings, variant) else { return nothing(variant) };
+            let kept = findings.columns.get(at).and_then(|c| c.kept.iter().find(|k| k.what == *property));
+            match kept {
+                Some(kept) => {
+                    let same = kept.keeping == *keeping;
+                    (None, CaseUnit::Ratio, bounded(same, !same), kept.detail.clone())
+                }
+                None => untestable(why_not(findings, at).unwrap_or_else(|| format!("it was not tried with {variant}"))),
+            }
         }
         _ => untestable("the recording is of another kind than the case".to_owned()),
     }
@@ -136,6 +159,17 @@ fn at_size(findings: &GrowthFindings, metric: Metric, variant: &str, size: u64) 
     rung.map_or(BTreeMap::new(), |r| r.rounds.iter().map(|c| (c.round, c.ns)).collect())
 }
 
+/// Which column a way has.
+fn way(findings: &ShareFindings, variant: &str) -> Option<usize> {
+    findings.columns.iter().position(|c| c.machine.is_guest() && c.variant == variant)
+}
+
+/// Why this way, or the one that all are held against, gave nothing.
+fn why_not(findings: &ShareFindings, at: usize) -> Option<String> {
+    let failed = |at: usize| findings.columns.get(at).and_then(|c| c.failed.clone());
+    failed(at).or_else(|| failed(findings.base))
+}
+
 fn column(findings: &Findings, metric: Metric, machine: MachineName) -> Option<&vmtax_model::MachineColumn> {
     findings.rows.iter().find(|r| r.metric == metric)?.machines.iter().find(|c| c.machine == machine)
 }
@@ -144,17 +178,12 @@ fn positive(estimate: &Estimate) -> CaseVerdict {
     if estimate.at_least() > 0.0 { CaseVerdict::Holds } else { CaseVerdict::DoesNotHoldHere }
 }
 
-/// Of a figure with an interval the interval decides; of one without, the median.
-fn at_least_of(figure: Estimate, unit: CaseUnit, bound: f64) -> Found {
+/// A figure held against bounds: its interval decides; of one that has none, the median.
+fn within(figure: Estimate, unit: CaseUnit, at_least: Option<f64>, at_most: Option<f64>) -> Found {
     let (low, high) = figure.interval.map_or((figure.median, figure.median), |i| (i.low, i.high));
-    let verdict = bounded(low >= bound, high < bound);
-    (Some(figure), unit, verdict, told(verdict, "at least", bound, unit))
-}
-
-fn at_most_of(figure: Estimate, unit: CaseUnit, bound: f64) -> Found {
-    let (low, high) = figure.interval.map_or((figure.median, figure.median), |i| (i.low, i.high));
-    let verdict = bounded(high <= bound, low > bound);
-    (Some(figure), unit, verdict, told(verdict, "at most", bound, unit))
+    let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
+    let verdict = bounded(low >= least && high <= most, high < least || low > most);
+    (Some(figure), unit, verdict, told(verdict, at_least, at_most, unit))
 }
 
 fn bounded(within: bool, without: bool) -> CaseVerdict {
@@ -165,7 +194,7 @@ fn bounded(within: bool, without: bool) -> CaseVerdict {
     }
 }
 
-fn told(verdict: CaseVerdict, bound: &str, value: f64, unit: CaseUnit) -> String {
+fn told(verdict: CaseVerdict, at_least: Option<f64>, at_most: Option<f64>, unit: CaseUnit) -> String {
     let unit = match unit {
         CaseUnit::Ratio => " times",
         CaseUnit::Nanoseconds => " ns",
@@ -173,7 +202,12 @@ fn told(verdict: CaseVerdict, bound: &str, value: f64, unit: CaseUnit) -> String
     };
     let open =
         if verdict == CaseVerdict::NotTestableHere { "; the interval holds both: more --rounds decide" } else { "" };
-    format!("{bound} {value}{unit} is claimed{open}")
+    let bound = match (at_least, at_most) {
+        (Some(least), Some(most)) => format!("{least} to {most}"),
+        (Some(least), None) => format!("at least {least}"),
+        (None, most) => format!("at most {}", most.unwrap_or(f64::INFINITY)),
+    };
+    format!("{bound}{unit} is claimed{open}")
 }
 
 fn untestable(why: String) -> Found {

@@ -6,7 +6,7 @@ mod judge;
 pub use judge::{Measured, judge};
 
 use serde::Deserialize;
-use vmtax_model::{HostFacts, KvmClass, Law, Layer, MachineName, Metric, Plan, PlanError};
+use vmtax_model::{HostFacts, Keeping, KvmClass, Law, Layer, MachineName, Metric, Plan, PlanError};
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -139,6 +139,26 @@ pub enum Check {
         /// The bound.
         at_least: f64,
     },
+    /// What a way to share costs, over what the first way costs. At least one bound is given.
+    Way {
+        /// Of which metric.
+        metric: Metric,
+        /// In this variant.
+        variant: String,
+        /// The lower bound.
+        at_least: Option<f64>,
+        /// The upper bound.
+        at_most: Option<f64>,
+    },
+    /// What becomes of a property of files in a way to share.
+    Kept {
+        /// In this variant.
+        variant: String,
+        /// Which, as the workload `meaning` names it.
+        property: String,
+        /// The claim.
+        keeping: Keeping,
+    },
     /// A variant is faster than the first one.
     Faster {
         /// In this variant.
@@ -146,9 +166,10 @@ pub enum Check {
     },
 }
 
-const FILES: [(&str, &str); 4] = [
+const FILES: [(&str, &str); 5] = [
     ("9p-fids", include_str!("../cases/9p-fids.toml")),
     ("virtio-blk-latency", include_str!("../cases/virtio-blk-latency.toml")),
+    ("virtfs-or-nfs", include_str!("../cases/virtfs-or-nfs.toml")),
     ("guest-syscalls", include_str!("../cases/guest-syscalls.toml")),
     ("sysbench-five", include_str!("../cases/sysbench-five.toml")),
 ];

@@ -239,6 +239,12 @@ impl<'a> Run<'a> {
             match result {
                 Ok(mut result) => {
                     result.kept.extend(seen_by_the_host(&result, method, scratch));
+                    if index + 1 == all.len() && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST)) {
+                        // Nothing comes after it, so the guest may end as by a power cut, to see what that leaves.
+                        drop(machine);
+                        result.kept.extend(left_behind(workload, scratch));
+                        return write(Outcome::Done { result: Box::new(result) });
+                    }
                     write(Outcome::Done { result: Box::new(result) })?;
                 }
                 Err(MachineError::Interrupted) => return write(Outcome::Interrupted),
@@ -362,10 +368,21 @@ fn seen_by_the_host(result: &TrialResult, method: Option<ShareMethod>, scratch: 
     let Some(tree) = scratch.tree().filter(|_| shared && result.workload.name == WorkloadName::Meaning) else {
         return Vec::new();
     };
-    let lingers = result.workload.options.get("linger").is_some_and(|seconds| seconds != "0");
+    let lingers = lingers(&result.workload);
     let mut seen = vmtax_workload::look(tree, vmtax_workload::Guest::Up);
     // Without somebody in the guest who holds a lock, there is none to run into.
     seen.retain(|kept| lingers || kept.what != "byte-range locks");
     seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
     seen
+}
+
+/// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
+fn left_behind(workload: &WorkloadSpec, scratch: &Scratch) -> Vec<Kept> {
+    let tree = scratch.tree().filter(|_| lingers(workload));
+    tree.map_or_else(Vec::new, |tree| vmtax_workload::look(tree, vmtax_workload::Guest::Gone))
+}
+
+/// Whether a process of it stays behind in the guest.
+fn lingers(workload: &WorkloadSpec) -> bool {
+    workload.options.get("linger").is_some_and(|seconds| seconds != "0")
 }

@@ -66,7 +66,8 @@ impl Shown {
             Shown::Taxes(findings) => case::judged(recording, Measured::Taxes(findings)),
             Shown::Layers(findings) => case::judged(recording, Measured::Layers(findings)),
             Shown::Growth(findings) => case::judged(recording, Measured::Growth(findings)),
-            Shown::Exits(_) | Shown::Shares(_) => None,
+            Shown::Shares(findings) => case::judged(recording, Measured::Shares(findings)),
+            Shown::Exits(_) => None,
         }
     }
 

@@ -36,7 +36,7 @@ pub fn look(host_folder: &Path, guest: Guest) -> Vec<Kept> {
                 properties::ALL.iter().map(|t| told(t.what, inside(&folder, "").and_then(|f| (t.look)(&f.path()))));
             seen.chain([told("byte-range locks", locked(&folder))]).collect()
         }
-        Guest::Gone => vec![told("unlinked, and open when the guest ended", left(&folder))],
+        Guest::Gone => vec![told("freeing of deleted files that the guest died with", left(&folder))],
     }
 }
 
