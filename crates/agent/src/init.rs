@@ -1,5 +1,6 @@
 //! A guest's first process: brings up just enough of a system for workloads, serves, and powers off.
 
+use crate::appears::appears;
 use crate::{AgentError, modules, serve};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
@@ -7,14 +8,11 @@ use rustix::system::RebootCommand;
 use rustix::termios;
 use std::fs::{self, File, OpenOptions};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
 use vmtax_model::Places;
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 const CONSOLE: &str = "/dev/ttyS0";
 const FILES: &str = "/files";
-/// A virtio-serial port appears a moment after its driver; this long is waited before the console has to do.
-const PORT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs as PID 1 until the controller says leave; then the guest powers off. What goes wrong is said on the console.
 pub fn init() -> ! {
@@ -43,24 +41,19 @@ fn set_up_and_serve() -> Result<(), AgentError> {
     serve(channel, &Places { files, disk, share: None }, complaints)
 }
 
-/// The virtio-serial port of the controller, waited for while the kernel has such ports at all.
+/// The virtio-serial port of the controller, waited for where the kernel has such ports at all: without it the console
+/// has to do.
 fn port() -> Option<File> {
     let class = Path::new("/sys/class/virtio-ports");
-    let deadline = Instant::now() + PORT_PATIENCE;
-    while class.exists() && Instant::now() < deadline {
-        let entries = fs::read_dir(class).ok()?.flatten();
-        let ours = entries
-            .into_iter()
-            .find(|e| fs::read_to_string(e.path().join("name")).is_ok_and(|name| name.trim_end() == PORT));
-        if let Some(entry) = ours {
-            let device = Path::new("/dev").join(entry.file_name());
-            if let Ok(file) = OpenOptions::new().read(true).write(true).open(device) {
-                return Some(file);
-            }
-        }
-        std::thread::sleep(Duration::from_millis(5));
+    if !class.exists() {
+        return None;
     }
-    None
+    appears(|| {
+        let mut entries = fs::read_dir(class).ok()?.flatten();
+        let ours =
+            entries.find(|e| fs::read_to_string(e.path().join("name")).is_ok_and(|name| name.trim_end() == PORT))?;
+        OpenOptions::new().read(true).write(true).open(Path::new("/dev").join(ours.file_name())).ok()
+    })
 }
 
 /// The serial console as a channel: raw, and with the kernel's log kept off it.

@@ -1,14 +1,12 @@
-//! A guest's only network card, brought up for a share that comes over the network.
+//! A guest's network card, brought up for a share that comes over the network.
 
+use crate::appears::appears;
 use std::fs;
 use std::io;
 use std::mem;
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::time::{Duration, Instant};
-
-/// A card appears a moment after its driver.
-const PATIENCE: Duration = Duration::from_secs(5);
+use vmtax_wire::SHARE_MAC;
 
 /// Gives the card this address, and has it up.
 pub(crate) fn up(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
@@ -25,17 +23,15 @@ pub(crate) fn up(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
     ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(told("the bringing up"))
 }
 
+/// The card with the address that the host gave it; a guest's kernel may have other interfaces.
 fn card() -> Result<String, String> {
-    let deadline = Instant::now() + PATIENCE;
-    loop {
-        let names = fs::read_dir("/sys/class/net").into_iter().flatten().flatten();
-        let found = names.filter_map(|entry| entry.file_name().into_string().ok()).find(|name| name != "lo");
-        match found {
-            Some(name) => return Ok(name),
-            None if Instant::now() > deadline => return Err("no network card appeared".to_owned()),
-            None => std::thread::sleep(Duration::from_millis(5)),
-        }
-    }
+    let is_ours = |entry: &fs::DirEntry| {
+        fs::read_to_string(entry.path().join("address")).is_ok_and(|address| address.trim_end() == SHARE_MAC)
+    };
+    let found = appears(|| fs::read_dir("/sys/class/net").ok()?.flatten().find(is_ours));
+    found
+        .and_then(|entry| entry.file_name().into_string().ok())
+        .ok_or_else(|| format!("no network card '{SHARE_MAC}' appeared"))
 }
 
 fn request(name: &str) -> libc::ifreq {

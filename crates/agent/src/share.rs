@@ -1,17 +1,14 @@
 //! Mounts the tree that the host shares.
 
+use crate::appears::appears;
 use crate::init::disk_with_serial;
 use crate::{modules, network};
 use rustix::mount::{MountFlags, mount as mount_at};
 use std::ffi::CString;
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::path::PathBuf;
 use vmtax_model::ShareMethod;
 use vmtax_wire::{Mount, SHARE};
-
-/// A disk appears a moment after its driver.
-const DISK_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Loads what it takes, mounts, and gives the line of `/proc/mounts`.
 pub(crate) fn mount(wish: &Mount) -> Result<String, String> {
@@ -37,16 +34,8 @@ pub(crate) fn mount(wish: &Mount) -> Result<String, String> {
 }
 
 fn disk(serial: &str) -> Result<PathBuf, String> {
-    let deadline = Instant::now() + DISK_PATIENCE;
-    loop {
-        if let Some(disk) = disk_with_serial(serial).filter(|disk| Path::exists(disk)) {
-            return Ok(disk);
-        }
-        if Instant::now() > deadline {
-            return Err(format!("no disk '{serial}' appeared"));
-        }
-        std::thread::sleep(Duration::from_millis(5));
-    }
+    appears(|| disk_with_serial(serial).filter(|disk| disk.exists()))
+        .ok_or_else(|| format!("no disk '{serial}' appeared"))
 }
 
 /// The kernel's log has the reason that an error number has not.

@@ -20,5 +20,7 @@ pub const FILES_SERIAL: &str = "vmtax-files";
 pub const DISK_SERIAL: &str = "vmtax-disk";
 /// The serial of the guest disk that holds the shared tree.
 pub const SHARE_SERIAL: &str = "vmtax-share";
+/// The hardware address of the guest's card by which a share comes over the network.
+pub const SHARE_MAC: &str = "52:54:00:76:6d:78";
 /// Where a guest has the shared tree.
 pub const SHARE: &str = "/share";

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
 use vmtax_model::{QemuFacts, ShareMethod};
-use vmtax_wire::SHARE_SERIAL;
+use vmtax_wire::{SHARE_MAC, SHARE_SERIAL};
 
 /// The name by which a guest mounts it.
 pub(super) const TAG: &str = "share";
@@ -56,7 +56,8 @@ fn virtiofs(meets: &Meets) -> Vec<String> {
 /// `restrict` leaves of the host and its network only what is forwarded.
 fn network(meets: &Meets) -> Vec<String> {
     let net = format!("user,id=net,restrict=on,guestfwd=tcp:{SERVER}:2049-tcp:127.0.0.1:{}", meets.port);
-    ["-netdev", &net, "-device", "virtio-net-pci,netdev=net,romfile="].map(str::to_owned).to_vec()
+    let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
+    ["-netdev", &net, "-device", &card].map(str::to_owned).to_vec()
 }
 
 fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
