@@ -1,6 +1,7 @@
 //! A process under the watchdog.
 
 use crate::MachineError;
+use crate::apart::Apart;
 use crate::watchdog::LIFELINE;
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
@@ -22,8 +23,8 @@ pub(crate) struct Start<'a> {
     pub descriptors: Vec<OwnedFd>,
     /// Where its output goes.
     pub log: &'a Path,
-    /// A tree that it sees, but cannot write to.
-    pub read_only: Option<PathBuf>,
+    /// What it does not share with the host.
+    pub apart: Apart,
     /// Control groups to remove when it has ended.
     pub emptied: Vec<PathBuf>,
     /// Trees to remove should this program be killed.
@@ -48,8 +49,17 @@ impl Child {
         let log = File::create(start.log).map_err(creating)?;
         let mut command = Command::new("/proc/self/exe");
         command.arg0("vmtax").arg("watchdog");
-        if let Some(tree) = &start.read_only {
+        if let Some(tree) = &start.apart.read_only {
             command.arg("--read-only").arg(tree);
+        }
+        if start.apart.as_root {
+            command.arg("--as-root");
+        }
+        if start.apart.own_network {
+            command.arg("--own-network");
+        }
+        if let Some(pid) = start.apart.network_of {
+            command.arg("--network-of").arg(pid.to_string());
         }
         for folder in &start.emptied {
             command.arg("--emptied").arg(folder);

@@ -39,8 +39,8 @@ pub enum MachineError {
         /// Which machine.
         machine: MachineName,
     },
-    /// Not enough room for the guest's disks.
-    #[error("{folder} has {free_mib} MiB free, the disks take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size or the plan's tree smaller", folder = .folder.display())]
+    /// Not enough room for disks and files.
+    #[error("{folder} has {free_mib} MiB free, the disks and files take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size, bonnie.size, bonnie.files or the plan's tree smaller", folder = .folder.display())]
     NoSpace {
         /// Where.
         folder: PathBuf,
@@ -50,7 +50,7 @@ pub enum MachineError {
         needed_mib: u64,
     },
     /// Not enough inodes for the tree's files.
-    #[error("{folder} has room for {free} more files, the tree takes {needed}: choose another folder with --runs, or give the plan's tree fewer files", folder = .folder.display())]
+    #[error("{folder} has room for {free} more files, the tree and what is made in it take {needed}: choose another folder with --runs, give the plan's tree fewer files, or make bonnie.files or fids.count smaller", folder = .folder.display())]
     NoInodes {
         /// Where.
         folder: PathBuf,
@@ -62,6 +62,14 @@ pub enum MachineError {
     /// The folder to be shared.
     #[error("the tree {folder} cannot be shared ({source}): give a folder that you may read", folder = .folder.display())]
     NoTree {
+        /// Which.
+        folder: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The next guest has no folder to write in.
+    #[error("what a guest left in {folder} cannot be put aside ({source}): see what it is, and who owns it, or share the tree with share.readonly=on", folder = .folder.display())]
+    NotCleared {
         /// Which.
         folder: PathBuf,
         /// What the kernel said.

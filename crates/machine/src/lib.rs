@@ -5,6 +5,7 @@
 //! Whatever is started stands under a watchdog process that outlives this one when it is killed, ends what was
 //! started, and removes what was left.
 
+mod apart;
 mod child;
 mod console;
 mod disk;
@@ -18,6 +19,7 @@ mod outside;
 mod processor;
 mod qemu;
 mod qmp;
+mod remove;
 mod scratch;
 mod session;
 mod setup;
@@ -25,6 +27,7 @@ mod share;
 mod tree;
 mod watchdog;
 
+pub use apart::Apart;
 pub use error::MachineError;
 pub use interrupt::Interrupt;
 pub use lines::Files;

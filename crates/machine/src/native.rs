@@ -1,5 +1,6 @@
 //! The host itself as a machine: the agent in a process with the guest's processors and memory.
 
+use crate::apart::Apart;
 use crate::child::{Child, Start};
 use crate::setup::Setup;
 use crate::{MachineError, memory};
@@ -34,7 +35,7 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
         stdin: Some(channel),
         descriptors: Vec::new(),
         log: &setup.log.join("agent.log"),
-        read_only: setup.scratch.users_tree().map(ToOwned::to_owned),
+        apart: Apart { read_only: setup.scratch.users_tree().map(ToOwned::to_owned), ..Apart::default() },
         emptied: group.iter().cloned().collect(),
         removed: vec![setup.scratch.folder().to_path_buf()],
     });

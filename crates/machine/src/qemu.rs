@@ -1,6 +1,7 @@
 //! A QEMU guest as a machine: its command line, in one place.
 
 use crate::MachineError;
+use crate::apart::Apart;
 use crate::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::disk::Disk;
 use crate::setup::{GuestImage, MicroImage, Setup};
@@ -60,17 +61,18 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
     let agent = streams.agent.into_iter().flat_map(|(agent, console)| [agent, console]);
-    let server = streams.server.and_then(|reach| match reach {
-        Reach::Stream(stream) => Some(stream),
-        Reach::Port(_) => None,
-    });
+    let (server, network_of) = match streams.server {
+        Some(Reach::Stream(stream)) => (Some(stream), None),
+        Some(Reach::Port { of, .. }) => (None, Some(of)),
+        None => (None, None),
+    };
     let descriptors = agent.chain([streams.monitor, streams.shared]).chain(server).collect();
     Child::spawn(Start {
         command,
         stdin: None,
         descriptors,
         log: &log(setup.log),
-        read_only: None,
+        apart: Apart { network_of, ..Apart::default() },
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
     })
@@ -127,7 +129,7 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
 
 /// The words of the guest's share.
 fn share_words(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&Reach>) -> Vec<String> {
-    let port = if let Some(Reach::Port(port)) = server { *port } else { 0 };
+    let port = if let Some(Reach::Port { port, .. }) = server { *port } else { 0 };
     let meets = Meets { memory_mib: setup.memory_mib, stream: SERVER, port };
     setup.share.map(|sharing| share::words(sharing, qemu, usual(setup, qemu), &meets)).unwrap_or_default()
 }

@@ -1,5 +1,6 @@
 //! The files that machines work on: removed at the end, and swept at the next start after a crash.
 
+use crate::remove::remove;
 use crate::{MachineError, tree};
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, statvfs};
 use rustix::io::Errno;
@@ -30,6 +31,8 @@ pub struct Needs {
     pub files_bytes: u64,
     /// The tree that is shared.
     pub tree: Option<Tree>,
+    /// Bytes and files that machines make in a tree of the run's own, one after another.
+    pub written: (u64, u64),
     /// MiB of images made from it.
     pub images_mib: u64,
 }
@@ -50,10 +53,16 @@ impl Needs {
         self.tree.as_ref().filter(|tree| tree.path.is_none())
     }
 
+    /// What that takes with what is written in it.
+    fn tree_room(&self) -> (u64, u64) {
+        let (bytes, files) = self.written;
+        self.own_tree().map(tree::room).map_or((0, 0), |(b, f)| (b.saturating_add(bytes), f.saturating_add(files)))
+    }
+
     fn total_mib(&self) -> u64 {
         let disk = if self.disk { DISK_MIB } else { 0 };
         let guest = if self.guest { self.image_mib().saturating_add(BOOT_MIB) } else { 0 };
-        let tree = self.own_tree().map_or(0, |tree| tree::room(tree).0.div_ceil(1 << 20));
+        let tree = self.tree_room().0.div_ceil(1 << 20);
         self.files_mib().saturating_add(disk).saturating_add(guest).saturating_add(tree).saturating_add(self.images_mib)
     }
 }
@@ -140,13 +149,13 @@ impl Scratch {
         self.needs.tree.as_ref().and_then(|tree| tree.path.as_deref())
     }
 
-    /// Removes what a machine left in the tree, if the tree is this run's own.
+    /// Takes what a machine left out of the tree, if the tree is this run's own.
     ///
     /// # Errors
-    /// [`MachineError::System`] for what cannot be removed.
+    /// [`MachineError::NotCleared`] where the kernel refuses that.
     pub fn clear_tree(&self) -> Result<(), MachineError> {
         match &self.tree {
-            Some(root) if self.needs.own_tree().is_some() => tree::clear(root),
+            Some(root) if self.needs.own_tree().is_some() => tree::clear(root, &self.folder),
             _ => Ok(()),
         }
     }
@@ -164,7 +173,7 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
+        let _ = remove(&self.folder);
     }
 }
 
@@ -215,7 +224,7 @@ fn check_space(folder: &Path, needs: &Needs) -> Result<(), MachineError> {
     if free_mib < needs.total_mib() {
         return Err(MachineError::NoSpace { folder: folder.to_path_buf(), free_mib, needed_mib: needs.total_mib() });
     }
-    let needed = needs.own_tree().map_or(0, |tree| tree::room(tree).1);
+    let needed = needs.tree_room().1;
     // A file system without a fixed number of them says 0 of 0.
     if room.f_files > 0 && room.f_favail < needed {
         return Err(MachineError::NoInodes { folder: folder.to_path_buf(), free: room.f_favail, needed });
@@ -238,7 +247,7 @@ pub fn sweep(runs: &Path) {
         let folder = run.path().join(NAME);
         let Ok(lock) = File::open(folder.join(LOCK)) else { continue };
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = fs::remove_dir_all(&folder);
+            let _ = remove(&folder);
         }
     }
 }
@@ -266,9 +275,17 @@ mod tests {
     #[test]
     fn no_room_is_said_with_numbers() {
         let run = tempfile::tempdir().unwrap();
-        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60, tree: None, images_mib: 0 };
+        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60, tree: None, written: (0, 0), images_mib: 0 };
         let error = Scratch::create(run.path(), needs).unwrap_err();
         assert!(matches!(error, MachineError::NoSpace { .. }), "{error}");
+        let tree = Some(Tree { files: 1, bytes: 1, path: None });
+        let needs = Needs { disk: false, guest: false, files_bytes: 0, tree, written: (1 << 60, 0), images_mib: 0 };
+        let error = Scratch::create(run.path(), needs.clone()).unwrap_err().to_string();
+        assert!(error.contains("bonnie.size"), "{error}");
+        let error = check_space(run.path(), &Needs { written: (0, 1 << 60), ..needs });
+        // A file system without a fixed number of inodes has room for any.
+        let fixed = statvfs(run.path()).unwrap().f_files > 0;
+        assert_eq!(error.is_err_and(|e| e.to_string().contains("fids.count")), fixed);
         assert!(fs::read_dir(run.path()).unwrap().next().is_none());
     }
 }

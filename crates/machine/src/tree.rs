@@ -1,8 +1,10 @@
 //! The tree that is shared: made in the run's scratch folder, or a folder of the user's.
 
 use crate::MachineError;
+use crate::remove::{open_up, remove};
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::Tree;
 
@@ -82,11 +84,28 @@ fn text(random: &mut fastrand::Rng, bytes: &mut [u8]) {
     }
 }
 
-/// What a guest that was killed left in the writable folder is not the next one's.
-pub(crate) fn clear(root: &Path) -> Result<(), MachineError> {
-    let folder = root.join(WRITABLE);
-    let cleared = fs::remove_dir_all(&folder).and_then(|()| fs::create_dir(&folder));
-    cleared.map_err(|e| MachineError::system(format!("clearing {}", folder.display()), e))
+/// Gives the next guest an empty folder to write in, whatever the last one made of it: removed, a file or a link, closed,
+/// full of what will not go. The old one is moved to `beside` first, and removed there as far as it can be.
+pub(crate) fn clear(root: &Path, beside: &Path) -> Result<(), MachineError> {
+    let (folder, aside) = (root.join(WRITABLE), beside.join(format!("left-{:016x}", fastrand::u64(..))));
+    let cleared = || {
+        fs::set_permissions(root, fs::Permissions::from_mode(0o755))?;
+        match fs::symlink_metadata(&folder) {
+            Ok(found) => {
+                if found.is_dir() {
+                    open_up(&folder)?;
+                }
+                fs::rename(&folder, &aside)?;
+            }
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(e) => return Err(e),
+        }
+        fs::create_dir(&folder)
+    };
+    cleared().map_err(|source| MachineError::NotCleared { folder: folder.clone(), source })?;
+    // What stays is in nobody's way, and tried again at the end of the run.
+    let _ = remove(&aside);
+    Ok(())
 }
 
 /// Whether a folder of the user's can be shared at all.
@@ -113,9 +132,39 @@ mod tests {
         assert_eq!(fs::metadata(root.join("large")).unwrap().len(), 3_000_000 - 250 * Tree::SMALL);
         let (bytes, inodes) = room(&tree);
         assert!(bytes > 3_000_000 && inodes > 253);
-        fs::write(root.join("scratch/left"), "").unwrap();
-        clear(&root).unwrap();
-        assert_eq!(fs::read_dir(root.join("scratch")).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn whatever_a_guest_made_of_its_folder_the_next_has_an_empty_one() {
+        let place = tempfile::tempdir().unwrap();
+        let root = place.path().join("tree");
+        make(&Tree { files: 0, bytes: 0, path: None }, &root).unwrap();
+        let folder = root.join(WRITABLE);
+        let close = |path: &Path| fs::set_permissions(path, fs::Permissions::from_mode(0o000)).unwrap();
+        let spoils: [&dyn Fn(); 5] = [
+            &|| fs::write(folder.join("left"), "").unwrap(),
+            &|| fs::remove_dir(&folder).unwrap(),
+            &|| {
+                fs::remove_dir(&folder).unwrap();
+                std::os::unix::fs::symlink("/", &folder).unwrap();
+            },
+            &|| {
+                fs::remove_dir(&folder).unwrap();
+                fs::write(&folder, "").unwrap();
+            },
+            &|| {
+                fs::create_dir(folder.join("closed")).unwrap();
+                fs::write(folder.join("closed/file"), "").unwrap();
+                [folder.join("closed"), folder.clone(), root.clone()].iter().for_each(|path| close(path));
+            },
+        ];
+        for spoil in spoils {
+            spoil();
+            clear(&root, place.path()).unwrap();
+            assert!(fs::symlink_metadata(&folder).unwrap().is_dir());
+            assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
+            assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1, "something stayed beside the tree");
+        }
     }
 
     #[test]

@@ -4,30 +4,30 @@
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 
 use crate::MachineError;
+use crate::apart::Apart;
+use crate::remove::remove;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{FdFlags, fcntl_setfd};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getgid, getuid, kill_process_group, pidfd_open, set_parent_process_death_signal, setsid,
+    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_parent_process_death_signal, setsid,
 };
-use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Child, Command};
 
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
 
 /// The body of `vmtax watchdog`: runs `command` until it ends, or the lifeline on descriptor 3 brings a byte or closes. Gives the exit
-/// status of the command, 128 + n for signal n. The command cannot write to the tree `read_only`. `emptied` folders (control groups) are removed in any case, `removed`
+/// status of the command, 128 + n for signal n. `apart` is what the command does not share with the host. `emptied` folders (control groups) are removed in any case, `removed`
 /// trees only when the lifeline closed without a word, since then nobody else will.
 ///
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
 pub fn watchdog(
     command: &[String],
-    read_only: Option<&Path>,
+    apart: &Apart,
     emptied: &[PathBuf],
     removed: &[PathBuf],
 ) -> Result<i32, MachineError> {
@@ -36,44 +36,17 @@ pub fn watchdog(
     // SAFETY: descriptor 3 was placed there by `Child::spawn` and stays open until this process ends.
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
-    if let Some(tree) = read_only {
-        make_read_only(tree)?;
-    }
+    apart.enter()?;
     let outcome = run(command, lifeline);
     if matches!(outcome, Ok(None)) && nobody_there(lifeline) {
         for tree in removed {
-            let _ = std::fs::remove_dir_all(tree);
+            let _ = remove(tree);
         }
     }
     for folder in emptied {
         remove_group(folder);
     }
     Ok(outcome?.unwrap_or(128 + Signal::KILL.as_raw()))
-}
-
-/// In a mount namespace of this process's own the tree is mounted over itself, read-only: whatever is asked of the
-/// command, and whatever is wrong with it, the tree stays as it is. File systems mounted below it are not seen.
-fn make_read_only(tree: &Path) -> Result<(), MachineError> {
-    let failed = |e: rustix::io::Errno| MachineError::ReadOnly { folder: tree.to_path_buf(), source: e.into() };
-    let (user, group) = (getuid().as_raw(), getgid().as_raw());
-    // SAFETY: this process has one thread, and no reference to what it shared with its parent.
-    let unshare = |flags| unsafe { unshare_unsafe(flags) };
-    if unshare(UnshareFlags::NEWNS).is_err() {
-        // An ordinary user may mount in a user namespace alone, in which all stays whose it is.
-        unshare(UnshareFlags::NEWNS | UnshareFlags::NEWUSER).map_err(failed)?;
-        let maps = [
-            ("setgroups", "deny".into()),
-            ("uid_map", format!("{user} {user} 1")),
-            ("gid_map", format!("{group} {group} 1")),
-        ];
-        for (file, text) in maps {
-            let written = std::fs::write(format!("/proc/self/{file}"), text);
-            written.map_err(|source| MachineError::ReadOnly { folder: tree.to_path_buf(), source })?;
-        }
-    }
-    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC).map_err(failed)?;
-    mount_bind(tree, tree).map_err(failed)?;
-    mount_remount(tree, MountFlags::BIND | MountFlags::RDONLY, c"").map_err(failed)
 }
 
 /// Whether the lifeline's other end is gone, instead of having asked for the end.

@@ -1,6 +1,6 @@
 //! What a reader of the figures has to know, each with what to do about it.
 
-use crate::MachineName;
+use crate::{MachineName, ShareMethod};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -66,6 +66,15 @@ pub enum Warning {
         /// Bytes agreed on.
         got: u64,
     },
+    /// Who serves a share may not have as many files open as a guest holds.
+    FewOpenFiles {
+        /// How the tree is shared.
+        method: ShareMethod,
+        /// Its soft limit.
+        limit: u64,
+        /// Names that the guest holds, each an open file of the server's.
+        needed: u64,
+    },
     /// Another load took the processors while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.
@@ -112,6 +121,12 @@ impl fmt::Display for Warning {
                 f,
                 "9p's msize is {got}, not the {asked} that were asked for: the guest's kernel or QEMU allows no more. Ask \
                  for {got} at most, or take a newer kernel."
+            ),
+            Warning::FewOpenFiles { method, limit, needed } => write!(
+                f,
+                "the server of {method} may have {limit} files open, for the {needed} names of the guest: QEMU closes and opens them \
+                 again, which takes its time, another server refuses the rest. Raise the limit (`ulimit -Sn {needed}`, at \
+                 most `ulimit -Hn`), or hold fewer."
             ),
             Warning::StolenTime { percent } => write!(
                 f,

@@ -17,7 +17,7 @@ pub use run::{Ended, Progress, run};
 use vmtax_host::HostError;
 use vmtax_kernel::KernelError;
 use vmtax_machine::MachineError;
-use vmtax_model::MachineName;
+use vmtax_model::{MachineName, WorkloadName};
 use vmtax_recording::RecordingError;
 use vmtax_workload::WorkloadError;
 
@@ -42,6 +42,20 @@ pub enum RunError {
     /// The files and disks for the machines cannot be made.
     #[error(transparent)]
     Machine(#[from] MachineError),
+    /// Names held open take more memory than the machines have.
+    #[error(
+        "{workload} is to hold names open that take some {held_mib} MiB of a machine's memory, which has {memory_mib} MiB: give --memory {needed}, a smaller count, or how=cached"
+    )]
+    HeldTooMany {
+        /// Which workload.
+        workload: WorkloadName,
+        /// MiB that they take.
+        held_mib: u64,
+        /// MiB that a machine has.
+        memory_mib: u64,
+        /// MiB that would do.
+        needed: u64,
+    },
     /// A machine that did not come up in its first turn will not in a later one.
     #[error("{machine} does not come up: {source}")]
     FirstBoot {

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup, processor_between};
 use vmtax_model::{
-    Kept, MachineName, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, ShareMethod,
-    TrialRecord, TrialResult, Turn, Warning, WorkloadName, WorkloadSpec,
+    MachineName, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, TrialRecord, Turn,
+    Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 
@@ -113,10 +113,11 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
         }
         files_bytes = files_bytes.max(at_rung);
     }
+    let written = shares::written(plan)?;
     let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
     let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
-    Ok(Needs { disk, guest, files_bytes, tree: plan.tree.clone(), images_mib })
+    Ok(Needs { disk, guest, files_bytes, tree: plan.tree.clone(), written, images_mib })
 }
 
 struct Run<'a> {
@@ -156,7 +157,13 @@ impl<'a> Run<'a> {
             Ok(share) => share.as_ref(),
             Err(why) => return self.refuse(turn, MachineError::NoShare(why.clone())),
         };
-        self.scratch.clear_tree()?;
+        // Only what this guest finds is spoilt; the next is tried anew.
+        if let Err(error) = self.scratch.clear_tree() {
+            (self.progress)(Progress::Failed { number: self.number, error: &error });
+            self.write_failed(turn, 0, &error.to_string())?;
+            self.first_failure.get_or_insert(error);
+            return Ok(());
+        }
         let log = self.log_folder(turn)?;
         let setup = Setup {
             target: self.images.target(turn.machine, turn.variant)?,
@@ -232,17 +239,18 @@ impl<'a> Run<'a> {
             }
             let processor = spent.zip(machine.processor()).map(|(before, after)| processor_between(&before, &after));
             let share = machine.share().cloned();
+            warnings.extend(share.as_ref().and_then(|share| shares::few_open_files(workload, share)));
             let method = share.as_ref().map(|s| s.method);
             let made = Made { started, wall_s, share, processor, warnings };
             let scratch = self.scratch;
             let write = |outcome| self.write(turn, (workload, probes), outcome, made);
             match result {
                 Ok(mut result) => {
-                    result.kept.extend(seen_by_the_host(&result, method, scratch));
+                    result.kept.extend(shares::seen_by_the_host(&result, method, scratch));
                     if index + 1 == all.len() && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST)) {
                         // Nothing comes after it, so the guest may end as by a power cut, to see what that leaves.
                         drop(machine);
-                        result.kept.extend(left_behind(workload, scratch));
+                        result.kept.extend(shares::left_behind(workload, scratch));
                         return write(Outcome::Done { result: Box::new(result) });
                     }
                     write(Outcome::Done { result: Box::new(result) })?;
@@ -360,29 +368,4 @@ fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), RunError> {
 
 fn failed(verb: &str, path: &Path, source: std::io::Error) -> RunError {
     MachineError::System { what: format!("{verb} {}", path.display()), source }.into()
-}
-
-/// What the host sees of the files that `meaning` left in a shared tree, while the guest is up. An image is a copy.
-fn seen_by_the_host(result: &TrialResult, method: Option<ShareMethod>, scratch: &Scratch) -> Vec<Kept> {
-    let shared = method.is_some_and(|m| !m.is_image()) && scratch.users_tree().is_none();
-    let Some(tree) = scratch.tree().filter(|_| shared && result.workload.name == WorkloadName::Meaning) else {
-        return Vec::new();
-    };
-    let lingers = lingers(&result.workload);
-    let mut seen = vmtax_workload::look(tree, vmtax_workload::Guest::Up);
-    // Without somebody in the guest who holds a lock, there is none to run into.
-    seen.retain(|kept| lingers || kept.what != "byte-range locks");
-    seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
-    seen
-}
-
-/// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
-fn left_behind(workload: &WorkloadSpec, scratch: &Scratch) -> Vec<Kept> {
-    let tree = scratch.tree().filter(|_| lingers(workload));
-    tree.map_or_else(Vec::new, |tree| vmtax_workload::look(tree, vmtax_workload::Guest::Gone))
-}
-
-/// Whether a process of it stays behind in the guest.
-fn lingers(workload: &WorkloadSpec) -> bool {
-    workload.options.get("linger").is_some_and(|seconds| seconds != "0")
 }

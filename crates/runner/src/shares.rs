@@ -4,7 +4,13 @@ use crate::images::Images;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_machine::{MachineError, Scratch, Sharing, image_mib, make_image, tree_room};
-use vmtax_model::{ImageFacts, Plan, PlanError, Share, ShareMethod, Tree};
+use vmtax_model::{
+    ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree, TrialResult, Warning,
+    WorkloadName, WorkloadSpec,
+};
+
+/// What a small system takes of a machine's memory, MiB.
+const SYSTEM_MIB: u64 = 96;
 
 /// A variant, ready to be used.
 pub(crate) struct Way {
@@ -37,9 +43,52 @@ pub(crate) fn images_mib(plan: &Plan) -> Result<u64, crate::RunError> {
     if images.is_empty() {
         return Ok(0);
     }
+    let mut sum = 0_u64;
+    for ((method, _), writable) in images {
+        let (bytes, files) = image_room(plan, tree, method)?;
+        sum = sum.saturating_add(image_mib(method, bytes, files).saturating_mul(1 + u64::from(writable)));
+    }
+    Ok(sum)
+}
+
+/// Bytes and files that an image has to have room for: on a disk guests write.
+fn image_room(plan: &Plan, tree: &Tree, method: ShareMethod) -> Result<(u64, u64), crate::RunError> {
     let (bytes, files) = tree_room(tree)?;
-    let mib = |(method, writable): (ShareMethod, bool)| image_mib(method, bytes, files) * (1 + u64::from(writable));
-    Ok(images.into_iter().map(|((method, _), writable)| mib((method, writable))).sum())
+    let more = if method == ShareMethod::Disk { written(plan)? } else { (0, 0) };
+    Ok((bytes.saturating_add(more.0), files.saturating_add(more.1)))
+}
+
+/// Bytes and files that the plan's largest workload makes in the tree: each removes its own.
+///
+/// # Errors
+/// A workload that cannot be run as written, or that holds more names open than the machines' memory has room for.
+pub(crate) fn written(plan: &Plan) -> Result<(u64, u64), crate::RunError> {
+    let tree_files = plan.tree.as_ref().filter(|tree| tree.path.is_none()).map_or(0, |tree| tree.files);
+    let mut most = (0, 0);
+    for rung in (0..plan.rungs()).map(|rung| plan.at_rung(rung)) {
+        let memory_mib = u64::from(rung.guest.memory_mib);
+        for workload in &rung.workloads {
+            let (bytes, files) = vmtax_workload::written(workload, tree_files)?;
+            most = (bytes.max(most.0), files.max(most.1));
+            let held_mib = vmtax_workload::held_bytes(workload)? >> 20;
+            if held_mib + SYSTEM_MIB > memory_mib {
+                let needed = held_mib + SYSTEM_MIB;
+                return Err(crate::RunError::HeldTooMany { workload: workload.name, held_mib, memory_mib, needed });
+            }
+        }
+    }
+    Ok(most)
+}
+
+/// A warning where who serves the share may not have as many files open as a guest is to hold.
+pub(crate) fn few_open_files(workload: &WorkloadSpec, share: &ShareFacts) -> Option<Warning> {
+    let full = vmtax_workload::check(workload).ok()?;
+    // virtiofsd has one open for each name that it ever gave.
+    let held = full.options.get("how").is_some_and(|how| how == "held") || share.method == ShareMethod::Virtiofs;
+    let counts = full.name == WorkloadName::Fids && held && !share.method.is_image();
+    let needed = full.options.get("count").filter(|_| counts)?.parse().ok()?;
+    let limit = share.open_files.filter(|limit| *limit < needed)?;
+    Some(Warning::FewOpenFiles { method: share.method, limit, needed })
 }
 
 /// What makes one image another.
@@ -49,7 +98,7 @@ fn kind(share: &Share) -> (ShareMethod, Option<String>) {
 
 /// Each variant of the plan, in order; images that they need are made.
 pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Vec<Way> {
-    let mut ready = Ready { images, scratch, made: BTreeMap::new() };
+    let mut ready = Ready { plan, images, scratch, made: BTreeMap::new() };
     let way = |variant: &vmtax_model::Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match (share, &plan.tree) {
             (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
@@ -64,6 +113,7 @@ pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Vec<Way> 
 type Made = Result<(PathBuf, ImageFacts), String>;
 
 struct Ready<'a> {
+    plan: &'a Plan,
     images: &'a Images,
     scratch: &'a Scratch,
     made: BTreeMap<(ShareMethod, Option<String>), Made>,
@@ -102,7 +152,8 @@ impl Ready<'_> {
         let path = self.scratch.folder().join(format!("share-{}.{}", self.made.len(), share.method));
         let make = || -> Result<ImageFacts, MachineError> {
             let program = program(share).map_err(MachineError::NoShare)?;
-            make_image(share, &program, folder, tree_room(tree)?, &path)
+            let room = image_room(self.plan, tree, share.method).map_err(|e| MachineError::NoShare(e.to_string()))?;
+            make_image(share, &program, folder, room, &path)
         };
         let made = make().map(|facts| (path.clone(), facts)).map_err(|e| e.to_string());
         self.made.insert(kind(share), made.clone());
@@ -125,4 +176,29 @@ fn program(share: &Share) -> Result<PathBuf, String> {
     }
     vmtax_host::find_program(name)
         .ok_or_else(|| format!("share={} needs {name}, which is not here: `apt-get install {package}`", share.method))
+}
+
+/// What the host sees of the files that `meaning` left in a shared tree, while the guest is up. An image is a copy.
+pub(crate) fn seen_by_the_host(result: &TrialResult, method: Option<ShareMethod>, scratch: &Scratch) -> Vec<Kept> {
+    let shared = method.is_some_and(|m| !m.is_image()) && scratch.users_tree().is_none();
+    let Some(tree) = scratch.tree().filter(|_| shared && result.workload.name == WorkloadName::Meaning) else {
+        return Vec::new();
+    };
+    let lingers = lingers(&result.workload);
+    let mut seen = vmtax_workload::look(tree, vmtax_workload::Guest::Up);
+    // Without somebody in the guest who holds a lock, there is none to run into.
+    seen.retain(|kept| lingers || kept.what != "byte-range locks");
+    seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
+    seen
+}
+
+/// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
+pub(crate) fn left_behind(workload: &WorkloadSpec, scratch: &Scratch) -> Vec<Kept> {
+    let tree = scratch.tree().filter(|_| lingers(workload));
+    tree.map_or_else(Vec::new, |tree| vmtax_workload::look(tree, vmtax_workload::Guest::Gone))
+}
+
+/// Whether a process of it stays behind in the guest.
+fn lingers(workload: &WorkloadSpec) -> bool {
+    workload.options.get("linger").is_some_and(|seconds| seconds != "0")
 }

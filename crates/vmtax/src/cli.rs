@@ -457,6 +457,15 @@ pub struct WatchdogArgs {
     /// A tree that the command cannot write to
     #[arg(long)]
     pub read_only: Option<PathBuf>,
+    /// Be root for the command, in a user namespace
+    #[arg(long)]
+    pub as_root: bool,
+    /// Give the command a network of its own, where that is allowed
+    #[arg(long)]
+    pub own_network: bool,
+    /// Give the command the network of this process
+    #[arg(long)]
+    pub network_of: Option<i32>,
     /// Control groups to remove in the end
     #[arg(long)]
     pub emptied: Vec<PathBuf>,

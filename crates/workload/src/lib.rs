@@ -21,6 +21,7 @@ pub use exits::exit_count;
 pub use options::{OptionInfo, parse_size};
 pub use seqread::{BlockWork, block_work};
 pub use share::meaning::{Guest, look};
+pub use share::{held_bytes, written};
 
 use std::ffi::{CStr, c_char};
 use vmtax_model::{Fairness, Kept, KernelIdentity, Measure, Metric, Operation, Series, TrialResult, Unsupported};

@@ -2,10 +2,10 @@
 //! own exports, and rpcbind, which only version 3 needs, are left alone.
 
 use super::Sharing;
-use super::server::{Reach, Serving};
+use super::server::{Meeting, Serving};
 use crate::MachineError;
 use crate::setup::Setup;
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,25 +13,32 @@ use std::time::{Duration, Instant};
 pub(super) const EXPORT: &str = "/share";
 
 pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> Result<Serving, MachineError> {
+    if !rustix::process::geteuid().is_root() {
+        let why = "share=nfs4 needs root: nfs-ganesha finds files by the kernel's handles, which only root may open";
+        return Err(MachineError::NoShare(why.to_owned()));
+    }
     let port = free_port().map_err(|e| MachineError::system("looking for a free port", e))?;
     let scratch =
         std::path::absolute(setup.scratch.folder()).map_err(|e| MachineError::system("the current folder", e))?;
-    let source = std::path::absolute(&sharing.source).map_err(|e| MachineError::system("the current folder", e))?;
-    if source.to_string_lossy().contains(['"', '\n', '\\']) {
-        let why = format!(
-            "{} has a quotation mark in its name, which nfs-ganesha's configuration cannot hold: share a folder of another name",
-            source.display()
-        );
-        return Err(MachineError::NoShare(why));
+    let source = &sharing.source;
+    for folder in [source, &scratch] {
+        if folder.to_string_lossy().contains(['"', '\n', '\\']) {
+            let why = format!(
+                "{} has a quotation mark, a backslash or a line's end in its name, which nfs-ganesha's configuration \
+                 cannot hold: share a folder of another name, or take another with --runs",
+                folder.display()
+            );
+            return Err(MachineError::NoShare(why));
+        }
     }
     let access = if sharing.read_only { "RO" } else { "RW" };
-    let text = configuration(port, &source, &scratch, access);
+    let text = configuration(port, source, &scratch, access);
     let file = setup.log.join("ganesha.conf");
     std::fs::write(&file, text).map_err(|e| MachineError::system(format!("writing {}", file.display()), e))?;
     let words = [&program.display().to_string(), "-F", "-f", &file.display().to_string()];
     let more = ["-L", "STDERR", "-p", &scratch.join("ganesha.pid").display().to_string()];
     let command = words.into_iter().chain(more).map(str::to_owned).collect();
-    Ok(Serving { command, descriptors: Vec::new(), reach: Reach::Port(port) })
+    Ok(Serving { command, descriptors: Vec::new(), meeting: Meeting::Port(port), as_root: false })
 }
 
 /// Taken by nobody now; nfs-ganesha cannot be handed a socket.
@@ -53,14 +60,38 @@ fn configuration(port: u16, tree: &Path, scratch: &Path, access: &str) -> String
     )
 }
 
-/// Waits until somebody listens there, or the server has `ended`.
-pub(super) fn listens(port: u16, patience: Duration, mut ended: impl FnMut() -> bool) -> bool {
+/// Waits until somebody listens there in the network of the process `of`, or the server has `ended`.
+pub(super) fn listens(port: u16, of: i32, patience: Duration, mut ended: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + patience;
     while Instant::now() < deadline && !ended() {
-        if TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_ok() {
+        // By the kernel's lists: that network cannot be connected to from here.
+        let lists = ["tcp", "tcp6"].map(|list| std::fs::read_to_string(format!("/proc/{of}/net/{list}")));
+        if lists.iter().flatten().flat_map(|list| list.lines()).any(|line| is_listener(line, port)) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     false
+}
+
+/// "0: 0100007F:2F11 00000000:0000 0A …": address and port, whose peer, in which state.
+fn is_listener(line: &str, port: u16) -> bool {
+    let mut fields = line.split_whitespace().skip(1);
+    let at = fields.next().and_then(|local| local.rsplit_once(':')).map(|(_, port)| port);
+    at == Some(format!("{port:04X}").as_str()) && fields.nth(1) == Some("0A")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_port_that_is_listened_at_is_seen() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let of = std::process::id() as i32;
+        assert!(listens(port, of, Duration::from_secs(5), || false));
+        assert!(!listens(port, of, Duration::from_secs(5), || true));
+        assert!(!is_listener("nonsense", port));
+    }
 }

@@ -2,6 +2,7 @@
 
 use super::{Sharing, ganesha, image, virtiofsd};
 use crate::MachineError;
+use crate::apart::Apart;
 use crate::child::{Child, Start};
 use crate::console::printable_tail;
 use crate::setup::Setup;
@@ -19,7 +20,20 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub(crate) enum Reach {
     /// By this stream, which QEMU gets.
     Stream(OwnedFd),
-    /// At this port of the host's loopback address.
+    /// At a port of the loopback address, in the network of a process.
+    Port {
+        /// Which port.
+        port: u16,
+        /// Which process.
+        of: i32,
+    },
+}
+
+/// How a server will be reached.
+pub(super) enum Meeting {
+    /// By this stream, which QEMU gets.
+    Stream(OwnedFd),
+    /// At this port.
     Port(u16),
 }
 
@@ -36,7 +50,9 @@ pub(crate) struct Server {
 pub(super) struct Serving {
     pub command: Vec<String>,
     pub descriptors: Vec<OwnedFd>,
-    pub reach: Reach,
+    pub meeting: Meeting,
+    /// Whether it wants to be root, if only in a user namespace.
+    pub as_root: bool,
 }
 
 impl Server {
@@ -65,17 +81,27 @@ impl Server {
             stdin: None,
             descriptors: serving.descriptors,
             log: &log,
-            read_only: sharing.users.then(|| sharing.source.clone()),
+            apart: Apart {
+                read_only: sharing.users.then(|| sharing.source.clone()),
+                as_root: serving.as_root,
+                own_network: matches!(serving.meeting, Meeting::Port(_)),
+                network_of: None,
+            },
             emptied: Vec::new(),
             removed: vec![setup.scratch.folder().to_path_buf()],
         })?;
         let mut server = Server { command: serving.command, method, log, child };
-        if let Reach::Port(port) = serving.reach {
-            if !ganesha::listens(port, setup.boot_deadline, || server.child.wait(Duration::ZERO).is_some()) {
-                return Err(server.ended("coming up"));
+        let reach = match serving.meeting {
+            Meeting::Stream(stream) => Reach::Stream(stream),
+            Meeting::Port(port) => {
+                let of = server.session();
+                if !ganesha::listens(port, of, setup.boot_deadline, || server.has_ended()) {
+                    return Err(server.ended("coming up"));
+                }
+                Reach::Port { port, of }
             }
-        }
-        Ok(Some((server, serving.reach)))
+        };
+        Ok(Some((server, reach)))
     }
 
     /// See [`Child::ended`].

@@ -1,7 +1,7 @@
 //! virtiofsd: QEMU's own old one in C, and its successor in Rust, which take different words.
 
 use super::Sharing;
-use super::server::{Reach, Serving};
+use super::server::{Meeting, Serving};
 use crate::MachineError;
 use crate::child::FIRST_DESCRIPTOR;
 use std::os::linux::net::SocketAddrExt;
@@ -17,8 +17,10 @@ pub(super) fn serving(sharing: &Sharing, program: &Path) -> Result<Serving, Mach
     let listener = UnixListener::bind_addr(&address).map_err(failed)?;
     // The first in its queue, so the only one that is ever accepted.
     let stream = UnixStream::connect_addr(&address).map_err(failed)?;
-    let command = words(sharing, program, is_successor(program)?);
-    Ok(Serving { command, descriptors: vec![listener.into()], reach: Reach::Stream(stream.into()) })
+    let successor = is_successor(program)?;
+    let (command, meeting) = (words(sharing, program, successor), Meeting::Stream(stream.into()));
+    // The successor makes a user namespace by itself.
+    Ok(Serving { command, descriptors: vec![listener.into()], meeting, as_root: !successor })
 }
 
 fn is_successor(program: &Path) -> Result<bool, MachineError> {
@@ -39,9 +41,12 @@ fn words(sharing: &Sharing, program: &Path, successor: bool) -> Vec<String> {
         words.extend(option("cache").map(|mode| format!("--cache={mode}")));
         words.extend(sharing.share.is_on("xattr").then(|| "--xattr".to_owned()));
     } else {
-        // Its name for no cache is another; and a comma begins another option, which it has no way to escape.
+        // Its name for no cache is another; and a comma begins another option unless it is escaped.
         let cache = option("cache").map(|mode| if mode == "never" { "none" } else { mode });
-        words.extend(["-o".to_owned(), format!("source={source}")]);
+        words.extend([
+            "-o".to_owned(),
+            format!("source={}", source.to_string().replace('\\', "\\\\").replace(',', "\\,")),
+        ]);
         words.extend(cache.into_iter().flat_map(|mode| ["-o".to_owned(), format!("cache={mode}")]));
         words.extend(sharing.share.is_on("xattr").then_some(["-o", "xattr"]).into_iter().flatten().map(str::to_owned));
     }
@@ -59,10 +64,10 @@ mod tests {
         let options = [("cache", "never"), ("threads", "0"), ("xattr", "on")];
         let options = options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let share = Share { method: ShareMethod::Virtiofs, options };
-        let (source, server) = ("/x".into(), None);
+        let (source, server) = ("/x,y".into(), None);
         let sharing = Sharing { share, source, read_only: false, users: false, server, image: None, copy: None };
         let said = |successor| words(&sharing, Path::new("v"), successor).join(" ");
-        assert_eq!(said(true), "v --fd=4 --shared-dir=/x --cache=never --xattr --thread-pool-size=0");
-        assert_eq!(said(false), "v --fd=4 -o source=/x -o cache=none -o xattr --thread-pool-size=0");
+        assert_eq!(said(true), "v --fd=4 --shared-dir=/x,y --cache=never --xattr --thread-pool-size=0");
+        assert_eq!(said(false), "v --fd=4 -o source=/x\\,y -o cache=none -o xattr --thread-pool-size=0");
     }
 }

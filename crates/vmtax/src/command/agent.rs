@@ -3,6 +3,7 @@ use crate::cli::{AgentRunArgs, AgentServeArgs, PlaceArgs, WatchdogArgs};
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
+use vmtax_machine::Apart;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
@@ -55,6 +56,9 @@ pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
 }
 
 pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
-    let status = vmtax_machine::watchdog(&args.command, args.read_only.as_deref(), &args.emptied, &args.removed)?;
+    let WatchdogArgs { read_only, as_root, own_network, network_of, emptied, removed, command } = args;
+    let (as_root, own_network, network_of) = (*as_root, *own_network, *network_of);
+    let apart = Apart { read_only: read_only.clone(), as_root, own_network, network_of };
+    let status = vmtax_machine::watchdog(command, &apart, emptied, removed)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }

@@ -5,7 +5,10 @@
 pub(crate) mod bonnie;
 pub(crate) mod fids;
 pub(crate) mod meaning;
+mod room;
 pub(crate) mod tree;
+
+pub use room::{held_bytes, written};
 
 use crate::options::{Kind, OptionInfo, Values};
 use crate::{Places, WorkloadError, Yield};
