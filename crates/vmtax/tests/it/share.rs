@@ -1,13 +1,13 @@
-//! A tree shared with real guests, each way that this machine has; what goes wrong with one, and what is left of it.
+//! A tree shared with real guests, each way that this machine has, for root and for an ordinary user.
 
-use crate::common::{Outcome, Place, Signal, is_root, json, kernel, send, trials};
+use crate::common::{Outcome, Place, is_root, json, kernel, trials};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::Path;
 
 /// A plan of one round under TCG: a tree, the variants (name and settings), the workload with its options.
-fn plan(tree: &str, variants: &[(&str, &str)], workload: &str) -> String {
+pub fn plan(tree: &str, variants: &[(&str, &str)], workload: &str) -> String {
     let mut text = format!("rounds = 1\nmachines = [\"tcg\"]\ndeadline-s = 100\n[tree]\n{tree}\n");
     for (name, set) in variants {
         text += &format!("[[variant]]\nname = \"{name}\"\nset = {{ {set} }}\n");
@@ -15,22 +15,22 @@ fn plan(tree: &str, variants: &[(&str, &str)], workload: &str) -> String {
     text + "[[workload]]\n" + workload + "\n"
 }
 
-fn run(place: &Place, plan: &str) -> Outcome {
+pub fn run(place: &Place, plan: &str) -> Outcome {
     place.run("--json").arg(place.put("plan.toml", plan)).start(240).outcome()
 }
 
 /// The only trial of a variant.
-fn trial<'a>(report: &'a Value, variant: &str) -> &'a Value {
+pub fn trial<'a>(report: &'a Value, variant: &str) -> &'a Value {
     trials(report).iter().find(|t| t["variant"] == variant).unwrap_or_else(|| panic!("no {variant} in {report}"))
 }
 
-const SMALL_TREE: &str = "files = 120\nbytes = 1000000";
-const CPU: &str = "name = \"cpu\"\noptions = { time = 0.05 }";
+pub const SMALL_TREE: &str = "files = 120\nbytes = 1000000";
+pub const CPU: &str = "name = \"cpu\"\noptions = { time = 0.05 }";
 /// Long enough to be disturbed.
-const LONG: &str = "name = \"cpu\"\noptions = { time = 60 }";
+pub const LONG: &str = "name = \"cpu\"\noptions = { time = 60 }";
 
 /// The methods that serve the tree itself; those with a server only root has in full.
-fn served() -> Vec<(&'static str, &'static str)> {
+pub fn served() -> Vec<(&'static str, &'static str)> {
     let mut all = vec![("9p", "share = \"9p\"")];
     if is_root() {
         all.push(("virtiofs", "share = \"virtiofs\", \"share.cache\" = \"never\""));
@@ -141,6 +141,65 @@ fn a_folder_of_the_users_is_read_and_never_written() {
 }
 
 #[test]
+fn a_folder_with_a_comma_and_a_blank_in_its_name_is_shared_as_it_is() {
+    let place = Place::new();
+    place.put("a,b c/small/file", "content");
+    let tree = format!("path = \"{}\"", place.path("a,b c").display());
+    let mut ways = served();
+    ways.push(("disk", "share = \"disk\", \"share.aio\" = \"threads\""));
+    let report = json(&run(&place, &plan(&tree, &ways, "name = \"tree\"")).exits(0).stdout);
+    for trial in trials(&report) {
+        let operations = trial["result"]["operations"].as_array().unwrap();
+        assert!(operations.iter().any(|o| o["summary"]["count"].as_u64() == Some(1)), "{trial}");
+    }
+}
+
+/// How the names of modules that shares take begin.
+const SHARES: [&str; 12] = [
+    "9p",
+    "net",
+    "failover",
+    "fscache",
+    "fuse",
+    "virtiofs",
+    "erofs",
+    "nfs",
+    "sunrpc",
+    "grace",
+    "lockd",
+    "dns_resolver",
+];
+
+#[test]
+fn an_ordinary_user_has_the_ways_that_need_no_root_and_the_rest_are_named() {
+    let place = Place::new();
+    let kernel = kernel().copy_with(&place, &SHARES, &[]);
+
+    place.put("theirs/small/file", "content");
+    let ways = [
+        ("9p", "share = \"9p\""),
+        ("virtiofs", "share = \"virtiofs\""),
+        ("nfs4", "share = \"nfs4\""),
+        ("disk", "share = \"disk\""),
+        ("erofs", "share = \"erofs\""),
+    ];
+    for tree in [SMALL_TREE.to_owned(), format!("path = \"{}\"", place.path("theirs").display())] {
+        let text = plan(&tree, &ways, "name = \"tree\"").replace("[\"tcg\"]", "[\"native\", \"tcg\"]");
+        let run = place.vmtax_as_ordinary_user("run --json --runs").arg(place.runs()).arg(place.put("plan.toml", text));
+        let run = run.words(&kernel.options()).env("HOME", place.path("home"));
+        let report = json(&run.start(240).outcome().exits(2).stdout);
+        for trial in trials(&report) {
+            let (name, failed) = (&trial["variant"], trial["error"].as_str().unwrap_or_default());
+            if name == "nfs4" && is_root() {
+                assert!(failed.contains("needs root"), "{trial}");
+            } else {
+                assert_eq!(trial["outcome"], "done", "{trial}");
+            }
+        }
+    }
+}
+
+#[test]
 fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
     let place = Place::new();
     let folder = place.path("theirs");
@@ -158,104 +217,23 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
 }
 
 #[test]
-fn a_tree_that_cannot_be_shared_is_refused_with_a_mend() {
-    let place = Place::new();
-    let nine_p = [("9p", "share = \"9p\"")];
-    run(&place, &plan("path = \"/no/such/folder\"", &nine_p, CPU)).exits(2).says("/no/such/folder").says("may read");
-    run(&place, &plan("bytes = 1000000000000000", &nine_p, CPU)).exits(2).says("MiB free").says("tree smaller");
-    let file = place.put("file", "");
-    let tree = format!("path = \"{}\"", file.display());
-    run(&place, &plan(&tree, &nine_p, CPU)).exits(2).says("Not a directory");
-    let without = plan("", &nine_p, CPU).replace("[tree]\n", "");
-    run(&place, &without).exits(2).says("[tree]");
-    run(&place, &plan("", &[("a", "share = \"smb\"")], CPU)).exits(2).says("9p, virtiofs");
-    run(&place, &plan("", &[("a", "share = \"9p\", \"share.mszie\" = \"1\"")], CPU))
-        .exits(2)
-        .says("'mszie'")
-        .says("msize");
-    run(&place, &plan("", &[("a", "share = \"9p\", qemu = \"0.1.2\"")], CPU)).exits(2).says("0.1.2");
-}
-
-#[test]
-fn a_way_that_cannot_be_had_is_named_and_the_rest_runs() {
-    let place = Place::new();
-    let failing = place.script("failing", "echo 'it broke' >&2; exit 3");
-    let bad = format!("share = \"virtiofs\", \"share.server\" = \"{}\"", failing.display());
-    let variants = [
-        ("none", "share = \"virtiofs\", \"share.server\" = \"/no/virtiofsd\""),
-        ("bad", bad.as_str()),
-        ("v3", "share = \"nfs3\""),
-        ("tiny", "share = \"9p\", \"share.msize\" = \"1\""),
-        ("9p", "share = \"9p\""),
-    ];
-    let report = json(&run(&place, &plan(SMALL_TREE, &variants, CPU)).exits(2).stdout);
-    let error = |name| trial(&report, name)["error"].as_str().unwrap_or_default().to_owned();
-    assert!(error("none").contains("/no/virtiofsd"), "{}", error("none"));
-    assert!(error("bad").contains("failing ended") && error("bad").contains("it broke"), "{}", error("bad"));
-    assert!(error("bad").contains("exit status 3"), "{}", error("bad"));
-    assert!(error("v3").contains("nfs4"), "{}", error("v3"));
-    assert!(error("tiny").contains("Invalid argument") && error("tiny").contains("msize=1"), "{}", error("tiny"));
-    assert_eq!(trial(&report, "9p")["outcome"], "done");
-}
-
-#[test]
-fn a_kernel_without_9p_is_named_and_the_rest_runs() {
-    let place = Place::new();
-    // The copy has what a guest takes in any case, and nothing for shares.
-    let lame = kernel().copy(&place, &[]);
-    let text = plan(SMALL_TREE, &[("9p", "share = \"9p\""), ("disk", "share = \"disk\"")], CPU);
-    let run = place.run("--json").arg(place.put("plan.toml", text)).words(&lame.options());
-    let report = json(&run.start(120).outcome().exits(2).stdout);
-    let error = trial(&report, "9p")["error"].as_str().unwrap().to_owned();
-    assert!(error.contains("9p") && error.contains(&lame.release), "{error}");
-    assert_eq!(trial(&report, "disk")["outcome"], "done");
-}
-
-fn is_server(command: &str) -> bool {
-    !command.contains("watchdog") && (command.contains("virtiofsd") || command.contains("ganesha.nfsd"))
-}
-
-#[test]
-fn a_server_that_dies_costs_its_trials_and_no_others() {
+fn what_is_mounted_in_a_folder_of_the_users_cannot_be_written_to_either() {
     if !is_root() {
         return;
     }
-    for (name, set) in &served()[1..] {
-        let place = Place::new();
-        let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
-        let variants = [(*name, *set), ("9p", "share = \"9p\"")];
-        let text = plan(SMALL_TREE, &variants, &workloads).replace("time = 60", "time = 8");
-        let mut run = place.run("--json --seed 3").arg(place.put("plan.toml", text)).start(120);
-        let server = run.until("a server at work", |place| {
-            let here = || place.processes().into_iter().find(|p| is_server(&p.command)).map(|p| p.pid);
-            let asked = crate::common::files_below(&place.runs()).into_iter().any(|p| {
-                p.ends_with("trial.json") && fs::read_to_string(&p).is_ok_and(|t| t.contains(&format!("\"{name}\"")))
-            });
-            asked.then(here).flatten()
-        });
-        send(server, Signal::KILL);
-        let report = json(&run.outcome().exits(2).stdout);
-        let ends: Vec<(&str, &str)> =
-            trials(&report).iter().map(|t| (t["variant"].as_str().unwrap(), t["outcome"].as_str().unwrap())).collect();
-        assert_eq!(ends.iter().filter(|(_, end)| *end == "failed").count(), 1, "{ends:?}");
-        let failed = trials(&report).iter().find(|t| t["outcome"] == "failed").unwrap();
-        let error = failed["error"].as_str().unwrap();
-        assert!(error.contains("ended while running cpu") && error.contains("server.log"), "{error}");
-        assert_eq!(failed["variant"], *name);
-    }
-}
-
-#[test]
-fn a_killed_controller_takes_its_server_along() {
-    for (name, set) in served() {
-        let place = Place::new();
-        let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
-        let text = plan(SMALL_TREE, &[(name, set)], &workloads);
-        let run = place.run("").arg(place.put("plan.toml", text)).start(120).until_trials(1);
-        let servers = place.processes().iter().filter(|p| is_server(&p.command)).count();
-        assert_eq!(servers > 0, name != "9p", "{name}");
-        run.signal(Signal::KILL);
-        assert_eq!(run.outcome().status, None);
-        place.nothing_is_left();
+    let place = Place::new();
+    // So that it can be run by others too.
+    place.vmtax_as_ordinary_user("--version").succeeds();
+    fs::create_dir(place.path("theirs")).unwrap();
+    for user in ["", "setpriv --reuid=65534 --regid=65534 --clear-groups --"] {
+        let line = format!(
+            "mount -t tmpfs -o nosuid,mode=777 none theirs && mkdir -m 777 'theirs/a b' && mount -t tmpfs -o nodev,mode=777 \
+             none 'theirs/a b' && cd 'theirs/a b' && sleep 2 | {user} {vmtax} watchdog --read-only {theirs} -- sh -c \"touch \
+             {theirs}/new; touch '{theirs}/a b/new'; touch here\" 3<&0",
+            vmtax = place.path("vmtax").display(),
+            theirs = place.path("theirs").display(),
+        );
+        let said = place.program("unshare").words("-m sh -c").arg(line).outcome().stderr;
+        assert_eq!(said.matches("Read-only file system").count(), 3, "{user}: {said}");
     }
 }

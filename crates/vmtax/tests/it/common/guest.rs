@@ -41,6 +41,11 @@ fn found() -> Option<Kernel> {
 impl Kernel {
     /// A copy with the modules that a guest takes, without those of these names.
     pub fn copy(&self, place: &Place, without: &[&str]) -> Kernel {
+        self.copy_with(place, &[], without)
+    }
+
+    /// The same with more of them: all whose names begin so.
+    pub fn copy_with(&self, place: &Place, with: &[&str], without: &[&str]) -> Kernel {
         const TAKEN: [&str; 7] = ["virtio", "ext4", "jbd2", "mbcache", "crc", "libcrc", "modules.builtin"];
         let (image, modules) = (place.path("kernel/vmlinuz"), place.path("kernel/modules"));
         fs::create_dir_all(&modules).unwrap();
@@ -48,7 +53,7 @@ impl Kernel {
         for file in files_below(&self.modules) {
             let name = file.file_name().unwrap().to_string_lossy().into_owned();
             let stem = name.split('.').next().unwrap().replace('-', "_");
-            if TAKEN.iter().any(|taken| name.starts_with(taken)) && !without.contains(&stem.as_str()) {
+            if TAKEN.iter().chain(with).any(|taken| name.starts_with(taken)) && !without.contains(&stem.as_str()) {
                 let copy = modules.join(file.strip_prefix(&self.modules).unwrap());
                 fs::create_dir_all(copy.parent().unwrap()).unwrap();
                 fs::copy(&file, &copy).unwrap();

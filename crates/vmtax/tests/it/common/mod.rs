@@ -5,8 +5,8 @@ mod plant;
 mod process;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
-pub use plant::{DELAY_MS, LIMIT_MS, layers_plan, planting_qemu};
-pub use process::{Outcome, Running, Signal, processes, send};
+pub use plant::{DELAY_MS, LIMIT_MS, escaping_qemu, layers_plan, planting_qemu};
+pub use process::{Outcome, Process, Running, Signal, processes, send};
 
 use serde_json::Value;
 use std::cell::RefCell;

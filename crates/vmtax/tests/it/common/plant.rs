@@ -1,6 +1,6 @@
 //! A QEMU and a guest with a known delay at one place of a request's way.
 
-use super::{Place, qemu};
+use super::{Place, fake_qemu, qemu};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +19,31 @@ pub fn planting_qemu(place: &Place) -> PathBuf {
     let set = |name: &str, value: &Path| format!("{name}='{}'\n", value.display());
     let means = [set("QEMU", qemu()), set("SHIM", &shim), set("ARCHIVE", &archive), set("DISK", DISK_SERIAL.as_ref())];
     place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh")))
+}
+
+/// A QEMU whose guests try to get out of the tree that they share: see `planted/escape.c`. `outside` is a folder that
+/// they aim at.
+pub fn escaping_qemu(place: &Place, outside: &Path) -> PathBuf {
+    let headers = [
+        ("virtio.h", include_str!("../planted/virtio.h")),
+        ("raw_9p.h", include_str!("../planted/raw_9p.h")),
+        ("raw_fuse.h", include_str!("../planted/raw_fuse.h")),
+    ];
+    for (name, text) in headers {
+        place.put(name, text);
+    }
+    let guest = compiled(place, "escape", include_str!("../planted/escape.c"), &["-static"]);
+    let archive = place.put("escape.cpio", archive("escape", &fs::read(guest).unwrap()));
+    let (archive, outside) = (archive.display(), outside.display());
+    fake_qemu(
+        place,
+        &format!(
+            "before=; for word; do shift; case $before in\n-initrd) cat {archive} \"$word\" >{archive}.whole; \
+             word={archive}.whole ;;\n-append) word=\"$word rdinit=/escape PLANTED_OUTSIDE={outside}\" ;;\nesac\n\
+             before=$word; set -- \"$@\" \"$word\"; done\nexec {} \"$@\"",
+            qemu().display()
+        ),
+    )
 }
 
 /// A plan of one observed trial of `count` requests; `more` is what else it says.

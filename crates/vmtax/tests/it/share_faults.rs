@@ -1,0 +1,158 @@
+//! What goes wrong with a shared tree: what cannot be had, servers that die, guests that spoil it, limits.
+
+use crate::common::{Place, Signal, is_root, json, kernel, send, trials};
+use crate::share::{CPU, LONG, SMALL_TREE, plan, run, served, trial};
+use std::fs;
+use std::os::unix::fs::symlink;
+
+#[test]
+fn a_guest_that_spoils_its_folder_does_not_spoil_the_next() {
+    let place = Place::new();
+    // While a guest is up, what its root could do is done to its tree.
+    let workloads = "name = \"bonnie\"\noptions = { size = 0, files = 16 }\n[[workload]]\nname = \"cpu\"\noptions = { \
+                     time = 4 }";
+    let text = plan(SMALL_TREE, &[("9p", "share = \"9p\"")], workloads).replace("rounds = 1", "rounds = 3");
+    let mut run = place.run("--json").arg(place.put("plan.toml", text)).start(240);
+    let mut tree_after = |trials: usize| {
+        run.until("a trial's end", |place| {
+            let run = fs::read_dir(place.runs()).ok()?.flatten().next()?.path();
+            (place.trials() >= trials).then(|| run.join("scratch/tree"))
+        })
+    };
+    let tree = tree_after(1);
+    fs::rename(tree.join("scratch"), tree.join("gone")).unwrap();
+    tree_after(3);
+    fs::rename(tree.join("scratch"), tree.join("gone too")).unwrap();
+    symlink("/", tree.join("scratch")).unwrap();
+    let report = json(&run.outcome().exits(0).stdout);
+    assert_eq!(trials(&report).iter().filter(|t| t["outcome"] == "done").count(), 6, "{report}");
+}
+
+#[test]
+fn what_a_run_writes_into_its_tree_is_seen_to_beforehand() {
+    let place = Place::new();
+    let nine_p = [("9p", "share = \"9p\"")];
+    let refused = |workload: &str| run(&place, &plan(SMALL_TREE, &nine_p, workload)).exits(2);
+    refused("name = \"bonnie\"\noptions = { size = \"1024T\" }").says("MiB free").says("bonnie.size");
+    refused("name = \"fids\"\noptions = { count = 1000000, how = \"held\" }").says("--memory").says("how=cached");
+}
+
+#[test]
+fn too_few_open_files_are_told_and_the_trial_is_made() {
+    let place = Place::new();
+    let plan = plan(
+        SMALL_TREE,
+        &[("9p", "share = \"9p\"")],
+        "name = \"fids\"\noptions = { count = 900, how = \"held\", samples = 10 }",
+    );
+    let plan = place.put("plan.toml", plan);
+    let line = "ulimit -n 800; exec \"$0\" run --json --runs \"$1\" \"$2\"";
+    let run = place.program("sh").arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_vmtax"));
+    let report = json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(0).stdout);
+    let trial = trial(&report, "9p");
+    assert_eq!(trial["warnings"][0]["warning"], "few-open-files", "{trial}");
+    assert_eq!((&trial["warnings"][0]["limit"], &trial["share"]["open_files"]), (&800.into(), &800.into()));
+}
+
+#[test]
+fn a_tree_that_cannot_be_shared_is_refused_with_a_mend() {
+    let place = Place::new();
+    let nine_p = [("9p", "share = \"9p\"")];
+    run(&place, &plan("path = \"/no/such/folder\"", &nine_p, CPU)).exits(2).says("/no/such/folder").says("may read");
+    run(&place, &plan("bytes = 1000000000000000", &nine_p, CPU)).exits(2).says("MiB free").says("tree smaller");
+    let file = place.put("file", "");
+    let tree = format!("path = \"{}\"", file.display());
+    run(&place, &plan(&tree, &nine_p, CPU)).exits(2).says("Not a directory");
+    let without = plan("", &nine_p, CPU).replace("[tree]\n", "");
+    run(&place, &without).exits(2).says("[tree]");
+    run(&place, &plan("", &[("a", "share = \"smb\"")], CPU)).exits(2).says("9p, virtiofs");
+    run(&place, &plan("", &[("a", "share = \"9p\", \"share.mszie\" = \"1\"")], CPU))
+        .exits(2)
+        .says("'mszie'")
+        .says("msize");
+    run(&place, &plan("", &[("a", "share = \"9p\", qemu = \"0.1.2\"")], CPU)).exits(2).says("0.1.2");
+}
+
+#[test]
+fn a_way_that_cannot_be_had_is_named_and_the_rest_runs() {
+    let place = Place::new();
+    let failing = place.script("failing", "echo 'it broke' >&2; exit 3");
+    let bad = format!("share = \"virtiofs\", \"share.server\" = \"{}\"", failing.display());
+    let variants = [
+        ("none", "share = \"virtiofs\", \"share.server\" = \"/no/virtiofsd\""),
+        ("bad", bad.as_str()),
+        ("v3", "share = \"nfs3\""),
+        ("tiny", "share = \"9p\", \"share.msize\" = \"1\""),
+        ("9p", "share = \"9p\""),
+    ];
+    let report = json(&run(&place, &plan(SMALL_TREE, &variants, CPU)).exits(2).stdout);
+    let error = |name| trial(&report, name)["error"].as_str().unwrap_or_default().to_owned();
+    assert!(error("none").contains("/no/virtiofsd"), "{}", error("none"));
+    assert!(error("bad").contains("failing ended") && error("bad").contains("it broke"), "{}", error("bad"));
+    assert!(error("bad").contains("exit status 3"), "{}", error("bad"));
+    assert!(error("v3").contains("nfs4"), "{}", error("v3"));
+    assert!(error("tiny").contains("Invalid argument") && error("tiny").contains("msize=1"), "{}", error("tiny"));
+    assert_eq!(trial(&report, "9p")["outcome"], "done");
+}
+
+#[test]
+fn a_kernel_without_9p_is_named_and_the_rest_runs() {
+    let place = Place::new();
+    // The copy has what a guest takes in any case, and nothing for shares.
+    let lame = kernel().copy(&place, &[]);
+    let text = plan(SMALL_TREE, &[("9p", "share = \"9p\""), ("disk", "share = \"disk\"")], CPU);
+    let run = place.run("--json").arg(place.put("plan.toml", text)).words(&lame.options());
+    let report = json(&run.start(120).outcome().exits(2).stdout);
+    let error = trial(&report, "9p")["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("9p") && error.contains(&lame.release), "{error}");
+    assert_eq!(trial(&report, "disk")["outcome"], "done");
+}
+
+fn is_server(command: &str) -> bool {
+    !command.contains("watchdog") && (command.contains("virtiofsd") || command.contains("ganesha.nfsd"))
+}
+
+#[test]
+fn a_server_that_dies_costs_its_trials_and_no_others() {
+    if !is_root() {
+        return;
+    }
+    for (name, set) in &served()[1..] {
+        let place = Place::new();
+        let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
+        let variants = [(*name, *set), ("9p", "share = \"9p\"")];
+        let text = plan(SMALL_TREE, &variants, &workloads).replace("time = 60", "time = 8");
+        let mut run = place.run("--json --seed 3").arg(place.put("plan.toml", text)).start(120);
+        let server = run.until("a server at work", |place| {
+            let here = || place.processes().into_iter().find(|p| is_server(&p.command)).map(|p| p.pid);
+            let asked = crate::common::files_below(&place.runs()).into_iter().any(|p| {
+                p.ends_with("trial.json") && fs::read_to_string(&p).is_ok_and(|t| t.contains(&format!("\"{name}\"")))
+            });
+            asked.then(here).flatten()
+        });
+        send(server, Signal::KILL);
+        let report = json(&run.outcome().exits(2).stdout);
+        let ends: Vec<(&str, &str)> =
+            trials(&report).iter().map(|t| (t["variant"].as_str().unwrap(), t["outcome"].as_str().unwrap())).collect();
+        assert_eq!(ends.iter().filter(|(_, end)| *end == "failed").count(), 1, "{ends:?}");
+        let failed = trials(&report).iter().find(|t| t["outcome"] == "failed").unwrap();
+        let error = failed["error"].as_str().unwrap();
+        assert!(error.contains("ended while running cpu") && error.contains("server.log"), "{error}");
+        assert_eq!(failed["variant"], *name);
+    }
+}
+
+#[test]
+fn a_killed_controller_takes_its_server_along() {
+    for (name, set) in served() {
+        let place = Place::new();
+        let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
+        let text = plan(SMALL_TREE, &[(name, set)], &workloads);
+        let run = place.run("").arg(place.put("plan.toml", text)).start(120).until_trials(1);
+        let servers = place.processes().iter().filter(|p| is_server(&p.command)).count();
+        assert_eq!(servers > 0, name != "9p", "{name}");
+        run.signal(Signal::KILL);
+        assert_eq!(run.outcome().status, None);
+        place.nothing_is_left();
+    }
+}
