@@ -197,11 +197,14 @@ impl Share {
         self.option(key) == Some("on")
     }
 
-    /// Whether a guest may only read: the user's own tree, an image that cannot be written, or asked for.
+    /// Whether this way only lets a guest read: an image that cannot be written, or asked for.
+    pub fn is_read_only(&self) -> bool {
+        matches!(self.method, ShareMethod::Erofs | ShareMethod::Squashfs) || self.is_on("readonly")
+    }
+
+    /// Whether a guest may only read this tree: the user's own too, unless the guest has a copy on a disk.
     pub fn read_only(&self, tree: &Tree) -> bool {
-        let image = matches!(self.method, ShareMethod::Erofs | ShareMethod::Squashfs);
-        // A disk is a copy.
-        image || self.is_on("readonly") || (tree.path.is_some() && self.method != ShareMethod::Disk)
+        self.is_read_only() || (tree.path.is_some() && self.method != ShareMethod::Disk)
     }
 }
 
@@ -212,6 +215,9 @@ pub struct ShareFacts {
     pub method: ShareMethod,
     /// The guest's line of `/proc/mounts`: what its kernel says of it.
     pub mount: String,
+    /// The command that mounts it so in any guest; empty in older recordings.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub mount_command: String,
     /// 9p's largest message in bytes, as server and client agreed on it; `None` for others, or where it is not to be had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub msize: Option<u64>,

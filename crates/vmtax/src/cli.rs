@@ -282,8 +282,8 @@ pub struct ShareArgs {
     /// Small files of the tree that is made
     #[arg(long, value_name = "N")]
     pub files: Option<u64>,
-    /// Bytes of the tree that is made: what the small files leave is one large file
-    #[arg(long, value_name = "N")]
+    /// Bytes of the tree that is made (64M, 5G): what the small files leave is one large file
+    #[arg(long, value_name = "SIZE", value_parser = size)]
     pub bytes: Option<u64>,
     /// Print every figure of every way
     #[arg(long, conflicts_with = "json")]
@@ -498,4 +498,9 @@ mod tests {
         Cli::command().debug_assert();
         check(&Cli::command());
     }
+}
+
+/// Bytes, with an optional suffix.
+fn size(text: &str) -> Result<u64, String> {
+    vmtax_workload::parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
 }

@@ -1,6 +1,7 @@
 //! What took effect of a share: said by those whom it concerns, not by what was asked for.
 
 use super::Sharing;
+use super::mount::{command, mount};
 use super::words::VERSION_EVENT;
 use crate::qemu;
 use std::path::Path;
@@ -25,6 +26,7 @@ pub(crate) fn effect(
     let facts = ShareFacts {
         method,
         mount: line,
+        mount_command: command(&mount(sharing)),
         msize,
         qemu,
         server,

@@ -5,7 +5,7 @@ use super::ganesha::EXPORT;
 use super::words::{SERVER, TAG};
 use std::net::Ipv4Addr;
 use vmtax_model::ShareMethod;
-use vmtax_wire::{Mount, SHARE_SERIAL};
+use vmtax_wire::{Mount, SHARE, SHARE_SERIAL};
 
 /// The guest's own address in QEMU's user network.
 const GUEST: Ipv4Addr = Ipv4Addr::new(10, 0, 2, 15);
@@ -24,6 +24,15 @@ pub(crate) fn mount(sharing: &Sharing) -> Mount {
     };
     let network = matches!(method, ShareMethod::Nfs3 | ShareMethod::Nfs4).then_some((GUEST, MASK));
     Mount { method, kind: kind.to_owned(), source, options, read_only: sharing.read_only, network }
+}
+
+/// For people, who mount it in guests of their own.
+pub(super) fn command(mount: &Mount) -> String {
+    let (read_only, options) = (mount.read_only.then_some("ro"), mount.options.as_str());
+    let options: Vec<&str> = read_only.into_iter().chain((!options.is_empty()).then_some(options)).collect();
+    let options = if options.is_empty() { String::new() } else { format!(" -o {}", options.join(",")) };
+    let disk = if mount.method.is_image() { "/dev/disk/by-id/virtio-" } else { "" };
+    format!("mount -t {}{options} {disk}{} {SHARE}", mount.kind, mount.source)
 }
 
 fn nine_p(sharing: &Sharing) -> String {
