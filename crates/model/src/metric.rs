@@ -114,6 +114,11 @@ metrics! {
     BonnieDeleteRandom "bonnie.delete-random" PerSecond Higher "deletes, at random";
     FidsStat "fids.stat" Nanoseconds Lower "stat of a known name";
     FidsOpenClose "fids.open_close" Nanoseconds Lower "open+close of a known name";
+    NamesStat "names.stat" Nanoseconds Lower "stat of a name";
+    NamesOpenClose "names.open_close" Nanoseconds Lower "open_close of a name";
+    NamesCreateUnlink "names.create_unlink" Nanoseconds Lower "create and unlink";
+    NamesList "names.list" Nanoseconds Lower "listing of the folder";
+    NamesGetxattr "names.getxattr" Nanoseconds Lower "getxattr";
 }
 
 impl Metric {
@@ -148,6 +153,11 @@ impl Metric {
             | Metric::BonnieStatRandom
             | Metric::BonnieDeleteRandom => WorkloadName::Bonnie,
             Metric::FidsStat | Metric::FidsOpenClose => WorkloadName::Fids,
+            Metric::NamesStat
+            | Metric::NamesOpenClose
+            | Metric::NamesCreateUnlink
+            | Metric::NamesList
+            | Metric::NamesGetxattr => WorkloadName::Names,
             Metric::SyscallGetpid
             | Metric::SyscallReadNull
             | Metric::SyscallWriteNull

@@ -30,6 +30,8 @@ pub enum WorkloadName {
     Bonnie,
     /// What one more name known to the share's server costs.
     Fids,
+    /// Calls on names among many, far down, or with attributes.
+    Names,
     /// What the share keeps of what files are.
     Meaning,
     /// Exits of each kind, one after the other: on the micro-guest alone.
@@ -49,6 +51,7 @@ impl WorkloadName {
         WorkloadName::Tree,
         WorkloadName::Bonnie,
         WorkloadName::Fids,
+        WorkloadName::Names,
         WorkloadName::Meaning,
         WorkloadName::Exits,
     ];
@@ -60,7 +63,14 @@ impl WorkloadName {
 
     /// Whether it needs the shared tree ([`Places::share`]).
     pub const fn needs_share(self) -> bool {
-        matches!(self, WorkloadName::Tree | WorkloadName::Bonnie | WorkloadName::Fids | WorkloadName::Meaning)
+        matches!(
+            self,
+            WorkloadName::Tree
+                | WorkloadName::Bonnie
+                | WorkloadName::Fids
+                | WorkloadName::Names
+                | WorkloadName::Meaning
+        )
     }
 
     /// Those that `run` makes when none is named: what a system alone suffices for.
@@ -81,6 +91,7 @@ impl WorkloadName {
             WorkloadName::Tree => "tree",
             WorkloadName::Bonnie => "bonnie",
             WorkloadName::Fids => "fids",
+            WorkloadName::Names => "names",
             WorkloadName::Meaning => "meaning",
             WorkloadName::Exits => "exits",
         }

@@ -5,12 +5,10 @@ pub use crate::html::shares::html;
 use crate::number::{NONE, range, ratio, significant, value};
 use crate::table::{self, right};
 use crate::text::{Paint, cell, columns, plain, section, wrapped};
-use crate::view::{first_five, warnings, when};
+use crate::view::{by_workload, first_five, warnings, when};
 use crate::{ReportError, Style, json::document};
 use comfy_table::{Attribute, Cell, Color};
-use vmtax_model::{
-    Estimate, Keeping, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict, WorkloadName,
-};
+use vmtax_model::{Estimate, Keeping, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict};
 use vmtax_recording::Recording;
 
 /// The recording and its findings as one JSON document; docs/json.md describes it.
@@ -39,7 +37,7 @@ pub fn terminal(recording: &Recording, findings: &ShareFindings, details: bool, 
         "  ",
     ));
     if details {
-        for (workload, rows) in by_workload(findings) {
+        for (workload, rows) in by_workload(&findings.rows, |r| r.metric) {
             out.push_str(&format!("\n{}\n", paint.bold(workload.as_str())));
             out.push_str(&figures(findings, &rows, width, style.color));
         }
@@ -121,12 +119,6 @@ fn score_cell(cost: Option<Estimate>, base: bool) -> Cell {
         Some(i) if i.low > 1.0 => cell.fg(Color::DarkYellow),
         _ => cell,
     }
-}
-
-/// The rows of each workload.
-pub(crate) fn by_workload(findings: &ShareFindings) -> Vec<(WorkloadName, Vec<&ShareRow>)> {
-    let rows = |w: WorkloadName| findings.rows.iter().filter(|r| r.metric.workload() == w).collect::<Vec<_>>();
-    WorkloadName::ALL.iter().map(|w| (*w, rows(*w))).filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
 /// A table for each few columns that the width holds.

@@ -111,7 +111,7 @@ fn table(findings: &Findings, detail: Detail, color: bool) -> String {
         }
     }
     table.set_header(header);
-    for (workload, rows) in by_workload(findings) {
+    for (workload, rows) in by_workload(&findings.rows, |r| r.metric) {
         table.add_row(vec![Cell::new(workload).add_attribute(Attribute::Bold)]);
         for row in rows {
             table.add_row(cells(row, &machines(findings), detail));

@@ -5,10 +5,10 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
-/// Rows of one workload, in the order of the findings.
-pub fn by_workload(findings: &Findings) -> Vec<(WorkloadName, Vec<&TaxRow>)> {
-    let rows = |w: WorkloadName| findings.rows.iter().filter(|r| r.metric.workload() == w).collect::<Vec<_>>();
-    WorkloadName::ALL.iter().map(|w| (*w, rows(*w))).filter(|(_, rows)| !rows.is_empty()).collect()
+/// Rows that each have a metric, workload by workload.
+pub fn by_workload<R>(rows: &[R], metric: impl Fn(&R) -> Metric) -> Vec<(WorkloadName, Vec<&R>)> {
+    let of = |w: WorkloadName| rows.iter().filter(|r| metric(r).workload() == w).collect::<Vec<_>>();
+    WorkloadName::ALL.iter().map(|w| (*w, of(*w))).filter(|(_, rows)| !rows.is_empty()).collect()
 }
 
 /// Every machine of the findings, native first.

@@ -17,6 +17,7 @@ pub fn options(name: WorkloadName) -> &'static [OptionInfo] {
         WorkloadName::Tree => share::tree::OPTIONS,
         WorkloadName::Bonnie => share::bonnie::OPTIONS,
         WorkloadName::Fids => share::fids::OPTIONS,
+        WorkloadName::Names => share::names::OPTIONS,
         WorkloadName::Meaning => share::meaning::OPTIONS,
         WorkloadName::Exits => exits::OPTIONS,
     }

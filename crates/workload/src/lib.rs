@@ -72,6 +72,7 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
         WorkloadName::Tree => share::tree::run(&values, &clock, places),
         WorkloadName::Bonnie => share::bonnie::run(&values, &clock, places),
         WorkloadName::Fids => share::fids::run(&values, &clock, places),
+        WorkloadName::Names => share::names::run(&values, &clock, places),
         WorkloadName::Meaning => share::meaning::run(&values, places),
         WorkloadName::Exits => Err(WorkloadError::MicroGuestOnly(workload.name)),
     }?;

@@ -112,7 +112,7 @@ fn bonnie_does_each_operation_as_often_as_asked_and_leaves_nothing() {
 fn what_writes_does_so_in_scratch_alone_and_says_where_there_is_none() {
     let root = tree();
     fs::remove_dir(root.path().join("scratch")).unwrap();
-    for name in [WorkloadName::Bonnie, WorkloadName::Fids, WorkloadName::Meaning] {
+    for name in [WorkloadName::Bonnie, WorkloadName::Fids, WorkloadName::Names, WorkloadName::Meaning] {
         let error = attempt(name, root.path(), &[]).unwrap_err().to_string();
         assert!(error.contains("scratch") && error.contains("make that folder"), "{name}: {error}");
     }
@@ -139,6 +139,34 @@ fn fids_knows_as_many_names_as_asked_and_leaves_nothing() {
     }
     assert_eq!(names(root.path()).len(), before.len());
     assert_eq!(snapshot(root.path()), before);
+}
+
+#[test]
+fn names_makes_what_is_asked_times_it_and_leaves_nothing() {
+    let root = tree();
+    let before = snapshot(root.path());
+    let options = [("files", "250"), ("depth", "7"), ("xattrs", "3"), ("samples", "40")];
+    let got = attempt(WorkloadName::Names, root.path(), &options).unwrap();
+    for (metric, calls) in [
+        (Metric::NamesStat, 40),
+        (Metric::NamesOpenClose, 40),
+        (Metric::NamesCreateUnlink, 40),
+        (Metric::NamesList, 10),
+    ] {
+        assert_eq!(count(&got, metric.operation().unwrap()), calls, "{metric}");
+        assert!(got.value(metric).unwrap() > 0.0, "{metric}");
+    }
+    // Not every filesystem has attributes; one that has none says so.
+    let without = got.unsupported.iter().any(|u| u.metric == Metric::NamesGetxattr && u.reason.contains("EOPNOTSUPP"));
+    assert_ne!(got.value(Metric::NamesGetxattr).is_some(), without);
+    assert_eq!(snapshot(root.path()), before);
+    // A folder of ten thousand takes longer to list than one of ten.
+    let listing = |files: &str| {
+        let got = attempt(WorkloadName::Names, root.path(), &[("files", files), ("samples", "5")]).unwrap();
+        got.value(Metric::NamesList).unwrap()
+    };
+    let (few, many) = (listing("10"), listing("10000"));
+    assert!(many > 20.0 * few, "{few} against {many}");
 }
 
 fn lines<'a>(kept: &'a [Kept], what: &str) -> &'a Kept {

@@ -1,6 +1,7 @@
 //! A horizontal axis in percent of the picture's width, linear from zero or logarithmic.
 
 use maud::{Markup, html as markup};
+use vmtax_model::Estimate;
 
 /// Where values lie.
 pub struct Axis {
@@ -62,6 +63,24 @@ impl Axis {
             (v - self.low) / (self.high - self.low)
         };
         if share.is_finite() { share.clamp(0.0, 1.0) * 100.0 } else { 0.0 }
+    }
+
+    /// A bar for a ratio, from the line of 1 (logarithmic) or from 0, with a whisker for its interval; `middle` and
+    /// `height` in pixels.
+    pub fn bar(&self, ratio: &Estimate, middle: f64, height: f64) -> Markup {
+        let (start, end) = (if self.log { self.at(1.0) } else { 0.0 }, self.at(ratio.median));
+        let (from, width) = (start.min(end), (start - end).abs().max(0.2));
+        markup! {
+            rect x=(percent(from)) width=(percent(width)) y=(middle - height / 2.0) height=(height) rx="2" {}
+            @if let Some(i) = &ratio.interval {
+                @let (low, high) = (percent(self.at(i.low)), percent(self.at(i.high)));
+                g.whisker {
+                    line x1=(low) x2=(high) y1=(middle) y2=(middle) {}
+                    line x1=(low) x2=(low) y1=(middle - 4.0) y2=(middle + 4.0) {}
+                    line x1=(high) x2=(high) y1=(middle - 4.0) y2=(middle + 4.0) {}
+                }
+            }
+        }
     }
 
     /// Round values along the axis, at most about `most`.

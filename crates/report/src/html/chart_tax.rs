@@ -35,7 +35,7 @@ pub fn chart(page: &Page) -> Markup {
                     @if view::has_intervals(page.findings) { span.key.pale { "pale: no difference shown" } }
                 }
                 div.chart {
-                    @for (workload, rows) in view::by_workload(page.findings) {
+                    @for (workload, rows) in view::by_workload(&page.findings.rows, |r| r.metric) {
                         @let rows: Vec<&&TaxRow> = rows.iter().filter(|r| has_tax(r)).collect();
                         @if !rows.is_empty() {
                             div.group { h3 { (workload) } div { (axis.labels(&ticks, |t| format!("×{}", tick(t)))) } span {} }
@@ -119,23 +119,11 @@ fn figure(tax: &Tax) -> String {
 }
 
 fn bar(machine: MachineName, tax: &Tax, axis: &Axis, top: f64) -> Markup {
-    let start = if axis.log { axis.at(1.0) } else { 0.0 };
-    let end = axis.at(tax.ratio.median);
-    let (from, width) = (start.min(end), (start - end).abs().max(0.2));
-    let middle = top + LANE / 2.0;
     let shade = if tax.verdict == Verdict::NoDifferenceShown { "pale" } else { "full" };
     markup! {
         g.(machine).(shade) {
             title { (machine) " " (figure(tax)) }
-            rect x=(percent(from)) width=(percent(width)) y=(top + 4.0) height=(LANE - 8.0) rx="2" {}
-            @if let Some(i) = &tax.ratio.interval {
-                @let (low, high) = (percent(axis.at(i.low)), percent(axis.at(i.high)));
-                g.whisker {
-                    line x1=(low) x2=(high) y1=(middle) y2=(middle) {}
-                    line x1=(low) x2=(low) y1=(middle - 4.0) y2=(middle + 4.0) {}
-                    line x1=(high) x2=(high) y1=(middle - 4.0) y2=(middle + 4.0) {}
-                }
-            }
+            (axis.bar(&tax.ratio, top + LANE / 2.0, LANE - 8.0))
         }
     }
 }

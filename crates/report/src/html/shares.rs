@@ -4,8 +4,8 @@ use super::axis::{Axis, percent};
 use super::notices::notices;
 use super::{Head, document, facts};
 use crate::number::{NONE, range, ratio, significant, value};
-use crate::shares::{by_workload, effects, heading, processor, title};
-use crate::view::{first_five, report_command, warnings, when};
+use crate::shares::{effects, heading, processor, title};
+use crate::view::{by_workload, first_five, report_command, warnings, when};
 use maud::{Markup, html as markup};
 use vmtax_model::{Estimate, Keeping, Kept, ShareColumn, ShareFindings, ShareRow};
 use vmtax_recording::Recording;
@@ -35,7 +35,7 @@ pub fn html(recording: &Recording, findings: &ShareFindings) -> String {
             (notices("What took effect", "effects", &effects(findings)))
         }
         @if !findings.scores.is_empty() { (scores(recording, findings)) }
-        @for (workload, rows) in by_workload(findings) { (metrics(recording, findings, workload.as_str(), &rows)) }
+        @for (workload, rows) in by_workload(&findings.rows, |r| r.metric) { (metrics(recording, findings, workload.as_str(), &rows)) }
         (keeping(findings))
         (processors(findings))
         p.method { b { "Method. " } (findings.method) }
@@ -132,22 +132,8 @@ fn row(bar: &Bar, axis: &Axis, ticks: &[f64]) -> Markup {
 }
 
 fn drawn(bar: &Bar, cost: Estimate, axis: &Axis) -> Markup {
-    let start = if axis.log { axis.at(1.0) } else { 0.0 };
-    let end = axis.at(cost.median);
     let shown = cost.interval.is_none_or(|i| i.low > 1.0 || i.high < 1.0);
-    markup! {
-        g.(bar.machine).(if shown { "full" } else { "pale" }) {
-            rect x=(percent(start.min(end))) width=(percent((start - end).abs().max(0.2))) y="6" height="12" rx="2" {}
-            @if let Some(i) = cost.interval {
-                @let (low, high) = (percent(axis.at(i.low)), percent(axis.at(i.high)));
-                g.whisker {
-                    line x1=(low) x2=(high) y1="12" y2="12" {}
-                    line x1=(low) x2=(low) y1="8" y2="16" {}
-                    line x1=(high) x2=(high) y1="8" y2="16" {}
-                }
-            }
-        }
-    }
+    markup! { g.(bar.machine).(if shown { "full" } else { "pale" }) { (axis.bar(&cost, 12.0, 12.0)) } }
 }
 
 /// Who worked for it: a way that is fast by burning the host is not free.

@@ -29,7 +29,7 @@ pub fn taxes(page: &Page) -> Markup {
                             th scope="col" { "verdict" }
                         }
                     } }
-                    @for (workload, rows) in view::by_workload(page.findings) {
+                    @for (workload, rows) in view::by_workload(&page.findings.rows, |r| r.metric) {
                         tbody {
                             tr.workload { th colspan="10" scope="rowgroup" { (workload) } }
                             @for row in rows { (lines(row, compared)) }

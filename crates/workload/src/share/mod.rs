@@ -5,6 +5,7 @@
 pub(crate) mod bonnie;
 pub(crate) mod fids;
 pub(crate) mod meaning;
+pub(crate) mod names;
 mod room;
 pub(crate) mod tree;
 

@@ -1,0 +1,149 @@
+//! `names`: what a call on a name costs where there are many beside it, a long way to it, or much that hangs on it: sizes
+//! for a ladder to grow. It writes in the share's folder `scratch`.
+
+use super::{error, own_folder};
+use crate::options::{Kind, OptionInfo, Values};
+use crate::{Clock, Places, WorkloadError, Yield};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
+use rustix::io::Errno;
+use std::path::{Path, PathBuf};
+use vmtax_model::{Latency, Metric, Unsupported, WorkloadName};
+
+/// Files that are called, spread among all.
+const OWN: u64 = 100;
+/// A listing reads everything: fewer of them.
+const LISTINGS: u64 = 10;
+/// The drawing is the same in every trial.
+const SEED: u64 = 4714;
+
+pub(crate) const OPTIONS: &[OptionInfo] = &[
+    OptionInfo {
+        name: "files",
+        default: "100",
+        help: "files in the folder",
+        kind: Kind::Count { min: 1, max: 1 << 24 },
+    },
+    OptionInfo {
+        name: "depth",
+        default: "1",
+        help: "folders on the way to them, below scratch",
+        kind: Kind::Count { min: 1, max: 1000 },
+    },
+    OptionInfo {
+        name: "xattrs",
+        default: "0",
+        help: "user attributes of each file that is called",
+        kind: Kind::Count { min: 0, max: 10_000 },
+    },
+    OptionInfo {
+        name: "samples",
+        default: "500",
+        help: "calls of each kind that are timed",
+        kind: Kind::Count { min: 1, max: 1 << 24 },
+    },
+];
+
+pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+    let own = own_folder(WorkloadName::Names, places)?;
+    let (files, samples) = (values.number("files")?, values.number("samples")?);
+    let began = clock.start();
+    let mut folder = own.0.clone();
+    for _ in 0..values.number("depth")? {
+        folder.push("d");
+        std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+    }
+    let called = make(&folder, files)?;
+    let mut got = Yield::default();
+    let mut random = fastrand::Rng::with_seed(SEED);
+    let mut drawn = || called.get(random.usize(..called.len().max(1))).unwrap_or(&folder);
+    let mut timed = |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
+        let mut latency = Latency::new();
+        for _ in 0..count {
+            let began = clock.start();
+            let done = call();
+            latency.record(clock.ns(began, clock.stop()));
+            done?;
+        }
+        got.measure(metric, latency.quantile(0.5) as f64);
+        got.operation(metric.operation().unwrap_or_default(), latency);
+        Ok(())
+    };
+    timed(Metric::NamesStat, samples, &mut || stat(drawn()))?;
+    timed(Metric::NamesOpenClose, samples, &mut || open_close(drawn()))?;
+    let new = folder.join("new");
+    timed(Metric::NamesCreateUnlink, samples, &mut || create_unlink(&new))?;
+    timed(Metric::NamesList, samples.min(LISTINGS), &mut || list(&folder))?;
+    match values.number("xattrs")? {
+        0 => {}
+        count => match hang(&called, count) {
+            Ok(()) => {
+                let last = attribute(count - 1);
+                timed(Metric::NamesGetxattr, samples, &mut || getxattr(drawn(), &last))?;
+            }
+            Err((_, Errno::OPNOTSUPP)) => got.unsupported.push(Unsupported {
+                metric: Metric::NamesGetxattr,
+                reason: "EOPNOTSUPP: files have no user attributes here".to_owned(),
+            }),
+            Err((path, e)) => return Err(error("set an attribute of", path, e)),
+        },
+    }
+    got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+    Ok(got)
+}
+
+/// Makes the files, all empty. Gives those that are called: the first of every so many.
+fn make(folder: &Path, files: u64) -> Result<Vec<PathBuf>, WorkloadError> {
+    let every = files.div_ceil(OWN);
+    let mut called = Vec::new();
+    for number in 0..files {
+        let path = folder.join(format!("{number:08}"));
+        std::fs::File::create_new(&path).map_err(|e| error("make", &path, e))?;
+        if number % every == 0 {
+            called.push(path);
+        }
+    }
+    Ok(called)
+}
+
+fn attribute(number: u64) -> String {
+    format!("user.{number}")
+}
+
+fn hang(files: &[PathBuf], attributes: u64) -> Result<(), (PathBuf, Errno)> {
+    for file in files {
+        for number in 0..attributes {
+            let set = rustix::fs::lsetxattr(file, attribute(number), b"v", XattrFlags::empty());
+            set.map_err(|e| (file.clone(), e))?;
+        }
+    }
+    Ok(())
+}
+
+/// One that NFS and virtiofs pass on to the server; 9p does so where it does not cache.
+fn stat(path: &Path) -> Result<(), WorkloadError> {
+    let found = rustix::fs::statx(CWD, path, AtFlags::STATX_FORCE_SYNC, StatxFlags::BASIC_STATS);
+    found.map(drop).map_err(|e| error("stat", path, e))
+}
+
+fn open_close(path: &Path) -> Result<(), WorkloadError> {
+    let opened = rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+    opened.map(drop).map_err(|e| error("open", path, e))
+}
+
+fn create_unlink(path: &Path) -> Result<(), WorkloadError> {
+    std::fs::File::create_new(path).map_err(|e| error("make", path, e))?;
+    std::fs::remove_file(path).map_err(|e| error("remove", path, e))
+}
+
+fn list(folder: &Path) -> Result<(), WorkloadError> {
+    let entries = std::fs::read_dir(folder).map_err(|e| error("read the folder", folder, e))?;
+    for entry in entries {
+        entry.map_err(|e| error("read the folder", folder, e))?;
+    }
+    Ok(())
+}
+
+fn getxattr(path: &Path, name: &str) -> Result<(), WorkloadError> {
+    let got = rustix::fs::lgetxattr(path, name, &mut [0; 16][..]);
+    got.map(drop).map_err(|e| error("read an attribute of", path, e))
+}
