@@ -477,6 +477,11 @@ pub struct WatchdogArgs {
     pub command: Vec<String>,
 }
 
+/// Bytes, with an optional suffix.
+fn size(text: &str) -> Result<u64, String> {
+    vmtax_workload::parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -498,9 +503,4 @@ mod tests {
         Cli::command().debug_assert();
         check(&Cli::command());
     }
-}
-
-/// Bytes, with an optional suffix.
-fn size(text: &str) -> Result<u64, String> {
-    vmtax_workload::parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
 }

@@ -39,7 +39,7 @@ fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError>
 
 /// What a workload that writes says of a share that may only be read: that it cannot be told, not that it failed.
 pub(crate) fn read_only(workload: WorkloadName, places: &Places) -> Option<Yield> {
-    let writes = matches!(workload, WorkloadName::Bonnie | WorkloadName::Meaning);
+    let writes = matches!(workload, WorkloadName::Bonnie | WorkloadName::Names | WorkloadName::Meaning);
     let at = rustix::fs::statvfs(places.share.as_deref().filter(|_| writes)?).ok()?;
     if !at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
         return None;

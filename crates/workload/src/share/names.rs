@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use vmtax_model::{Latency, Metric, Unsupported, WorkloadName};
 
 /// Files that are called, spread among all.
-const OWN: u64 = 100;
+pub(super) const OWN: u64 = 100;
 /// A listing reads everything: fewer of them.
 const LISTINGS: u64 = 10;
 /// The drawing is the same in every trial.

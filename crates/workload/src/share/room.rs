@@ -1,5 +1,6 @@
 //! Room that a workload on a shared tree takes, so that it can be seen to beforehand.
 
+use super::names;
 use crate::options::Values;
 use crate::{WorkloadError, check};
 use vmtax_model::{WorkloadName, WorkloadSpec};
@@ -30,6 +31,12 @@ pub fn written(spec: &WorkloadSpec, tree_files: u64) -> Result<(u64, u64), Workl
             let files = count.saturating_sub(tree_files).max(FIDS_OWN.min(count));
             (files * NAME, files + files / 1000 + 2)
         }
+        WorkloadName::Names => {
+            let (files, depth) = (number("files")?, number("depth")?);
+            // Attributes that an inode has no room for take a page.
+            let hung = if number("xattrs")? > 0 { files.min(names::OWN) * PAGE } else { 0 };
+            (files * NAME + depth * PAGE + hung, files + depth + 2)
+        }
         // Its files have a name and little else.
         WorkloadName::Meaning => (1 << 20, 100),
         _ => (0, 0),
@@ -59,6 +66,8 @@ mod tests {
         assert_eq!(written(&fids, 0).unwrap().1, 40_042);
         assert_eq!(written(&fids, 39_990).unwrap().1, 502);
         assert_eq!(written(&WorkloadSpec::new(WorkloadName::Tree), 0).unwrap(), (0, 0));
+        let names = WorkloadSpec::new(WorkloadName::Names).with("files", 1000).with("depth", 10).with("xattrs", 1);
+        assert_eq!(written(&names, 0).unwrap(), (1000 * NAME + 10 * PAGE + 100 * PAGE, 1012));
         assert_eq!(held_bytes(&fids).unwrap(), 0);
         assert_eq!(held_bytes(&fids.with("how", "held")).unwrap(), 40_000 * HELD);
     }
