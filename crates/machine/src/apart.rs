@@ -16,6 +16,8 @@ use std::path::{Path, PathBuf};
 pub struct Apart {
     /// A tree that it sees, but cannot write to.
     pub read_only: Option<PathBuf>,
+    /// A tree in which it can open no devices. Only root can make any, so nothing changes for others.
+    pub no_devices: Option<PathBuf>,
     /// Whether an ordinary user is root in there: of a user namespace with nothing but this user's rights.
     pub as_root: bool,
     /// Whether it has a network of its own, with nothing but a loopback device.
@@ -37,6 +39,12 @@ impl Apart {
             let what = "becoming root in a user namespace, which this server wants (run as root, or name another server with \
                         share.server)";
             own_users(0, 0).map_err(|e| MachineError::system(what, e))?;
+        }
+        if let Some(tree) = self.no_devices.as_deref().filter(|_| geteuid().is_root()) {
+            // A container may not mount; it has seldom a host's devices either.
+            if unshare(UnshareFlags::NEWNS).is_ok() {
+                remount(tree, MountFlags::NODEV)?;
+            }
         }
         self.read_only.as_deref().map_or(Ok(()), make_read_only)
     }
@@ -98,13 +106,18 @@ fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     unsafe { unshare_unsafe(flags) }
 }
 
-/// In a mount namespace of this process's own the tree, with all that is mounted in it, is mounted over itself, read-only:
-/// whatever is asked of the command, and whatever is wrong with it, the tree stays as it is.
+/// Whatever is asked of the command, and whatever is wrong with it, the tree stays as it is.
 fn make_read_only(tree: &Path) -> Result<(), MachineError> {
-    let failed = |source| MachineError::ReadOnly { folder: tree.to_path_buf(), source };
     if unshare(UnshareFlags::NEWNS).is_err() {
+        let failed = |source| MachineError::ReadOnly { folder: tree.to_path_buf(), source };
         own_users(getuid().as_raw(), getgid().as_raw()).map_err(failed)?;
     }
+    remount(tree, MountFlags::RDONLY)
+}
+
+/// In a mount namespace of this process's own the tree, with all that is mounted in it, is mounted over itself, so.
+fn remount(tree: &Path, so: MountFlags) -> Result<(), MachineError> {
+    let failed = |source| MachineError::ReadOnly { folder: tree.to_path_buf(), source };
     let mounted = || -> rustix::io::Result<()> {
         mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
         mount_bind_recursive(tree, tree)
@@ -113,7 +126,7 @@ fn make_read_only(tree: &Path) -> Result<(), MachineError> {
     let whole = fs::canonicalize(tree).map_err(failed)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
     for (at, flags) in mounts.lines().filter_map(mount_of).filter(|(at, _)| at.starts_with(&whole)) {
-        match mount_remount(&at, flags | MountFlags::BIND | MountFlags::RDONLY, c"") {
+        match mount_remount(&at, flags | MountFlags::BIND | so, c"") {
             // Another is mounted over it.
             Err(Errno::INVAL | Errno::NOENT) if at != whole => {}
             done => done.map_err(|e| MachineError::ReadOnly { folder: at.clone(), source: e.into() })?,
@@ -139,7 +152,12 @@ fn own_users(user: u32, group: u32) -> std::io::Result<()> {
 fn mount_of(line: &str) -> Option<(PathBuf, MountFlags)> {
     let mut fields = line.split(' ').skip(4);
     let (at, options) = (unescaped(fields.next()?), fields.next()?);
-    let kept = [("nosuid", MountFlags::NOSUID), ("nodev", MountFlags::NODEV), ("noexec", MountFlags::NOEXEC)];
+    let kept = [
+        ("ro", MountFlags::RDONLY),
+        ("nosuid", MountFlags::NOSUID),
+        ("nodev", MountFlags::NODEV),
+        ("noexec", MountFlags::NOEXEC),
+    ];
     let has = |name: &str| options.split(',').any(|option| option == name);
     Some((at, kept.into_iter().filter(|(name, _)| has(name)).map(|(_, flag)| flag).collect()))
 }

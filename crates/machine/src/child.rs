@@ -52,6 +52,9 @@ impl Child {
         if let Some(tree) = &start.apart.read_only {
             command.arg("--read-only").arg(tree);
         }
+        if let Some(tree) = &start.apart.no_devices {
+            command.arg("--no-devices").arg(tree);
+        }
         if start.apart.as_root {
             command.arg("--as-root");
         }

@@ -5,7 +5,7 @@ use crate::apart::Apart;
 use crate::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::disk::Disk;
 use crate::setup::{GuestImage, MicroImage, Setup};
-use crate::share::{self, Meets, Reach};
+use crate::share::{self, Meets, Reach, Sharing};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -72,7 +72,8 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
         stdin: None,
         descriptors,
         log: &log(setup.log),
-        apart: Apart { network_of, ..Apart::default() },
+        // An old QEMU opens what devices a guest makes on a 9p share.
+        apart: Apart { network_of, no_devices: setup.share.and_then(Sharing::served_by_qemu), ..Apart::default() },
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
     })

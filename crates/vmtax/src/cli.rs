@@ -457,6 +457,9 @@ pub struct WatchdogArgs {
     /// A tree that the command cannot write to
     #[arg(long)]
     pub read_only: Option<PathBuf>,
+    /// A tree in which the command can open no devices
+    #[arg(long)]
+    pub no_devices: Option<PathBuf>,
     /// Be root for the command, in a user namespace
     #[arg(long)]
     pub as_root: bool,

@@ -9,7 +9,7 @@ mod virtiofsd;
 mod words;
 
 use std::path::PathBuf;
-use vmtax_model::{ImageFacts, Share};
+use vmtax_model::{ImageFacts, Share, ShareMethod};
 
 pub(crate) use effect::effect;
 pub use image::{image_mib, make_image};
@@ -34,4 +34,11 @@ pub struct Sharing {
     pub image: Option<ImageFacts>,
     /// Where each machine has its own copy of the image, if it may write to it.
     pub copy: Option<PathBuf>,
+}
+
+impl Sharing {
+    /// The folder, where QEMU itself serves it.
+    pub(crate) fn served_by_qemu(&self) -> Option<PathBuf> {
+        (self.share.method == ShareMethod::NineP).then(|| self.source.clone())
+    }
 }

@@ -85,7 +85,7 @@ impl Server {
                 read_only: sharing.users.then(|| sharing.source.clone()),
                 as_root: serving.as_root,
                 own_network: matches!(serving.meeting, Meeting::Port(_)),
-                network_of: None,
+                ..Apart::default()
             },
             emptied: Vec::new(),
             removed: vec![setup.scratch.folder().to_path_buf()],

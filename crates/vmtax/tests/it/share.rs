@@ -217,6 +217,23 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
 }
 
 #[test]
+fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
+    if !is_root() {
+        return;
+    }
+    let place = Place::new();
+    let (tree, vmtax) = (place.path("tree"), env!("CARGO_BIN_EXE_vmtax"));
+    fs::create_dir(&tree).unwrap();
+    place.program("mknod").arg(tree.join("device")).words("c 1 3").succeeds();
+    let open = |option: &str| {
+        let line = format!("sleep 1 | {vmtax} watchdog {option} -- sh -c 'echo > {}/device' 3<&0", tree.display());
+        place.program("sh").arg("-c").arg(line).outcome()
+    };
+    open("").exits(0);
+    open(&format!("--no-devices {}", tree.display())).says("Permission denied");
+}
+
+#[test]
 fn what_is_mounted_in_a_folder_of_the_users_cannot_be_written_to_either() {
     if !is_root() {
         return;
