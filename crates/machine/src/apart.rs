@@ -4,7 +4,9 @@ use crate::MachineError;
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl};
-use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind_recursive, mount_change, mount_remount};
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, UnmountFlags, mount_bind_recursive, mount_change, mount_remount, unmount,
+};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::{geteuid, getgid, getuid};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
@@ -27,8 +29,10 @@ pub struct Apart {
 }
 
 impl Apart {
-    /// Sets this process apart, for what it starts.
-    pub(crate) fn enter(&self) -> Result<(), MachineError> {
+    /// Sets this process apart, for what it starts. Gives a tree that is mounted over itself here, which has to be taken
+    /// off by [`leave`] before this process can remove it.
+    pub(crate) fn enter(&self) -> Result<Option<&Path>, MachineError> {
+        let mut mounted = None;
         if self.own_network {
             own_network();
         }
@@ -44,9 +48,18 @@ impl Apart {
             // A container may not mount; it has seldom a host's devices either.
             if unshare(UnshareFlags::NEWNS).is_ok() {
                 remount(tree, MountFlags::NODEV)?;
+                mounted = Some(tree);
             }
         }
-        self.read_only.as_deref().map_or(Ok(()), make_read_only)
+        self.read_only.as_deref().map_or(Ok(()), make_read_only)?;
+        Ok(mounted)
+    }
+}
+
+/// Takes off what [`Apart::enter`] mounted.
+pub(crate) fn leave(mounted: Option<&Path>) {
+    if let Some(tree) = mounted {
+        let _ = unmount(tree, UnmountFlags::DETACH);
     }
 }
 

@@ -21,16 +21,32 @@ pub(crate) fn remove(path: &Path) -> io::Result<()> {
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
     }
-    open_up(path)?;
+    gone(open_up(path))?;
     loop {
-        let mut entries = fs::read_dir(path)?.peekable();
-        if entries.peek().is_none() {
-            return fs::remove_dir(path);
+        let entries = match fs::read_dir(path) {
+            Ok(entries) => entries.flatten().collect::<Vec<_>>(),
+            Err(e) => return gone(Err(e)),
+        };
+        if entries.is_empty() {
+            return gone(fs::remove_dir(path));
         }
+        let mut failed = None;
         for entry in entries {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() { lift(&entry.path(), path)? } else { fs::remove_file(entry.path())? }
+            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let done = if is_folder { lift(&entry.path(), path) } else { fs::remove_file(entry.path()) };
+            failed = failed.or(gone(done).err());
         }
+        if let Some(error) = failed {
+            return Err(error);
+        }
+    }
+}
+
+/// Somebody else may remove the same, as the watchdogs of a server and of its guest do.
+fn gone(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
+        done => done,
     }
 }
 

@@ -4,7 +4,7 @@
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 
 use crate::MachineError;
-use crate::apart::Apart;
+use crate::apart::{Apart, leave};
 use crate::remove::remove;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -36,8 +36,9 @@ pub fn watchdog(
     // SAFETY: descriptor 3 was placed there by `Child::spawn` and stays open until this process ends.
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
-    apart.enter()?;
+    let mounted = apart.enter()?;
     let outcome = run(command, lifeline);
+    leave(mounted);
     if matches!(outcome, Ok(None)) && nobody_there(lifeline) {
         for tree in removed {
             let _ = remove(tree);
