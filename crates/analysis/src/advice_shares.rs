@@ -6,6 +6,9 @@ const MOST: usize = 5;
 /// Faster by less than this is not worth another way to share.
 const WORTH: f64 = 0.95;
 
+/// How the path of a tree ends that the run made for itself.
+const OWN_TREE: &str = "/scratch/tree";
+
 /// Who changes the tree while the guest has it: not every way is fit for that. In the order of what it asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Use {
@@ -107,12 +110,32 @@ fn take(workload: &str, purpose: Use, base: &ShareColumn, (column, cost): &(&Sha
             text += &format!(" Image, made in {:.1} s: {}", image.seconds, image.command.join(" "));
         }
         if !facts.server.is_empty() {
-            text += &format!(" · server: {}", facts.server.join(" "));
+            text += &format!(" · server: {}", copied(&facts.server));
         }
-        text += &format!(" · QEMU: {}", facts.qemu.join(" "));
+        text += &format!(" · QEMU: {}", copied(&facts.qemu));
         text += &format!(" · guest: {}", facts.mount_command);
     }
     text
+}
+
+/// Words as a person can use them: without those that only let us watch, and with a folder of theirs for the run's own.
+fn copied(words: &[String]) -> String {
+    let mut shown: Vec<String> = Vec::new();
+    let mut words = words.iter();
+    while let Some(word) = words.next() {
+        if word == "-trace" {
+            words.next();
+            continue;
+        }
+        shown.push(match word.find(OWN_TREE) {
+            Some(end) => {
+                let start = word[..end].rfind(['=', '"', ' ']).map_or(0, |at| at + 1);
+                format!("{}FOLDER{}", &word[..start], &word[end + OWN_TREE.len()..])
+            }
+            None => word.clone(),
+        });
+    }
+    shown.join(" ")
 }
 
 fn failed(column: &ShareColumn) -> Option<String> {
@@ -191,5 +214,15 @@ mod tests {
     fn what_is_not_shown_is_not_advised() {
         let told = told(&[("9p", 1.0), ("virtiofs", 0.96), ("9p,readonly=on", 0.94)]);
         assert_eq!(told, ["For tree no way is shown to be faster than 9p."]);
+    }
+
+    #[test]
+    fn words_can_be_copied() {
+        let words =
+            "-fsdev local,id=share,path=/r/1/scratch/tree,security_model=none -trace v9fs_version_return -device x";
+        let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
+        assert_eq!(copied(&words), "-fsdev local,id=share,path=FOLDER,security_model=none -device x");
+        assert_eq!(copied(&["--shared-dir".to_owned(), "/r/scratch/tree".to_owned()]), "--shared-dir FOLDER");
+        assert_eq!(copied(&["/srv/mine,ro".to_owned()]), "/srv/mine,ro");
     }
 }
