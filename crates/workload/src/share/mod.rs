@@ -12,11 +12,11 @@ pub(crate) mod tree;
 pub use room::{held_bytes, written};
 
 use crate::options::{Kind, OptionInfo, Values};
-use crate::{Places, WorkloadError, Yield};
+use crate::{Clock, Places, WorkloadError, Yield};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Keeping, Kept, Metric, Unsupported, WorkloadName};
+use vmtax_model::{Keeping, Kept, Latency, Metric, Unsupported, WorkloadName};
 
 /// The tree's one folder that is written to.
 const SCRATCH: &str = "scratch";
@@ -99,6 +99,15 @@ impl Drop for Folder {
             let _ = self.clear();
         }
     }
+}
+
+/// Does it, and counts how long it took.
+#[inline(always)]
+fn timed<T>(clock: &Clock, latency: &mut Latency, work: impl FnOnce() -> T) -> T {
+    let began = clock.start();
+    let done = work();
+    latency.record(clock.ns(began, clock.stop()));
+    done
 }
 
 /// The error of a call on a file of the share.

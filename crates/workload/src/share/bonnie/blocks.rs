@@ -2,7 +2,7 @@
 
 use super::{BLOCK, Done};
 use crate::buffer::Buffer;
-use crate::share::error;
+use crate::share::{error, timed};
 use crate::{Clock, WorkloadError};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -72,10 +72,8 @@ impl<'a> File<'a> {
         for number in 0..self.blocks {
             let byte = &mut block.bytes()[(number % BLOCK) as usize];
             *byte = byte.wrapping_add(1);
-            let began = self.clock.start();
-            let done = work(&mut file, block.bytes());
-            latency.record(self.clock.ns(began, self.clock.stop()));
-            done.map_err(|e| error(action, &self.path, e))?;
+            timed(self.clock, &mut latency, || work(&mut file, block.bytes()))
+                .map_err(|e| error(action, &self.path, e))?;
         }
         self.finish(file)?;
         Ok(Done { latency, ns: self.clock.ns(first, self.clock.stop()) })

@@ -1,10 +1,10 @@
 //! Many small files in one folder: made, looked at, deleted; in order, and at random.
 
 use super::Done;
-use crate::share::error;
+use crate::share::{error, timed};
 use crate::{Clock, WorkloadError};
 use rustix::fd::OwnedFd;
-use rustix::fs::{AtFlags, Mode, OFlags, RawDir, SeekFrom};
+use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
 use std::ffi::CStr;
 use std::io::{self, ErrorKind};
 use std::mem::MaybeUninit;
@@ -15,6 +15,7 @@ use vmtax_model::Latency;
 const BLOCK: usize = 8 << 10;
 /// As glibc's readdir asks, which Bonnie++ uses.
 const ENTRIES: usize = 32 << 10;
+const FOLDER: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 /// A name has up to so many random characters beside its number.
 const EXTRA: usize = 12;
 /// The names are the same in every trial.
@@ -76,8 +77,7 @@ impl<'a> Files<'a> {
         let mut random = fastrand::Rng::with_seed(SEED);
         let names = names(of.count, order, &mut random);
         std::fs::create_dir(&of.folder).map_err(|e| error("make the folder", &of.folder, e))?;
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(&of.folder, flags, Mode::empty()).map_err(|e| error("open", &of.folder, e))?;
+        let folder = rustix::fs::open(&of.folder, FOLDER, Mode::empty()).map_err(|e| error("open", &of.folder, e))?;
         let files = Files { of, clock, folder, names, buffer: vec![0; BLOCK], random };
         let first = clock.start();
         let latency = files.each("make a file in", |files, name| files.make(name))?;
@@ -160,10 +160,7 @@ impl<'a> Files<'a> {
     ) -> Result<Latency, WorkloadError> {
         let mut latency = Latency::new();
         for name in &self.names {
-            let began = self.clock.start();
-            let done = work(self, name);
-            latency.record(self.clock.ns(began, self.clock.stop()));
-            done.map_err(|e| error(action, &self.of.folder, e))?;
+            timed(self.clock, &mut latency, || work(self, name)).map_err(|e| error(action, &self.of.folder, e))?;
         }
         Ok(latency)
     }
@@ -181,8 +178,9 @@ impl<'a> Files<'a> {
         let mut room = vec![MaybeUninit::uninit(); ENTRIES];
         loop {
             let before = latency.count();
-            rustix::fs::seek(&self.folder, SeekFrom::Start(0)).map_err(|e| failed(e.into()))?;
-            let mut entries = RawDir::new(&self.folder, &mut room);
+            // Anew each time, as opendir does: a server is asked again, whatever this system remembers.
+            let folder = rustix::fs::openat(&self.folder, c".", FOLDER, Mode::empty()).map_err(|e| failed(e.into()))?;
+            let mut entries = RawDir::new(&folder, &mut room);
             loop {
                 let began = self.clock.start();
                 let Some(entry) = entries.next() else { break };

@@ -1,9 +1,11 @@
 //! Blocks read at random by five threads, one in ten of them written again. Each thread draws the next block's number
-//! from one pipe into which all were written at once, as in Bonnie++: reading that pipe is part of what it times.
+//! from one pipe into which all were written at once, as in Bonnie++: reading that pipe is part of what it times, and
+//! whoever wrote them syncs the file meanwhile.
 
 use super::Done;
 use super::blocks::{File, block};
 use crate::WorkloadError;
+use crate::share::timed;
 use rustix::fd::{AsFd, OwnedFd};
 use std::fs::File as StdFile;
 use std::io::{self, Write};
@@ -23,6 +25,7 @@ pub(super) fn run(file: &File, seeks: u32) -> Result<Done, WorkloadError> {
         seekers.push((file.open()?, block()?, tickets.try_clone().map_err(no_pipe)?));
     }
     drop(tickets);
+    let own = file.open()?;
     std::thread::scope(|scope| {
         let mut running = Vec::new();
         for (number, (open, mut block, tickets)) in (1..).zip(seekers) {
@@ -35,6 +38,8 @@ pub(super) fn run(file: &File, seeks: u32) -> Result<Done, WorkloadError> {
         // Seekers that failed close their ends: their error is the one to report.
         let _ = source.write_all(&numbers);
         drop(source);
+        // Here, too, as Bonnie++ closes its own: while the seekers are at work.
+        file.finish(own)?;
         let mut all = (Latency::new(), u64::MAX, 0);
         for seeker in running {
             let Ok(done) = seeker.join() else { return Err(no_pipe(io::Error::other("a thread ended too early"))) };
@@ -61,9 +66,8 @@ fn seek(
     let mut next = ticket(tickets)?;
     let first = clock.start();
     while let Some(drawn) = next {
-        let began = clock.start();
-        file.visit(&mut open, u64::from(drawn) % file.blocks, block, drawn % AGAIN == 0)?;
-        latency.record(clock.ns(began, clock.stop()));
+        let number = u64::from(drawn) % file.blocks;
+        timed(clock, &mut latency, || file.visit(&mut open, number, block, drawn % AGAIN == 0))?;
         next = ticket(tickets)?;
     }
     file.finish(open)?;

@@ -1,7 +1,7 @@
 //! A file read through a mapping, page by page.
 
-use super::pass::timed;
 use crate::Clock;
+use crate::share::timed;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;

@@ -10,7 +10,7 @@
 mod mapped;
 mod pass;
 
-use super::{DROP, drop_caches, error, root};
+use super::{DROP, drop_caches, error, root, timed};
 use crate::options::{OptionInfo, Values};
 use crate::{Clock, Places, WorkloadError, Yield};
 use pass::{Latencies, Pass, Tree};
@@ -76,7 +76,7 @@ fn walk(root: &Path, tree: &Tree, clock: &Clock, got: &mut Yield) -> Result<(), 
     let mut latencies = Latencies::default();
     let began = clock.start();
     for (path, _) in &tree.files {
-        pass::timed(clock, &mut latencies.lstat, || rustix::fs::lstat(path)).map_err(|e| error("stat", path, e))?;
+        timed(clock, &mut latencies.lstat, || rustix::fs::lstat(path)).map_err(|e| error("stat", path, e))?;
     }
     for folder in &tree.folders {
         pass::entries(folder, clock, &mut latencies, |_| ())?;

@@ -2,7 +2,7 @@
 
 use super::changed;
 use crate::buffer::Buffer;
-use crate::share::error;
+use crate::share::{error, timed};
 use crate::{Clock, WorkloadError};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
@@ -72,15 +72,6 @@ pub(super) struct Pass {
     pub small: Part,
     pub large: Part,
     pub latencies: Latencies,
-}
-
-/// Does it, and counts how long it took.
-#[inline(always)]
-pub(super) fn timed<T>(clock: &Clock, latency: &mut Latency, work: impl FnOnce() -> T) -> T {
-    let began = clock.start();
-    let done = work();
-    latency.record(clock.ns(began, clock.stop()));
-    done
 }
 
 /// Gives each name of a folder but `.` and `..`; gives the folder, open.
