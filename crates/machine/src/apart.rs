@@ -1,6 +1,6 @@
 //! What a process under the watchdog does not share with the host: a tree that it can only read, a network of its own.
 
-use crate::MachineError;
+use crate::{MachineError, portmapper};
 use rustix::fd::AsFd;
 use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl};
@@ -26,6 +26,8 @@ pub struct Apart {
     pub own_network: bool,
     /// The process whose network it shares.
     pub network_of: Option<i32>,
+    /// The program that it finds as its port mapper, in its own network and `/run`: the host's is told nothing.
+    pub portmapper: Option<PathBuf>,
 }
 
 impl Apart {
@@ -33,6 +35,9 @@ impl Apart {
     /// off by [`leave`] before this process can remove it.
     pub(crate) fn enter(&self) -> Result<Option<&Path>, MachineError> {
         let mut mounted = None;
+        if self.portmapper.is_some() {
+            portmapper::set_apart()?;
+        }
         if self.own_network {
             own_network();
         }
@@ -114,7 +119,7 @@ fn network_of(pid: i32) -> Result<(), MachineError> {
     move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|e| failed(e.into()))
 }
 
-fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
+pub(crate) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
     // SAFETY: the watchdog has one thread, and no reference to what it shared with its parent.
     unsafe { unshare_unsafe(flags) }
 }

@@ -64,6 +64,9 @@ impl Child {
         if let Some(pid) = start.apart.network_of {
             command.arg("--network-of").arg(pid.to_string());
         }
+        if let Some(program) = &start.apart.portmapper {
+            command.arg("--portmapper").arg(program);
+        }
         for folder in &start.emptied {
             command.arg("--emptied").arg(folder);
         }

@@ -16,6 +16,7 @@ mod memory;
 mod micro;
 mod native;
 mod outside;
+mod portmapper;
 mod processor;
 mod qemu;
 mod qmp;

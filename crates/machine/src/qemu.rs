@@ -63,7 +63,7 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
     let agent = streams.agent.into_iter().flat_map(|(agent, console)| [agent, console]);
     let (server, network_of) = match streams.server {
         Some(Reach::Stream(stream)) => (Some(stream), None),
-        Some(Reach::Port { of, .. }) => (None, Some(of)),
+        Some(Reach::Ports { of, .. }) => (None, Some(of)),
         None => (None, None),
     };
     let descriptors = agent.chain([streams.monitor, streams.shared]).chain(server).collect();
@@ -130,8 +130,8 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
 
 /// The words of the guest's share.
 fn share_words(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&Reach>) -> Vec<String> {
-    let port = if let Some(Reach::Port { port, .. }) = server { *port } else { 0 };
-    let meets = Meets { memory_mib: setup.memory_mib, stream: SERVER, port };
+    let ports = if let Some(Reach::Ports { ports, .. }) = server { *ports } else { [0; 2] };
+    let meets = Meets { memory_mib: setup.memory_mib, stream: SERVER, ports };
     setup.share.map(|sharing| share::words(sharing, qemu, usual(setup, qemu), &meets)).unwrap_or_default()
 }
 

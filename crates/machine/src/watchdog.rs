@@ -5,6 +5,7 @@
 
 use crate::MachineError;
 use crate::apart::{Apart, leave};
+use crate::portmapper::Portmapper;
 use crate::remove::remove;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -37,7 +38,9 @@ pub fn watchdog(
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
     let mounted = apart.enter()?;
+    let portmapper = apart.portmapper.as_deref().map(Portmapper::start).transpose()?;
     let outcome = run(command, lifeline);
+    drop(portmapper);
     leave(mounted);
     if matches!(outcome, Ok(None)) && nobody_there(lifeline) {
         for tree in removed {
@@ -74,7 +77,7 @@ fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, Mach
     Ok(ended_by_itself.then_some(status))
 }
 
-fn spawn(program: &str, arguments: &[String]) -> Result<Child, MachineError> {
+pub(crate) fn spawn(program: &str, arguments: &[String]) -> Result<Child, MachineError> {
     let mut command = Command::new(program);
     command.args(arguments).process_group(0);
     // SAFETY: the closure makes one system call and touches no memory of the parent.

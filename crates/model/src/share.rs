@@ -109,7 +109,7 @@ impl ShareMethod {
                 &["readonly", "security-model", "writeout", "fmode", "dmode", "multidevs", "msize", "cache", "access"]
             }
             ShareMethod::Virtiofs => &["readonly", "server", "cache", "threads", "xattr"],
-            ShareMethod::Nfs3 => &["readonly", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo"],
+            ShareMethod::Nfs3 => &["readonly", "server", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo"],
             ShareMethod::Nfs4 => &["readonly", "server", "rsize", "wsize", "noac", "nocto", "actimeo", "timeo", "vers"],
             ShareMethod::Disk => &["readonly", "aio", "cache", "iothread"],
             ShareMethod::Erofs | ShareMethod::Squashfs => &["compress", "aio", "cache", "iothread"],

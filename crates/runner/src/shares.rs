@@ -127,13 +127,16 @@ impl Ready<'_> {
         let folder = self.scratch.tree().ok_or("the plan has no tree")?;
         let (read_only, users) = (share.read_only(tree), tree.path.is_some());
         let (mut source, mut image, mut server, mut copy) = (folder.to_path_buf(), None, None, None);
+        let mut portmapper = None;
         match share.method {
             ShareMethod::NineP => {}
             ShareMethod::Virtiofs | ShareMethod::Nfs4 => server = Some(program(&share)?),
             ShareMethod::Nfs3 => {
-                return Err("share=nfs3 has no server here: nfs-ganesha serves version 3 only with an rpcbind of the \
-                            host's; use share=nfs4"
-                    .to_owned());
+                server = Some(program(&share)?);
+                let found = vmtax_host::find_program("rpcbind");
+                let lacking =
+                    "share=nfs3 needs rpcbind, which is not here: `apt-get install rpcbind`, or use share=nfs4";
+                portmapper = Some(found.ok_or(lacking)?);
             }
             ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => {
                 let (path, facts) = self.image(&share, tree, folder)?;
@@ -141,7 +144,7 @@ impl Ready<'_> {
                 (source, image) = (path, Some(facts));
             }
         }
-        Ok(Sharing { share, source, read_only, users, server, image, copy })
+        Ok(Sharing { share, source, read_only, users, server, portmapper, image, copy })
     }
 
     /// The image of the tree, made by the first variant that needs it.

@@ -469,6 +469,9 @@ pub struct WatchdogArgs {
     /// Give the command the network of this process
     #[arg(long)]
     pub network_of: Option<i32>,
+    /// Run this port mapper beside the command, for it alone
+    #[arg(long, requires = "own_network")]
+    pub portmapper: Option<PathBuf>,
     /// Control groups to remove in the end
     #[arg(long)]
     pub emptied: Vec<PathBuf>,

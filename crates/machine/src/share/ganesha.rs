@@ -1,23 +1,32 @@
-//! nfs-ganesha: an NFS server in user space, with a configuration and a port of its own, for version 4 alone. The host's
-//! own exports, and rpcbind, which only version 3 needs, are left alone.
+//! nfs-ganesha: an NFS server in user space, with a configuration and a network of its own. The host's own exports are left
+//! alone, and so is its rpcbind: for version 3, which has to register with one, there is another.
 
 use super::Sharing;
 use super::server::{Meeting, Serving};
 use crate::MachineError;
+use crate::portmapper::RUN;
 use crate::setup::Setup;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
+use vmtax_model::ShareMethod;
 
 /// The export's name, at the root of the server's own tree.
 pub(super) const EXPORT: &str = "/share";
+/// Where the guest finds NFS.
+pub(super) const NFS_PORT: u16 = 2049;
+/// Where version 3 is told of the export there.
+pub(super) const MOUNT_PORT: u16 = 20048;
 
 pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> Result<Serving, MachineError> {
+    let method = sharing.share.method;
     if !rustix::process::geteuid().is_root() {
-        let why = "share=nfs4 needs root: nfs-ganesha finds files by the kernel's handles, which only root may open";
-        return Err(MachineError::NoShare(why.to_owned()));
+        let why = format!(
+            "share={method} needs root: nfs-ganesha finds files by the kernel's handles, which only root may open"
+        );
+        return Err(MachineError::NoShare(why));
     }
-    let port = free_port().map_err(|e| MachineError::system("looking for a free port", e))?;
+    let ports = free_ports().map_err(|e| MachineError::system("looking for a free port", e))?;
     let scratch =
         std::path::absolute(setup.scratch.folder()).map_err(|e| MachineError::system("the current folder", e))?;
     let source = &sharing.source;
@@ -31,30 +40,44 @@ pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> R
             return Err(MachineError::NoShare(why));
         }
     }
+    let log = std::path::absolute(setup.log).map_err(|e| MachineError::system("the current folder", e))?;
+    let is_in_run = |path: &Path| std::fs::canonicalize(path).is_ok_and(|path| path.starts_with(RUN));
+    let hidden = [source, &scratch, &log].into_iter().find(|path| is_in_run(path));
+    if let (Some(path), true) = (hidden, method == ShareMethod::Nfs3) {
+        let why =
+            format!("{} is in {RUN}, of which the server has one of its own: choose another folder", path.display());
+        return Err(MachineError::NoShare(why));
+    }
     let access = if sharing.read_only { "RO" } else { "RW" };
-    let text = configuration(port, source, &scratch, access);
+    let text = configuration(method, ports, [source, &scratch], access);
     let file = setup.log.join("ganesha.conf");
     std::fs::write(&file, text).map_err(|e| MachineError::system(format!("writing {}", file.display()), e))?;
     let words = [&program.display().to_string(), "-F", "-f", &file.display().to_string()];
     let more = ["-L", "STDERR", "-p", &scratch.join("ganesha.pid").display().to_string()];
     let command = words.into_iter().chain(more).map(str::to_owned).collect();
-    Ok(Serving { command, descriptors: Vec::new(), meeting: Meeting::Port(port), as_root: false })
+    Ok(Serving { command, descriptors: Vec::new(), meeting: Meeting::Ports(ports), as_root: false })
 }
 
 /// Taken by nobody now; nfs-ganesha cannot be handed a socket.
-fn free_port() -> std::io::Result<u16> {
-    Ok(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?.local_addr()?.port())
+fn free_ports() -> std::io::Result<[u16; 2]> {
+    let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
+    // Both at once, so that they are two.
+    let (nfs, mount) = (listen()?, listen()?);
+    Ok([nfs.local_addr()?.port(), mount.local_addr()?.port()])
 }
 
-fn configuration(port: u16, tree: &Path, scratch: &Path, access: &str) -> String {
+/// Streams are made once for a guest's life: those that rest are not to be closed.
+fn configuration(method: ShareMethod, [nfs, mount]: [u16; 2], [tree, scratch]: [&Path; 2], access: &str) -> String {
     let (tree, scratch) = (tree.display(), scratch.display());
+    let version = if method == ShareMethod::Nfs3 { 3 } else { 4 };
     format!(
-        "NFS_CORE_PARAM {{\n  Protocols = 4;\n  NFS_Port = {port};\n  Bind_addr = 127.0.0.1;\n  Enable_NLM = false;\n  \
-         Enable_RQUOTA = false;\n  Enable_UDP = false;\n}}\n\
+        "NFS_CORE_PARAM {{\n  Protocols = {version};\n  NFS_Port = {nfs};\n  MNT_Port = {mount};\n  mount_path_pseudo = \
+         true;\n  RPC_Idle_Timeout_S = 3600;\n  Bind_addr = 127.0.0.1;\n  Enable_NLM = false;\n  Enable_RQUOTA = false;\n  \
+         Enable_UDP = false;\n}}\n\
          NFSV4 {{\n  Graceless = true;\n  Minor_Versions = 0,1,2;\n  RecoveryBackend = fs;\n  RecoveryRoot = \
          \"{scratch}\";\n}}\n\
          EXPORT_DEFAULTS {{\n  Access_Type = {access};\n  Squash = No_Root_Squash;\n  SecType = sys;\n  Protocols = \
-         4;\n  Transports = TCP;\n}}\n\
+         {version};\n  Transports = TCP;\n}}\n\
          EXPORT {{\n  Export_Id = 1;\n  Path = \"{tree}\";\n  Pseudo = {EXPORT};\n  FSAL {{ Name = VFS; }}\n}}\n\
          LOG {{ Default_Log_Level = EVENT; }}\n"
     )

@@ -30,6 +30,8 @@ pub struct Sharing {
     pub users: bool,
     /// The server's program, for those that are served by one.
     pub server: Option<PathBuf>,
+    /// The port mapper's program, for servers that must register with one.
+    pub portmapper: Option<PathBuf>,
     /// The making of the image, for those who need one.
     pub image: Option<ImageFacts>,
     /// Where each machine has its own copy of the image, if it may write to it.

@@ -1,7 +1,7 @@
 //! What the guest mounts.
 
 use super::Sharing;
-use super::ganesha::EXPORT;
+use super::ganesha::{EXPORT, MOUNT_PORT, NFS_PORT};
 use super::words::{SERVER, TAG};
 use std::net::Ipv4Addr;
 use vmtax_model::ShareMethod;
@@ -16,7 +16,8 @@ pub(crate) fn mount(sharing: &Sharing) -> Mount {
     let (kind, source, options) = match method {
         ShareMethod::NineP => ("9p", TAG.to_owned(), nine_p(sharing)),
         ShareMethod::Virtiofs => ("virtiofs", TAG.to_owned(), String::new()),
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => ("nfs4", format!("{SERVER}:{EXPORT}"), nfs4(sharing)),
+        ShareMethod::Nfs3 => ("nfs", format!("{SERVER}:{EXPORT}"), nfs3(sharing)),
+        ShareMethod::Nfs4 => ("nfs4", format!("{SERVER}:{EXPORT}"), nfs4(sharing)),
         // As the disk with a guest's own files has it.
         ShareMethod::Disk => ("ext4", SHARE_SERIAL.to_owned(), String::new()),
         ShareMethod::Erofs => ("erofs", SHARE_SERIAL.to_owned(), String::new()),
@@ -39,9 +40,18 @@ fn nine_p(sharing: &Sharing) -> String {
     with(sharing, "trans=virtio,version=9p2000.L".to_owned(), &["msize", "cache", "access"])
 }
 
+/// Locks are the guest's own: the protocol for them is another, in which the server calls back.
+fn nfs3(sharing: &Sharing) -> String {
+    let mount = format!("mountaddr={SERVER},mountport={MOUNT_PORT},mountproto=tcp");
+    nfs(sharing, format!("vers=3,addr={SERVER},port={NFS_PORT},proto=tcp,{mount},nolock,sec=sys"))
+}
+
 fn nfs4(sharing: &Sharing) -> String {
     let version = sharing.share.option("vers").unwrap_or("4.2");
-    let base = format!("vers={version},addr={SERVER},clientaddr={GUEST},port=2049,proto=tcp,sec=sys");
+    nfs(sharing, format!("vers={version},addr={SERVER},clientaddr={GUEST},port={NFS_PORT},proto=tcp,sec=sys"))
+}
+
+fn nfs(sharing: &Sharing, base: String) -> String {
     let mut options = with(sharing, base, &["rsize", "wsize", "actimeo", "timeo"]);
     for key in ["noac", "nocto"] {
         if sharing.share.is_on(key) {

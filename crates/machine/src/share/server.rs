@@ -20,10 +20,10 @@ const CLOSING: Duration = Duration::from_secs(2);
 pub(crate) enum Reach {
     /// By this stream, which QEMU gets.
     Stream(OwnedFd),
-    /// At a port of the loopback address, in the network of a process.
-    Port {
-        /// Which port.
-        port: u16,
+    /// At ports of the loopback address, in the network of a process.
+    Ports {
+        /// Which ports: NFS, and what tells of exports.
+        ports: [u16; 2],
         /// Which process.
         of: i32,
     },
@@ -33,8 +33,8 @@ pub(crate) enum Reach {
 pub(super) enum Meeting {
     /// By this stream, which QEMU gets.
     Stream(OwnedFd),
-    /// At this port.
-    Port(u16),
+    /// At these ports.
+    Ports([u16; 2]),
 }
 
 /// A server that runs.
@@ -84,7 +84,8 @@ impl Server {
             apart: Apart {
                 read_only: sharing.users.then(|| sharing.source.clone()),
                 as_root: serving.as_root,
-                own_network: matches!(serving.meeting, Meeting::Port(_)),
+                own_network: matches!(serving.meeting, Meeting::Ports(_)),
+                portmapper: sharing.portmapper.clone(),
                 ..Apart::default()
             },
             emptied: Vec::new(),
@@ -93,12 +94,12 @@ impl Server {
         let mut server = Server { command: serving.command, method, log, child };
         let reach = match serving.meeting {
             Meeting::Stream(stream) => Reach::Stream(stream),
-            Meeting::Port(port) => {
+            Meeting::Ports(ports) => {
                 let of = server.session();
-                if !ganesha::listens(port, of, setup.boot_deadline, || server.has_ended()) {
+                if !ganesha::listens(ports[0], of, setup.boot_deadline, || server.has_ended()) {
                     return Err(server.ended("coming up"));
                 }
-                Reach::Port { port, of }
+                Reach::Ports { ports, of }
             }
         };
         Ok(Some((server, reach)))

@@ -64,8 +64,9 @@ mod tests {
         let options = [("cache", "never"), ("threads", "0"), ("xattr", "on")];
         let options = options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let share = Share { method: ShareMethod::Virtiofs, options };
-        let (source, server) = ("/x,y".into(), None);
-        let sharing = Sharing { share, source, read_only: false, users: false, server, image: None, copy: None };
+        let source = "/x,y".into();
+        let (server, portmapper, image, copy) = (None, None, None, None);
+        let sharing = Sharing { share, source, read_only: false, users: false, server, portmapper, image, copy };
         let said = |successor| words(&sharing, Path::new("v"), successor).join(" ");
         assert_eq!(said(true), "v --fd=4 --shared-dir=/x,y --cache=never --xattr --thread-pool-size=0");
         assert_eq!(said(false), "v --fd=4 -o source=/x\\,y -o cache=none -o xattr --thread-pool-size=0");

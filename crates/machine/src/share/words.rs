@@ -1,6 +1,7 @@
 //! QEMU's words for a share.
 
 use super::Sharing;
+use super::ganesha::{MOUNT_PORT, NFS_PORT};
 use crate::disk::Disk;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
@@ -31,7 +32,8 @@ pub(crate) fn words(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), gu
         ShareMethod::NineP => nine_p(sharing, qemu),
         ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => disk(sharing, usual),
         ShareMethod::Virtiofs => virtiofs(guest),
-        ShareMethod::Nfs3 | ShareMethod::Nfs4 => network(guest),
+        ShareMethod::Nfs3 => network(&[NFS_PORT, MOUNT_PORT], guest),
+        ShareMethod::Nfs4 => network(&[NFS_PORT], guest),
     }
 }
 
@@ -41,8 +43,8 @@ pub(crate) struct Meets {
     pub memory_mib: u32,
     /// QEMU's descriptor of the stream to the server.
     pub stream: i32,
-    /// The server's port.
-    pub port: u16,
+    /// The server's ports.
+    pub ports: [u16; 2],
 }
 
 /// Without memory that both see, the mount succeeds, and every access hangs.
@@ -54,8 +56,11 @@ fn virtiofs(meets: &Meets) -> Vec<String> {
 }
 
 /// `restrict` leaves of the host and its network only what is forwarded.
-fn network(meets: &Meets) -> Vec<String> {
-    let net = format!("user,id=net,restrict=on,guestfwd=tcp:{SERVER}:2049-tcp:127.0.0.1:{}", meets.port);
+fn network(ports: &[u16], meets: &Meets) -> Vec<String> {
+    let mut net = "user,id=net,restrict=on".to_owned();
+    for (port, served) in ports.iter().zip(meets.ports) {
+        net += &format!(",guestfwd=tcp:{SERVER}:{port}-tcp:127.0.0.1:{served}");
+    }
     let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
     ["-netdev", &net, "-device", &card].map(str::to_owned).to_vec()
 }

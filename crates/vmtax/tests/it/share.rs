@@ -34,6 +34,7 @@ pub fn served() -> Vec<(&'static str, &'static str)> {
     let mut all = vec![("9p", "share = \"9p\"")];
     if is_root() {
         all.push(("virtiofs", "share = \"virtiofs\", \"share.cache\" = \"never\""));
+        all.push(("nfs3", "share = \"nfs3\", \"share.wsize\" = \"32768\""));
         all.push(("nfs4", "share = \"nfs4\", \"share.rsize\" = \"65536\""));
     }
     all
@@ -56,10 +57,14 @@ fn each_way_gives_the_guest_the_same_tree() {
         let share = &trial["share"];
         assert_eq!(share["method"], *name);
         let mount = share["mount"].as_str().unwrap();
-        let kind = if *name == "disk" { "ext4" } else { name };
+        let kind = match *name {
+            "disk" => "ext4",
+            "nfs3" => "nfs",
+            name => name,
+        };
         assert!(mount.contains(&format!(" /share {kind} ")), "{mount}");
         assert!(trial["processor"]["guest"].as_f64().unwrap() > 0.0, "{trial}");
-        let server = matches!(*name, "virtiofs" | "nfs4");
+        let server = matches!(*name, "virtiofs" | "nfs3" | "nfs4");
         assert_eq!(trial["processor"]["server"].is_number(), server, "{trial}");
         assert_eq!(share["server"].is_array(), server, "{share}");
         let image = matches!(*name, "disk" | "erofs" | "squashfs");
@@ -71,8 +76,9 @@ fn each_way_gives_the_guest_the_same_tree() {
     }
     assert_eq!(trial(&report, "9p")["share"]["msize"], 131_072, "as negotiated, though the mount line has it not");
     if is_root() {
-        let mount = trial(&report, "nfs4")["share"]["mount"].as_str().unwrap();
-        assert!(mount.contains("rsize=65536"), "{mount}");
+        let mount = |name| trial(&report, name)["share"]["mount"].as_str().unwrap().to_owned();
+        assert!(mount("nfs4").contains("rsize=65536") && mount("nfs4").contains("vers=4.2"), "{}", mount("nfs4"));
+        assert!(mount("nfs3").contains("wsize=32768") && mount("nfs3").contains("vers=3"), "{}", mount("nfs3"));
     }
 }
 
