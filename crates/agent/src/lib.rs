@@ -4,6 +4,7 @@
 
 mod appears;
 mod confine;
+mod exec;
 mod init;
 mod modules;
 mod network;

@@ -19,6 +19,11 @@ pub(crate) fn load_for(method: ShareMethod) -> Vec<String> {
     load_list(&format!("/vmtax/modules-{method}.list"))
 }
 
+/// The same with what a command's root takes.
+pub(crate) fn load_command() -> Vec<String> {
+    load_list("/vmtax/modules-command.list")
+}
+
 fn load_list(list: &str) -> Vec<String> {
     let list = fs::read_to_string(list).unwrap_or_default();
     list.lines().filter_map(|path| load(path).err().map(|why| format!("module {path}: {why}"))).collect()

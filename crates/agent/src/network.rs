@@ -23,6 +23,14 @@ pub(crate) fn up(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
     ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(told("the bringing up"))
 }
 
+/// Brings up the address by which a machine speaks to itself.
+pub(crate) fn loopback() -> Result<(), String> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))?;
+    let mut request = request("lo");
+    request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
+    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(|e| format!("the bringing up of lo: {e}"))
+}
+
 /// The card with the address that the host gave it; a guest's kernel may have other interfaces.
 fn card() -> Result<String, String> {
     let is_ours = |entry: &fs::DirEntry| {

@@ -1,5 +1,6 @@
 //! Requests come, workloads run, replies go.
 
+use crate::exec;
 use crate::observe::run_observed;
 use crate::{AgentError, share};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -39,6 +40,13 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
                     }
                     Err(error) => Reply::Failed { error },
                 },
+                Request::Root { host_name } => match exec::prepare(&host_name) {
+                    Ok(()) => Reply::Rooted,
+                    Err(error) => Reply::Failed { error },
+                },
+                Request::Exec { launch } => exec::run(&launch, channel, &mut decoder)?,
+                // Of a command that has ended meanwhile.
+                Request::Signal { .. } | Request::Close { .. } => continue,
                 Request::Ping => ping(),
                 Request::Leave => return Ok(()),
             };
@@ -52,22 +60,23 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
     }
 }
 
-fn hello(complaints: Vec<String>) -> Hello {
+/// The kernel that runs this.
+pub(crate) fn kernel() -> KernelIdentity {
     let uname = rustix::system::uname();
     let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
+    KernelIdentity { system: text(uname.sysname()), release: text(uname.release()), version: text(uname.version()) }
+}
+
+fn hello(complaints: Vec<String>) -> Hello {
     Hello {
         vmtax: env!("CARGO_PKG_VERSION").to_owned(),
-        kernel: KernelIdentity {
-            system: text(uname.sysname()),
-            release: text(uname.release()),
-            version: text(uname.version()),
-        },
+        kernel: kernel(),
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         complaints,
     }
 }
 
-fn send(channel: BorrowedFd<'_>, reply: &Reply) -> Result<(), AgentError> {
+pub(crate) fn send(channel: BorrowedFd<'_>, reply: &Reply) -> Result<(), AgentError> {
     send_frame(channel, &encode(reply)?)
 }
 

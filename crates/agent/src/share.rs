@@ -53,7 +53,7 @@ fn kernel_says(method: ShareMethod) -> Vec<String> {
 }
 
 /// What is in the kernel's log now; empty where it may not be read.
-fn kernel_log() -> String {
+pub(crate) fn kernel_log() -> String {
     use std::io::Read;
     use std::os::unix::fs::OpenOptionsExt;
     let opened = fs::OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open("/dev/kmsg");

@@ -13,7 +13,8 @@ const WIDE: f64 = 1.2;
 pub(crate) fn advice(plan: &Plan, host: &HostFacts, done: &Trials, rows: &[TaxRow]) -> Vec<String> {
     let mut all = Vec::new();
     all.extend(accelerator(plan, host, done, rows));
-    for &machine in plan.machines.iter().filter(|m| m.is_guest()) {
+    // A command's figures are parts of one another, so that the largest says little.
+    for &machine in plan.machines.iter().filter(|m| m.is_guest() && plan.command.is_none()) {
         all.extend(largest(machine, rows));
         all.extend(waiting_reads(machine, rows));
     }

@@ -5,6 +5,7 @@ mod advice;
 mod advice_shares;
 #[cfg(test)]
 mod coverage;
+mod exec;
 mod exits;
 mod growth;
 mod interval;
@@ -14,6 +15,7 @@ mod tax;
 mod trials;
 mod warnings;
 
+pub use exec::exec;
 pub use exits::exits;
 pub use growth::growth;
 pub use interval::FEWEST_ROUNDS;

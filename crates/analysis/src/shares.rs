@@ -75,7 +75,15 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
         let has_server = seconds.iter().any(|s| s.server.is_some());
         (!seconds.is_empty()).then(|| {
             let server = has_server.then(|| median(&|s| s.server.unwrap_or(0.0)));
-            (w, ProcessorSeconds { guest: median(&|s| s.guest), qemu: median(&|s| s.qemu), server })
+            (
+                w,
+                ProcessorSeconds {
+                    guest: median(&|s| s.guest),
+                    qemu: median(&|s| s.qemu),
+                    ready: median(&|s| s.ready),
+                    server,
+                },
+            )
         })
     };
     // A way of which some trials have results was measured; those without are counted among the warnings.

@@ -16,6 +16,7 @@ fn plan(rounds: u32, workloads: &[WorkloadName]) -> Plan {
         machines: vec![Native, Tcg],
         probes: vec![vmtax_model::Probes::None],
         tree: None,
+        command: None,
         variants: vec![vmtax_model::Variant::default()],
         ladder: None,
         case: None,
@@ -83,6 +84,7 @@ fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialR
         },
         share: None,
         processor: None,
+        execution: None,
         warnings: vec![],
     }
 }

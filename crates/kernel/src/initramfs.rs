@@ -2,6 +2,7 @@
 //!
 //! Format: cpio "newc", uncompressed, as `Documentation/driver-api/early-userspace/buffer-format.rst` has it.
 
+use crate::command_modules;
 use crate::error::KernelError;
 use crate::modules::{Module, Tree, missing};
 use crate::share_modules;
@@ -32,11 +33,17 @@ pub struct Packed {
 /// `/vmtax/modules.list` with their absolute paths, one a line, dependencies first. A module of that list may refuse to
 /// load with `ENODEV` where it serves a processor feature that the guest lacks (`crc32c_intel`); that is no fault. A
 /// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
-/// too, with a list of its own, `/vmtax/modules-METHOD.list`.
+/// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what the root of a `command` takes.
 ///
 /// # Errors
-/// When the kernel has no virtio or no ext4, a module is damaged, or a file cannot be read or written.
-pub fn initramfs(kernel: &KernelFacts, init: &Path, shares: &[ShareMethod], out: &Path) -> Result<Packed, KernelError> {
+/// When the kernel has no virtio, no ext4, or no overlay for a command, a module is damaged, or a file cannot be read or written.
+pub fn initramfs(
+    kernel: &KernelFacts,
+    init: &Path,
+    shares: &[ShareMethod],
+    command: bool,
+    out: &Path,
+) -> Result<Packed, KernelError> {
     let (mut lists, mut refused) = (Vec::new(), Vec::new());
     let modules = match &kernel.modules {
         Some(root) => {
@@ -49,6 +56,9 @@ pub fn initramfs(kernel: &KernelFacts, init: &Path, shares: &[ShareMethod], out:
                     Ok(modules) => lists.push((share_modules::list(method), modules)),
                     Err(error) => refused.push((method, error)),
                 }
+            }
+            if command {
+                lists.push((command_modules::LIST.to_owned(), command_modules::find(&tree, kernel, &modules)?));
             }
             modules
         }
@@ -175,7 +185,7 @@ mod tests {
         tree(dir.path(), "6.1.0");
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"\x7fELF, not a multiple of four bytes!!");
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], &out).unwrap();
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], false, &out).unwrap();
         let expected = [
             "virtio",
             "virtio_ring",
@@ -207,7 +217,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"agent");
-        assert_eq!(initramfs(&kernel(None), &init, &[], &out).unwrap().modules, Vec::<String>::new());
+        assert_eq!(initramfs(&kernel(None), &init, &[], false, &out).unwrap().modules, Vec::<String>::new());
         assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
     }
 
@@ -218,7 +228,7 @@ mod tests {
         std::fs::remove_file(dir.path().join("kernel/drivers/block/virtio_blk.ko")).unwrap();
         let init = dir.path().join("agent");
         put(&init, b"agent");
-        let error = initramfs(&kernel(Some(dir.path())), &init, &[], &dir.path().join("out")).unwrap_err();
+        let error = initramfs(&kernel(Some(dir.path())), &init, &[], false, &dir.path().join("out")).unwrap_err();
         assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
@@ -233,17 +243,19 @@ mod tests {
         let init = dir.path().join("agent");
         put(&init, b"agent");
         assert!(check(&kernel(Some(dir.path()))).is_ok());
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], &dir.path().join("out")).unwrap();
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], false, &dir.path().join("out")).unwrap();
         assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
     }
 
     #[test]
     fn a_missing_init_and_an_unwritable_place_are_named() {
         let dir = tempfile::tempdir().unwrap();
-        let error = initramfs(&kernel(None), &dir.path().join("none"), &[], &dir.path().join("out")).unwrap_err();
+        let error =
+            initramfs(&kernel(None), &dir.path().join("none"), &[], false, &dir.path().join("out")).unwrap_err();
         assert!(error.to_string().contains("/none: "), "{error}");
         put(&dir.path().join("agent"), b"agent");
-        let error = initramfs(&kernel(None), &dir.path().join("agent"), &[], &dir.path().join("no/out")).unwrap_err();
+        let error =
+            initramfs(&kernel(None), &dir.path().join("agent"), &[], false, &dir.path().join("no/out")).unwrap_err();
         assert!(matches!(error, KernelError::Write { .. }), "{error}");
     }
 }

@@ -5,6 +5,7 @@
 //! it, and [`initramfs`] packs what a guest needs to boot straight into one program.
 
 pub mod bzimage;
+mod command_modules;
 mod error;
 mod fetch;
 mod find;

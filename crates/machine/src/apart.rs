@@ -20,6 +20,8 @@ pub struct Apart {
     pub read_only: Option<PathBuf>,
     /// A tree in which it can open no devices. Only root can make any, so nothing changes for others.
     pub no_devices: Option<PathBuf>,
+    /// A folder at which it sees the host's root, which it cannot write to there, nor open devices.
+    pub root: Option<PathBuf>,
     /// Whether an ordinary user is root in there: of a user namespace with nothing but this user's rights.
     pub as_root: bool,
     /// Whether it has a network of its own, with nothing but a loopback device.
@@ -55,6 +57,11 @@ impl Apart {
                 remount(tree, MountFlags::NODEV)?;
                 mounted = Some(tree);
             }
+        }
+        if let Some(at) = self.root.as_deref() {
+            own_mounts().map_err(|source| MachineError::ReadOnly { folder: PathBuf::from("/"), source })?;
+            crate::root::put_at(at)?;
+            mounted = Some(at);
         }
         self.read_only.as_deref().map_or(Ok(()), make_read_only)?;
         Ok(mounted)
@@ -126,10 +133,7 @@ pub(crate) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
 
 /// Whatever is asked of the command, and whatever is wrong with it, the tree stays as it is.
 fn make_read_only(tree: &Path) -> Result<(), MachineError> {
-    if unshare(UnshareFlags::NEWNS).is_err() {
-        let failed = |source| MachineError::ReadOnly { folder: tree.to_path_buf(), source };
-        own_users(getuid().as_raw(), getgid().as_raw()).map_err(failed)?;
-    }
+    own_mounts().map_err(|source| MachineError::ReadOnly { folder: tree.to_path_buf(), source })?;
     remount(tree, MountFlags::RDONLY)
 }
 
@@ -157,6 +161,14 @@ fn remount(tree: &Path, so: MountFlags) -> Result<(), MachineError> {
     }
 }
 
+/// From now on what this process mounts is its own.
+fn own_mounts() -> std::io::Result<()> {
+    if unshare(UnshareFlags::NEWNS).is_err() {
+        own_users(getuid().as_raw(), getgid().as_raw())?;
+    }
+    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
+}
+
 /// An ordinary user may mount in a user namespace alone: there with these ids, and in truth what they were before.
 fn own_users(user: u32, group: u32) -> std::io::Result<()> {
     let (own_user, own_group) = (getuid().as_raw(), getgid().as_raw());
@@ -181,7 +193,7 @@ fn mount_of(line: &str) -> Option<(PathBuf, MountFlags)> {
 }
 
 /// Blanks, line ends and backslashes are `\OOO` in there.
-fn unescaped(text: &str) -> PathBuf {
+pub(crate) fn unescaped(text: &str) -> PathBuf {
     use std::os::unix::ffi::OsStringExt;
     let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
     while let [first, more @ ..] = rest {

@@ -55,6 +55,9 @@ impl Child {
         if let Some(tree) = &start.apart.no_devices {
             command.arg("--no-devices").arg(tree);
         }
+        if let Some(at) = &start.apart.root {
+            command.arg("--root").arg(at);
+        }
         if start.apart.as_root {
             command.arg("--as-root");
         }

@@ -85,10 +85,18 @@ impl Lines {
         files: &mut Files<'_>,
     ) -> Result<Reply, Nothing> {
         loop {
+            match self.frame(deadline, interrupt)? {
+                Frame::Message(reply) => return reply.checked().map_err(Nothing::Nonsense),
+                Frame::Piece { name, bytes } => files(&name, &bytes).map_err(Nothing::Nonsense)?,
+            }
+        }
+    }
+
+    /// Waits for the next frame on either line; its message is not checked yet.
+    pub fn frame(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Frame<Reply>, Nothing> {
+        loop {
             match self.decoded() {
-                Some(Err(e)) => return Err(Nothing::Nonsense(e.to_string())),
-                Some(Ok(Frame::Message(reply))) => return reply.checked().map_err(Nothing::Nonsense),
-                Some(Ok(Frame::Piece { name, bytes })) => files(&name, &bytes).map_err(Nothing::Nonsense)?,
+                Some(frame) => return frame.map_err(|e| Nothing::Nonsense(e.to_string())),
                 None if !self.channel.open => return Err(Nothing::Closed),
                 None => self.receive(deadline, interrupt)?,
             }

@@ -1,5 +1,6 @@
 //! What a guest costs the host's processors, by who spends it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use vmtax_model::ProcessorSeconds;
 
@@ -17,12 +18,14 @@ pub(crate) struct Spenders {
 impl Spenders {
     /// What they spent by now. Threads that ended count: the kernel keeps their time with their process.
     pub fn spent(&self) -> ProcessorSeconds {
-        let vcpu = |tid: &i32| ticks(&format!("/proc/{}/task/{tid}/stat", self.qemu));
-        let guest: u64 = self.vcpus.iter().filter_map(vcpu).sum();
-        let all = ticks(&format!("/proc/{}/stat", self.qemu)).unwrap_or(0);
+        let all = seconds(ticks(&format!("/proc/{}/stat", self.qemu)).unwrap_or(0));
+        let vcpus = self.vcpus.iter().map(|tid| format!("/proc/{}/task/{tid}", self.qemu));
+        let times: Vec<(f64, f64)> = vcpus.filter_map(|thread| ran_and_waited(&thread)).collect();
+        let guest = times.iter().map(|(ran, _)| ran).sum();
         ProcessorSeconds {
-            guest: seconds(guest),
-            qemu: seconds(all.saturating_sub(guest)),
+            guest,
+            qemu: (all - guest).max(0.0),
+            ready: times.iter().map(|(_, waited)| waited).sum(),
             server: self.server.map(|session| seconds(of_session(session))),
         }
     }
@@ -44,6 +47,7 @@ pub fn between(before: &ProcessorSeconds, after: &ProcessorSeconds) -> Processor
     ProcessorSeconds {
         guest: difference(before.guest, after.guest),
         qemu: difference(before.qemu, after.qemu),
+        ready: difference(before.ready, after.ready),
         server: before.server.zip(after.server).map(|(a, b)| difference(a, b)),
     }
 }
@@ -54,15 +58,36 @@ fn of_session(session: i32) -> u64 {
 }
 
 fn members(session: i32) -> impl Iterator<Item = (i32, Stat)> {
+    all().filter(move |(pid, stat)| *pid != session && stat.session == session)
+}
+
+/// The processes below one that have not ended.
+pub(crate) fn descendants(of: i32) -> Vec<i32> {
+    let all: Vec<(i32, Stat)> = all().collect();
+    let mut below = BTreeSet::from([of]);
+    // A child may stand before its parent.
+    while all.iter().any(|(pid, stat)| below.contains(&stat.parent) && below.insert(*pid)) {}
+    all.iter().filter(|(_, stat)| below.contains(&stat.parent) && !stat.dead).map(|(pid, _)| *pid).collect()
+}
+
+fn all() -> impl Iterator<Item = (i32, Stat)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    let stats =
-        pids.filter_map(|pid| Some((pid, Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)));
-    stats.filter(move |(pid, stat)| *pid != session && stat.session == session)
+    pids.filter_map(|pid| Some((pid, Stat::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?)))
 }
 
 fn seconds(ticks: u64) -> f64 {
     ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
+
+/// How long a thread ran, and was ready to run while it did not: to the nanosecond, where the kernel says so.
+fn ran_and_waited(thread: &str) -> Option<(f64, f64)> {
+    let text = fs::read_to_string(format!("{thread}/schedstat")).unwrap_or_default();
+    let mut numbers = text.split_whitespace().filter_map(|number| number.parse::<u64>().ok());
+    match (numbers.next(), numbers.next()) {
+        (Some(ran), Some(waited)) if ran > 0 => Some((ran as f64 / 1e9, waited as f64 / 1e9)),
+        _ => Some((seconds(ticks(&format!("{thread}/stat"))?), 0.0)),
+    }
 }
 
 fn ticks(path: &str) -> Option<u64> {
@@ -71,6 +96,8 @@ fn ticks(path: &str) -> Option<u64> {
 
 /// A line of `/proc/PID/stat`.
 struct Stat {
+    dead: bool,
+    parent: i32,
     session: i32,
     /// User and system time.
     ticks: u64,
@@ -81,7 +108,9 @@ impl Stat {
         // The name, in brackets, may hold anything.
         let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
         let time = |index: usize| fields.get(index)?.parse::<u64>().ok();
-        Some(Stat { session: fields.get(3)?.parse().ok()?, ticks: time(11)? + time(12)? })
+        let number = |index: usize| fields.get(index)?.parse::<i32>().ok();
+        let dead = matches!(*fields.first()?, "Z" | "X");
+        Some(Stat { dead, parent: number(1)?, session: number(3)?, ticks: time(11)? + time(12)? })
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_micro::qemu as micro;
-use vmtax_model::{QemuFacts, shell_line};
+use vmtax_model::{QemuFacts, ShareMethod, shell_line};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
@@ -67,13 +67,16 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
         None => (None, None),
     };
     let descriptors = agent.chain([streams.monitor, streams.shared]).chain(server).collect();
+    // An old QEMU opens what devices a guest makes on a 9p share.
+    let no_devices = setup.share.and_then(Sharing::served_by_qemu);
+    // Of the shares only this one is QEMU's own to serve.
+    let root = setup.share.filter(|s| s.share.method == ShareMethod::NineP).and_then(Sharing::root);
     Child::spawn(Start {
         command,
         stdin: None,
         descriptors,
         log: &log(setup.log),
-        // An old QEMU opens what devices a guest makes on a 9p share.
-        apart: Apart { network_of, no_devices: setup.share.and_then(Sharing::served_by_qemu), ..Apart::default() },
+        apart: Apart { network_of, no_devices, root, ..Apart::default() },
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
     })

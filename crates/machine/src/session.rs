@@ -24,12 +24,12 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// A machine that is up and waits for workloads. Ends with the value, in whatever way that is dropped.
 #[derive(Debug)]
 pub struct Session<'a> {
-    machine: MachineName,
-    interrupt: &'a Interrupt,
+    pub(crate) machine: MachineName,
+    pub(crate) interrupt: &'a Interrupt,
     hello: Hello,
     warnings: Vec<Warning>,
     boot: Duration,
-    lines: Lines,
+    pub(crate) lines: Lines,
     qemu: Option<Qemu>,
     share: Option<ShareFacts>,
     child: Child,
@@ -113,6 +113,9 @@ impl<'a> Session<'a> {
         session.check_accelerator()?;
         if let Some(sharing) = setup.share.filter(|_| machine.is_guest()) {
             session.mount(setup, sharing, words)?;
+            if sharing.host_root {
+                session.make_root(setup.boot_deadline)?;
+            }
         }
         Ok(session)
     }
@@ -181,9 +184,7 @@ impl<'a> Session<'a> {
                 Err(nonsense(self.machine, &self.lines, format!("a result of {}", result.workload.name)))
             }
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(Reply::Hello(_) | Reply::Pinged | Reply::Shared { .. }) => {
-                Err(nonsense(self.machine, &self.lines, "an answer to nothing"))
-            }
+            Ok(_) => Err(nonsense(self.machine, &self.lines, "an answer to nothing")),
             Err(nothing) => Err(self.trial_error(nothing, workload, deadline)),
         }
     }
@@ -222,7 +223,12 @@ impl<'a> Session<'a> {
         self.qemu.as_mut().map_or(Ok(()), |qemu| outside::log_events(&mut qemu.monitor, on))
     }
 
-    fn ask(&mut self, request: &Request, patience: Duration, files: &mut Files<'_>) -> Result<Reply, Nothing> {
+    pub(crate) fn ask(
+        &mut self,
+        request: &Request,
+        patience: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<Reply, Nothing> {
         let frame = encode(request).map_err(|e| Nothing::Nonsense(e.to_string()))?;
         if self.lines.send(&frame).is_err() {
             self.lines.drain_console();
@@ -262,7 +268,7 @@ impl<'a> Session<'a> {
         }
     }
 
-    fn error(&mut self, nothing: Nothing, doing: String) -> MachineError {
+    pub(crate) fn error(&mut self, nothing: Nothing, doing: String) -> MachineError {
         let machine = self.machine;
         let (tail, log) = (self.lines.tail(), self.lines.log_path());
         match nothing {
@@ -285,7 +291,7 @@ impl<'a> Session<'a> {
 }
 
 /// Where no files are expected.
-fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
+pub(crate) fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
     Err(format!("a file '{}' that nobody asked for", name.escape_default()))
 }
 
@@ -330,6 +336,6 @@ fn boot_error(
     }
 }
 
-fn nonsense(machine: MachineName, lines: &Lines, what: impl Into<String>) -> MachineError {
+pub(crate) fn nonsense(machine: MachineName, lines: &Lines, what: impl Into<String>) -> MachineError {
     MachineError::Nonsense { machine, what: what.into(), log: lines.log_path() }
 }

@@ -11,7 +11,8 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, kill_process_group, pidfd_open, set_parent_process_death_signal, setsid,
+    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, set_child_subreaper,
+    set_parent_process_death_signal, setsid,
 };
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
@@ -63,6 +64,8 @@ fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, Mach
     let (program, arguments) = command
         .split_first()
         .ok_or_else(|| MachineError::system("watchdog: no command", std::io::ErrorKind::InvalidInput))?;
+    // What loses its parent stays in reach.
+    let _ = set_child_subreaper(Some(getpid()));
     let mut child = spawn(program, arguments)?;
     let failed = |e| MachineError::system(format!("watching {program}"), e);
     let pid = Pid::from_child(&child);
@@ -72,9 +75,26 @@ fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, Mach
     let ended_by_itself = !fds[0].revents().is_empty();
     // What the command forked is in its process group and must not outlive it either.
     let _ = kill_process_group(pid, Signal::KILL);
+    end_descendants();
     let status = child.wait().map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
     let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
     Ok(ended_by_itself.then_some(status))
+}
+
+/// A command of the user's may start what leaves its group and its session.
+fn end_descendants() {
+    let own = getpid().as_raw_nonzero().get();
+    // Each round may set free what the killed ones were about to start.
+    for _ in 0..100 {
+        let left = crate::processor::descendants(own);
+        if left.is_empty() {
+            return;
+        }
+        for pid in left.into_iter().filter_map(Pid::from_raw) {
+            let _ = kill_process(pid, Signal::KILL);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(2));
+    }
 }
 
 pub(crate) fn spawn(program: &str, arguments: &[String]) -> Result<Child, MachineError> {

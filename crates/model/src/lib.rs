@@ -2,6 +2,7 @@
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
 mod case;
+mod exec;
 mod exits;
 mod fact;
 mod finding;
@@ -22,6 +23,9 @@ mod warning;
 mod workload;
 
 pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
+pub use exec::{
+    Breakdown, CommandSpec, ExecFindings, Execution, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, Statuses, TIMED_OUT,
+};
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};

@@ -16,6 +16,10 @@ pub enum Unit {
     PerSecond,
     /// Mebibytes (2^20 bytes) per second.
     MebibytesPerSecond,
+    /// Mebibytes.
+    Mebibytes,
+    /// How many.
+    Count,
 }
 
 impl Unit {
@@ -26,6 +30,8 @@ impl Unit {
             Unit::Seconds => "s",
             Unit::PerSecond => "/s",
             Unit::MebibytesPerSecond => "MiB/s",
+            Unit::Mebibytes => "MiB",
+            Unit::Count => "",
         }
     }
 }
@@ -119,6 +125,18 @@ metrics! {
     NamesCreateUnlink "names.create_unlink" Nanoseconds Lower "create and unlink";
     NamesList "names.list" Nanoseconds Lower "listing of the folder";
     NamesGetxattr "names.getxattr" Nanoseconds Lower "getxattr";
+    ExecWall "exec.wall" Seconds Lower "wall time";
+    ExecUser "exec.user" Seconds Lower "user time";
+    ExecSystem "exec.system" Seconds Lower "system time";
+    ExecMemory "exec.memory" Mebibytes Lower "peak memory";
+    ExecVoluntary "exec.switches-voluntary" Count Lower "switches, voluntary";
+    ExecInvoluntary "exec.switches-involuntary" Count Lower "switches, involuntary";
+    ExecMinorFaults "exec.faults-minor" Count Lower "faults, minor";
+    ExecMajorFaults "exec.faults-major" Count Lower "faults, major";
+    ExecReadCalls "exec.read-calls" Count Lower "read calls";
+    ExecWriteCalls "exec.write-calls" Count Lower "write calls";
+    ExecRead "exec.read" Mebibytes Lower "bytes read";
+    ExecWritten "exec.written" Mebibytes Lower "bytes written";
 }
 
 impl Metric {
@@ -158,6 +176,18 @@ impl Metric {
             | Metric::NamesCreateUnlink
             | Metric::NamesList
             | Metric::NamesGetxattr => WorkloadName::Names,
+            Metric::ExecWall
+            | Metric::ExecUser
+            | Metric::ExecSystem
+            | Metric::ExecMemory
+            | Metric::ExecVoluntary
+            | Metric::ExecInvoluntary
+            | Metric::ExecMinorFaults
+            | Metric::ExecMajorFaults
+            | Metric::ExecReadCalls
+            | Metric::ExecWriteCalls
+            | Metric::ExecRead
+            | Metric::ExecWritten => WorkloadName::Exec,
             Metric::SyscallGetpid
             | Metric::SyscallReadNull
             | Metric::SyscallWriteNull
@@ -186,6 +216,7 @@ impl Metric {
             | Metric::MemoryBandwidth
             | Metric::MemoryOperations => Some("event"),
             Metric::FileioPrepare => None,
+            _ if matches!(self.workload(), WorkloadName::Exec) => None,
             Metric::FileioReads | Metric::FileioReadBandwidth => Some("read"),
             Metric::FileioWrites | Metric::FileioWriteBandwidth => Some("write"),
             Metric::FileioFsyncs => Some("fsync"),

@@ -1,6 +1,6 @@
 //! A plan: the trials to make, how often and in which order. What a command line means, and what a person can write.
 
-use crate::{Ladder, MachineName, Probes, Share, Tree, WorkloadSpec};
+use crate::{CommandSpec, Ladder, MachineName, Probes, Share, Tree, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -122,6 +122,9 @@ pub struct Plan {
     /// The tree that variants share with their guests.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tree: Option<Tree>,
+    /// The command of the workload `exec`. Its variants' shares then give guests the host's own root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub command: Option<CommandSpec>,
     /// How guests are built; every guest comes up in each. One plain way when absent.
     #[serde(default = "plain", rename = "variant", skip_serializing_if = "is_plain")]
     pub variants: Vec<Variant>,
@@ -193,6 +196,7 @@ impl Plan {
             probes: unobserved(),
             guest: Guest::default(),
             tree: None,
+            command: None,
             variants: plain(),
             ladder: None,
             case: None,
@@ -290,6 +294,7 @@ impl Plan {
             }
             self.check_share(variant)?;
         }
+        crate::exec::check(self.command.as_ref(), &self.workloads, self.machines.iter().any(|m| m.is_micro()))?;
         if let Some(ladder) = &self.ladder {
             ladder.check(self)?;
         }
@@ -313,6 +318,7 @@ impl Plan {
         }
         match (variant.share()?, &self.tree) {
             (None, _) => Ok(()),
+            (Some(_), None) if self.command.is_some() => Ok(()),
             (Some(_), None) => named("it shares a tree, but the plan has none: add a table [tree]"),
             (Some(_), _) if self.machines.iter().any(|m| m.is_micro()) => {
                 named("the micro-guest has no kernel to mount a tree: leave it or the share out")
@@ -372,6 +378,7 @@ mod tests {
             probes: unobserved(),
             guest: Guest::default(),
             tree: None,
+            command: None,
             variants: plain(),
             ladder: None,
             case: None,

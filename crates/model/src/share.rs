@@ -251,6 +251,9 @@ pub struct ProcessorSeconds {
     pub guest: f64,
     /// QEMU's other threads.
     pub qemu: f64,
+    /// How long the threads of `guest` were ready to run while the host's processors were busy otherwise.
+    #[serde(default)]
+    pub ready: f64,
     /// The share's server, where it is a process of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,

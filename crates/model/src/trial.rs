@@ -1,7 +1,8 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
 use crate::{
-    Latency, LatencySummary, MachineName, Metric, Probes, ProcessorSeconds, ShareFacts, Warning, WorkloadSpec,
+    Execution, Latency, LatencySummary, MachineName, Metric, Probes, ProcessorSeconds, ShareFacts, Warning,
+    WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -231,6 +232,9 @@ pub struct TrialRecord {
     /// What it cost the host's processors; natively `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<ProcessorSeconds>,
+    /// How the command ended, of the workload `exec`; `None` where it was not even tried.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub execution: Option<Execution>,
     /// What the reader should know.
     #[serde(default)]
     pub warnings: Vec<Warning>,

@@ -34,6 +34,8 @@ pub enum WorkloadName {
     Names,
     /// What the share keeps of what files are.
     Meaning,
+    /// A command of the user's, as it is: [`crate::CommandSpec`].
+    Exec,
     /// Exits of each kind, one after the other: on the micro-guest alone.
     Exits,
 }
@@ -53,6 +55,7 @@ impl WorkloadName {
         WorkloadName::Fids,
         WorkloadName::Names,
         WorkloadName::Meaning,
+        WorkloadName::Exec,
         WorkloadName::Exits,
     ];
 
@@ -75,7 +78,7 @@ impl WorkloadName {
 
     /// Those that `run` makes when none is named: what a system alone suffices for.
     pub fn usual() -> impl Iterator<Item = WorkloadName> {
-        Self::ALL.iter().copied().filter(|w| w.needs_kernel() && !w.needs_share())
+        Self::ALL.iter().copied().filter(|w| w.needs_kernel() && !w.needs_share() && *w != WorkloadName::Exec)
     }
 
     /// The name as typed and stored.
@@ -93,6 +96,7 @@ impl WorkloadName {
             WorkloadName::Fids => "fids",
             WorkloadName::Names => "names",
             WorkloadName::Meaning => "meaning",
+            WorkloadName::Exec => "exec",
             WorkloadName::Exits => "exits",
         }
     }
@@ -122,7 +126,7 @@ impl fmt::Display for WorkloadName {
 /// The name given is no workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread, tree, bonnie, fids, meaning, exits"
+    "unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread, tree, bonnie, fids, meaning, exec, exits"
 )]
 pub struct UnknownWorkload(pub String);
 

@@ -2,6 +2,7 @@
 
 pub mod case;
 mod doctor;
+pub mod exec;
 pub mod exits;
 pub mod growth;
 mod html;

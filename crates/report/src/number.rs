@@ -28,6 +28,9 @@ pub fn value(unit: Unit, v: f64) -> String {
         Unit::Nanoseconds => scaled(v, 1000.0, &["ns", "µs", "ms", "s"]),
         Unit::Seconds => scaled(v * 1e9, 1000.0, &["ns", "µs", "ms", "s"]),
         Unit::PerSecond => scaled(v, 1000.0, &["/s", "k/s", "M/s", "G/s"]),
+        Unit::Mebibytes => scaled(v * f64::from(1 << 20), 1024.0, &["B", "KiB", "MiB", "GiB", "TiB"]),
+        Unit::Count if v.fract() == 0.0 && v.abs() < 1e4 => format!("{v:.0}"),
+        Unit::Count => scaled(v, 1000.0, &["", "k", "M", "G"]),
         Unit::MebibytesPerSecond => scaled(v * 1024.0, 1024.0, &["KiB/s", "MiB/s", "GiB/s", "TiB/s"]),
     }
 }
@@ -67,7 +70,7 @@ fn scaled(mut v: f64, step: f64, units: &[&str]) -> String {
         v /= step;
         i += 1;
     }
-    format!("{} {}", significant(v), units[i])
+    format!("{} {}", significant(v), units[i]).trim_end().to_owned()
 }
 
 /// A tax: `×1.280`.

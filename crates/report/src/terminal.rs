@@ -11,6 +11,17 @@ use vmtax_recording::Recording;
 
 /// The answer for a terminal. Nothing from a guest reaches the terminal as a control character.
 pub fn terminal(recording: &Recording, findings: &Findings, style: Style) -> String {
+    with(recording, findings, &view::warnings(recording, &findings.warnings), "", style)
+}
+
+/// The same with `more` below the table, and these warnings.
+pub(crate) fn with(
+    recording: &Recording,
+    findings: &Findings,
+    warnings: &[String],
+    more: &str,
+    style: Style,
+) -> String {
     let width = style.width.max(40);
     let paint = Paint(style.color);
     let mut out = wrapped(&heading(recording, findings), width, "", "");
@@ -25,7 +36,8 @@ pub fn terminal(recording: &Recording, findings: &Findings, style: Style) -> Str
             out.push_str(&wrapped(&note, width, "", "  "));
         }
     }
-    section(&mut out, &paint.with("1;33", "Warnings"), &view::warnings(recording, &findings.warnings), "! ", width);
+    out.push_str(more);
+    section(&mut out, &paint.with("1;33", "Warnings"), warnings, "! ", width);
     section(&mut out, &paint.with("1;36", "Advice"), view::first_five(&findings.advice), "→ ", width);
     out
 }

@@ -24,10 +24,12 @@ impl Images {
     ) -> Result<Images, RunError> {
         let wants = |micro: bool| plan.machines.iter().any(|m| m.is_guest() && m.is_micro() == micro);
         let mut images = Images { guests: Vec::new(), micros: Vec::new(), refused: Vec::new() };
+        let command = plan.command.is_some();
         let Some(means) = means else { return Ok(images) };
         if let Some(kernel) = means.kernel.as_ref().filter(|_| wants(false)) {
             let initramfs = scratch.folder().join("initramfs.cpio");
-            images.refused = vmtax_kernel::initramfs(kernel, Path::new("/proc/self/exe"), methods, &initramfs)?.refused;
+            let program = Path::new("/proc/self/exe");
+            images.refused = vmtax_kernel::initramfs(kernel, program, methods, command, &initramfs)?.refused;
             let kernel = unpacked(kernel, scratch);
             let guest = |qemu: &_| GuestImage {
                 qemu: Clone::clone(qemu),

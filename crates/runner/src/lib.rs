@@ -1,6 +1,7 @@
 //! From a plan to a recording: finds what the plan's machines need, takes the turns in order, writes each trial down as
 //! it ends.
 
+mod exec;
 mod images;
 mod machine;
 mod means;

@@ -2,8 +2,10 @@
 
 use crate::micro;
 use std::time::Duration;
-use vmtax_machine::{Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Session, Setup, Target};
-use vmtax_model::{Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_machine::{
+    Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Ran, Session, Setup, Streams, Target,
+};
+use vmtax_model::{CommandSpec, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
 
 /// A machine that is up.
 pub(crate) enum Up<'a> {
@@ -62,6 +64,14 @@ impl<'a> Up<'a> {
         match self {
             Up::Agent(session) => session.processor(),
             Up::Micro(_) => None,
+        }
+    }
+
+    /// Runs a command of the user's.
+    pub fn exec(&mut self, command: &CommandSpec, streams: &Streams, deadline: Duration) -> Result<Ran, MachineError> {
+        match self {
+            Up::Agent(session) => session.exec(command, streams, deadline),
+            Up::Micro(_) => Err(MachineError::Workload("the micro-guest has no kernel to run a command".to_owned())),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Takes the turns of a plan.
 
+use crate::exec;
 use crate::images::{Images, no_means};
 use crate::machine::Up;
 use crate::observe::{Observable, may_trace, observed};
@@ -11,10 +12,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
-use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup, processor_between};
+use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup, Streams, processor_between};
 use vmtax_model::{
-    MachineName, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, TrialRecord, Turn,
-    Warning, WorkloadName, WorkloadSpec,
+    Execution, MachineName, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, TrialRecord,
+    Turn, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 
@@ -62,7 +63,7 @@ pub enum Ended {
     Interrupted,
 }
 
-/// Carries out the plan. Whatever ends it, the trials before are in the recording, and nothing is left running.
+/// Carries out the plan; its command, if it has one, between `streams`. Whatever ends it, the trials before are in the recording, and nothing is left running.
 ///
 /// # Errors
 /// [`RunError`] when the plan cannot be carried out: what fails the first time will fail each time.
@@ -71,12 +72,16 @@ pub fn run(
     means: Option<&Means>,
     writer: &mut Writer,
     interrupt: &Interrupt,
+    streams: Option<&Streams>,
     progress: &mut dyn FnMut(Progress<'_>),
 ) -> Result<Ended, RunError> {
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
     let images = Images::make(plan, means, &shares::methods(plan)?, &scratch)?;
-    let ways = shares::ways(plan, &images, &scratch);
+    let ways = match &plan.command {
+        Some(_) => exec::ways(plan, &images, &scratch)?,
+        None => shares::ways(plan, &images, &scratch),
+    };
     let rungs: Vec<Plan> = (0..plan.rungs()).map(|rung| plan.at_rung(rung)).collect();
     let mut run = Run {
         plan,
@@ -88,6 +93,7 @@ pub fn run(
         // Where the host's kernel may not be traced, QEMU's own log tells something.
         events: plan.probes.iter().any(|p| *p != Probes::None) && !may_trace(),
         interrupt,
+        streams,
         number: 0,
         came_up: BTreeSet::new(),
         refused: BTreeMap::new(),
@@ -132,6 +138,7 @@ struct Run<'a> {
     qemus: &'a [QemuFacts],
     events: bool,
     interrupt: &'a Interrupt,
+    streams: Option<&'a Streams>,
     /// The next trial's.
     number: u32,
     /// Machines that came up once: a later failure there is an accident, not a verdict.
@@ -221,7 +228,13 @@ impl<'a> Run<'a> {
             let (started, clock, before) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
             let spent = machine.processor();
             let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
+            let (mut execution, mut of_command) = (None, None);
             let result = match probes {
+                _ if self.plan.command.is_some() => {
+                    let result;
+                    (result, execution, of_command) = exec::run(&mut machine, self.plan, self.streams, deadline);
+                    result
+                }
                 Probes::None => machine.run(workload, deadline),
                 Probes::Layers | Probes::Calls => {
                     let qemu = self.qemus.get(turn.variant).ok_or_else(|| no_means(turn.machine))?;
@@ -238,10 +251,11 @@ impl<'a> Run<'a> {
                 warnings.push(Warning::StolenTime { percent });
             }
             let processor = spent.zip(machine.processor()).map(|(before, after)| processor_between(&before, &after));
+            let processor = of_command.or(processor);
             let share = machine.share().cloned();
             warnings.extend(share.as_ref().and_then(|share| shares::few_open_files(workload, share)));
             let method = share.as_ref().map(|s| s.method);
-            let made = Made { started, wall_s, share, processor, warnings };
+            let made = Made { started, wall_s, share, processor, execution, warnings };
             let scratch = self.scratch;
             let write = |outcome| self.write(turn, (workload, probes), outcome, made);
             match result {
@@ -315,6 +329,7 @@ impl<'a> Run<'a> {
             outcome,
             share: made.share,
             processor: made.processor,
+            execution: made.execution,
             warnings: made.warnings,
         })?;
         self.number += 1;
@@ -341,13 +356,21 @@ struct Made {
     wall_s: f64,
     share: Option<ShareFacts>,
     processor: Option<ProcessorSeconds>,
+    execution: Option<Execution>,
     warnings: Vec<Warning>,
 }
 
 impl Made {
     /// Of a trial that could not be begun.
     fn none() -> Made {
-        Made { started: Timestamp::now(), wall_s: 0.0, share: None, processor: None, warnings: Vec::new() }
+        Made {
+            started: Timestamp::now(),
+            wall_s: 0.0,
+            share: None,
+            processor: None,
+            execution: None,
+            warnings: Vec::new(),
+        }
     }
 }
 

@@ -144,7 +144,7 @@ impl Ready<'_> {
                 (source, image) = (path, Some(facts));
             }
         }
-        Ok(Sharing { share, source, read_only, users, server, portmapper, image, copy })
+        Ok(Sharing { share, source, read_only, users, server, portmapper, image, copy, host_root: false })
     }
 
     /// The image of the tree, made by the first variant that needs it.
@@ -165,7 +165,7 @@ impl Ready<'_> {
 }
 
 /// The program that serves or makes what is shared.
-fn program(share: &Share) -> Result<PathBuf, String> {
+pub(crate) fn program(share: &Share) -> Result<PathBuf, String> {
     let (name, package) = match share.method {
         ShareMethod::Virtiofs => ("virtiofsd", "virtiofsd` (on Debian 12 `apt-get install qemu-system-common"),
         ShareMethod::Nfs3 | ShareMethod::Nfs4 => ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),

@@ -1,6 +1,7 @@
 //! The command line: one definition for parsing, help, completions and manual pages.
 
 use clap::{Args, Parser, Subcommand};
+use std::ffi::OsString;
 use std::path::PathBuf;
 use vmtax_model::MachineName;
 
@@ -63,6 +64,20 @@ Examples:
   vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
     )]
     Share(Box<ShareArgs>),
+    /// Run a command of yours natively and in guests on the host's own files, and say what virtualisation costs it
+    #[command(
+        after_help = "In a guest the command has the host's files, the same working directory, user, environment, limits and input;
+what it writes there goes into a layer that is thrown away. Natively it runs as it does without vmtax.
+What it prints comes through as it comes; the report goes to standard error. The exit status is the command's,
+124 where its time was over, 125 where vmtax failed, 126 or 127 where it cannot be run. docs/exec.md says more.
+
+Examples:
+  vmtax exec -- make -j2
+  vmtax exec --rounds 1 --machines tcg -- tar cf /dev/null /usr/share/doc
+  vmtax exec --cpus 2 --memory 2048 -- sysbench cpu run
+  vmtax exec --json -- ./test.sh > report.json"
+    )]
+    Exec(Box<ExecArgs>),
     /// Measure what a VM exit of each kind costs, with a guest that does nothing else
     #[command(
         after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
@@ -201,8 +216,8 @@ pub struct CommonArgs {
     /// Seeds the order of the machines [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Seconds after which a trial is given up [default: 600]
-    #[arg(long, value_name = "SECONDS")]
+    /// Seconds after which a trial is given up [default: 600; of `exec`: a day]
+    #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
     pub deadline: Option<u32>,
     /// Seconds after which a guest's boot is given up [default: 60]
     #[arg(long, value_name = "SECONDS")]
@@ -300,6 +315,22 @@ pub struct CaseArgs {
     /// A smaller form of it, where it has one: the claims that need its full size are not tested
     #[arg(long)]
     pub quick: bool,
+    #[command(flatten)]
+    pub common: CommonArgs,
+}
+
+#[derive(Debug, Args)]
+pub struct ExecArgs {
+    /// The program and its arguments
+    #[arg(last = true, required = true, value_name = "CMD")]
+    pub command: Vec<OsString>,
+    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    pub machines: Option<Vec<MachineName>>,
+    /// How guests are given the host's files: 9p or virtiofs with options, as `vmtax share` has them
+    /// [default: virtiofs,cache=always, where it is not to be had 9p,msize=512000,cache=loose,multidevs=remap]
+    #[arg(long, value_name = "WAY")]
+    pub root: Option<String>,
     #[command(flatten)]
     pub common: CommonArgs,
 }
@@ -460,6 +491,9 @@ pub struct WatchdogArgs {
     /// A tree in which the command can open no devices
     #[arg(long)]
     pub no_devices: Option<PathBuf>,
+    /// A folder at which the command sees the host's root, which it cannot write to there
+    #[arg(long)]
+    pub root: Option<PathBuf>,
     /// Be root for the command, in a user namespace
     #[arg(long)]
     pub as_root: bool,

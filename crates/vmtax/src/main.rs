@@ -30,6 +30,7 @@ fn run(command: Command) -> Result<ExitCode, Fault> {
         Command::Layers(args) => command::layers(&args),
         Command::Scale(args) => command::scale(&args),
         Command::Case(args) => command::case(&args),
+        Command::Exec(args) => command::exec(&args),
         Command::Exits(args) => command::exits(&args),
         Command::Share(args) => command::share(&args),
         Command::Report(args) => command::report(&args),

@@ -7,9 +7,11 @@
 //! a result's figures are checked before they are used.
 
 mod frame;
+mod launch;
 mod message;
 
 pub use frame::{Decoder, Frame, MAX_PAYLOAD, MAX_PIECE, PROTOCOL, WireError, encode, piece};
+pub use launch::{Bytes, Launch, STREAM_PIECE, Stream};
 pub use message::{Hello, Mount, Observed, Reply, Request};
 
 /// The name of the virtio-serial port on which controller and agent meet.

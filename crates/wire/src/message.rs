@@ -1,8 +1,9 @@
 //! The messages.
 
+use crate::{Bytes, Launch, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
-use vmtax_model::{GuestDisk, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec};
+use vmtax_model::{Execution, GuestDisk, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec};
 
 /// From the controller to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -21,6 +22,27 @@ pub enum Request {
     Share {
         /// What.
         mount: Mount,
+    },
+    /// Make of the shared tree a root for commands, with a layer above it that takes what is written; answered by
+    /// [`Reply::Rooted`] or [`Reply::Failed`].
+    Root {
+        /// The host's name, which the guest takes on.
+        host_name: Bytes,
+    },
+    /// Run a command, in a guest in that root; answered by [`Reply::Ran`], [`Reply::NotRun`] or [`Reply::Failed`], with pieces of its streams and [`Reply::Input`] before.
+    Exec {
+        /// What.
+        launch: Box<Launch>,
+    },
+    /// Send the command under way this signal.
+    Signal {
+        /// Its number.
+        signal: i32,
+    },
+    /// Nobody reads this stream of the command's any more.
+    Close {
+        /// Which.
+        stream: Stream,
     },
     /// Answer exchanges of stamps through the shared memory until the controller ends them; answered by
     /// [`Reply::Pinged`].
@@ -78,6 +100,28 @@ pub enum Reply {
         /// Its line of `/proc/mounts`.
         mount: String,
     },
+    /// The root for commands is there.
+    Rooted,
+    /// The command is about to begin.
+    Began,
+    /// The command has ended; what it left is looked at.
+    Ended,
+    /// The command takes more of its standard input: a piece, an empty one for the end.
+    Input,
+    /// The command ran.
+    Ran {
+        /// How it ended.
+        execution: Execution,
+        /// Its figures.
+        result: Box<TrialResult>,
+    },
+    /// The command did not run, or not to its end.
+    NotRun {
+        /// The status that stands for why.
+        status: i32,
+        /// Why.
+        error: String,
+    },
     /// The exchanges are over.
     Pinged,
     /// A workload could not run or broke off.
@@ -123,8 +167,15 @@ impl Reply {
                 }
             }
             Reply::Shared { mount } => short([mount])?,
-            Reply::Pinged => {}
-            Reply::Failed { error } => {
+            Reply::Pinged | Reply::Rooted | Reply::Began | Reply::Ended | Reply::Input => {}
+            Reply::Ran { execution, result } => {
+                check_result(result)?;
+                let seconds = [execution.busy_s, execution.stolen_s];
+                if seconds.into_iter().flatten().any(|s| !s.is_finite() || s < 0.0) {
+                    return Err("a processor time that is none".to_owned());
+                }
+            }
+            Reply::NotRun { error, .. } | Reply::Failed { error } => {
                 if error.len() > 64 * 1024 {
                     return Err(format!("an error text of {} bytes", error.len()));
                 }

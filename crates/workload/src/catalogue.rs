@@ -19,6 +19,7 @@ pub fn options(name: WorkloadName) -> &'static [OptionInfo] {
         WorkloadName::Fids => share::fids::OPTIONS,
         WorkloadName::Names => share::names::OPTIONS,
         WorkloadName::Meaning => share::meaning::OPTIONS,
+        WorkloadName::Exec => &[],
         WorkloadName::Exits => exits::OPTIONS,
     }
 }

@@ -10,6 +10,9 @@ pub enum WorkloadError {
     /// It needs a guest without an operating system.
     #[error("{0} runs on the micro-guest alone: use `vmtax exits`")]
     MicroGuestOnly(WorkloadName),
+    /// It is a command of the user's.
+    #[error("{0} runs a command of yours: use `vmtax exec -- CMD`")]
+    CommandAlone(WorkloadName),
     /// The workload has no such option.
     #[error("{workload} has no option '{option}': choose from {known}")]
     UnknownOption {

@@ -74,6 +74,7 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
         WorkloadName::Fids => share::fids::run(&values, &clock, places),
         WorkloadName::Names => share::names::run(&values, &clock, places),
         WorkloadName::Meaning => share::meaning::run(&values, places),
+        WorkloadName::Exec => Err(WorkloadError::CommandAlone(workload.name)),
         WorkloadName::Exits => Err(WorkloadError::MicroGuestOnly(workload.name)),
     }?;
     Ok(result(workload, got, &clock))

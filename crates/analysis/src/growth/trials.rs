@@ -73,7 +73,8 @@ fn column(metric: Metric, at: Column<'_>, sizes: &[u64], rounds: u32, trials: &[
 /// A metric's value as what one of the things that it counts costs, nanoseconds; `None` for what is no cost.
 fn cost_ns(metric: Metric, value: f64) -> Option<f64> {
     let ns = match metric.unit() {
-        Unit::Nanoseconds => value,
+        // What is counted has no time of its own: it grows as it is.
+        Unit::Nanoseconds | Unit::Mebibytes | Unit::Count => value,
         Unit::Seconds => value * 1e9,
         Unit::PerSecond | Unit::MebibytesPerSecond => 1e9 / value,
     };

@@ -36,11 +36,19 @@ pub struct Sharing {
     pub image: Option<ImageFacts>,
     /// Where each machine has its own copy of the image, if it may write to it.
     pub copy: Option<PathBuf>,
+    /// Whether it is the host's root, which stands at `source` for who serves it alone.
+    pub host_root: bool,
 }
 
 impl Sharing {
-    /// The folder, where QEMU itself serves it.
+    pub(crate) fn root(&self) -> Option<PathBuf> {
+        self.host_root.then(|| self.source.clone())
+    }
+}
+
+impl Sharing {
+    /// The folder, where QEMU itself serves it; the host's root is set apart otherwise.
     pub(crate) fn served_by_qemu(&self) -> Option<PathBuf> {
-        (self.share.method == ShareMethod::NineP).then(|| self.source.clone())
+        (self.share.method == ShareMethod::NineP && !self.host_root).then(|| self.source.clone())
     }
 }

@@ -83,6 +83,7 @@ impl Server {
             log: &log,
             apart: Apart {
                 read_only: sharing.users.then(|| sharing.source.clone()),
+                root: sharing.root(),
                 as_root: serving.as_root,
                 own_network: matches!(serving.meeting, Meeting::Ports(_)),
                 portmapper: sharing.portmapper.clone(),

@@ -66,7 +66,8 @@ mod tests {
         let share = Share { method: ShareMethod::Virtiofs, options };
         let source = "/x,y".into();
         let (server, portmapper, image, copy) = (None, None, None, None);
-        let sharing = Sharing { share, source, read_only: false, users: false, server, portmapper, image, copy };
+        let (read_only, users, host_root) = (false, false, false);
+        let sharing = Sharing { share, source, read_only, users, server, portmapper, image, copy, host_root };
         let said = |successor| words(&sharing, Path::new("v"), successor).join(" ");
         assert_eq!(said(true), "v --fd=4 --shared-dir=/x,y --cache=never --xattr --thread-pool-size=0");
         assert_eq!(said(false), "v --fd=4 -o source=/x\\,y -o cache=none -o xattr --thread-pool-size=0");

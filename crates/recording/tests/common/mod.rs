@@ -13,6 +13,7 @@ pub fn plan() -> Plan {
         machines: vec![MachineName::Native, MachineName::Tcg],
         probes: vec![vmtax_model::Probes::None],
         tree: None,
+        command: None,
         variants: vec![vmtax_model::Variant::default()],
         ladder: None,
         case: None,
@@ -134,6 +135,7 @@ pub fn trials() -> Vec<TrialRecord> {
                 },
                 share: None,
                 processor: None,
+                execution: None,
                 warnings: if last { vec![Warning::StolenTime { percent: 3 }] } else { vec![] },
             });
         }

@@ -12,7 +12,7 @@ const NOTABLE_MISFIT: f64 = 0.1;
 pub fn what(growth: &Growth) -> String {
     let label = growth.metric.label();
     match growth.metric.unit() {
-        Unit::Nanoseconds | Unit::Seconds => label.to_owned(),
+        Unit::Nanoseconds | Unit::Seconds | Unit::Mebibytes | Unit::Count => label.to_owned(),
         Unit::PerSecond => format!("{label}, each"),
         Unit::MebibytesPerSecond => format!("{label}, each MiB"),
     }

@@ -6,6 +6,7 @@ mod chart_latency;
 mod chart_rounds;
 mod chart_tax;
 mod details;
+pub(crate) mod exec;
 pub(crate) mod exits;
 mod facts;
 pub(crate) mod growth;

@@ -236,6 +236,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
                     outcome: Outcome::Done { result: Box::new(result(&mut random, workload, machine)) },
                     share: None,
                     processor: None,
+                    execution: None,
                     warnings: vec![],
                 });
             }
@@ -259,6 +260,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
             machines: machines.to_vec(),
             probes: vec![vmtax_model::Probes::None],
             tree: None,
+            command: None,
             variants: vec![vmtax_model::Variant::default()],
             ladder: None,
             case: None,

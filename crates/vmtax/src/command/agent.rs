@@ -56,11 +56,22 @@ pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
 }
 
 pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
-    let WatchdogArgs { read_only, no_devices, as_root, own_network, network_of, portmapper, emptied, removed, command } =
-        args;
+    let WatchdogArgs {
+        read_only,
+        no_devices,
+        root,
+        as_root,
+        own_network,
+        network_of,
+        portmapper,
+        emptied,
+        removed,
+        command,
+    } = args;
     let (as_root, own_network, network_of) = (*as_root, *own_network, *network_of);
-    let (read_only, no_devices, portmapper) = (read_only.clone(), no_devices.clone(), portmapper.clone());
-    let apart = Apart { read_only, no_devices, as_root, own_network, network_of, portmapper };
+    let (read_only, no_devices, root) = (read_only.clone(), no_devices.clone(), root.clone());
+    let portmapper = portmapper.clone();
+    let apart = Apart { read_only, no_devices, root, as_root, own_network, network_of, portmapper };
     let status = vmtax_machine::watchdog(command, &apart, emptied, removed)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }

@@ -3,6 +3,7 @@
 mod agent;
 mod case;
 mod doctor;
+mod exec;
 mod exits;
 mod export;
 mod get;
@@ -19,6 +20,7 @@ mod share;
 pub use agent::{agent_run, agent_serve, watchdog};
 pub use case::case;
 pub use doctor::doctor;
+pub use exec::exec;
 pub use exits::exits;
 pub use export::export;
 pub use get::get;
@@ -32,14 +34,18 @@ pub use share::share;
 
 use crate::fault::Fault;
 use std::io::{IsTerminal, Write};
+use std::os::fd::AsFd;
 use vmtax_report::Style;
 
 /// How standard output wants its text.
 fn style() -> Style {
-    let stdout = std::io::stdout();
-    let columns = rustix::termios::tcgetwinsize(&stdout).map_or(0, |size| usize::from(size.ws_col));
+    style_of(&std::io::stdout())
+}
+
+fn style_of(stream: &(impl IsTerminal + AsFd)) -> Style {
+    let columns = rustix::termios::tcgetwinsize(stream).map_or(0, |size| usize::from(size.ws_col));
     let width = if columns == 0 { 100 } else { columns };
-    Style { width, color: stdout.is_terminal() && std::env::var_os("NO_COLOR").is_none() }
+    Style { width, color: stream.is_terminal() && std::env::var_os("NO_COLOR").is_none() }
 }
 
 /// Prints; a reader that went away (`| head`) is no fault.

@@ -1,10 +1,15 @@
 //! Progress on standard error, only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::io::IsTerminal;
 use vmtax_model::Probes;
 use vmtax_runner::Progress;
 
-pub struct Display(ProgressBar);
+pub struct Display {
+    bar: ProgressBar,
+    /// Whether each trial has a line that stays.
+    marks: bool,
+}
 
 impl Display {
     /// A bar over `trials` trials; invisible when standard error is no terminal.
@@ -14,32 +19,40 @@ impl Display {
         if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {pos}/{len} {wide_msg}") {
             bar.set_style(style);
         }
-        Display(bar)
+        Display { bar, marks: false }
+    }
+
+    /// For a command that prints itself: no bar, and on a terminal a line before each run.
+    pub fn beside_output() -> Display {
+        Display { bar: ProgressBar::hidden(), marks: std::io::stderr().is_terminal() }
     }
 
     /// A line of text that stays.
     pub fn say(&self, line: &str) {
         let line = vmtax_report::printable(line);
-        self.0.suspend(|| eprintln!("{line}"));
+        self.bar.suspend(|| eprintln!("{line}"));
     }
 
     pub fn show(&self, progress: Progress<'_>) {
         match progress {
-            Progress::Preparing => self.0.set_message("preparing disks and the guest's image"),
+            Progress::Preparing => self.bar.set_message("preparing disks and the guest's image"),
             Progress::Booting { turn } => {
-                self.0.set_message(format!("round {}: {} comes up", turn.round + 1, turn.machine));
+                self.bar.set_message(format!("round {}: {} comes up", turn.round + 1, turn.machine));
+            }
+            Progress::Trial { turn, .. } if self.marks => {
+                eprintln!("── {}, round {} ──", turn.machine, turn.round + 1);
             }
             Progress::Trial { number, turn, workload, probes } => {
-                self.0.set_position(u64::from(number));
+                self.bar.set_position(u64::from(number));
                 let under = if probes == Probes::None { "" } else { ", observed" };
-                self.0.set_message(format!("round {}: {} on {}{under}", turn.round + 1, workload.name, turn.machine));
+                self.bar.set_message(format!("round {}: {} on {}{under}", turn.round + 1, workload.name, turn.machine));
             }
             Progress::Failed { number, error } => self.say(&format!("trial {number} has no result: {error}")),
         }
-        self.0.tick();
+        self.bar.tick();
     }
 
     pub fn clear(&self) {
-        self.0.finish_and_clear();
+        self.bar.finish_and_clear();
     }
 }

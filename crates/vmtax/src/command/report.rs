@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use vmtax_cases::Measured;
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    CaseFindings, ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, ShareFindings, WorkloadName,
+    CaseFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, ShareFindings,
+    WorkloadName,
 };
 use vmtax_recording::Recording;
 
@@ -30,6 +31,7 @@ enum Shown {
     Taxes(Findings),
     Layers(Box<LayerFindings>),
     Exits(ExitFindings),
+    Exec(Box<ExecFindings>),
     Growth(GrowthFindings),
     Shares(Box<ShareFindings>),
 }
@@ -43,6 +45,8 @@ impl Shown {
             let manifest = &recording.manifest;
             let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
             Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
+        } else if plan.command.is_some() {
+            Shown::Exec(Box::new(vmtax_analysis::exec(plan, &recording.host, &recording.trials)))
         } else if plan.tree.is_some() && plan.variants.iter().any(|v| v.set.contains_key("share")) {
             Shown::Shares(Box::new(vmtax_analysis::shares(plan, &recording.trials)))
         } else if plan.probes.contains(&Probes::Layers) {
@@ -67,7 +71,7 @@ impl Shown {
             Shown::Layers(findings) => case::judged(recording, Measured::Layers(findings)),
             Shown::Growth(findings) => case::judged(recording, Measured::Growth(findings)),
             Shown::Shares(findings) => case::judged(recording, Measured::Shares(findings)),
-            Shown::Exits(_) => None,
+            Shown::Exits(_) | Shown::Exec(_) => None,
         }
     }
 
@@ -76,6 +80,7 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::json(recording, findings)?,
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
             Shown::Exits(findings) => vmtax_report::exits::json(findings)?,
+            Shown::Exec(findings) => vmtax_report::exec::json(recording, findings)?,
             Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
             Shown::Shares(findings) => vmtax_report::shares::json(recording, findings)?,
         };
@@ -92,6 +97,7 @@ impl Shown {
             Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style()),
             Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style()),
             Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style()),
+            Shown::Exec(findings) => vmtax_report::exec::terminal(recording, findings, style()),
             Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style()),
             Shown::Shares(findings) => vmtax_report::shares::terminal(recording, findings, details, style()),
         }
@@ -102,6 +108,7 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::html(recording, findings),
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
             Shown::Exits(findings) => vmtax_report::exits::html(findings),
+            Shown::Exec(findings) => vmtax_report::exec::html(recording, findings),
             Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
             Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
         };
@@ -129,4 +136,17 @@ pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path
         print(&format!("\nReport: {}\n", path.display()))?;
     }
     Ok(case::status(case.as_ref()))
+}
+
+/// The same of a command that has just run: standard output is the command's, so that all but JSON goes to standard error.
+pub(super) fn show_exec(recording: &Recording, findings: &ExecFindings, json: bool) -> Result<(), Fault> {
+    let path = recording.folder.join("report.html");
+    std::fs::write(&path, vmtax_report::exec::html(recording, findings))
+        .map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
+    if json {
+        return print(&vmtax_report::exec::json(recording, findings)?);
+    }
+    let style = super::style_of(&std::io::stderr());
+    eprint!("\n{}\nReport: {}\n", vmtax_report::exec::terminal(recording, findings, style), path.display());
+    Ok(())
 }

@@ -1,11 +1,12 @@
-use super::{doctor, print, progress::Display, report, selection};
+use super::{doctor, exec, print, progress::Display, report, selection};
 use crate::cli::{CommonArgs, RunArgs};
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
-use vmtax_machine::Interrupt;
+use vmtax_machine::{Interrupt, Streams};
 use vmtax_model::{HostFacts, Plan};
 use vmtax_recording::Writer;
 use vmtax_runner::{Ended, find_means};
@@ -17,31 +18,16 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
 }
 
 /// Carries a plan out, shows what came of it, and says how it ended.
-pub(super) fn carry_out(plan: &Plan, mut host: HostFacts, args: &CommonArgs, details: bool) -> Result<ExitCode, Fault> {
-    if plan.guest.qemu != args.qemu {
-        // Named by the plan's file: its facts belong into the recording too.
-        host = doctor::facts(plan.guest.qemu.as_deref());
-    }
+pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &CommonArgs, details: bool) -> Result<ExitCode, Fault> {
     if args.dry_run {
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
-    let cache = vmtax_kernel::cache_dir();
-    let means = find_means(plan, &host, cache, &mut |line| display.say(line))?;
-    // From here on there is something to end in good order; before, a signal's own effect is right.
-    let interrupt = interrupt()?;
-    vmtax_machine::sweep(&args.runs);
-    vmtax_probe::sweep();
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut writer = Writer::create(&args.runs, plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
-    let folder = writer.folder().to_path_buf();
-    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, &mut |p| display.show(p));
-    display.clear();
-    let ended = ended?;
-    if !matches!(ended, Ended::Interrupted) {
-        writer.finish()?;
+    if plan.command.is_some() {
+        return exec::carry_out(plan, host, args);
     }
+    let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
+    let Recorded { folder, ended } = record(plan, host, args, &display, None)?;
     let shown = report::show(&vmtax_recording::open(&folder)?, args.json, details, None);
     match (ended, shown) {
         (Ended::Complete, shown) => shown,
@@ -52,6 +38,44 @@ pub(super) fn carry_out(plan: &Plan, mut host: HostFacts, args: &CommonArgs, det
         (Ended::Interrupted, Ok(_) | Err(Fault::Layers(LayersError::Unobserved))) => Err(Fault::Interrupted { folder }),
         (_, Err(fault)) => Err(fault),
     }
+}
+
+/// A plan that was carried out.
+pub(super) struct Recorded {
+    /// The recording.
+    pub folder: PathBuf,
+    /// How it ended.
+    pub ended: Ended,
+}
+
+/// Carries a plan out, its command, if it has one, between `streams`.
+pub(super) fn record(
+    plan: &Plan,
+    mut host: HostFacts,
+    args: &CommonArgs,
+    display: &Display,
+    streams: Option<&Streams>,
+) -> Result<Recorded, Fault> {
+    if plan.guest.qemu != args.qemu {
+        // Named by the plan's file: its facts belong into the recording too.
+        host = doctor::facts(plan.guest.qemu.as_deref());
+    }
+    let cache = vmtax_kernel::cache_dir();
+    let means = find_means(plan, &host, cache, &mut |line| display.say(line))?;
+    // From here on there is something to end in good order; before, a signal's own effect is right.
+    let interrupt = interrupt()?;
+    vmtax_machine::sweep(&args.runs);
+    vmtax_probe::sweep();
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let mut writer = Writer::create(&args.runs, plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
+    let folder = writer.folder().to_path_buf();
+    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut |p| display.show(p));
+    display.clear();
+    let ended = ended?;
+    if !matches!(ended, Ended::Interrupted) {
+        writer.finish()?;
+    }
+    Ok(Recorded { folder, ended })
 }
 
 /// Ctrl-C and its like end the trial under way in good order.

@@ -57,7 +57,7 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
 }
 
 /// `9p,msize=524288,cache=loose`, as a variant of that name.
-fn variant(way: &str) -> Result<Variant, Fault> {
+pub(super) fn variant(way: &str) -> Result<Variant, Fault> {
     let mut words = way.split(',');
     let method = words.next().unwrap_or_default();
     let mut set = BTreeMap::from([("share".to_owned(), method.to_owned())]);

@@ -11,6 +11,7 @@ mod console;
 mod doctor;
 mod escape;
 mod escape_nfs;
+mod exec;
 mod faults;
 mod get_qemu;
 mod layers;

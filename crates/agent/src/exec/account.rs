@@ -1,0 +1,127 @@
+//! What a command took: by its own accounting, and by the machine's.
+
+use std::fs;
+use std::time::Duration;
+use vmtax_model::{Measure, Metric};
+
+/// Counters that only grow.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Account {
+    /// Nanoseconds that tasks ran, all processors together; in a guest.
+    busy_ns: Option<u64>,
+    /// Clock ticks that a hypervisor took and said so; in a guest.
+    stolen_ticks: Option<u64>,
+    /// Of this process and all it waited for: bytes and calls.
+    io: Io,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Io {
+    read: u64,
+    written: u64,
+    read_calls: u64,
+    write_calls: u64,
+}
+
+/// What was counted between two accounts.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) struct Spent {
+    pub busy_s: Option<f64>,
+    pub stolen_s: Option<f64>,
+    io: Io,
+}
+
+impl Account {
+    pub fn now(guest: bool) -> Account {
+        let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+        Account {
+            busy_ns: guest.then(|| busy(&read("/proc/schedstat"))).flatten(),
+            stolen_ticks: guest.then(|| stolen(&read("/proc/stat"))).flatten(),
+            // What this process itself copied is its one thread's, and not the command's.
+            io: Io::parse(&read("/proc/self/io")).minus(&Io::parse(&read("/proc/thread-self/io"))),
+        }
+    }
+
+    pub fn since(&self, before: &Account) -> Spent {
+        let seconds =
+            |after: Option<u64>, before: Option<u64>, second: f64| Some(after?.saturating_sub(before?) as f64 / second);
+        let ticks = rustix::param::clock_ticks_per_second() as f64;
+        Spent {
+            busy_s: seconds(self.busy_ns, before.busy_ns, 1e9),
+            stolen_s: seconds(self.stolen_ticks, before.stolen_ticks, ticks),
+            io: self.io.minus(&before.io),
+        }
+    }
+}
+
+impl Io {
+    fn parse(text: &str) -> Io {
+        let of = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
+        };
+        Io { read: of("rchar"), written: of("wchar"), read_calls: of("syscr"), write_calls: of("syscw") }
+    }
+
+    fn minus(&self, other: &Io) -> Io {
+        Io {
+            read: self.read.saturating_sub(other.read),
+            written: self.written.saturating_sub(other.written),
+            read_calls: self.read_calls.saturating_sub(other.read_calls),
+            write_calls: self.write_calls.saturating_sub(other.write_calls),
+        }
+    }
+}
+
+/// The seventh number of each processor's line: how long tasks ran on it, ns.
+fn busy(schedstat: &str) -> Option<u64> {
+    let lines = schedstat.lines().filter(|line| line.starts_with("cpu"));
+    let ran = |line: &str| line.split_whitespace().nth(7)?.parse::<u64>().ok();
+    let all: Option<Vec<u64>> = lines.map(ran).collect();
+    all.filter(|all| !all.is_empty()).map(|all| all.into_iter().fold(0, u64::saturating_add))
+}
+
+/// The eighth number of the first line.
+fn stolen(stat: &str) -> Option<u64> {
+    stat.lines().find(|line| line.starts_with("cpu "))?.split_whitespace().nth(8)?.parse().ok()
+}
+
+/// The command's figures.
+pub(super) fn measures(wall: Duration, usage: &libc::rusage, spent: &Spent) -> Vec<Measure> {
+    let time = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    let io = &spent.io;
+    let figures = [
+        (Metric::ExecWall, wall.as_secs_f64()),
+        (Metric::ExecUser, time(usage.ru_utime)),
+        (Metric::ExecSystem, time(usage.ru_stime)),
+        (Metric::ExecMemory, usage.ru_maxrss as f64 / 1024.0),
+        (Metric::ExecVoluntary, usage.ru_nvcsw as f64),
+        (Metric::ExecInvoluntary, usage.ru_nivcsw as f64),
+        (Metric::ExecMinorFaults, usage.ru_minflt as f64),
+        (Metric::ExecMajorFaults, usage.ru_majflt as f64),
+        (Metric::ExecReadCalls, io.read_calls as f64),
+        (Metric::ExecWriteCalls, io.write_calls as f64),
+        (Metric::ExecRead, mib(io.read)),
+        (Metric::ExecWritten, mib(io.written)),
+    ];
+    figures.into_iter().map(|(metric, value)| Measure { metric, value }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_tables_are_read() {
+        let schedstat =
+            "version 15\ntimestamp 1\ncpu0 0 0 0 0 0 0 1000 5 6\ndomain0 3 1 2 3 4 5 6 7\ncpu1 0 0 0 0 0 0 2000 5 6\n";
+        assert_eq!(busy(schedstat), Some(3000));
+        assert_eq!((busy("version 15\n"), busy("cpu0 1")), (None, None));
+        assert_eq!(stolen("cpu  1 2 3 4 5 6 7 80 0 0\ncpu0 1 1 1 1 1 1 1 9\n"), Some(80));
+        assert_eq!(stolen("nonsense"), None);
+        let io = Io::parse("rchar: 10\nwchar: 20\nsyscr: 3\nsyscw: 4\nread_bytes: 5\n");
+        assert_eq!(io, Io { read: 10, written: 20, read_calls: 3, write_calls: 4 });
+        assert_eq!(Io::parse("nonsense"), Io::default());
+    }
+}

@@ -1,0 +1,88 @@
+//! A command of the user's: started as the one who asks would start it, in a guest on the host's own files; watched to
+//! its end; accounted for.
+
+mod account;
+mod end;
+mod pump;
+mod root;
+mod start;
+
+use crate::AgentError;
+use crate::serve::{kernel, send};
+use pump::{End, Pump};
+pub(crate) use root::prepare;
+use rustix::fd::BorrowedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use vmtax_model::{
+    Execution, Measure, NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName,
+    WorkloadSpec,
+};
+use vmtax_wire::{Decoder, Launch, Reply};
+
+/// Runs a command and gives the reply that ends it; what it prints is sent as it comes.
+///
+/// # Errors
+/// [`AgentError`] when the channel breaks.
+pub(crate) fn run(launch: &Launch, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> Result<Reply, AgentError> {
+    let guest = std::process::id() == 1;
+    let root = guest.then(|| Path::new(root::ROOT));
+    end::adopt();
+    send(channel, &Reply::Began)?;
+    let before = account::Account::now(guest);
+    let began = Instant::now();
+    let started = match start::start(launch, root) {
+        Ok(started) => started,
+        Err(start::Refused { status, error }) => return Ok(Reply::NotRun { status, error }),
+    };
+    let deadline = began + Duration::from_secs(u64::from(launch.deadline_s));
+    let mut pump = Pump::new(channel, decoder, started, deadline)?;
+    let ended = pump.until_end();
+    let (wall, after) = (began.elapsed(), account::Account::now(guest));
+    pump.say(&Reply::Ended)?;
+    let left = end::end_all();
+    let rest = pump.rest();
+    let End { status, usage } = ended?;
+    rest?;
+    if pump.too_late {
+        let error = format!(
+            "the command was not done after {} s: it was ended. Give it longer with --deadline",
+            launch.deadline_s
+        );
+        return Ok(Reply::NotRun { status: TIMED_OUT, error });
+    }
+    let spent = after.since(&before);
+    let execution = Execution { status, left, window_s: None, busy_s: spent.busy_s, stolen_s: spent.stolen_s };
+    let measures = account::measures(wall, &usage, &spent);
+    let result = result(measures, wall, if guest { root::notes() } else { Vec::new() });
+    Ok(Reply::Ran { execution, result: Box::new(result) })
+}
+
+fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialResult {
+    TrialResult {
+        workload: WorkloadSpec::new(WorkloadName::Exec),
+        measures,
+        operations: Vec::new(),
+        unsupported: Vec::new(),
+        kept: Vec::new(),
+        notes,
+        fairness: None,
+        total_s: wall.as_secs_f64(),
+        timer: Timer {
+            source: TimerSource::ClockGettime,
+            mhz: 1000.0,
+            error: 0.0,
+            pair_ns: 0.0,
+            reason: Some("a command is timed as a whole".to_owned()),
+        },
+        kernel: kernel(),
+    }
+}
+
+/// The status that stands for why a program could not be started, as a shell has it.
+fn status_of(error: &std::io::Error) -> i32 {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
+}

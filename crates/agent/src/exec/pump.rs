@@ -1,0 +1,253 @@
+//! The streams of a command that runs, and its end: all that it prints goes to the controller as it comes, what is typed
+//! comes from there, and nothing is kept but what is on its way.
+
+use super::start::Started;
+use crate::AgentError;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use std::io;
+use std::time::{Duration, Instant};
+use vmtax_wire::{Decoder, Frame, Reply, Request, STREAM_PIECE, Stream, encode, piece};
+
+/// Between the wish that a command end, and its kill.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// How a command ended.
+pub(super) struct End {
+    pub status: i32,
+    pub usage: libc::rusage,
+}
+
+/// A command that runs, between its pipes and the channel.
+pub(super) struct Pump<'a> {
+    channel: BorrowedFd<'a>,
+    decoder: &'a mut Decoder,
+    flags: OFlags,
+    pid: i32,
+    exited: OwnedFd,
+    outputs: [(Stream, Option<OwnedFd>); 2],
+    stdin: Option<OwnedFd>,
+    /// What the command has not taken in yet.
+    typed: Vec<u8>,
+    /// Whether more was asked for.
+    asked: bool,
+    /// What the channel has not taken in yet.
+    outgoing: Vec<u8>,
+    deadline: Instant,
+    /// Whether its time was over.
+    pub too_late: bool,
+    buffer: Vec<u8>,
+}
+
+impl<'a> Pump<'a> {
+    pub fn new(
+        channel: BorrowedFd<'a>,
+        decoder: &'a mut Decoder,
+        started: Started,
+        deadline: Instant,
+    ) -> Result<Pump<'a>, AgentError> {
+        let failed = |e: Errno| AgentError::system("watching the command", e);
+        let flags = fcntl_getfl(channel).map_err(failed)?;
+        let pid = Pid::from_raw(started.pid).ok_or_else(|| failed(Errno::SRCH))?;
+        let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
+        let ours = [Some(&started.stdout), Some(&started.stderr), started.stdin.as_ref()];
+        for pipe in ours.into_iter().flatten() {
+            fcntl_setfl(pipe, OFlags::NONBLOCK).map_err(failed)?;
+        }
+        // A controller that reads slowly must not keep its own signals from being heard.
+        fcntl_setfl(channel, flags | OFlags::NONBLOCK).map_err(failed)?;
+        Ok(Pump {
+            channel,
+            decoder,
+            flags,
+            pid: started.pid,
+            exited,
+            outputs: [(Stream::Stdout, Some(started.stdout)), (Stream::Stderr, Some(started.stderr))],
+            stdin: started.stdin,
+            typed: Vec::new(),
+            asked: false,
+            outgoing: Vec::new(),
+            deadline,
+            too_late: false,
+            buffer: vec![0; STREAM_PIECE],
+        })
+    }
+
+    /// Until the command's own end, whatever it left running.
+    pub fn until_end(&mut self) -> Result<End, AgentError> {
+        loop {
+            if self.turn(true)? {
+                return wait_for(self.pid).map_err(|e| AgentError::system("waiting for the command", e));
+            }
+        }
+    }
+
+    /// Sends a message behind what is on its way.
+    pub fn say(&mut self, reply: &Reply) -> Result<(), AgentError> {
+        self.outgoing.extend_from_slice(&encode(reply)?);
+        self.send()
+    }
+
+    /// What is left in the pipes when nobody writes to them any more.
+    pub fn rest(&mut self) -> Result<(), AgentError> {
+        self.stdin = None;
+        while self.outputs.iter().any(|(_, pipe)| pipe.is_some()) || !self.outgoing.is_empty() {
+            self.turn(false)?;
+        }
+        Ok(())
+    }
+
+    /// One wait, and what it brought; says whether the command ended.
+    fn turn(&mut self, until_end: bool) -> Result<bool, AgentError> {
+        if self.stdin.is_some() && self.typed.is_empty() && !self.asked && self.outgoing.is_empty() {
+            self.asked = true;
+            self.outgoing = encode(&Reply::Input)?;
+        }
+        let idle = self.outgoing.is_empty();
+        let to_channel = if idle { PollFlags::IN } else { PollFlags::IN | PollFlags::OUT };
+        let (channel, from_pipes, stdin, exited) = {
+            let mut fds = vec![PollFd::from_borrowed_fd(self.channel, to_channel)];
+            let outputs: Vec<&OwnedFd> = self.outputs.iter().filter_map(|(_, p)| p.as_ref()).filter(|_| idle).collect();
+            fds.extend(outputs.iter().map(|pipe| PollFd::new(*pipe, PollFlags::IN)));
+            let typed = self.stdin.as_ref().filter(|_| !self.typed.is_empty());
+            fds.extend(typed.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
+            fds.extend(until_end.then(|| PollFd::new(&self.exited, PollFlags::IN)));
+            let timeout = self.patience(until_end);
+            rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()))
+                .map_err(|e| AgentError::system("waiting for the command", e))?;
+            let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
+            let channel = ready.next().unwrap_or(false);
+            let from_pipes = outputs.iter().filter(|_| ready.next().unwrap_or(false)).count() > 0;
+            let stdin = typed.is_some() && ready.next().unwrap_or(false);
+            (channel, from_pipes, stdin, until_end && ready.next().unwrap_or(false))
+        };
+        if channel {
+            self.send()?;
+            self.receive()?;
+        }
+        if from_pipes {
+            self.take_output()?;
+        }
+        if stdin {
+            self.give_input();
+        }
+        if until_end && Instant::now() >= self.deadline {
+            self.time_is_over();
+        }
+        Ok(exited)
+    }
+
+    fn patience(&self, until_end: bool) -> Option<Timespec> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        until_end.then(|| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
+    }
+
+    /// Asks first, kills then.
+    fn time_is_over(&mut self) {
+        self.signal(if self.too_late { libc::SIGKILL } else { libc::SIGTERM });
+        self.too_late = true;
+        self.deadline = Instant::now() + GRACE;
+    }
+
+    fn signal(&self, number: i32) {
+        // SAFETY: the number comes from the controller, and the kernel refuses what is no signal.
+        let signal = Signal::from_named_raw(number);
+        if let Some((pid, signal)) = Pid::from_raw(self.pid).zip(signal) {
+            let _ = kill_process_group(pid, signal);
+        }
+    }
+
+    fn take_output(&mut self) -> Result<(), AgentError> {
+        for (stream, pipe) in &mut self.outputs {
+            let Some(open) = pipe else { continue };
+            match rustix::io::read(&*open, &mut self.buffer) {
+                Ok(0) => *pipe = None,
+                Ok(length) => {
+                    let frame = piece(stream.as_str(), &self.buffer[..length])?;
+                    self.outgoing.extend_from_slice(&frame);
+                }
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(_) => *pipe = None,
+            }
+        }
+        self.send()
+    }
+
+    fn send(&mut self) -> Result<(), AgentError> {
+        while !self.outgoing.is_empty() {
+            match rustix::io::write(self.channel, &self.outgoing) {
+                Ok(written) => drop(self.outgoing.drain(..written)),
+                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(e) => return Err(AgentError::Channel(e.into())),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self) -> Result<(), AgentError> {
+        match rustix::io::read(self.channel, &mut self.buffer) {
+            Ok(0) => return Err(AgentError::Channel(io::ErrorKind::UnexpectedEof.into())),
+            Ok(length) => self.decoder.push(&self.buffer[..length]),
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
+            Err(e) => return Err(AgentError::Channel(e.into())),
+        }
+        while let Some(frame) = self.decoder.frame() {
+            match frame? {
+                Frame::Piece { name, bytes } if name == Stream::Stdin.as_str() => {
+                    self.asked = false;
+                    if bytes.is_empty() {
+                        self.stdin = None;
+                    }
+                    self.typed = bytes;
+                }
+                Frame::Message(Request::Signal { signal }) => self.signal(signal),
+                Frame::Message(Request::Close { stream }) => {
+                    // A write to it then ends the command, as it would without a machine between.
+                    self.outputs.iter_mut().filter(|(name, _)| *name == stream).for_each(|(_, pipe)| *pipe = None);
+                }
+                // Nothing else is asked while a command runs.
+                Frame::Message(_) | Frame::Piece { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn give_input(&mut self) {
+        let Some(pipe) = &self.stdin else { return };
+        match rustix::io::write(pipe, &self.typed) {
+            Ok(written) => drop(self.typed.drain(..written)),
+            Err(Errno::AGAIN | Errno::INTR) => {}
+            // The command does not read any more.
+            Err(_) => {
+                self.stdin = None;
+                self.typed = Vec::new();
+            }
+        }
+    }
+}
+
+impl Drop for Pump<'_> {
+    fn drop(&mut self) {
+        let _ = fcntl_setfl(self.channel.as_fd(), self.flags);
+    }
+}
+
+/// The status and the usage of a child that ended.
+fn wait_for(pid: i32) -> io::Result<End> {
+    let mut status = 0;
+    // SAFETY: all of it are numbers, for which zero is a value.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    // SAFETY: both are written by the kernel before the call returns.
+    while unsafe { libc::wait4(pid, &raw mut status, 0, &raw mut usage) } < 0 {
+        let error = io::Error::last_os_error();
+        if error.kind() != io::ErrorKind::Interrupted {
+            return Err(error);
+        }
+    }
+    let status = if libc::WIFSIGNALED(status) { 128 + libc::WTERMSIG(status) } else { libc::WEXITSTATUS(status) };
+    Ok(End { status, usage })
+}

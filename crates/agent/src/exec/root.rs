@@ -1,0 +1,94 @@
+//! The guest's root for a command: the host's, which is only read, below a layer in memory that takes what is written and
+//! goes with the guest.
+
+use crate::{modules, network};
+use rustix::fs::statvfs;
+use rustix::mount::{MountFlags, mount};
+use std::ffi::CString;
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use vmtax_wire::{Bytes, SHARE};
+
+const LAYER: &str = "/layer";
+pub(super) const ROOT: &str = "/root";
+/// Less room than this on the layer is what a program calls full.
+const LITTLE: u64 = 1 << 20;
+
+/// Makes it.
+pub(crate) fn prepare(host_name: &Bytes) -> Result<(), String> {
+    let mut complaints = modules::load_command();
+    make(Path::new(ROOT)).map_err(|error| {
+        complaints.insert(0, error);
+        complaints.join("; ")
+    })?;
+    let _ = rustix::system::sethostname(host_name.0.as_encoded_bytes());
+    let _ = network::loopback();
+    Ok(())
+}
+
+fn make(root: &Path) -> Result<(), String> {
+    if !Path::new(SHARE).is_dir() {
+        return Err("the guest was not given the host's root".to_owned());
+    }
+    folder(Path::new(LAYER))?;
+    attach("tmpfs", "tmpfs", Path::new(LAYER), MountFlags::empty(), "mode=0755")?;
+    for name in ["upper", "work"] {
+        folder(&Path::new(LAYER).join(name))?;
+    }
+    folder(root)?;
+    let options = format!("lowerdir={SHARE},upperdir={LAYER}/upper,workdir={LAYER}/work");
+    attach("overlay", "overlay", root, MountFlags::empty(), &options)?;
+    let plain = MountFlags::NOSUID | MountFlags::NODEV;
+    let own = [
+        ("proc", "proc", plain | MountFlags::NOEXEC, ""),
+        ("sysfs", "sys", plain | MountFlags::NOEXEC, ""),
+        ("devtmpfs", "dev", MountFlags::NOSUID, ""),
+        ("devpts", "dev/pts", MountFlags::NOSUID | MountFlags::NOEXEC, "ptmxmode=0666,mode=0620,gid=5"),
+        ("tmpfs", "dev/shm", plain, "mode=1777"),
+        ("tmpfs", "run", plain, "mode=0755"),
+    ];
+    for (kind, at, flags, options) in own {
+        let at = root.join(at);
+        folder(&at)?;
+        attach(kind, kind, &at, flags, options)?;
+    }
+    for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
+        // A kernel that made it already is no fault.
+        let _ = symlink(format!("/proc/self/{target}"), root.join("dev").join(name));
+    }
+    Ok(())
+}
+
+fn folder(at: &Path) -> Result<(), String> {
+    fs::create_dir_all(at).map_err(|e| format!("making {}: {e}", at.display()))
+}
+
+fn attach(kind: &str, source: &str, at: &Path, flags: MountFlags, options: &str) -> Result<(), String> {
+    let words = CString::new(options).map_err(|e| e.to_string())?;
+    mount(source, at, kind, flags, words.as_c_str())
+        .map_err(|e| format!("mounting {kind} on {} with '{options}': {e}", at.display()))
+}
+
+/// What the reader of the command's figures should know of its root.
+pub(super) fn notes() -> Vec<String> {
+    let mut notes = Vec::new();
+    if let Ok(room) = statvfs(LAYER) {
+        let (size, free) = (room.f_blocks.saturating_mul(room.f_frsize), room.f_bavail.saturating_mul(room.f_frsize));
+        if free < LITTLE {
+            let mib = size >> 20;
+            notes.push(format!(
+                "the guest's writable layer is full ({mib} MiB, half of its memory): give it more with --memory"
+            ));
+        }
+    }
+    let killed = crate::share::kernel_log();
+    notes.extend(
+        killed
+            .lines()
+            .rev()
+            .find(|line| line.contains("Out of memory: Killed process"))
+            .map(|line| format!("the guest ran out of memory: its kernel says '{line}'. Give it more with --memory")),
+    );
+    notes
+}

@@ -1,0 +1,120 @@
+//! Starts a command with the surroundings of the one who asks.
+
+use super::status_of;
+use rustix::fd::OwnedFd;
+use rustix::fs::Mode;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd as StdFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use vmtax_model::NOT_EXECUTABLE;
+use vmtax_wire::Launch;
+
+/// A command that runs.
+pub(super) struct Started {
+    pub pid: i32,
+    pub stdin: Option<OwnedFd>,
+    pub stdout: OwnedFd,
+    pub stderr: OwnedFd,
+}
+
+/// Why one does not, with the status that stands for it.
+pub(super) struct Refused {
+    pub status: i32,
+    pub error: String,
+}
+
+/// Starts it, in `root` where there is one.
+pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Refused> {
+    let Some((program, arguments)) = launch.words.split_first() else {
+        return Err(Refused { status: NOT_EXECUTABLE, error: "no command was given".to_owned() });
+    };
+    let mut command = Command::new(&program.0);
+    command.args(arguments.iter().map(|word| &word.0));
+    command.env_clear().envs(launch.environment.iter().map(|(name, value)| (&name.0, &value.0)));
+    command.stdin(if launch.stdin { Stdio::piped() } else { Stdio::null() });
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let (surroundings, directory) = (launch.clone(), launch.directory.0.clone());
+    let root = root.map(Path::to_path_buf);
+    // SAFETY: between fork and exec this process has one thread, so that what allocates does not wait for another's lock.
+    unsafe {
+        command.pre_exec(move || {
+            rustix::process::setsid()?;
+            rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+            if let Some(root) = &root {
+                // A guest's first process is never killed for its memory; what it starts must be.
+                let _ = std::fs::write("/proc/self/oom_score_adj", "0");
+                rustix::process::chroot(root)?;
+            }
+            std::env::set_current_dir(&directory)?;
+            if is_alien(&surroundings) {
+                return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
+            }
+            if root.is_some() {
+                become_the_user(&surroundings)?;
+            }
+            Ok(())
+        });
+    }
+    let mut child = command.spawn().map_err(|e| Refused { status: status_of(&e), error: said(launch, &e) })?;
+    let broken = || Refused { status: NOT_EXECUTABLE, error: "the command's streams could not be made".to_owned() };
+    Ok(Started {
+        pid: child.id() as i32,
+        stdin: child.stdin.take().map(StdFd::from),
+        stdout: child.stdout.take().map(StdFd::from).ok_or_else(broken)?,
+        stderr: child.stderr.take().map(StdFd::from).ok_or_else(broken)?,
+    })
+}
+
+/// Limits before the user: raising them is root's right. Natively the process has all of this from its parents.
+fn become_the_user(launch: &Launch) -> io::Result<()> {
+    for &(resource, soft, hard) in &launch.limits {
+        let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
+        // SAFETY: the kernel reads one `rlimit`, which this is. A limit that this kernel does not know is none.
+        unsafe { libc::setrlimit(resource as _, &raw const limit) };
+    }
+    rustix::process::umask(Mode::from_raw_mode(launch.umask));
+    let done = |result: libc::c_int| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: the groups are read as many as there are; the other two take numbers.
+    unsafe {
+        done(libc::setgroups(launch.groups.len(), launch.groups.as_ptr()))?;
+        done(libc::setgid(launch.group))?;
+        done(libc::setuid(launch.user))
+    }
+}
+
+/// Whether the program is one for another processor: the C library would give it to a shell, as it does with scripts
+/// without a first line that names who reads them. Who has registered such programs with the kernel may run them.
+fn is_alien(launch: &Launch) -> bool {
+    let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else { return false };
+    let path = launch.environment.iter().find(|(name, _)| name.0 == "PATH").map(|(_, value)| value.0.clone());
+    let folders =
+        std::env::split_paths(&path.unwrap_or_default()).map(|folder| folder.join(program)).collect::<Vec<_>>();
+    let places =
+        if program.components().count() > 1 || program.is_absolute() { vec![program.to_path_buf()] } else { folders };
+    let Some(mut file) = places.iter().find_map(|place| File::open(place).ok()) else { return false };
+    let mut head = [0; 20];
+    let registered = std::fs::read_dir("/proc/sys/fs/binfmt_misc").map_or(0, Iterator::count) > 2;
+    file.read_exact(&mut head).is_ok() && head.starts_with(b"\x7fELF") && !OURS.contains(&head[18]) && !registered
+}
+
+/// ELF's numbers for x86-64 and for the 32-bit programs that it runs.
+const OURS: [u8; 2] = [62, 3];
+
+fn said(launch: &Launch, error: &io::Error) -> String {
+    let program = launch.words.first().map(|word| word.0.to_string_lossy().into_owned()).unwrap_or_default();
+    let directory = launch.directory.0.to_string_lossy();
+    match error.raw_os_error() {
+        Some(libc::ENOENT) => {
+            format!("'{program}' cannot be started in {directory}: no such file, interpreter or folder")
+        }
+        Some(libc::ENOEXEC) => {
+            format!(
+                "'{program}' cannot be started: it is no program for this processor, nor a script with #! in its first line"
+            )
+        }
+        _ => format!("'{program}' cannot be started in {directory}: {error}"),
+    }
+}

@@ -1,0 +1,142 @@
+//! What a command costs on each machine, and where the difference goes.
+
+use crate::findings;
+use std::collections::BTreeSet;
+use vmtax_model::{
+    Breakdown, ExecFindings, HostFacts, MachineName, Metric, Part, PartRow, Plan, Statuses, TrialRecord,
+};
+
+/// What the trials of a plan's command say.
+pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindings {
+    let mut notes: Vec<String> = Vec::new();
+    for (machine, note) in trials.iter().flat_map(|t| said(t).into_iter().map(move |note| (t.machine, note))) {
+        let note = format!("{machine}: {note}");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    let guests = plan.machines.iter().filter(|m| m.is_guest());
+    ExecFindings {
+        taxes: findings(plan, host, trials),
+        statuses: plan.machines.iter().map(|m| statuses(*m, trials)).filter(|s| !s.statuses.is_empty()).collect(),
+        breakdowns: guests.filter_map(|machine| breakdown(*machine, plan, trials)).collect(),
+        root: trials.iter().find_map(|t| t.share.clone()),
+        notes,
+    }
+}
+
+fn said(trial: &TrialRecord) -> Vec<String> {
+    let mut all = trial.result().map(|r| r.notes.clone()).unwrap_or_default();
+    let left = trial.execution.map_or(0, |e| e.left);
+    if left > 0 {
+        let processes = if left == 1 { "a process" } else { "processes" };
+        all.push(format!("the command left {processes} running: ended with it"));
+    }
+    all
+}
+
+fn statuses(machine: MachineName, trials: &[TrialRecord]) -> Statuses {
+    let mut statuses = Vec::new();
+    for status in trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some(t.execution?.status)) {
+        if !statuses.contains(&status) {
+            statuses.push(status);
+        }
+    }
+    Statuses { machine, statuses }
+}
+
+/// Where the time of one run went: processor seconds.
+struct Parts {
+    total: f64,
+    parts: Vec<(Part, f64)>,
+}
+
+/// A guest's parts beside native's, from the rounds that have what it takes. Means, since these add up.
+fn breakdown(machine: MachineName, plan: &Plan, trials: &[TrialRecord]) -> Option<Breakdown> {
+    let cpus = f64::from(plan.guest.cpus);
+    let of = |machine, round| trials.iter().find(move |t: &&TrialRecord| t.machine == machine && t.round == round);
+    let has_native = plan.machines.contains(&MachineName::Native);
+    let rounds: BTreeSet<u32> = trials.iter().map(|t| t.round).collect();
+    let mut pairs = Vec::new();
+    for round in rounds {
+        let Some(guest) = of(machine, round).and_then(|trial| guest(trial, cpus)) else { continue };
+        let native = of(MachineName::Native, round).and_then(|trial| native(trial, cpus));
+        if native.is_some() || !has_native {
+            pairs.push((guest, native));
+        }
+    }
+    let count = pairs.len() as f64;
+    let (first, _) = pairs.first()?;
+    let mean = |value: &dyn Fn(&Parts) -> f64| pairs.iter().map(|(g, _)| value(g)).sum::<f64>() / count;
+    let native_mean = |value: &dyn Fn(&Parts) -> Option<f64>| {
+        let values: Option<Vec<f64>> = pairs.iter().map(|(_, n)| n.as_ref().and_then(value)).collect();
+        values.map(|values| values.iter().sum::<f64>() / count)
+    };
+    let rows: Vec<PartRow> = first
+        .parts
+        .iter()
+        .map(|&(part, _)| PartRow {
+            part,
+            native_s: native_mean(&|p| p.of(part)),
+            machine_s: mean(&|p| p.of(part).unwrap_or(0.0)),
+        })
+        .collect();
+    let machine_s = mean(&|p| p.total);
+    let explained: f64 = rows.iter().map(|r| r.machine_s).sum();
+    Some(Breakdown {
+        machine,
+        rounds: pairs.len() as u32,
+        native_s: native_mean(&|p| Some(p.total)),
+        machine_s,
+        rows,
+        unexplained_s: machine_s - explained,
+    })
+}
+
+impl Parts {
+    fn of(&self, part: Part) -> Option<f64> {
+        self.parts.iter().find(|(p, _)| *p == part).map(|(_, seconds)| *seconds)
+    }
+}
+
+/// Natively what is neither user nor kernel is waiting, also for a processor.
+fn native(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
+    let result = trial.result()?;
+    let (wall, user, kernel) = times(result)?;
+    let total = wall * cpus;
+    let parts = vec![(Part::User, user), (Part::Kernel, kernel), (Part::Waiting, total - user - kernel)];
+    Some(Parts { total, parts })
+}
+
+/// In a guest two accounts meet: its own says what its processors did, the host's whether QEMU's threads for them ran,
+/// were ready without a processor, or waited.
+fn guest(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
+    let (wall, user, kernel) = times(trial.result()?)?;
+    let (host, execution) = (trial.processor?, trial.execution?);
+    let busy = execution.busy_s.unwrap_or(user + kernel).max(user + kernel);
+    // A guest that is not told what was stolen counts it as time that its tasks ran; of all that was wanted, this ran.
+    let wanted = host.guest + host.ready;
+    let ran = if wanted > 0.0 { host.guest / wanted } else { 1.0 };
+    let told = execution.stolen_s.unwrap_or(0.0) > 0.0;
+    let (user, kernel) = if told { (user, kernel) } else { (user * ran, kernel * ran) };
+    let other = (busy * ran - user - kernel).max(0.0);
+    let beyond = (host.guest - user - kernel - other).max(0.0);
+    let blocked = (execution.window_s? * cpus - host.guest - host.ready).max(0.0);
+    let qemu = host.qemu.min(blocked);
+    let server = host.server.unwrap_or(0.0).min(blocked - qemu);
+    let mut parts = vec![
+        (Part::User, user),
+        (Part::Kernel, kernel),
+        (Part::OtherGuest, other),
+        (Part::Beyond, beyond),
+        (Part::Steal, host.ready),
+        (Part::QemuThreads, qemu),
+    ];
+    parts.extend(host.server.map(|_| (Part::ShareServer, server)));
+    parts.push((Part::Waiting, blocked - qemu - server));
+    Some(Parts { total: wall * cpus, parts })
+}
+
+fn times(result: &vmtax_model::TrialResult) -> Option<(f64, f64, f64)> {
+    Some((result.value(Metric::ExecWall)?, result.value(Metric::ExecUser)?, result.value(Metric::ExecSystem)?))
+}

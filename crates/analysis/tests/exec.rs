@@ -1,0 +1,124 @@
+//! A command's time, part by part, from planted trials.
+
+// Helpers fail by panic too.
+#![allow(clippy::unwrap_used)]
+
+use vmtax_analysis::exec;
+use vmtax_model::*;
+
+fn host() -> HostFacts {
+    HostFacts {
+        schema: SCHEMA,
+        kernel: "6.1".into(),
+        distribution: "test".into(),
+        cpu: CpuFacts {
+            model: "test".into(),
+            online: 2,
+            threads_per_core: 1,
+            virtualisation: None,
+            hypervisor: None,
+            invariant_tsc: true,
+            clocksource: "tsc".into(),
+            governor: None,
+            steal: 0.0,
+        },
+        memory_mib: 1024,
+        kvm: KvmFacts { class: KvmClass::Absent, evidence: "none".into() },
+        qemu: vec![],
+        kernels: vec![],
+        checks: vec![],
+    }
+}
+
+fn plan(rounds: u32) -> Plan {
+    let machines = vec![MachineName::Native, MachineName::Tcg];
+    let mut plan = Plan::new("exec-x", rounds, machines, vec![WorkloadSpec::new(WorkloadName::Exec)]);
+    plan.command = Some(CommandSpec { words: vec!["x".into()], directory: "/".into() });
+    plan
+}
+
+/// Wall, user and kernel seconds, and how it ended.
+fn trial(machine: MachineName, round: u32, seconds: [f64; 3], status: i32) -> TrialRecord {
+    let metrics = [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem];
+    let measures = metrics.into_iter().zip(seconds).map(|(metric, value)| Measure { metric, value }).collect();
+    let guest = machine.is_guest();
+    let execution = Execution {
+        status,
+        left: 0,
+        window_s: guest.then_some(seconds[0] + 0.01),
+        busy_s: guest.then_some(seconds[1] + seconds[2] + 0.2),
+        stolen_s: guest.then_some(0.0),
+    };
+    let result = TrialResult {
+        workload: WorkloadSpec::new(WorkloadName::Exec),
+        measures,
+        operations: vec![],
+        unsupported: vec![],
+        kept: vec![],
+        notes: vec![],
+        fairness: None,
+        total_s: seconds[0],
+        timer: Timer { source: TimerSource::ClockGettime, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: None },
+        kernel: KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: "#1".into() },
+    };
+    TrialRecord {
+        schema: SCHEMA,
+        number: round,
+        round,
+        machine,
+        variant: String::new(),
+        rung: None,
+        probes: Probes::None,
+        workload: WorkloadSpec::new(WorkloadName::Exec),
+        started: "2026-11-20T12:00:00Z".into(),
+        wall_s: seconds[0] + 0.5,
+        outcome: Outcome::Done { result: Box::new(result) },
+        share: None,
+        processor: guest.then_some(ProcessorSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
+        execution: Some(execution),
+        warnings: vec![],
+    }
+}
+
+#[test]
+fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
+    let trials: Vec<TrialRecord> = (0..6)
+        .flat_map(|round| {
+            let more = 0.1 * f64::from(round);
+            let native = trial(MachineName::Native, round, [1.0 + more, 0.6, 0.3], 0);
+            [native, trial(MachineName::Tcg, round, [6.0 + more, 2.0, 1.0], 0)]
+        })
+        .collect();
+    let found = exec(&plan(6), &host(), &trials);
+    let breakdown = &found.breakdowns[0];
+    let sum: f64 = breakdown.rows.iter().map(|row| row.machine_s).sum();
+    assert!((sum + breakdown.unexplained_s - breakdown.machine_s).abs() < 1e-9, "{breakdown:?}");
+    assert!((breakdown.machine_s - 6.25).abs() < 1e-9 && (breakdown.native_s.unwrap() - 1.25).abs() < 1e-9);
+    // The window was 10 ms longer than the command.
+    assert!((breakdown.unexplained_s + 0.01).abs() < 1e-9, "{breakdown:?}");
+    let of = |part| breakdown.rows.iter().find(|row| row.part == part).unwrap();
+    let close = |part, expected: f64| assert!((of(part).machine_s - expected).abs() < 1e-9, "{:?}", of(part));
+    // Of four seconds that the processor was wanted, three ran.
+    close(Part::User, 1.5);
+    close(Part::Kernel, 0.75);
+    close(Part::OtherGuest, 0.15);
+    close(Part::Beyond, 3.0 - 2.4);
+    close(Part::Steal, 1.0);
+    close(Part::QemuThreads, 0.4);
+    close(Part::ShareServer, 0.3);
+    assert!((of(Part::Waiting).native_s.unwrap() - 0.35).abs() < 1e-9);
+    assert_eq!((found.status(), found.differs()), (Some(0), false));
+    // The wall time's tax is paired as any metric's, and no timer is complained of.
+    let wall = found.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall).unwrap();
+    assert_eq!(wall.machines[1].tax.as_ref().unwrap().verdict, Verdict::Costs);
+    assert!(!found.taxes.warnings.iter().any(|w| matches!(w, Warning::NoTsc { .. })));
+}
+
+#[test]
+fn a_guest_without_accounts_has_no_breakdown_and_ends_are_told_apart() {
+    let mut failed = trial(MachineName::Tcg, 0, [1.0, 0.5, 0.1], 137);
+    failed.processor = None;
+    let found = exec(&plan(1), &host(), &[trial(MachineName::Native, 0, [1.0, 0.5, 0.1], 0), failed]);
+    assert!(found.breakdowns.is_empty());
+    assert_eq!((found.status(), found.differs()), (Some(137), true));
+}

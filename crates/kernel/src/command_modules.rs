@@ -1,0 +1,18 @@
+//! The modules that a command's root takes, in a list of their own as a share's are.
+
+use crate::error::KernelError;
+use crate::modules::{Module, Tree};
+use std::collections::HashSet;
+use vmtax_model::KernelFacts;
+
+/// The list in the initramfs.
+pub(crate) const LIST: &str = "vmtax/modules-command.list";
+/// The layer above the host's files.
+const WANTED: &[&str] = &["overlay"];
+
+/// In load order, those that are loaded in any case left out.
+pub(crate) fn find(tree: &Tree, kernel: &KernelFacts, base: &[Module]) -> Result<Vec<Module>, KernelError> {
+    let loaded: HashSet<&str> = base.iter().map(|m| m.name.as_str()).collect();
+    let order = tree.load_order(kernel, WANTED)?;
+    Ok(order.into_iter().filter(|m| !loaded.contains(m.name.as_str())).collect())
+}

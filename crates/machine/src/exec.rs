@@ -1,0 +1,177 @@
+//! A command on a machine that is up.
+
+use crate::lines::Nothing;
+use crate::session::{Session, no_files, nonsense};
+use crate::{MachineError, Streams, processor_between};
+use rustix::fs::Mode;
+use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit, umask};
+use std::ffi::OsString;
+use std::io::Read;
+use std::os::unix::ffi::OsStringExt;
+use std::time::{Duration, Instant};
+use vmtax_model::{CommandSpec, Execution, ProcessorSeconds, TrialResult};
+use vmtax_wire::{Frame, Launch, Reply, Request, STREAM_PIECE, Stream, encode, piece};
+
+/// Beyond its time a command is ended in good order; a machine that does not manage even that is given up.
+const GRACE: Duration = Duration::from_secs(15);
+const INTERRUPT: i32 = rustix::process::Signal::INT.as_raw();
+
+/// How a command came to its end.
+#[derive(Debug)]
+pub enum Ran {
+    /// It ran; with what it cost the host's processors, in a guest.
+    Done(Execution, Box<TrialResult>, Option<ProcessorSeconds>),
+    /// It could not be started, or its time was over: the status that stands for it, and why.
+    NotRun(i32, String),
+    /// Somebody asked to stop, and it ended.
+    Stopped,
+}
+
+impl Session<'_> {
+    /// Runs a command between the user's streams. The first wish to stop goes to the command as SIGINT, the second ends
+    /// the machine.
+    ///
+    /// # Errors
+    /// [`MachineError`]; after one the session is of no more use.
+    pub fn exec(&mut self, command: &CommandSpec, streams: &Streams, deadline: Duration) -> Result<Ran, MachineError> {
+        let failed = |what: &str| {
+            let what = what.to_owned();
+            move |e: std::io::Error| MachineError::system(what, e)
+        };
+        let mut input = streams.input().map_err(failed("reading standard input again"))?;
+        let launch = Box::new(launch(command, input.is_some(), deadline));
+        self.tell(&Request::Exec { launch })?;
+        let until = Instant::now() + deadline + GRACE;
+        let mut buffer = vec![0; STREAM_PIECE];
+        let mut closed = [false; 2];
+        let mut stopped = false;
+        let (mut began, mut spent) = (None, None);
+        loop {
+            match self.lines.frame(until, self.interrupt) {
+                Ok(Frame::Piece { name, bytes }) => {
+                    let error = match name.as_str() {
+                        name if name == Stream::Stdout.as_str() => false,
+                        name if name == Stream::Stderr.as_str() => true,
+                        other => return Err(self.nonsense(format!("a piece of '{}'", other.escape_default()))),
+                    };
+                    let gone = &mut closed[usize::from(error)];
+                    if !*gone && streams.print(error, &bytes, self.interrupt).is_err() {
+                        *gone = true;
+                        let stream = if error { Stream::Stderr } else { Stream::Stdout };
+                        self.tell(&Request::Close { stream })?;
+                    }
+                }
+                Ok(Frame::Message(reply)) => match reply.checked().map_err(|what| self.nonsense(what))? {
+                    Reply::Input => {
+                        let length = match &mut input {
+                            Some(file) => file.read(&mut buffer).map_err(failed("reading standard input"))?,
+                            None => 0,
+                        };
+                        let frame = piece(Stream::Stdin.as_str(), &buffer[..length]);
+                        self.send(&frame.map_err(|e| self.nonsense(e.to_string()))?)?;
+                    }
+                    Reply::Began => began = self.processor().map(|spent| (Instant::now(), spent)),
+                    Reply::Ended => {
+                        spent = began.zip(self.processor()).map(|((at, before), after)| {
+                            (at.elapsed().as_secs_f64(), processor_between(&before, &after))
+                        });
+                    }
+                    _ if stopped => return Ok(Ran::Stopped),
+                    Reply::Ran { execution, result } => {
+                        let (window_s, processor) = spent.unzip();
+                        return Ok(Ran::Done(Execution { window_s, ..execution }, result, processor));
+                    }
+                    Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
+                    Reply::Failed { error } => return Err(MachineError::Workload(error)),
+                    _ => return Err(self.nonsense("another answer than to a command".to_owned())),
+                },
+                Err(Nothing::Interrupted) if !stopped => {
+                    self.interrupt.hear();
+                    stopped = true;
+                    self.tell(&Request::Signal { signal: INTERRUPT })?;
+                }
+                Err(Nothing::TooLate) => {
+                    let (machine, seconds) = (self.machine, deadline.as_secs());
+                    let (tail, log) = (self.lines.tail(), self.lines.log_path());
+                    return Err(MachineError::Deadline {
+                        machine,
+                        workload: vmtax_model::WorkloadName::Exec,
+                        seconds,
+                        tail,
+                        log,
+                    });
+                }
+                Err(nothing) => return Err(self.error(nothing, "running the command".to_owned())),
+            }
+        }
+    }
+
+    /// Has a guest make of the host's files a root for commands.
+    pub(crate) fn make_root(&mut self, patience: Duration) -> Result<(), MachineError> {
+        let host_name = OsString::from_vec(rustix::system::uname().nodename().to_bytes().to_vec()).into();
+        match self.ask(&Request::Root { host_name }, patience, &mut no_files) {
+            Ok(Reply::Rooted) => Ok(()),
+            Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
+            Ok(_) => Err(self.nonsense("another answer than to a root".to_owned())),
+            Err(nothing) => Err(self.error(nothing, "making a root for commands".to_owned())),
+        }
+    }
+
+    fn tell(&mut self, request: &Request) -> Result<(), MachineError> {
+        let frame = encode(request).map_err(|e| self.nonsense(e.to_string()))?;
+        self.send(&frame)
+    }
+
+    fn send(&mut self, frame: &[u8]) -> Result<(), MachineError> {
+        if self.lines.send(frame).is_err() {
+            self.lines.drain_console();
+            return Err(self.error(Nothing::Closed, "running the command".to_owned()));
+        }
+        Ok(())
+    }
+
+    fn nonsense(&self, what: String) -> MachineError {
+        nonsense(self.machine, &self.lines, what)
+    }
+}
+
+/// The command with the surroundings of this process.
+fn launch(command: &CommandSpec, stdin: bool, deadline: Duration) -> Launch {
+    // There is no asking for it without setting it.
+    let mask = umask(Mode::empty());
+    umask(mask);
+    Launch {
+        words: command.words.iter().map(Into::into).collect(),
+        directory: (&command.directory).into(),
+        environment: std::env::vars_os().map(|(name, value)| (name.into(), value.into())).collect(),
+        user: geteuid().as_raw(),
+        group: getegid().as_raw(),
+        groups: getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect(),
+        umask: mask.as_raw_mode(),
+        limits: LIMITS.iter().map(|&(resource, number)| limit(resource, number)).collect(),
+        stdin,
+        deadline_s: deadline.as_secs() as u32,
+    }
+}
+
+/// Each with the kernel's number for it, by which it travels.
+const LIMITS: [(Resource, u32); 13] = [
+    (Resource::Cpu, libc::RLIMIT_CPU),
+    (Resource::Fsize, libc::RLIMIT_FSIZE),
+    (Resource::Data, libc::RLIMIT_DATA),
+    (Resource::Stack, libc::RLIMIT_STACK),
+    (Resource::Core, libc::RLIMIT_CORE),
+    (Resource::Rss, libc::RLIMIT_RSS),
+    (Resource::Nofile, libc::RLIMIT_NOFILE),
+    (Resource::As, libc::RLIMIT_AS),
+    (Resource::Memlock, libc::RLIMIT_MEMLOCK),
+    (Resource::Locks, libc::RLIMIT_LOCKS),
+    (Resource::Sigpending, libc::RLIMIT_SIGPENDING),
+    (Resource::Nice, libc::RLIMIT_NICE),
+    (Resource::Rtprio, libc::RLIMIT_RTPRIO),
+];
+
+fn limit(resource: Resource, number: u32) -> (u32, u64, u64) {
+    let limit = getrlimit(resource);
+    (number, limit.current.unwrap_or(u64::MAX), limit.maximum.unwrap_or(u64::MAX))
+}

@@ -1,0 +1,103 @@
+//! The user's own streams, between which a command runs on a machine as if there were none.
+
+use crate::{Interrupt, MachineError};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{FileType, MemfdFlags, SeekFrom, fstat, memfd_create, seek};
+use rustix::io::Errno;
+use std::fs::File;
+use std::io::{self, Read};
+
+/// What a pipe takes at once, whenever it takes anything.
+const AT_ONCE: usize = 4096;
+
+/// Where a command's input comes from, and its output goes to.
+#[derive(Debug)]
+pub struct Streams {
+    input: Input,
+    stdout: OwnedFd,
+    stderr: OwnedFd,
+}
+
+#[derive(Debug)]
+enum Input {
+    None,
+    /// A file, read from this place on for each run.
+    File(File, u64),
+    /// For one run alone, as it comes.
+    Once(File),
+}
+
+impl Streams {
+    /// The streams of this process; with `to_stderr` all that is printed goes to standard error. A terminal and a closed
+    /// stream are no input; what can be read once is kept in memory where several `runs` need it.
+    ///
+    /// # Errors
+    /// [`MachineError::System`] for a stream that cannot be had.
+    pub fn of_this_process(runs: u64, to_stderr: bool) -> Result<Streams, MachineError> {
+        let failed = |e: io::Error| MachineError::system("taking over this process's streams", e);
+        let stderr = rustix::stdio::stderr().try_clone_to_owned().map_err(failed)?;
+        let stdout = if to_stderr { stderr.try_clone() } else { rustix::stdio::stdout().try_clone_to_owned() };
+        let input = input(rustix::stdio::stdin(), runs).map_err(failed)?;
+        Ok(Streams { input, stdout: stdout.map_err(failed)?, stderr })
+    }
+
+    /// Whether a command has an input.
+    pub fn has_input(&self) -> bool {
+        !matches!(self.input, Input::None)
+    }
+
+    /// The input from its beginning, for one run.
+    pub(crate) fn input(&self) -> io::Result<Option<File>> {
+        match &self.input {
+            Input::None => Ok(None),
+            Input::Once(file) => file.try_clone().map(Some),
+            Input::File(file, from) => {
+                seek(file, SeekFrom::Start(*from))?;
+                file.try_clone().map(Some)
+            }
+        }
+    }
+
+    /// Prints, and waits for who reads; no longer than until somebody asks to stop. `BrokenPipe` where nobody reads.
+    pub(crate) fn print(&self, error: bool, bytes: &[u8], interrupt: &Interrupt) -> io::Result<()> {
+        let to = if error { &self.stderr } else { &self.stdout };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let mut fds = [PollFd::new(to, PollFlags::OUT), PollFd::new(interrupt, PollFlags::IN)];
+            rustix::io::retry_on_intr(|| poll(&mut fds, None))?;
+            if fds[0].revents().is_empty() {
+                // What cannot be printed is lost, so that the wish to stop is heard.
+                return Ok(());
+            }
+            match rustix::io::write(to, &rest[..rest.len().min(AT_ONCE)]) {
+                Ok(written) => rest = &rest[written..],
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Ok(())
+    }
+}
+
+fn input(stdin: BorrowedFd<'_>, runs: u64) -> io::Result<Input> {
+    let Ok(about) = fstat(stdin) else { return Ok(Input::None) };
+    if rustix::termios::isatty(stdin) || is_null(&about) {
+        return Ok(Input::None);
+    }
+    let file = File::from(stdin.as_fd().try_clone_to_owned()?);
+    if FileType::from_raw_mode(about.st_mode) == FileType::RegularFile {
+        let from = seek(&file, SeekFrom::Current(0))?;
+        return Ok(Input::File(file, from));
+    }
+    if runs <= 1 {
+        return Ok(Input::Once(file));
+    }
+    let mut kept = File::from(memfd_create("vmtax-input", MemfdFlags::CLOEXEC)?);
+    io::copy(&mut file.take(u64::MAX), &mut kept)?;
+    Ok(Input::File(kept, 0))
+}
+
+fn is_null(about: &rustix::fs::Stat) -> bool {
+    FileType::from_raw_mode(about.st_mode) == FileType::CharacterDevice && about.st_rdev == rustix::fs::makedev(1, 3)
+}

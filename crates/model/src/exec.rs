@@ -1,0 +1,239 @@
+//! A command of the user's, run as it is on every machine: what was asked for, how it ended, what it says.
+
+use crate::{Findings, MachineName, PlanError, ShareFacts, WorkloadName};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// The command of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandSpec {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// Where it is run: an absolute path, the same on every machine.
+    pub directory: PathBuf,
+}
+
+impl CommandSpec {
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        let refused = |what: &str| Err(PlanError::Range(format!("command: {what}")));
+        match self.words.first() {
+            None => return refused("words is empty: give the program and its arguments"),
+            Some(program) if program.is_empty() => return refused("the program's name is empty: name one"),
+            Some(_) if self.words.iter().any(|w| w.contains('\0')) => {
+                return refused("a word holds a NUL: no program can get it");
+            }
+            Some(_) => {}
+        }
+        if !self.directory.is_absolute() {
+            return refused("directory is not absolute: give a path from the root");
+        }
+        Ok(())
+    }
+}
+
+/// How a command ended, and what only the machine itself knows of the while.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    /// Its exit status; 128 + n where signal n ended it, 124 where its time was over, 126 or 127 where it could not be
+    /// started.
+    pub status: i32,
+    /// Processes that it left running: they were ended with it.
+    #[serde(default)]
+    pub left: u32,
+    /// From its begin to its end by the controller's clock, seconds; natively `None`. What it cost the host's processors
+    /// is of the same while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_s: Option<f64>,
+    /// Seconds that the guest's processors were busy meanwhile, all work counted, by the guest's own account; natively
+    /// `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_s: Option<f64>,
+    /// Seconds that the guest knows were taken from its processors; 0 under a hypervisor that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen_s: Option<f64>,
+}
+
+/// The status of a command whose time was over, as timeout(1) has it.
+pub const TIMED_OUT: i32 = 124;
+/// The status of a program that is there and cannot be run.
+pub const NOT_EXECUTABLE: i32 = 126;
+/// The status of a program that is not there.
+pub const NOT_FOUND: i32 = 127;
+
+/// What a processor second of a machine went to while a command ran.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Part {
+    /// The command's own code.
+    User,
+    /// The kernel on the command's behalf.
+    Kernel,
+    /// The guest's other work: its kernel's threads, interrupts, handing on what the command prints.
+    OtherGuest,
+    /// QEMU's processor threads at work while the guest had nothing to do: exits, and waking up.
+    Beyond,
+    /// Ready to run, but the host's processors were busy otherwise.
+    Steal,
+    /// The guest waited while QEMU's other threads worked.
+    QemuThreads,
+    /// The guest waited while the share's server worked.
+    ShareServer,
+    /// Nothing to run: waiting for something else, or a processor too many.
+    Waiting,
+}
+
+impl Part {
+    /// What it is, for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Part::User => "user",
+            Part::Kernel => "kernel",
+            Part::OtherGuest => "other work of the guest",
+            Part::Beyond => "exits, waking up",
+            Part::Steal => "ready, but no host CPU",
+            Part::QemuThreads => "waiting for QEMU's threads",
+            Part::ShareServer => "waiting for the share's server",
+            Part::Waiting => "waiting otherwise",
+        }
+    }
+}
+
+/// One part on both sides, means over the rounds, processor seconds.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct PartRow {
+    /// Which.
+    pub part: Part,
+    /// Natively; `None` for what only a guest has.
+    pub native_s: Option<f64>,
+    /// On the machine.
+    pub machine_s: f64,
+}
+
+/// Where a command's time goes on a machine, and natively: means over the rounds that have both, since these add up.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Breakdown {
+    /// Which machine.
+    pub machine: MachineName,
+    /// Rounds behind it.
+    pub rounds: u32,
+    /// Wall time natively times processors, seconds; `None` where it was not run natively.
+    pub native_s: Option<f64>,
+    /// The same on the machine.
+    pub machine_s: f64,
+    /// The parts.
+    pub rows: Vec<PartRow>,
+    /// What no part accounts for: with the parts it adds up to `machine_s`.
+    pub unexplained_s: f64,
+}
+
+/// How the command ended on a machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Statuses {
+    /// Which machine.
+    pub machine: MachineName,
+    /// Each status there was, once, in the order in which they came.
+    pub statuses: Vec<i32>,
+}
+
+/// What `exec` found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExecFindings {
+    /// Its metrics, as any workload's.
+    #[serde(flatten)]
+    pub taxes: Findings,
+    /// How it ended, machine by machine.
+    pub statuses: Vec<Statuses>,
+    /// Where the time went, guest by guest.
+    pub breakdowns: Vec<Breakdown>,
+    /// How the guests were given the host's files.
+    pub root: Option<ShareFacts>,
+    /// What was found on the way, each once.
+    pub notes: Vec<String>,
+}
+
+impl ExecFindings {
+    /// The command's status: what it ended with everywhere, else the first one that is not 0. `None` when it ended
+    /// nowhere.
+    pub fn status(&self) -> Option<i32> {
+        let mut all = self.statuses.iter().flat_map(|s| s.statuses.iter().copied());
+        let first = all.next()?;
+        Some(if first != 0 { first } else { all.find(|status| *status != 0).unwrap_or(0) })
+    }
+
+    /// Whether it ended in different ways.
+    pub fn differs(&self) -> bool {
+        let mut all = self.statuses.iter().flat_map(|s| s.statuses.iter());
+        let first = all.next();
+        all.any(|status| Some(status) != first)
+    }
+}
+
+/// Whether a plan's command and workloads belong together.
+pub(crate) fn check(
+    command: Option<&CommandSpec>,
+    workloads: &[crate::WorkloadSpec],
+    micro: bool,
+) -> Result<(), PlanError> {
+    let refused = |what: &str| Err(PlanError::Range(what.to_owned()));
+    let asked = workloads.iter().any(|w| w.name == WorkloadName::Exec);
+    match command {
+        None if asked => refused("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`"),
+        None => Ok(()),
+        Some(_) if !asked || workloads.len() > 1 => {
+            refused("a plan with a command has the workload exec alone: leave others out")
+        }
+        Some(_) if micro => refused("the micro-guest has no kernel to run a command: leave it out"),
+        Some(command) => command.check(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Plan;
+
+    fn findings(statuses: &[&[i32]]) -> ExecFindings {
+        let statuses =
+            statuses.iter().map(|s| Statuses { machine: MachineName::Native, statuses: s.to_vec() }).collect();
+        let taxes = Findings {
+            schema: 1,
+            rounds_planned: 1,
+            rounds_complete: 1,
+            method: String::new(),
+            kernels: vec![],
+            rows: vec![],
+            warnings: vec![],
+            advice: vec![],
+        };
+        ExecFindings { taxes, statuses, breakdowns: vec![], root: None, notes: vec![] }
+    }
+
+    #[test]
+    fn a_status_that_is_not_0_anywhere_is_the_status() {
+        let of = |statuses: &[&[i32]]| (findings(statuses).status(), findings(statuses).differs());
+        assert_eq!(of(&[&[3], &[3]]), (Some(3), false));
+        assert_eq!(of(&[&[0], &[0]]), (Some(0), false));
+        assert_eq!(of(&[&[0], &[0, 137]]), (Some(137), true));
+        assert_eq!(of(&[&[1], &[0]]), (Some(1), true));
+        assert_eq!(of(&[]), (None, false));
+    }
+
+    #[test]
+    fn a_command_stands_in_a_plan_with_its_workload_alone() {
+        let text = "rounds = 1\nmachines = [\"native\"]\n[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n\
+                    [[workload]]\nname = \"exec\"\n";
+        let plan = Plan::from_toml(text).unwrap();
+        assert_eq!(plan.command.as_ref().unwrap().words, ["make", "-j2"]);
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
+        let refused = |from: &str, to: &str, said: &str| {
+            let error = Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        refused("[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n", "", "vmtax exec");
+        refused("name = \"exec\"", "name = \"cpu\"", "exec alone");
+        refused("\"/x\"", "\"x\"", "absolute");
+        refused("[\"make\", \"-j2\"]", "[]", "empty");
+        refused("\"native\"", "\"micro-tcg\"", "micro-guest");
+    }
+}

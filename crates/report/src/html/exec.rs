@@ -1,0 +1,92 @@
+//! `exec`'s page.
+
+use super::notices::notices;
+use super::{Head, Page, chart_rounds, chart_tax, details, document, facts, tables};
+use crate::exec::{about, command, ended, lines, title, unit, warnings};
+use crate::number::{range, ratio, value};
+use crate::view::{self, column};
+use maud::{Markup, html as markup};
+use vmtax_model::{Breakdown, ExecFindings, MachineName, Metric, Unit};
+use vmtax_recording::Recording;
+
+/// The report as one HTML file.
+pub fn html(recording: &Recording, findings: &ExecFindings) -> String {
+    let taxes = &findings.taxes;
+    let page = Page { recording, findings: taxes };
+    let (host, guest) = (&recording.host, &recording.plan.guest);
+    let head = format!("What {} costs: {}", command(&recording.plan), view::when(&recording.manifest.started));
+    let body = markup! {
+        header {
+            p.kicker { (recording.plan.name) " · " (view::when(&recording.manifest.started)) " · " (view::rounds_text(taxes)) }
+            h1 { "What virtualisation costs " code { (command(&recording.plan)) } }
+            p.where { (host.cpu.model) " · " (host.distribution) ", Linux " (host.kernel) " · each machine with "
+                (guest.cpus) " CPU" @if guest.cpus != 1 { "s" } ", " (guest.memory_mib) " MiB" }
+        }
+        section.answer aria-label="The answer" {
+            p.lead { (ended(findings)) }
+            div.tiles { @for machine in view::guests(taxes) { (tile(findings, machine)) } }
+        }
+        div.notices {
+            (notices("What to do", "advice", view::first_five(&taxes.advice)))
+            (notices("What to know", "warnings", &warnings(recording, findings)))
+        }
+        @for breakdown in &findings.breakdowns { (section(&page, breakdown)) }
+        @for line in about(findings) { p.method { (line) } }
+        @if !taxes.rows.is_empty() {
+            (chart_tax::chart(&page))
+            (tables::taxes(&page))
+            (chart_rounds::charts(&page))
+        }
+        (details::details(&page))
+        (facts::facts(recording, &taxes.kernels))
+    };
+    document(&Head::of(recording, &head), "", &body)
+}
+
+/// The wall time: what a person waits for.
+fn tile(findings: &ExecFindings, machine: MachineName) -> Markup {
+    let row = findings.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall);
+    let Some(found) = row.and_then(|row| column(row, machine)) else { return Markup::default() };
+    markup! {
+        div.tile.(machine) {
+            @if let Some(tax) = &found.tax {
+                p.figure { (ratio(tax.ratio.median)) }
+                p {
+                    "In the " b { (machine) } " guest it takes " b { (ratio(tax.ratio.median)) } " native's wall time"
+                    @if let Some(i) = &tax.ratio.interval { " (" span.whole { "95 %" } " interval " span.whole { (range(i)) } ")" }
+                    @else { " (n = " (tax.rounds) ", too few for an interval)" }
+                    "."
+                }
+            } @else if let Some(spread) = &found.spread {
+                p.figure { (value(Unit::Seconds, spread.median)) }
+                p { "Wall time in the " b { (machine) } " guest; there is no native one beside it." }
+            }
+        }
+    }
+}
+
+fn section(page: &Page, breakdown: &Breakdown) -> Markup {
+    markup! {
+        section {
+            h2 { (title(breakdown)) }
+            p.intro { "The parts add up to the " (unit(&page.recording.plan)) ". " (page.source()) }
+            div.scroll tabindex="0" role="region" aria-label=(title(breakdown)) {
+                table {
+                    caption.hidden { (title(breakdown)) }
+                    thead { tr {
+                        th scope="col" { (unit(&page.recording.plan)) }
+                        th.number scope="col" { "native" } th.number scope="col" { (breakdown.machine) }
+                        th.number scope="col" { "difference" } th.number scope="col" { "share" }
+                    } }
+                    tbody { @for line in lines(breakdown) {
+                        tr {
+                            th scope="row" { (line.label) }
+                            td.number { (line.native) } td.number.median { (line.machine) }
+                            td.number { (line.difference) } td.number { (line.share) }
+                        }
+                    } }
+                }
+            }
+        }
+    }
+}
