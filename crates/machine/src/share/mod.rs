@@ -41,12 +41,11 @@ pub struct Sharing {
 }
 
 impl Sharing {
+    /// The host's root, where that is what is shared.
     pub(crate) fn root(&self) -> Option<PathBuf> {
         self.host_root.then(|| self.source.clone())
     }
-}
 
-impl Sharing {
     /// The folder, where QEMU itself serves it; the host's root is set apart otherwise.
     pub(crate) fn served_by_qemu(&self) -> Option<PathBuf> {
         (self.share.method == ShareMethod::NineP && !self.host_root).then(|| self.source.clone())
