@@ -1,13 +1,13 @@
 //! Which way to share a tree: by what was shown, never by a median alone.
 
-use vmtax_model::{Estimate, Plan, Share, ShareColumn, ShareFindings, ShareMethod};
+use vmtax_model::{Estimate, Plan, Share, ShareColumn, ShareFindings, ShareMethod, shell_line};
 
 const MOST: usize = 5;
 /// Faster by less than this is not worth another way to share.
 const WORTH: f64 = 0.95;
 
-/// How the path of a tree ends that the run made for itself.
-const OWN_TREE: &str = "/scratch/tree";
+/// Where a run has what it made for itself.
+const SCRATCH: &str = "/scratch/";
 
 /// Who changes the tree while the guest has it: not every way is fit for that. In the order of what it asks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,8 +42,12 @@ impl Use {
 fn sees_others(share: &Share) -> bool {
     let cache = share.option("cache");
     match share.method {
-        ShareMethod::NineP => !matches!(cache, Some("loose" | "fscache")),
+        ShareMethod::NineP => matches!(cache, None | Some("none" | "mmap")),
         ShareMethod::Virtiofs => cache != Some("always"),
+        // The kernel's own longest, in seconds.
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => {
+            share.option("actimeo").is_none_or(|s| s.parse().is_ok_and(|s: u32| s <= 60))
+        }
         method => !method.is_image(),
     }
 }
@@ -66,7 +70,7 @@ pub(crate) fn advice(plan: &Plan, findings: &ShareFindings) -> Vec<String> {
             }
         }
         let shown = !named.is_empty();
-        all.extend(named.iter().map(|(purpose, way)| take(score.workload.as_str(), *purpose, base, way)));
+        all.extend(named.iter().map(|(purpose, way)| take(plan, score.workload.as_str(), *purpose, base, way)));
         if !shown && known.iter().any(|(_, e)| e.interval.is_some()) {
             let (workload, base) = (score.workload, base.variant.escape_default());
             all.push(format!("For {workload} no way is shown to be faster than {base}."));
@@ -96,7 +100,14 @@ fn best<'a, 'b>(
     shown.min_by(|a, b| at_most(&a.1).total_cmp(&at_most(&b.1)))
 }
 
-fn take(workload: &str, purpose: Use, base: &ShareColumn, (column, cost): &(&ShareColumn, Estimate)) -> String {
+fn take(
+    plan: &Plan,
+    workload: &str,
+    purpose: Use,
+    base: &ShareColumn,
+    (column, cost): &(&ShareColumn, Estimate),
+) -> String {
+    let own = plan.tree.as_ref().is_none_or(|tree| tree.path.is_none());
     let range = cost.interval.map_or(String::new(), |i| format!(" ({:.2} to {:.2})", i.low, i.high));
     let mut text = format!(
         "For {workload}, {}, share by {}: it takes {:.2} times as long as {}{range}.",
@@ -107,19 +118,20 @@ fn take(workload: &str, purpose: Use, base: &ShareColumn, (column, cost): &(&Sha
     );
     if let Some(facts) = &column.facts {
         if let Some(image) = &facts.image {
-            text += &format!(" Image, made in {:.1} s: {}", image.seconds, image.command.join(" "));
+            text += &format!(" Image, made in {:.1} s: {}", image.seconds, copied(&image.command, own));
         }
         if !facts.server.is_empty() {
-            text += &format!(" · server: {}", copied(&facts.server));
+            text += &format!(" · server: {}", copied(&facts.server, own));
         }
-        text += &format!(" · QEMU: {}", copied(&facts.qemu));
+        text += &format!(" · QEMU: {}", copied(&facts.qemu, own));
         text += &format!(" · guest: {}", facts.mount_command);
     }
     text
 }
 
-/// Words as a person can use them: without those that only let us watch, and with a folder of theirs for the run's own.
-fn copied(words: &[String]) -> String {
+/// Words as a person can use them: without those that only let us watch, and where the tree is the run's `own` with a folder
+/// and an image of theirs for those that went with the run.
+fn copied(words: &[String], own: bool) -> String {
     let mut shown: Vec<String> = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
@@ -127,15 +139,18 @@ fn copied(words: &[String]) -> String {
             words.next();
             continue;
         }
-        shown.push(match word.find(OWN_TREE) {
-            Some(end) => {
-                let start = word[..end].rfind(['=', '"', ' ']).map_or(0, |at| at + 1);
-                format!("{}FOLDER{}", &word[..start], &word[end + OWN_TREE.len()..])
+        shown.push(match word.find(SCRATCH).filter(|_| own) {
+            Some(at) => {
+                let start = word[..at].rfind(['=', '"', ' ']).map_or(0, |at| at + 1);
+                let rest = &word[at + SCRATCH.len()..];
+                let (name, after) = rest.split_at(rest.find([',', '"', ' ']).unwrap_or(rest.len()));
+                let theirs = if name == "tree" { "FOLDER" } else { "IMAGE" };
+                format!("{}{theirs}{after}", &word[..start])
             }
             None => word.clone(),
         });
     }
-    shown.join(" ")
+    shell_line(&shown)
 }
 
 fn failed(column: &ShareColumn) -> Option<String> {
@@ -221,8 +236,10 @@ mod tests {
         let words =
             "-fsdev local,id=share,path=/r/1/scratch/tree,security_model=none -trace v9fs_version_return -device x";
         let words: Vec<String> = words.split(' ').map(str::to_owned).collect();
-        assert_eq!(copied(&words), "-fsdev local,id=share,path=FOLDER,security_model=none -device x");
-        assert_eq!(copied(&["--shared-dir".to_owned(), "/r/scratch/tree".to_owned()]), "--shared-dir FOLDER");
-        assert_eq!(copied(&["/srv/mine,ro".to_owned()]), "/srv/mine,ro");
+        assert_eq!(copied(&words, true), "-fsdev local,id=share,path=FOLDER,security_model=none -device x");
+        let words = ["mkfs.erofs", "-b 4096", "/r/scratch/share-1.erofs", "/r/scratch/tree"].map(str::to_owned);
+        assert_eq!(copied(&words, true), "mkfs.erofs '-b 4096' IMAGE FOLDER");
+        let users = ["path=/scratch/mine,ro".to_owned()];
+        assert_eq!(copied(&users, false), "path=/scratch/mine,ro");
     }
 }

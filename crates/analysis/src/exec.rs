@@ -18,7 +18,7 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
     let guests = plan.machines.iter().filter(|m| m.is_guest());
     ExecFindings {
         taxes: findings(plan, host, trials),
-        statuses: plan.machines.iter().map(|m| statuses(*m, trials)).filter(|s| !s.statuses.is_empty()).collect(),
+        statuses: plan.machines.iter().map(|m| statuses(*m, trials)).collect(),
         breakdowns: guests.filter_map(|machine| breakdown(*machine, plan, trials)).collect(),
         root: trials.iter().find_map(|t| t.share.clone()),
         notes,

@@ -1,8 +1,9 @@
 //! A command on a machine that is up.
 
-use crate::lines::Nothing;
+use crate::lines::{Heard, Nothing};
 use crate::session::{Session, no_files, nonsense};
 use crate::{MachineError, Streams, processor_between};
+use rustix::fd::AsFd;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit, umask};
 use std::ffi::OsString;
@@ -44,11 +45,22 @@ impl Session<'_> {
         let until = Instant::now() + deadline + GRACE;
         let mut buffer = vec![0; STREAM_PIECE];
         let mut closed = [false; 2];
-        let mut stopped = false;
+        let (mut stopped, mut wanted) = (false, false);
         let (mut began, mut spent) = (None, None);
         loop {
-            match self.lines.frame(until, self.interrupt) {
-                Ok(Frame::Piece { name, bytes }) => {
+            // Read only where there is something: a pipe that is silent must not keep output and wishes to stop waiting.
+            let waiting = input.as_ref().filter(|_| wanted).map(|file| file.as_fd());
+            match self.lines.heard(until, self.interrupt, waiting) {
+                Ok(Heard::Input) => {
+                    wanted = false;
+                    let length = match &mut input {
+                        Some(file) => file.read(&mut buffer).map_err(failed("reading standard input"))?,
+                        None => 0,
+                    };
+                    let frame = piece(Stream::Stdin.as_str(), &buffer[..length]);
+                    self.send(&frame.map_err(|e| self.nonsense(e.to_string()))?)?;
+                }
+                Ok(Heard::Frame(Frame::Piece { name, bytes })) => {
                     let error = match name.as_str() {
                         name if name == Stream::Stdout.as_str() => false,
                         name if name == Stream::Stderr.as_str() => true,
@@ -61,15 +73,8 @@ impl Session<'_> {
                         self.tell(&Request::Close { stream })?;
                     }
                 }
-                Ok(Frame::Message(reply)) => match reply.checked().map_err(|what| self.nonsense(what))? {
-                    Reply::Input => {
-                        let length = match &mut input {
-                            Some(file) => file.read(&mut buffer).map_err(failed("reading standard input"))?,
-                            None => 0,
-                        };
-                        let frame = piece(Stream::Stdin.as_str(), &buffer[..length]);
-                        self.send(&frame.map_err(|e| self.nonsense(e.to_string()))?)?;
-                    }
+                Ok(Heard::Frame(Frame::Message(reply))) => match reply.checked().map_err(|what| self.nonsense(what))? {
+                    Reply::Input => wanted = true,
                     Reply::Began => began = self.processor().map(|spent| (Instant::now(), spent)),
                     Reply::Ended => {
                         spent = began.zip(self.processor()).map(|((at, before), after)| {

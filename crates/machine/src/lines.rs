@@ -3,7 +3,7 @@
 use crate::Interrupt;
 use crate::console::{Console, printable_tail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::OwnedFd;
+use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -36,6 +36,13 @@ struct Line {
 
 /// Takes pieces of files: name and bytes. Says why it will not take one.
 pub type Files<'a> = dyn FnMut(&str, &[u8]) -> Result<(), String> + 'a;
+
+/// What came while somebody waited for a frame or for input.
+pub(crate) enum Heard {
+    Frame(Frame<Reply>),
+    /// The input has something to read, or ended.
+    Input,
+}
 
 /// What waiting for a message came to, other than a message.
 pub(crate) enum Nothing {
@@ -92,13 +99,28 @@ impl Lines {
         }
     }
 
-    /// Waits for the next frame on either line; its message is not checked yet.
-    pub fn frame(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Frame<Reply>, Nothing> {
+    fn frame(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Frame<Reply>, Nothing> {
+        loop {
+            if let Heard::Frame(frame) = self.heard(deadline, interrupt, None)? {
+                return Ok(frame);
+            }
+        }
+    }
+
+    /// Waits for the next frame on either line, its message not checked yet; or for `input`, where there is one, to have
+    /// something to read or to end.
+    pub fn heard(
+        &mut self,
+        deadline: Instant,
+        interrupt: &Interrupt,
+        input: Option<BorrowedFd<'_>>,
+    ) -> Result<Heard, Nothing> {
         loop {
             match self.decoded() {
-                Some(frame) => return frame.map_err(|e| Nothing::Nonsense(e.to_string())),
+                Some(frame) => return frame.map(Heard::Frame).map_err(|e| Nothing::Nonsense(e.to_string())),
                 None if !self.channel.open => return Err(Nothing::Closed),
-                None => self.receive(deadline, interrupt)?,
+                None if self.receive(deadline, interrupt, input)? => return Ok(Heard::Input),
+                None => {}
             }
         }
     }
@@ -118,24 +140,32 @@ impl Lines {
         None
     }
 
-    fn receive(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<(), Nothing> {
+    /// One wait, and what it brought; says whether there is input.
+    fn receive(
+        &mut self,
+        deadline: Instant,
+        interrupt: &Interrupt,
+        input: Option<BorrowedFd<'_>>,
+    ) -> Result<bool, Nothing> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Nothing::TooLate);
         }
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let console = self.console.as_ref().filter(|(line, _)| line.open);
-        let (from_channel, from_console, server_ended) = {
+        let (from_channel, from_console, server_ended, from_input) = {
             let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&self.channel.stream, PollFlags::IN)];
             fds.extend(console.map(|(line, _)| PollFd::new(&line.stream, PollFlags::IN)));
             fds.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
+            fds.extend(input.map(|input| PollFd::from_borrowed_fd(input, PollFlags::IN)));
             rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| Nothing::Failed(e.into()))?;
             if !fds[0].revents().is_empty() {
                 return Err(Nothing::Interrupted);
             }
             let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
             let after = 2 + usize::from(console.is_some());
-            (is_ready(1), console.is_some() && is_ready(2), self.server.is_some() && is_ready(after))
+            let from_input = input.is_some() && is_ready(fds.len() - 1);
+            (is_ready(1), console.is_some() && is_ready(2), self.server.is_some() && is_ready(after), from_input)
         };
         // The console first: what a dying guest said must be in its log when the channel is found closed.
         if let Some((line, log)) = self.console.as_mut().filter(|_| from_console) {
@@ -150,7 +180,7 @@ impl Lines {
             // A guest that ends takes its server along, so the guest's own end comes first.
             return Err(Nothing::ServerEnded);
         }
-        Ok(())
+        Ok(from_input)
     }
 
     /// Takes what is left on the console of a guest that is gone.

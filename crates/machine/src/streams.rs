@@ -11,6 +11,9 @@ use std::io::{self, Read};
 /// What a pipe takes at once, whenever it takes anything.
 const AT_ONCE: usize = 4096;
 
+/// Of an input that comes once, and that several runs need.
+const MOST_KEPT: u64 = 1 << 30;
+
 /// Where a command's input comes from, and its output goes to.
 #[derive(Debug)]
 pub struct Streams {
@@ -94,7 +97,9 @@ fn input(stdin: BorrowedFd<'_>, runs: u64) -> io::Result<Input> {
         return Ok(Input::Once(file));
     }
     let mut kept = File::from(memfd_create("vmtax-input", MemfdFlags::CLOEXEC)?);
-    io::copy(&mut file.take(u64::MAX), &mut kept)?;
+    if io::copy(&mut file.take(MOST_KEPT + 1), &mut kept)? > MOST_KEPT {
+        return Err(io::Error::other("more than 1 GiB came for several runs: give it as a file, or --rounds 1"));
+    }
     Ok(Input::File(kept, 0))
 }
 

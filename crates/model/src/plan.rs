@@ -294,6 +294,13 @@ impl Plan {
             }
             self.check_share(variant)?;
         }
+        let plain =
+            self.variants.len() == 1 && self.probes == unobserved() && self.ladder.is_none() && self.tree.is_none();
+        if self.command.is_some() && !plain {
+            return Err(PlanError::Range(
+                "a plan with a command has one variant, no probes, no ladder and no tree: leave these out".to_owned(),
+            ));
+        }
         crate::exec::check(self.command.as_ref(), &self.workloads, self.machines.iter().any(|m| m.is_micro()))?;
         if let Some(ladder) = &self.ladder {
             ladder.check(self)?;

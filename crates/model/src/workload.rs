@@ -125,9 +125,7 @@ impl fmt::Display for WorkloadName {
 
 /// The name given is no workload.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown workload '{0}': choose from cpu, threads, mutex, memory, fileio, syscalls, seqread, tree, bonnie, fids, meaning, exec, exits"
-)]
+#[error("unknown workload '{0}': choose from {known}", known = WorkloadName::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>().join(", "))]
 pub struct UnknownWorkload(pub String);
 
 impl FromStr for WorkloadName {

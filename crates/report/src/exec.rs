@@ -6,7 +6,7 @@ use crate::table::{self, right};
 use crate::text::{Paint, wrapped};
 use crate::{ReportError, Style, view};
 use comfy_table::Cell;
-use vmtax_model::{Breakdown, ExecFindings, Plan, Unit, shell_line};
+use vmtax_model::{Breakdown, ExecFindings, Plan, Statuses, Unit, shell_line};
 use vmtax_recording::Recording;
 
 pub use crate::html::exec::html;
@@ -43,13 +43,16 @@ pub(crate) fn command(plan: &Plan) -> String {
 /// How it ended, for people.
 pub(crate) fn ended(findings: &ExecFindings) -> String {
     let words = |statuses: &[i32]| statuses.iter().map(|s| status(*s)).collect::<Vec<_>>().join(" or ");
-    match findings.statuses.first() {
+    let (ran, not): (Vec<&Statuses>, Vec<_>) = findings.statuses.iter().partition(|s| !s.statuses.is_empty());
+    match ran.first() {
         None => "The command ended nowhere.".to_owned(),
-        Some(first) if !findings.differs() => format!("It ended everywhere with {}.", words(&first.statuses)),
+        Some(first) if not.is_empty() && !findings.differs() => {
+            format!("It ended everywhere with {}.", words(&first.statuses))
+        }
         Some(_) => {
-            let all: Vec<String> =
-                findings.statuses.iter().map(|s| format!("{} with {}", s.machine, words(&s.statuses))).collect();
-            format!("It ended on {}.", all.join(", on "))
+            let all: Vec<String> = ran.iter().map(|s| format!("{} with {}", s.machine, words(&s.statuses))).collect();
+            let nowhere: Vec<String> = not.iter().map(|s| format!(" It did not run on {}.", s.machine)).collect();
+            format!("It ended on {}.{}", all.join(", on "), nowhere.concat())
         }
     }
 }

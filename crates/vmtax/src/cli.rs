@@ -72,7 +72,7 @@ What it prints comes through as it comes; the report goes to standard error. The
 124 where its time was over, 125 where vmtax failed, 126 or 127 where it cannot be run. docs/exec.md says more.
 
 Examples:
-  vmtax exec -- make -j2
+  vmtax exec -- sh -c 'make clean && make -j2'
   vmtax exec --rounds 1 --machines tcg -- tar cf /dev/null /usr/share/doc
   vmtax exec --cpus 2 --memory 2048 -- sysbench cpu run
   vmtax exec --json -- ./test.sh > report.json"
@@ -328,7 +328,7 @@ pub struct ExecArgs {
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub machines: Option<Vec<MachineName>>,
     /// How guests are given the host's files: 9p or virtiofs with options, as `vmtax share` has them
-    /// [default: virtiofs,cache=always, where it is not to be had 9p,msize=512000,cache=loose,multidevs=remap]
+    /// [default: virtiofs,cache=always for root where virtiofsd is there, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "WAY")]
     pub root: Option<String>,
     #[command(flatten)]

@@ -15,6 +15,9 @@ use vmtax_wire::{Decoder, Frame, Reply, Request, STREAM_PIECE, Stream, encode, p
 /// Between the wish that a command end, and its kill.
 const GRACE: Duration = Duration::from_secs(2);
 
+/// So long a pipe of a command that ended may be held open without a word.
+const SILENCE: Duration = Duration::from_secs(5);
+
 /// How a command ended.
 pub(super) struct End {
     pub status: i32,
@@ -26,6 +29,7 @@ pub(super) struct Pump<'a> {
     channel: BorrowedFd<'a>,
     decoder: &'a mut Decoder,
     flags: OFlags,
+    /// 0 when it ended.
     pid: i32,
     exited: OwnedFd,
     outputs: [(Stream, Option<OwnedFd>); 2],
@@ -80,7 +84,10 @@ impl<'a> Pump<'a> {
     pub fn until_end(&mut self) -> Result<End, AgentError> {
         loop {
             if self.turn(true)? {
-                return wait_for(self.pid).map_err(|e| AgentError::system("waiting for the command", e));
+                let end = wait_for(self.pid);
+                // From now on the number may be another's: no signal goes there.
+                self.pid = 0;
+                return end.map_err(|e| AgentError::system("waiting for the command", e));
             }
         }
     }
@@ -124,6 +131,10 @@ impl<'a> Pump<'a> {
             let stdin = typed.is_some() && ready.next().unwrap_or(false);
             (channel, from_pipes, stdin, until_end && ready.next().unwrap_or(false))
         };
+        if !until_end && idle && !channel && !from_pipes {
+            // Somebody who cannot be ended holds a pipe, and is silent.
+            self.outputs.iter_mut().for_each(|(_, pipe)| *pipe = None);
+        }
         if channel {
             self.send()?;
             self.receive()?;
@@ -140,9 +151,11 @@ impl<'a> Pump<'a> {
         Ok(exited)
     }
 
+    /// `None` for as long as the controller takes to take what is on its way.
     fn patience(&self, until_end: bool) -> Option<Timespec> {
-        let left = self.deadline.saturating_duration_since(Instant::now());
-        until_end.then(|| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
+        let left = if until_end { self.deadline.saturating_duration_since(Instant::now()) } else { SILENCE };
+        let waits = until_end || self.outgoing.is_empty();
+        waits.then(|| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
     /// Asks first, kills then.

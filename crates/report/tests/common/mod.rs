@@ -47,7 +47,7 @@ const FIGURES: &[(Metric, f64, f64, f64)] = &[
 
 /// What `run` makes.
 pub fn workloads() -> impl Iterator<Item = WorkloadName> {
-    WorkloadName::ALL.iter().copied().filter(|w| w.needs_kernel() && !w.needs_share())
+    WorkloadName::usual()
 }
 
 /// The workload's operations with a typical native time, ns.

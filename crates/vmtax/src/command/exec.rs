@@ -5,6 +5,7 @@ use super::{doctor, print, progress::Display, report, selection};
 use crate::cli::ExecArgs;
 use crate::fault::Fault;
 use std::collections::BTreeMap;
+use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_machine::{RootMounts, Streams, root_mounts};
@@ -45,6 +46,9 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &crate::cli::CommonA
         say_mounts(&root_mounts()?);
     }
     let runs = u64::from(plan.rounds) * plan.trials_per_round();
+    if runs > 1 && is_pipe() {
+        eprintln!("reading standard input to its end, for all runs; without one give </dev/null");
+    }
     let streams = Streams::of_this_process(runs, args.json)?;
     let display = Display::beside_output();
     let Recorded { folder, ended } = record(plan, host, args, &display, Some(&streams))?;
@@ -53,7 +57,8 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &crate::cli::CommonA
     report::show_exec(&recording, &findings, args.json)?;
     match ended {
         Ended::Interrupted => Err(Fault::Interrupted { folder }),
-        Ended::Incomplete(first) if findings.status().is_none() => {
+        // That the command went well where it ran must not pass for all.
+        Ended::Incomplete(first) if findings.status().unwrap_or(0) == 0 => {
             Err(Fault::Incomplete { folder, first: first.to_string() })
         }
         Ended::Complete | Ended::Incomplete(_) => Ok(status(&findings)),
@@ -62,6 +67,12 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &crate::cli::CommonA
 
 fn status(findings: &ExecFindings) -> ExitCode {
     ExitCode::from(findings.status().and_then(|status| u8::try_from(status).ok()).unwrap_or(FAILED))
+}
+
+/// Whether standard input can be read once, and may stay open.
+fn is_pipe() -> bool {
+    let kind = std::fs::metadata("/dev/stdin").map(|about| about.file_type());
+    kind.is_ok_and(|kind| kind.is_fifo() || kind.is_socket())
 }
 
 /// File systems that guests do not see.
@@ -106,7 +117,7 @@ fn name(words: &[String]) -> String {
 /// How guests are given the host's root: as it was measured to be fastest of what is here (docs/exec.md), if nothing else
 /// is asked for.
 fn root_share(asked: Option<&str>) -> Result<Variant, Fault> {
-    // Debian 12's virtiofsd serves for root alone.
+    // An ordinary user's is in a user namespace, where the host's owners are not to be told apart.
     let served = || rustix::process::geteuid().is_root() && vmtax_host::find_program("virtiofsd").is_some();
     let way = match asked {
         Some(way) => way,

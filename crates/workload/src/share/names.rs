@@ -1,7 +1,7 @@
 //! `names`: what a call on a name costs where there are many beside it, a long way to it, or much that hangs on it: sizes
 //! for a ladder to grow. It writes in the share's folder `scratch`.
 
-use super::{error, own_folder};
+use super::{error, own_folder, timed};
 use crate::options::{Kind, OptionInfo, Values};
 use crate::{Clock, Places, WorkloadError, Yield};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
@@ -56,34 +56,35 @@ pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yie
     let mut got = Yield::default();
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut drawn = || called.get(random.usize(..called.len().max(1))).unwrap_or(&folder);
-    let mut timed = |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
+    let mut measured = |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
         let mut latency = Latency::new();
         for _ in 0..count {
-            let began = clock.start();
-            let done = call();
-            latency.record(clock.ns(began, clock.stop()));
-            done?;
+            timed(clock, &mut latency, &mut *call)?;
         }
         got.measure(metric, latency.quantile(0.5) as f64);
         got.operation(metric.operation().unwrap_or_default(), latency);
         Ok(())
     };
-    timed(Metric::NamesStat, samples, &mut || stat(drawn()))?;
-    timed(Metric::NamesOpenClose, samples, &mut || open_close(drawn()))?;
+    measured(Metric::NamesStat, samples, &mut || stat(drawn()))?;
+    measured(Metric::NamesOpenClose, samples, &mut || open_close(drawn()))?;
     let new = folder.join("new");
-    timed(Metric::NamesCreateUnlink, samples, &mut || create_unlink(&new))?;
-    timed(Metric::NamesList, samples.min(LISTINGS), &mut || list(&folder))?;
+    measured(Metric::NamesCreateUnlink, samples, &mut || create_unlink(&new))?;
+    measured(Metric::NamesList, samples.min(LISTINGS), &mut || list(&folder))?;
     match values.number("xattrs")? {
         0 => {}
         count => match hang(&called, count) {
             Ok(()) => {
                 let last = attribute(count - 1);
-                timed(Metric::NamesGetxattr, samples, &mut || getxattr(drawn(), &last))?;
+                measured(Metric::NamesGetxattr, samples, &mut || getxattr(drawn(), &last))?;
             }
-            Err((_, Errno::OPNOTSUPP)) => got.unsupported.push(Unsupported {
-                metric: Metric::NamesGetxattr,
-                reason: "EOPNOTSUPP: files have no user attributes here".to_owned(),
-            }),
+            Err((_, e @ (Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT))) => {
+                let metric = Metric::NamesGetxattr;
+                let reason = match e {
+                    Errno::OPNOTSUPP => "EOPNOTSUPP: files have no user attributes here".to_owned(),
+                    _ => format!("a file has no room for {count} attributes here"),
+                };
+                got.unsupported.push(Unsupported { metric, reason });
+            }
             Err((path, e)) => return Err(error("set an attribute of", path, e)),
         },
     }
