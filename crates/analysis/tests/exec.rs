@@ -3,32 +3,11 @@
 // Helpers fail by panic too.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::host;
 use vmtax_analysis::exec;
 use vmtax_model::*;
-
-fn host() -> HostFacts {
-    HostFacts {
-        schema: SCHEMA,
-        kernel: "6.1".into(),
-        distribution: "test".into(),
-        cpu: CpuFacts {
-            model: "test".into(),
-            online: 2,
-            threads_per_core: 1,
-            virtualisation: None,
-            hypervisor: None,
-            invariant_tsc: true,
-            clocksource: "tsc".into(),
-            governor: None,
-            steal: 0.0,
-        },
-        memory_mib: 1024,
-        kvm: KvmFacts { class: KvmClass::Absent, evidence: "none".into() },
-        qemu: vec![],
-        kernels: vec![],
-        checks: vec![],
-    }
-}
 
 fn plan(rounds: u32) -> Plan {
     let machines = vec![MachineName::Native, MachineName::Tcg];
@@ -89,7 +68,7 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
             [native, trial(MachineName::Tcg, round, [6.0 + more, 2.0, 1.0], 0)]
         })
         .collect();
-    let found = exec(&plan(6), &host(), &trials);
+    let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
     let breakdown = &found.breakdowns[0];
     let sum: f64 = breakdown.rows.iter().map(|row| row.machine_s).sum();
     assert!((sum + breakdown.unexplained_s - breakdown.machine_s).abs() < 1e-9, "{breakdown:?}");
@@ -118,7 +97,7 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
 fn a_guest_without_accounts_has_no_breakdown_and_ends_are_told_apart() {
     let mut failed = trial(MachineName::Tcg, 0, [1.0, 0.5, 0.1], 137);
     failed.processor = None;
-    let found = exec(&plan(1), &host(), &[trial(MachineName::Native, 0, [1.0, 0.5, 0.1], 0), failed]);
+    let found = exec(&plan(1), &host(KvmClass::Absent), &[trial(MachineName::Native, 0, [1.0, 0.5, 0.1], 0), failed]);
     assert!(found.breakdowns.is_empty());
     assert_eq!((found.status(), found.differs()), (Some(137), true));
 }

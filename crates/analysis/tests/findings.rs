@@ -2,51 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod common;
+
+use common::host;
 use vmtax_analysis::{distributions, findings};
 use vmtax_model::MachineName::{Kvm, Native, Tcg};
 use vmtax_model::*;
 
 fn plan(rounds: u32, workloads: &[WorkloadName]) -> Plan {
-    Plan {
-        schema: SCHEMA,
-        name: "test".into(),
-        rounds,
-        seed: 1,
-        deadline_s: 600,
-        machines: vec![Native, Tcg],
-        probes: vec![vmtax_model::Probes::None],
-        tree: None,
-        command: None,
-        variants: vec![vmtax_model::Variant::default()],
-        ladder: None,
-        case: None,
-        guest: Guest::default(),
-        workloads: workloads.iter().map(|w| WorkloadSpec::new(*w)).collect(),
-    }
-}
-
-fn host(class: KvmClass) -> HostFacts {
-    HostFacts {
-        schema: SCHEMA,
-        kernel: "6.1".into(),
-        distribution: "test".into(),
-        cpu: CpuFacts {
-            model: "test".into(),
-            online: 2,
-            threads_per_core: 1,
-            virtualisation: None,
-            hypervisor: None,
-            invariant_tsc: true,
-            clocksource: "tsc".into(),
-            governor: None,
-            steal: 0.0,
-        },
-        memory_mib: 1024,
-        kvm: KvmFacts { class, evidence: "the probe's own words".into() },
-        qemu: vec![],
-        kernels: vec![],
-        checks: vec![],
-    }
+    let workloads = workloads.iter().map(|w| WorkloadSpec::new(*w)).collect();
+    Plan { seed: 1, ..Plan::new("test", rounds, vec![Native, Tcg], workloads) }
 }
 
 /// A trial that gave one value, with ten operations of 100 + round nanoseconds.

@@ -24,7 +24,7 @@ pub struct Apart {
     pub root: Option<PathBuf>,
     /// Whether an ordinary user is root in there: of a user namespace with nothing but this user's rights.
     pub as_root: bool,
-    /// Whether it has a network of its own, with nothing but a loopback device.
+    /// Whether it has a network of its own, with nothing but a loopback device, where other users cannot reach it.
     pub own_network: bool,
     /// The process whose network it shares.
     pub network_of: Option<i32>,
@@ -37,11 +37,14 @@ impl Apart {
     /// off by [`leave`] before this process can remove it.
     pub(crate) fn enter(&self) -> Result<Option<&Path>, MachineError> {
         let mut mounted = None;
-        if self.portmapper.is_some() {
-            portmapper::set_apart()?;
-        }
-        if self.own_network {
-            own_network();
+        let own_network = match &self.portmapper {
+            Some(_) => portmapper::set_apart().map(|()| true)?,
+            // Where that is not allowed, it stays as it is.
+            None => self.own_network && unshare(UnshareFlags::NEWNET).is_ok(),
+        };
+        if own_network {
+            // Without it nobody can listen, which is noticed then.
+            let _ = loopback_up();
         }
         if let Some(pid) = self.network_of {
             network_of(pid)?;
@@ -54,6 +57,8 @@ impl Apart {
         if let Some(tree) = self.no_devices.as_deref().filter(|_| geteuid().is_root()) {
             // A container may not mount; it has seldom a host's devices either.
             if unshare(UnshareFlags::NEWNS).is_ok() {
+                private_mounts()
+                    .map_err(|e| MachineError::ReadOnly { folder: tree.to_path_buf(), source: e.into() })?;
                 remount(tree, MountFlags::NODEV)?;
                 mounted = Some(tree);
             }
@@ -72,14 +77,6 @@ impl Apart {
 pub(crate) fn leave(mounted: Option<&Path>) {
     if let Some(tree) = mounted {
         let _ = unmount(tree, UnmountFlags::DETACH);
-    }
-}
-
-/// Other users of the host cannot reach what listens there. Where that is not allowed, it stays as it is.
-fn own_network() {
-    if unshare(UnshareFlags::NEWNET).is_ok() {
-        // Without it nobody can listen, which is noticed then.
-        let _ = loopback_up();
     }
 }
 
@@ -137,14 +134,10 @@ fn make_read_only(tree: &Path) -> Result<(), MachineError> {
     remount(tree, MountFlags::RDONLY)
 }
 
-/// In a mount namespace of this process's own the tree, with all that is mounted in it, is mounted over itself, so.
+/// Among this process's own mounts the tree, with all that is mounted in it, is mounted over itself, so.
 fn remount(tree: &Path, so: MountFlags) -> Result<(), MachineError> {
     let failed = |source| MachineError::ReadOnly { folder: tree.to_path_buf(), source };
-    let mounted = || -> rustix::io::Result<()> {
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-        mount_bind_recursive(tree, tree)
-    };
-    mounted().map_err(|e| failed(e.into()))?;
+    mount_bind_recursive(tree, tree).map_err(|e| failed(e.into()))?;
     let whole = fs::canonicalize(tree).map_err(failed)?;
     let mounts = fs::read_to_string("/proc/self/mountinfo").map_err(failed)?;
     for (at, flags) in mounts.lines().filter_map(mount_of).filter(|(at, _)| at.starts_with(&whole)) {
@@ -166,7 +159,12 @@ fn own_mounts() -> std::io::Result<()> {
     if unshare(UnshareFlags::NEWNS).is_err() {
         own_users(getuid().as_raw(), getgid().as_raw())?;
     }
-    Ok(mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?)
+    Ok(private_mounts()?)
+}
+
+/// In a new mount namespace: what is mounted from now on does not reach the one that it was copied from.
+pub(crate) fn private_mounts() -> rustix::io::Result<()> {
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)
 }
 
 /// An ordinary user may mount in a user namespace alone: there with these ids, and in truth what they were before.

@@ -1,9 +1,9 @@
 //! A port mapper of a server's own, for one that has to register with one.
 
 use crate::MachineError;
-use crate::apart::unshare;
+use crate::apart::{private_mounts, unshare};
 use crate::watchdog::spawn;
-use rustix::mount::{MountFlags, MountPropagationFlags, mount, mount_change};
+use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
 use rustix::thread::UnshareFlags;
 use std::io;
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn set_apart() -> Result<(), MachineError> {
     let apart = || {
         unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET)?;
-        mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+        private_mounts()?;
         mount("tmpfs", RUN, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")
     };
     apart().map_err(|e| {

@@ -29,9 +29,7 @@ impl Spenders {
             server: self.server.map(|session| seconds(of_session(session))),
         }
     }
-}
 
-impl Spenders {
     /// The process that serves the share: the last of the server's session, or QEMU itself.
     pub fn serving(&self) -> Option<i32> {
         match self.server {

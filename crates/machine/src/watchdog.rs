@@ -21,9 +21,10 @@ use std::process::{Child, Command};
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
 
-/// The body of `vmtax watchdog`: runs `command` until it ends, or the lifeline on descriptor 3 brings a byte or closes. Gives the exit
-/// status of the command, 128 + n for signal n. `apart` is what the command does not share with the host. `emptied` folders (control groups) are removed in any case, `removed`
-/// trees only when the lifeline closed without a word, since then nobody else will.
+/// The body of `vmtax watchdog`: runs `command` until it ends, or the lifeline on descriptor 3 brings a byte or closes.
+/// Gives the exit status of the command, 128 + n for signal n. `apart` is what the command does not share with the host.
+/// `emptied` folders (control groups) are removed in any case, `removed` trees only when the lifeline closed without a
+/// word, since then nobody else will.
 ///
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.

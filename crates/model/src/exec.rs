@@ -1,6 +1,6 @@
 //! A command of the user's, run as it is on every machine: what was asked for, how it ended, what it says.
 
-use crate::{Findings, MachineName, PlanError, ShareFacts, WorkloadName};
+use crate::{Findings, MachineName, Plan, PlanError, Probes, ShareFacts, WorkloadName};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -169,18 +169,20 @@ impl ExecFindings {
     }
 }
 
-/// Whether a plan's command and workloads belong together.
-pub(crate) fn check(
-    command: Option<&CommandSpec>,
-    workloads: &[crate::WorkloadSpec],
-    micro: bool,
-) -> Result<(), PlanError> {
+/// Whether a plan's command and the rest of it belong together.
+pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
     let refused = |what: &str| Err(PlanError::Range(what.to_owned()));
-    let asked = workloads.iter().any(|w| w.name == WorkloadName::Exec);
-    match command {
+    let asked = plan.workloads.iter().any(|w| w.name == WorkloadName::Exec);
+    let micro = plan.machines.iter().any(|m| m.is_micro());
+    let plain =
+        plan.variants.len() == 1 && plan.probes == [Probes::None] && plan.ladder.is_none() && plan.tree.is_none();
+    match &plan.command {
         None if asked => refused("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`"),
         None => Ok(()),
-        Some(_) if !asked || workloads.len() > 1 => {
+        Some(_) if !plain => {
+            refused("a plan with a command has one variant, no probes, no ladder and no tree: leave these out")
+        }
+        Some(_) if !asked || plan.workloads.len() > 1 => {
             refused("a plan with a command has the workload exec alone: leave others out")
         }
         Some(_) if micro => refused("the micro-guest has no kernel to run a command: leave it out"),
@@ -191,7 +193,6 @@ pub(crate) fn check(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Plan;
 
     fn findings(statuses: &[&[i32]]) -> ExecFindings {
         let statuses =

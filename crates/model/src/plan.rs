@@ -294,14 +294,7 @@ impl Plan {
             }
             self.check_share(variant)?;
         }
-        let plain =
-            self.variants.len() == 1 && self.probes == unobserved() && self.ladder.is_none() && self.tree.is_none();
-        if self.command.is_some() && !plain {
-            return Err(PlanError::Range(
-                "a plan with a command has one variant, no probes, no ladder and no tree: leave these out".to_owned(),
-            ));
-        }
-        crate::exec::check(self.command.as_ref(), &self.workloads, self.machines.iter().any(|m| m.is_micro()))?;
+        crate::exec::check(self)?;
         if let Some(ladder) = &self.ladder {
             ladder.check(self)?;
         }
@@ -375,22 +368,8 @@ mod tests {
     use crate::WorkloadName;
 
     fn plan() -> Plan {
-        Plan {
-            schema: crate::SCHEMA,
-            name: "t".into(),
-            rounds: 40,
-            seed: 7,
-            deadline_s: 600,
-            machines: vec![MachineName::Native, MachineName::Tcg],
-            probes: unobserved(),
-            guest: Guest::default(),
-            tree: None,
-            command: None,
-            variants: plain(),
-            ladder: None,
-            case: None,
-            workloads: vec![WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000)],
-        }
+        let workload = WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000);
+        Plan { seed: 7, ..Plan::new("t", 40, vec![MachineName::Native, MachineName::Tcg], vec![workload]) }
     }
 
     #[test]

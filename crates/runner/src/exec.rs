@@ -35,18 +35,7 @@ fn sharing(share: Share, images: &Images, source: &Path) -> Result<Sharing, Stri
         ShareMethod::Virtiofs => Some(program(&share)?),
         other => return Err(format!("share={other} cannot give guests the host's root: use 9p or virtiofs")),
     };
-    let (source, read_only) = (source.to_path_buf(), true);
-    Ok(Sharing {
-        share,
-        source,
-        read_only,
-        users: false,
-        server,
-        portmapper: None,
-        image: None,
-        copy: None,
-        host_root: true,
-    })
+    Ok(Sharing { read_only: true, server, host_root: true, ..Sharing::new(share, source.to_path_buf()) })
 }
 
 /// Runs the plan's command on a machine; with how it ended, as far as it began.

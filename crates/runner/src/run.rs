@@ -63,7 +63,8 @@ pub enum Ended {
     Interrupted,
 }
 
-/// Carries out the plan; its command, if it has one, between `streams`. Whatever ends it, the trials before are in the recording, and nothing is left running.
+/// Carries out the plan; its command, if it has one, between `streams`. Whatever ends it, the trials before are in the
+/// recording, and nothing is left running.
 ///
 /// # Errors
 /// [`RunError`] when the plan cannot be carried out: what fails the first time will fail each time.

@@ -144,7 +144,7 @@ impl Ready<'_> {
                 (source, image) = (path, Some(facts));
             }
         }
-        Ok(Sharing { share, source, read_only, users, server, portmapper, image, copy, host_root: false })
+        Ok(Sharing { read_only, users, server, portmapper, image, copy, ..Sharing::new(share, source) })
     }
 
     /// The image of the tree, made by the first variant that needs it.

@@ -41,6 +41,21 @@ pub struct Sharing {
 }
 
 impl Sharing {
+    /// A folder of the run's own, to be written to, without what only some ways need.
+    pub fn new(share: Share, source: PathBuf) -> Sharing {
+        Sharing {
+            share,
+            source,
+            read_only: false,
+            users: false,
+            server: None,
+            portmapper: None,
+            image: None,
+            copy: None,
+            host_root: false,
+        }
+    }
+
     /// The host's root, where that is what is shared.
     pub(crate) fn root(&self) -> Option<PathBuf> {
         self.host_root.then(|| self.source.clone())

@@ -65,9 +65,7 @@ mod tests {
         let options = options.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let share = Share { method: ShareMethod::Virtiofs, options };
         let source = "/x,y".into();
-        let (server, portmapper, image, copy) = (None, None, None, None);
-        let (read_only, users, host_root) = (false, false, false);
-        let sharing = Sharing { share, source, read_only, users, server, portmapper, image, copy, host_root };
+        let sharing = Sharing::new(share, source);
         let said = |successor| words(&sharing, Path::new("v"), successor).join(" ");
         assert_eq!(said(true), "v --fd=4 --shared-dir=/x,y --cache=never --xattr --thread-pool-size=0");
         assert_eq!(said(false), "v --fd=4 -o source=/x\\,y -o cache=none -o xattr --thread-pool-size=0");

@@ -8,12 +8,11 @@ use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
 use std::path::Path;
 use std::process::ExitCode;
+use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_machine::{RootMounts, Streams, root_mounts};
 use vmtax_model::{CommandSpec, ExecFindings, HostFacts, Plan, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::{Ended, default_machines};
 
-/// An interval takes this many.
-const ROUNDS: u32 = 6;
 /// A command may take as long as it takes.
 const DEADLINE_S: u32 = 86_400;
 /// What timeout(1), env(1) and their like end with where they fail themselves.
@@ -98,7 +97,7 @@ fn plan(args: &ExecArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let mut plan = Plan {
         deadline_s: DEADLINE_S,
         variants: vec![root_share(args.root.as_deref())?],
-        ..Plan::new(&name(&words), ROUNDS, machines, vec![WorkloadSpec::new(WorkloadName::Exec)])
+        ..Plan::new(&name(&words), FEWEST_ROUNDS, machines, vec![WorkloadSpec::new(WorkloadName::Exec)])
     };
     plan.command = Some(CommandSpec { words, directory });
     selection::common(&mut plan, &args.common);

@@ -6,12 +6,11 @@ use crate::cli::LayersArgs;
 use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
 const REQUESTS: u32 = 1000;
-/// An interval takes this many.
-const ROUNDS: u32 = 6;
 /// More columns than this nobody reads.
 const MOST_VARIANTS: usize = 16;
 
@@ -53,7 +52,7 @@ fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
         // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
         probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
         variants: variants(&[], &args.set)?,
-        ..Plan::new("layers", ROUNDS, machines(&guests, host)?, vec![work])
+        ..Plan::new("layers", FEWEST_ROUNDS, machines(&guests, host)?, vec![work])
     })
 }
 

@@ -6,11 +6,10 @@ use super::{doctor, selection};
 use crate::cli::ScaleArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
+use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{Grows, HostFacts, Ladder, Plan, WorkloadName};
 use vmtax_runner::{Preset, default_machines};
 
-/// An interval takes this many.
-const ROUNDS: u32 = 6;
 /// Of a ladder whose ends are no power of two apart.
 const RUNGS: usize = 8;
 
@@ -68,7 +67,7 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
     }
     Ok(Plan {
         ladder: args.ladder.is_some().then_some(ladder),
-        ..Plan::new("scale", ROUNDS, default_machines(host), workloads)
+        ..Plan::new("scale", FEWEST_ROUNDS, default_machines(host), workloads)
     })
 }
 

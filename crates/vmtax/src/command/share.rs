@@ -6,10 +6,9 @@ use crate::cli::ShareArgs;
 use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
+use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Tree, Variant, WorkloadName, WorkloadSpec};
 
-/// An interval takes this many.
-const ROUNDS: u32 = 6;
 /// QEMU's default first: all others are held against it.
 const USUAL: &[&str] = &[
     "9p",
@@ -49,7 +48,7 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let mut plan = Plan {
         tree: Some(Tree { files, bytes: bytes.max(files.saturating_mul(Tree::SMALL)), path: args.tree.clone() }),
         variants: ways.iter().map(|way| variant(way)).collect::<Result<_, _>>()?,
-        ..Plan::new("share", ROUNDS, vec![MachineName::Native, guest], workloads)
+        ..Plan::new("share", FEWEST_ROUNDS, vec![MachineName::Native, guest], workloads)
     };
     selection::common(&mut plan, &args.common);
     selection::check(&plan)?;

@@ -11,9 +11,13 @@ pub const DELAY_MS: u64 = 30;
 /// How far apart the guest's block layer lets requests be, and how long the guest's hog has its processor.
 pub const LIMIT_MS: u64 = 100;
 
+/// What both guests' programs include.
+const TEXT: (&str, &str) = ("text.h", include_str!("../planted/text.h"));
+
 /// A QEMU that knows the disk's property `x-planted`: see `planted/shim.c` and `planted/guest.c` for its values.
 pub fn planting_qemu(place: &Place) -> PathBuf {
     let shim = compiled(place, "shim", include_str!("../planted/shim.c"), &["-shared", "-fPIC"]);
+    place.put(TEXT.0, TEXT.1);
     let guest = compiled(place, "guest", include_str!("../planted/guest.c"), &["-static"]);
     let archive = place.put("planted.cpio", archive("planted", &fs::read(guest).unwrap()));
     let set = |name: &str, value: &Path| format!("{name}='{}'\n", value.display());
@@ -25,6 +29,7 @@ pub fn planting_qemu(place: &Place) -> PathBuf {
 /// they aim at.
 pub fn escaping_qemu(place: &Place, outside: &Path) -> PathBuf {
     let headers = [
+        TEXT,
         ("virtio.h", include_str!("../planted/virtio.h")),
         ("raw_9p.h", include_str!("../planted/raw_9p.h")),
         ("raw_fuse.h", include_str!("../planted/raw_fuse.h")),

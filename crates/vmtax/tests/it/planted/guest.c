@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
+#include "text.h"
 
 #define SYS "/planted.sys"
 #define GROUPS "/planted.groups"
@@ -24,14 +25,6 @@ static char disk[300];
 static void rest(long ns) {
     struct timespec t = {0, ns};
     nanosleep(&t, NULL);
-}
-
-static int text(const char *path, char *into, int room) {
-    int file = open(path, O_RDONLY | O_CLOEXEC), got = file < 0 ? -1 : (int)read(file, into, room - 1);
-    if (file >= 0)
-        close(file);
-    into[got < 0 ? 0 : got] = 0;
-    return got;
 }
 
 static void put(const char *path, const char *what) {

@@ -9,6 +9,7 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
+#include "text.h"
 
 #define HUGE (2 << 20)
 #define QUEUE 8
@@ -26,14 +27,6 @@ struct device {
     uint32_t multiplier;
     uint16_t queue, sent;
 };
-
-static int text(const char *path, char *into, int room) {
-    int file = open(path, O_RDONLY | O_CLOEXEC), got = file < 0 ? -1 : (int)read(file, into, room - 1);
-    if (file >= 0)
-        close(file);
-    into[got < 0 ? 0 : got] = 0;
-    return got;
-}
 
 static int put(const char *path, const char *what) {
     int file = open(path, O_WRONLY | O_CLOEXEC), done = file < 0 ? -1 : (int)write(file, what, strlen(what));

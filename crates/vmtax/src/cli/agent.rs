@@ -1,0 +1,97 @@
+//! What the far side and the watchdog take: but for `agent run`, the program's words to itself.
+
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+
+#[derive(Debug, Subcommand)]
+pub enum AgentCommand {
+    /// Run one workload here, now
+    #[command(after_help = "Examples:
+  vmtax agent run syscalls
+  vmtax agent run cpu max-prime=2000 time=1 --json
+  vmtax agent run seqread --disk /dev/vda
+  vmtax agent run fileio --help-options")]
+    Run(AgentRunArgs),
+    /// Answer a controller's requests on standard input
+    #[command(hide = true)]
+    Serve(AgentServeArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct AgentRunArgs {
+    /// The workload
+    pub workload: String,
+    /// Its options, as OPTION=VALUE
+    #[arg(value_name = "OPTION=VALUE")]
+    pub options: Vec<String>,
+    #[command(flatten)]
+    pub places: PlaceArgs,
+    /// Print the result as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write each operation's own stamps to this file (seqread)
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub series: Option<PathBuf>,
+    /// List the workload's options and their defaults
+    #[arg(long)]
+    pub help_options: bool,
+}
+
+#[derive(Debug, Args)]
+pub struct PlaceArgs {
+    /// The folder for files
+    #[arg(long, value_name = "DIR")]
+    pub files: Option<PathBuf>,
+    /// The disk to read, or a written file; `operation=write` overwrites it
+    #[arg(long, value_name = "FILE")]
+    pub disk: Option<PathBuf>,
+    /// The shared tree; only its folder `scratch` is written to
+    #[arg(long, value_name = "DIR")]
+    pub share: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct AgentServeArgs {
+    #[command(flatten)]
+    pub places: PlaceArgs,
+    /// Use only this many processors
+    #[arg(long)]
+    pub cpus: Option<u32>,
+    /// Join this control group
+    #[arg(long)]
+    pub cgroup: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub struct WatchdogArgs {
+    /// A tree that the command cannot write to
+    #[arg(long)]
+    pub read_only: Option<PathBuf>,
+    /// A tree in which the command can open no devices
+    #[arg(long)]
+    pub no_devices: Option<PathBuf>,
+    /// A folder at which the command sees the host's root, which it cannot write to there
+    #[arg(long)]
+    pub root: Option<PathBuf>,
+    /// Be root for the command, in a user namespace
+    #[arg(long)]
+    pub as_root: bool,
+    /// Give the command a network of its own, where that is allowed
+    #[arg(long)]
+    pub own_network: bool,
+    /// Give the command the network of this process
+    #[arg(long)]
+    pub network_of: Option<i32>,
+    /// Run this port mapper beside the command, for it alone
+    #[arg(long, requires = "own_network")]
+    pub portmapper: Option<PathBuf>,
+    /// Control groups to remove in the end
+    #[arg(long)]
+    pub emptied: Vec<PathBuf>,
+    /// Trees to remove if the lifeline closes
+    #[arg(long)]
+    pub removed: Vec<PathBuf>,
+    /// The command
+    #[arg(last = true, required = true)]
+    pub command: Vec<String>,
+}
