@@ -33,7 +33,7 @@ FIELDS = {"write": 11, "rewrite": 13, "read": 17, "seeks": 19, "create-seq": 26,
           "create-random": 32, "stat-random": 34, "delete-random": 36}
 # MiB of the file, seeks in it, small files.
 PARTS = {"9p-blocks": (48, 16384, 0), "9p-names": (0, 0, 2048),
-         "disk-blocks": (384, 49152, 0), "disk-names": (0, 0, 49152)}
+         "disk-blocks": (384, 49152, 0), "disk-names": (0, 0, 73728)}
 
 
 def output(command):

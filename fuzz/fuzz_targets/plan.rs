@@ -9,5 +9,7 @@ fuzz_target!(|text: &str| {
     let Ok(plan) = Plan::from_toml(text) else { return };
     let written = plan.to_toml().expect("what was read can be written");
     assert_eq!(Plan::from_toml(&written).as_ref(), Ok(&plan));
-    assert_eq!(plan.schedule().len(), plan.rounds as usize * plan.machines.len());
+    if plan.rounds <= 100 {
+        assert_eq!(plan.schedule().len(), plan.rounds as usize * plan.columns().len() * plan.rungs());
+    }
 });

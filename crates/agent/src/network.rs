@@ -1,4 +1,4 @@
-//! A guest's network card, brought up for a share that comes over the network.
+//! A guest's network card, brought up for a share that comes over the network, or for a command.
 
 use crate::appears::appears;
 use std::fs;
@@ -21,6 +21,22 @@ pub(crate) fn up(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
     ioctl(&socket, libc::SIOCSIFNETMASK, &mut request).map_err(told("the mask"))?;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
     ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(told("the bringing up"))
+}
+
+/// Sends what is for elsewhere there.
+pub(crate) fn route_all(gateway: Ipv4Addr) -> Result<(), String> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))?;
+    // SAFETY: all of it are numbers and one pointer, for which zero is a value.
+    let mut route: libc::rtentry = unsafe { mem::zeroed() };
+    route.rt_dst = plain(Ipv4Addr::UNSPECIFIED);
+    route.rt_genmask = plain(Ipv4Addr::UNSPECIFIED);
+    route.rt_gateway = plain(gateway);
+    route.rt_flags = libc::RTF_UP | libc::RTF_GATEWAY;
+    // SAFETY: the descriptor is open, and the request reads a whole `rtentry`, which this is.
+    match unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCADDRT as _, &raw const route) } {
+        0 => Ok(()),
+        _ => Err(format!("the route by {gateway}: {}", io::Error::last_os_error())),
+    }
 }
 
 /// Brings up the address by which a machine speaks to itself.

@@ -1,9 +1,10 @@
 //! What a command costs on each machine, and where the difference goes.
 
-use crate::findings;
-use std::collections::BTreeSet;
+use crate::{findings, tax};
+use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Breakdown, ExecFindings, HostFacts, MachineName, Metric, Part, PartRow, Plan, Statuses, TrialRecord,
+    Breakdown, ExecFindings, HostFacts, MachineColumn, MachineName, Metric, Part, PartRow, Plan, Printed, PrintedRow,
+    Statuses, TrialRecord,
 };
 
 /// What the trials of a plan's command say.
@@ -18,6 +19,7 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
     let guests = plan.machines.iter().filter(|m| m.is_guest());
     ExecFindings {
         taxes: findings(plan, host, trials),
+        printed: printed(plan, trials),
         statuses: plan.machines.iter().map(|m| statuses(*m, trials)).collect(),
         breakdowns: guests.filter_map(|machine| breakdown(*machine, plan, trials)).collect(),
         root: trials.iter().find_map(|t| t.share.clone()),
@@ -27,7 +29,7 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
 
 fn said(trial: &TrialRecord) -> Vec<String> {
     let mut all = trial.result().map(|r| r.notes.clone()).unwrap_or_default();
-    let left = trial.execution.map_or(0, |e| e.left);
+    let left = trial.execution.as_ref().map_or(0, |e| e.left);
     if left > 0 {
         let processes = if left == 1 { "a process" } else { "processes" };
         all.push(format!("the command left {processes} running: ended with it"));
@@ -35,9 +37,40 @@ fn said(trial: &TrialRecord) -> Vec<String> {
     all
 }
 
+/// What the command printed of itself, in the order in which it was first found.
+fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
+    let all = || {
+        let done = trials.iter().filter(|t| t.round < plan.rounds && t.result().is_some());
+        done.flat_map(|t| t.execution.iter().flat_map(move |e| e.printed.iter().map(move |p| (t, p))))
+    };
+    let mut kinds: Vec<&Printed> = Vec::new();
+    for (_, printed) in all().filter(|(_, printed)| printed.value.is_finite()) {
+        if !kinds.iter().any(|kind| kind.is_like(printed)) {
+            kinds.push(printed);
+        }
+    }
+    let values = |kind: &Printed, machine: MachineName| -> BTreeMap<u32, f64> {
+        let of = all().filter(|(t, printed)| t.machine == machine && printed.is_like(kind));
+        of.map(|(t, printed)| (t.round, printed.value)).collect()
+    };
+    let column = |kind: &Printed, machine: MachineName| {
+        let (native, values) = (values(kind, MachineName::Native), values(kind, machine));
+        let tax = machine.is_guest().then(|| tax::tax_where(kind.better, &native, &values)).flatten();
+        MachineColumn { machine, spread: tax::spread(values.into_values().collect(), None), tax, unsupported: None }
+    };
+    let row = |kind: &Printed| PrintedRow {
+        of: kind.of.clone(),
+        name: kind.name.clone(),
+        unit: kind.unit,
+        better: kind.better,
+        machines: plan.machines.iter().map(|machine| column(kind, *machine)).collect(),
+    };
+    kinds.into_iter().map(row).collect()
+}
+
 fn statuses(machine: MachineName, trials: &[TrialRecord]) -> Statuses {
     let mut statuses = Vec::new();
-    for status in trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some(t.execution?.status)) {
+    for status in trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some(t.execution.as_ref()?.status)) {
         if !statuses.contains(&status) {
             statuses.push(status);
         }
@@ -112,7 +145,7 @@ fn native(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
 /// were ready without a processor, or waited.
 fn guest(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     let (wall, user, kernel) = times(trial.result()?)?;
-    let (host, execution) = (trial.processor?, trial.execution?);
+    let (host, execution) = (trial.processor?, trial.execution.as_ref()?);
     let busy = execution.busy_s.unwrap_or(user + kernel).max(user + kernel);
     // A guest that is not told what was stolen counts it as time that its tasks ran; of all that was wanted, this ran.
     let wanted = host.guest + host.ready;

@@ -3,11 +3,13 @@
 
 mod advice;
 mod advice_shares;
+mod compare;
 #[cfg(test)]
 mod coverage;
 mod exec;
 mod exits;
 mod growth;
+mod history;
 mod interval;
 mod reference;
 mod shares;
@@ -15,9 +17,11 @@ mod tax;
 mod trials;
 mod warnings;
 
+pub use compare::{Side, check, compare, compare_recordings, from_the_past, is_look};
 pub use exec::exec;
 pub use exits::exits;
 pub use growth::growth;
+pub use history::{FEWEST_RUNS, history};
 pub use interval::FEWEST_ROUNDS;
 pub use shares::shares;
 pub use tax::{Paired, estimate, paired};

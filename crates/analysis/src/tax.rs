@@ -17,12 +17,22 @@ pub(crate) fn spread(values: Vec<f64>, latency: Option<LatencySummary>) -> Optio
 /// The tax, from the rounds in which both gave a value. `None` when there is no such round, or when a zero among them
 /// leaves its ratio undefined: to drop just that round would flatter the side that came to a standstill.
 pub(crate) fn tax(metric: Metric, native: &BTreeMap<u32, f64>, machine: &BTreeMap<u32, f64>) -> Option<Tax> {
-    let costs = match metric.better() {
-        Better::Higher => paired(machine, native)?,
-        Better::Lower => paired(native, machine)?,
+    tax_where(Some(metric.better()), native, machine)
+}
+
+/// The same of a figure of which it is known, or not, which way is better; then the ratio is the machine's over native's.
+pub(crate) fn tax_where(
+    better: Option<Better>,
+    native: &BTreeMap<u32, f64>,
+    machine: &BTreeMap<u32, f64>,
+) -> Option<Tax> {
+    let costs = match better {
+        Some(Better::Higher) => paired(machine, native)?,
+        Some(Better::Lower) | None => paired(native, machine)?,
     };
     let verdict = match costs.ratio.interval {
         None => Verdict::TooFewRounds,
+        Some(i) if better.is_none() && (i.low > 1.0 || i.high < 1.0) => Verdict::Differs,
         Some(i) if i.low > 1.0 => Verdict::Costs,
         Some(i) if i.high < 1.0 => Verdict::Gains,
         Some(_) => Verdict::NoDifferenceShown,
@@ -71,7 +81,7 @@ pub(crate) fn median(sorted: &[f64]) -> f64 {
 }
 
 /// The quantile of values in ascending order, interpolated linearly between neighbours (Hyndman and Fan's type 7).
-fn quantile(sorted: &[f64], q: f64) -> f64 {
+pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
     let Some(last) = sorted.len().checked_sub(1) else { return 0.0 };
     let at = q * last as f64;
     let (below, above) = (sorted[at.floor() as usize], sorted[at.ceil() as usize]);

@@ -12,7 +12,7 @@ use vmtax_model::*;
 fn plan(rounds: u32) -> Plan {
     let machines = vec![MachineName::Native, MachineName::Tcg];
     let mut plan = Plan::new("exec-x", rounds, machines, vec![WorkloadSpec::new(WorkloadName::Exec)]);
-    plan.command = Some(CommandSpec { words: vec!["x".into()], directory: "/".into() });
+    plan.command = Some(CommandSpec::new(vec!["x".into()], "/".into()));
     plan
 }
 
@@ -27,6 +27,7 @@ fn trial(machine: MachineName, round: u32, seconds: [f64; 3], status: i32) -> Tr
         window_s: guest.then_some(seconds[0] + 0.01),
         busy_s: guest.then_some(seconds[1] + seconds[2] + 0.2),
         stolen_s: guest.then_some(0.0),
+        printed: vec![],
     };
     let result = TrialResult {
         workload: WorkloadSpec::new(WorkloadName::Exec),
@@ -54,6 +55,7 @@ fn trial(machine: MachineName, round: u32, seconds: [f64; 3], status: i32) -> Tr
         outcome: Outcome::Done { result: Box::new(result) },
         share: None,
         processor: guest.then_some(ProcessorSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
+        control_s: None,
         execution: Some(execution),
         warnings: vec![],
     }
@@ -91,6 +93,35 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
     let wall = found.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall).unwrap();
     assert_eq!(wall.machines[1].tax.as_ref().unwrap().verdict, Verdict::Costs);
     assert!(!found.taxes.warnings.iter().any(|w| matches!(w, Warning::NoTsc { .. })));
+}
+
+#[test]
+fn what_a_command_prints_is_paired_as_metrics_are() {
+    let named =
+        |name: &str, better, value| Printed { of: "t".into(), name: name.into(), unit: Unit::PerSecond, better, value };
+    let all = |machine: MachineName, round: u32| {
+        let (rate, other) = if machine.is_guest() { (50.0, 3.0) } else { (100.0, 1.0) };
+        // Each round of the host is another.
+        let drift = 1.0 + f64::from(round);
+        let mut trial = trial(machine, round, [1.0, 0.5, 0.1], 0);
+        trial.execution.as_mut().unwrap().printed =
+            vec![named("rate", Some(Better::Higher), rate * drift), named("other", None, other * drift)];
+        trial
+    };
+    let trials: Vec<TrialRecord> =
+        (0..6).flat_map(|round| [MachineName::Native, MachineName::Tcg].map(|machine| all(machine, round))).collect();
+    let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
+    let tax = |row: &PrintedRow| row.machines[1].tax.clone().unwrap();
+    let [rate, other] = found.printed.as_slice() else { panic!("{:?}", found.printed) };
+    assert_eq!((tax(rate).ratio.median, tax(rate).verdict, tax(rate).rounds), (2.0, Verdict::Costs, 6));
+    assert_eq!((tax(other).ratio.median, tax(other).verdict), (3.0, Verdict::Differs));
+    assert_eq!(rate.machines[0].spread.as_ref().unwrap().values.len(), 6);
+    // What one round alone printed has no pair.
+    let mut fewer = trials.clone();
+    for trial in fewer.iter_mut().filter(|t| t.machine.is_guest()) {
+        trial.execution.as_mut().unwrap().printed.truncate(1);
+    }
+    assert_eq!(exec(&plan(6), &host(KvmClass::Absent), &fewer).printed[1].machines[1].tax, None);
 }
 
 #[test]

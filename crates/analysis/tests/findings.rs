@@ -49,6 +49,7 @@ fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialR
         },
         share: None,
         processor: None,
+        control_s: None,
         execution: None,
         warnings: vec![],
     }

@@ -33,6 +33,7 @@ fn trial(round: u32, machine: MachineName, variant: &str, rung: u64, outcome: Ou
         outcome,
         share: None,
         processor: None,
+        control_s: None,
         execution: None,
         warnings: Vec::new(),
     }

@@ -139,6 +139,25 @@ impl Apt {
         Ok(files.filter(|path| path.extension().is_some_and(|end| end == "deb")).collect())
     }
 
+    /// Downloads a package's source from a suite, whose signature apt checks, and unpacks it as the folder `into`; gives its
+    /// version.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn source(&self, archive: &Archive, suite: &str, package: &str, into: &Path) -> Result<String, AptError> {
+        config::write(&self.work, Lists::Sources(&archive.source_of(suite)))?;
+        if let Some(failed) = self.refresh()? {
+            return Err(archive.explain(&[suite], failed));
+        }
+        self.run("apt-get", &["-q", "source", "--download-only", "--only-source", package])?;
+        let entries = fs::read_dir(&self.work).map_err(AptError::read(&self.work))?;
+        let mut files = entries.flatten().map(|entry| entry.path());
+        let control = files.find(|path| path.extension().is_some_and(|end| end == "dsc")).unwrap_or_default();
+        let text = fs::read_to_string(&control).map_err(AptError::read(&control))?;
+        self.run("dpkg-source", &["--extract", &control.to_string_lossy(), &into.to_string_lossy()])?;
+        Ok(text.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or_default().to_owned())
+    }
+
     /// Unpacks a package's files into a folder; runs none of its scripts.
     ///
     /// # Errors

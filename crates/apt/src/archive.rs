@@ -93,9 +93,18 @@ impl Archive {
         let mut all: Vec<&str> = suites.iter().flat_map(|suite| [*suite, base(suite)]).collect();
         all.sort_unstable();
         all.dedup();
-        let keyring = self.keyring.as_ref().map(|path| format!(" signed-by={}", path.display())).unwrap_or_default();
-        let line = |suite: &&str| format!("deb [arch=amd64{keyring}] {} {suite} main\n", self.uri);
+        let line = |suite: &&str| format!("deb [arch=amd64{}] {} {suite} main\n", self.signed_by(), self.uri);
         all.iter().map(line).collect()
+    }
+
+    /// The line for the source packages of a suite.
+    pub(crate) fn source_of(&self, suite: &str) -> String {
+        // An option has to stand in the brackets: amd64 is all that is asked for anyway.
+        format!("deb-src [arch=amd64{}] {} {suite} main\n", self.signed_by(), self.uri)
+    }
+
+    fn signed_by(&self) -> String {
+        self.keyring.as_ref().map(|path| format!(" signed-by={}", path.display())).unwrap_or_default()
     }
 
     /// What `apt-get update` said, told as what it means where that is known.

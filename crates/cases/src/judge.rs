@@ -4,8 +4,8 @@ use crate::{Case, Check, Test};
 use std::collections::BTreeMap;
 use vmtax_analysis::paired;
 use vmtax_model::{
-    CaseFindings, CaseRow, CaseUnit, CaseVerdict, Estimate, Findings, Growth, GrowthFindings, HostFacts, KvmClass,
-    LayerFindings, MachineName, Metric, SCHEMA, ShareFindings,
+    CaseFindings, CaseRow, CaseUnit, CaseVerdict, CompareFindings, Estimate, ExecFindings, Findings, Growth,
+    GrowthFindings, HostFacts, KvmClass, LayerFindings, MachineName, Metric, SCHEMA, ShareFindings,
 };
 
 /// What a recording was found to say; it depends on what was run.
@@ -19,6 +19,10 @@ pub enum Measured<'a> {
     Layers(&'a LayerFindings),
     /// Of ways to share a tree.
     Shares(&'a ShareFindings),
+    /// Of guests held against each other.
+    Compared(&'a CompareFindings),
+    /// Of a command.
+    Exec(&'a ExecFindings),
 }
 
 /// What was found about one claim: a figure, or the reason why there is none.
@@ -94,6 +98,19 @@ fn found(check: &Check, host: &HostFacts, measured: Measured<'_>) -> Found {
         (Check::Tax { metric, machine, at_least }, Measured::Taxes(findings)) => {
             let tax = column(findings, *metric, *machine).and_then(|c| c.tax.as_ref());
             tax.map_or_else(|| absent(*machine, host), |t| within(t.ratio, CaseUnit::Ratio, Some(*at_least), None))
+        }
+        (Check::Printed { of, name, machine, at_least }, Measured::Exec(findings)) => {
+            let row = findings.printed.iter().find(|row| row.of == *of && row.name == *name);
+            let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == *machine));
+            let tax = column.and_then(|c| c.tax.as_ref());
+            tax.map_or_else(|| absent(*machine, host), |t| within(t.ratio, CaseUnit::Ratio, Some(*at_least), None))
+        }
+        (Check::Side { metric, variant, at_least, at_most }, Measured::Compared(findings)) => {
+            let side = findings.against.iter().find(|a| a.side == *variant);
+            match side.and_then(|a| a.rows.iter().find(|r| r.metric == *metric)) {
+                Some(row) => within(row.ratio, CaseUnit::Ratio, *at_least, *at_most),
+                None => nothing(variant),
+            }
         }
         (Check::Value { metric, machine, at_most }, Measured::Taxes(findings)) => {
             let spread = column(findings, *metric, *machine).and_then(|c| c.spread.as_ref());

@@ -39,6 +39,9 @@ pub struct Case {
     pub claim: String,
     /// How long it takes, for people.
     pub takes: String,
+    /// A program that has to be installed.
+    #[serde(default)]
+    pub needs: Option<String>,
     /// Whether one guest is enough: KVM where it runs kernels at speed, else TCG.
     #[serde(default)]
     pub one_guest: bool,
@@ -123,6 +126,17 @@ pub enum Check {
         /// The bound.
         at_least: f64,
     },
+    /// The same of a figure that a command prints.
+    Printed {
+        /// What it is a figure of.
+        of: String,
+        /// Its name there.
+        name: String,
+        /// On this machine.
+        machine: MachineName,
+        /// The bound.
+        at_least: f64,
+    },
     /// A metric's own value on a machine.
     Value {
         /// Of which metric.
@@ -150,6 +164,17 @@ pub enum Check {
         /// The upper bound.
         at_most: Option<f64>,
     },
+    /// What a side of a comparison costs, over what the first one costs. At least one bound is given.
+    Side {
+        /// Of which metric.
+        metric: Metric,
+        /// Which side.
+        variant: String,
+        /// The lower bound.
+        at_least: Option<f64>,
+        /// The upper bound.
+        at_most: Option<f64>,
+    },
     /// What becomes of a property of files in a way to share.
     Kept {
         /// In this variant.
@@ -166,12 +191,15 @@ pub enum Check {
     },
 }
 
-const FILES: [(&str, &str); 5] = [
+const FILES: [(&str, &str); 8] = [
     ("9p-fids", include_str!("../cases/9p-fids.toml")),
+    ("9p-fids-patched", include_str!("../cases/9p-fids-patched.toml")),
     ("virtio-blk-latency", include_str!("../cases/virtio-blk-latency.toml")),
     ("virtfs-or-nfs", include_str!("../cases/virtfs-or-nfs.toml")),
     ("guest-syscalls", include_str!("../cases/guest-syscalls.toml")),
     ("sysbench-five", include_str!("../cases/sysbench-five.toml")),
+    ("sysbench-five-real", include_str!("../cases/sysbench-five-real.toml")),
+    ("sysbench-patched", include_str!("../cases/sysbench-patched.toml")),
 ];
 
 /// Every case, in the order in which they are listed.

@@ -36,6 +36,7 @@ fn trial(
         wall_s: 1.0,
         share: None,
         processor: None,
+        control_s: None,
         execution: None,
         outcome: Outcome::Done {
             result: Box::new(TrialResult {

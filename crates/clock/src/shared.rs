@@ -66,7 +66,8 @@ impl Shared {
     /// [`ClockError::NoDevice`] without one, others when sysfs does not let it be used.
     pub fn guest() -> Result<Shared, ClockError> {
         let devices = fs::read_dir(DEVICES).into_iter().flatten().flatten();
-        let device = devices.map(|d| d.path()).find(|d| is_ivshmem(d)).ok_or(ClockError::NoDevice)?;
+        // The first: what a guest has besides is behind bridges.
+        let device = devices.map(|d| d.path()).filter(|d| is_ivshmem(d)).min().ok_or(ClockError::NoDevice)?;
         let (enable, memory) = (device.join("enable"), device.join("resource2"));
         // Without a driver nobody else does; before it is done, reads give all ones.
         fs::write(&enable, "1").map_err(|e| ClockError::system(format!("writing {}", enable.display()), e))?;

@@ -53,7 +53,14 @@ fn host() {
     }
     let folder = tempfile::tempdir().unwrap();
     let (initramfs, log) = (folder.path().join("initramfs"), folder.path().join("console.log"));
-    vmtax_kernel::initramfs(&kernel, &std::env::current_exe().unwrap(), &[], false, &initramfs).unwrap();
+    vmtax_kernel::initramfs(
+        &kernel,
+        &std::env::current_exe().unwrap(),
+        &[],
+        vmtax_kernel::Purpose::Workloads,
+        &initramfs,
+    )
+    .unwrap();
     let shared = Shared::create(BYTES).unwrap();
     let descriptor = shared.descriptor().unwrap();
     let memory = format!("/proc/{}/fd/{}", std::process::id(), std::os::fd::AsRawFd::as_raw_fd(&descriptor));

@@ -15,7 +15,7 @@ pub enum HostError {
         path: PathBuf,
     },
     /// A version or suite of which none was fetched.
-    #[error("no QEMU {name} was fetched{}: {}", cut_list(here), self.mend())]
+    #[error("no QEMU {name} was fetched or built{}: {}", cut_list(here), self.mend())]
     QemuNotFetched {
         /// As given.
         name: String,
@@ -87,6 +87,9 @@ impl HostError {
         match self {
             HostError::NoQemu => format!("install it with `{INSTALL}`"),
             HostError::QemuMissing { .. } => format!("check the path, or install QEMU with `{INSTALL}`"),
+            HostError::QemuNotFetched { name, .. } if vmtax_qemu::is_name_of_built(name) => {
+                "build it with `vmtax build qemu`; `vmtax get qemu` lists those that are there".into()
+            }
             HostError::QemuNotFetched { name, .. } => format!("fetch it with `vmtax get qemu {name}`"),
             HostError::QemuNotAFile { .. } => "give the path of the qemu-system-x86_64 program itself".into(),
             HostError::QemuNotExecutable { path } => {

@@ -18,6 +18,18 @@ pub(crate) const WANTED: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
 /// The agent's port. A guest without it talks over its serial console.
 const PORT: &str = "virtio_console";
 
+/// What a guest is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Workloads, with disks.
+    Workloads,
+    /// A command on the host's files, with or without a network.
+    Command {
+        /// Whether there is a network card.
+        network: bool,
+    },
+}
+
 /// What went into an initramfs.
 #[derive(Debug)]
 pub struct Packed {
@@ -33,7 +45,7 @@ pub struct Packed {
 /// `/vmtax/modules.list` with their absolute paths, one a line, dependencies first. A module of that list may refuse to
 /// load with `ENODEV` where it serves a processor feature that the guest lacks (`crc32c_intel`); that is no fault. A
 /// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
-/// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what the root of a `command` takes.
+/// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what a command takes, which needs no disk.
 ///
 /// # Errors
 /// When the kernel has no virtio, no ext4, or no overlay for a command, a module is damaged, or a file cannot be read or written.
@@ -41,7 +53,7 @@ pub fn initramfs(
     kernel: &KernelFacts,
     init: &Path,
     shares: &[ShareMethod],
-    command: bool,
+    purpose: Purpose,
     out: &Path,
 ) -> Result<Packed, KernelError> {
     let (mut lists, mut refused) = (Vec::new(), Vec::new());
@@ -49,7 +61,9 @@ pub fn initramfs(
         Some(root) => {
             let tree = Tree::open(root)?;
             let port = tree.has(PORT).then_some(PORT);
-            let wanted: Vec<&str> = WANTED.into_iter().chain(port).collect();
+            // A command has the host's files, and no disk.
+            let base = if purpose == Purpose::Workloads { &WANTED[..] } else { &WANTED[..1] };
+            let wanted: Vec<&str> = base.iter().copied().chain(port).collect();
             let modules = tree.load_order(kernel, &wanted)?;
             for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
                 match found {
@@ -57,8 +71,9 @@ pub fn initramfs(
                     Err(error) => refused.push((method, error)),
                 }
             }
-            if command {
-                lists.push((command_modules::LIST.to_owned(), command_modules::find(&tree, kernel, &modules)?));
+            if let Purpose::Command { network } = purpose {
+                let found = command_modules::find(&tree, kernel, &modules, network)?;
+                lists.push((command_modules::LIST.to_owned(), found));
             }
             modules
         }
@@ -185,7 +200,7 @@ mod tests {
         tree(dir.path(), "6.1.0");
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"\x7fELF, not a multiple of four bytes!!");
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], false, &out).unwrap();
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &out).unwrap();
         let expected = [
             "virtio",
             "virtio_ring",
@@ -217,7 +232,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
         put(&init, b"agent");
-        assert_eq!(initramfs(&kernel(None), &init, &[], false, &out).unwrap().modules, Vec::<String>::new());
+        assert_eq!(
+            initramfs(&kernel(None), &init, &[], Purpose::Workloads, &out).unwrap().modules,
+            Vec::<String>::new()
+        );
         assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
     }
 
@@ -228,7 +246,8 @@ mod tests {
         std::fs::remove_file(dir.path().join("kernel/drivers/block/virtio_blk.ko")).unwrap();
         let init = dir.path().join("agent");
         put(&init, b"agent");
-        let error = initramfs(&kernel(Some(dir.path())), &init, &[], false, &dir.path().join("out")).unwrap_err();
+        let error =
+            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &dir.path().join("out")).unwrap_err();
         assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
         assert!(check(&kernel(Some(dir.path()))).is_err());
         let text = error.to_string();
@@ -243,7 +262,8 @@ mod tests {
         let init = dir.path().join("agent");
         put(&init, b"agent");
         assert!(check(&kernel(Some(dir.path()))).is_ok());
-        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], false, &dir.path().join("out")).unwrap();
+        let packed =
+            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &dir.path().join("out")).unwrap();
         assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
     }
 
@@ -251,11 +271,13 @@ mod tests {
     fn a_missing_init_and_an_unwritable_place_are_named() {
         let dir = tempfile::tempdir().unwrap();
         let error =
-            initramfs(&kernel(None), &dir.path().join("none"), &[], false, &dir.path().join("out")).unwrap_err();
+            initramfs(&kernel(None), &dir.path().join("none"), &[], Purpose::Workloads, &dir.path().join("out"))
+                .unwrap_err();
         assert!(error.to_string().contains("/none: "), "{error}");
         put(&dir.path().join("agent"), b"agent");
         let error =
-            initramfs(&kernel(None), &dir.path().join("agent"), &[], false, &dir.path().join("no/out")).unwrap_err();
+            initramfs(&kernel(None), &dir.path().join("agent"), &[], Purpose::Workloads, &dir.path().join("no/out"))
+                .unwrap_err();
         assert!(matches!(error, KernelError::Write { .. }), "{error}");
     }
 }

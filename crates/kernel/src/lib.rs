@@ -20,6 +20,6 @@ mod vmlinux;
 pub use error::KernelError;
 pub use fetch::{fetch, list_fetchable};
 pub use find::{Found, find, given};
-pub use initramfs::{Packed, initramfs};
+pub use initramfs::{Packed, Purpose, initramfs};
 pub use vmlinux::unpack_vmlinux;
 pub use vmtax_apt::cache_dir;

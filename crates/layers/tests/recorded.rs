@@ -30,6 +30,7 @@ fn record(machine: MachineName) -> TrialRecord {
         outcome: Outcome::Interrupted,
         share: None,
         processor: None,
+        control_s: None,
         execution: None,
         warnings: Vec::new(),
     }

@@ -29,6 +29,8 @@ pub(crate) struct Start<'a> {
     pub emptied: Vec<PathBuf>,
     /// Trees to remove should this program be killed.
     pub removed: Vec<PathBuf>,
+    /// What to write where should this program be killed.
+    pub put_back: Vec<(PathBuf, String)>,
 }
 
 /// The number of the first descriptor of [`Start::descriptors`].
@@ -52,7 +54,7 @@ impl Child {
         if let Some(tree) = &start.apart.read_only {
             command.arg("--read-only").arg(tree);
         }
-        if let Some(tree) = &start.apart.no_devices {
+        for tree in &start.apart.no_devices {
             command.arg("--no-devices").arg(tree);
         }
         if let Some(at) = &start.apart.root {
@@ -67,14 +69,14 @@ impl Child {
         if let Some(pid) = start.apart.network_of {
             command.arg("--network-of").arg(pid.to_string());
         }
-        if let Some(program) = &start.apart.portmapper {
-            command.arg("--portmapper").arg(program);
-        }
         for folder in &start.emptied {
             command.arg("--emptied").arg(folder);
         }
         for tree in &start.removed {
             command.arg("--removed").arg(tree);
+        }
+        for (file, held) in &start.put_back {
+            command.arg("--put-back").arg(file).arg(held);
         }
         command.arg("--").args(&start.command);
         command

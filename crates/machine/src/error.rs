@@ -39,6 +39,20 @@ pub enum MachineError {
         /// Which machine.
         machine: MachineName,
     },
+    /// A setting of the host that cannot be made.
+    #[error("host.{name}: {why}")]
+    HostSetting {
+        /// Which.
+        name: String,
+        /// Why, and what to do.
+        why: String,
+    },
+    /// Settings of the host that a comparison changed and that could not be put back.
+    #[error("THE HOST IS NOT AS IT WAS: its settings could not be put back. Run as root: {commands}")]
+    NotPutBack {
+        /// What does it.
+        commands: String,
+    },
     /// Not enough room for disks and files.
     #[error("{folder} has {free_mib} MiB free, the disks and files take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size, bonnie.size, bonnie.files or the plan's tree smaller", folder = .folder.display())]
     NoSpace {
@@ -86,6 +100,14 @@ pub enum MachineError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The host's root cannot be given to guests.
+    #[error(
+        "the host's files cannot be kept from being written to by who serves them to guests ({source}): it takes root, or user namespaces (`sysctl user.max_user_namespaces`), and Linux 5.12; `vmtax exec --machines native` does without guests"
+    )]
+    NoRoot {
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The server behind a share ended, or did not begin to serve.
     #[error("share={method}: {what} (exit status {status}){said}\nIts log is {log}; the command line is beside it", said = quoted_lines(.said), log = .log.display())]
     ServerEnded {
@@ -99,6 +121,16 @@ pub enum MachineError {
         said: String,
         /// All that it wrote.
         log: PathBuf,
+    },
+    /// Devices that a guest was given besides and has no room for.
+    #[error(
+        "the guest has addresses for {placed} of {asked} devices (guest.disks, guest.memory-regions): give fewer, or another QEMU with --qemu"
+    )]
+    Devices {
+        /// How many it was given.
+        asked: u32,
+        /// How many of them it can reach.
+        placed: usize,
     },
     /// The guest did not get its share.
     #[error("share={method}: the guest cannot mount it ({said}). QEMU's log is {log}", log = .log.display())]

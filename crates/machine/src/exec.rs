@@ -2,7 +2,7 @@
 
 use crate::lines::{Heard, Nothing};
 use crate::session::{Session, no_files, nonsense};
-use crate::{MachineError, Streams, processor_between};
+use crate::{Besides, Capture, MachineError, Streams, processor_between};
 use rustix::fd::AsFd;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit, umask};
@@ -11,21 +11,35 @@ use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
 use vmtax_model::{CommandSpec, Execution, ProcessorSeconds, TrialResult};
-use vmtax_wire::{Frame, Launch, Reply, Request, STREAM_PIECE, Stream, encode, piece};
+use vmtax_wire::{Frame, Launch, MAX_PAYLOAD, Reply, Request, STREAM_PIECE, Stream, WireError, encode, piece};
 
 /// Beyond its time a command is ended in good order; a machine that does not manage even that is given up.
 const GRACE: Duration = Duration::from_secs(15);
 const INTERRUPT: i32 = rustix::process::Signal::INT.as_raw();
+const HANG_UP: i32 = rustix::process::Signal::HUP.as_raw();
 
 /// How a command came to its end.
 #[derive(Debug)]
 pub enum Ran {
-    /// It ran; with what it cost the host's processors, in a guest.
-    Done(Execution, Box<TrialResult>, Option<ProcessorSeconds>),
+    /// It ran.
+    Done(Box<Finished>),
     /// It could not be started, or its time was over: the status that stands for it, and why.
     NotRun(i32, String),
     /// Somebody asked to stop, and it ended.
     Stopped,
+}
+
+/// A command that ran.
+#[derive(Debug)]
+pub struct Finished {
+    /// How it ended.
+    pub execution: Execution,
+    /// Its figures.
+    pub result: TrialResult,
+    /// What it cost the host's processors, in a guest.
+    pub processor: Option<ProcessorSeconds>,
+    /// What it printed: to standard output, and to standard error.
+    pub printed: [Capture; 2],
 }
 
 impl Session<'_> {
@@ -35,23 +49,69 @@ impl Session<'_> {
     /// # Errors
     /// [`MachineError`]; after one the session is of no more use.
     pub fn exec(&mut self, command: &CommandSpec, streams: &Streams, deadline: Duration) -> Result<Ran, MachineError> {
+        let launch = launch(&command.words, command, deadline);
+        self.launch(launch, streams, deadline)
+    }
+
+    /// Runs a line of a shell's before or behind the command, with its surroundings but without its input; what it prints
+    /// goes to standard error, and what it leaves running stays.
+    ///
+    /// # Errors
+    /// As [`Session::exec`]; and when it fails, by its `name`.
+    pub fn shell(
+        &mut self,
+        (name, line): (&str, &str),
+        command: &CommandSpec,
+        streams: &Streams,
+        deadline: Duration,
+    ) -> Result<(), MachineError> {
+        let launch = Launch { stays: true, ..launch(&CommandSpec::shell(line), command, deadline) };
+        let aside = streams.aside().map_err(|e| MachineError::system("taking over standard error", e))?;
+        let failed = |why: String| Err(MachineError::Workload(format!("--{name} '{line}' failed: {why}")));
+        match self.launch(launch, &aside, deadline)? {
+            Ran::Done(done) if done.execution.status == 0 => Ok(()),
+            Ran::Done(done) => failed(format!("it ended with status {}", done.execution.status)),
+            Ran::NotRun(_, error) => failed(error),
+            Ran::Stopped => Err(MachineError::Interrupted),
+        }
+    }
+
+    fn launch(&mut self, launch: Launch, streams: &Streams, deadline: Duration) -> Result<Ran, MachineError> {
         let failed = |what: &str| {
             let what = what.to_owned();
             move |e: std::io::Error| MachineError::system(what, e)
         };
         let mut input = streams.input().map_err(failed("reading standard input again"))?;
-        let launch = Box::new(launch(command, input.is_some(), deadline));
-        self.tell(&Request::Exec { launch })?;
+        let launch = Box::new(Launch { stdin: input.is_some(), terminal: streams.size(), ..launch });
+        let _raw = streams.raw().map_err(failed("setting the terminal"))?;
+        match encode(&Request::Exec { launch }) {
+            Ok(frame) => self.send(&frame)?,
+            Err(WireError::TooLarge(bytes)) => {
+                let (mib, most) = (bytes.div_ceil(1 << 20), MAX_PAYLOAD >> 20);
+                let what = format!(
+                    "the command's words and environment take {mib} MiB on their way to a machine, and {most} are the \
+                     limit: put words into a file, or run it under `env -i`"
+                );
+                return Err(MachineError::Workload(what));
+            }
+            Err(e) => return Err(self.nonsense(e.to_string())),
+        }
         let until = Instant::now() + deadline + GRACE;
         let mut buffer = vec![0; STREAM_PIECE];
-        let mut closed = [false; 2];
+        let (mut closed, mut printed) = ([false; 2], [Capture::default(), Capture::default()]);
         let (mut stopped, mut wanted) = (false, false);
         let (mut began, mut spent) = (None, None);
         loop {
             // Read only where there is something: a pipe that is silent must not keep output and wishes to stop waiting.
-            let waiting = input.as_ref().filter(|_| wanted).map(|file| file.as_fd());
-            match self.lines.heard(until, self.interrupt, waiting) {
-                Ok(Heard::Input) => {
+            let reading = input.as_ref().filter(|_| wanted).map(|file| file.as_fd());
+            let others: Vec<_> = streams.resized().into_iter().chain(reading).collect();
+            match self.lines.heard(until, self.interrupt, &others) {
+                Ok(Heard::Other(0)) if streams.resized().is_some() => {
+                    if let Some(size) = streams.hear_resized() {
+                        self.tell(&Request::Resize { size })?;
+                    }
+                }
+                Ok(Heard::Other(_)) => {
                     wanted = false;
                     let length = match &mut input {
                         Some(file) => file.read(&mut buffer).map_err(failed("reading standard input"))?,
@@ -66,6 +126,7 @@ impl Session<'_> {
                         name if name == Stream::Stderr.as_str() => true,
                         other => return Err(self.nonsense(format!("a piece of '{}'", other.escape_default()))),
                     };
+                    printed[usize::from(error)].push(&bytes);
                     let gone = &mut closed[usize::from(error)];
                     if !*gone && streams.print(error, &bytes, self.interrupt).is_err() {
                         *gone = true;
@@ -84,7 +145,9 @@ impl Session<'_> {
                     _ if stopped => return Ok(Ran::Stopped),
                     Reply::Ran { execution, result } => {
                         let (window_s, processor) = spent.unzip();
-                        return Ok(Ran::Done(Execution { window_s, ..execution }, result, processor));
+                        // What it printed is for this side to understand.
+                        let execution = Execution { window_s, printed: Vec::new(), ..execution };
+                        return Ok(Ran::Done(Box::new(Finished { execution, result: *result, processor, printed })));
                     }
                     Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
                     Reply::Failed { error } => return Err(MachineError::Workload(error)),
@@ -93,7 +156,9 @@ impl Session<'_> {
                 Err(Nothing::Interrupted) if !stopped => {
                     self.interrupt.hear();
                     stopped = true;
-                    self.tell(&Request::Signal { signal: INTERRUPT })?;
+                    // In a terminal Ctrl-C is what is typed; this is its end.
+                    let signal = if streams.size().is_some() { HANG_UP } else { INTERRUPT };
+                    self.tell(&Request::Signal { signal })?;
                 }
                 Err(Nothing::TooLate) => {
                     let (machine, seconds) = (self.machine, deadline.as_secs());
@@ -112,9 +177,11 @@ impl Session<'_> {
     }
 
     /// Has a guest make of the host's files a root for commands.
-    pub(crate) fn make_root(&mut self, patience: Duration) -> Result<(), MachineError> {
+    pub(crate) fn make_root(&mut self, besides: &Besides, patience: Duration) -> Result<(), MachineError> {
         let host_name = OsString::from_vec(rustix::system::uname().nodename().to_bytes().to_vec()).into();
-        match self.ask(&Request::Root { host_name }, patience, &mut no_files) {
+        let writable = besides.writable.iter().map(Into::into).collect();
+        let request = Request::Root { host_name, writable, network: besides.network.is_some() };
+        match self.ask(&request, patience, &mut no_files) {
             Ok(Reply::Rooted) => Ok(()),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
             Ok(_) => Err(self.nonsense("another answer than to a root".to_owned())),
@@ -140,13 +207,13 @@ impl Session<'_> {
     }
 }
 
-/// The command with the surroundings of this process.
-fn launch(command: &CommandSpec, stdin: bool, deadline: Duration) -> Launch {
+/// These words with the surroundings of this process.
+fn launch(words: &[String], command: &CommandSpec, deadline: Duration) -> Launch {
     // There is no asking for it without setting it.
     let mask = umask(Mode::empty());
     umask(mask);
     Launch {
-        words: command.words.iter().map(Into::into).collect(),
+        words: words.iter().map(Into::into).collect(),
         directory: (&command.directory).into(),
         environment: std::env::vars_os().map(|(name, value)| (name.into(), value.into())).collect(),
         user: geteuid().as_raw(),
@@ -154,7 +221,9 @@ fn launch(command: &CommandSpec, stdin: bool, deadline: Duration) -> Launch {
         groups: getgroups().unwrap_or_default().into_iter().map(|group| group.as_raw()).collect(),
         umask: mask.as_raw_mode(),
         limits: LIMITS.iter().map(|&(resource, number)| limit(resource, number)).collect(),
-        stdin,
+        stdin: false,
+        terminal: None,
+        stays: false,
         deadline_s: deadline.as_secs() as u32,
     }
 }

@@ -37,11 +37,11 @@ struct Line {
 /// Takes pieces of files: name and bytes. Says why it will not take one.
 pub type Files<'a> = dyn FnMut(&str, &[u8]) -> Result<(), String> + 'a;
 
-/// What came while somebody waited for a frame or for input.
+/// What came while somebody waited for a frame or for something else.
 pub(crate) enum Heard {
     Frame(Frame<Reply>),
-    /// The input has something to read, or ended.
-    Input,
+    /// The one of this number among the others has something to read, or ended.
+    Other(usize),
 }
 
 /// What waiting for a message came to, other than a message.
@@ -101,26 +101,29 @@ impl Lines {
 
     fn frame(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Frame<Reply>, Nothing> {
         loop {
-            if let Heard::Frame(frame) = self.heard(deadline, interrupt, None)? {
+            if let Heard::Frame(frame) = self.heard(deadline, interrupt, &[])? {
                 return Ok(frame);
             }
         }
     }
 
-    /// Waits for the next frame on either line, its message not checked yet; or for `input`, where there is one, to have
-    /// something to read or to end.
+    /// Waits for the next frame on either line, its message not checked yet; or for one of the `others` to have something
+    /// to read or to end.
     pub fn heard(
         &mut self,
         deadline: Instant,
         interrupt: &Interrupt,
-        input: Option<BorrowedFd<'_>>,
+        others: &[BorrowedFd<'_>],
     ) -> Result<Heard, Nothing> {
         loop {
             match self.decoded() {
                 Some(frame) => return frame.map(Heard::Frame).map_err(|e| Nothing::Nonsense(e.to_string())),
                 None if !self.channel.open => return Err(Nothing::Closed),
-                None if self.receive(deadline, interrupt, input)? => return Ok(Heard::Input),
-                None => {}
+                None => {
+                    if let Some(other) = self.receive(deadline, interrupt, others)? {
+                        return Ok(Heard::Other(other));
+                    }
+                }
             }
         }
     }
@@ -140,32 +143,33 @@ impl Lines {
         None
     }
 
-    /// One wait, and what it brought; says whether there is input.
+    /// One wait, and what it brought; says which of the others is ready.
     fn receive(
         &mut self,
         deadline: Instant,
         interrupt: &Interrupt,
-        input: Option<BorrowedFd<'_>>,
-    ) -> Result<bool, Nothing> {
+        others: &[BorrowedFd<'_>],
+    ) -> Result<Option<usize>, Nothing> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(Nothing::TooLate);
         }
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let console = self.console.as_ref().filter(|(line, _)| line.open);
-        let (from_channel, from_console, server_ended, from_input) = {
+        let (from_channel, from_console, server_ended, other) = {
             let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&self.channel.stream, PollFlags::IN)];
             fds.extend(console.map(|(line, _)| PollFd::new(&line.stream, PollFlags::IN)));
             fds.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
-            fds.extend(input.map(|input| PollFd::from_borrowed_fd(input, PollFlags::IN)));
+            let before = fds.len();
+            fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
             rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| Nothing::Failed(e.into()))?;
             if !fds[0].revents().is_empty() {
                 return Err(Nothing::Interrupted);
             }
             let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
             let after = 2 + usize::from(console.is_some());
-            let from_input = input.is_some() && is_ready(fds.len() - 1);
-            (is_ready(1), console.is_some() && is_ready(2), self.server.is_some() && is_ready(after), from_input)
+            let other = (0..others.len()).find(|i| is_ready(before + i));
+            (is_ready(1), console.is_some() && is_ready(2), self.server.is_some() && is_ready(after), other)
         };
         // The console first: what a dying guest said must be in its log when the channel is found closed.
         if let Some((line, log)) = self.console.as_mut().filter(|_| from_console) {
@@ -180,7 +184,7 @@ impl Lines {
             // A guest that ends takes its server along, so the guest's own end comes first.
             return Err(Nothing::ServerEnded);
         }
-        Ok(from_input)
+        Ok(other)
     }
 
     /// Takes what is left on the console of a guest that is gone.

@@ -38,6 +38,7 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
         apart: Apart { read_only: setup.scratch.users_tree().map(ToOwned::to_owned), ..Apart::default() },
         emptied: group.iter().cloned().collect(),
         removed: vec![setup.scratch.folder().to_path_buf()],
+        put_back: Vec::new(),
     });
     if let (Err(_), Some(folder)) = (&started, &group) {
         let _ = std::fs::remove_dir(folder);

@@ -1,42 +1,23 @@
 //! A port mapper of a server's own, for one that has to register with one.
 
 use crate::MachineError;
-use crate::apart::{private_mounts, unshare};
 use crate::watchdog::spawn;
-use rustix::mount::{MountFlags, mount};
 use rustix::process::{Pid, Signal, kill_process_group};
-use rustix::thread::UnshareFlags;
 use std::io;
 use std::path::Path;
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-/// Where daemons have their sockets.
-pub(crate) const RUN: &str = "/run";
 /// Where a port mapper is met.
 const SOCKET: &str = "/run/rpcbind.sock";
 /// It takes a tenth of a second.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A network and a `/run` of this process's own, or nothing: else the host's port mapper would be told of the server.
-pub(crate) fn set_apart() -> Result<(), MachineError> {
-    let apart = || {
-        unshare(UnshareFlags::NEWNS | UnshareFlags::NEWNET)?;
-        private_mounts()?;
-        mount("tmpfs", RUN, "tmpfs", MountFlags::NOSUID | MountFlags::NODEV, c"mode=755")
-    };
-    apart().map_err(|e| {
-        let what =
-            "a network and a /run of the server's own (run as root where namespaces are allowed, or use share=nfs4)";
-        MachineError::system(what, e)
-    })
-}
-
 /// rpcbind. Ended when dropped.
 pub(crate) struct Portmapper(Child);
 
 impl Portmapper {
-    /// In this process's network and `/run`; gives it when it can be asked.
+    /// In this process's network and root; gives it when it can be asked.
     pub fn start(program: &Path) -> Result<Portmapper, MachineError> {
         let mut started = Portmapper(spawn(&program.display().to_string(), &["-f".to_owned()])?);
         let failed = |source| MachineError::system(format!("waiting for {} at {SOCKET}", program.display()), source);

@@ -4,6 +4,7 @@ use crate::MachineError;
 use crate::apart::Apart;
 use crate::child::{Child, FIRST_DESCRIPTOR, Start};
 use crate::disk::Disk;
+use crate::extra;
 use crate::setup::{GuestImage, MicroImage, Setup};
 use crate::share::{self, Meets, Reach, Sharing};
 use rustix::fd::OwnedFd;
@@ -57,6 +58,7 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
         command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
         command.push(events(setup.log).display().to_string());
     }
+    command.extend(setup.options.iter().cloned());
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
@@ -68,7 +70,7 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
     };
     let descriptors = agent.chain([streams.monitor, streams.shared]).chain(server).collect();
     // An old QEMU opens what devices a guest makes on a 9p share.
-    let no_devices = setup.share.and_then(Sharing::served_by_qemu);
+    let no_devices = setup.share.map(Sharing::served_by_qemu).unwrap_or_default();
     // Of the shares only this one is QEMU's own to serve.
     let root = setup.share.filter(|s| s.share.method == ShareMethod::NineP).and_then(Sharing::root);
     Child::spawn(Start {
@@ -79,6 +81,7 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
         apart: Apart { network_of, no_devices, root, ..Apart::default() },
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
+        put_back: setup.put_back.to_vec(),
     })
 }
 
@@ -111,7 +114,8 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
     words.add(["-kernel", &image.kernel.display().to_string()]);
     words.add(["-initrd", &image.initramfs.display().to_string()]);
-    words.add(["-append", KERNEL_PARAMETERS]);
+    let append = setup.append.map_or(String::new(), |more| format!(" {more}"));
+    words.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
     words.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
     words.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={AGENT}")]);
     words.add(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
@@ -128,6 +132,7 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
             words.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.words());
         }
     }
+    words.0.extend(extra::words(setup.disks, setup.memory_regions));
     words.0
 }
 

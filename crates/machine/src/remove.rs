@@ -1,6 +1,11 @@
-//! Removes what a guest made: folders closed to their owner, or one in another deeper than files may be open.
+//! Removes what a guest made: folders closed to their owner, or one in another deeper than files may be open. By
+//! descriptors: what a guest puts in a folder's place meanwhile is not followed.
 
+use rustix::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, openat, renameat, unlinkat};
 use rustix::io::Errno;
+use rustix::path::Arg;
+use std::ffi::{CStr, CString};
 use std::fs::{self, Permissions};
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -11,68 +16,82 @@ use std::path::Path;
 /// # Errors
 /// What the kernel said of the first that would not go.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
-    match fs::symlink_metadata(path) {
-        Ok(found) if found.is_dir() => {}
-        Ok(_) => return fs::remove_file(path),
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(e) => return Err(e),
-    }
-    // Fast, but with an open file for each level.
+    // Fast, and by descriptors too, but with one for each level.
     if fs::remove_dir_all(path).is_ok() {
         return Ok(());
     }
-    gone(open_up(path))?;
+    let top = match enter(CWD, path) {
+        // No folder.
+        Err(Errno::NOTDIR | Errno::LOOP) => return gone(unlinkat(CWD, path, AtFlags::empty())),
+        Err(Errno::NOENT) => return Ok(()),
+        top => top?,
+    };
     loop {
-        let entries = match fs::read_dir(path) {
-            Ok(entries) => entries.flatten().collect::<Vec<_>>(),
-            Err(e) => return gone(Err(e)),
+        let names = match names(&top) {
+            Err(Errno::NOENT) => return Ok(()),
+            names => names?,
         };
-        if entries.is_empty() {
-            return gone(fs::remove_dir(path));
+        if names.is_empty() {
+            return gone(unlinkat(CWD, path, AtFlags::REMOVEDIR));
         }
-        let mut failed = None;
-        for entry in entries {
-            let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-            let done = if is_folder { lift(&entry.path(), path) } else { fs::remove_file(entry.path()) };
-            failed = failed.or(gone(done).err());
-        }
-        if let Some(error) = failed {
+        let failed: Vec<_> = names.iter().filter_map(|name| gone(lift(top.as_fd(), name)).err()).collect();
+        if let Some(error) = failed.into_iter().next() {
             return Err(error);
         }
     }
 }
 
 /// Somebody else may remove the same, as the watchdogs of a server and of its guest do.
-fn gone(done: io::Result<()>) -> io::Result<()> {
+fn gone(done: rustix::io::Result<()>) -> io::Result<()> {
     match done {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(()),
-        done => done,
+        Err(Errno::NOENT) => Ok(()),
+        done => Ok(done?),
     }
 }
 
-/// Moves a folder's folders to `top`, and removes the rest of it, and it: no path grows longer than two names.
-fn lift(folder: &Path, top: &Path) -> io::Result<()> {
-    open_up(folder)?;
-    for entry in fs::read_dir(folder)? {
-        let path = entry?.path();
-        if path.is_symlink() || !path.is_dir() {
-            fs::remove_file(&path)?;
-            continue;
+/// Removes a file. Of a folder, moves the folders to `top`, and removes the rest, and it: nothing is deeper than two names.
+fn lift(top: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<()> {
+    if is_removed(top, name)? {
+        return Ok(());
+    }
+    let folder = enter(top, name)?;
+    for name in names(&folder)? {
+        if !is_removed(folder.as_fd(), &name)? {
+            // Moving a folder writes to it: its parent changes.
+            enter(&folder, &name)?;
+            renameat(&folder, &name, top, format!("{:016x}", fastrand::u64(..)))?;
         }
-        // Moving a folder writes to it: its parent changes.
-        open_up(&path)?;
-        fs::rename(&path, top.join(format!("{:016x}", fastrand::u64(..))))?;
     }
-    match fs::remove_dir(folder) {
+    match unlinkat(top, name, AtFlags::REMOVEDIR) {
         // What was made in the meantime is for the next pass.
-        Err(e) if e.raw_os_error() == Some(Errno::NOTEMPTY.raw_os_error()) => Ok(()),
+        Err(Errno::NOTEMPTY) => Ok(()),
         done => done,
     }
 }
 
-/// Lets the owner in.
-pub(crate) fn open_up(folder: &Path) -> io::Result<()> {
-    fs::set_permissions(folder, Permissions::from_mode(0o700))
+/// Removes what is no folder; gives whether it was none.
+fn is_removed(folder: BorrowedFd<'_>, name: &CStr) -> rustix::io::Result<bool> {
+    match unlinkat(folder, name, AtFlags::empty()) {
+        Err(Errno::ISDIR) => Ok(false),
+        done => done.map(|()| true),
+    }
+}
+
+/// What is in a folder.
+fn names(folder: &OwnedFd) -> rustix::io::Result<Vec<CString>> {
+    let entries = Dir::read_from(folder)?.map(|entry| Ok(entry?.file_name().to_owned()));
+    let is_own = |name: &CString| !matches!(name.as_bytes(), b"." | b"..");
+    entries.filter(|name| name.as_ref().map_or(true, is_own)).collect()
+}
+
+/// Opens a folder, and lets its owner in; what is a link by now is refused.
+pub(crate) fn enter(at: impl AsFd, name: impl Arg) -> rustix::io::Result<OwnedFd> {
+    let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let found = openat(at, name, flags | OFlags::PATH, Mode::empty())?;
+    let found_itself = format!("/proc/self/fd/{}", found.as_raw_fd());
+    fs::set_permissions(found_itself, Permissions::from_mode(0o700))
+        .map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::IO))?;
+    openat(&found, c".", flags, Mode::empty())
 }
 
 #[cfg(test)]
@@ -116,10 +135,30 @@ mod tests {
             fs::rename(place.path().join("out"), place.path().join("in")).unwrap();
         }
         fs::rename(place.path().join("in"), top.join("deep")).unwrap();
-        while let Some(folder) = fs::read_dir(&top).unwrap().next() {
-            lift(&folder.unwrap().path(), &top).unwrap();
+        let opened = enter(CWD, &top).unwrap();
+        while let Some(name) = names(&opened).unwrap().first() {
+            lift(opened.as_fd(), name).unwrap();
         }
         remove(&top).unwrap();
         assert!(!top.exists());
+    }
+
+    #[test]
+    fn a_link_in_a_folders_place_is_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (theirs, top) = (place.path().join("theirs"), place.path().join("top"));
+        for folder in [&theirs, &top, &top.join("folder")] {
+            create_dir(folder).unwrap();
+        }
+        write(theirs.join("kept"), "").unwrap();
+        fs::set_permissions(&theirs, Permissions::from_mode(0o751)).unwrap();
+        // As if it had become one after its parent was read.
+        symlink(&theirs, top.join("link")).unwrap();
+        let opened = enter(CWD, &top).unwrap();
+        assert!(enter(&opened, c"link").is_err() && enter(CWD, top.join("link")).is_err());
+        lift(opened.as_fd(), c"link").unwrap();
+        assert_eq!(names(&opened).unwrap(), [c"folder".to_owned()]);
+        assert_eq!(fs::metadata(&theirs).unwrap().permissions().mode() & 0o777, 0o751);
+        assert!(theirs.join("kept").exists());
     }
 }

@@ -25,8 +25,10 @@ const BOOT_MIB: u64 = 128;
 pub struct Needs {
     /// A disk for raw reads.
     pub disk: bool,
-    /// What a guest boots from and keeps its files on.
+    /// What a guest boots from.
     pub guest: bool,
+    /// A disk on which a guest keeps its files.
+    pub files: bool,
     /// Bytes of files, on each machine.
     pub files_bytes: u64,
     /// The tree that is shared.
@@ -61,7 +63,9 @@ impl Needs {
 
     fn total_mib(&self) -> u64 {
         let disk = if self.disk { DISK_MIB } else { 0 };
-        let guest = if self.guest { self.image_mib().saturating_add(BOOT_MIB) } else { 0 };
+        let boot = if self.guest { BOOT_MIB } else { 0 };
+        let files = if self.files { self.image_mib() } else { 0 };
+        let guest = boot.saturating_add(files);
         let tree = self.tree_room().0.div_ceil(1 << 20);
         self.files_mib().saturating_add(disk).saturating_add(guest).saturating_add(tree).saturating_add(self.images_mib)
     }
@@ -134,9 +138,9 @@ impl Scratch {
         self.needs.disk.then(|| self.folder.join("disk.raw"))
     }
 
-    /// The disk that holds ext4 for a guest's files, where there is a guest.
+    /// The disk that holds ext4 for a guest's files, where one is needed.
     pub fn files_image(&self) -> Option<PathBuf> {
-        self.needs.guest.then(|| self.folder.join("files.raw"))
+        self.needs.files.then(|| self.folder.join("files.raw"))
     }
 
     /// The tree that is shared, where there is one.
@@ -275,11 +279,27 @@ mod tests {
     #[test]
     fn no_room_is_said_with_numbers() {
         let run = tempfile::tempdir().unwrap();
-        let needs = Needs { disk: true, guest: true, files_bytes: 1 << 60, tree: None, written: (0, 0), images_mib: 0 };
+        let needs = Needs {
+            disk: true,
+            guest: true,
+            files: true,
+            files_bytes: 1 << 60,
+            tree: None,
+            written: (0, 0),
+            images_mib: 0,
+        };
         let error = Scratch::create(run.path(), needs).unwrap_err();
         assert!(matches!(error, MachineError::NoSpace { .. }), "{error}");
         let tree = Some(Tree { files: 1, bytes: 1, path: None });
-        let needs = Needs { disk: false, guest: false, files_bytes: 0, tree, written: (1 << 60, 0), images_mib: 0 };
+        let needs = Needs {
+            disk: false,
+            guest: false,
+            files: false,
+            files_bytes: 0,
+            tree,
+            written: (1 << 60, 0),
+            images_mib: 0,
+        };
         let error = Scratch::create(run.path(), needs.clone()).unwrap_err().to_string();
         assert!(error.contains("bonnie.size"), "{error}");
         let error = check_space(run.path(), &Needs { written: (0, 1 << 60), ..needs });

@@ -2,6 +2,8 @@
 
 use crate::child::Child;
 use crate::console::{Console, printable_tail};
+use crate::extra;
+use crate::jail::TREE;
 use crate::lines::{Files, Lines, Nothing};
 use crate::outside::{self, QemuOutside};
 use crate::processor::Spenders;
@@ -11,6 +13,7 @@ use crate::setup::{Setup, Target};
 use crate::share::{self, Server};
 use crate::{Interrupt, MachineError, Sharing, native, qemu};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
 use vmtax_model::{MachineName, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
@@ -29,6 +32,7 @@ pub struct Session<'a> {
     hello: Hello,
     warnings: Vec<Warning>,
     boot: Duration,
+    ready: Duration,
     pub(crate) lines: Lines,
     qemu: Option<Qemu>,
     share: Option<ShareFacts>,
@@ -100,6 +104,7 @@ impl<'a> Session<'a> {
         let qemu = match monitor {
             Some((stream, shared)) => {
                 let mut monitor = Monitor::connect(stream, PATIENCE)?;
+                extra::check(setup, &mut monitor)?;
                 let outside = QemuOutside::ask(&mut monitor)?;
                 let spenders =
                     Spenders { qemu: outside.pid, vcpus: outside.vcpus, server: server.as_ref().map(Server::session) };
@@ -109,13 +114,16 @@ impl<'a> Session<'a> {
         };
         let interrupt = setup.interrupt;
         let share = None;
-        let mut session = Session { machine, interrupt, hello, warnings, boot, lines, qemu, share, child, server };
+        let ready = boot;
+        let mut session =
+            Session { machine, interrupt, hello, warnings, boot, ready, lines, qemu, share, child, server };
         session.check_accelerator()?;
         if let Some(sharing) = setup.share.filter(|_| machine.is_guest()) {
             session.mount(setup, sharing, words)?;
-            if sharing.host_root {
-                session.make_root(setup.boot_deadline)?;
+            if let Some(besides) = &sharing.host_root {
+                session.make_root(besides, setup.boot_deadline)?;
             }
+            session.ready = began.elapsed();
         }
         Ok(session)
     }
@@ -128,6 +136,11 @@ impl<'a> Session<'a> {
     /// From the start of its process to the agent's first message.
     pub fn boot(&self) -> Duration {
         self.boot
+    }
+
+    /// From the start of its process until it has its share too.
+    pub fn ready(&self) -> Duration {
+        self.ready
     }
 
     /// What the reader of figures from this machine should know.
@@ -158,6 +171,18 @@ impl<'a> Session<'a> {
     /// What took effect of the guest's share.
     pub fn share(&self) -> Option<&ShareFacts> {
         self.share.as_ref()
+    }
+
+    /// Where the host sees the tree that the guest shares, if that is not where it lies: as long as the session lasts.
+    pub fn served(&self) -> Option<PathBuf> {
+        let process =
+            self.qemu.as_ref()?.spenders.serving().filter(|_| self.server.as_ref().is_some_and(Server::is_jailed))?;
+        Some(format!("/proc/{process}/root{TREE}").into())
+    }
+
+    /// Ends the machine as a power cut does, but not the server of its share.
+    pub fn cut_off(&mut self) {
+        self.child.kill();
     }
 
     /// What the machine cost the host's processors by now; `None` natively.

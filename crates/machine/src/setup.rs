@@ -43,8 +43,18 @@ pub struct Setup<'a> {
     pub cpus: u32,
     /// Its memory, MiB; natively a limit.
     pub memory_mib: u32,
+    /// Disks that a guest has besides.
+    pub disks: u32,
+    /// Regions of memory that a guest has besides.
+    pub memory_regions: u32,
     /// How the measured disk is attached: a variant's settings.
     pub disk: &'a BTreeMap<String, String>,
+    /// Words for the kernel's command line, besides the usual ones.
+    pub append: Option<&'a str>,
+    /// Words for QEMU's command line, behind all others.
+    pub options: &'a [String],
+    /// What has to be written where should this program be killed: settings of the host.
+    pub put_back: &'a [(PathBuf, String)],
     /// The tree that a guest is given, if any.
     pub share: Option<&'a Sharing>,
     /// The files and disks it works on.

@@ -1,5 +1,6 @@
 //! The user's own streams, between which a command runs on a machine as if there were none.
 
+use crate::terminal::{Raw, Terminal};
 use crate::{Interrupt, MachineError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -7,6 +8,7 @@ use rustix::fs::{FileType, MemfdFlags, SeekFrom, fstat, memfd_create, seek};
 use rustix::io::Errno;
 use std::fs::File;
 use std::io::{self, Read};
+use vmtax_wire::Size;
 
 /// What a pipe takes at once, whenever it takes anything.
 const AT_ONCE: usize = 4096;
@@ -20,6 +22,8 @@ pub struct Streams {
     input: Input,
     stdout: OwnedFd,
     stderr: OwnedFd,
+    /// Where all three are one.
+    terminal: Option<Terminal>,
 }
 
 #[derive(Debug)]
@@ -42,7 +46,53 @@ impl Streams {
         let stderr = rustix::stdio::stderr().try_clone_to_owned().map_err(failed)?;
         let stdout = if to_stderr { stderr.try_clone() } else { rustix::stdio::stdout().try_clone_to_owned() };
         let input = input(rustix::stdio::stdin(), runs).map_err(failed)?;
-        Ok(Streams { input, stdout: stdout.map_err(failed)?, stderr })
+        Ok(Streams { input, stdout: stdout.map_err(failed)?, stderr, terminal: None })
+    }
+
+    /// The terminal of this process, for one run; `resized` becomes readable with each new size of it.
+    ///
+    /// # Errors
+    /// [`MachineError::System`] where standard input and output are no terminal.
+    pub fn terminal(resized: OwnedFd) -> Result<Streams, MachineError> {
+        let failed = |e: io::Error| MachineError::system("taking over the terminal", e);
+        let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
+        if !rustix::termios::isatty(stdin) || !rustix::termios::isatty(stdout) {
+            return Err(failed(io::Error::other("standard input and output must be one: leave -t out without")));
+        }
+        let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map_err(failed);
+        let terminal = Some(Terminal::new(own(stdin)?, resized));
+        let input = Input::Once(File::from(own(stdin)?));
+        Ok(Streams { input, stdout: own(stdout)?, stderr: own(rustix::stdio::stderr())?, terminal })
+    }
+
+    /// The terminal's size, where there is one.
+    pub(crate) fn size(&self) -> Option<Size> {
+        self.terminal.as_ref().map(Terminal::size)
+    }
+
+    /// Readable with each new size.
+    pub(crate) fn resized(&self) -> Option<BorrowedFd<'_>> {
+        self.terminal.as_ref().map(Terminal::resized)
+    }
+
+    /// The new size.
+    pub(crate) fn hear_resized(&self) -> Option<Size> {
+        self.terminal.as_ref().map(Terminal::hear_resized)
+    }
+
+    /// While the value lives, the terminal means nothing by what is typed.
+    pub(crate) fn raw(&self) -> io::Result<Option<Raw<'_>>> {
+        self.terminal.as_ref().map(Terminal::raw).transpose()
+    }
+
+    /// Streams for what is run beside the command: without input, all to standard error.
+    pub(crate) fn aside(&self) -> io::Result<Streams> {
+        Ok(Streams {
+            input: Input::None,
+            stdout: self.stderr.try_clone()?,
+            stderr: self.stderr.try_clone()?,
+            terminal: None,
+        })
     }
 
     /// Whether a command has an input.

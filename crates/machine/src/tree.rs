@@ -1,7 +1,8 @@
 //! The tree that is shared: made in the run's scratch folder, or a folder of the user's.
 
 use crate::MachineError;
-use crate::remove::{open_up, remove};
+use crate::remove::{enter, remove};
+use rustix::fs::CWD;
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::unix::fs::PermissionsExt;
@@ -93,7 +94,7 @@ pub(crate) fn clear(root: &Path, beside: &Path) -> Result<(), MachineError> {
         match fs::symlink_metadata(&folder) {
             Ok(found) => {
                 if found.is_dir() {
-                    open_up(&folder)?;
+                    enter(CWD, &folder)?;
                 }
                 fs::rename(&folder, &aside)?;
             }

@@ -5,7 +5,6 @@
 
 use crate::MachineError;
 use crate::apart::{Apart, leave};
-use crate::portmapper::Portmapper;
 use crate::remove::remove;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -16,7 +15,7 @@ use rustix::process::{
 };
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
@@ -24,7 +23,7 @@ pub(crate) const LIFELINE: i32 = 3;
 /// The body of `vmtax watchdog`: runs `command` until it ends, or the lifeline on descriptor 3 brings a byte or closes.
 /// Gives the exit status of the command, 128 + n for signal n. `apart` is what the command does not share with the host.
 /// `emptied` folders (control groups) are removed in any case, `removed` trees only when the lifeline closed without a
-/// word, since then nobody else will.
+/// word, since then nobody else will; and then each of `put_back` is written, a file with what it held.
 ///
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
@@ -33,6 +32,7 @@ pub fn watchdog(
     apart: &Apart,
     emptied: &[PathBuf],
     removed: &[PathBuf],
+    put_back: &[(PathBuf, String)],
 ) -> Result<i32, MachineError> {
     // Out of the terminal's reach: Ctrl-C is the controller's to answer.
     let _ = setsid();
@@ -40,11 +40,12 @@ pub fn watchdog(
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
     let mounted = apart.enter()?;
-    let portmapper = apart.portmapper.as_deref().map(Portmapper::start).transpose()?;
     let outcome = run(command, lifeline);
-    drop(portmapper);
     leave(mounted);
     if matches!(outcome, Ok(None)) && nobody_there(lifeline) {
+        for (file, held) in put_back {
+            let _ = std::fs::write(file, held);
+        }
         for tree in removed {
             let _ = remove(tree);
         }
@@ -78,8 +79,12 @@ fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, Mach
     let _ = kill_process_group(pid, Signal::KILL);
     end_descendants();
     let status = child.wait().map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
-    let status = status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0));
-    Ok(ended_by_itself.then_some(status))
+    Ok(ended_by_itself.then_some(self::status(status)))
+}
+
+/// As a shell tells it: 128 + n for signal n.
+pub(crate) fn status(status: ExitStatus) -> i32 {
+    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
 }
 
 /// A command of the user's may start what leaves its group and its session.

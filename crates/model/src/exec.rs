@@ -1,39 +1,10 @@
-//! A command of the user's, run as it is on every machine: what was asked for, how it ended, what it says.
+//! A command of the user's, run as it is on every machine: how it ended, what it says.
 
-use crate::{Findings, MachineName, Plan, PlanError, Probes, ShareFacts, WorkloadName};
+use crate::{Findings, MachineName, Printed, PrintedRow, ShareFacts};
 use serde::{Deserialize, Serialize};
-use std::path::PathBuf;
-
-/// The command of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct CommandSpec {
-    /// Program and arguments.
-    pub words: Vec<String>,
-    /// Where it is run: an absolute path, the same on every machine.
-    pub directory: PathBuf,
-}
-
-impl CommandSpec {
-    pub(crate) fn check(&self) -> Result<(), PlanError> {
-        let refused = |what: &str| Err(PlanError::Range(format!("command: {what}")));
-        match self.words.first() {
-            None => return refused("words is empty: give the program and its arguments"),
-            Some(program) if program.is_empty() => return refused("the program's name is empty: name one"),
-            Some(_) if self.words.iter().any(|w| w.contains('\0')) => {
-                return refused("a word holds a NUL: no program can get it");
-            }
-            Some(_) => {}
-        }
-        if !self.directory.is_absolute() {
-            return refused("directory is not absolute: give a path from the root");
-        }
-        Ok(())
-    }
-}
 
 /// How a command ended, and what only the machine itself knows of the while.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Execution {
     /// Its exit status; 128 + n where signal n ended it, 124 where its time was over, 126 or 127 where it could not be
     /// started.
@@ -52,6 +23,9 @@ pub struct Execution {
     /// Seconds that the guest knows were taken from its processors; 0 under a hypervisor that does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen_s: Option<f64>,
+    /// What it printed of itself, as far as that is understood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub printed: Vec<Printed>,
 }
 
 /// The status of a command whose time was over, as timeout(1) has it.
@@ -142,6 +116,8 @@ pub struct ExecFindings {
     /// Its metrics, as any workload's.
     #[serde(flatten)]
     pub taxes: Findings,
+    /// What it printed of itself, with taxes like its metrics'.
+    pub printed: Vec<PrintedRow>,
     /// How it ended, machine by machine.
     pub statuses: Vec<Statuses>,
     /// Where the time went, guest by guest.
@@ -169,27 +145,6 @@ impl ExecFindings {
     }
 }
 
-/// Whether a plan's command and the rest of it belong together.
-pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
-    let refused = |what: &str| Err(PlanError::Range(what.to_owned()));
-    let asked = plan.workloads.iter().any(|w| w.name == WorkloadName::Exec);
-    let micro = plan.machines.iter().any(|m| m.is_micro());
-    let plain =
-        plan.variants.len() == 1 && plan.probes == [Probes::None] && plan.ladder.is_none() && plan.tree.is_none();
-    match &plan.command {
-        None if asked => refused("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`"),
-        None => Ok(()),
-        Some(_) if !plain => {
-            refused("a plan with a command has one variant, no probes, no ladder and no tree: leave these out")
-        }
-        Some(_) if !asked || plan.workloads.len() > 1 => {
-            refused("a plan with a command has the workload exec alone: leave others out")
-        }
-        Some(_) if micro => refused("the micro-guest has no kernel to run a command: leave it out"),
-        Some(command) => command.check(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -207,7 +162,7 @@ mod tests {
             warnings: vec![],
             advice: vec![],
         };
-        ExecFindings { taxes, statuses, breakdowns: vec![], root: None, notes: vec![] }
+        ExecFindings { taxes, printed: vec![], statuses, breakdowns: vec![], root: None, notes: vec![] }
     }
 
     #[test]
@@ -218,23 +173,5 @@ mod tests {
         assert_eq!(of(&[&[0], &[0, 137]]), (Some(137), true));
         assert_eq!(of(&[&[1], &[0]]), (Some(1), true));
         assert_eq!(of(&[]), (None, false));
-    }
-
-    #[test]
-    fn a_command_stands_in_a_plan_with_its_workload_alone() {
-        let text = "rounds = 1\nmachines = [\"native\"]\n[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n\
-                    [[workload]]\nname = \"exec\"\n";
-        let plan = Plan::from_toml(text).unwrap();
-        assert_eq!(plan.command.as_ref().unwrap().words, ["make", "-j2"]);
-        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
-        let refused = |from: &str, to: &str, said: &str| {
-            let error = Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
-        };
-        refused("[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n", "", "vmtax exec");
-        refused("name = \"exec\"", "name = \"cpu\"", "exec alone");
-        refused("\"/x\"", "\"x\"", "absolute");
-        refused("[\"make\", \"-j2\"]", "[]", "empty");
-        refused("\"native\"", "\"micro-tcg\"", "micro-guest");
     }
 }

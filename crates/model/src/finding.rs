@@ -59,6 +59,8 @@ pub enum Verdict {
     Costs,
     /// The machine costs less than native.
     Gains,
+    /// The machine's figure is another than native's, and which way is better is not known.
+    Differs,
     /// The interval holds "no difference".
     NoDifferenceShown,
     /// Too few rounds to say.

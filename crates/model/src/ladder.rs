@@ -17,7 +17,8 @@ const MOST_RUNGS: usize = 64;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ladder {
-    /// `WORKLOAD.OPTION` of a workload of the plan, or `guest.cpus`, `guest.memory-mib`.
+    /// `WORKLOAD.OPTION` of a workload of the plan, or one of the guest's sizes: `guest.cpus`, `guest.memory-mib`,
+    /// `guest.disks`, `guest.memory-regions`.
     pub option: String,
     /// The sizes, rising. Of an option that takes sizes in bytes, bytes.
     pub rungs: Vec<u64>,
@@ -26,12 +27,37 @@ pub struct Ladder {
 /// What a ladder's option is an option of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grows<'a> {
-    /// The guest's processors.
-    Cpus,
-    /// The guest's memory.
-    Memory,
+    /// A size of the guest.
+    Guest(GuestSize),
     /// An option of a workload.
     Workload(WorkloadName, &'a str),
+}
+
+/// What a guest has a number of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum GuestSize {
+    /// Processors.
+    Cpus,
+    /// MiB of memory.
+    Memory,
+    /// Disks that are only there.
+    Disks,
+    /// Regions of memory that are only there.
+    MemoryRegions,
+}
+
+impl GuestSize {
+    const NAMES: [(&'static str, GuestSize); 4] = [
+        ("guest.cpus", GuestSize::Cpus),
+        ("guest.memory-mib", GuestSize::Memory),
+        ("guest.disks", GuestSize::Disks),
+        ("guest.memory-regions", GuestSize::MemoryRegions),
+    ];
+
+    /// Whether the host itself has it as well.
+    pub const fn is_hosts_too(self) -> bool {
+        matches!(self, GuestSize::Cpus | GuestSize::Memory)
+    }
 }
 
 impl Ladder {
@@ -51,16 +77,15 @@ impl Ladder {
     /// # Errors
     /// [`PlanError::Range`] for what is neither an option of a workload's form nor one of the guest's sizes.
     pub fn grows(&self) -> Result<Grows<'_>, PlanError> {
-        match self.option.as_str() {
-            "guest.cpus" => return Ok(Grows::Cpus),
-            "guest.memory-mib" => return Ok(Grows::Memory),
-            _ => {}
+        if let Some((_, size)) = GuestSize::NAMES.iter().find(|(name, _)| *name == self.option) {
+            return Ok(Grows::Guest(*size));
         }
         let known = self.option.split_once('.').and_then(|(w, option)| Some((w.parse().ok()?, option)));
         known.map(|(workload, option)| Grows::Workload(workload, option)).ok_or_else(|| {
             PlanError::Range(format!(
-                "ladder.option '{}' is nothing that grows: give WORKLOAD.OPTION, guest.cpus or guest.memory-mib",
-                self.option.escape_default()
+                "ladder.option '{}' is nothing that grows: give WORKLOAD.OPTION, {}",
+                self.option.escape_default(),
+                GuestSize::NAMES.map(|(name, _)| name).join(", ")
             ))
         })
     }
@@ -107,8 +132,10 @@ impl Plan {
         let (Some(ladder), Some(size)) = (&self.ladder, self.size(rung)) else { return plan };
         let small = u32::try_from(size).unwrap_or(u32::MAX);
         match ladder.grows() {
-            Ok(Grows::Cpus) => plan.guest.cpus = small,
-            Ok(Grows::Memory) => plan.guest.memory_mib = small,
+            Ok(Grows::Guest(GuestSize::Cpus)) => plan.guest.cpus = small,
+            Ok(Grows::Guest(GuestSize::Memory)) => plan.guest.memory_mib = small,
+            Ok(Grows::Guest(GuestSize::Disks)) => plan.guest.disks = small,
+            Ok(Grows::Guest(GuestSize::MemoryRegions)) => plan.guest.memory_regions = small,
             Ok(Grows::Workload(name, option)) => {
                 for workload in plan.workloads.iter_mut().filter(|w| w.name == name) {
                     workload.options.insert(option.to_owned(), size.to_string());
@@ -159,6 +186,12 @@ mod tests {
         }
         let cpus = super::tests::plan("guest.cpus", &[1, 2, 4]).unwrap();
         assert_eq!(cpus.at_rung(1).guest.cpus, 2);
+        let text = cpus.to_toml().unwrap().replace("guest.cpus", "guest.disks").replace("\"native\", ", "");
+        let disks = Plan::from_toml(&text).unwrap();
+        assert_eq!((disks.at_rung(2).guest.disks, disks.at_rung(2).guest.cpus), (4, 1));
+        let too_many =
+            Plan { ladder: Some(Ladder { option: "guest.memory-regions".into(), rungs: vec![1, 2, 4000] }), ..disks };
+        assert!(too_many.check().unwrap_err().to_string().contains("0 to 960"));
     }
 
     #[test]
@@ -173,6 +206,7 @@ mod tests {
             ("guest.kernel", &[1, 2, 4], "nothing that grows"),
             ("depth", &[1, 2, 4], "nothing that grows"),
             ("guest.cpus", &[1, 2, 4000], "guest.cpus"),
+            ("guest.disks", &[1, 2, 4], "leave other machines out"),
         ] {
             let error = plan(option, rungs).unwrap_err().to_string();
             assert!(error.contains(why), "{option} {rungs:?}: {error}");

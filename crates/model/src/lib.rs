@@ -2,35 +2,44 @@
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
 mod case;
+mod command;
+mod compare;
 mod exec;
 mod exits;
 mod fact;
 mod finding;
 mod growth;
+mod history;
 mod ladder;
 mod latency;
 mod layers;
 mod machine;
 mod metric;
 mod plan;
+mod printed;
+mod profile;
 mod series;
 mod share;
 mod share_finding;
 mod shell;
 mod trace;
 mod trial;
+mod variant;
 mod warning;
 mod workload;
 
 pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
-pub use exec::{
-    Breakdown, CommandSpec, ExecFindings, Execution, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, Statuses, TIMED_OUT,
+pub use command::{CommandSpec, Forward, Net, OWN};
+pub use compare::{
+    Against, CheckFindings, Checked, CheckedRow, Compare, CompareFindings, Compared, Shown, ThresholdError, Thresholds,
 };
+pub use exec::{Breakdown, ExecFindings, Execution, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, Statuses, TIMED_OUT};
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
-pub use ladder::{Grows, Ladder};
+pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
+pub use ladder::{Grows, GuestSize, Ladder};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span,
@@ -38,7 +47,12 @@ pub use layers::{
 };
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
-pub use plan::{Column, Guest, Plan, PlanError, Turn, Variant};
+pub use plan::{Column, Guest, Plan, PlanError, Turn};
+pub use printed::{MetricPattern, Printed, PrintedRow};
+pub use profile::{
+    FunctionShare, Pauses, ProfileFindings, SampleShare, ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare,
+    WallFindings,
+};
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
@@ -48,6 +62,7 @@ pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, Outcome, Timer, TimerSource, TrialRecord,
     TrialResult, Unsupported,
 };
+pub use variant::Variant;
 pub use warning::Warning;
 pub use workload::{Places, UnknownWorkload, WorkloadName, WorkloadSpec};
 

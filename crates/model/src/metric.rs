@@ -6,19 +6,25 @@ use std::fmt;
 use std::str::FromStr;
 
 /// What a metric's number counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Unit {
     /// Nanoseconds per operation.
+    #[serde(rename = "ns")]
     Nanoseconds,
     /// Seconds.
+    #[serde(rename = "s")]
     Seconds,
     /// Operations (events, reads, …) per second.
+    #[serde(rename = "/s")]
     PerSecond,
     /// Mebibytes (2^20 bytes) per second.
+    #[serde(rename = "MiB/s")]
     MebibytesPerSecond,
     /// Mebibytes.
+    #[serde(rename = "MiB")]
     Mebibytes,
-    /// How many.
+    /// How many, or of a unit that is not known.
+    #[serde(rename = "")]
     Count,
 }
 
@@ -37,7 +43,8 @@ impl Unit {
 }
 
 /// Which direction of a metric is the good one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum Better {
     /// A rate: more is better; the tax is native over guest.
     Higher,

@@ -1,9 +1,8 @@
 //! A plan: the trials to make, how often and in which order. What a command line means, and what a person can write.
 
-use crate::{CommandSpec, Ladder, MachineName, Probes, Share, Tree, WorkloadSpec};
+use crate::{CommandSpec, Compare, Ladder, MachineName, Probes, Tree, Variant, WorkloadSpec};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A plan cannot be used.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -30,6 +29,12 @@ pub struct Guest {
     pub cpus: u32,
     /// Memory, MiB.
     pub memory_mib: u32,
+    /// Virtio disks besides those that are worked on: they are only there.
+    #[serde(skip_serializing_if = "is_none")]
+    pub disks: u32,
+    /// Regions of memory besides the guest's own, each behind a PCI device: likewise.
+    #[serde(skip_serializing_if = "is_none")]
+    pub memory_regions: u32,
     /// A guest that takes longer than this many seconds to come up is given up.
     pub boot_deadline_s: u32,
     /// The QEMU to use; the best one found when absent.
@@ -45,42 +50,44 @@ pub struct Guest {
 
 impl Default for Guest {
     fn default() -> Self {
-        Guest { cpus: 1, memory_mib: 1024, boot_deadline_s: 60, qemu: None, kernel: None, modules: None }
+        let (qemu, kernel, modules) = (None, None, None);
+        Guest { cpus: 1, memory_mib: 1024, disks: 0, memory_regions: 0, boot_deadline_s: 60, qemu, kernel, modules }
     }
 }
 
-/// One way to build a guest; each becomes a column beside the others.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Variant {
-    /// Tells it from the others: "aio=native". Empty for the only one.
-    #[serde(default)]
-    pub name: String,
-    /// Properties of the measured disk's block device and of what is behind it, over the usual ones; `share` and
-    /// `share.OPTION` for the tree; `qemu` for a QEMU of its own.
-    #[serde(default)]
-    pub set: BTreeMap<String, String>,
+impl Guest {
+    /// Devices that may only be there: 120 root ports of a q35, eight to a port.
+    pub const MOST_DEVICES: u32 = 960;
+
+    /// Whether it makes sense.
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        range("guest.boot-deadline-s", self.boot_deadline_s, 1, 3600)?;
+        range("guest.cpus", self.cpus, 1, 1024)?;
+        range("guest.memory-mib", self.memory_mib, 128, 16 * 1024 * 1024)?;
+        range("guest.disks and guest.memory-regions", self.devices(), 0, Guest::MOST_DEVICES)?;
+        if self.modules.is_some() && self.kernel.is_none() {
+            return Err(PlanError::Range("guest.modules is given without guest.kernel: give both".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Devices that are only there.
+    pub fn devices(&self) -> u32 {
+        self.disks.saturating_add(self.memory_regions)
+    }
 }
 
-impl Variant {
-    /// How the guest is given the plan's tree; `None` for not at all.
-    ///
-    /// # Errors
-    /// [`PlanError::Range`] naming a method or an option that there is not.
-    pub fn share(&self) -> Result<Option<Share>, PlanError> {
-        Share::of(&self.set)
+fn range(what: &str, value: u32, low: u32, high: u32) -> Result<(), PlanError> {
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(PlanError::Range(format!("{what} is {value}: give {low} to {high}")))
     }
+}
 
-    /// The QEMU of this variant alone: a path, or the version or suite of a fetched one.
-    pub fn qemu(&self) -> Option<&Path> {
-        self.set.get("qemu").map(Path::new)
-    }
-
-    /// The settings of the measured disk.
-    pub fn disk(&self) -> BTreeMap<String, String> {
-        let disk = |key: &str| key != "qemu" && key != "share" && !key.starts_with("share.");
-        self.set.iter().filter(|(key, _)| disk(key)).map(|(k, v)| (k.clone(), v.clone())).collect()
-    }
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_none(count: &u32) -> bool {
+    *count == 0
 }
 
 /// The trials to make. As TOML:
@@ -131,6 +138,9 @@ pub struct Plan {
     /// What grows; every machine takes a turn at each of its sizes. Nothing when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<Ladder>,
+    /// That the first column is to be held against the others, and how well. Not at all when absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compare: Option<Compare>,
     /// The published finding that is put to the test, by name (`vmtax case list`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub case: Option<String>,
@@ -199,6 +209,7 @@ impl Plan {
             command: None,
             variants: plain(),
             ladder: None,
+            compare: None,
             case: None,
             workloads,
         }
@@ -209,7 +220,7 @@ impl Plan {
         let mut columns = Vec::new();
         for &machine in &self.machines {
             match machine.is_guest() {
-                true => columns.extend(self.variants.iter().map(|v| (machine, v.name.as_str()))),
+                true => columns.extend(self.ways(machine).map(|(m, v)| (m, self.variants[v].name.as_str()))),
                 false => columns.push((machine, "")),
             }
         }
@@ -248,20 +259,12 @@ impl Plan {
         if self.workloads.is_empty() {
             return Err(PlanError::Empty("workload"));
         }
-        let range = |what: &str, value: u32, low: u32, high: u32| {
-            if (low..=high).contains(&value) {
-                Ok(())
-            } else {
-                Err(PlanError::Range(format!("{what} is {value}: give {low} to {high}")))
-            }
-        };
         range("rounds", self.rounds, 1, 10_000)?;
         range("deadline-s", self.deadline_s, 1, 86_400)?;
-        range("guest.boot-deadline-s", self.guest.boot_deadline_s, 1, 3600)?;
-        range("guest.cpus", self.guest.cpus, 1, 1024)?;
-        range("guest.memory-mib", self.guest.memory_mib, 128, 16 * 1024 * 1024)?;
-        if self.guest.modules.is_some() && self.guest.kernel.is_none() {
-            return Err(PlanError::Range("guest.modules is given without guest.kernel: give both".to_owned()));
+        self.guest.check()?;
+        if self.guest.devices() > 0 && self.machines.iter().any(|m| !m.is_guest() || m.is_micro()) {
+            let what = "guest.disks and guest.memory-regions are of guests with a kernel: leave other machines out";
+            return Err(PlanError::Range(format!("{what} (--machines tcg)")));
         }
         for (i, machine) in self.machines.iter().enumerate() {
             if self.machines[..i].contains(machine) {
@@ -288,13 +291,21 @@ impl Plan {
                     variant.name.escape_default()
                 )));
             }
-            let words = variant.set.iter().flat_map(|(key, value)| [key, value]).chain([&variant.name]);
-            if words.into_iter().any(|w| w.len() > 256 || w.chars().any(char::is_control)) {
-                return Err(PlanError::Range("a variant's name or setting is too long or not plain text".to_owned()));
-            }
-            self.check_share(variant)?;
+            variant.check(self)?;
         }
-        crate::exec::check(self)?;
+        if let Some(machine) = self.machines.iter().find(|m| self.ways(**m).next().is_none()) {
+            let what = format!(
+                "every variant is for another machine than {machine}: leave {machine} or a variant's machine out"
+            );
+            return Err(PlanError::Range(what));
+        }
+        if let Some(tree) = &self.tree {
+            tree.check()?;
+        }
+        if let Some(compare) = &self.compare {
+            compare.check(self)?;
+        }
+        crate::command::check(self)?;
         if let Some(ladder) = &self.ladder {
             ladder.check(self)?;
         }
@@ -311,25 +322,6 @@ impl Plan {
         Ok(())
     }
 
-    fn check_share(&self, variant: &Variant) -> Result<(), PlanError> {
-        let named = |what: &str| Err(PlanError::Range(format!("variant '{}': {what}", variant.name)));
-        if let Some(tree) = &self.tree {
-            tree.check()?;
-        }
-        match (variant.share()?, &self.tree) {
-            (None, _) => Ok(()),
-            (Some(_), None) if self.command.is_some() => Ok(()),
-            (Some(_), None) => named("it shares a tree, but the plan has none: add a table [tree]"),
-            (Some(_), _) if self.machines.iter().any(|m| m.is_micro()) => {
-                named("the micro-guest has no kernel to mount a tree: leave it or the share out")
-            }
-            (Some(share), Some(tree)) if tree.path.is_some() && share.option("readonly") == Some("off") => {
-                named("a folder of yours is only ever read: leave share.readonly=off or tree.path out")
-            }
-            _ => Ok(()),
-        }
-    }
-
     /// The turns in order: in each round every machine once at each rung, in an order drawn from the seed, so that a
     /// drift of the host falls on all alike.
     pub fn schedule(&self) -> Vec<Turn> {
@@ -344,10 +336,11 @@ impl Plan {
         turns
     }
 
-    /// A machine in each variant; the host itself has no disk to attach, and is only once.
+    /// A machine in each variant that is built on it; the host itself has no disk to attach, and is only once.
     fn ways(&self, machine: MachineName) -> impl Iterator<Item = (MachineName, usize)> {
         let count = if machine.is_guest() { self.variants.len() } else { 1 };
-        (0..count).map(move |variant| (machine, variant))
+        let on = move |variant: &usize| !machine.is_guest() || self.variants[*variant].is_on(machine);
+        (0..count).filter(on).map(move |variant| (machine, variant))
     }
 
     /// Under what a machine's workloads run, in order: the host itself is only what guests are held against.
@@ -421,6 +414,23 @@ mod tests {
     }
 
     #[test]
+    fn sides_may_be_on_machines_of_their_own() {
+        let text = include_str!("../../../fuzz/corpus/plan/compare.toml");
+        let plan = Plan::from_toml(text).unwrap();
+        assert_eq!(plan.columns(), [(MachineName::Kvm, "a"), (MachineName::Tcg, "b")]);
+        assert_eq!((plan.schedule().len(), plan.trials_per_round()), (80, 4));
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+        let guest = plan.variants[1].guest(&plan.guest).unwrap();
+        assert_eq!((guest.memory_mib, guest.kernel), (512, Some("6.1".into())));
+        assert_eq!(plan.variants[1].host().into_iter().collect::<Vec<_>>(), [("thp", "never")]);
+        assert!(plan.variants.iter().all(|v| v.disk().is_empty()));
+        let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).is_err();
+        assert!(refused("machine = \"tcg\"", "machine = \"kvm\""), "nothing on tcg");
+        assert!(refused("detect = 0.02", "detect = 0.0") && refused("\"512\"", "\"some\""));
+        assert!(refused("\"512\"", "\"16\"") && refused("kernel = \"6.1\", ", "modules = \"x\", "));
+    }
+
+    #[test]
     fn a_shared_tree_needs_a_tree() {
         let text = "rounds = 1\nmachines = [\"tcg\"]\n[tree]\nfiles = 10\n[[variant]]\nname = \"a\"\n\
                     set = { share = \"9p\", \"share.msize\" = \"8192\", qemu = \"5.2\", aio = \"native\" }\n\
@@ -429,7 +439,7 @@ mod tests {
         assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
         let variant = &plan.variants[0];
         assert_eq!(variant.disk().into_keys().collect::<Vec<_>>(), ["aio"]);
-        assert_eq!(variant.qemu(), Some(Path::new("5.2")));
+        assert_eq!(variant.qemu(), Some(std::path::Path::new("5.2")));
         assert!(Plan { tree: None, ..plan.clone() }.check().is_err());
         assert!(Plan { machines: vec![MachineName::MicroTcg], ..plan }.check().is_err());
     }

@@ -232,6 +232,9 @@ pub struct TrialRecord {
     /// What it cost the host's processors; natively `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processor: Option<ProcessorSeconds>,
+    /// How long the host took for a fixed piece of work just before the machine came up, seconds: of comparisons.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub control_s: Option<f64>,
     /// How the command ended, of the workload `exec`; `None` where it was not even tried.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub execution: Option<Execution>,

@@ -75,6 +75,27 @@ pub enum Warning {
         /// Names that the guest holds, each an open file of the server's.
         needed: u64,
     },
+    /// Two recordings are held against each other that were not made in the same rounds.
+    OtherTimes,
+    /// Sides differ in more than was asked for.
+    AlsoDiffer {
+        /// The side, as the plan calls it.
+        side: String,
+        /// In what, for people.
+        what: String,
+    },
+    /// The host's own speed changed during a comparison.
+    HostDrift {
+        /// Its control's time at the slowest over that at the fastest third of the run, in percent above 100.
+        percent: u32,
+    },
+    /// Processors are too few to give each of the guest's its own.
+    NotPinned {
+        /// Processors that the guest has.
+        cpus: u32,
+        /// Processors of the host.
+        online: u32,
+    },
     /// Another load took the processors while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.
@@ -127,6 +148,24 @@ impl fmt::Display for Warning {
                 "the server of {method} may have {limit} files open, for the {needed} names of the guest: QEMU closes and opens them \
                  again, which takes its time, another server refuses the rest. Raise the limit (`ulimit -Sn {needed}`, at \
                  most `ulimit -Hn`), or hold fewer."
+            ),
+            Warning::OtherTimes => write!(
+                f,
+                "the recordings were made at different times: what the host did otherwise then is in the difference. Name both sides in one `vmtax compare` to have them measured in the same rounds."
+            ),
+            Warning::AlsoDiffer { side, what } => {
+                write!(
+                    f,
+                    "side '{side}' differs from the baseline in more than was asked for: {what}. Set it on both sides."
+                )
+            }
+            Warning::HostDrift { percent } => write!(
+                f,
+                "the host itself was up to {percent} % slower in one third of the run than in another. Sides are only held against each other within a round, which takes slow drift out; repeat on a quieter machine to be sure."
+            ),
+            Warning::NotPinned { cpus, online } => write!(
+                f,
+                "the guest's processors were not given processors of their own: it has {cpus}, the host {online}, and two have to be left for everything else. Use fewer --cpus or a larger host."
             ),
             Warning::StolenTime { percent } => write!(
                 f,

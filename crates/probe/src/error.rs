@@ -28,6 +28,29 @@ pub enum ProbeError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The process is not there.
+    #[error("there is no process {pid}: `pgrep -a qemu-system` lists QEMUs with their numbers")]
+    NoProcess {
+        /// Which.
+        pid: i32,
+    },
+    /// The process is another user's.
+    #[error("process {pid} is another user's, and may not be looked into: run vmtax as root, or as that user")]
+    NotOurs {
+        /// Which.
+        pid: i32,
+    },
+    /// The kernel lets ordinary users sample nothing.
+    #[error(
+        "kernel.perf_event_paranoid is {level}, so only root may sample: run vmtax as root, or `sudo sysctl kernel.perf_event_paranoid=2`"
+    )]
+    Paranoid {
+        /// The setting.
+        level: String,
+    },
+    /// More threads on more processors than files may be open.
+    #[error("sampling takes a file a thread and processor, more than may be open: raise the limit with `ulimit -n`")]
+    TooManyEvents,
     /// The disk is of another kind.
     #[error("{disk} is no virtio disk ({why}): give the guest a virtio-blk one")]
     NotVirtio {

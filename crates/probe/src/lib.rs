@@ -8,6 +8,8 @@ mod fiemap;
 mod guest_disk;
 mod held;
 mod host_disk;
+mod look;
+mod perf;
 mod place;
 #[cfg(test)]
 mod place_tests;
@@ -26,6 +28,8 @@ mod uprobe;
 pub use error::ProbeError;
 pub use guest_disk::guest_disk;
 pub use host_disk::host_disk;
+pub use look::{Look, Looker, State};
+pub use perf::{Sampler, Sampling, Trigger};
 pub use qemu::uprobes;
 pub use save::Sink;
 pub use set::{Event, ProbeSet};

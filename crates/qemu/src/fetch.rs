@@ -61,7 +61,12 @@ pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, QemuErro
 }
 
 /// The suite to fetch from; afterwards apt looks there.
-fn choose(apt: &Apt, archive: &Archive, wanted: &str, say: &mut dyn FnMut(&str)) -> Result<String, QemuError> {
+pub(crate) fn choose(
+    apt: &Apt,
+    archive: &Archive,
+    wanted: &str,
+    say: &mut dyn FnMut(&str),
+) -> Result<String, QemuError> {
     let known = suites::known(archive.distribution);
     let ask = to_ask(known, wanted);
     say(&format!("asking {} for its QEMU", ask.join(", ")));

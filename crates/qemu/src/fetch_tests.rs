@@ -96,6 +96,14 @@ fn paragraph(name: &str, version: &str, depends: &str) -> String {
 fn fetches_in_a_process_of_its_own() {
     let Some(cache) = std::env::var_os("VMTAX_TEST_CACHE") else { return };
     let wanted = std::env::var("VMTAX_TEST_WANTED").unwrap();
+    if let Some(source) = wanted.strip_prefix("build ") {
+        let recipe = crate::Recipe { source: source.into(), patches: vec![], configure: vec![] };
+        match crate::build(&recipe, Path::new(&cache), &mut |line| println!("said: {line}")) {
+            Ok(qemu) => println!("got: {qemu:?}"),
+            Err(error) => println!("error: {error}"),
+        }
+        return;
+    }
     match fetch(&wanted, Path::new(&cache), &mut |line| println!("said: {line}")) {
         Ok(qemu) => println!("got: {qemu:?}"),
         Err(error) => println!("error: {error}"),
@@ -187,4 +195,57 @@ fn a_killed_fetch_leaves_nothing_that_is_taken_for_a_qemu() {
     assert_eq!(crate::find(&site.path("cache")), []);
     assert!(site.fetch("sid", None).contains("downloading"));
     assert_eq!(site.cached(), [".lock"]);
+}
+
+/// A source package in the archive: what stands for QEMU's source, as Debian packs it.
+fn add_source(site: &Site) {
+    use std::os::unix::fs::PermissionsExt;
+    let shell = |script: &str| {
+        let output = Command::new("sh").args(["-c", script]).current_dir(site.dir.path()).output().unwrap();
+        assert!(output.status.success(), "{script}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let makefile = "'qemu-system-x86_64:\\n\\tcp %s/says.sh $@ && chmod +x $@\\n'";
+    site.put("qemu-11.1/configure", &format!("#!/bin/sh\nprintf {makefile} \"$(dirname \"$0\")\" >Makefile\n"));
+    site.put("qemu-11.1/says.sh", "#!/bin/sh\necho QEMU emulator version 11.1.2\n");
+    site.put("qemu-11.1/debian/source/format", "3.0 (native)\n");
+    fs::set_permissions(site.path("qemu-11.1/configure"), fs::Permissions::from_mode(0o755)).unwrap();
+    let control = "Format: 3.0 (native)\nSource: qemu\nBinary: qemu-system-x86\nArchitecture: any\nVersion: 11.1\n\
+                   Maintainer: n <n@n>\n";
+    let sums = |path: &str, name: &str| {
+        let line = |tool: &str| shell(&format!("{tool} {path} | cut -d' ' -f1"));
+        let size = shell(&format!("stat -c %s {path}"));
+        (format!(" {} {size} {name}\n", line("sha256sum")), format!(" {} {size} {name}\n", line("md5sum")))
+    };
+    shell("mkdir -p archive/pool && tar -cJf archive/pool/qemu_11.1.tar.xz qemu-11.1");
+    let (tar, tar_md5) = sums("archive/pool/qemu_11.1.tar.xz", "qemu_11.1.tar.xz");
+    site.put("archive/pool/qemu_11.1.dsc", &format!("{control}Checksums-Sha256:\n{tar}Files:\n{tar_md5}"));
+    let (dsc, dsc_md5) = sums("archive/pool/qemu_11.1.dsc", "qemu_11.1.dsc");
+    let entry = control.replace("Source: qemu\n", "Package: qemu\n");
+    let entry = format!("{entry}Directory: pool\nChecksums-Sha256:\n{tar}{dsc}Files:\n{tar_md5}{dsc_md5}\n");
+    site.put("archive/dists/sid/main/source/Sources", &entry);
+    let (sources, _) = sums("archive/dists/sid/main/source/Sources", "main/source/Sources");
+    let release = fs::read_to_string(site.path("archive/dists/sid/Release")).unwrap();
+    site.put("archive/dists/sid/Release", &(release + &sources));
+}
+
+#[test]
+fn a_suites_source_is_fetched_and_built() {
+    if !["dpkg-source", "make", "xz"].iter().all(|p| crate::build::find_program(p).is_some()) {
+        eprintln!("dpkg-source, make or xz is not here: not tested");
+        return;
+    }
+    let site = Site::new(&QEMU);
+    add_source(&site);
+    let said = site.fetch("build sid", None);
+    assert!(said.contains("downloading QEMU's source from sid"), "{said}");
+    assert!(said.contains("got: Fetched { version: \"11.1.2\", suite: \"built\""), "{said}");
+    let recipe = fs::read_to_string(site.path("cache/qemus/11.1.2-built/recipe")).unwrap();
+    assert!(recipe.starts_with("sid 11.1\n"), "{recipe}");
+    // What it was built in is gone, and it is not built again; nor where its version is asked for.
+    assert_eq!(fs::read_dir(site.path("cache/builds")).unwrap().count(), 1, "all but the lock");
+    for wanted in ["build sid", "build 11.1"] {
+        let again = site.fetch(wanted, None);
+        assert!(again.contains("said: built before") && again.contains("got: "), "{again}");
+    }
 }

@@ -1,6 +1,7 @@
-//! QEMUs that were fetched, and what a person calls them.
+//! QEMUs that were fetched or built, and what a person calls them.
 
 use crate::PROGRAM;
+use crate::build::is_built;
 use crate::suites::{is_known, is_suite, is_version};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,7 +13,7 @@ use vmtax_apt::version;
 pub struct Fetched {
     /// As it says itself: 5.2.0.
     pub version: String,
-    /// Where it is from: bullseye.
+    /// Where it is from: bullseye; of one that was built what of: built-9p-list.
     pub suite: String,
     /// What starts it.
     pub path: PathBuf,
@@ -29,13 +30,15 @@ impl Fetched {
         self.path.parent().map_or(0, size)
     }
 
-    /// Whether a person means this one by a version or its beginning, a suite, or both.
+    /// Whether a person means this one by a version or its beginning, a suite, or both. One that was built is not meant by its
+    /// version alone: it may be patched.
     fn is(&self, wanted: &str) -> bool {
-        self.suite == wanted || self.name() == wanted || (is_version(wanted) && version::matches(&self.version, wanted))
+        let by_version = || !is_built(&self.suite) && is_version(wanted) && version::matches(&self.version, wanted);
+        self.suite == wanted || self.name() == wanted || by_version()
     }
 }
 
-/// Where fetched QEMUs lie, each in a folder of its own.
+/// Where fetched and built QEMUs lie, each in a folder of its own.
 pub(crate) fn shelf(cache: &Path) -> PathBuf {
     cache.join("qemus")
 }
@@ -55,9 +58,14 @@ pub fn named(cache: &Path, wanted: &str) -> Option<Fetched> {
     find(cache).into_iter().find(|qemu| qemu.is(wanted))
 }
 
-/// Whether a word, that names no file, stands for a QEMU that could be fetched.
+/// Whether a word, that names no file, stands for a QEMU that could be fetched or built.
 pub fn is_name(word: &str) -> bool {
-    is_version(word) || is_known(word) || parts(word).is_some()
+    is_version(word) || is_known(word) || parts(word).is_some() || is_built(word)
+}
+
+/// Whether it stands for one that could only be built: by its label, or its whole name.
+pub fn is_name_of_built(word: &str) -> bool {
+    is_built(parts(word).map_or(word, |(_, suite)| suite))
 }
 
 /// The program that `path` starts, when `path` is a fetched QEMU's script.
@@ -140,7 +148,9 @@ mod tests {
 
     #[test]
     fn only_words_that_can_be_fetched_are_names() {
-        assert!(["5.2", "10", "trixie", "noble", "5.2.0-bullseye"].into_iter().all(is_name));
+        assert!(["5.2", "10", "trixie", "noble", "5.2.0-bullseye", "built-9p-list"].into_iter().all(is_name));
+        assert!(["built", "7.2.22-built-9p-list"].into_iter().all(is_name_of_built));
+        assert!(!["7.2", "7.2-bookworm", "builtin", ""].into_iter().any(is_name_of_built));
         assert!(!["qemu-system-x86_64", "./5.2", "/usr/bin/qemu", "qemu", ""].into_iter().any(is_name));
     }
 

@@ -64,13 +64,13 @@ pub(crate) fn unpack(
             take(&work, &from, &root.join(to))?;
         }
     }
-    let version = match start(&ready, suite, false) {
+    let version = match start(&ready, suite, &launcher(suite, false)) {
         Err(QemuError::DoesNotStart { .. }) => {
             for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&libc)) {
                 take(&work, path, &root.join("libc").join(name))?;
             }
             take(&work, &loader, &root.join("bin").join(LOADER))?;
-            start(&ready, suite, true)
+            start(&ready, suite, &launcher(suite, true))
         }
         other => other,
     }?;
@@ -131,9 +131,9 @@ fn take(work: &Path, from: &Path, to: &Path) -> Result<(), QemuError> {
 }
 
 /// Writes the script into `home` and starts it once; gives the version that it says.
-fn start(home: &Path, suite: &str, own_libc: bool) -> Result<String, QemuError> {
+pub(crate) fn start(home: &Path, suite: &str, script: &str) -> Result<String, QemuError> {
     let path = home.join(PROGRAM);
-    fs::write(&path, launcher(suite, own_libc)).map_err(QemuError::file(&path))?;
+    fs::write(&path, script).map_err(QemuError::file(&path))?;
     fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(QemuError::file(&path))?;
     let output = Command::new(&path).arg("--version").env("LC_ALL", "C").stdin(Stdio::null()).output();
     let output = output.map_err(QemuError::file(&path))?;
@@ -180,7 +180,7 @@ mod tests {
             "#!/bin/sh\necho \"QEMU emulator version 5.2.0 (Debian 1:5.2+dfsg-11)\"\necho \"$LD_LIBRARY_PATH|$*\"\n";
         fs::write(&program, says).unwrap();
         fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
-        assert_eq!(start(&home, "bullseye", false).unwrap(), "5.2.0");
+        assert_eq!(start(&home, "bullseye", &launcher("bullseye", false)).unwrap(), "5.2.0");
 
         let link = dir.path().join("link");
         std::os::unix::fs::symlink(home.join(PROGRAM), &link).unwrap();
@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn a_program_that_fails_is_told_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
-        let error = start(dir.path(), "sid", true).unwrap_err().to_string();
+        let error = start(dir.path(), "sid", &launcher("sid", true)).unwrap_err().to_string();
         assert!(error.contains("QEMU of sid does not start here (") && error.contains("not found"), "{error}");
     }
 

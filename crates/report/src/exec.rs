@@ -4,7 +4,7 @@ use crate::json::document;
 use crate::number::{difference, percent, value};
 use crate::table::{self, right};
 use crate::text::{Paint, wrapped};
-use crate::{ReportError, Style, view};
+use crate::{ReportError, Style, row, view};
 use comfy_table::Cell;
 use vmtax_model::{Breakdown, ExecFindings, Plan, Statuses, Unit, shell_line};
 use vmtax_recording::Recording;
@@ -24,7 +24,8 @@ pub fn terminal(recording: &Recording, findings: &ExecFindings, style: Style) ->
     }
     let command = wrapped(&format!("$ {}", command(&recording.plan)), width, "", "  ");
     let ended = wrapped(&ended(findings), width, "", "  ");
-    let table = crate::terminal::with(recording, &findings.taxes, &warnings(recording, findings), &more, style);
+    let rows = row::with_printed(&findings.taxes, &findings.printed);
+    let table = crate::terminal::with(recording, &findings.taxes, &rows, &warnings(recording, findings), &more, style);
     format!("{command}{ended}{table}")
 }
 

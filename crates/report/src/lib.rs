@@ -1,14 +1,19 @@
 //! Findings as people and programs see them: terminal, HTML, JSON. Everything is rendered from the recording alone.
 
 pub mod case;
+pub mod check;
+pub mod compare;
 mod doctor;
 pub mod exec;
 pub mod exits;
 pub mod growth;
+pub mod history;
 mod html;
 mod json;
 pub mod layers;
 mod number;
+pub mod profile;
+mod row;
 pub mod shares;
 mod sysbench;
 mod table;

@@ -84,7 +84,7 @@ pub fn range(i: &Interval) -> String {
 }
 
 /// Three decimals near 1, where they decide; three digits beyond.
-fn factor(r: f64) -> String {
+pub fn factor(r: f64) -> String {
     if (0.1..2.0).contains(&r) {
         format!("{r:.3}")
     } else if (2.0..1000.0).contains(&r) {

@@ -2,22 +2,24 @@
 
 use crate::Style;
 use crate::number::{NONE, half_width, percent, plus_minus, range, ratio, value};
+use crate::row::{self, Row};
 use crate::table::{self, right};
 use crate::text::{Paint, columns, section, wrapped};
-use crate::view::{self, by_workload, column, guests, machines};
+use crate::view::{self, guests, machines};
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
-use vmtax_model::{Findings, MachineColumn, MachineName, Spread, Tax, TaxRow, Verdict};
+use vmtax_model::{Findings, MachineColumn, MachineName, Spread, Tax, Verdict};
 use vmtax_recording::Recording;
 
 /// The answer for a terminal. Nothing from a guest reaches the terminal as a control character.
 pub fn terminal(recording: &Recording, findings: &Findings, style: Style) -> String {
-    with(recording, findings, &view::warnings(recording, &findings.warnings), "", style)
+    with(recording, findings, &row::of(findings), &view::warnings(recording, &findings.warnings), "", style)
 }
 
 /// The same with `more` below the table, and these warnings.
 pub(crate) fn with(
     recording: &Recording,
     findings: &Findings,
+    rows: &[Row],
     warnings: &[String],
     more: &str,
     style: Style,
@@ -26,13 +28,13 @@ pub(crate) fn with(
     let paint = Paint(style.color);
     let mut out = wrapped(&heading(recording, findings), width, "", "");
     out.push('\n');
-    if findings.rows.is_empty() {
+    if rows.is_empty() {
         out.push_str(&wrapped("No trial gave a value: there is nothing to compare.", width, "", ""));
     } else {
-        let detail = Detail::widest_within(width, findings);
-        out.push_str(&table(findings, detail, style.color));
+        let detail = Detail::widest_within(width, findings, rows);
+        out.push_str(&table(findings, rows, detail, style.color));
         out.push('\n');
-        for note in notes(findings, detail) {
+        for note in notes(findings, rows, detail) {
             out.push_str(&wrapped(&note, width, "", "  "));
         }
     }
@@ -78,7 +80,7 @@ enum Ends {
 
 impl Detail {
     /// From everything down to the ratios alone; the first that fits is taken.
-    fn widest_within(width: usize, findings: &Findings) -> Detail {
+    fn widest_within(width: usize, findings: &Findings, rows: &[Row]) -> Detail {
         let all = Detail { native: true, guest_median: true, spread: true, interval: Some(Ends::Both), verdict: true };
         let least = Detail { native: false, guest_median: false, spread: false, interval: None, verdict: false };
         let steps = [
@@ -90,7 +92,7 @@ impl Detail {
             Detail { native: true, interval: Some(Ends::HalfWidth), ..least },
             Detail { native: true, ..least },
         ];
-        let fits = |d: &Detail| table(findings, *d, false).lines().all(|l| columns(l) <= width);
+        let fits = |d: &Detail| table(findings, rows, *d, false).lines().all(|l| columns(l) <= width);
         let intervals = view::has_intervals(findings);
         steps
             .into_iter()
@@ -100,7 +102,7 @@ impl Detail {
     }
 }
 
-fn table(findings: &Findings, detail: Detail, color: bool) -> String {
+fn table(findings: &Findings, rows: &[Row], detail: Detail, color: bool) -> String {
     let mut table = table::empty(color);
     let mut header = vec![Cell::new("")];
     for machine in machines(findings) {
@@ -123,8 +125,8 @@ fn table(findings: &Findings, detail: Detail, color: bool) -> String {
         }
     }
     table.set_header(header);
-    for (workload, rows) in by_workload(&findings.rows, |r| r.metric) {
-        table.add_row(vec![Cell::new(workload).add_attribute(Attribute::Bold)]);
+    for (group, rows) in row::groups(rows) {
+        table.add_row(vec![Cell::new(group).add_attribute(Attribute::Bold)]);
         for row in rows {
             table.add_row(cells(row, &machines(findings), detail));
         }
@@ -132,11 +134,11 @@ fn table(findings: &Findings, detail: Detail, color: bool) -> String {
     table::lines(table)
 }
 
-fn cells(row: &TaxRow, machines: &[MachineName], detail: Detail) -> Vec<Cell> {
+fn cells(row: &Row, machines: &[MachineName], detail: Detail) -> Vec<Cell> {
     let indent = if detail.native { "  " } else { "" };
-    let mut cells = vec![Cell::new(format!("{indent}{}", row.metric.label()))];
+    let mut cells = vec![Cell::new(format!("{indent}{}", row.label))];
     for machine in machines {
-        let found = column(row, *machine);
+        let found = row.column(*machine);
         let spread = found.and_then(|c| c.spread.as_ref());
         if if machine.is_guest() { detail.guest_median } else { detail.native } {
             cells.push(right(median(row, found, spread)));
@@ -151,9 +153,9 @@ fn cells(row: &TaxRow, machines: &[MachineName], detail: Detail) -> Vec<Cell> {
     cells
 }
 
-fn median(row: &TaxRow, found: Option<&MachineColumn>, spread: Option<&Spread>) -> String {
+fn median(row: &Row, found: Option<&MachineColumn>, spread: Option<&Spread>) -> String {
     match (found, spread) {
-        (_, Some(s)) => value(row.metric.unit(), s.median),
+        (_, Some(s)) => value(row.unit, s.median),
         (Some(c), None) if c.unsupported.is_some() => "none".to_owned(),
         _ => NONE.to_owned(),
     }
@@ -164,7 +166,7 @@ fn tax_cells(cells: &mut Vec<Cell>, tax: Option<&Tax>, detail: Detail) {
         Verdict::Costs if t.ratio.median >= 2.0 => Some(Color::Red),
         Verdict::Costs => Some(Color::DarkYellow),
         Verdict::Gains => Some(Color::DarkGreen),
-        Verdict::NoDifferenceShown | Verdict::TooFewRounds => None,
+        Verdict::Differs | Verdict::NoDifferenceShown | Verdict::TooFewRounds => None,
     });
     let painted = |text: String| {
         let cell = Cell::new(text).set_alignment(CellAlignment::Right);
@@ -188,7 +190,7 @@ fn tax_cells(cells: &mut Vec<Cell>, tax: Option<&Tax>, detail: Detail) {
 }
 
 /// What the table's signs mean and what it leaves out.
-fn notes(findings: &Findings, detail: Detail) -> Vec<String> {
+fn notes(findings: &Findings, rows: &[Row], detail: Detail) -> Vec<String> {
     let mut notes = Vec::new();
     if !guests(findings).is_empty() {
         let mut tax = "Medians over rounds. Tax: cost over native's, above ×1 slower.".to_owned();
@@ -201,21 +203,21 @@ fn notes(findings: &Findings, detail: Detail) -> Vec<String> {
         notes.push(tax);
     }
     if !detail.spread {
-        let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(findings, m)).collect();
+        let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();
         notes.push(format!("Spread (half the quartiles' distance over the median): {}.", each.join("; ")));
     }
-    notes.extend(fewer_rounds(findings));
-    let columns = findings.rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.metric, c)));
-    for (metric, c) in columns.filter(|(_, c)| c.spread.is_none() && c.unsupported.is_some()) {
-        notes.push(format!("No figure for {} on {}: {}.", metric.label(), c.machine, view::absence(c)));
+    notes.extend(fewer_rounds(findings, rows));
+    notes.extend(row::undirected(rows));
+    let columns = rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.label, c)));
+    for (label, c) in columns.filter(|(_, c)| c.spread.is_none() && c.unsupported.is_some()) {
+        notes.push(format!("No figure for {label} on {}: {}.", c.machine, view::absence(c)));
     }
     notes
 }
 
-fn spread_note(findings: &Findings, machine: MachineName) -> Option<String> {
-    let spread = |r| column(r, machine).and_then(|c: &MachineColumn| c.spread.as_ref());
-    let mut all: Vec<(f64, &str)> =
-        findings.rows.iter().filter_map(|r| Some((spread(r)?.relative_spread?, r.metric.label()))).collect();
+fn spread_note(rows: &[Row], machine: MachineName) -> Option<String> {
+    let spread = |r: &Row| r.column(machine)?.spread.as_ref()?.relative_spread;
+    let mut all: Vec<(f64, &str)> = rows.iter().filter_map(|r| Some((spread(r)?, r.label))).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));
     let (largest, where_) = *all.last()?;
     let typical = all[all.len() / 2].0;
@@ -223,12 +225,12 @@ fn spread_note(findings: &Findings, machine: MachineName) -> Option<String> {
 }
 
 /// The figures that rest on fewer rounds than the rest.
-fn fewer_rounds(findings: &Findings) -> Option<String> {
+fn fewer_rounds(findings: &Findings, rows: &[Row]) -> Option<String> {
     let mut fewer = Vec::new();
-    for row in &findings.rows {
-        for c in &row.machines {
+    for row in rows {
+        for c in row.machines {
             if let Some(s) = c.spread.as_ref().filter(|s| s.n < findings.rounds_planned) {
-                fewer.push(format!("{} on {} ({})", row.metric.label(), c.machine, s.n));
+                fewer.push(format!("{} on {} ({})", row.label, c.machine, s.n));
             }
         }
     }

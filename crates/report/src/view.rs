@@ -1,8 +1,6 @@
 //! What every report picks out of findings and recordings.
 
-use vmtax_model::{
-    Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, TrialRecord, Verdict, Warning, WorkloadName,
-};
+use vmtax_model::{Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, Verdict, Warning, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Rows that each have a metric, workload by workload.
@@ -81,6 +79,7 @@ pub fn verdict(v: Verdict) -> &'static str {
     match v {
         Verdict::Costs => "costs more",
         Verdict::Gains => "costs less",
+        Verdict::Differs => "differs",
         Verdict::NoDifferenceShown => "no difference shown",
         Verdict::TooFewRounds => "too few rounds",
     }
@@ -92,13 +91,6 @@ pub fn absence(column: &MachineColumn) -> String {
         Some(reason) => format!("unsupported ({reason})"),
         None => "no trial gave a value".to_owned(),
     }
-}
-
-/// The values of a metric on a machine with their rounds, as the trials gave them.
-pub fn rounds(trials: &[TrialRecord], metric: Metric, machine: MachineName) -> Vec<(u32, f64)> {
-    let of_machine = trials.iter().filter(|t| t.machine == machine);
-    let values = of_machine.filter_map(|t| Some((t.round, t.result()?.value(metric)?)));
-    values.filter(|(_, v)| v.is_finite()).collect()
 }
 
 /// When a recording began, for people: `2026-11-20 14:02 UTC`. The text itself when it is no time.

@@ -2,7 +2,7 @@
 
 use crate::{Means, RunError};
 use std::path::{Path, PathBuf};
-use vmtax_kernel::KernelError;
+use vmtax_kernel::{KernelError, Purpose};
 use vmtax_machine::{GuestImage, MachineError, MicroImage, Scratch, Target};
 use vmtax_model::{KernelFacts, MachineName, Plan, ShareMethod};
 
@@ -24,19 +24,27 @@ impl Images {
     ) -> Result<Images, RunError> {
         let wants = |micro: bool| plan.machines.iter().any(|m| m.is_guest() && m.is_micro() == micro);
         let mut images = Images { guests: Vec::new(), micros: Vec::new(), refused: Vec::new() };
-        let command = plan.command.is_some();
+        let purpose = match &plan.command {
+            Some(command) => Purpose::Command { network: command.net.is_some() },
+            None => Purpose::Workloads,
+        };
         let Some(means) = means else { return Ok(images) };
-        if let Some(kernel) = means.kernel.as_ref().filter(|_| wants(false)) {
-            let initramfs = scratch.folder().join("initramfs.cpio");
-            let program = Path::new("/proc/self/exe");
-            images.refused = vmtax_kernel::initramfs(kernel, program, methods, command, &initramfs)?.refused;
-            let kernel = unpacked(kernel, scratch);
-            let guest = |qemu: &_| GuestImage {
-                qemu: Clone::clone(qemu),
-                kernel: kernel.clone(),
-                initramfs: initramfs.clone(),
+        let mut made: Vec<(&KernelFacts, GuestImage)> = Vec::new();
+        for (kernel, qemu) in means.kernels.iter().zip(&means.qemus).filter(|_| wants(false)) {
+            let known = made.iter().find(|(other, _)| *other == kernel).map(|(_, image)| image.clone());
+            let image = match known {
+                Some(image) => GuestImage { qemu: qemu.clone(), ..image },
+                None => {
+                    let initramfs = scratch.folder().join(format!("initramfs-{}.cpio", made.len()));
+                    let program = Path::new("/proc/self/exe");
+                    let packed = vmtax_kernel::initramfs(kernel, program, methods, purpose, &initramfs)?;
+                    images.refused.extend(packed.refused);
+                    let vmlinux = scratch.folder().join(format!("vmlinux-{}", made.len()));
+                    GuestImage { qemu: qemu.clone(), kernel: unpacked(kernel, vmlinux), initramfs }
+                }
             };
-            images.guests = means.qemus.iter().map(guest).collect();
+            made.push((kernel, image.clone()));
+            images.guests.push(image);
         }
         if wants(true) {
             let rom = scratch.folder().join("micro.rom");
@@ -67,7 +75,6 @@ pub(crate) fn no_means(machine: MachineName) -> RunError {
 }
 
 /// The kernel as a guest starts fastest from it.
-fn unpacked(kernel: &KernelFacts, scratch: &Scratch) -> PathBuf {
-    let vmlinux = scratch.folder().join("vmlinux");
+fn unpacked(kernel: &KernelFacts, vmlinux: PathBuf) -> PathBuf {
     if vmtax_kernel::unpack_vmlinux(kernel, &vmlinux) { vmlinux } else { kernel.image.clone() }
 }

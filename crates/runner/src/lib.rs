@@ -1,19 +1,21 @@
 //! From a plan to a recording: finds what the plan's machines need, takes the turns in order, writes each trial down as
 //! it ends.
 
+mod control;
 mod exec;
 mod images;
 mod machine;
 mod means;
 mod micro;
 mod observe;
+mod pin;
 mod preset;
 mod run;
 mod shares;
 
 pub use means::{Means, default_machines, find_means};
 pub use preset::Preset;
-pub use run::{Ended, Progress, run};
+pub use run::{Ended, Progress, Watch, run};
 
 use vmtax_host::HostError;
 use vmtax_kernel::KernelError;
@@ -37,6 +39,9 @@ pub enum RunError {
     /// The plan makes no sense.
     #[error(transparent)]
     Plan(#[from] vmtax_model::PlanError),
+    /// A figure cannot be looked for.
+    #[error(transparent)]
+    Pattern(#[from] vmtax_tools::PatternError),
     /// The recording cannot be written.
     #[error(transparent)]
     Recording(#[from] RecordingError),

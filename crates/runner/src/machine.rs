@@ -1,6 +1,7 @@
 //! A machine that is up, whichever kind it is.
 
 use crate::micro;
+use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_machine::{
     Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Ran, Session, Setup, Streams, Target,
@@ -32,6 +33,14 @@ impl<'a> Up<'a> {
         }
     }
 
+    /// Until it has its share too.
+    pub fn ready(&self) -> Duration {
+        match self {
+            Up::Agent(session) => session.ready(),
+            Up::Micro(session) => session.boot(),
+        }
+    }
+
     /// The agent's greeting, where there is an agent.
     pub fn hello(&self) -> Option<&Hello> {
         match self {
@@ -59,6 +68,21 @@ impl<'a> Up<'a> {
         }
     }
 
+    /// Where the host sees the tree that the guest shares, if that is not where it lies.
+    pub fn served(&self) -> Option<PathBuf> {
+        match self {
+            Up::Agent(session) => session.served(),
+            Up::Micro(_) => None,
+        }
+    }
+
+    /// Ends the guest as a power cut does.
+    pub fn cut_off(&mut self) {
+        if let Up::Agent(session) = self {
+            session.cut_off();
+        }
+    }
+
     /// What the machine cost the host's processors by now.
     pub fn processor(&self) -> Option<ProcessorSeconds> {
         match self {
@@ -72,6 +96,20 @@ impl<'a> Up<'a> {
         match self {
             Up::Agent(session) => session.exec(command, streams, deadline),
             Up::Micro(_) => Err(MachineError::Workload("the micro-guest has no kernel to run a command".to_owned())),
+        }
+    }
+
+    /// Runs a shell's line beside a command.
+    pub fn shell(
+        &mut self,
+        line: (&str, &str),
+        command: &CommandSpec,
+        streams: &Streams,
+        deadline: Duration,
+    ) -> Result<(), MachineError> {
+        match self {
+            Up::Agent(session) => session.shell(line, command, streams, deadline),
+            Up::Micro(_) => Err(MachineError::Workload("the micro-guest has no kernel to run a shell".to_owned())),
         }
     }
 

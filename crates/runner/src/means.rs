@@ -9,12 +9,10 @@ use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts
 /// What guests are started with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Means {
-    /// The QEMU.
-    pub qemu: QemuFacts,
-    /// The kernel; the micro-guest has none.
-    pub kernel: Option<KernelFacts>,
     /// The QEMU of each of the plan's variants.
     pub qemus: Vec<QemuFacts>,
+    /// The kernel of each of the plan's variants; none for the micro-guest alone.
+    pub kernels: Vec<KernelFacts>,
 }
 
 /// The machines a run takes when none are named: native, KVM where it runs kernels at speed, and TCG.
@@ -33,7 +31,7 @@ pub fn default_machines(host: &HostFacts) -> Vec<MachineName> {
 pub fn find_means(
     plan: &Plan,
     host: &HostFacts,
-    cache: Result<PathBuf, AptError>,
+    cache: &dyn Fn() -> Result<PathBuf, AptError>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Means>, RunError> {
     if plan.machines.contains(&MachineName::Native) && plan.guest.cpus > host.cpu.online {
@@ -70,7 +68,8 @@ pub fn find_means(
         (named, _) => vmtax_host::best_qemu(named.as_deref())?,
     };
     let qemus: Vec<QemuFacts> = plan.variants.iter().map(|v| qemu_of(v, &qemu)).collect::<Result<_, _>>()?;
-    for (machine, qemu) in guests.iter().flat_map(|m| qemus.iter().map(move |q| (*m, q))) {
+    let built = |m: MachineName| plan.variants.iter().zip(&qemus).filter(move |(v, _)| v.is_on(m)).map(|(_, q)| q);
+    for (machine, qemu) in guests.iter().flat_map(|m| built(*m).map(move |q| (*m, q))) {
         if !qemu.accelerators.iter().any(|a| Some(a.as_str()) == machine.accelerator()) {
             return Err(RunError::NoMachine {
                 machine,
@@ -78,16 +77,39 @@ pub fn find_means(
             });
         }
     }
-    let kernel = if plan.machines.iter().any(|m| m.is_guest() && !m.is_micro()) {
-        Some(match (&plan.guest.kernel, host.kernels.first()) {
-            (Some(image), _) => vmtax_kernel::given(image, plan.guest.modules.as_deref())?,
-            (None, Some(found)) => found.clone(),
-            (None, None) => vmtax_kernel::fetch(None, &cache.map_err(KernelError::from)?, say)?,
-        })
-    } else {
-        None
+    let kernels = match plan.machines.iter().any(|m| m.is_guest() && !m.is_micro()) {
+        true => kernels(plan, host, cache, say)?,
+        false => Vec::new(),
     };
-    Ok(Some(Means { qemu, kernel, qemus }))
+    Ok(Some(Means { qemus, kernels }))
+}
+
+/// The kernel of each variant; fetched, where none is there, once.
+fn kernels(
+    plan: &Plan,
+    host: &HostFacts,
+    cache: &dyn Fn() -> Result<PathBuf, AptError>,
+    say: &mut dyn FnMut(&str),
+) -> Result<Vec<KernelFacts>, RunError> {
+    let mut kernels: Vec<KernelFacts> = Vec::new();
+    let mut usual = host.kernels.first().cloned();
+    for variant in &plan.variants {
+        let guest = variant.guest(&plan.guest)?;
+        kernels.push(match (&guest.kernel, &usual) {
+            // One that is no file is the release of one in the cache, or to be fetched into it.
+            (Some(named), _) if guest.modules.is_none() && !named.exists() && named.components().count() == 1 => {
+                let cache = cache().map_err(KernelError::from)?;
+                vmtax_kernel::fetch(Some(&named.to_string_lossy()), &cache, say)?
+            }
+            (Some(image), _) => vmtax_kernel::given(image, guest.modules.as_deref())?,
+            (None, Some(found)) => found.clone(),
+            (None, None) => {
+                let cache = cache().map_err(KernelError::from)?;
+                usual.insert(vmtax_kernel::fetch(None, &cache, say)?).clone()
+            }
+        });
+    }
+    Ok(kernels)
 }
 
 /// A variant may have a QEMU of its own.

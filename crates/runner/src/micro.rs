@@ -4,8 +4,8 @@ use std::time::Duration;
 use vmtax_machine::{MachineError, MicroSession};
 use vmtax_micro::{Completion, Direction, ExitKind, Pattern, Run, layout};
 use vmtax_model::{
-    KERNEL_MODE, KernelIdentity, Latency, Operation, Series, Stamped, Timer, TimerSource, TrialResult, WorkloadName,
-    WorkloadSpec,
+    KERNEL_MODE, KernelIdentity, Latency, Measure, Metric, Operation, Series, Stamped, Timer, TimerSource, TrialResult,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_workload::{BlockWork, WorkloadError};
 
@@ -41,9 +41,24 @@ pub(crate) fn run(
         (Some(first), Some(last)) => ns(last.end - first.begin, mhz),
         _ => 0,
     };
+    let measures = measures(&latency, total);
     let name = if work.write { "write" } else { "read" };
     let operation = Operation { name: name.to_owned(), latency };
-    Ok((result(workload, vec![operation], total, mhz), series))
+    Ok((TrialResult { measures, ..result(workload, vec![operation], total, mhz) }, series))
+}
+
+/// The same figures as `seqread` has of an agent.
+fn measures(latency: &Latency, total_ns: u64) -> Vec<Measure> {
+    if latency.count() == 0 || total_ns == 0 {
+        return Vec::new();
+    }
+    let rate = latency.count() as f64 / (total_ns as f64 / 1e9);
+    let figures = [
+        (Metric::SeqreadMedian, latency.quantile(0.5) as f64),
+        (Metric::SeqreadTail, latency.quantile(0.99) as f64),
+        (Metric::SeqreadRate, rate),
+    ];
+    figures.map(|(metric, value)| Measure { metric, value }).to_vec()
 }
 
 /// Exits of every kind, `count` of each.

@@ -1,23 +1,29 @@
 //! Takes the turns of a plan.
 
+mod written;
+
+use crate::control;
 use crate::exec;
 use crate::images::{Images, no_means};
 use crate::machine::Up;
 use crate::observe::{Observable, may_trace, observed};
+use crate::pin::pin;
 use crate::shares::{self, Way};
 use crate::{Means, RunError};
 use jiff::Timestamp;
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
-use vmtax_machine::{Interrupt, MachineError, Needs, Scratch, Setup, Streams, processor_between};
+use vmtax_machine::{
+    HostSettings, Interrupt, MachineError, Needs, Scratch, Setup, Sharing, Streams, processor_between,
+};
 use vmtax_model::{
-    Execution, MachineName, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, ShareFacts, TrialRecord,
-    Turn, Warning, WorkloadName, WorkloadSpec,
+    MachineName, ON_THE_HOST, Outcome, Plan, Probes, QemuFacts, Turn, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
+use vmtax_tools::Patterns;
+use written::{Made, note_boot};
 
 /// Below this, time stolen from the host during a trial is nothing to speak of.
 const NOTABLE_STEAL_PERCENT: u32 = 5;
@@ -43,6 +49,11 @@ pub enum Progress<'a> {
         /// Under what.
         probes: Probes,
     },
+    /// A trial's workload came to its end.
+    Over {
+        /// Which, from 0.
+        number: u32,
+    },
     /// A trial has no result.
     Failed {
         /// Which, from 0.
@@ -63,6 +74,14 @@ pub enum Ended {
     Interrupted,
 }
 
+/// Who is told how it goes, and asked whether it is to go on.
+pub struct Watch<'a> {
+    /// What happens.
+    pub progress: &'a mut dyn FnMut(Progress<'_>),
+    /// After each whole round, by how many there are now: whether another is to be begun.
+    pub go_on: &'a mut dyn FnMut(u32) -> bool,
+}
+
 /// Carries out the plan; its command, if it has one, between `streams`. Whatever ends it, the trials before are in the
 /// recording, and nothing is left running.
 ///
@@ -74,8 +93,10 @@ pub fn run(
     writer: &mut Writer,
     interrupt: &Interrupt,
     streams: Option<&Streams>,
-    progress: &mut dyn FnMut(Progress<'_>),
+    watch: &mut Watch<'_>,
 ) -> Result<Ended, RunError> {
+    let Watch { progress, go_on } = watch;
+    let patterns = exec::patterns(plan)?;
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
     let images = Images::make(plan, means, &shares::methods(plan)?, &scratch)?;
@@ -95,6 +116,7 @@ pub fn run(
         events: plan.probes.iter().any(|p| *p != Probes::None) && !may_trace(),
         interrupt,
         streams,
+        patterns: &patterns,
         number: 0,
         came_up: BTreeSet::new(),
         refused: BTreeMap::new(),
@@ -102,7 +124,14 @@ pub fn run(
         writer,
         progress,
     };
+    let mut round = 0;
     for turn in plan.schedule() {
+        if turn.round > round {
+            round = turn.round;
+            if !go_on(round) {
+                break;
+            }
+        }
         run.take(turn)?;
         if interrupt.raised() {
             return Ok(Ended::Interrupted);
@@ -124,7 +153,9 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
     let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
     let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
-    Ok(Needs { disk, guest, files_bytes, tree: plan.tree.clone(), written, images_mib })
+    // A command has the host's files.
+    let files = guest && plan.command.is_none();
+    Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
 }
 
 struct Run<'a> {
@@ -140,6 +171,8 @@ struct Run<'a> {
     events: bool,
     interrupt: &'a Interrupt,
     streams: Option<&'a Streams>,
+    /// What is looked for in a command's output.
+    patterns: &'a Patterns,
     /// The next trial's.
     number: u32,
     /// Machines that came up once: a later failure there is an accident, not a verdict.
@@ -173,14 +206,38 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let log = self.log_folder(turn)?;
+        let control_s = self.plan.compare.map(|_| control::seconds());
+        // The host itself is measured as it is.
+        let settings = if turn.machine.is_guest() { way.variant.host() } else { BTreeMap::new() };
+        let settings = HostSettings::set(&settings)?;
+        let taken = self.take_with(turn, way, share, &log, (control_s, &settings.before()));
+        settings.put_back()?;
+        taken
+    }
+
+    fn take_with(
+        &mut self,
+        turn: Turn,
+        way: &Way,
+        share: Option<&Sharing>,
+        log: &Path,
+        (control_s, put_back): (Option<f64>, &[(PathBuf, String)]),
+    ) -> Result<(), RunError> {
+        let usual = &self.rungs[turn.rung].guest;
+        let guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
         let setup = Setup {
             target: self.images.target(turn.machine, turn.variant)?,
-            cpus: self.rungs[turn.rung].guest.cpus,
-            memory_mib: self.rungs[turn.rung].guest.memory_mib,
+            cpus: guest.cpus,
+            memory_mib: guest.memory_mib,
+            disks: guest.disks,
+            memory_regions: guest.memory_regions,
             disk: &way.disk,
+            append: way.variant.get("append"),
+            options: &way.options,
+            put_back,
             share,
             scratch: self.scratch,
-            log: &log,
+            log,
             events: self.events,
             boot_deadline: Duration::from_secs(u64::from(self.plan.guest.boot_deadline_s)),
             interrupt: self.interrupt,
@@ -188,7 +245,7 @@ impl<'a> Run<'a> {
         match Up::start(&setup) {
             Ok(session) => {
                 self.came_up.insert((turn.machine, turn.variant));
-                self.trials(turn, session, &log)
+                self.trials(turn, session, log, control_s)
             }
             Err(MachineError::Interrupted) => Ok(()),
             // What one size or share is refused another may be given.
@@ -218,9 +275,12 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn trials(&mut self, turn: Turn, mut machine: Up<'_>, log: &Path) -> Result<(), RunError> {
+    fn trials(&mut self, turn: Turn, mut machine: Up<'_>, log: &Path, control_s: Option<f64>) -> Result<(), RunError> {
         note_boot(log, turn, &machine)?;
         let mut warnings = machine.warnings().to_vec();
+        if self.plan.compare.is_some() {
+            warnings.extend(machine.qemu()?.as_ref().and_then(pin));
+        }
         let complaints = machine.complaints().iter();
         warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
         let all = self.all(turn);
@@ -233,7 +293,8 @@ impl<'a> Run<'a> {
             let result = match probes {
                 _ if self.plan.command.is_some() => {
                     let result;
-                    (result, execution, of_command) = exec::run(&mut machine, self.plan, self.streams, deadline);
+                    (result, execution, of_command) =
+                        exec::run(&mut machine, self.plan, (self.streams, self.patterns), deadline);
                     result
                 }
                 Probes::None => machine.run(workload, deadline),
@@ -246,6 +307,7 @@ impl<'a> Run<'a> {
                 }
             };
             let wall_s = clock.elapsed().as_secs_f64();
+            (self.progress)(Progress::Over { number: self.number });
             let mut warnings = warnings.clone();
             let percent = (ProcessorTime::now().stolen_since(&before) * 100.0).round() as u32;
             if percent >= NOTABLE_STEAL_PERCENT {
@@ -255,17 +317,17 @@ impl<'a> Run<'a> {
             let processor = of_command.or(processor);
             let share = machine.share().cloned();
             warnings.extend(share.as_ref().and_then(|share| shares::few_open_files(workload, share)));
-            let method = share.as_ref().map(|s| s.method);
-            let made = Made { started, wall_s, share, processor, execution, warnings };
+            let made = Made { started, wall_s, share, processor, control_s, execution, warnings };
             let scratch = self.scratch;
             let write = |outcome| self.write(turn, (workload, probes), outcome, made);
             match result {
                 Ok(mut result) => {
-                    result.kept.extend(shares::seen_by_the_host(&result, method, scratch));
+                    let tree = shares::hosts_tree(&machine, scratch);
+                    result.kept.extend(shares::seen_by_the_host(&result, tree.as_deref()));
                     if index + 1 == all.len() && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST)) {
                         // Nothing comes after it, so the guest may end as by a power cut, to see what that leaves.
-                        drop(machine);
-                        result.kept.extend(shares::left_behind(workload, scratch));
+                        machine.cut_off();
+                        result.kept.extend(shares::left_behind(workload, tree.as_deref()));
                         return write(Outcome::Done { result: Box::new(result) });
                     }
                     write(Outcome::Done { result: Box::new(result) })?;
@@ -291,105 +353,4 @@ impl<'a> Run<'a> {
         let plan = &self.rungs[turn.rung];
         plan.workloads.iter().flat_map(|w| plan.probes_on(turn.machine).iter().map(move |&p| (w, p))).collect()
     }
-
-    /// Writes down that the turn's trials from `from` on have no result.
-    fn skip(&mut self, turn: Turn, from: usize, error: MachineError) -> Result<(), RunError> {
-        self.write_failed(turn, from, &format!("{} was not up any more: {error}", turn.machine))?;
-        self.first_failure.get_or_insert(error);
-        Ok(())
-    }
-
-    fn write_failed(&mut self, turn: Turn, from: usize, why: &str) -> Result<(), RunError> {
-        for trial in self.all(turn).into_iter().skip(from) {
-            let outcome = Outcome::Failed { error: why.to_owned() };
-            self.write(turn, trial, outcome, Made::none())?;
-        }
-        Ok(())
-    }
-
-    fn write(
-        &mut self,
-        turn: Turn,
-        (workload, probes): (&WorkloadSpec, Probes),
-        outcome: Outcome,
-        made: Made,
-    ) -> Result<(), RunError> {
-        let variant =
-            if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
-        self.writer.write(&TrialRecord {
-            schema: vmtax_model::SCHEMA,
-            number: self.number,
-            round: turn.round,
-            machine: turn.machine,
-            variant,
-            rung: self.plan.size(turn.rung),
-            probes,
-            workload: workload.clone(),
-            started: made.started.to_string(),
-            wall_s: made.wall_s,
-            outcome,
-            share: made.share,
-            processor: made.processor,
-            execution: made.execution,
-            warnings: made.warnings,
-        })?;
-        self.number += 1;
-        Ok(())
-    }
-
-    /// One machine's logs in one round.
-    fn log_folder(&self, turn: Turn) -> Result<PathBuf, RunError> {
-        // By number: a variant's name may hold anything.
-        let variant = if self.plan.variants.len() > 1 { format!("-{}", turn.variant) } else { String::new() };
-        let rung = self.plan.size(turn.rung).map_or(String::new(), |size| format!("-at-{size}"));
-        let name = format!("{:04}-{}{variant}{rung}", turn.round, turn.machine);
-        let folder = self.writer.folder().join("turns").join(name);
-        match fs::create_dir_all(&folder) {
-            Ok(()) => Ok(folder),
-            Err(source) => Err(failed("creating", &folder, source)),
-        }
-    }
-}
-
-/// What is noted of a trial besides how it ended.
-struct Made {
-    started: Timestamp,
-    wall_s: f64,
-    share: Option<ShareFacts>,
-    processor: Option<ProcessorSeconds>,
-    execution: Option<Execution>,
-    warnings: Vec<Warning>,
-}
-
-impl Made {
-    /// Of a trial that could not be begun.
-    fn none() -> Made {
-        Made {
-            started: Timestamp::now(),
-            wall_s: 0.0,
-            share: None,
-            processor: None,
-            execution: None,
-            warnings: Vec::new(),
-        }
-    }
-}
-
-/// `turn.json`: what a turn's trials have in common.
-fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), RunError> {
-    let note = serde_json::json!({
-        "schema": vmtax_model::SCHEMA,
-        "round": turn.round,
-        "machine": turn.machine,
-        "variant": turn.variant,
-        "rung": turn.rung,
-        "boot_s": machine.boot().as_secs_f64(),
-        "agent": machine.hello(),
-    });
-    let path = log.join("turn.json");
-    fs::write(&path, format!("{note:#}\n")).map_err(|e| failed("writing", &path, e))
-}
-
-fn failed(verb: &str, path: &Path, source: std::io::Error) -> RunError {
-    MachineError::System { what: format!("{verb} {}", path.display()), source }.into()
 }

@@ -1,12 +1,13 @@
 //! How each of a plan's variants gives its guests the plan's tree.
 
 use crate::images::Images;
+use crate::machine::Up;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_machine::{MachineError, Scratch, Sharing, image_mib, make_image, tree_room};
 use vmtax_model::{
-    ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree, TrialResult, Warning,
-    WorkloadName, WorkloadSpec,
+    ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree, TrialResult, Variant,
+    Warning, WorkloadName, WorkloadSpec,
 };
 
 /// What a small system takes of a machine's memory, MiB.
@@ -14,10 +15,20 @@ const SYSTEM_MIB: u64 = 96;
 
 /// A variant, ready to be used.
 pub(crate) struct Way {
+    /// The variant.
+    pub variant: Variant,
     /// Settings of the measured disk.
     pub disk: BTreeMap<String, String>,
+    /// Words for QEMU's command line.
+    pub options: Vec<String>,
     /// The share, if it has one; or why it cannot be had.
     pub share: Result<Option<Sharing>, String>,
+}
+
+impl Way {
+    pub fn new(variant: &Variant, share: Result<Option<Sharing>, String>) -> Way {
+        Way { variant: variant.clone(), disk: variant.disk(), options: variant.options(), share }
+    }
 }
 
 /// The shares that a plan asks for, each method once.
@@ -25,6 +36,9 @@ pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
     let mut methods = Vec::new();
     for variant in &plan.variants {
         methods.extend(variant.share()?.map(|share| share.method));
+    }
+    if plan.command.as_ref().is_some_and(|command| !command.write.is_empty()) {
+        methods.push(ShareMethod::NineP);
     }
     methods.sort();
     methods.dedup();
@@ -34,10 +48,12 @@ pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
 /// MiB that the images made from the plan's tree take, with a copy for a machine that writes to it.
 pub(crate) fn images_mib(plan: &Plan) -> Result<u64, crate::RunError> {
     let Some(tree) = &plan.tree else { return Ok(0) };
-    let mut images: BTreeMap<(ShareMethod, Option<String>), bool> = BTreeMap::new();
+    let mut images: BTreeMap<Kind, bool> = BTreeMap::new();
     for variant in &plan.variants {
-        if let Some(share) = variant.share()?.filter(|share| share.method.is_image()) {
-            *images.entry(kind(&share)).or_default() |= !share.read_only(tree);
+        if let Some(share) = variant.share()? {
+            if let Some(kind) = kind(&share) {
+                *images.entry(kind).or_default() |= !share.read_only(tree);
+            }
         }
     }
     if images.is_empty() {
@@ -91,20 +107,28 @@ pub(crate) fn few_open_files(workload: &WorkloadSpec, share: &ShareFacts) -> Opt
     Some(Warning::FewOpenFiles { method: share.method, limit, needed })
 }
 
-/// What makes one image another.
-fn kind(share: &Share) -> (ShareMethod, Option<String>) {
-    (share.method, share.option("compress").map(str::to_owned))
+/// What makes one image another: how it is made, and how compressed.
+type Kind = (ShareMethod, Option<String>);
+
+/// The image of the tree that a way needs, if any.
+fn kind(share: &Share) -> Option<Kind> {
+    match share.method {
+        ShareMethod::NineP | ShareMethod::Virtiofs => None,
+        // A file system of the server's own: the files that a guest asks for by number are then the tree's.
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => Some((ShareMethod::Disk, None)),
+        method => Some((method, share.option("compress").map(str::to_owned))),
+    }
 }
 
 /// Each variant of the plan, in order; images that they need are made.
 pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Vec<Way> {
     let mut ready = Ready { plan, images, scratch, made: BTreeMap::new() };
-    let way = |variant: &vmtax_model::Variant| {
+    let way = |variant: &Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match (share, &plan.tree) {
             (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
             _ => Ok(None),
         });
-        Way { disk: variant.disk(), share }
+        Way::new(variant, share)
     };
     plan.variants.iter().map(way).collect()
 }
@@ -116,7 +140,7 @@ struct Ready<'a> {
     plan: &'a Plan,
     images: &'a Images,
     scratch: &'a Scratch,
-    made: BTreeMap<(ShareMethod, Option<String>), Made>,
+    made: BTreeMap<Kind, Made>,
 }
 
 impl Ready<'_> {
@@ -126,40 +150,51 @@ impl Ready<'_> {
         }
         let folder = self.scratch.tree().ok_or("the plan has no tree")?;
         let (read_only, users) = (share.read_only(tree), tree.path.is_some());
-        let (mut source, mut image, mut server, mut copy) = (folder.to_path_buf(), None, None, None);
-        let mut portmapper = None;
-        match share.method {
-            ShareMethod::NineP => {}
-            ShareMethod::Virtiofs | ShareMethod::Nfs4 => server = Some(program(&share)?),
-            ShareMethod::Nfs3 => {
-                server = Some(program(&share)?);
-                let found = vmtax_host::find_program("rpcbind");
-                let lacking =
-                    "share=nfs3 needs rpcbind, which is not here: `apt-get install rpcbind`, or use share=nfs4";
-                portmapper = Some(found.ok_or(lacking)?);
-            }
-            ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => {
-                let (path, facts) = self.image(&share, tree, folder)?;
-                copy = (!read_only).then(|| self.scratch.folder().join("share.raw"));
-                (source, image) = (path, Some(facts));
+        vmtax_machine::check_rights(&share).map_err(|e| e.to_string())?;
+        let mut sharing = Sharing { read_only, users, ..Sharing::new(share, folder.to_path_buf()) };
+        if !sharing.share.method.is_image() && sharing.share.method != ShareMethod::NineP {
+            sharing.server = Some(program(&sharing.share)?);
+        }
+        if sharing.share.method == ShareMethod::Nfs3 {
+            let found = vmtax_host::find_program("rpcbind");
+            let lacking = "share=nfs3 needs rpcbind, which is not here: `apt-get install rpcbind`, or use share=nfs4";
+            sharing.portmapper = Some(found.ok_or(lacking)?);
+        }
+        if let Some(kind) = kind(&sharing.share) {
+            let (path, facts) = self.image(kind, tree, folder)?;
+            sharing.source = path;
+            sharing.copy = (!read_only).then(|| self.scratch.folder().join("share.raw"));
+            if sharing.share.method.is_image() {
+                sharing.image = Some(facts);
+            } else {
+                sharing.jail = Some(self.place()?);
             }
         }
-        Ok(Sharing { read_only, users, server, portmapper, image, copy, ..Sharing::new(share, source) })
+        Ok(sharing)
+    }
+
+    /// The folder that becomes a server's root.
+    fn place(&self) -> Result<PathBuf, String> {
+        let at = self.scratch.folder().join("jail");
+        std::fs::create_dir_all(&at).map_err(|e| format!("{} cannot be made: {e}", at.display()))?;
+        Ok(at)
     }
 
     /// The image of the tree, made by the first variant that needs it.
-    fn image(&mut self, share: &Share, tree: &Tree, folder: &Path) -> Made {
-        if let Some(made) = self.made.get(&kind(share)) {
+    fn image(&mut self, kind: Kind, tree: &Tree, folder: &Path) -> Made {
+        if let Some(made) = self.made.get(&kind) {
             return made.clone();
         }
-        let path = self.scratch.folder().join(format!("share-{}.{}", self.made.len(), share.method));
+        let path = self.scratch.folder().join(format!("share-{}.{}", self.made.len(), kind.0));
+        let options = kind.1.iter().map(|how| ("compress".to_owned(), how.clone())).collect();
+        let share = Share { method: kind.0, options };
         let make = || -> Result<ImageFacts, MachineError> {
-            let program = program(share).map_err(MachineError::NoShare)?;
+            let program = program(&share).map_err(MachineError::NoShare)?;
             let room = image_room(self.plan, tree, share.method).map_err(|e| MachineError::NoShare(e.to_string()))?;
-            make_image(share, &program, folder, room, &path)
+            make_image(&share, &program, folder, room, &path)
         };
         let made = make().map(|facts| (path.clone(), facts)).map_err(|e| e.to_string());
-        self.made.insert(kind(share), made.clone());
+        self.made.insert(kind, made.clone());
         made
     }
 }
@@ -181,12 +216,15 @@ pub(crate) fn program(share: &Share) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("share={} needs {name}, which is not here: `apt-get install {package}`", share.method))
 }
 
-/// What the host sees of the files that `meaning` left in a shared tree, while the guest is up. An image is a copy.
-pub(crate) fn seen_by_the_host(result: &TrialResult, method: Option<ShareMethod>, scratch: &Scratch) -> Vec<Kept> {
-    let shared = method.is_some_and(|m| !m.is_image()) && scratch.users_tree().is_none();
-    let Some(tree) = scratch.tree().filter(|_| shared && result.workload.name == WorkloadName::Meaning) else {
-        return Vec::new();
-    };
+/// Where the host sees what a guest does to a tree of the run's own, if it does: a guest's disk is a copy.
+pub(crate) fn hosts_tree(machine: &Up<'_>, scratch: &Scratch) -> Option<PathBuf> {
+    let shared = machine.share().is_some_and(|share| !share.method.is_image()) && scratch.users_tree().is_none();
+    machine.served().or_else(|| scratch.tree().map(ToOwned::to_owned)).filter(|_| shared)
+}
+
+/// What the host sees of the files that `meaning` left in a shared `tree`, while the guest is up.
+pub(crate) fn seen_by_the_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
+    let Some(tree) = tree.filter(|_| result.workload.name == WorkloadName::Meaning) else { return Vec::new() };
     let lingers = lingers(&result.workload);
     let mut seen = vmtax_workload::look(tree, vmtax_workload::Guest::Up);
     // Without somebody in the guest who holds a lock, there is none to run into.
@@ -196,8 +234,8 @@ pub(crate) fn seen_by_the_host(result: &TrialResult, method: Option<ShareMethod>
 }
 
 /// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
-pub(crate) fn left_behind(workload: &WorkloadSpec, scratch: &Scratch) -> Vec<Kept> {
-    let tree = scratch.tree().filter(|_| lingers(workload));
+pub(crate) fn left_behind(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
+    let tree = tree.filter(|_| lingers(workload));
     tree.map_or_else(Vec::new, |tree| vmtax_workload::look(tree, vmtax_workload::Guest::Gone))
 }
 

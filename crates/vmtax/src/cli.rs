@@ -1,13 +1,17 @@
 //! The command line: one definition for parsing, help, completions and manual pages.
 
 mod agent;
+mod compare;
+mod profile;
 
-pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, PlaceArgs, WatchdogArgs};
+pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
+pub use compare::CompareArgs;
+pub use profile::{DiffArgs, ProfileArgs, ProfileCommand};
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
 use std::path::PathBuf;
-use vmtax_model::MachineName;
+use vmtax_model::{Forward, MachineName, Metric, MetricPattern, Net};
 
 /// What a virtual machine costs, which layer takes it, and how to get it back.
 #[derive(Debug, Parser)]
@@ -76,12 +80,43 @@ What it prints comes through as it comes; the report goes to standard error. The
 124 where its time was over, 125 where vmtax failed, 126 or 127 where it cannot be run. docs/exec.md says more.
 
 Examples:
-  vmtax exec -- sh -c 'make clean && make -j2'
+  vmtax exec --shell 'make clean && make -j2'
+  vmtax exec --metric 'latency:lower=took (\\S+) ms' -- ./benchmark
+  vmtax exec -t
   vmtax exec --rounds 1 --machines tcg -- tar cf /dev/null /usr/share/doc
   vmtax exec --cpus 2 --memory 2048 -- sysbench cpu run
   vmtax exec --json -- ./test.sh > report.json"
     )]
     Exec(Box<ExecArgs>),
+    /// Hold guests against each other: two QEMUs, options, kernels or patches, and say what is proven
+    #[command(
+        after_help = "KEY of a side: qemu, kernel (with modules), append (words for the kernel), options (words for QEMU), machine,
+cpus, memory-mib, share and share.OPTION, host.halt-poll-ns, host.thp, host.governor (set, read back, put back),
+name, or any setting of the disk as `vmtax layers` has them. A comma in a value is written twice.
+It stops when all is decided, or the budget is spent; looking in between is part of what the intervals promise.
+With --check it ends with 1 where a metric is worse than in the baseline's recording: docs/compare.md.
+
+Examples:
+  vmtax compare --qemu 7.2 --qemu 10.0 -- cpu syscalls seqread
+  vmtax compare aio=threads aio=native aio=io_uring --set cache=none --detect 5% -- seqread
+  vmtax compare usual append=mitigations=off -- syscalls
+  vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
+  vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
+    )]
+    Compare(Box<CompareArgs>),
+    /// Look into a running QEMU: which threads and functions its time goes to, as tables and flame graphs
+    #[command(
+        after_help = "Any process will do, also one in a container: its files are found through its own root, and it needs no frame
+pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
+A folder is written, with an SVG that opens in a browser. docs/profile.md says more.
+
+Examples:
+  vmtax profile --pid $(pgrep -n qemu-system)
+  vmtax profile --pid 1234 --seconds 30 --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
+  vmtax profile --qemu 5.2 -- fids count=20000
+  vmtax profile diff profiles/before profiles/after"
+    )]
+    Profile(ProfileArgs),
     /// Measure what a VM exit of each kind costs, with a guest that does nothing else
     #[command(
         after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
@@ -94,13 +129,14 @@ Examples:
     Exits(Box<ExitsArgs>),
     /// Measure along a ladder of sizes whether a cost grows, by which law, and what one more item costs
     #[command(
-        after_help = "WHAT: first what grows (WORKLOAD.OPTION, guest.cpus or guest.memory-mib), then workloads and their options as
-WORKLOAD.OPTION=VALUE; or a plan's file (.toml) with a [ladder]. `vmtax agent run WORKLOAD --help-options` lists options.
+        after_help = "WHAT: first what grows (WORKLOAD.OPTION; guest.cpus, guest.memory-mib, guest.disks or guest.memory-regions), then
+workloads and their options as WORKLOAD.OPTION=VALUE; or a plan's file (.toml) with a [ladder]. `vmtax agent run WORKLOAD --help-options` lists options.
 Every size has a fresh machine in every round, in an order drawn by lot: docs/scale.md.
 
 Examples:
   vmtax scale seqread.depth --ladder 1..32
   vmtax scale guest.cpus threads threads.threads=16 --ladder 1,2,3,4
+  vmtax scale guest.disks seqread --ladder 1..256
   vmtax scale seqread.block-size --ladder 4K..256K --vary aio=threads,native --set cache=none
   vmtax scale threads.threads --ladder 1..512 --rungs 6 --machines native"
     )]
@@ -113,7 +149,8 @@ does not hold: docs/cases.md.
 Examples:
   vmtax case list
   vmtax case show 9p-fids
-  vmtax case 9p-fids --quick"
+  vmtax case 9p-fids --quick
+  vmtax case sysbench-five --real"
     )]
     Case(Box<CaseArgs>),
     /// Show a recording again, from its files alone
@@ -136,6 +173,19 @@ Examples:
   vmtax list
   vmtax list --runs /srv/measurements --json")]
     List(ListArgs),
+    /// Show what was measured before: a metric over all runs, and where it changed
+    #[command(
+        after_help = "Every run leaves its figures in a ledger beside the recordings, where they stay when a recording is deleted;
+without METRIC it is listed. Only what was measured under the same conditions is held against each other.
+docs/history.md says how changes are found, and what that promises.
+
+Examples:
+  vmtax history
+  vmtax history cpu.events --machine tcg
+  vmtax history seqread.latency-p50 --html history.html
+  vmtax history syscalls.getpid --json | jq '.series[].changes'"
+    )]
+    History(HistoryArgs),
     /// Fetch what guests are made of, without installing it
     #[command(after_help = "Examples:
   vmtax get                   what is there, and what can be had
@@ -143,6 +193,11 @@ Examples:
   vmtax get kernel 6.1        a certain one
   vmtax get qemu 5.2          another QEMU, for --qemu 5.2")]
     Get(GetArgs),
+    /// Build what guests run on from source
+    #[command(after_help = "Examples:
+  vmtax build qemu 7.2 --patch 9p-list
+  vmtax build qemu ~/src/qemu")]
+    Build(BuildArgs),
     /// The far side, also alone: on any kernel with a Linux ABI
     #[command(subcommand)]
     Agent(AgentCommand),
@@ -163,6 +218,9 @@ Examples:
     /// Run a command that ends when this program does
     #[command(hide = true)]
     Watchdog(WatchdogArgs),
+    /// Run a server that sees nothing of the host but its programs
+    #[command(hide = true)]
+    Jail(JailArgs),
 }
 
 #[derive(Debug, Args)]
@@ -226,6 +284,13 @@ pub struct CommonArgs {
     /// Seconds after which a guest's boot is given up [default: 60]
     #[arg(long, value_name = "SECONDS")]
     pub boot_deadline: Option<u32>,
+    #[command(flatten)]
+    pub record: RecordArgs,
+}
+
+/// What every command takes that makes a recording.
+#[derive(Debug, Args)]
+pub struct RecordArgs {
     /// The folder for recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub runs: PathBuf,
@@ -312,6 +377,25 @@ pub struct ShareArgs {
 }
 
 #[derive(Debug, Args)]
+pub struct HistoryArgs {
+    /// The metric, as the list names it
+    #[arg(value_name = "METRIC")]
+    pub metric: Option<Metric>,
+    /// On this machine alone: native, kvm, tcg, micro-kvm, micro-tcg
+    #[arg(long, value_name = "M")]
+    pub machine: Option<MachineName>,
+    /// The folder of the recordings and their ledger
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub runs: PathBuf,
+    /// Print everything as JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Write the pictures into this file too
+    #[arg(long, value_name = "FILE", requires = "metric")]
+    pub html: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub struct CaseArgs {
     /// list, show NAME, run NAME, or NAME
     #[arg(value_name = "WHAT", required = true, num_args = 1..=2)]
@@ -319,6 +403,9 @@ pub struct CaseArgs {
     /// A smaller form of it, where it has one: the claims that need its full size are not tested
     #[arg(long)]
     pub quick: bool,
+    /// Put it to the test by the program that was measured then, which has to be installed: of sysbench-five
+    #[arg(long)]
+    pub real: bool,
     #[command(flatten)]
     pub common: CommonArgs,
 }
@@ -326,8 +413,23 @@ pub struct CaseArgs {
 #[derive(Debug, Args)]
 pub struct ExecArgs {
     /// The program and its arguments
-    #[arg(last = true, required = true, value_name = "CMD")]
+    #[arg(last = true, required_unless_present_any = ["shell", "terminal"], value_name = "CMD")]
     pub command: Vec<OsString>,
+    /// A line for a shell, instead of a program: 'a && b'
+    #[arg(long, value_name = "LINE", conflicts_with = "command")]
+    pub shell: Option<String>,
+    /// Give the command this terminal, on one guest machine, once; without a command it is your shell
+    #[arg(short, long, conflicts_with = "json")]
+    pub terminal: bool,
+    /// A shell's line that is run once on each machine that has come up, not measured; what it leaves running stays
+    #[arg(long, value_name = "LINE")]
+    pub setup: Option<String>,
+    /// The same before each run that is measured
+    #[arg(long, value_name = "LINE")]
+    pub prepare: Option<String>,
+    /// The same behind it
+    #[arg(long, value_name = "LINE")]
+    pub cleanup: Option<String>,
     /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     pub machines: Option<Vec<MachineName>>,
@@ -335,6 +437,19 @@ pub struct ExecArgs {
     /// [default: virtiofs,cache=always for root where virtiofsd is there, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "WAY")]
     pub root: Option<String>,
+    /// A folder that guests share with the host, to be written to: what they write there stays
+    #[arg(long, value_name = "DIR")]
+    pub write: Vec<PathBuf>,
+    /// Give guests a network: QEMU's own, by which they reach what this host reaches
+    #[arg(long, value_name = "KIND")]
+    pub net: Option<Net>,
+    /// Have a TCP port of this host's loopback address lead to a guest's
+    #[arg(long, value_name = "HOST:GUEST", requires = "net")]
+    pub forward: Vec<Forward>,
+    /// A figure in what the command prints, beside those of known tools: REGEX's first group is the number; NAME:higher
+    /// or NAME:lower says which way is better
+    #[arg(long = "metric", value_name = "NAME=REGEX")]
+    pub metrics: Vec<MetricPattern>,
     #[command(flatten)]
     pub common: CommonArgs,
 }
@@ -425,6 +540,40 @@ Examples:
         /// A version or its beginning, or a suite of the distribution
         #[arg(value_name = "VERSION|SUITE")]
         wanted: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub struct BuildArgs {
+    #[command(subcommand)]
+    pub what: BuildWhat,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum BuildWhat {
+    /// A lean QEMU for x86-64, from the distribution's source or a tree of yours, with patches
+    #[command(
+        after_help = "It is built once into the cache, with what guests here need, in a few minutes; the system's own stays as it is.
+Its name, as printed and listed by `vmtax get qemu`, is then what every --qemu takes: docs/qemus.md.
+Patches that come with vmtax: 9p-list (the 9p server looks fids up in a list again, as before 7.2), cpu-loop
+(TCG's loop as in 3.0, without three changes that were published as faster).
+
+Examples:
+  vmtax build qemu 7.2
+  vmtax build qemu 7.2 --patch 9p-list
+  vmtax run --qemu built-9p-list
+  vmtax build qemu ~/src/qemu --patch ./faster.patch --configure '--enable-lto --extra-cflags=-O3'"
+    )]
+    Qemu {
+        /// A folder with QEMU's source, or a version or suite of the distribution
+        #[arg(value_name = "SRC|VERSION")]
+        source: String,
+        /// Apply this patch (-p1): a file, or one that comes with vmtax; may be repeated
+        #[arg(long, value_name = "FILE")]
+        patch: Vec<String>,
+        /// More options for QEMU's configure, separated by blanks; may be repeated
+        #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
+        configure: Vec<String>,
     },
 }
 

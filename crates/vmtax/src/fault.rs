@@ -31,11 +31,15 @@ pub enum Fault {
     #[error(transparent)]
     Layers(#[from] vmtax_layers::LayersError),
     #[error(transparent)]
+    Profile(#[from] vmtax_profile::ProfileError),
+    #[error(transparent)]
     Export(#[from] vmtax_export::ExportError),
     #[error(transparent)]
     Case(#[from] vmtax_cases::CaseError),
     #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),
+    #[error(transparent)]
+    Ledger(#[from] vmtax_ledger::LedgerError),
     /// A file or stream of this program's own.
     #[error("{what}: {source}")]
     File {

@@ -50,8 +50,23 @@ pub struct Launch {
     pub limits: Vec<(u32, u64, u64)>,
     /// Whether it has a standard input.
     pub stdin: bool,
+    /// The size of the terminal that it gets instead of three streams.
+    #[serde(default)]
+    pub terminal: Option<Size>,
+    /// Whether what it leaves running stays, for the command that comes next.
+    #[serde(default)]
+    pub stays: bool,
     /// Seconds after which it is ended.
     pub deadline_s: u32,
+}
+
+/// Of a terminal, in characters.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Size {
+    /// From top to bottom.
+    pub rows: u16,
+    /// From left to right.
+    pub columns: u16,
 }
 
 /// A stream of the command's: the name of its pieces.

@@ -11,7 +11,7 @@ mod launch;
 mod message;
 
 pub use frame::{Decoder, Frame, MAX_PAYLOAD, MAX_PIECE, PROTOCOL, WireError, encode, piece};
-pub use launch::{Bytes, Launch, STREAM_PIECE, Stream};
+pub use launch::{Bytes, Launch, STREAM_PIECE, Size, Stream};
 pub use message::{Hello, Mount, Observed, Reply, Request};
 
 /// The name of the virtio-serial port on which controller and agent meet.
@@ -22,7 +22,12 @@ pub const FILES_SERIAL: &str = "vmtax-files";
 pub const DISK_SERIAL: &str = "vmtax-disk";
 /// The serial of the guest disk that holds the shared tree.
 pub const SHARE_SERIAL: &str = "vmtax-share";
-/// The hardware address of the guest's card by which a share comes over the network.
+/// The hardware address of the guest's network card.
 pub const SHARE_MAC: &str = "52:54:00:76:6d:78";
 /// Where a guest has the shared tree.
 pub const SHARE: &str = "/share";
+
+/// The name by which a guest mounts the folder of this number that a command may write to.
+pub fn writable_tag(number: usize) -> String {
+    format!("writable{number}")
+}

@@ -1,6 +1,6 @@
 //! The messages.
 
-use crate::{Bytes, Launch, Stream};
+use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use vmtax_model::{Execution, GuestDisk, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec};
@@ -28,6 +28,12 @@ pub enum Request {
     Root {
         /// The host's name, which the guest takes on.
         host_name: Bytes,
+        /// Folders of the host's that the guest may write to, each shared by [`crate::writable_tag`].
+        #[serde(default)]
+        writable: Vec<Bytes>,
+        /// Whether it has QEMU's user network.
+        #[serde(default)]
+        network: bool,
     },
     /// Run a command, in a guest in that root; answered by [`Reply::Ran`], [`Reply::NotRun`] or [`Reply::Failed`], with pieces of its streams and [`Reply::Input`] before.
     Exec {
@@ -38,6 +44,11 @@ pub enum Request {
     Signal {
         /// Its number.
         signal: i32,
+    },
+    /// The person's terminal has another size.
+    Resize {
+        /// Which.
+        size: Size,
     },
     /// Nobody reads this stream of the command's any more.
     Close {

@@ -13,11 +13,11 @@ pub(super) fn adopt() {
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Ends every process below this one; says how many there were.
-pub(super) fn end_all() -> u32 {
+/// Ends every process below this one, but for those that `stay` and what is below these; says how many there were.
+pub(super) fn end_all_but(stay: &[i32]) -> u32 {
     let (mut ended, until) = (BTreeSet::new(), Instant::now() + PATIENCE);
     loop {
-        let children = running();
+        let children = running_but(stay);
         if children.is_empty() || Instant::now() > until {
             reap();
             return ended.len() as u32;
@@ -39,14 +39,18 @@ fn reap() {
 }
 
 /// The descendants of this process that have not ended.
-fn running() -> Vec<i32> {
+pub(super) fn running() -> Vec<i32> {
+    running_but(&[])
+}
+
+fn running_but(stay: &[i32]) -> Vec<i32> {
     let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
     let all: Vec<Process> = pids.filter_map(Process::read).collect();
     let mut below = BTreeSet::from([std::process::id() as i32]);
     // A child may stand before its parent.
-    while all.iter().any(|p| below.contains(&p.parent) && below.insert(p.pid)) {}
-    all.iter().filter(|p| below.contains(&p.parent) && !p.dead).map(|p| p.pid).collect()
+    while all.iter().any(|p| below.contains(&p.parent) && !stay.contains(&p.pid) && below.insert(p.pid)) {}
+    all.iter().filter(|p| below.contains(&p.parent) && !stay.contains(&p.pid) && !p.dead).map(|p| p.pid).collect()
 }
 
 struct Process {

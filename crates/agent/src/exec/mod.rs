@@ -6,6 +6,7 @@ mod end;
 mod pump;
 mod root;
 mod start;
+mod terminal;
 
 use crate::AgentError;
 use crate::serve::{kernel, send};
@@ -20,6 +21,9 @@ use vmtax_model::{
 };
 use vmtax_wire::{Decoder, Launch, Reply};
 
+/// Who stays may hold the pipes: so long nothing must come from them.
+const STAYS: Duration = Duration::from_millis(100);
+
 /// Runs a command and gives the reply that ends it; what it prints is sent as it comes.
 ///
 /// # Errors
@@ -28,6 +32,7 @@ pub(crate) fn run(launch: &Launch, channel: BorrowedFd<'_>, decoder: &mut Decode
     let guest = std::process::id() == 1;
     let root = guest.then(|| Path::new(root::ROOT));
     end::adopt();
+    let stay = end::running();
     send(channel, &Reply::Began)?;
     let before = account::Account::now(guest);
     let began = Instant::now();
@@ -37,10 +42,13 @@ pub(crate) fn run(launch: &Launch, channel: BorrowedFd<'_>, decoder: &mut Decode
     };
     let deadline = began + Duration::from_secs(u64::from(launch.deadline_s));
     let mut pump = Pump::new(channel, decoder, started, deadline)?;
+    if launch.stays {
+        pump.silence = STAYS;
+    }
     let ended = pump.until_end();
     let (wall, after) = (began.elapsed(), account::Account::now(guest));
     pump.say(&Reply::Ended)?;
-    let left = end::end_all();
+    let left = if launch.stays { 0 } else { end::end_all_but(&stay) };
     let rest = pump.rest();
     let End { status, usage } = ended?;
     rest?;
@@ -52,7 +60,7 @@ pub(crate) fn run(launch: &Launch, channel: BorrowedFd<'_>, decoder: &mut Decode
         return Ok(Reply::NotRun { status: TIMED_OUT, error });
     }
     let spent = after.since(&before);
-    let execution = Execution { status, left, window_s: None, busy_s: spent.busy_s, stolen_s: spent.stolen_s };
+    let execution = Execution { status, left, busy_s: spent.busy_s, stolen_s: spent.stolen_s, ..Execution::default() };
     let measures = account::measures(wall, &usage, &spent);
     let result = result(measures, wall, if guest { root::notes() } else { Vec::new() });
     Ok(Reply::Ran { execution, result: Box::new(result) })

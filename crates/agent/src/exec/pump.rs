@@ -2,6 +2,7 @@
 //! comes from there, and nothing is kept but what is on its way.
 
 use super::start::Started;
+use super::terminal;
 use crate::AgentError;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,7 +16,6 @@ use vmtax_wire::{Decoder, Frame, Reply, Request, STREAM_PIECE, Stream, encode, p
 /// Between the wish that a command end, and its kill.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// So long a pipe of a command that ended may be held open without a word.
 const SILENCE: Duration = Duration::from_secs(5);
 
 /// How a command ended.
@@ -34,6 +34,7 @@ pub(super) struct Pump<'a> {
     exited: OwnedFd,
     outputs: [(Stream, Option<OwnedFd>); 2],
     stdin: Option<OwnedFd>,
+    terminal: Option<OwnedFd>,
     /// What the command has not taken in yet.
     typed: Vec<u8>,
     /// Whether more was asked for.
@@ -43,6 +44,8 @@ pub(super) struct Pump<'a> {
     deadline: Instant,
     /// Whether its time was over.
     pub too_late: bool,
+    /// So long a pipe of a command that ended may be held open without a word.
+    pub silence: Duration,
     buffer: Vec<u8>,
 }
 
@@ -57,7 +60,7 @@ impl<'a> Pump<'a> {
         let flags = fcntl_getfl(channel).map_err(failed)?;
         let pid = Pid::from_raw(started.pid).ok_or_else(|| failed(Errno::SRCH))?;
         let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-        let ours = [Some(&started.stdout), Some(&started.stderr), started.stdin.as_ref()];
+        let ours = [Some(&started.stdout), started.stderr.as_ref(), started.stdin.as_ref()];
         for pipe in ours.into_iter().flatten() {
             fcntl_setfl(pipe, OFlags::NONBLOCK).map_err(failed)?;
         }
@@ -69,13 +72,15 @@ impl<'a> Pump<'a> {
             flags,
             pid: started.pid,
             exited,
-            outputs: [(Stream::Stdout, Some(started.stdout)), (Stream::Stderr, Some(started.stderr))],
+            outputs: [(Stream::Stdout, Some(started.stdout)), (Stream::Stderr, started.stderr)],
             stdin: started.stdin,
+            terminal: started.terminal,
             typed: Vec::new(),
             asked: false,
             outgoing: Vec::new(),
             deadline,
             too_late: false,
+            silence: SILENCE,
             buffer: vec![0; STREAM_PIECE],
         })
     }
@@ -153,7 +158,7 @@ impl<'a> Pump<'a> {
 
     /// `None` for as long as the controller takes to take what is on its way.
     fn patience(&self, until_end: bool) -> Option<Timespec> {
-        let left = if until_end { self.deadline.saturating_duration_since(Instant::now()) } else { SILENCE };
+        let left = if until_end { self.deadline.saturating_duration_since(Instant::now()) } else { self.silence };
         let waits = until_end || self.outgoing.is_empty();
         waits.then(|| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
@@ -218,6 +223,9 @@ impl<'a> Pump<'a> {
                     self.typed = bytes;
                 }
                 Frame::Message(Request::Signal { signal }) => self.signal(signal),
+                Frame::Message(Request::Resize { size }) => {
+                    self.terminal.iter().for_each(|terminal| terminal::resize(terminal, size));
+                }
                 Frame::Message(Request::Close { stream }) => {
                     // A write to it then ends the command, as it would without a machine between.
                     self.outputs.iter_mut().filter(|(name, _)| *name == stream).for_each(|(_, pipe)| *pipe = None);

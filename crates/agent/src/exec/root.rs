@@ -6,9 +6,11 @@ use rustix::fs::statvfs;
 use rustix::mount::{MountFlags, mount};
 use std::ffi::CString;
 use std::fs;
+use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use vmtax_wire::{Bytes, SHARE};
+use vmtax_model::ShareMethod;
+use vmtax_wire::{Bytes, SHARE, writable_tag};
 
 const LAYER: &str = "/layer";
 pub(super) const ROOT: &str = "/root";
@@ -16,9 +18,14 @@ pub(super) const ROOT: &str = "/root";
 const LITTLE: u64 = 1 << 20;
 
 /// Makes it.
-pub(crate) fn prepare(host_name: &Bytes) -> Result<(), String> {
+pub(crate) fn prepare(host_name: &Bytes, writable: &[Bytes], with_network: bool) -> Result<(), String> {
     let mut complaints = modules::load_command();
-    make(Path::new(ROOT)).map_err(|error| {
+    if !writable.is_empty() {
+        complaints.extend(modules::load_for(ShareMethod::NineP));
+    }
+    let root = Path::new(ROOT);
+    let made = make(root).and_then(|()| folders(root, writable));
+    made.and_then(|()| if with_network { connect(root) } else { Ok(()) }).map_err(|error| {
         complaints.insert(0, error);
         complaints.join("; ")
     })?;
@@ -58,6 +65,28 @@ fn make(root: &Path) -> Result<(), String> {
         let _ = symlink(format!("/proc/self/{target}"), root.join("dev").join(name));
     }
     Ok(())
+}
+
+/// What is written there goes to the host's own: `mmap` writes through, and lets files be mapped to be written.
+fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
+    for (number, host) in writable.iter().enumerate() {
+        let host = Path::new(&host.0);
+        let at = root.join(host.strip_prefix("/").unwrap_or(host));
+        folder(&at)?;
+        let options = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap";
+        attach("9p", &writable_tag(number), &at, MountFlags::NOSUID | MountFlags::NODEV, options)?;
+    }
+    Ok(())
+}
+
+/// QEMU's user network as it always is: the address that it would give by DHCP, its gateway, its name server.
+fn connect(root: &Path) -> Result<(), String> {
+    network::up(Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(255, 255, 255, 0))?;
+    network::route_all(Ipv4Addr::new(10, 0, 2, 2))?;
+    let names = root.join("etc/resolv.conf");
+    // It may point to where the host's own resolver writes.
+    let _ = fs::remove_file(&names);
+    fs::write(&names, "nameserver 10.0.2.3\n").map_err(|e| format!("writing the guest's /etc/resolv.conf: {e}"))
 }
 
 fn folder(at: &Path) -> Result<(), String> {

@@ -1,6 +1,7 @@
 //! Starts a command with the surroundings of the one who asks.
 
 use super::status_of;
+use super::terminal::{self, Terminal};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
 use std::fs::File;
@@ -17,7 +18,9 @@ pub(super) struct Started {
     pub pid: i32,
     pub stdin: Option<OwnedFd>,
     pub stdout: OwnedFd,
-    pub stderr: OwnedFd,
+    /// None of its own in a terminal.
+    pub stderr: Option<OwnedFd>,
+    pub terminal: Option<OwnedFd>,
 }
 
 /// Why one does not, with the status that stands for it.
@@ -34,14 +37,17 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Ref
     let mut command = Command::new(&program.0);
     command.args(arguments.iter().map(|word| &word.0));
     command.env_clear().envs(launch.environment.iter().map(|(name, value)| (&name.0, &value.0)));
-    command.stdin(if launch.stdin { Stdio::piped() } else { Stdio::null() });
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let terminal = give_streams(&mut command, launch, root)?;
+    let in_terminal = terminal.is_some();
     let (surroundings, directory) = (launch.clone(), launch.directory.0.clone());
     let root = root.map(Path::to_path_buf);
     // SAFETY: between fork and exec this process has one thread, so that what allocates does not wait for another's lock.
     unsafe {
         command.pre_exec(move || {
             rustix::process::setsid()?;
+            if in_terminal {
+                rustix::process::ioctl_tiocsctty(rustix::stdio::stdin())?;
+            }
             rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
             if let Some(root) = &root {
                 // A guest's first process is never killed for its memory; what it starts must be.
@@ -59,13 +65,37 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Ref
         });
     }
     let mut child = command.spawn().map_err(|e| Refused { status: status_of(&e), error: said(launch, &e) })?;
+    // The other ends of the streams: else they would not end with the command.
+    drop(command);
     let broken = || Refused { status: NOT_EXECUTABLE, error: "the command's streams could not be made".to_owned() };
+    let pid = child.id() as i32;
+    if let Some(terminal) = terminal {
+        let copy = || terminal.try_clone().map_err(|_| broken());
+        return Ok(Started { pid, stdin: Some(copy()?), stdout: copy()?, stderr: None, terminal: Some(terminal) });
+    }
     Ok(Started {
-        pid: child.id() as i32,
+        pid,
         stdin: child.stdin.take().map(StdFd::from),
         stdout: child.stdout.take().map(StdFd::from).ok_or_else(broken)?,
-        stderr: child.stderr.take().map(StdFd::from).ok_or_else(broken)?,
+        stderr: Some(child.stderr.take().map(StdFd::from).ok_or_else(broken)?),
+        terminal: None,
     })
+}
+
+/// Pipes, or a terminal, of which this side's end is given.
+fn give_streams(command: &mut Command, launch: &Launch, root: Option<&Path>) -> Result<Option<OwnedFd>, Refused> {
+    let Some(size) = launch.terminal else {
+        command.stdin(if launch.stdin { Stdio::piped() } else { Stdio::null() });
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        return Ok(None);
+    };
+    let failed =
+        |e: io::Error| Refused { status: NOT_EXECUTABLE, error: format!("there is no terminal for the command: {e}") };
+    let Terminal { ours, theirs } =
+        terminal::make(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
+    let copy = || theirs.try_clone().map(Stdio::from).map_err(failed);
+    command.stdin(copy()?).stdout(copy()?).stderr(copy()?);
+    Ok(Some(ours))
 }
 
 /// Limits before the user: raising them is root's right. Natively the process has all of this from its parents.

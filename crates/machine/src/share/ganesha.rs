@@ -1,10 +1,10 @@
-//! nfs-ganesha: an NFS server in user space, with a configuration and a network of its own. The host's own exports are left
-//! alone, and so is its rpcbind: for version 3, which has to register with one, there is another.
+//! nfs-ganesha: an NFS server in user space, with a configuration, a network and a root folder of its own. The host's own
+//! exports are left alone, and so is its rpcbind: for version 3, which has to register with one, there is another.
 
 use super::Sharing;
 use super::server::{Meeting, Serving};
 use crate::MachineError;
-use crate::portmapper::RUN;
+use crate::jail::TREE;
 use crate::setup::Setup;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
@@ -13,6 +13,9 @@ use vmtax_model::ShareMethod;
 
 /// The export's name, at the root of the server's own tree.
 pub(super) const EXPORT: &str = "/share";
+/// Files of the server's, in its own root.
+const PID: &str = "/run/ganesha.pid";
+const RECOVERY: &str = "/run";
 /// Where the guest finds NFS.
 pub(super) const NFS_PORT: u16 = 2049;
 /// Where version 3 is told of the export there.
@@ -20,42 +23,35 @@ pub(super) const MOUNT_PORT: u16 = 20048;
 
 pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> Result<Serving, MachineError> {
     let method = sharing.share.method;
-    if !rustix::process::geteuid().is_root() {
-        let why = format!(
-            "share={method} needs root: nfs-ganesha finds files by the kernel's handles, which only root may open"
-        );
-        return Err(MachineError::NoShare(why));
-    }
     let ports = free_ports().map_err(|e| MachineError::system("looking for a free port", e))?;
-    let scratch =
-        std::path::absolute(setup.scratch.folder()).map_err(|e| MachineError::system("the current folder", e))?;
-    let source = &sharing.source;
-    for folder in [source, &scratch] {
-        if folder.to_string_lossy().contains(['"', '\n', '\\']) {
-            let why = format!(
-                "{} has a quotation mark, a backslash or a line's end in its name, which nfs-ganesha's configuration \
-                 cannot hold: share a folder of another name, or take another with --runs",
-                folder.display()
-            );
-            return Err(MachineError::NoShare(why));
-        }
-    }
     let log = std::path::absolute(setup.log).map_err(|e| MachineError::system("the current folder", e))?;
-    let is_in_run = |path: &Path| std::fs::canonicalize(path).is_ok_and(|path| path.starts_with(RUN));
-    let hidden = [source, &scratch, &log].into_iter().find(|path| is_in_run(path));
-    if let (Some(path), true) = (hidden, method == ShareMethod::Nfs3) {
-        let why =
-            format!("{} is in {RUN}, of which the server has one of its own: choose another folder", path.display());
-        return Err(MachineError::NoShare(why));
-    }
+    let file = log.join("ganesha.conf");
     let access = if sharing.read_only { "RO" } else { "RW" };
-    let text = configuration(method, ports, [source, &scratch], access);
-    let file = setup.log.join("ganesha.conf");
-    std::fs::write(&file, text).map_err(|e| MachineError::system(format!("writing {}", file.display()), e))?;
-    let words = [&program.display().to_string(), "-F", "-f", &file.display().to_string()];
-    let more = ["-L", "STDERR", "-p", &scratch.join("ganesha.pid").display().to_string()];
-    let command = words.into_iter().chain(more).map(str::to_owned).collect();
-    Ok(Serving { command, descriptors: Vec::new(), meeting: Meeting::Ports(ports), as_root: false })
+    std::fs::write(&file, configuration(method, ports, access))
+        .map_err(|e| MachineError::system(format!("writing {}", file.display()), e))?;
+    let (program, file) = (program.display().to_string(), file.display().to_string());
+    let command = [&program, "-F", "-f", &file, "-L", "STDERR", "-p", PID].map(str::to_owned).to_vec();
+    let jail = jail(sharing, &file)?;
+    Ok(Serving { command, jail, descriptors: Vec::new(), meeting: Meeting::Ports(ports), as_root: false })
+}
+
+/// The words that run it in a root of its own.
+fn jail(sharing: &Sharing, file: &str) -> Result<Vec<String>, MachineError> {
+    let absolute = |path: &Path| match std::path::absolute(path) {
+        Ok(path) => Ok(path.display().to_string()),
+        Err(e) => Err(MachineError::system("the current folder", e)),
+    };
+    let lacking = || MachineError::NoShare(format!("share={} has no image of the tree", sharing.share.method));
+    let root = absolute(sharing.jail.as_deref().ok_or_else(lacking)?)?;
+    let image = absolute(sharing.own())?;
+    let mut words =
+        ["/proc/self/exe", "jail", "--image", &image, "--root", &root, "--file", file].map(str::to_owned).to_vec();
+    words.extend(sharing.read_only.then(|| "--read-only".to_owned()));
+    if let Some(program) = &sharing.portmapper {
+        words.extend(["--portmapper".to_owned(), program.display().to_string()]);
+    }
+    words.push("--".to_owned());
+    Ok(words)
 }
 
 /// Taken by nobody now; nfs-ganesha cannot be handed a socket.
@@ -67,18 +63,17 @@ fn free_ports() -> std::io::Result<[u16; 2]> {
 }
 
 /// Streams are made once for a guest's life: those that rest are not to be closed.
-fn configuration(method: ShareMethod, [nfs, mount]: [u16; 2], [tree, scratch]: [&Path; 2], access: &str) -> String {
-    let (tree, scratch) = (tree.display(), scratch.display());
+fn configuration(method: ShareMethod, [nfs, mount]: [u16; 2], access: &str) -> String {
     let version = if method == ShareMethod::Nfs3 { 3 } else { 4 };
     format!(
         "NFS_CORE_PARAM {{\n  Protocols = {version};\n  NFS_Port = {nfs};\n  MNT_Port = {mount};\n  mount_path_pseudo = \
          true;\n  RPC_Idle_Timeout_S = 3600;\n  Bind_addr = 127.0.0.1;\n  Enable_NLM = false;\n  Enable_RQUOTA = false;\n  \
          Enable_UDP = false;\n}}\n\
          NFSV4 {{\n  Graceless = true;\n  Minor_Versions = 0,1,2;\n  RecoveryBackend = fs;\n  RecoveryRoot = \
-         \"{scratch}\";\n}}\n\
+         {RECOVERY};\n}}\n\
          EXPORT_DEFAULTS {{\n  Access_Type = {access};\n  Squash = No_Root_Squash;\n  SecType = sys;\n  Protocols = \
          {version};\n  Transports = TCP;\n}}\n\
-         EXPORT {{\n  Export_Id = 1;\n  Path = \"{tree}\";\n  Pseudo = {EXPORT};\n  FSAL {{ Name = VFS; }}\n}}\n\
+         EXPORT {{\n  Export_Id = 1;\n  Path = {TREE};\n  Pseudo = {EXPORT};\n  FSAL {{ Name = VFS; }}\n}}\n\
          LOG {{ Default_Log_Level = EVENT; }}\n"
     )
 }

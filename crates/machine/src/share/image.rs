@@ -78,7 +78,10 @@ pub fn make_image(
 /// A copy of an image for one machine to write to, holes as holes.
 pub(super) fn copy(from: &Path, to: &Path) -> Result<(), MachineError> {
     let failed = |e| MachineError::system(format!("copying {} to {}", from.display(), to.display()), e);
-    let run = Command::new("cp").args(["--sparse=always", "--reflink=auto", "--"]).args([from, to]).output();
+    let run = Command::new("cp")
+        .args(["--sparse=always", "--reflink=auto", "--remove-destination", "--"])
+        .args([from, to])
+        .output();
     let output = run.map_err(failed)?;
     if output.status.success() {
         Ok(())

@@ -8,12 +8,13 @@ mod server;
 mod virtiofsd;
 mod words;
 
-use std::path::PathBuf;
-use vmtax_model::{ImageFacts, Share, ShareMethod};
+use std::path::{Path, PathBuf};
+use vmtax_model::{Forward, ImageFacts, Share, ShareMethod};
 
 pub(crate) use effect::effect;
 pub use image::{image_mib, make_image};
 pub(crate) use mount::mount;
+pub use server::check_rights;
 pub(crate) use server::{Reach, Server};
 pub(crate) use words::{Meets, machine, words};
 
@@ -36,8 +37,19 @@ pub struct Sharing {
     pub image: Option<ImageFacts>,
     /// Where each machine has its own copy of the image, if it may write to it.
     pub copy: Option<PathBuf>,
-    /// Whether it is the host's root, which stands at `source` for who serves it alone.
-    pub host_root: bool,
+    /// The folder that becomes the root of a server that has one of its own, with the image in it as the tree.
+    pub jail: Option<PathBuf>,
+    /// For the host's root, which stands at `source` for who serves it alone: what a guest is given besides.
+    pub host_root: Option<Besides>,
+}
+
+/// What a guest for a command of the user's has besides the host's files.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Besides {
+    /// Folders of the host's that it may write to.
+    pub writable: Vec<PathBuf>,
+    /// Ports of a network, if it is to have one.
+    pub network: Option<Vec<Forward>>,
 }
 
 impl Sharing {
@@ -52,17 +64,27 @@ impl Sharing {
             portmapper: None,
             image: None,
             copy: None,
-            host_root: false,
+            jail: None,
+            host_root: None,
         }
+    }
+
+    /// The image that this machine has, or the folder.
+    pub(crate) fn own(&self) -> &Path {
+        self.copy.as_deref().unwrap_or(&self.source)
     }
 
     /// The host's root, where that is what is shared.
     pub(crate) fn root(&self) -> Option<PathBuf> {
-        self.host_root.then(|| self.source.clone())
+        self.host_root.is_some().then(|| self.source.clone())
     }
 
-    /// The folder, where QEMU itself serves it; the host's root is set apart otherwise.
-    pub(crate) fn served_by_qemu(&self) -> Option<PathBuf> {
-        (self.share.method == ShareMethod::NineP && !self.host_root).then(|| self.source.clone())
+    /// The folders that QEMU itself serves to be written to; the host's root is set apart otherwise.
+    pub(crate) fn served_by_qemu(&self) -> Vec<PathBuf> {
+        match &self.host_root {
+            Some(besides) => besides.writable.clone(),
+            None if self.share.method == ShareMethod::NineP => vec![self.source.clone()],
+            None => Vec::new(),
+        }
     }
 }

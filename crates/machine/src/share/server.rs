@@ -10,7 +10,7 @@ use rustix::fd::OwnedFd;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{ShareMethod, shell_line};
+use vmtax_model::{Share, ShareMethod, shell_line};
 
 /// A server that ended closed its streams before; its process is gone within moments.
 const CLOSING: Duration = Duration::from_secs(2);
@@ -43,27 +43,45 @@ pub(crate) struct Server {
     pub command: Vec<String>,
     method: ShareMethod,
     log: PathBuf,
+    jailed: bool,
     child: Child,
 }
 
 /// What a server is started with.
 pub(super) struct Serving {
     pub command: Vec<String>,
+    /// What runs it in a root of its own, if it has one.
+    pub jail: Vec<String>,
     pub descriptors: Vec<OwnedFd>,
     pub meeting: Meeting,
     /// Whether it wants to be root, if only in a user namespace.
     pub as_root: bool,
 }
 
+/// Whether this user may share a tree so.
+///
+/// # Errors
+/// [`MachineError::NoShare`] where only root may.
+pub fn check_rights(share: &Share) -> Result<(), MachineError> {
+    let why = match share.method {
+        _ if rustix::process::geteuid().is_root() => return Ok(()),
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => {
+            "needs root: nfs-ganesha finds files by the kernel's handles, which only root may open"
+        }
+        _ if share.option("security-model") == Some("passthrough") => {
+            "with share.security-model=passthrough gives files the guest's owners, which only root may: run as root, or take \
+             mapped-xattr"
+        }
+        _ => return Ok(()),
+    };
+    Err(MachineError::NoShare(format!("share={} {why}", share.method)))
+}
+
 impl Server {
     /// Brings up what the share needs besides QEMU: a server, a copy of an image. `None` where that is no process.
     pub fn start(sharing: &Sharing, setup: &Setup<'_>) -> Result<Option<(Server, Reach)>, MachineError> {
         let method = sharing.share.method;
-        if sharing.share.option("security-model") == Some("passthrough") && !rustix::process::geteuid().is_root() {
-            let why = "share.security-model=passthrough gives files the guest's owners, which only root may: run as \
-                       root, or take mapped-xattr";
-            return Err(MachineError::NoShare(why.to_owned()));
-        }
+        check_rights(&sharing.share)?;
         if let Some(copy) = &sharing.copy {
             image::copy(&sharing.source, copy)?;
         }
@@ -73,26 +91,27 @@ impl Server {
             _ => ganesha::serving(sharing, program, setup)?,
         };
         let log = setup.log.join("server.log");
+        let started = serving.jail.iter().chain(&serving.command).cloned().collect();
         let saved = setup.log.join("server.command");
         fs::write(&saved, shell_line(&serving.command) + "\n")
             .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
         let child = Child::spawn(Start {
-            command: serving.command.clone(),
+            command: started,
             stdin: None,
             descriptors: serving.descriptors,
             log: &log,
             apart: Apart {
-                read_only: sharing.users.then(|| sharing.source.clone()),
+                read_only: (sharing.users && sharing.jail.is_none()).then(|| sharing.source.clone()),
                 root: sharing.root(),
                 as_root: serving.as_root,
                 own_network: matches!(serving.meeting, Meeting::Ports(_)),
-                portmapper: sharing.portmapper.clone(),
                 ..Apart::default()
             },
             emptied: Vec::new(),
             removed: vec![setup.scratch.folder().to_path_buf()],
+            put_back: Vec::new(),
         })?;
-        let mut server = Server { command: serving.command, method, log, child };
+        let mut server = Server { command: serving.command, method, log, jailed: sharing.jail.is_some(), child };
         let reach = match serving.meeting {
             Meeting::Stream(stream) => Reach::Stream(stream),
             Meeting::Ports(ports) => {
@@ -109,6 +128,11 @@ impl Server {
     /// See [`Child::ended`].
     pub fn watch(&self) -> Result<OwnedFd, MachineError> {
         self.child.ended()
+    }
+
+    /// Whether it has a root of its own, with the tree in it.
+    pub fn is_jailed(&self) -> bool {
+        self.jailed
     }
 
     /// See [`Child::session`].

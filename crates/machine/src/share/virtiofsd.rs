@@ -20,7 +20,7 @@ pub(super) fn serving(sharing: &Sharing, program: &Path) -> Result<Serving, Mach
     let successor = is_successor(program)?;
     let (command, meeting) = (words(sharing, program, successor), Meeting::Stream(stream.into()));
     // The successor makes a user namespace by itself.
-    Ok(Serving { command, descriptors: vec![listener.into()], meeting, as_root: !successor })
+    Ok(Serving { command, jail: Vec::new(), descriptors: vec![listener.into()], meeting, as_root: !successor })
 }
 
 fn is_successor(program: &Path) -> Result<bool, MachineError> {

@@ -1,13 +1,13 @@
 //! QEMU's words for a share.
 
-use super::Sharing;
 use super::ganesha::{MOUNT_PORT, NFS_PORT};
+use super::{Besides, Sharing};
 use crate::disk::Disk;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;
-use vmtax_model::{QemuFacts, ShareMethod};
-use vmtax_wire::{SHARE_MAC, SHARE_SERIAL};
+use vmtax_model::{Forward, QemuFacts, ShareMethod};
+use vmtax_wire::{SHARE_MAC, SHARE_SERIAL, writable_tag};
 
 /// The name by which a guest mounts it.
 pub(super) const TAG: &str = "share";
@@ -28,13 +28,15 @@ pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
 
 /// The words that share it. `usual` is how this run's disks are read: past the page cache or not, by which engine.
 pub(crate) fn words(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), guest: &Meets) -> Vec<String> {
-    match sharing.share.method {
+    let mut words = sharing.host_root.as_ref().map(besides).unwrap_or_default();
+    words.extend(match sharing.share.method {
         ShareMethod::NineP => nine_p(sharing, qemu),
         ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => disk(sharing, usual),
         ShareMethod::Virtiofs => virtiofs(guest),
         ShareMethod::Nfs3 => network(&[NFS_PORT, MOUNT_PORT], guest),
         ShareMethod::Nfs4 => network(&[NFS_PORT], guest),
-    }
+    });
+    words
 }
 
 /// Where QEMU meets the server, and how much memory both share.
@@ -65,6 +67,27 @@ fn network(ports: &[u16], meets: &Meets) -> Vec<String> {
     ["-netdev", &net, "-device", &card].map(str::to_owned).to_vec()
 }
 
+/// What a guest for a command has besides the host's root.
+fn besides(besides: &Besides) -> Vec<String> {
+    let mut words = Vec::new();
+    for (i, folder) in besides.writable.iter().enumerate() {
+        let tag = writable_tag(i);
+        let back = format!("local,id={tag},path={},security_model=none,multidevs=remap", escaped(folder));
+        words.extend(["-fsdev".to_owned(), back]);
+        words.extend(["-device".to_owned(), format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
+    }
+    if let Some(ports) = &besides.network {
+        let mut net = "user,id=net".to_owned();
+        for Forward { host, guest } in ports {
+            // Where others on the network cannot reach it.
+            net += &format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}");
+        }
+        let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
+        words.extend(["-netdev", &net, "-device", &card].map(str::to_owned));
+    }
+    words
+}
+
 fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
     let mut back = format!("local,id={TAG},path={}", escaped(&sharing.source));
     let model = sharing.share.option("security-model").unwrap_or("none");
@@ -90,7 +113,7 @@ fn disk(sharing: &Sharing, (direct, aio): (bool, &str)) -> Vec<String> {
     let ours = |key: &str| !matches!(key, "readonly" | "compress");
     let set: BTreeMap<String, String> =
         sharing.share.options.iter().filter(|(k, _)| ours(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
-    let file = sharing.copy.as_ref().unwrap_or(&sharing.source);
+    let file = sharing.own();
     let (serial, device) = (Some(SHARE_SERIAL), "virtio-blk-pci");
     Disk { node: NODE, device, serial, file, direct, aio, read_only: sharing.read_only, set: &set }.words()
 }

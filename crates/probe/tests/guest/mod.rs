@@ -125,7 +125,14 @@ impl Guest {
         };
         let folder = tempfile::Builder::new().prefix("vmtax-probe-").tempdir_in("/var/tmp").unwrap();
         let (initramfs, disk) = (folder.path().join("initramfs"), folder.path().join("disk"));
-        vmtax_kernel::initramfs(kernel, &std::env::current_exe().unwrap(), &[], false, &initramfs).unwrap();
+        vmtax_kernel::initramfs(
+            kernel,
+            &std::env::current_exe().unwrap(),
+            &[],
+            vmtax_kernel::Purpose::Workloads,
+            &initramfs,
+        )
+        .unwrap();
         fs::write(&disk, vec![7; (MIB as usize) << 20]).unwrap();
         let mut command = Command::new(QEMU);
         command

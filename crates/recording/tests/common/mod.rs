@@ -16,6 +16,7 @@ pub fn plan() -> Plan {
         command: None,
         variants: vec![vmtax_model::Variant::default()],
         ladder: None,
+        compare: None,
         case: None,
         guest: Guest::default(),
         workloads: vec![
@@ -135,6 +136,7 @@ pub fn trials() -> Vec<TrialRecord> {
                 },
                 share: None,
                 processor: None,
+                control_s: None,
                 execution: None,
                 warnings: if last { vec![Warning::StolenTime { percent: 3 }] } else { vec![] },
             });

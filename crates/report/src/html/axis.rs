@@ -1,7 +1,7 @@
 //! A horizontal axis in percent of the picture's width, linear from zero or logarithmic.
 
 use maud::{Markup, html as markup};
-use vmtax_model::Estimate;
+use vmtax_model::{Estimate, SeriesFindings};
 
 /// Where values lie.
 pub struct Axis {
@@ -48,6 +48,18 @@ impl Axis {
         let (low, high) = bounds(values, f64::MAX, f64::MIN_POSITIVE);
         let air = ((high - low) * 0.1).max(high * 0.01);
         if low > high { Axis::from_zero(1.0) } else { Axis { low: low - air, high: high + air, log: false } }
+    }
+
+    /// An axis for the figures of many runs with their intervals: without zero, logarithmic where they span more than a
+    /// factor of eight.
+    pub fn of_figures(series: &SeriesFindings) -> Axis {
+        let values = series.figures.iter().map(|f| f.value);
+        let all: Vec<f64> = values
+            .flat_map(|v| [Some(v.median), v.interval.map(|i| i.low), v.interval.map(|i| i.high)])
+            .flatten()
+            .collect();
+        let (low, high) = bounds(&all, f64::MAX, 0.0);
+        if high / low > 8.0 { Axis::log(&all) } else { Axis::around(&all) }
     }
 
     /// Both ends.

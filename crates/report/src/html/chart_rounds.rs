@@ -3,9 +3,10 @@
 use super::Page;
 use super::axis::percent;
 use crate::number::value;
+use crate::row::Row;
 use crate::view;
 use maud::{Markup, html as markup};
-use vmtax_model::{MachineName, TaxRow};
+use vmtax_model::MachineName;
 
 /// Values of one metric: the machine with its rounds' values.
 type Lines = Vec<(MachineName, Vec<(u32, f64)>)>;
@@ -17,7 +18,7 @@ const HEIGHT: f64 = 76.0;
 pub fn charts(page: &Page) -> Markup {
     let rounds = page.findings.rounds_planned.max(1);
     let machines = view::machines(page.findings);
-    let all: Vec<(&TaxRow, Lines)> = page.findings.rows.iter().map(|row| (row, lines(page, row, &machines))).collect();
+    let all: Vec<(&Row, Lines)> = page.rows.iter().map(|row| (row, lines(page, row, &machines))).collect();
     markup! {
         section {
             h2 { "Round by round" }
@@ -35,12 +36,12 @@ pub fn charts(page: &Page) -> Markup {
     }
 }
 
-fn lines(page: &Page, row: &TaxRow, machines: &[MachineName]) -> Lines {
-    machines.iter().map(|m| (*m, view::rounds(&page.recording.trials, row.metric, *m))).collect()
+fn lines(page: &Page, row: &Row, machines: &[MachineName]) -> Lines {
+    machines.iter().map(|m| (*m, row.rounds(&page.recording.trials, *m))).collect()
 }
 
-fn picture(row: &TaxRow, lines: &Lines, rounds: u32) -> Markup {
-    let median = |m: MachineName| view::column(row, m).and_then(|c| c.spread.as_ref()).map(|s| s.median);
+fn picture(row: &Row, lines: &Lines, rounds: u32) -> Markup {
+    let median = |m: MachineName| row.column(m).and_then(|c| c.spread.as_ref()).map(|s| s.median);
     let mut dots = Vec::new();
     for (place, (machine, values)) in lines.iter().enumerate() {
         let Some(median) = median(*machine).filter(|m| *m > 0.0) else { continue };
@@ -56,14 +57,14 @@ fn picture(row: &TaxRow, lines: &Lines, rounds: u32) -> Markup {
     let span_text = format!("{:.0} %", span * 100.0);
     markup! {
         figure.card {
-            h3 { (row.metric.label()) }
+            h3 { (row.label) }
             div.dots {
                 span.scale aria-hidden="true" { span { "+" (span_text) } span { "0" } span { "−" (span_text) } }
-                svg height=(HEIGHT) role="img" aria-label={ (row.metric.label()) ": " (dots.len()) " values, all within " (span_text) " of their medians" } {
+                svg height=(HEIGHT) role="img" aria-label={ (row.label) ": " (dots.len()) " values, all within " (span_text) " of their medians" } {
                     line.grid x1="0" x2="100%" y1=(y(0.0)) y2=(y(0.0)) {}
                     @for (machine, round, v, deviation, shift) in &dots {
                         circle.(machine) cx=(percent((x(*round) + shift).clamp(1.5, 98.5))) cy=(format!("{:.1}", y(*deviation))) r="3.2" {
-                            title { (machine) ", round " (round + 1) ": " (value(row.metric.unit(), *v)) }
+                            title { (machine) ", round " (round + 1) ": " (value(row.unit, *v)) }
                         }
                     }
                 }
@@ -72,7 +73,7 @@ fn picture(row: &TaxRow, lines: &Lines, rounds: u32) -> Markup {
     }
 }
 
-fn table(all: &[(&TaxRow, Lines)], rounds: u32) -> Markup {
+fn table(all: &[(&Row, Lines)], rounds: u32) -> Markup {
     markup! {
         table {
             caption.hidden { "Value of each round" }
@@ -84,11 +85,11 @@ fn table(all: &[(&TaxRow, Lines)], rounds: u32) -> Markup {
                 @for (row, lines) in all {
                     @for (machine, values) in lines {
                         tr {
-                            th scope="row" { (row.metric.label()) }
+                            th scope="row" { (row.label) }
                             td { span.key.(machine) { (machine) } }
                             @for r in 0..rounds {
                                 td.number {
-                                    @for (_, v) in values.iter().filter(|(round, _)| *round == r) { (value(row.metric.unit(), *v)) }
+                                    @for (_, v) in values.iter().filter(|(round, _)| *round == r) { (value(row.unit, *v)) }
                                 }
                             }
                         }

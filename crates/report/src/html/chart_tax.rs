@@ -3,9 +3,10 @@
 use super::Page;
 use super::axis::{Axis, percent};
 use crate::number::{NONE, range, ratio, significant};
+use crate::row::{self, Row};
 use crate::view;
 use maud::{Markup, html as markup};
-use vmtax_model::{MachineName, Tax, TaxRow, Verdict};
+use vmtax_model::{MachineName, Tax, Verdict};
 
 /// Height of a guest's lane, CSS pixels; style.css gives the figures beside it the same.
 const LANE: f64 = 20.0;
@@ -14,8 +15,8 @@ const AIR: f64 = 4.0;
 
 pub fn chart(page: &Page) -> Markup {
     let guests = view::guests(page.findings);
-    let taxes = guests.iter().flat_map(|g| view::taxes(page.findings, *g));
-    let ends = taxes.flat_map(|(_, t)| {
+    let taxes = page.rows.iter().flat_map(|row| row.machines).filter_map(|c| c.tax.as_ref());
+    let ends = taxes.flat_map(|t| {
         let i = t.ratio.interval;
         [t.ratio.median, i.map_or(t.ratio.median, |i| i.low), i.map_or(t.ratio.median, |i| i.high)]
     });
@@ -35,10 +36,10 @@ pub fn chart(page: &Page) -> Markup {
                     @if view::has_intervals(page.findings) { span.key.pale { "pale: no difference shown" } }
                 }
                 div.chart {
-                    @for (workload, rows) in view::by_workload(&page.findings.rows, |r| r.metric) {
-                        @let rows: Vec<&&TaxRow> = rows.iter().filter(|r| has_tax(r)).collect();
+                    @for (group, rows) in row::groups(&page.rows) {
+                        @let rows: Vec<&Row> = rows.iter().filter(|r| has_tax(r)).collect();
                         @if !rows.is_empty() {
-                            div.group { h3 { (workload) } div { (axis.labels(&ticks, |t| format!("×{}", tick(t)))) } span {} }
+                            div.group { h3 { (group) } div { (axis.labels(&ticks, |t| format!("×{}", tick(t)))) } span {} }
                             @for row in rows { (row_of_bars(row, &guests, &axis, &ticks)) }
                         }
                     }
@@ -54,7 +55,7 @@ pub fn chart(page: &Page) -> Markup {
     }
 }
 
-fn has_tax(row: &TaxRow) -> bool {
+fn has_tax(row: &Row) -> bool {
     row.machines.iter().any(|c| c.tax.is_some())
 }
 
@@ -63,16 +64,16 @@ fn tick(t: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-fn row_of_bars(row: &TaxRow, guests: &[MachineName], axis: &Axis, ticks: &[f64]) -> Markup {
+fn row_of_bars(row: &Row, guests: &[MachineName], axis: &Axis, ticks: &[f64]) -> Markup {
     let found: Vec<(MachineName, Option<&Tax>)> =
-        guests.iter().map(|g| (*g, view::column(row, *g).and_then(|c| c.tax.as_ref()))).collect();
+        guests.iter().map(|g| (*g, row.column(*g).and_then(|c| c.tax.as_ref()))).collect();
     let height = LANE * guests.len() as f64 + 2.0 * AIR;
     let spoken: Vec<String> =
         found.iter().map(|(g, t)| format!("{g} {}", t.map_or("no figure".to_owned(), figure))).collect();
     markup! {
         div.row {
-            span.name { (row.metric.label()) }
-            svg.bars height=(height) role="img" aria-label={ (row.metric.label()) ": " (spoken.join(", ")) } {
+            span.name { (row.label) }
+            svg.bars height=(height) role="img" aria-label={ (row.label) ": " (spoken.join(", ")) } {
                 (axis.grid(ticks))
                 @for (i, (machine, tax)) in found.iter().enumerate() {
                     @if let Some(tax) = tax { (bar(*machine, tax, axis, AIR + i as f64 * LANE)) }
@@ -94,8 +95,8 @@ fn row_of_bars(row: &TaxRow, guests: &[MachineName], axis: &Axis, ticks: &[f64])
     }
 }
 
-fn missing(row: &TaxRow, machine: MachineName) -> &'static str {
-    match view::column(row, machine) {
+fn missing(row: &Row, machine: MachineName) -> &'static str {
+    match row.column(machine) {
         Some(c) if c.unsupported.is_some() => "unsupported",
         _ => "no figure",
     }

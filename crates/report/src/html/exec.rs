@@ -4,7 +4,7 @@ use super::notices::notices;
 use super::{Head, Page, chart_rounds, chart_tax, details, document, facts, tables};
 use crate::exec::{about, command, ended, lines, title, unit, warnings};
 use crate::number::{range, ratio, value};
-use crate::view::{self, column};
+use crate::{row, view};
 use maud::{Markup, html as markup};
 use vmtax_model::{Breakdown, ExecFindings, MachineName, Metric, Unit};
 use vmtax_recording::Recording;
@@ -12,7 +12,7 @@ use vmtax_recording::Recording;
 /// The report as one HTML file.
 pub fn html(recording: &Recording, findings: &ExecFindings) -> String {
     let taxes = &findings.taxes;
-    let page = Page { recording, findings: taxes };
+    let page = Page { recording, findings: taxes, rows: row::with_printed(taxes, &findings.printed) };
     let (host, guest) = (&recording.host, &recording.plan.guest);
     let head = format!("What {} costs: {}", command(&recording.plan), view::when(&recording.manifest.started));
     let body = markup! {
@@ -35,6 +35,7 @@ pub fn html(recording: &Recording, findings: &ExecFindings) -> String {
         @if !taxes.rows.is_empty() {
             (chart_tax::chart(&page))
             (tables::taxes(&page))
+            @if let Some(note) = row::undirected(&page.rows) { p.method { (note) } }
             (chart_rounds::charts(&page))
         }
         (details::details(&page))
@@ -46,7 +47,9 @@ pub fn html(recording: &Recording, findings: &ExecFindings) -> String {
 /// The wall time: what a person waits for.
 fn tile(findings: &ExecFindings, machine: MachineName) -> Markup {
     let row = findings.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall);
-    let Some(found) = row.and_then(|row| column(row, machine)) else { return Markup::default() };
+    let Some(found) = row.and_then(|row| row.machines.iter().find(|c| c.machine == machine)) else {
+        return Markup::default();
+    };
     markup! {
         div.tile.(machine) {
             @if let Some(tax) = &found.tax {

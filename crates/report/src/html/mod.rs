@@ -1,22 +1,26 @@
 //! One self-contained page: no script, no font, no image, no request to anywhere. Pictures are SVG whose horizontal
 //! places are percentages, so that they follow the width of the page while their text keeps its size.
 
-mod axis;
+pub(crate) mod axis;
 mod chart_latency;
 mod chart_rounds;
 mod chart_tax;
+pub(crate) mod compare;
 mod details;
 pub(crate) mod exec;
 pub(crate) mod exits;
 mod facts;
 pub(crate) mod growth;
 mod headline;
+pub(crate) mod history;
 pub(crate) mod layers;
 mod marks;
 mod notices;
+pub(crate) mod profile;
 pub(crate) mod shares;
 mod tables;
 
+use crate::row::{self, Row};
 use crate::text::printable;
 use crate::view;
 use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
@@ -29,7 +33,7 @@ const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 
 /// The report as one HTML file.
 pub fn html(recording: &Recording, findings: &Findings) -> String {
-    let page = Page { recording, findings };
+    let page = Page { recording, findings, rows: row::of(findings) };
     let title =
         format!("What virtualisation costs: {}, {}", recording.plan.name, view::when(&recording.manifest.started));
     let body = markup! {
@@ -67,13 +71,18 @@ impl<'a> Head<'a> {
 
 /// A page around `body`, with `style` beside the style that all pages share.
 fn document(head: &Head, style: &str, body: &Markup) -> String {
+    document_under(POLICY, head, style, body)
+}
+
+/// The same with a policy of its own for what the page may load and run.
+fn document_under(policy: &str, head: &Head, style: &str, body: &Markup) -> String {
     let page = markup! {
         (DOCTYPE)
         html lang="en" {
             head {
                 meta charset="utf-8";
                 meta name="viewport" content="width=device-width, initial-scale=1";
-                meta http-equiv="Content-Security-Policy" content=(POLICY);
+                meta http-equiv="Content-Security-Policy" content=(policy);
                 meta name="color-scheme" content="light dark";
                 meta name="generator" content={ "vmtax " (head.vmtax) };
                 title { (head.title) }
@@ -92,6 +101,8 @@ fn document(head: &Head, style: &str, body: &Markup) -> String {
 struct Page<'a> {
     recording: &'a Recording,
     findings: &'a Findings,
+    /// What its tables and pictures show, in this order.
+    rows: Vec<Row<'a>>,
 }
 
 impl Page<'_> {

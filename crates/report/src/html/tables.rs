@@ -2,9 +2,10 @@
 
 use super::Page;
 use crate::number::{difference, difference_range, plus_minus, range, ratio, value};
+use crate::row::{self, Row};
 use crate::view;
 use maud::{Markup, html as markup};
-use vmtax_model::{MachineColumn, TaxRow, Unit, Verdict};
+use vmtax_model::{MachineColumn, Unit, Verdict};
 
 const COMPARED: [&str; 4] = ["tax", "95 % interval", "difference", "95 % interval"];
 
@@ -29,9 +30,9 @@ pub fn taxes(page: &Page) -> Markup {
                             th scope="col" { "verdict" }
                         }
                     } }
-                    @for (workload, rows) in view::by_workload(&page.findings.rows, |r| r.metric) {
+                    @for (group, rows) in row::groups(&page.rows) {
                         tbody {
-                            tr.workload { th colspan="10" scope="rowgroup" { (workload) } }
+                            tr.workload { th colspan="10" scope="rowgroup" { (group) } }
                             @for row in rows { (lines(row, compared)) }
                         }
                     }
@@ -47,13 +48,13 @@ pub fn taxes(page: &Page) -> Markup {
     }
 }
 
-fn lines(row: &TaxRow, compared: bool) -> Markup {
+fn lines(row: &Row, compared: bool) -> Markup {
     markup! {
         @for (i, column) in row.machines.iter().enumerate() {
             tr.first[i == 0] {
-                @if i == 0 { th.metric scope="row" rowspan=(row.machines.len()) { (row.metric.label()) } }
+                @if i == 0 { th.metric scope="row" rowspan=(row.machines.len()) { (row.label) } }
                 td { span.key.(column.machine) { (column.machine) } }
-                (figures(row.metric.unit(), column, compared))
+                (figures(row.unit, column, compared))
             }
         }
     }
@@ -85,6 +86,6 @@ fn class(v: Verdict) -> &'static str {
     match v {
         Verdict::Costs => "costs",
         Verdict::Gains => "gains",
-        Verdict::NoDifferenceShown | Verdict::TooFewRounds => "open",
+        Verdict::Differs | Verdict::NoDifferenceShown | Verdict::TooFewRounds => "open",
     }
 }

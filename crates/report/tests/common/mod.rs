@@ -236,6 +236,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
                     outcome: Outcome::Done { result: Box::new(result(&mut random, workload, machine)) },
                     share: None,
                     processor: None,
+                    control_s: None,
                     execution: None,
                     warnings: vec![],
                 });
@@ -263,6 +264,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
             command: None,
             variants: vec![vmtax_model::Variant::default()],
             ladder: None,
+            compare: None,
             case: None,
             guest: Guest::default(),
             workloads: workloads().map(WorkloadSpec::new).collect(),

@@ -1,9 +1,9 @@
 use super::print;
-use crate::cli::{AgentRunArgs, AgentServeArgs, PlaceArgs, WatchdogArgs};
+use crate::cli::{AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
-use vmtax_machine::Apart;
+use vmtax_machine::{Apart, Jail};
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
@@ -56,22 +56,20 @@ pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
 }
 
 pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
-    let WatchdogArgs {
-        read_only,
-        no_devices,
-        root,
-        as_root,
-        own_network,
-        network_of,
-        portmapper,
-        emptied,
-        removed,
-        command,
-    } = args;
+    let WatchdogArgs { read_only, no_devices, root, as_root, own_network, network_of, .. } = args;
+    let WatchdogArgs { emptied, removed, put_back, command, .. } = args;
+    let put_back: Vec<_> =
+        put_back.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].to_string_lossy().into_owned())).collect();
     let (as_root, own_network, network_of) = (*as_root, *own_network, *network_of);
     let (read_only, no_devices, root) = (read_only.clone(), no_devices.clone(), root.clone());
-    let portmapper = portmapper.clone();
-    let apart = Apart { read_only, no_devices, root, as_root, own_network, network_of, portmapper };
-    let status = vmtax_machine::watchdog(command, &apart, emptied, removed)?;
+    let apart = Apart { read_only, no_devices, root, as_root, own_network, network_of };
+    let status = vmtax_machine::watchdog(command, &apart, emptied, removed, &put_back)?;
+    Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+}
+
+pub fn jail(args: &JailArgs) -> Result<ExitCode, Fault> {
+    let JailArgs { image, read_only, root, file, portmapper, command } = args;
+    let jail = Jail { image, read_only: *read_only, root, file, portmapper: portmapper.as_deref() };
+    let status = vmtax_machine::jailed(command, &jail)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }

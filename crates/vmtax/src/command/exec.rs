@@ -1,14 +1,17 @@
 //! `vmtax exec`: a command of the user's on every machine, and its own status.
 
 use super::run::{Recorded, record};
-use super::{doctor, print, progress::Display, report, selection};
-use crate::cli::ExecArgs;
+use super::{case, doctor, print, progress::Display, report, selection};
+use crate::cli::{ExecArgs, RecordArgs};
 use crate::fault::Fault;
+use signal_hook::consts::SIGWINCH;
 use std::collections::BTreeMap;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
+use vmtax_cases::Measured;
 use vmtax_machine::{RootMounts, Streams, root_mounts};
 use vmtax_model::{CommandSpec, ExecFindings, HostFacts, Plan, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::{Ended, default_machines};
@@ -32,15 +35,32 @@ pub fn exec(args: &ExecArgs) -> Result<ExitCode, Fault> {
 fn carried_out(args: &ExecArgs) -> Result<ExitCode, Fault> {
     let host = doctor::facts(args.common.qemu.as_deref());
     let plan = plan(args, &host)?;
-    if args.common.dry_run {
+    if args.common.record.dry_run {
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    carry_out(&plan, host, &args.common)
+    if args.terminal {
+        return run_in_terminal(&plan, host, &args.common.record);
+    }
+    carry_out(&plan, host, &args.common.record)
+}
+
+/// The same in this process's terminal.
+fn run_in_terminal(plan: &Plan, host: HostFacts, args: &RecordArgs) -> Result<ExitCode, Fault> {
+    if plan.rounds != 1 || plan.machines.len() != 1 || !plan.machines.iter().all(|m| m.is_guest()) {
+        let what = "-t is for one guest machine and one round: leave --rounds out, and name one guest with --machines";
+        return Err(Fault::Usage(what.to_owned()));
+    }
+    let failed = |e| Fault::file("catching signals", e);
+    let (ours, theirs) = UnixStream::pair().map_err(failed)?;
+    signal_hook::low_level::pipe::register(SIGWINCH, theirs).map_err(failed)?;
+    let streams = Streams::terminal(ours.into())?;
+    say_mounts(&root_mounts()?);
+    between(&streams, plan, host, args)
 }
 
 /// Carries out a plan with a command: what it prints comes through, the report goes to standard error.
-pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &crate::cli::CommonArgs) -> Result<ExitCode, Fault> {
+pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs) -> Result<ExitCode, Fault> {
     if plan.machines.iter().any(|m| m.is_guest()) {
         say_mounts(&root_mounts()?);
     }
@@ -49,18 +69,26 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &crate::cli::CommonA
         eprintln!("reading standard input to its end, for all runs; without one give </dev/null");
     }
     let streams = Streams::of_this_process(runs, args.json)?;
+    between(&streams, plan, host, args)
+}
+
+fn between(streams: &Streams, plan: &Plan, host: HostFacts, args: &RecordArgs) -> Result<ExitCode, Fault> {
     let display = Display::beside_output();
-    let Recorded { folder, ended } = record(plan, host, args, &display, Some(&streams))?;
+    let Recorded { folder, ended } = record(plan, host, args, &display, Some(streams), &mut |_, _| true)?;
     let recording = vmtax_recording::open(&folder)?;
     let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
-    report::show_exec(&recording, &findings, args.json)?;
+    let case = case::judged(&recording, Measured::Exec(&findings));
+    report::show_exec(&recording, &findings, case.as_ref(), args.json)?;
     match ended {
         Ended::Interrupted => Err(Fault::Interrupted { folder }),
         // That the command went well where it ran must not pass for all.
         Ended::Incomplete(first) if findings.status().unwrap_or(0) == 0 => {
             Err(Fault::Incomplete { folder, first: first.to_string() })
         }
-        Ended::Complete | Ended::Incomplete(_) => Ok(status(&findings)),
+        // Of a case its verdict is what counts.
+        Ended::Complete | Ended::Incomplete(_) => {
+            Ok(case.map_or_else(|| status(&findings), |c| case::status(Some(&c))))
+        }
     }
 }
 
@@ -83,7 +111,7 @@ fn say_mounts(mounts: &RootMounts) {
 }
 
 fn plan(args: &ExecArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let words = args.command.iter().enumerate().map(|(i, word)| {
+    let given = args.command.iter().enumerate().map(|(i, word)| {
         let text = word.to_str().map(str::to_owned);
         text.ok_or_else(|| {
             Fault::Usage(format!(
@@ -91,18 +119,42 @@ fn plan(args: &ExecArgs, host: &HostFacts) -> Result<Plan, Fault> {
             ))
         })
     });
-    let words: Vec<String> = words.collect::<Result<_, _>>()?;
+    let words: Vec<String> = match &args.shell {
+        Some(line) => CommandSpec::shell(line),
+        None if args.command.is_empty() => vec![std::env::var("SHELL").unwrap_or_else(|_| "/bin/sh".to_owned())],
+        None => given.collect::<Result<_, _>>()?,
+    };
     let directory = std::env::current_dir().map_err(|e| Fault::file("the working directory", e))?;
-    let machines = args.machines.clone().unwrap_or_else(|| default_machines(host));
+    let usual = || default_machines(host).into_iter().filter(|m| !args.terminal || m.is_guest());
+    let usual = || usual().take(if args.terminal { 1 } else { usize::MAX }).collect();
+    let machines = args.machines.clone().unwrap_or_else(usual);
+    let rounds = if args.terminal { 1 } else { FEWEST_ROUNDS };
     let mut plan = Plan {
         deadline_s: DEADLINE_S,
         variants: vec![root_share(args.root.as_deref())?],
-        ..Plan::new(&name(&words), FEWEST_ROUNDS, machines, vec![WorkloadSpec::new(WorkloadName::Exec)])
+        ..Plan::new(&name(&words), rounds, machines, vec![WorkloadSpec::new(WorkloadName::Exec)])
     };
-    plan.command = Some(CommandSpec { words, directory });
+    plan.command = Some(CommandSpec {
+        words,
+        directory,
+        setup: args.setup.clone(),
+        prepare: args.prepare.clone(),
+        cleanup: args.cleanup.clone(),
+        write: args.write.iter().map(|folder| whole(folder)).collect::<Result<_, _>>()?,
+        net: args.net,
+        forward: args.forward.clone(),
+        metrics: args.metrics.clone(),
+    });
     selection::common(&mut plan, &args.common);
     selection::check(&plan)?;
     Ok(plan)
+}
+
+/// The folder itself, whatever leads to it.
+fn whole(folder: &Path) -> Result<PathBuf, Fault> {
+    let failed = |e| Fault::file(format!("--write {}", folder.display()), e);
+    let whole = folder.canonicalize().map_err(failed)?;
+    if whole.is_dir() { Ok(whole) } else { Err(failed(std::io::ErrorKind::NotADirectory.into())) }
 }
 
 /// What names the recording: `exec-make`.
@@ -115,7 +167,7 @@ fn name(words: &[String]) -> String {
 
 /// How guests are given the host's root: as it was measured to be fastest of what is here (docs/exec.md), if nothing else
 /// is asked for.
-fn root_share(asked: Option<&str>) -> Result<Variant, Fault> {
+pub(super) fn root_share(asked: Option<&str>) -> Result<Variant, Fault> {
     // An ordinary user's is in a user namespace, where the host's owners are not to be told apart.
     let served = || rustix::process::geteuid().is_root() && vmtax_host::find_program("virtiofsd").is_some();
     let way = match asked {

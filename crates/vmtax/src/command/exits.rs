@@ -13,7 +13,7 @@ const ROUNDS: u32 = 3;
 pub fn exits(args: &ExitsArgs) -> Result<ExitCode, Fault> {
     let host = doctor::facts(args.common.qemu.as_deref());
     let plan = plan(args, &host)?;
-    carry_out(&plan, host, &args.common, false)
+    carry_out(&plan, host, &args.common.record, false)
 }
 
 fn plan(args: &ExitsArgs, host: &HostFacts) -> Result<Plan, Fault> {

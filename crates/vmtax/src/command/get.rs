@@ -49,7 +49,8 @@ fn listing(cache: &Path) -> Result<String, Fault> {
 }
 
 fn qemus(cache: &Path) -> String {
-    let mut text = String::from("QEMUs that were fetched, for --qemu VERSION or --qemu SUITE:\n");
+    let mut text =
+        String::from("QEMUs that were fetched or built, for --qemu VERSION, SUITE or both (a built one: its name):\n");
     let found = vmtax_qemu::find(cache);
     for qemu in &found {
         text.push_str("  ");
@@ -70,8 +71,8 @@ fn qemus(cache: &Path) -> String {
     text
 }
 
-/// One fetched QEMU: version, suite, size, path.
-fn line(qemu: &Fetched) -> String {
+/// One QEMU: version, suite or what it was built of, size, path.
+pub(super) fn line(qemu: &Fetched) -> String {
     let (version, suite, mb) = (&qemu.version, &qemu.suite, qemu.size() as f64 / 1e6);
     format!("{version}  {suite}  {mb:.0} MB  {}\n", qemu.path.display())
 }

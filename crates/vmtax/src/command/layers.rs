@@ -17,7 +17,7 @@ const MOST_VARIANTS: usize = 16;
 pub fn layers(args: &LayersArgs) -> Result<ExitCode, Fault> {
     let host = doctor::facts(args.common.qemu.as_deref());
     let plan = plan(args, &host)?;
-    carry_out(&plan, host, &args.common, args.details)
+    carry_out(&plan, host, &args.common.record, args.details)
 }
 
 fn plan(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {

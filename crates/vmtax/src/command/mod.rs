@@ -1,15 +1,19 @@
 //! What each subcommand does with the stages.
 
 mod agent;
+mod build;
 mod case;
+mod compare;
 mod doctor;
 mod exec;
 mod exits;
 mod export;
 mod get;
+mod history;
 mod layers;
 mod list;
 mod manual;
+mod profile;
 mod progress;
 mod report;
 mod run;
@@ -17,16 +21,20 @@ mod scale;
 mod selection;
 mod share;
 
-pub use agent::{agent_run, agent_serve, watchdog};
+pub use agent::{agent_run, agent_serve, jail, watchdog};
+pub use build::build;
 pub use case::case;
+pub use compare::compare;
 pub use doctor::doctor;
 pub use exec::exec;
 pub use exits::exits;
 pub use export::export;
 pub use get::get;
+pub use history::history;
 pub use layers::layers;
 pub use list::list;
 pub use manual::{completions, man};
+pub use profile::profile;
 pub use report::report;
 pub use run::run;
 pub use scale::scale;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use vmtax_cases::Measured;
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    CaseFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, LayerFindings, Probes, ShareFindings,
-    WorkloadName,
+    CaseFindings, CompareFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, LayerFindings, Probes,
+    ShareFindings, WorkloadName,
 };
 use vmtax_recording::Recording;
 
@@ -26,12 +26,26 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     show(&recording, args.json, args.details, args.html.as_deref())
 }
 
+/// By layer where the time goes.
+fn layers(recording: &Recording) -> Result<Box<LayerFindings>, Fault> {
+    let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
+    let findings = vmtax_layers::findings(&recording.plan, trials).map_err(|error| match recording.damaged.first() {
+        // It was observed, but cannot be read.
+        Some(first) if matches!(error, LayersError::Unobserved) => {
+            Fault::Incomplete { folder: recording.folder.clone(), first: first.clone() }
+        }
+        _ => error.into(),
+    });
+    Ok(Box::new(findings?))
+}
+
 /// What a recording says: it depends on what was run and observed.
 enum Shown {
     Taxes(Findings),
     Layers(Box<LayerFindings>),
     Exits(ExitFindings),
     Exec(Box<ExecFindings>),
+    Compared(Box<CompareFindings>, Option<Box<LayerFindings>>),
     Growth(GrowthFindings),
     Shares(Box<ShareFindings>),
 }
@@ -39,7 +53,11 @@ enum Shown {
 impl Shown {
     fn of(recording: &Recording) -> Result<Shown, Fault> {
         let plan = &recording.plan;
-        Ok(if plan.ladder.is_some() {
+        Ok(if plan.compare.is_some() {
+            let findings = vmtax_analysis::compare(plan, &recording.trials);
+            let layers = plan.probes.contains(&Probes::Layers).then(|| layers(recording)).transpose()?;
+            Shown::Compared(Box::new(findings), layers)
+        } else if plan.ladder.is_some() {
             Shown::Growth(vmtax_analysis::growth(plan, &recording.trials))
         } else if plan.workloads.iter().any(|w| w.name == WorkloadName::Exits) {
             let manifest = &recording.manifest;
@@ -50,15 +68,7 @@ impl Shown {
         } else if plan.tree.is_some() && plan.variants.iter().any(|v| v.set.contains_key("share")) {
             Shown::Shares(Box::new(vmtax_analysis::shares(plan, &recording.trials)))
         } else if plan.probes.contains(&Probes::Layers) {
-            let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
-            let findings = vmtax_layers::findings(plan, trials).map_err(|error| match recording.damaged.first() {
-                // It was observed, but cannot be read.
-                Some(first) if matches!(error, LayersError::Unobserved) => {
-                    Fault::Incomplete { folder: recording.folder.clone(), first: first.clone() }
-                }
-                _ => error.into(),
-            });
-            Shown::Layers(Box::new(findings?))
+            Shown::Layers(layers(recording)?)
         } else {
             Shown::Taxes(vmtax_analysis::findings(plan, &recording.host, &recording.trials))
         })
@@ -71,7 +81,9 @@ impl Shown {
             Shown::Layers(findings) => case::judged(recording, Measured::Layers(findings)),
             Shown::Growth(findings) => case::judged(recording, Measured::Growth(findings)),
             Shown::Shares(findings) => case::judged(recording, Measured::Shares(findings)),
-            Shown::Exits(_) | Shown::Exec(_) => None,
+            Shown::Exec(findings) => case::judged(recording, Measured::Exec(findings)),
+            Shown::Compared(findings, _) => case::judged(recording, Measured::Compared(findings)),
+            Shown::Exits(_) => None,
         }
     }
 
@@ -81,6 +93,7 @@ impl Shown {
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
             Shown::Exits(findings) => vmtax_report::exits::json(findings)?,
             Shown::Exec(findings) => vmtax_report::exec::json(recording, findings)?,
+            Shown::Compared(findings, layers) => vmtax_report::compare::json(recording, findings, layers.as_deref())?,
             Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
             Shown::Shares(findings) => vmtax_report::shares::json(recording, findings)?,
         };
@@ -98,6 +111,11 @@ impl Shown {
             Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style()),
             Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style()),
             Shown::Exec(findings) => vmtax_report::exec::terminal(recording, findings, style()),
+            Shown::Compared(findings, layers) => {
+                let layers = layers.as_ref().map(|l| vmtax_report::layers::terminal(recording, l, style()));
+                let gap = layers.as_ref().map_or("", |_| "\n");
+                vmtax_report::compare::terminal(Some(recording), findings, style()) + gap + &layers.unwrap_or_default()
+            }
             Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style()),
             Shown::Shares(findings) => vmtax_report::shares::terminal(recording, findings, details, style()),
         }
@@ -109,6 +127,7 @@ impl Shown {
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
             Shown::Exits(findings) => vmtax_report::exits::html(findings),
             Shown::Exec(findings) => vmtax_report::exec::html(recording, findings),
+            Shown::Compared(findings, _) => vmtax_report::compare::html(recording, findings),
             Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
             Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
         };
@@ -130,23 +149,43 @@ pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path
     }
     // Last, so that a recording that only others may write to is shown all the same.
     let path = html.map_or_else(|| recording.folder.join("report.html"), PathBuf::from);
-    std::fs::write(&path, shown.html(recording, case.as_ref()))
-        .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))?;
+    let write = |path: &Path, page: String| {
+        std::fs::write(path, page)
+            .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))
+    };
+    write(&path, shown.html(recording, case.as_ref()))?;
+    let mut written = path.display().to_string();
+    if let Shown::Compared(_, Some(layers)) = &shown {
+        let beside = path.with_extension("layers.html");
+        write(&beside, vmtax_report::layers::html(recording, layers))?;
+        written = format!("{written}, by layer: {}", beside.display());
+    }
     if !json {
-        print(&format!("\nReport: {}\n", path.display()))?;
+        print(&format!("\nReport: {written}\n"))?;
     }
     Ok(case::status(case.as_ref()))
 }
 
 /// The same of a command that has just run: standard output is the command's, so that all but JSON goes to standard error.
-pub(super) fn show_exec(recording: &Recording, findings: &ExecFindings, json: bool) -> Result<(), Fault> {
+pub(super) fn show_exec(
+    recording: &Recording,
+    findings: &ExecFindings,
+    case: Option<&CaseFindings>,
+    json: bool,
+) -> Result<(), Fault> {
     let path = recording.folder.join("report.html");
-    std::fs::write(&path, vmtax_report::exec::html(recording, findings))
-        .map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
+    let page = vmtax_report::exec::html(recording, findings);
+    let page = case.map_or_else(|| page.clone(), |case| vmtax_report::case::into_page(&page, case));
+    std::fs::write(&path, page).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
     if json {
-        return print(&vmtax_report::exec::json(recording, findings)?);
+        let document = vmtax_report::exec::json(recording, findings)?;
+        return print(&match case {
+            Some(case) => vmtax_report::case::into_json(&document, case)?,
+            None => document,
+        });
     }
     let style = super::style_of(&std::io::stderr());
-    eprint!("\n{}\nReport: {}\n", vmtax_report::exec::terminal(recording, findings, style), path.display());
+    let case = case.map_or(String::new(), |case| vmtax_report::case::terminal(case, style));
+    eprint!("\n{case}{}\nReport: {}\n", vmtax_report::exec::terminal(recording, findings, style), path.display());
     Ok(())
 }

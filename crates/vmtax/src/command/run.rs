@@ -1,24 +1,25 @@
-use super::{doctor, exec, print, progress::Display, report, selection};
-use crate::cli::{CommonArgs, RunArgs};
+use super::compare::GoingOn;
+use super::{doctor, exec, history, print, progress::Display, report, selection};
+use crate::cli::{RecordArgs, RunArgs};
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
 use vmtax_machine::{Interrupt, Streams};
 use vmtax_model::{HostFacts, Plan};
 use vmtax_recording::Writer;
-use vmtax_runner::{Ended, find_means};
+use vmtax_runner::{Ended, Watch, find_means};
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let host = doctor::facts(args.common.qemu.as_deref());
     let plan = selection::plan(args, &host)?;
-    carry_out(&plan, host, &args.common, false)
+    carry_out(&plan, host, &args.common.record, false)
 }
 
 /// Carries a plan out, shows what came of it, and says how it ended.
-pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &CommonArgs, details: bool) -> Result<ExitCode, Fault> {
+pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, details: bool) -> Result<ExitCode, Fault> {
     if args.dry_run {
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
@@ -27,7 +28,9 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &CommonArgs, details
         return exec::carry_out(plan, host, args);
     }
     let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
-    let Recorded { folder, ended } = record(plan, host, args, &display, None)?;
+    let mut going_on = GoingOn::new(plan, &display);
+    let mut go_on = |folder: &Path, rounds| plan.compare.is_none() || going_on.after(folder, rounds);
+    let Recorded { folder, ended } = record(plan, host, args, &display, None, &mut go_on)?;
     let shown = report::show(&vmtax_recording::open(&folder)?, args.json, details, None);
     match (ended, shown) {
         (Ended::Complete, shown) => shown,
@@ -48,20 +51,21 @@ pub(super) struct Recorded {
     pub ended: Ended,
 }
 
-/// Carries a plan out, its command, if it has one, between `streams`.
+/// Carries a plan out, its command, if it has one, between `streams`. `go_on` is asked after each whole round, by the
+/// recording's folder and how many rounds there are.
 pub(super) fn record(
     plan: &Plan,
     mut host: HostFacts,
-    args: &CommonArgs,
+    args: &RecordArgs,
     display: &Display,
     streams: Option<&Streams>,
+    go_on: &mut dyn FnMut(&Path, u32) -> bool,
 ) -> Result<Recorded, Fault> {
-    if plan.guest.qemu != args.qemu {
-        // Named by the plan's file: its facts belong into the recording too.
+    if plan.guest.qemu.is_some() {
+        // It may be named by the plan's file alone: its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
     }
-    let cache = vmtax_kernel::cache_dir();
-    let means = find_means(plan, &host, cache, &mut |line| display.say(line))?;
+    let means = find_means(plan, &host, &vmtax_kernel::cache_dir, &mut |line| display.say(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
     vmtax_machine::sweep(&args.runs);
@@ -69,11 +73,13 @@ pub(super) fn record(
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut writer = Writer::create(&args.runs, plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
     let folder = writer.folder().to_path_buf();
-    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut |p| display.show(p));
+    let mut watch = Watch { progress: &mut |p| display.show(p), go_on: &mut |rounds| go_on(&folder, rounds) };
+    let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut watch);
     display.clear();
     let ended = ended?;
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
+        history::remember(&args.runs, &folder);
     }
     Ok(Recorded { folder, ended })
 }

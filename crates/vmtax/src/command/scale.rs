@@ -16,7 +16,7 @@ const RUNGS: usize = 8;
 pub fn scale(args: &ScaleArgs) -> Result<ExitCode, Fault> {
     let host = doctor::facts(args.common.qemu.as_deref());
     let plan = plan(args, &host)?;
-    carry_out(&plan, host, &args.common, false)
+    carry_out(&plan, host, &args.common.record, false)
 }
 
 fn plan(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
@@ -50,11 +50,15 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let (set, named): (Vec<&String>, Vec<&String>) = words.iter().partition(|w| w.contains('='));
     let mut names: Vec<WorkloadName> = match ladder.grows()? {
         Grows::Workload(name, _) => vec![name],
-        Grows::Cpus | Grows::Memory if named.is_empty() => {
+        Grows::Guest(_) if named.is_empty() => {
             return Err(Fault::Usage(format!("name what runs while {option} grows: `vmtax scale {option} threads`")));
         }
-        Grows::Cpus | Grows::Memory => Vec::new(),
+        Grows::Guest(_) => Vec::new(),
     };
+    let mut machines = default_machines(host);
+    if matches!(ladder.grows()?, Grows::Guest(size) if !size.is_hosts_too()) {
+        machines.retain(|machine| machine.is_guest() && !machine.is_micro());
+    }
     for name in named {
         let name: WorkloadName = name.parse()?;
         if !names.contains(&name) {
@@ -67,7 +71,7 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
     }
     Ok(Plan {
         ladder: args.ladder.is_some().then_some(ladder),
-        ..Plan::new("scale", FEWEST_ROUNDS, default_machines(host), workloads)
+        ..Plan::new("scale", FEWEST_ROUNDS, machines, workloads)
     })
 }
 

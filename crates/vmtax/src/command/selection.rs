@@ -108,17 +108,21 @@ fn overrule(plan: &mut Plan, args: &RunArgs) {
     }
     common(plan, &args.common);
     if let Some(seconds) = args.time {
-        for workload in &mut plan.workloads {
-            // What was said of this workload alone stands above what is said of all.
-            let said = args.what.iter().any(|w| w.starts_with(&format!("{}.time=", workload.name)));
-            let timed = !said && vmtax_workload::options(workload.name).iter().any(|o| o.name == "time");
-            // For system calls `time` is each kind's own, so the whole is shared out.
-            let all = || Metric::ALL.iter().filter(|m| m.workload() == workload.name).count();
-            let kinds = workload.options.get("only").map_or_else(all, |only| only.split(',').count());
-            let share = if workload.name == WorkloadName::Syscalls { seconds / kinds as f64 } else { seconds };
-            if timed {
-                workload.options.insert("time".to_owned(), share.to_string());
-            }
+        time(&mut plan.workloads, seconds, &args.what);
+    }
+}
+
+/// Has each trial last so many seconds, where it has a time; what `words` say of a workload alone stands above it.
+pub(super) fn time(workloads: &mut [WorkloadSpec], seconds: f64, words: &[String]) {
+    for workload in workloads {
+        let said = words.iter().any(|w| w.starts_with(&format!("{}.time=", workload.name)));
+        let timed = !said && vmtax_workload::options(workload.name).iter().any(|o| o.name == "time");
+        // For system calls `time` is each kind's own, so the whole is shared out.
+        let all = || Metric::ALL.iter().filter(|m| m.workload() == workload.name).count();
+        let kinds = workload.options.get("only").map_or_else(all, |only| only.split(',').count());
+        let share = if workload.name == WorkloadName::Syscalls { seconds / kinds as f64 } else { seconds };
+        if timed {
+            workload.options.insert("time".to_owned(), share.to_string());
         }
     }
 }

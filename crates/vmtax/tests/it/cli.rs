@@ -3,8 +3,20 @@
 use crate::common::Place;
 use std::fs;
 
-const SUBCOMMANDS: [&str; 10] =
-    ["doctor", "run", "report", "list", "get", "get kernel", "get qemu", "agent run", "completions", "man"];
+const SUBCOMMANDS: [&str; 12] = [
+    "doctor",
+    "run",
+    "report",
+    "list",
+    "history",
+    "get",
+    "get kernel",
+    "get qemu",
+    "build qemu",
+    "agent run",
+    "completions",
+    "man",
+];
 
 #[test]
 fn every_subcommand_has_help_with_examples_that_fits_a_page() {

@@ -1,7 +1,7 @@
 //! A guest that tries to get out of the tree that it shares, and to write where it may not: by names, by links, and by
 //! messages that no kernel's client sends, to each server there is.
 
-use crate::common::{Place, Signal, escaping_qemu, is_root};
+use crate::common::{Place, Process, Signal, escaping_qemu, is_root};
 use crate::escape_nfs;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use std::fs;
@@ -20,10 +20,16 @@ struct Way {
     users: bool,
 }
 
-/// Everything below a folder but what changes for other reasons: name, kind, owner, mode, length, time, content.
+impl Way {
+    fn is_nfs(&self) -> bool {
+        self.set.contains("nfs")
+    }
+}
+
+/// Everything below a folder, if it is there, but what changes for other reasons: name, kind, owner, mode, length, time, content.
 fn all_of(folder: &Path) -> Vec<String> {
     let mut all = Vec::new();
-    for entry in fs::read_dir(folder).unwrap().flatten() {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
         let (path, m) = (entry.path(), entry.metadata().unwrap());
         let content = if m.is_file() { fs::read(&path).unwrap() } else { Vec::new() };
         let link = fs::read_link(&path).unwrap_or_default();
@@ -69,6 +75,8 @@ fn tried(way: &Way) -> String {
     let theirs = place.path("theirs/tree");
     let tree = if way.users {
         fs::create_dir_all(theirs.join("scratch")).unwrap();
+        escape_nfs::prepare(&theirs);
+        links(&theirs, &outside);
         format!("path = \"{}\"", theirs.display())
     } else {
         "files = 4\nbytes = 20000".to_owned()
@@ -80,54 +88,80 @@ fn tried(way: &Way) -> String {
         way.set
     );
     let mut run = place.run("--json").arg(place.put("plan.toml", plan)).start(SECONDS);
-    let root = if way.users {
-        theirs
-    } else {
-        run.until("a tree", |place| {
-            let runs = fs::read_dir(place.runs()).ok()?;
-            runs.flatten().map(|run| run.path().join("scratch/tree")).find(|tree| tree.join("large").exists())
-        })
-    };
-    symlink(&outside, root.join("out")).unwrap();
-    symlink("..", root.join("up")).unwrap();
-    let canaries = canaries(root.parent().unwrap());
-    let (before, users) = (state(&canaries, &outside), all_of(&root));
+    // Where the host sees what is served.
+    let root = run.until("a tree", |place| {
+        let seen = if way.is_nfs() {
+            Nfs::of(place)?.root
+        } else if way.users {
+            theirs.clone()
+        } else {
+            fs::read_dir(place.runs()).ok()?.flatten().next()?.path().join("scratch/tree")
+        };
+        (way.users || seen.join("large").exists()).then_some(seen)
+    });
+    let beside = if way.users { place.path("theirs") } else { place.recording().join("scratch") };
+    if !way.users {
+        escape_nfs::prepare(&root);
+        links(&root, &outside);
+    }
+    let canaries = canaries(&beside);
+    let (before, users) = (state(&canaries, &outside), all_of(&theirs));
     let said = run.until("the guest at its end", |place| {
         let console = fs::read_to_string(below(&place.runs(), "console.log")?).ok()?;
         console.contains("ESCAPE END").then_some(console)
     });
-    if way.set.contains("nfs4") {
-        let wrong = raw_nfs(&place, !way.users);
+    if way.is_nfs() {
+        let wrong = Nfs::of(&place).unwrap().tries(way, &[&canaries[0], &outside.join("secret")]);
         assert!(wrong.is_empty(), "{}: {wrong:#?}", way.name);
     }
     assert_eq!(state(&canaries, &outside), before, "{}: something outside was changed\n{said}", way.name);
-    let names: Vec<_> = fs::read_dir(root.parent().unwrap()).unwrap().flatten().map(|e| e.file_name()).collect();
+    let names: Vec<_> = fs::read_dir(&beside).unwrap().flatten().map(|e| e.file_name()).collect();
     assert!(!names.iter().any(|name| name.to_string_lossy().contains("planted")), "{names:?}");
-    if way.users {
-        assert_eq!(all_of(&root), users, "{}: the user's tree was changed\n{said}", way.name);
-        for canary in &canaries {
-            let _ = fs::remove_file(canary).or_else(|_| fs::remove_dir_all(canary));
-        }
-    }
+    assert_eq!(all_of(&theirs), users, "{}: the user's tree was changed\n{said}", way.name);
     run.signal(Signal::INT);
     let _ = run.outcome();
     said
 }
 
-/// The same with messages of its own to the server, from where it listens.
-fn raw_nfs(place: &Place, writable: bool) -> Vec<String> {
-    let conf = fs::read_to_string(below(&place.runs(), "ganesha.conf").unwrap()).unwrap();
-    let port = conf.split_once("NFS_Port = ").unwrap().1.split(';').next().unwrap().parse().unwrap();
-    let is_server = |p: &crate::common::Process| p.command.contains("ganesha.nfsd") && !p.command.contains("watchdog");
-    let server = place.processes().into_iter().find(is_server).unwrap();
-    let network = fs::File::open(format!("/proc/{}/ns/net", server.pid)).unwrap();
-    // A thread of its own, since it stays there.
-    std::thread::spawn(move || {
-        move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
-        escape_nfs::tries(port, writable)
-    })
-    .join()
-    .unwrap()
+/// Links that lead out, made by the host.
+fn links(root: &Path, outside: &Path) {
+    symlink(outside, root.join("out")).unwrap();
+    symlink("..", root.join("up")).unwrap();
+}
+
+/// A run's nfs-ganesha.
+struct Nfs {
+    process: u32,
+    ports: [u16; 2],
+    /// What it serves, as the host sees it.
+    root: PathBuf,
+}
+
+impl Nfs {
+    fn of(place: &Place) -> Option<Nfs> {
+        let (ports, folder) = escape_nfs::configured(&fs::read_to_string(below(&place.runs(), "ganesha.conf")?).ok()?)?;
+        let is_server = |p: &Process| {
+            p.command.starts_with("/") && p.command.contains("ganesha.nfsd -F") && !p.command.contains(" jail ")
+        };
+        let process = place.processes().into_iter().find(is_server)?.pid;
+        Some(Nfs { process, ports, root: format!("/proc/{process}/root{folder}").into() })
+    }
+
+    /// The same with messages of its own to the server, from where it listens.
+    fn tries(self, way: &Way, outside: &[&Path]) -> Vec<String> {
+        let network = fs::File::open(format!("/proc/{}/ns/net", self.process)).unwrap();
+        let forger = escape_nfs::Forger::new(&self.root, outside);
+        let (writable, is_v3) = (!way.users, way.set.contains("nfs3"));
+        // A thread of its own, since it stays there.
+        let tries = move || {
+            move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            match is_v3 {
+                true => escape_nfs::tries_of_v3(self.ports, writable, &forger),
+                false => escape_nfs::tries_of_v4(self.ports[0], writable, &forger),
+            }
+        };
+        std::thread::spawn(tries).join().unwrap()
+    }
 }
 
 /// A way holds: nothing outside was written (which [`tried`] sees), nothing of it was read, what leads out was refused.
@@ -141,7 +175,7 @@ fn holds(way: &Way) {
     // It could do what it may, so it was refused because it may not.
     let own = lines("OWN");
     let refused = own.iter().filter(|line| line.contains(" refused ")).count();
-    let raw = if way.set.contains("nfs4") { 0 } else { 100 };
+    let raw = if way.is_nfs() { 0 } else { 100 };
     assert!(own.len() > raw / 20 && lines("TRY").len() >= raw, "{}: {own:#?}\n{said}", way.name);
     assert_eq!(refused > 0, way.users, "{}: {own:#?}\n{said}", way.name);
     let device = lines("SEE open device").concat() + &lines("GOT").concat();
@@ -177,5 +211,12 @@ fn no_guest_gets_out_of_a_virtiofs_share() {
 fn no_guest_gets_out_of_an_nfs_share() {
     if is_root() {
         both("nfs4", "share = 'nfs4'");
+    }
+}
+
+#[test]
+fn no_guest_gets_out_of_a_share_by_version_3_of_nfs() {
+    if is_root() {
+        both("nfs3", "share = 'nfs3'");
     }
 }

@@ -8,13 +8,13 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 
 /// One round on these machines.
-fn exec<'a>(place: &'a Place, words: &str, command: &[&str]) -> Start<'a> {
+pub fn exec<'a>(place: &'a Place, words: &str, command: &[&str]) -> Start<'a> {
     let rounds = if words.contains("--rounds") { "" } else { "--rounds 1" };
     let start = place.vmtax("exec --runs").arg(place.runs()).words(rounds).words(words).arg("--");
     command.iter().fold(start, |start, word| start.arg(word))
 }
 
-fn report(place: &Place) -> Value {
+pub fn report(place: &Place) -> Value {
     json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout)
 }
 

@@ -100,3 +100,24 @@ fn without_a_network_nothing_is_left() {
     let left: Vec<_> = fs::read_dir(place.path("cache/vmtax/qemus")).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left, [".lock"]);
 }
+
+#[test]
+fn one_that_is_built_is_listed_and_one_that_is_not_is_told() {
+    let place = Place::new();
+    let cache = |words: &str| place.vmtax(words).env("XDG_CACHE_HOME", place.path("cache"));
+    let tree = place.path("tree");
+    place.put("tree/says.sh", "#!/bin/sh\necho QEMU emulator version 9.9.1\n");
+    let configure = place.script(
+        "tree/configure",
+        "printf 'qemu-system-x86_64:\\n\\tcp %s/says.sh $@ && chmod +x $@\\n' \"$(dirname \"$0\")\" >Makefile",
+    );
+    let built = cache("build qemu").arg(&tree).arg("--configure").arg("--enable-a --enable-b").succeeds();
+    built.says("building it on").shows("9.9.1  built-tree-enable-a-enable-b  ");
+    cache("get qemu").succeeds().shows("9.9.1  built-tree-enable-a-enable-b  ");
+    cache("run --machines tcg cpu --qemu built-other").fails(&["built-tree-enable-a-enable-b", "`vmtax build qemu`"]);
+
+    fs::write(configure, "#!/bin/sh\necho 'ERROR: Python 2 is too new' >&2\nexit 1\n").unwrap();
+    cache("build qemu").arg(&tree).fails(&["configure failed and said:", "ERROR: Python 2", "build.log"]);
+    cache("build qemu nothing/here").fails(&["its configure is not there"]);
+    cache("build qemu 7.2 --patch nothing.patch").fails(&["nothing.patch", "9p-list"]);
+}

@@ -109,7 +109,9 @@ fn a_kernel_without_9p_is_named_and_the_rest_runs() {
 }
 
 fn is_server(command: &str) -> bool {
-    !command.contains("watchdog") && (command.contains("virtiofsd") || command.contains("ganesha.nfsd"))
+    !command.contains("watchdog")
+        && !command.contains(" jail ")
+        && (command.contains("virtiofsd") || command.contains("ganesha.nfsd"))
 }
 
 #[test]
@@ -155,4 +157,34 @@ fn a_killed_controller_takes_its_server_along() {
         assert_eq!(run.outcome().status, None);
         place.nothing_is_left();
     }
+}
+
+#[test]
+fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
+    if !is_root() {
+        return;
+    }
+    let ways = [("nfs3", "share = \"nfs3\""), ("nfs4", "share = \"nfs4\""), ("9p", "share = \"9p\"")];
+    let hide = |what: &str| {
+        let place = Place::new();
+        let plan = place.put("plan.toml", plan(SMALL_TREE, &ways, CPU));
+        // Among mounts that only this run sees.
+        let line =
+            format!("for f in {what}; do mount --bind /dev/null $f; done; exec \"$0\" run --json --runs \"$1\" \"$2\"");
+        let run = place.program("unshare").words("-m sh -c").arg(line).arg(env!("CARGO_BIN_EXE_vmtax"));
+        json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(2).stdout)
+    };
+    let report = hide("$(command -v rpcbind)");
+    let error = |report: &_, name| trial(report, name)["error"].as_str().unwrap_or_default().to_owned();
+    assert!(error(&report, "nfs3").contains("needs rpcbind"), "{report}");
+    assert_eq!(
+        [trial(&report, "nfs4")["outcome"].as_str(), trial(&report, "9p")["outcome"].as_str()],
+        [Some("done"); 2]
+    );
+    let report = hide("/dev/loop*");
+    for name in ["nfs3", "nfs4"] {
+        let error = error(&report, name);
+        assert!(error.contains("loop device") && error.contains("root folder of the server's own"), "{error}");
+    }
+    assert_eq!(trial(&report, "9p")["outcome"], "done");
 }

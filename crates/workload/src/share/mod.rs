@@ -16,7 +16,7 @@ use crate::{Clock, Places, WorkloadError, Yield};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Keeping, Kept, Latency, Metric, Unsupported, WorkloadName};
+use vmtax_model::{Latency, Metric, Unsupported, WorkloadName};
 
 /// The tree's one folder that is written to.
 const SCRATCH: &str = "scratch";
@@ -37,23 +37,18 @@ fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError>
     std::fs::read_dir(path).map(|_| path).map_err(|e| error("read the folder", path, e))
 }
 
+const READ_ONLY: &str = "the share may only be read";
+
+fn is_read_only(places: &Places) -> bool {
+    let at = places.share.as_deref().and_then(|share| rustix::fs::statvfs(share).ok());
+    at.is_some_and(|at| at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
+}
+
 /// What a workload that writes says of a share that may only be read: that it cannot be told, not that it failed.
-pub(crate) fn read_only(workload: WorkloadName, places: &Places) -> Option<Yield> {
-    let writes = matches!(workload, WorkloadName::Bonnie | WorkloadName::Names | WorkloadName::Meaning);
-    let at = rustix::fs::statvfs(places.share.as_deref().filter(|_| writes)?).ok()?;
-    if !at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY) {
-        return None;
-    }
-    let reason = "the share may only be read";
+fn read_only(workload: WorkloadName) -> Yield {
     let metrics = Metric::ALL.iter().filter(|m| m.workload() == workload);
-    let mut got = Yield {
-        unsupported: metrics.map(|&metric| Unsupported { metric, reason: reason.to_owned() }).collect(),
-        ..Yield::default()
-    };
-    if workload == WorkloadName::Meaning {
-        got.kept.push(Kept { what: "writing".to_owned(), keeping: Keeping::Refused, detail: reason.to_owned() });
-    }
-    Some(got)
+    let unsupported = metrics.map(|&metric| Unsupported { metric, reason: READ_ONLY.to_owned() }).collect();
+    Yield { unsupported, ..Yield::default() }
 }
 
 /// A folder of this workload's own in the share: what a killed trial left there is removed. The folder goes when

@@ -1,7 +1,7 @@
 //! `names`: what a call on a name costs where there are many beside it, a long way to it, or much that hangs on it: sizes
 //! for a ladder to grow. It writes in the share's folder `scratch`.
 
-use super::{error, own_folder, timed};
+use super::{error, is_read_only, own_folder, read_only, timed};
 use crate::options::{Kind, OptionInfo, Values};
 use crate::{Clock, Places, WorkloadError, Yield};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
@@ -44,6 +44,9 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
 ];
 
 pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+    if is_read_only(places) {
+        return Ok(read_only(WorkloadName::Names));
+    }
     let own = own_folder(WorkloadName::Names, places)?;
     let (files, samples) = (values.number("files")?, values.number("samples")?);
     let began = clock.start();

@@ -28,7 +28,8 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[
 fn primes(max: u64) -> u64 {
     let mut found = 0;
     for candidate in 3..max {
-        let root = (candidate as f64).sqrt();
+        // Signed, as sysbench converts: without a sign it takes packed arithmetic, which translation makes dear.
+        let root = (candidate as i64 as f64).sqrt();
         found += u64::from(root < 2.0 || candidate % 2 != 0 && no_divisor_to(root, candidate));
     }
     found

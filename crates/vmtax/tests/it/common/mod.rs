@@ -5,7 +5,7 @@ mod plant;
 mod process;
 
 pub use guest::{fake_qemu, kernel, qemu, wrapped_qemu};
-pub use plant::{DELAY_MS, LIMIT_MS, escaping_qemu, layers_plan, planting_qemu};
+pub use plant::{DELAY_MS, LIMIT_MS, escaping_qemu, known_program, layers_plan, planting_qemu};
 pub use process::{Outcome, Process, Running, Signal, processes, send};
 
 use serde_json::Value;
@@ -97,7 +97,8 @@ impl Place {
 
     /// The folder of the only recording here.
     pub fn recording(&self) -> PathBuf {
-        let runs: Vec<_> = fs::read_dir(self.runs()).into_iter().flatten().flatten().collect();
+        let mut runs: Vec<_> = fs::read_dir(self.runs()).into_iter().flatten().flatten().collect();
+        runs.retain(|entry| entry.path().is_dir()); // beside them lies the ledger
         assert_eq!(runs.len(), 1, "recordings: {runs:?}");
         runs[0].path()
     }
@@ -124,6 +125,10 @@ impl Place {
         };
         left.extend(files.iter().filter(kept).map(|path| path.display().to_string()));
         left.extend(self.groups().iter().map(|path| path.display().to_string()));
+        let devices =
+            fs::read_dir("/sys/block").into_iter().flatten().flatten().map(|e| e.path().join("loop/backing_file"));
+        let files = devices.filter_map(|path| fs::read_to_string(path).ok());
+        left.extend(files.filter(|file| Path::new(file).starts_with(self.folder.path())));
         left
     }
 

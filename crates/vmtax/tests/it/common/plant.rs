@@ -51,6 +51,11 @@ pub fn escaping_qemu(place: &Place, outside: &Path) -> PathBuf {
     )
 }
 
+/// A program whose functions have known shares of its time: see `planted/known.c`.
+pub fn known_program(place: &Place, name: &str) -> PathBuf {
+    compiled(place, name, include_str!("../planted/known.c"), &["-fomit-frame-pointer", "-pthread"])
+}
+
 /// A plan of one observed trial of `count` requests; `more` is what else it says.
 pub fn layers_plan(place: &Place, count: u64, more: &str) -> PathBuf {
     let text = format!(

@@ -62,6 +62,15 @@ impl<'a> Running<'a> {
         self
     }
 
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it does what it will do: past its start.
+    pub fn settled(&self) {
+        std::thread::sleep(Duration::from_millis(300));
+    }
+
     pub fn signal(&self, signal: Signal) {
         send(self.child.id(), signal);
     }

@@ -9,7 +9,7 @@ mod blocks;
 mod names;
 mod seeks;
 
-use super::{own_folder, root};
+use super::{is_read_only, own_folder, read_only, root};
 use crate::options::{Kind, OptionInfo, Values};
 use crate::{Clock, Places, WorkloadError, Yield};
 use vmtax_model::{Latency, Metric, WorkloadName, WorkloadSpec};
@@ -67,6 +67,9 @@ impl Done {
 }
 
 pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+    if is_read_only(places) {
+        return Ok(read_only(WorkloadName::Bonnie));
+    }
     let share = root(WorkloadName::Bonnie, places)?;
     let (size, files) = (values.number("size")?, values.number("files")?);
     let folder = own_folder(WorkloadName::Bonnie, places)?;

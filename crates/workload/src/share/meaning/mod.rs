@@ -11,7 +11,7 @@ mod host;
 mod linger;
 mod properties;
 
-use super::{DROP, drop_caches, error, own_folder};
+use super::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
 use crate::options::{Kind, OptionInfo, Values};
 use crate::{Places, WorkloadError, Yield};
 pub use host::{Guest, look};
@@ -53,6 +53,10 @@ fn told(what: &str, found: Found) -> Kept {
 }
 
 pub(crate) fn run(values: &Values, places: &Places) -> Result<Yield, WorkloadError> {
+    if is_read_only(places) {
+        let refused = Kept { what: "writing".to_owned(), keeping: Keeping::Refused, detail: READ_ONLY.to_owned() };
+        return Ok(Yield { kept: vec![refused], ..Yield::default() });
+    }
     let began = Instant::now();
     let folder = own_folder(WorkloadName::Meaning, places)?.keep();
     let set: Vec<io::Result<()>> = properties::ALL.iter().map(|t| (t.set)(&folder)).collect();

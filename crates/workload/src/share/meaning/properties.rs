@@ -18,7 +18,7 @@ pub(super) const ALL: &[Trial] = &[
     Trial { what: "user xattr", set: |f| set_xattr(f, USER), look: |f| look_xattr(f, USER) },
     Trial { what: "trusted xattr", set: |f| set_xattr(f, TRUSTED), look: |f| look_xattr(f, TRUSTED) },
     Trial { what: "security xattr", set: |f| set_xattr(f, SECURITY), look: |f| look_xattr(f, SECURITY) },
-    Trial { what: "SELinux label", set: |f| set_xattr(f, LABEL), look: |f| look_xattr(f, LABEL) },
+    Trial { what: "SELinux label", set: set_label, look: look_label },
     Trial { what: "symlink", set: set_symlink, look: look_symlink },
     Trial { what: "hard link", set: set_hard_link, look: look_hard_link },
     Trial { what: "character device", set: |f| node(f, DEVICE, FileType::CharacterDevice), look: look_device },
@@ -87,6 +87,29 @@ fn look_xattr(folder: &Path, (file, name, value): Xattr) -> Found {
         Err(rustix::io::Errno::NODATA) => kept_if(false, format!("{name} is not there")),
         Err(e) => Err(e.into()),
     }
+}
+
+fn set_label(folder: &Path) -> io::Result<()> {
+    set_xattr(folder, LABEL).map_err(|e| io::Error::new(e.kind(), format!("{e}; {}", selinux())))
+}
+
+fn look_label(folder: &Path) -> Found {
+    look_xattr(folder, LABEL).map(|(keeping, detail)| (keeping, format!("{detail}; {}", selinux())))
+}
+
+/// What a label is on this side.
+fn selinux() -> &'static str {
+    let kinds = fs::read_to_string("/proc/filesystems").unwrap_or_default();
+    if has_selinux(&kinds) {
+        "SELinux is here: its policy, or the mount's context=, may make another of it"
+    } else {
+        "no SELinux here: an attribute like others, and no mount option context="
+    }
+}
+
+/// Its file system is known to the kernel only where it was begun with SELinux on.
+fn has_selinux(filesystems: &str) -> bool {
+    filesystems.lines().any(|line| line.split_whitespace().last() == Some("selinuxfs"))
 }
 
 fn set_symlink(folder: &Path) -> io::Result<()> {
@@ -205,4 +228,23 @@ fn look_sparse(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join("sparse"))?;
     let (bytes, length) = (found.blocks() * 512, HOLE + 3);
     kept_if(found.len() == length && bytes < HOLE, format!("{} KiB of {} KiB take room", bytes >> 10, length >> 10))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn selinux_is_seen_by_its_file_system() {
+        assert!(has_selinux("nodev\tsysfs\nnodev\tselinuxfs\n\text4\n"));
+        assert!(!has_selinux("nodev\tsysfs\nnodev\tsecurityfs\n\text4\n") && !has_selinux(""));
+    }
+
+    #[test]
+    fn a_label_says_whether_there_is_selinux() {
+        let folder = tempfile::tempdir().unwrap();
+        let found = set_label(folder.path()).and_then(|()| look_label(folder.path()));
+        let said = found.map_or_else(|e| e.to_string(), |(_, detail)| detail);
+        assert!(said.contains("SELinux"), "{said}");
+    }
 }

@@ -1,0 +1,137 @@
+//! From trials to one value for each side, metric and round.
+
+use super::repeats::{settled, warming_up};
+use crate::tax::{estimate, median};
+use std::collections::BTreeMap;
+use vmtax_model::{Column, MachineName, Metric, Plan, Probes, TrialRecord, Warning};
+
+/// Below this much a host counts as steady.
+const NOTABLE_DRIFT_PERCENT: f64 = 3.0;
+
+/// Each turn's repeats, by side and metric.
+pub struct Figures<'a> {
+    repeats: BTreeMap<(Metric, Column<'a>), BTreeMap<u32, Vec<f64>>>,
+    warming_up: BTreeMap<Metric, usize>,
+    trials: &'a [TrialRecord],
+}
+
+/// The column that a trial belongs to.
+pub fn column(trial: &TrialRecord) -> Column<'_> {
+    (trial.machine, if trial.machine.is_guest() { &trial.variant } else { "" })
+}
+
+impl<'a> Figures<'a> {
+    /// Of what was not observed: probes would be in the figures.
+    pub fn new(trials: &'a [TrialRecord], columns: &[Column<'a>]) -> Figures<'a> {
+        let mut repeats: BTreeMap<(Metric, Column<'a>), BTreeMap<u32, Vec<f64>>> = BTreeMap::new();
+        let of_sides = trials.iter().filter(|t| t.probes == Probes::None && columns.contains(&column(t)));
+        for (trial, result) in of_sides.filter_map(|t| Some((t, t.result()?))) {
+            for measure in result.measures.iter().filter(|m| m.value.is_finite() && m.value >= 0.0) {
+                let rounds = repeats.entry((measure.metric, column(trial))).or_default();
+                rounds.entry(trial.round).or_default().push(measure.value);
+            }
+        }
+        let mut turns: BTreeMap<Metric, Vec<&[f64]>> = BTreeMap::new();
+        for ((metric, _), rounds) in &repeats {
+            turns.entry(*metric).or_default().extend(rounds.values().map(Vec::as_slice));
+        }
+        let warming_up = turns.into_iter().map(|(metric, turns)| (metric, warming_up(&turns))).collect();
+        Figures { repeats, warming_up, trials }
+    }
+
+    /// Every metric that any side gave.
+    pub fn metrics(&self) -> impl Iterator<Item = Metric> + '_ {
+        self.warming_up.keys().copied()
+    }
+
+    /// A metric on a side by round.
+    pub fn values(&self, column: Column<'a>, metric: Metric) -> BTreeMap<u32, f64> {
+        let cut = self.warming_up.get(&metric).copied().unwrap_or(0);
+        let rounds = self.repeats.get(&(metric, column)).into_iter().flatten();
+        rounds.map(|(round, repeats)| (*round, settled(repeats, cut))).collect()
+    }
+
+    /// What was only warming up, where there is any.
+    pub fn warming_up(&self) -> BTreeMap<Metric, u32> {
+        self.warming_up.iter().filter(|(_, cut)| **cut > 0).map(|(metric, cut)| (*metric, *cut as u32)).collect()
+    }
+
+    /// Rounds in which every side made every trial.
+    pub fn rounds(&self, plan: &Plan) -> u32 {
+        let per_round = plan.trials_per_round();
+        let mut done: BTreeMap<u32, u64> = BTreeMap::new();
+        for trial in self.trials.iter().filter(|t| t.result().is_some()) {
+            *done.entry(trial.round).or_default() += 1;
+        }
+        done.values().filter(|count| **count >= per_round).count() as u32
+    }
+
+    /// How long a round takes, seconds: the median from one round's first trial to the next one's.
+    pub fn round_s(&self) -> f64 {
+        let mut begun: BTreeMap<u32, f64> = BTreeMap::new();
+        for trial in self.trials {
+            if let Ok(at) = trial.started.parse::<jiff::Timestamp>() {
+                let at = at.as_millisecond() as f64 / 1e3;
+                begun.entry(trial.round).and_modify(|first| *first = first.min(at)).or_insert(at);
+            }
+        }
+        let starts: Vec<f64> = begun.into_values().collect();
+        estimate(starts.windows(2).map(|w| w[1] - w[0]).collect()).median
+    }
+}
+
+/// How much slower the host's control was in the slowest third of the run than in the fastest, in percent; `None` where
+/// that is nothing to speak of, or there are too few.
+pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
+    let mut by_time: Vec<(u32, f64)> = trials.iter().filter_map(|t| Some((t.number, t.control_s?))).collect();
+    by_time.sort_by_key(|(number, _)| *number);
+    let third = by_time.len() / 3;
+    if third < 4 {
+        return None;
+    }
+    let middles = by_time.chunks_exact(third).take(3).map(|part| {
+        let mut part: Vec<f64> = part.iter().map(|(_, s)| *s).collect();
+        part.sort_by(f64::total_cmp);
+        median(&part)
+    });
+    let middles: Vec<f64> = middles.collect();
+    let (fastest, slowest) = middles.iter().fold((f64::MAX, 0.0_f64), |(low, high), m| (low.min(*m), high.max(*m)));
+    let percent = (slowest / fastest - 1.0) * 100.0;
+    (percent.is_finite() && percent >= NOTABLE_DRIFT_PERCENT).then_some(percent.round() as u32)
+}
+
+/// Trials without a result.
+pub fn missing(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
+    let machines: Vec<MachineName> = plan.machines.clone();
+    let failed = |machine: &MachineName| {
+        let of_machine = || trials.iter().filter(|t| t.machine == *machine && columns.contains(&column(t)));
+        let missing = of_machine().filter(|t| t.result().is_none()).count() as u32;
+        let reason = of_machine().find_map(TrialRecord::failure)?.to_owned();
+        Some(Warning::TrialsMissing { machine: *machine, missing, planned: of_machine().count() as u32, reason })
+    };
+    machines.iter().filter_map(failed).collect()
+}
+
+/// Sides that turned out to differ in what nobody set: the guest's kernel, the timer.
+pub fn also_differ(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
+    let found = |side: &Column<'_>| {
+        let result = trials.iter().filter(|t| column(t) == *side).find_map(TrialRecord::result)?;
+        Some((result.kernel.release.clone(), format!("{:?}", result.timer.source)))
+    };
+    let asked = |side: &Column<'_>, key: &str| plan.variants.iter().any(|v| v.name == side.1 && v.get(key).is_some());
+    let Some((base, others)) = columns.split_first() else { return Vec::new() };
+    let Some((kernel, timer)) = found(base) else { return Vec::new() };
+    let mut all = Vec::new();
+    for side in others {
+        let Some((own_kernel, own_timer)) = found(side) else { continue };
+        let mut add = |what: String| all.push(Warning::AlsoDiffer { side: super::name(*side), what });
+        let kernel_asked = asked(side, "kernel") || asked(base, "kernel") || side.0.is_guest() != base.0.is_guest();
+        if own_kernel != kernel && !kernel_asked {
+            add(format!("its kernel is {own_kernel}, the baseline's {kernel}"));
+        }
+        if own_timer != timer {
+            add(format!("it is timed by {own_timer}, the baseline by {timer}"));
+        }
+    }
+    all
+}

@@ -1,0 +1,155 @@
+//! Comparisons: did it help? `docs/compare.md` says how they are made, `docs/statistics.md` what they promise.
+
+mod check;
+mod figures;
+mod looks;
+mod needed;
+mod permutation;
+mod recordings;
+mod repeats;
+#[cfg(test)]
+mod simulated;
+mod unpaired;
+mod verdict;
+
+pub use check::check;
+pub use needed::from_the_past;
+pub use recordings::{Side, compare_recordings};
+
+use crate::tax::{estimate, spread};
+use crate::warnings;
+use figures::{Figures, drift};
+use looks::Looks;
+use std::collections::BTreeMap;
+use verdict::{decide, holm};
+use vmtax_model::{
+    Against, Better, Column, Compare, CompareFindings, Compared, Estimate, Interval, Metric, Plan, SCHEMA, Shown,
+    TrialRecord, Warning,
+};
+
+/// Whether a comparison is looked at after so many whole rounds, to see if more could say more.
+pub fn is_look(plan: &Plan, rounds: u32) -> bool {
+    Looks::new(plan.rounds, 0).at(rounds)
+}
+
+/// What the rounds say that there are: the first column of the plan against each other one, within the same round.
+pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
+    let wanted = plan.compare.unwrap_or(Compare { detect: 0.02, budget_s: None });
+    let columns = plan.columns();
+    let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.detect) };
+    let figures = Figures::new(trials, &columns);
+    let looks = Looks::new(plan.rounds, figures.rounds(plan));
+    let mut against = Vec::new();
+    for &side in others {
+        let rows = figures.metrics().filter_map(|metric| {
+            let (base, other) = (figures.values(baseline, metric), figures.values(side, metric));
+            row(metric, (&base, &other), &looks, plan.rounds, wanted.detect)
+        });
+        against.push(Against { side: name(side), rows: rows.collect() });
+    }
+    settle(&mut against, wanted.detect);
+    CompareFindings {
+        schema: SCHEMA,
+        baseline: name(baseline),
+        detect: wanted.detect,
+        rounds: figures.rounds(plan),
+        rounds_planned: plan.rounds,
+        round_s: figures.round_s(),
+        warming_up: figures.warming_up(),
+        method: method(&against, wanted.detect),
+        warnings: warnings(plan, trials, &columns),
+        against,
+    }
+}
+
+/// What a side is called.
+fn name((machine, variant): Column<'_>) -> String {
+    if variant.is_empty() { machine.to_string() } else { variant.to_owned() }
+}
+
+/// Corrects for the number of metrics, and says what may be said.
+fn settle(against: &mut [Against], detect: f64) {
+    let mut rows: Vec<&mut Compared> = against.iter_mut().flat_map(|a| &mut a.rows).collect();
+    let adjusted = holm(&rows.iter().map(|r| r.p).collect::<Vec<_>>());
+    for (row, p) in rows.iter_mut().zip(adjusted) {
+        row.p_adjusted = p;
+        row.shown = decide(&row.ratio, p, detect);
+        if row.shown.is_decided() {
+            row.rounds_to_tell = None;
+        }
+    }
+}
+
+/// One metric, paired by rounds; `None` where no round has both, or a ratio is undefined: to drop just such a round
+/// would flatter the side that came to a standstill.
+fn row(
+    metric: Metric,
+    (base, other): (&BTreeMap<u32, f64>, &BTreeMap<u32, f64>),
+    looks: &Looks,
+    most: u32,
+    detect: f64,
+) -> Option<Compared> {
+    let pairs: Vec<(f64, f64)> = base.iter().filter_map(|(round, b)| Some((*b, *other.get(round)?))).collect();
+    let logs: Vec<f64> = pairs.iter().map(|(b, o)| cost(metric, *o) - cost(metric, *b)).collect();
+    if logs.is_empty() || logs.iter().any(|v| !v.is_finite()) {
+        return None;
+    }
+    let interval = looks.interval(&logs).map(exp);
+    let behind = logs.iter().map(|v| if *v > 0.0 { 1.0 } else { f64::from(u8::from(*v == 0.0)) / 2.0 }).sum::<f64>();
+    Some(Compared {
+        metric,
+        base: spread(pairs.iter().map(|(b, _)| *b).collect(), None)?,
+        other: spread(pairs.iter().map(|(_, o)| *o).collect(), None)?,
+        ratio: Estimate { median: estimate(logs.clone()).median.exp(), interval },
+        rounds: logs.len() as u32,
+        p: looks.p(&logs),
+        p_adjusted: 1.0,
+        permutation: permutation::of_pairs(&logs),
+        superiority: behind / logs.len() as f64,
+        shown: Shown::TooFewRounds,
+        noise: needed::deviation(&logs),
+        rounds_to_tell: needed::rounds_to_tell(&logs, detect.ln_1p(), most),
+    })
+}
+
+/// The logarithm of a cost: of a rate what one of it costs.
+fn cost(metric: Metric, value: f64) -> f64 {
+    match metric.better() {
+        Better::Lower => value.ln(),
+        Better::Higher => -value.ln(),
+    }
+}
+
+fn exp(i: Interval) -> Interval {
+    Interval { low: i.low.exp(), high: i.high.exp(), coverage: i.coverage }
+}
+
+fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
+    let mut all = figures::missing(plan, trials, columns);
+    all.extend(figures::also_differ(plan, trials, columns));
+    all.extend(drift(trials).map(|percent| Warning::HostDrift { percent }));
+    for warning in trials.iter().flat_map(|t| &t.warnings) {
+        warnings::add(&mut all, warning);
+    }
+    all
+}
+
+fn method(against: &[Against], detect: f64) -> String {
+    let rows = || against.iter().flat_map(|a| &a.rows);
+    let coverage = rows().filter_map(|r| Some(r.ratio.interval?.coverage)).next();
+    let held = coverage.map_or(String::new(), |c| {
+        format!(
+            " Its interval spans two order statistics of these rounds and holds the true median at all looks together at \
+             least {:.1} % of the time, whatever the noise looks like.",
+            (c * 1000.0).floor() / 10.0
+        )
+    });
+    format!(
+        "Each ratio is the median over rounds of the side's cost against the baseline's within the same round; each round has \
+         fresh guests in an order drawn by lot.{held} A difference is said where chance alone would show as much at any look \
+         in at most 5 % of comparisons of {} metric{} (sign walk, Holm); sameness where the whole interval lies within ±{:.1} %.",
+        rows().count(),
+        if rows().count() == 1 { "" } else { "s" },
+        detect * 100.0
+    )
+}

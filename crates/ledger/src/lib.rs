@@ -1,0 +1,104 @@
+//! What was measured before: figures and facts of every run in `ledger.sqlite` beside the recordings. The recordings stay
+//! the truth: the ledger is made again from them, and adds that runs whose folders were deleted keep their figures.
+//!
+//! ```text
+//! run     one a run: folder, when, the plan's name, the command, processors
+//! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own
+//! figure  median, interval and rounds of a metric on a machine, in a variant, at a rung, with the workload's settings
+//! ```
+
+mod entry;
+mod mend;
+mod open;
+mod read;
+mod write;
+
+use rusqlite::{Connection, ErrorCode};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use vmtax_recording::RecordingError;
+
+/// The ledger of a folder of recordings.
+#[derive(Debug)]
+pub struct Ledger {
+    connection: Connection,
+    path: PathBuf,
+    /// What whoever opened it should know: that it was damaged and made again, that nothing can be added.
+    pub notes: Vec<String>,
+}
+
+/// Its name in the folder of recordings.
+pub const FILE: &str = "ledger.sqlite";
+/// The version of its tables. A newer vmtax changes those of an older one; an older one leaves a newer one's alone.
+const VERSION: i64 = 1;
+/// SQLite's mark for whose file it is: "vmtx".
+const APPLICATION: i64 = 0x766d_7478;
+/// How long another program is waited for.
+const WAIT: Duration = Duration::from_secs(5);
+
+/// A ledger cannot be opened, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum LedgerError {
+    /// Another program holds it.
+    #[error("{path} has been locked by another program for {} s: `vmtax history --runs {runs}` adds what is missing once it is free",
+        WAIT.as_secs(), path = .path.display(), runs = runs(.path))]
+    Locked {
+        /// The ledger.
+        path: PathBuf,
+    },
+    /// A newer vmtax changed it.
+    #[error("{path} has version {version}, this vmtax knows up to {VERSION} and leaves it alone: update vmtax, then `vmtax history --runs {runs}` adds what is missing",
+        path = .path.display(), runs = runs(.path))]
+    TooNew {
+        /// The ledger.
+        path: PathBuf,
+        /// What it says.
+        version: i64,
+    },
+    /// SQLite said no.
+    #[error("{path}: {source}; see to its owner, its permissions and the room on its disk, then `vmtax history --runs {runs}` adds what is missing",
+        path = .path.display(), runs = runs(.path))]
+    Failed {
+        /// The ledger.
+        path: PathBuf,
+        /// What it said.
+        source: rusqlite::Error,
+    },
+    /// It is damaged, and cannot be moved aside.
+    #[error("{path} is damaged ({reason}) and cannot be moved aside ({source}): move it away, then `vmtax history --runs {runs}` makes it again",
+        path = .path.display(), runs = runs(.path))]
+    Stuck {
+        /// The ledger.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+        /// What the kernel said.
+        source: std::io::Error,
+    },
+    /// The folder of recordings, or one of them.
+    #[error(transparent)]
+    Recording(#[from] RecordingError),
+}
+
+/// The folder of recordings that a ledger belongs to.
+fn runs(ledger: &Path) -> String {
+    vmtax_model::shell_line(&[ledger.parent().unwrap_or(ledger).display().to_string()])
+}
+
+/// What SQLite said, as an error of a ledger.
+fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> LedgerError + '_ {
+    move |source| match source.sqlite_error_code() {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LedgerError::Locked { path: path.to_owned() },
+        _ => LedgerError::Failed { path: path.to_owned(), source },
+    }
+}
+
+/// Puts a recording that was just finished into the ledger beside it. Returns what whoever made it should know.
+///
+/// # Errors
+/// [`LedgerError`], saying how to add it later; nothing is lost by it.
+pub fn add(runs: &Path, recording: &Path) -> Result<Vec<String>, LedgerError> {
+    let mut ledger = Ledger::open(runs)?;
+    ledger.add(&vmtax_recording::open(recording)?)?;
+    Ok(ledger.notes)
+}

@@ -1,0 +1,158 @@
+//! Settings of the host that a comparison changes for a turn: set, read back, put back.
+
+use crate::MachineError;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What can be set, and where the kernel has it; `*` stands for every processor.
+const KNOWN: [(&str, &str); 3] = [
+    ("halt-poll-ns", "/sys/module/kvm/parameters/halt_poll_ns"),
+    ("thp", "/sys/kernel/mm/transparent_hugepage/enabled"),
+    ("governor", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
+];
+
+/// Settings that were changed, to be put back. Dropped, it tries so too, without a word.
+#[derive(Debug, Default)]
+pub struct HostSettings {
+    /// File, what it held, what it was to hold.
+    changed: Vec<(PathBuf, String, String)>,
+}
+
+impl HostSettings {
+    /// Sets these, by name without `host.`, and reads each back.
+    ///
+    /// # Errors
+    /// [`MachineError::HostSetting`] for a name that is not known, a setting that this host does not have, may not be
+    /// written, or does not take the value; what was changed by then is put back.
+    pub fn set(wanted: &BTreeMap<&str, &str>) -> Result<HostSettings, MachineError> {
+        HostSettings::set_below(Path::new("/"), wanted)
+    }
+
+    fn set_below(root: &Path, wanted: &BTreeMap<&str, &str>) -> Result<HostSettings, MachineError> {
+        let mut settings = HostSettings::default();
+        for (name, value) in wanted {
+            let fault = |why: String| MachineError::HostSetting { name: (*name).to_owned(), why };
+            let Some((_, pattern)) = KNOWN.iter().find(|(known, _)| known == name) else {
+                let all: Vec<String> = KNOWN.iter().map(|(known, _)| format!("host.{known}")).collect();
+                return Err(fault(format!("there is no such setting: choose from {}", all.join(", "))));
+            };
+            let files = files(root, pattern);
+            if files.is_empty() {
+                return Err(fault(format!("this host has no {pattern}: leave it out")));
+            }
+            for file in files {
+                let before = read(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
+                if before == *value {
+                    continue;
+                }
+                // Before it is tried: what is half set is put back too.
+                settings.changed.push((file.clone(), before, (*value).to_owned()));
+                fs::write(&file, value).map_err(|e| {
+                    let hint = if e.kind() == std::io::ErrorKind::PermissionDenied { " (run as root)" } else { "" };
+                    fault(format!("{value} cannot be written to {}: {e}{hint}", file.display()))
+                })?;
+                let now = read(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
+                if now != *value {
+                    return Err(fault(format!("{} holds {now} after {value} was written", file.display())));
+                }
+            }
+        }
+        Ok(settings)
+    }
+
+    /// What has to be written where, should this program be killed.
+    pub fn before(&self) -> Vec<(PathBuf, String)> {
+        self.changed.iter().map(|(file, before, _)| (file.clone(), before.clone())).collect()
+    }
+
+    /// Puts all back as it was.
+    ///
+    /// # Errors
+    /// [`MachineError::NotPutBack`] with the command that does it.
+    pub fn put_back(mut self) -> Result<(), MachineError> {
+        match self.restore().as_slice() {
+            [] => Ok(()),
+            left => Err(MachineError::NotPutBack { commands: left.join("; ") }),
+        }
+    }
+
+    /// The commands for what could not be put back.
+    fn restore(&mut self) -> Vec<String> {
+        let failed = |(file, before, _): (PathBuf, String, String)| {
+            let done = fs::write(&file, &before).and_then(|()| read(&file)).is_ok_and(|now| now == before);
+            (!done).then(|| format!("echo {before} > {}", file.display()))
+        };
+        self.changed.drain(..).rev().filter_map(failed).collect()
+    }
+}
+
+impl Drop for HostSettings {
+    fn drop(&mut self) {
+        self.restore();
+    }
+}
+
+/// The files that a pattern with at most one `*` names.
+fn files(root: &Path, pattern: &str) -> Vec<PathBuf> {
+    let below = |path: &str| root.join(path.trim_start_matches('/'));
+    let Some((before, after)) = pattern.split_once('*') else {
+        return Some(below(pattern)).filter(|file| file.exists()).into_iter().collect();
+    };
+    (0..4096).map(|n| below(&format!("{before}{n}{after}"))).filter(|file| file.exists()).collect()
+}
+
+/// What a setting holds: of several in a line the one in brackets.
+fn read(file: &Path) -> std::io::Result<String> {
+    let text = fs::read_to_string(file)?;
+    let chosen = text.split_once('[').and_then(|(_, rest)| rest.split_once(']')).map(|(chosen, _)| chosen);
+    Ok(chosen.unwrap_or(&text).trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn place(name: &str, held: &str) -> (tempfile::TempDir, PathBuf) {
+        let root = tempfile::tempdir().unwrap();
+        let file = root.path().join(name.trim_start_matches('/'));
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, held).unwrap();
+        (root, file)
+    }
+
+    #[test]
+    fn a_setting_is_set_and_put_back() {
+        let (root, file) = place(KNOWN[0].1, "200000\n");
+        let settings = HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
+        assert_eq!(read(&file).unwrap(), "0");
+        assert_eq!(settings.before(), [(file.clone(), "200000".to_owned())]);
+        settings.put_back().unwrap();
+        assert_eq!(read(&file).unwrap(), "200000");
+        // Also where nobody asks for it.
+        drop(HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "7")])).unwrap());
+        assert_eq!(read(&file).unwrap(), "200000");
+    }
+
+    #[test]
+    fn what_does_not_take_effect_is_refused_and_put_back() {
+        // A plain file keeps the word; the kernel's would keep all three with other brackets.
+        let (root, file) = place(KNOWN[1].1, "always [madvise] never\n");
+        assert_eq!(read(&file).unwrap(), "madvise");
+        let unknown = HostSettings::set_below(root.path(), &BTreeMap::from([("thp", "never"), ("turbo", "off")]));
+        assert!(unknown.unwrap_err().to_string().contains("host.thp"));
+        assert_eq!(read(&file).unwrap(), "madvise");
+        let missing = HostSettings::set_below(root.path(), &BTreeMap::from([("governor", "performance")]));
+        assert!(missing.unwrap_err().to_string().contains("leave it out"));
+    }
+
+    #[test]
+    fn what_cannot_be_put_back_is_said_with_the_command() {
+        let (root, file) = place(KNOWN[0].1, "200000");
+        let settings = HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        let error = settings.put_back().unwrap_err().to_string();
+        assert!(error.contains(&format!("echo 200000 > {}", file.display())), "{error}");
+    }
+}

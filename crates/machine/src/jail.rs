@@ -1,0 +1,142 @@
+//! A root folder of a server's own: the tree, the programs of this host, and nothing else of it. nfs-ganesha takes handles
+//! of files and, in version 3, names with slashes from whoever asks: whatever they lead to is in here.
+
+use crate::portmapper::Portmapper;
+use crate::watchdog::{spawn, status};
+use crate::{MachineError, mounts};
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, unmount};
+use rustix::process::pivot_root;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// Where the server sees the tree.
+pub(crate) const TREE: &str = "/vmtax-tree";
+/// Where it may write besides, a little: daemons have their sockets there.
+const RUN: &str = "/run";
+/// Where this host has its programs and their libraries: folders, or links to them.
+const PROGRAMS: [&str; 7] = ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"];
+/// What libraries look up, where it is there.
+const LOOKED_UP: [&str; 8] = [
+    "/etc/ld.so.cache",
+    "/etc/netconfig",
+    "/etc/nsswitch.conf",
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/protocols",
+    "/etc/services",
+    "/etc/localtime",
+];
+
+/// What a server sees of its own.
+#[derive(Debug, Clone, Copy)]
+pub struct Jail<'a> {
+    /// The file with ext4 that is its tree.
+    pub image: &'a Path,
+    /// Whether nothing may be written there.
+    pub read_only: bool,
+    /// An empty folder, which becomes its root.
+    pub root: &'a Path,
+    /// A file that it reads, where it is on the host.
+    pub file: &'a Path,
+    /// The program that it finds as its port mapper.
+    pub portmapper: Option<&'a Path>,
+}
+
+/// The body of `vmtax jail`: runs the command in there to its end; gives its exit status, 128 + n for signal n. What is
+/// mounted ends with the last process that sees it.
+///
+/// # Errors
+/// [`MachineError::System`] when the root cannot be made, as where loop devices or namespaces are not allowed.
+pub fn jailed(command: &[String], jail: &Jail<'_>) -> Result<i32, MachineError> {
+    let (program, arguments) =
+        command.split_first().ok_or_else(|| MachineError::system("jail: no command", io::ErrorKind::InvalidInput))?;
+    mounts::own(jail.root)?;
+    let made = jail.furnish(Path::new(program)).and_then(|()| jail.enter());
+    made.map_err(|e| MachineError::system("making a root folder of the server's own", e))?;
+    let _portmapper = jail.portmapper.map(Portmapper::start).transpose()?;
+    let ended = spawn(program, arguments)?.wait();
+    ended.map(status).map_err(|e| MachineError::system(format!("waiting for {program}"), e))
+}
+
+impl Jail<'_> {
+    /// A path of the server's, as it is seen from outside.
+    fn at(&self, path: &Path) -> PathBuf {
+        self.root.join(path.strip_prefix("/").unwrap_or(path))
+    }
+
+    fn furnish(&self, program: &Path) -> io::Result<()> {
+        let small = MountFlags::NOSUID | MountFlags::NODEV;
+        mount("tmpfs", self.root, "tmpfs", small, c"mode=755,size=16M")?;
+        for path in PROGRAMS.map(Path::new) {
+            match fs::symlink_metadata(path) {
+                Ok(found) if found.is_symlink() => std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?,
+                Ok(found) if found.is_dir() => self.lend(path)?,
+                _ => {}
+            }
+        }
+        for program in [Some(program), self.portmapper].into_iter().flatten() {
+            // One of the user's own, perhaps.
+            if let Some(folder) = program.parent().filter(|_| !self.at(program).exists()) {
+                self.lend(folder)?;
+            }
+        }
+        for path in LOOKED_UP.map(Path::new).into_iter().filter(|path| path.is_file()) {
+            self.copy(path)?;
+        }
+        for folder in [TREE, RUN].map(Path::new) {
+            fs::create_dir_all(self.at(folder))?;
+        }
+        // What there is to serve: nfs-ganesha asks no other way.
+        fs::write(self.at(Path::new("/etc/mtab")), format!("tree {TREE} ext4 rw 0 0\n"))?;
+        let is_in_run = self.file.starts_with(RUN);
+        if !is_in_run {
+            self.copy(self.file)?;
+        }
+        mounts::set(self.root, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)?;
+        mount("tmpfs", self.at(Path::new(RUN)), "tmpfs", small, c"mode=755,size=16M")?;
+        if is_in_run {
+            self.copy(self.file)?;
+        }
+        self.mount_image()
+    }
+
+    /// A folder of the host's.
+    fn lend(&self, folder: &Path) -> io::Result<()> {
+        fs::create_dir_all(self.at(folder))?;
+        Ok(mount_bind_recursive(folder, self.at(folder))?)
+    }
+
+    /// A file of the host's.
+    fn copy(&self, file: &Path) -> io::Result<()> {
+        let to = self.at(file);
+        // In a folder that is lent.
+        if to.exists() {
+            return Ok(());
+        }
+        fs::create_dir_all(to.parent().unwrap_or(self.root))?;
+        fs::copy(file, to).map(drop)
+    }
+
+    /// By mount(8), which finds a free loop device, and has the kernel free it when the last who sees it has ended.
+    fn mount_image(&self) -> io::Result<()> {
+        let options = if self.read_only { "loop,nosuid,nodev,ro" } else { "loop,nosuid,nodev" };
+        let mut mount = Command::new("mount");
+        mount.args(["-n", "-t", "ext4", "-o", options]).arg(self.image).arg(self.at(Path::new(TREE)));
+        let status = mount.stdin(Stdio::null()).status()?;
+        if status.success() {
+            Ok(())
+        } else {
+            Err(io::Error::other(format!("mounting the tree by a loop device: mount: {status}")))
+        }
+    }
+
+    /// The host's root is not even mounted any more.
+    fn enter(&self) -> io::Result<()> {
+        std::env::set_current_dir(self.root)?;
+        pivot_root(".", ".")?;
+        unmount(".", UnmountFlags::DETACH)?;
+        std::env::set_current_dir("/")
+    }
+}

@@ -1,0 +1,239 @@
+//! A command of the user's, as a plan has it: what is run, and what it has on each machine.
+
+use crate::{MetricPattern, Plan, PlanError, Probes, WorkloadName};
+use serde::{Deserialize, Serialize};
+use std::path::{Component, Path, PathBuf};
+use std::str::FromStr;
+
+/// The command of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CommandSpec {
+    /// Program and arguments.
+    pub words: Vec<String>,
+    /// Where it is run: an absolute path, the same on every machine.
+    pub directory: PathBuf,
+    /// A shell's line that is run once on a machine that has come up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
+    /// A shell's line that is run before each run that is measured.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prepare: Option<String>,
+    /// A shell's line that is run behind it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleanup: Option<String>,
+    /// Folders of the host's that guests may write to.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub write: Vec<PathBuf>,
+    /// The network that guests have besides their own loopback address.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub net: Option<Net>,
+    /// Ports of this host's loopback address that lead to a guest's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub forward: Vec<Forward>,
+    /// Figures to be found in what it prints, beside those of known tools.
+    #[serde(default, rename = "metric", skip_serializing_if = "Vec::is_empty")]
+    pub metrics: Vec<MetricPattern>,
+}
+
+impl CommandSpec {
+    /// These words, run there.
+    pub fn new(words: Vec<String>, directory: PathBuf) -> CommandSpec {
+        CommandSpec {
+            words,
+            directory,
+            setup: None,
+            prepare: None,
+            cleanup: None,
+            write: Vec::new(),
+            net: None,
+            forward: Vec::new(),
+            metrics: Vec::new(),
+        }
+    }
+
+    /// The words that have a shell run a line.
+    pub fn shell(line: &str) -> Vec<String> {
+        ["sh", "-c", line].map(str::to_owned).to_vec()
+    }
+
+    /// What is run before it, by the option's name.
+    pub fn before(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        [("setup", &self.setup), ("prepare", &self.prepare)]
+            .into_iter()
+            .filter_map(|(n, line)| Some((n, line.as_deref()?)))
+    }
+
+    /// What is run behind it.
+    pub fn after(&self) -> Option<(&'static str, &str)> {
+        Some(("cleanup", self.cleanup.as_deref()?))
+    }
+
+    pub(crate) fn check(&self) -> Result<(), PlanError> {
+        let refused = |what: &str| Err(PlanError::Range(format!("command: {what}")));
+        match self.words.first() {
+            None => return refused("words is empty: give the program and its arguments"),
+            Some(program) if program.is_empty() => return refused("the program's name is empty: name one"),
+            Some(_) if self.words.iter().any(|w| w.contains('\0')) => {
+                return refused("a word holds a NUL: no program can get it");
+            }
+            Some(_) => {}
+        }
+        if self.before().chain(self.after()).any(|(_, line)| line.contains('\0')) {
+            return refused("setup, prepare or cleanup holds a NUL: no shell can get it");
+        }
+        if !self.directory.is_absolute() {
+            return refused("directory is not absolute: give a path from the root");
+        }
+        if let Some(folder) = self.write.iter().find(|folder| !may_be_written(folder)) {
+            return refused(&format!(
+                "write: {} is not to be written to by guests: give the whole path of a folder that is neither / nor one \
+                 of which a guest has its own ({})",
+                folder.display(),
+                OWN.join(", ")
+            ));
+        }
+        if self.net.is_none() && !self.forward.is_empty() {
+            return refused("forward is given without a network: add net = \"user\"");
+        }
+        for (i, metric) in self.metrics.iter().enumerate() {
+            metric.check()?;
+            if self.metrics[..i].iter().any(|m| m.name == metric.name) {
+                return refused(&format!("metric '{}' is given twice: give each a name of its own", metric.name));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Below these a guest has its own, whatever the host has.
+pub const OWN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
+
+fn may_be_written(folder: &Path) -> bool {
+    let plain = folder.components().skip(1).all(|c| matches!(c, Component::Normal(_)));
+    folder.is_absolute() && plain && folder.components().count() > 1 && !OWN.iter().any(|own| folder.starts_with(own))
+}
+
+/// A network for guests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Net {
+    /// QEMU's own: the guest reaches what the host reaches, by QEMU's process, and nobody the guest.
+    User,
+}
+
+impl FromStr for Net {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Net, String> {
+        if text == "user" { Ok(Net::User) } else { Err("there is one kind: user".to_owned()) }
+    }
+}
+
+/// A TCP port of this host's that leads to a guest's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct Forward {
+    /// This host's.
+    pub host: u16,
+    /// The guest's.
+    pub guest: u16,
+}
+
+impl FromStr for Forward {
+    type Err = String;
+    fn from_str(text: &str) -> Result<Forward, String> {
+        let ports = text.split_once(':').and_then(|(host, guest)| Some((host.parse().ok()?, guest.parse().ok()?)));
+        match ports {
+            Some((host, guest)) if host > 0 && guest > 0 => Ok(Forward { host, guest }),
+            _ => Err(format!("'{}' is no pair of ports: write HOST:GUEST, as in 8080:80", text.escape_default())),
+        }
+    }
+}
+
+impl TryFrom<String> for Forward {
+    type Error = String;
+    fn try_from(text: String) -> Result<Forward, String> {
+        text.parse()
+    }
+}
+
+impl From<Forward> for String {
+    fn from(ports: Forward) -> String {
+        format!("{}:{}", ports.host, ports.guest)
+    }
+}
+
+/// Whether a plan's command and the rest of it belong together.
+pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
+    let refused = |what: &str| Err(PlanError::Range(what.to_owned()));
+    let asked = plan.workloads.iter().any(|w| w.name == WorkloadName::Exec);
+    let micro = plan.machines.iter().any(|m| m.is_micro());
+    let plain =
+        plan.variants.len() == 1 && plan.probes == [Probes::None] && plan.ladder.is_none() && plan.tree.is_none();
+    match &plan.command {
+        None if asked => refused("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`"),
+        None => Ok(()),
+        Some(_) if !plain => {
+            refused("a plan with a command has one variant, no probes, no ladder and no tree: leave these out")
+        }
+        Some(_) if !asked || plan.workloads.len() > 1 => {
+            refused("a plan with a command has the workload exec alone: leave others out")
+        }
+        Some(_) if micro => refused("the micro-guest has no kernel to run a command: leave it out"),
+        Some(command) => command.check(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_stands_in_a_plan_with_its_workload_alone() {
+        let text = "rounds = 1\nmachines = [\"native\"]\n[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n\
+                    [[workload]]\nname = \"exec\"\n";
+        let plan = Plan::from_toml(text).unwrap();
+        assert_eq!(plan.command.as_ref().unwrap().words, ["make", "-j2"]);
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
+        let refused = |from: &str, to: &str, said: &str| {
+            let error = Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        };
+        refused("[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n", "", "vmtax exec");
+        refused("name = \"exec\"", "name = \"cpu\"", "exec alone");
+        refused("\"/x\"", "\"x\"", "absolute");
+        refused("[\"make\", \"-j2\"]", "[]", "empty");
+        refused("\"native\"", "\"micro-tcg\"", "micro-guest");
+        let metric = "[[command.metric]]\nname = \"x\"\npattern = \"x=(.*)\"\nbetter = \"lower\"\n";
+        let with = text.replace("[[workload]]", &format!("{metric}[[workload]]"));
+        let plan = Plan::from_toml(&with).unwrap();
+        assert_eq!(plan.command.as_ref().unwrap().metrics[0].better, Some(crate::Better::Lower));
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
+        refused("[[workload]]", &format!("{metric}{metric}[[workload]]"), "twice");
+    }
+
+    #[test]
+    fn what_guests_have_besides_is_checked() {
+        let with = |change: fn(&mut CommandSpec)| {
+            let mut command = CommandSpec::new(vec!["x".into()], "/".into());
+            change(&mut command);
+            command.check()
+        };
+        assert!(with(|c| c.write = vec!["/home/x/out".into()]).is_ok());
+        for bad in ["/", "out", "/proc/x", "/run", "/home/../etc"] {
+            let mut command = CommandSpec::new(vec!["x".into()], "/".into());
+            command.write.push(bad.into());
+            assert!(command.check().is_err(), "{bad}");
+        }
+        assert!(with(|c| c.forward = vec![Forward { host: 80, guest: 80 }]).is_err());
+        assert!(with(|c| c.prepare = Some("a\0".into())).is_err());
+        assert_eq!("8080:80".parse(), Ok(Forward { host: 8080, guest: 80 }));
+        for bad in ["80", "0:80", "80:x", "80:99999"] {
+            assert!(bad.parse::<Forward>().is_err(), "{bad}");
+        }
+        let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\n\
+                    write = [\"/x\"]\nnet = \"user\"\nforward = [\"8080:80\"]\n[[workload]]\nname = \"exec\"\n";
+        let plan = Plan::from_toml(text).unwrap();
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
+    }
+}

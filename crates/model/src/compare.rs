@@ -1,0 +1,288 @@
+//! `compare`: what a plan of it asks for, and what it finds.
+
+use crate::{Estimate, Metric, Plan, PlanError, SCHEMA, Spread, Warning};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+
+/// What a plan that holds guests against each other is to tell. As TOML:
+///
+/// ```toml
+/// [compare]
+/// detect = 0.02
+/// budget-s = 600
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Compare {
+    /// The smallest difference that matters, as a share: 0.02 for 2 %.
+    pub detect: f64,
+    /// No round is begun after so many seconds, above the sixth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_s: Option<u32>,
+}
+
+// `detect` is checked to be a number.
+impl Eq for Compare {}
+
+impl Compare {
+    pub(crate) fn check(&self, plan: &Plan) -> Result<(), PlanError> {
+        let refuse = |why: &str| Err(PlanError::Range(why.to_owned()));
+        if !(0.001..=1.0).contains(&self.detect) {
+            return refuse("compare.detect must be a share from 0.001 to 1: 0.02 for 2 %");
+        }
+        if plan.columns().len() < 2 {
+            return refuse("a comparison takes two sides: give two variants");
+        }
+        if plan.ladder.is_some() || plan.command.is_some() {
+            return refuse("a comparison has neither a ladder nor a command: leave them out");
+        }
+        Ok(())
+    }
+}
+
+/// What may be said of one metric.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Shown {
+    /// It costs less than on the baseline.
+    Faster,
+    /// It costs more than on the baseline.
+    Slower,
+    /// The interval lies within the difference that matters.
+    Same,
+    /// The noise allows a difference that matters, and none.
+    NotShown,
+    /// Too few rounds to say.
+    TooFewRounds,
+}
+
+impl Shown {
+    /// Whether more rounds could not say more.
+    pub fn is_decided(self) -> bool {
+        matches!(self, Shown::Faster | Shown::Slower | Shown::Same)
+    }
+}
+
+/// One metric of one side, held against the baseline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Compared {
+    /// Which metric.
+    pub metric: Metric,
+    /// The baseline's figures.
+    pub base: Spread,
+    /// The side's.
+    pub other: Spread,
+    /// The side's cost over the baseline's: above 1 slower, whichever way the metric counts. The interval holds at all
+    /// looks together.
+    pub ratio: Estimate,
+    /// Rounds in which both gave a value; of recordings held against each other the fewer rounds of the two.
+    pub rounds: u32,
+    /// How often chance alone shows as much, at any look.
+    pub p: f64,
+    /// The same, corrected for the number of metrics (Holm).
+    pub p_adjusted: f64,
+    /// The permutation test's p, as if there were no other look and no other metric.
+    pub permutation: f64,
+    /// How often the side costs more than the baseline, ties counted half: 0 to 1.
+    pub superiority: f64,
+    /// What may be said.
+    pub shown: Shown,
+    /// The noise of one round's ratio, as a share.
+    pub noise: f64,
+    /// Rounds that would tell a difference that matters, in four of five comparisons; `None` where not even thousands
+    /// would, or it is told already.
+    pub rounds_to_tell: Option<u32>,
+}
+
+/// One side held against the baseline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Against {
+    /// The side, as the plan calls it.
+    pub side: String,
+    /// By metric; those that both sides have.
+    pub rows: Vec<Compared>,
+}
+
+/// What `compare` found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CompareFindings {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// What all others are held against.
+    pub baseline: String,
+    /// The others, in the plan's order.
+    pub against: Vec<Against>,
+    /// The smallest difference that matters, as a share.
+    pub detect: f64,
+    /// Rounds in which every side finished every workload.
+    pub rounds: u32,
+    /// The most rounds there could have been; of recordings 0.
+    pub rounds_planned: u32,
+    /// How long a round took, seconds; 0 of recordings.
+    pub round_s: f64,
+    /// Repeats at the beginning of each turn that were only warming up, by metric where there are any.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub warming_up: BTreeMap<Metric, u32>,
+    /// How it was done and what that promises, for people.
+    pub method: String,
+    /// What the reader has to know.
+    pub warnings: Vec<Warning>,
+}
+
+impl CompareFindings {
+    /// Findings without any figure.
+    pub fn new(baseline: &str, detect: f64) -> CompareFindings {
+        CompareFindings {
+            schema: SCHEMA,
+            baseline: baseline.to_owned(),
+            against: Vec::new(),
+            detect,
+            rounds: 0,
+            rounds_planned: 0,
+            round_s: 0.0,
+            warming_up: BTreeMap::new(),
+            method: String::new(),
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Whether every metric of every side is decided.
+    pub fn is_decided(&self) -> bool {
+        let mut rows = self.against.iter().flat_map(|a| &a.rows).peekable();
+        rows.peek().is_some() && rows.all(|r| r.shown.is_decided())
+    }
+}
+
+/// By how much a metric may be worse than its baseline. As TOML:
+///
+/// ```toml
+/// confidence = 0.95
+/// worse = 0.05
+/// [metrics]
+/// "cpu.events" = 0.02
+/// ```
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Thresholds {
+    /// How sure it has to be that a metric is worse by more than its threshold: 0.5 to 0.999.
+    pub confidence: f64,
+    /// For every metric that is not named, as a share.
+    pub worse: f64,
+    /// For single metrics.
+    pub metrics: BTreeMap<Metric, f64>,
+}
+
+impl Default for Thresholds {
+    fn default() -> Self {
+        Thresholds { confidence: 0.95, worse: 0.05, metrics: BTreeMap::new() }
+    }
+}
+
+/// Thresholds that cannot be used.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[error("the thresholds cannot be used: {0}")]
+pub struct ThresholdError(String);
+
+impl Thresholds {
+    /// Reads thresholds from TOML and checks them.
+    ///
+    /// # Errors
+    /// [`ThresholdError`], naming the line, or the value out of range.
+    pub fn from_toml(text: &str) -> Result<Thresholds, ThresholdError> {
+        let all: Thresholds = toml::from_str(text).map_err(|e| ThresholdError(e.to_string().trim_end().to_owned()))?;
+        if !(0.5..=0.999).contains(&all.confidence) {
+            return Err(ThresholdError(format!("confidence is {}: give 0.5 to 0.999", all.confidence)));
+        }
+        let bad = all.metrics.values().chain([&all.worse]).find(|w| !(0.0..=100.0).contains(*w)).copied();
+        match bad {
+            Some(worse) => Err(ThresholdError(format!("a threshold is {worse}: give a share, 0.05 for 5 %"))),
+            None => Ok(all),
+        }
+    }
+
+    /// A metric's own, as a share.
+    pub fn of(&self, metric: Metric) -> f64 {
+        self.metrics.get(&metric).copied().unwrap_or(self.worse)
+    }
+}
+
+/// How a check of one metric ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Checked {
+    /// It is not shown to be worse by more than its threshold.
+    Passed,
+    /// It is worse by more than its threshold.
+    Worse,
+    /// Too few rounds to say.
+    TooFewRounds,
+}
+
+impl fmt::Display for Checked {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Checked::Passed => "passed",
+            Checked::Worse => "worse",
+            Checked::TooFewRounds => "too few rounds",
+        })
+    }
+}
+
+/// One metric, checked.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckedRow {
+    /// Where it was measured: a machine, and its variant, if any.
+    pub place: String,
+    /// Which metric.
+    pub metric: Metric,
+    /// Cost now over cost on the baseline; above 1 slower. The interval is of the asked-for confidence on its lower side.
+    pub ratio: Estimate,
+    /// Rounds of the baseline and of now.
+    pub rounds: (u32, u32),
+    /// By how much it may be worse, as a share.
+    pub threshold: f64,
+    /// How it ended.
+    pub checked: Checked,
+}
+
+/// What `compare --check` found out.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CheckFindings {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// The baseline's recording.
+    pub baseline: String,
+    /// The recording that is checked.
+    pub now: String,
+    /// How sure it has to be.
+    pub confidence: f64,
+    /// A row for each metric that both have.
+    pub rows: Vec<CheckedRow>,
+    /// What the reader has to know.
+    pub warnings: Vec<Warning>,
+}
+
+impl CheckFindings {
+    /// Whether any metric is worse by more than its threshold.
+    pub fn failed(&self) -> bool {
+        self.rows.iter().any(|r| r.checked == Checked::Worse)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn thresholds_are_read_and_nonsense_is_refused() {
+        let text = "confidence = 0.9\nworse = 0.1\n[metrics]\n\"cpu.events\" = 0.02\n";
+        let t = Thresholds::from_toml(text).unwrap();
+        assert_eq!((t.of(Metric::CpuEvents), t.of(Metric::MutexTime), t.confidence), (0.02, 0.1, 0.9));
+        assert_eq!(Thresholds::from_toml("").unwrap(), Thresholds::default());
+        for bad in ["confidence = 1.0", "worse = -1.0", "worse = nan", "[metrics]\n\"cpu.nothing\" = 0.1", "x = 1"] {
+            assert!(Thresholds::from_toml(bad).is_err(), "{bad}");
+        }
+        assert!(Thresholds::from_toml("a = 1\nworse").unwrap_err().to_string().contains("line 2"));
+    }
+}

@@ -1,0 +1,208 @@
+//! What a profile says in figures.
+
+use crate::Missing;
+use serde::{Deserialize, Serialize};
+
+/// A share of samples, with its interval.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct SampleShare {
+    /// How many.
+    pub samples: u64,
+    /// Of all, 0 to 1.
+    pub share: f64,
+    /// Lower end of the interval that sampling leaves, at 95 %.
+    pub low: f64,
+    /// Its upper end.
+    pub high: f64,
+}
+
+/// One thread's part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadShare {
+    /// Its number on the host; 0 where that is unknown.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// Of all samples.
+    pub share: SampleShare,
+    /// Processors that it kept busy, 1 for one all the time.
+    pub cpu: f64,
+    /// Samples in the kernel.
+    pub kernel: u64,
+    /// Samples in translated code.
+    pub translated: u64,
+}
+
+/// One function's part.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FunctionShare {
+    /// Its name, or where it is.
+    pub name: String,
+    /// The file it is in; empty for the kernel and translated code.
+    pub module: String,
+    /// `program`, `library`, `kernel`, `translated` or `unknown`.
+    pub layer: String,
+    /// Whether the name is its own, or that of what is near.
+    pub named: bool,
+    /// In itself.
+    #[serde(rename = "self")]
+    pub inside: SampleShare,
+    /// In itself and what it calls.
+    pub total: SampleShare,
+}
+
+/// A file whose functions are not all named.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnnamedFile {
+    /// The file, as the process sees it.
+    pub file: String,
+    /// Why.
+    pub why: String,
+}
+
+/// What a profile says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ProfileFindings {
+    /// The process.
+    pub pid: i32,
+    /// Its program.
+    pub program: String,
+    /// How long was sampled, s.
+    pub seconds: f64,
+    /// Samples a second of each running thread.
+    pub hz: u32,
+    /// `cycles`, or `cpu-clock` where the processor's counters cannot be had.
+    pub trigger: String,
+    /// Whether the kernel's part of the stacks was seen.
+    pub kernel: bool,
+    /// Samples in all.
+    pub samples: u64,
+    /// Samples that the kernel had no room for.
+    pub lost: u64,
+    /// Whether the process ended before the time was over.
+    pub ended: bool,
+    /// Samples with a user's part whose innermost frame is outside translated code.
+    pub user_samples: u64,
+    /// Of those, unwound to where the thread or coroutine begins.
+    pub unwound: SampleShare,
+    /// Of those, cut off at the end of the copied stack.
+    pub cut: u64,
+    /// Samples whose user's part is in translated code.
+    pub translated_samples: u64,
+    /// Of those, unwound past it to where the thread begins.
+    pub translated_unwound: SampleShare,
+    /// Processors that vmtax itself kept busy meanwhile.
+    pub own_cpu: f64,
+    /// The threads, the busiest first.
+    pub threads: Vec<ThreadShare>,
+    /// The functions that most samples are in; the first 200.
+    pub functions: Vec<FunctionShare>,
+    /// Files whose functions are not all named.
+    pub unnamed: Vec<UnnamedFile>,
+    /// Where its threads were by the clock; null where that could not be had.
+    pub wall: Option<WallFindings>,
+    /// What could not be had, why, and what to do about it.
+    pub missing: Vec<Missing>,
+}
+
+/// What a thread waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WaitFor {
+    /// Somebody to say that there is something to do.
+    Work,
+    /// A lock that another thread holds.
+    Lock,
+    /// QEMU's big lock.
+    BigLock,
+    /// Files, sockets or timers to become ready.
+    Events,
+    /// A file to be read or written.
+    Io,
+    /// Its own time to be over.
+    Sleep,
+    /// The guest, whose processor is halted.
+    Guest,
+    /// Something that is not known here.
+    Other,
+}
+
+impl WaitFor {
+    /// The end of "it waited 3 %".
+    pub fn words(self) -> &'static str {
+        match self {
+            WaitFor::Work => "for work",
+            WaitFor::Lock => "for a lock",
+            WaitFor::BigLock => "for QEMU's big lock",
+            WaitFor::Events => "for events",
+            WaitFor::Io => "for I/O",
+            WaitFor::Sleep => "for a time to be over",
+            WaitFor::Guest => "for its halted guest",
+            WaitFor::Other => "in the kernel",
+        }
+    }
+}
+
+/// A part of a thread's time that it waited.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WaitShare {
+    /// What for.
+    pub reason: WaitFor,
+    /// The system call, or the kernel's function where it was in none.
+    pub call: String,
+    /// The innermost of the program's functions.
+    pub below: String,
+    /// Of the moments at which the thread was seen.
+    pub share: SampleShare,
+}
+
+/// A thread's time by the clock.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ThreadWaits {
+    /// Its number on the host.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+    /// Moments at which it was seen.
+    pub seen: u64,
+    /// Of those, running, or ready to.
+    pub runs: SampleShare,
+    /// Of the time, on a processor, as the kernel's scheduler counted it, 0 to 1; null where it counts nothing.
+    pub on_cpu: Option<f64>,
+    /// Of the time, ready without a processor.
+    pub ready: Option<f64>,
+    /// Of the moments, waiting; the longest first.
+    pub waits: Vec<WaitShare>,
+}
+
+/// How long threads were stopped for a look.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Pauses {
+    /// How often one was stopped.
+    pub count: u64,
+    /// How often one was not, as it waited on where it was before.
+    pub unstopped: u64,
+    /// The median.
+    pub p50_ns: f64,
+    /// All but one of a hundred are shorter.
+    pub p99_ns: f64,
+    /// The longest.
+    pub max_ns: f64,
+}
+
+/// What stacks by the clock say.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct WallFindings {
+    /// Moments at which all threads were looked at.
+    pub moments: u64,
+    /// Stacks in all.
+    pub samples: u64,
+    /// What looking cost the threads.
+    pub pauses: Pauses,
+    /// Stacks that unwound to where the thread begins.
+    pub unwound: SampleShare,
+    /// The threads, those that ran most first.
+    pub threads: Vec<ThreadWaits>,
+    /// Why the picture by the clock differs from that on CPU.
+    pub explanation: Vec<String>,
+}

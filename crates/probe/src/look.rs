@@ -1,0 +1,170 @@
+//! A look at a thread that is stopped for it: its registers and a copy of its stack.
+//!
+//! It is attached to for one look only. Between looks nobody traces it, so that its signals take their usual way, and when
+//! vmtax is killed the kernel lets it run on.
+
+use nix::sys::ptrace::{self, Options};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use crate::ProbeError;
+
+/// A thread stops in microseconds, unless it has to wait for a processor, or for a disk where nothing wakes it.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// Until then the wait gives way to others but does not sleep.
+const BUSY: Duration = Duration::from_micros(300);
+
+/// Where a thread is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Look {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer.
+    pub bp: u64,
+    /// How long it was stopped, at most.
+    pub pause: Duration,
+}
+
+/// What the kernel says of a thread without stopping it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It runs, or could.
+    Runs,
+    /// It waits in the kernel.
+    Waits {
+        /// In which system call; `None` where it is in none, as in a page fault.
+        call: Option<i64>,
+        /// Its stack pointer.
+        sp: u64,
+        /// Its instruction pointer.
+        ip: u64,
+    },
+}
+
+/// Looks at threads of one process. Of one thread of vmtax: the kernel ties tracing to it.
+#[derive(Debug)]
+pub struct Looker {
+    pid: i32,
+    memory: File,
+    /// Asked to stop, but not yet stopped.
+    late: HashSet<i32>,
+}
+
+impl Looker {
+    /// For the threads of a process.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when it may not be looked into.
+    pub fn new(pid: i32) -> Result<Looker, ProbeError> {
+        let path = format!("/proc/{pid}/mem");
+        let memory = File::open(&path).map_err(|source| match source.kind() {
+            std::io::ErrorKind::NotFound => ProbeError::NoProcess { pid },
+            std::io::ErrorKind::PermissionDenied => ProbeError::NotOurs { pid },
+            _ => ProbeError::System { what: format!("opening {path}"), source },
+        })?;
+        Ok(Looker { pid, memory, late: HashSet::new() })
+    }
+
+    /// Whether a thread runs or waits, without stopping it; `None` when it ended.
+    pub fn state(&self, tid: i32) -> Option<State> {
+        state(&fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid)).ok()?)
+    }
+
+    /// The kernel's function that a thread waits in; empty where it does not say.
+    pub fn waits_in(&self, tid: i32) -> String {
+        let name = fs::read_to_string(format!("/proc/{}/task/{tid}/wchan", self.pid)).unwrap_or_default();
+        if name == "0" { String::new() } else { name }
+    }
+
+    /// Copies memory of the process from `at` on, as much as `into` takes: how much it was.
+    pub fn copy(&self, at: u64, into: &mut [u8]) -> usize {
+        self.memory.read_at(into, at).unwrap_or(0)
+    }
+
+    /// Stops a thread, copies its registers and the part of its stack that `into` takes, and lets it run on. `None` when it
+    /// ended, or did not stop in time.
+    pub fn look(&mut self, tid: i32, into: &mut [u8]) -> Option<(Look, usize)> {
+        let pid = Pid::from_raw(tid);
+        if self.late.contains(&tid) {
+            return self.leave_late(tid);
+        }
+        ptrace::seize(pid, Options::empty()).ok()?;
+        ptrace::interrupt(pid).ok()?;
+        let Some((signal, since)) = stopped(pid, PATIENCE) else {
+            self.late.insert(tid);
+            return None;
+        };
+        let registers = ptrace::getregs(pid);
+        let copied = registers.as_ref().map_or(0, |r| self.copy(r.rsp, into));
+        let _ = ptrace::detach(pid, signal);
+        let pause = since.elapsed();
+        let registers = registers.ok()?;
+        Some((Look { ip: registers.rip, sp: registers.rsp, bp: registers.rbp, pause }, copied))
+    }
+
+    /// Lets a thread go that stopped only after nobody waited any more.
+    fn leave_late(&mut self, tid: i32) -> Option<(Look, usize)> {
+        if let Some((signal, _)) = stopped(Pid::from_raw(tid), Duration::ZERO) {
+            let _ = ptrace::detach(Pid::from_raw(tid), signal);
+            self.late.remove(&tid);
+        }
+        None
+    }
+}
+
+/// Waits until a thread stopped: with the signal that it was about to get, and has to get, and with a moment at which it
+/// was not stopped yet. One that has no processor gets one first, and is not kept from anything until then.
+fn stopped(pid: Pid, patience: Duration) -> Option<(Option<Signal>, Instant)> {
+    let begin = Instant::now();
+    let mut since = begin;
+    loop {
+        let before = Instant::now();
+        match waitpid(pid, Some(WaitPidFlag::__WALL | WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::StillAlive) => since = before,
+            // Stopped as asked for, or with its whole process by somebody else.
+            Ok(WaitStatus::PtraceEvent(..)) => return Some((None, since)),
+            Ok(WaitStatus::Stopped(_, signal)) => return Some((Some(signal), since)),
+            _ => return Some((None, since)), // it ended: letting it go fails, and need not succeed
+        }
+        let waited = begin.elapsed();
+        if waited > patience {
+            return None;
+        }
+        if waited < BUSY { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+    }
+}
+
+/// Reads /proc/PID/task/TID/syscall: `running`, `NUMBER ARGUMENTS SP PC`, or `-1 SP PC`.
+fn state(text: &str) -> Option<State> {
+    let words: Vec<&str> = text.split_ascii_whitespace().collect();
+    let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
+    match words[..] {
+        ["running"] => Some(State::Runs),
+        [call, .., sp, ip] => {
+            let call = call.parse::<i64>().ok()?;
+            Some(State::Waits { call: (call >= 0).then_some(call), sp: hex(sp)?, ip: hex(ip)? })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn states_as_the_kernel_writes_them() {
+        assert_eq!(state("running\n"), Some(State::Runs));
+        let waits = state("202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd10 0x7f1122\n");
+        assert_eq!(waits, Some(State::Waits { call: Some(202), sp: 0x7f_fd10, ip: 0x7f_1122 }));
+        assert_eq!(state("-1 0x10 0x20"), Some(State::Waits { call: None, sp: 16, ip: 32 }));
+        assert!(["", "x", "1 2", "-1 0x 0x"].iter().all(|text| state(text).is_none()));
+    }
+}

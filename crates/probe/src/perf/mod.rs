@@ -1,0 +1,228 @@
+//! Samples of a process's threads while they are on a processor, by perf_event_open.
+
+mod event;
+mod ring;
+
+pub use event::{Sampling, Trigger};
+
+use crate::ProbeError;
+use event::{REGISTERS, attr, enable, open, write_into};
+use linux_perf_event_reader::{
+    BranchSampleFormat, Endianness, RawData, RawEventRecord, ReadFormat, RecordIdParseInfo, RecordParseInfo,
+    RecordType, SampleFormat,
+};
+use ring::Ring;
+use rustix::event::{PollFd, PollFlags, poll};
+use std::fs;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::time::Duration;
+
+/// Rings per processor, bytes: the largest that the kernel grants is taken. The last is what it grants everybody.
+const RINGS: [usize; 2] = [4 << 20, 512 << 10];
+
+/// Samples a process until it is dropped.
+#[derive(Debug)]
+pub struct Sampler {
+    /// An event for each thread on each processor, whose threads-to-be it follows.
+    events: Vec<OwnedFd>,
+    /// One a processor, with the event that it was mapped from.
+    rings: Vec<(Ring, usize)>,
+    trigger: Trigger,
+    kernel: bool,
+    format: RecordParseInfo,
+    copied: Vec<u8>,
+}
+
+impl Sampler {
+    /// Starts to sample all threads of a process, and those that they start.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when there is no such process, it is somebody else's, or the kernel lets nobody sample.
+    pub fn start(pid: i32, sampling: Sampling) -> Result<Sampler, ProbeError> {
+        let threads: Vec<i32> = crate::threads(pid).iter().map(|t| t.tid).collect();
+        let first = *threads.first().ok_or(ProbeError::NoProcess { pid })?;
+        let (trigger, kernel) = permitted(pid, first, sampling)?;
+        let mut sampler = Sampler {
+            events: Vec::new(),
+            rings: Vec::new(),
+            trigger,
+            kernel,
+            format: format(kernel),
+            copied: Vec::new(),
+        };
+        raise_limit(threads.len());
+        for cpu in online() {
+            sampler.open_on(cpu, pid, &threads, sampling)?;
+        }
+        for event in &sampler.events {
+            enable(event, true).map_err(|e| refused(pid, e))?;
+        }
+        Ok(sampler)
+    }
+
+    /// The events of one processor, into one ring.
+    fn open_on(&mut self, cpu: i32, pid: i32, threads: &[i32], sampling: Sampling) -> Result<(), ProbeError> {
+        let mut first: Option<usize> = None;
+        for &tid in threads {
+            let mut attr = attr(self.trigger, self.kernel, sampling, RINGS[1] as u32 / 2);
+            let event = match open(&mut attr, tid, cpu) {
+                Ok(event) => event,
+                // The thread ended meanwhile.
+                Err(e) if e.raw_os_error() == Some(libc::ESRCH) => continue,
+                Err(e) => return Err(refused(pid, e)),
+            };
+            match first {
+                Some(first) => write_into(&event, &self.events[first]).map_err(|e| refused(pid, e))?,
+                None => {
+                    let rings = RINGS.iter().map(|&size| Ring::map(event.as_fd(), size));
+                    let ring = rings.reduce(Result::or).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()));
+                    first = Some(self.events.len());
+                    self.rings.push((ring.map_err(|e| refused(pid, e))?, self.events.len()));
+                }
+            }
+            self.events.push(event);
+        }
+        if first.is_none() { Err(ProbeError::NoProcess { pid }) } else { Ok(()) }
+    }
+
+    /// What drives the samples here.
+    pub fn trigger(&self) -> Trigger {
+        self.trigger
+    }
+
+    /// Whether the kernel's part of the stacks is seen.
+    pub fn sees_kernel(&self) -> bool {
+        self.kernel
+    }
+
+    /// Waits until there is something to read, at most so long.
+    ///
+    /// # Errors
+    /// What the kernel says of waiting.
+    pub fn wait(&self, time: Duration) -> io::Result<()> {
+        let mut fds: Vec<PollFd<'_>> =
+            self.rings.iter().map(|(_, event)| PollFd::new(&self.events[*event], PollFlags::IN)).collect();
+        let time = rustix::event::Timespec { tv_sec: time.as_secs() as i64, tv_nsec: time.subsec_nanos().into() };
+        match poll(&mut fds, Some(&time)) {
+            // All events' threads ended: at once ready, for ever. The caller looks whether the process is there.
+            Ok(_) if fds.iter().all(|fd| fd.revents().contains(PollFlags::HUP)) => {
+                std::thread::sleep(Duration::from_millis(10));
+                Ok(())
+            }
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Hands over the records that came since the last time, those of a processor in their order.
+    pub fn drain(&mut self, mut each: impl FnMut(RawEventRecord<'_>)) {
+        for (ring, _) in &mut self.rings {
+            self.copied.clear();
+            ring.take(&mut self.copied);
+            let mut rest = &self.copied[..];
+            while let Some((kind, misc, body, after)) = record(rest) {
+                each(RawEventRecord::new(RecordType(kind), misc, RawData::Single(body), self.format));
+                rest = after;
+            }
+        }
+    }
+
+    /// Ends sampling; what came before can still be drained.
+    pub fn stop(&self) {
+        for event in &self.events {
+            let _ = enable(event, false); // the thread may have ended
+        }
+    }
+}
+
+/// The first record of `bytes`: its kind, its flags, its body and what follows it.
+fn record(bytes: &[u8]) -> Option<(u32, u16, &[u8], &[u8])> {
+    let head = bytes.get(..8)?;
+    let size = usize::from(u16::from_le_bytes([head[6], head[7]]));
+    let body = bytes.get(8..size)?;
+    let kind = u32::from_le_bytes([head[0], head[1], head[2], head[3]]);
+    Some((kind, u16::from_le_bytes([head[4], head[5]]), body, &bytes[size..]))
+}
+
+/// How the records that [`attr`] asks for are laid out.
+fn format(kernel: bool) -> RecordParseInfo {
+    let mut sample_format =
+        SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME | SampleFormat::REGS_USER | SampleFormat::STACK_USER;
+    if kernel {
+        sample_format |= SampleFormat::CALLCHAIN;
+    }
+    RecordParseInfo {
+        endian: Endianness::LittleEndian,
+        sample_format,
+        branch_sample_format: BranchSampleFormat::empty(),
+        read_format: ReadFormat::empty(),
+        common_data_offset_from_end: None,
+        sample_regs_user: REGISTERS,
+        user_regs_count: REGISTERS.count_ones() as u8,
+        sample_regs_intr: 0,
+        intr_regs_count: 0,
+        id_parse_info: RecordIdParseInfo {
+            nonsample_record_id_offset_from_end: None,
+            sample_record_id_offset_from_start: None,
+        },
+        nonsample_record_time_offset_from_end: None,
+        sample_record_time_offset_from_start: Some(16),
+    }
+}
+
+/// What can be had: counters before the clock, with the kernel's stacks before without.
+fn permitted(pid: i32, tid: i32, sampling: Sampling) -> Result<(Trigger, bool), ProbeError> {
+    let mut said = io::Error::from(io::ErrorKind::Unsupported);
+    for trigger in [Trigger::Cycles, Trigger::CpuClock] {
+        for kernel in [true, false] {
+            match open(&mut attr(trigger, kernel, sampling, 1), tid, -1) {
+                Ok(_) => return Ok((trigger, kernel)),
+                Err(e) => said = e,
+            }
+        }
+    }
+    Err(refused(pid, said))
+}
+
+/// Why an event could not be had, with what changes it.
+fn refused(pid: i32, source: io::Error) -> ProbeError {
+    match source.raw_os_error() {
+        Some(libc::ESRCH) => ProbeError::NoProcess { pid },
+        Some(libc::EACCES | libc::EPERM) => {
+            let own = fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == rustix::process::getuid().as_raw());
+            if own { ProbeError::Paranoid { level: paranoid() } } else { ProbeError::NotOurs { pid } }
+        }
+        Some(libc::EMFILE) => ProbeError::TooManyEvents,
+        _ => ProbeError::System { what: format!("sampling process {pid} with perf_event_open"), source },
+    }
+}
+
+fn paranoid() -> String {
+    let text = fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();
+    text.trim().to_owned()
+}
+
+/// An event is a descriptor: a process with many threads on a large host takes more than a shell grants at first.
+fn raise_limit(threads: usize) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let needed = (threads * online().len() + 64) as u64;
+    if limit.current.is_some_and(|current| current < needed) {
+        let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum });
+    }
+}
+
+/// The processors that are in use.
+fn online() -> Vec<i32> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let mut all = Vec::new();
+    for part in text.trim().split(',') {
+        let (from, to) = part.split_once('-').unwrap_or((part, part));
+        if let (Ok(from), Ok(to)) = (from.parse::<i32>(), to.parse::<i32>()) {
+            all.extend(from..=to);
+        }
+    }
+    if all.is_empty() { vec![0] } else { all }
+}

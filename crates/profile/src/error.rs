@@ -1,0 +1,41 @@
+//! What can go wrong with a profile.
+
+use std::io;
+use std::path::PathBuf;
+
+/// A profile cannot be taken, read or written.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// The kernel, or the process itself.
+    #[error(transparent)]
+    Probe(#[from] vmtax_probe::ProbeError),
+    /// The process did nothing on a processor, so there is nothing to show.
+    #[error("process {pid} was not once on a processor in {seconds:.1} s: give it work, or look longer with --seconds")]
+    Idle {
+        /// Which.
+        pid: i32,
+        /// How long was looked.
+        seconds: f64,
+    },
+    /// A file is not what it should be.
+    #[error("{file}: {why}", file = .file.display())]
+    Damaged {
+        /// Which.
+        file: PathBuf,
+        /// What is wrong, and the next step.
+        why: String,
+    },
+    /// An unstripped build that is of another program.
+    #[error(
+        "{file} is no build of a program in this process: no build-id is the same and no layout of functions; \
+         give the file that was stripped, or build it again from the same source with the same options",
+        file = .file.display()
+    )]
+    ForeignSymbols {
+        /// Which.
+        file: PathBuf,
+    },
+    /// A picture could not be drawn.
+    #[error("drawing the flame graph: {0}")]
+    Drawing(io::Error),
+}

@@ -1,0 +1,43 @@
+//! What profiler.firefox.com reads: stacks over time, a track a thread, layers as categories.
+
+use crate::profile::{Layer, Profile};
+use fxprof_processed_profile::{
+    CategoryColor, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Profile as Processed, SamplingInterval,
+    Timestamp,
+};
+use std::time::{Duration, SystemTime};
+
+/// The profile as JSON. `time` is how long was sampled.
+pub fn json(profile: &Profile, program: &str, pid: i32, hz: u32, time: Duration) -> serde_json::Result<String> {
+    let began = SystemTime::now().checked_sub(time).unwrap_or(SystemTime::UNIX_EPOCH);
+    let interval = SamplingInterval::from_nanos(1_000_000_000 / u64::from(hz.max(1)));
+    let mut out = Processed::new(program, began.into(), interval);
+    let mut category = |name, color| CategoryPairHandle::from(out.add_category(name, color));
+    let categories = [
+        (Layer::Program, category("QEMU", CategoryColor::Red)),
+        (Layer::Library, category("Library", CategoryColor::Yellow)),
+        (Layer::Kernel, category("Host kernel", CategoryColor::Orange)),
+        (Layer::Translated, category("Translated code", CategoryColor::Green)),
+        (Layer::Unknown, category("Unknown", CategoryColor::Gray)),
+    ];
+    let of = |layer| categories.iter().find(|(l, _)| *l == layer).map_or(categories[0].1, |(_, category)| *category);
+    let zero = Timestamp::from_nanos_since_reference(0);
+    let process = out.add_process(program, pid.unsigned_abs(), zero);
+    let first = profile.samples.first().map_or(0, |sample| sample.time);
+    for (number, thread) in profile.threads.iter().enumerate() {
+        let handle = out.add_thread(process, thread.tid.unsigned_abs(), zero, thread.tid == pid);
+        out.set_thread_name(handle, &thread.name);
+        for sample in profile.samples.iter().filter(|sample| sample.thread == number) {
+            let mut frames = Vec::new();
+            for &function in &profile.stacks[sample.stack] {
+                let function = &profile.functions[function];
+                let frame = Frame::Label(out.intern_string(&function.name));
+                frames.push(FrameInfo { frame, category_pair: of(function.layer), flags: FrameFlags::empty() });
+            }
+            let stack = out.intern_stack_frames(handle, frames.into_iter());
+            let at = Timestamp::from_nanos_since_reference(sample.time.saturating_sub(first));
+            out.add_sample(handle, at, stack, CpuDelta::ZERO, sample.weight.try_into().unwrap_or(i32::MAX));
+        }
+    }
+    serde_json::to_string(&out)
+}

@@ -1,0 +1,88 @@
+//! Flame graphs: pictures of a profile, and of the difference between two.
+
+use crate::{Layer, ProfileError, fold, profile::Profile};
+use inferno::differential;
+use inferno::flamegraph::color::{Color, PaletteMap};
+use inferno::flamegraph::{Options, from_lines};
+use std::io::Cursor;
+
+/// The picture of a profile, an SVG that can be searched and zoomed into. Layers have colours: the program red, libraries
+/// yellow, the kernel orange, translated code green.
+///
+/// # Errors
+/// [`ProfileError::Drawing`] when there is nothing to draw.
+pub fn draw(profile: &Profile, title: &str, subtitle: &str) -> Result<String, ProfileError> {
+    let mut options = Options::default();
+    let mut colours = colours(profile);
+    options.palette_map = Some(&mut colours);
+    options.no_sort = true;
+    title.clone_into(&mut options.title);
+    options.subtitle = Some(subtitle.to_owned());
+    let lines = fold::fold(profile);
+    picture(&mut options, lines.iter().map(String::as_str))
+}
+
+/// A colour for each frame: its layer's hue, and a brightness of its own.
+fn colours(profile: &Profile) -> PaletteMap {
+    let mut map = PaletteMap::default();
+    for thread in &profile.threads {
+        map.insert(fold::clean(&thread.name), Color::new(170, 190, 215));
+    }
+    for function in &profile.functions {
+        let (r, g, b) = match function.layer {
+            Layer::Program => (235, 110, 95),
+            Layer::Library => (235, 205, 110),
+            Layer::Kernel => (240, 155, 60),
+            Layer::Translated => (120, 200, 110),
+            Layer::Unknown => (190, 190, 190),
+        };
+        // The same function has the same colour in every picture.
+        let own = function.name.bytes().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 20;
+        map.insert(fold::frame(function), Color::new(r - own, g - own, b - own));
+    }
+    map
+}
+
+/// The picture of what changed: frames as wide as in `after`, red where they grew, blue where they shrank. Both count as if
+/// they had as many samples.
+///
+/// # Errors
+/// [`ProfileError::Drawing`] when there is nothing to draw.
+pub fn draw_difference(before: &Profile, after: &Profile, title: &str) -> Result<String, ProfileError> {
+    let mut both = Vec::new();
+    let options = differential::Options { normalize: true, ..differential::Options::default() };
+    let lines = |profile| Cursor::new(fold::fold(profile).join("\n"));
+    differential::from_readers(options, lines(before), lines(after), &mut both).map_err(ProfileError::Drawing)?;
+    let both = String::from_utf8_lossy(&both).into_owned();
+    let mut lines: Vec<&str> = both.lines().collect();
+    lines.sort_unstable();
+    let mut options = Options::default();
+    title.clone_into(&mut options.title);
+    options.subtitle = Some("as wide as after; red: more than before, blue: less".to_owned());
+    options.no_sort = true;
+    picture(&mut options, lines.into_iter())
+}
+
+fn picture<'a>(options: &mut Options<'_>, lines: impl Iterator<Item = &'a str>) -> Result<String, ProfileError> {
+    let mut svg = Vec::new();
+    from_lines(options, lines, &mut svg).map_err(ProfileError::Drawing)?;
+    Ok(String::from_utf8_lossy(&svg).into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    #[test]
+    fn names_are_in_the_picture_and_cannot_leave_it() {
+        let profile = fold::unfold("qemu;main;<script>&\" 3\nqemu;main;kernel_[k] 1\n", Path::new("x")).unwrap();
+        let svg = draw(&profile, "title", "subtitle").unwrap();
+        assert!(svg.contains("&lt;script&gt;") && svg.contains("75.00%"), "{svg}");
+        assert!(!svg.contains("<script>&"));
+        let after = fold::unfold("qemu;main;other 3\n", Path::new("x")).unwrap();
+        let svg = draw_difference(&profile, &after, "difference").unwrap();
+        assert!(svg.contains("other"), "{svg}");
+        assert!(matches!(draw(&Profile::default(), "", ""), Err(ProfileError::Drawing(_))));
+    }
+}

@@ -1,0 +1,120 @@
+//! Folded stacks: a line each, `thread;outermost;…;innermost count`, as flame graph tools read them.
+
+use crate::ProfileError;
+use crate::profile::{Function, Layer, Profile, Sample, Thread};
+use std::collections::{BTreeMap, HashMap};
+use std::path::Path;
+
+/// Marks the kernel's functions, as flame graph tools do.
+const KERNEL: &str = "_[k]";
+/// Marks translated code.
+const TRANSLATED: &str = "_[j]";
+
+/// The lines, sorted.
+pub fn fold(profile: &Profile) -> Vec<String> {
+    let mut counts: BTreeMap<(usize, usize), u64> = BTreeMap::new();
+    for sample in &profile.samples {
+        *counts.entry((sample.thread, sample.stack)).or_default() += sample.weight;
+    }
+    let frames: Vec<String> = profile.functions.iter().map(frame).collect();
+    // Threads of one name are one, as QEMU's workers come and go.
+    let mut lines: BTreeMap<String, u64> = BTreeMap::new();
+    for ((thread, stack), count) in counts {
+        let mut line = clean(&profile.threads[thread].name);
+        for &function in &profile.stacks[stack] {
+            line.push(';');
+            line.push_str(&frames[function]);
+        }
+        *lines.entry(line).or_default() += count;
+    }
+    lines.into_iter().map(|(line, count)| format!("{line} {count}")).collect()
+}
+
+/// A function as a frame of a line.
+pub(crate) fn frame(function: &Function) -> String {
+    let mark = match function.layer {
+        Layer::Kernel => KERNEL,
+        Layer::Translated => TRANSLATED,
+        _ => "",
+    };
+    clean(&function.name) + mark
+}
+
+/// A name without what ends a frame or a line.
+pub(crate) fn clean(name: &str) -> String {
+    name.chars().map(|c| if c == ';' || c.is_control() { ',' } else { c }).collect()
+}
+
+/// Reads lines that any tool folded. The outermost frame is taken for the thread.
+///
+/// # Errors
+/// [`ProfileError::Damaged`] with the first line that is none.
+pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
+    let mut profile = Profile::default();
+    let mut functions: HashMap<String, usize> = HashMap::new();
+    let mut threads: HashMap<String, usize> = HashMap::new();
+    for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
+        let damaged = || ProfileError::Damaged {
+            file: file.to_owned(),
+            why: format!("line {} is no folded stack: write `thread;function;function count`", number + 1),
+        };
+        let (frames, count) = line.trim_end().rsplit_once(' ').ok_or_else(damaged)?;
+        let weight: u64 = count.parse().map_err(|_| damaged())?;
+        let mut frames = frames.split(';');
+        let name = frames.next().unwrap_or_default();
+        let thread = *threads.entry(name.to_owned()).or_insert_with(|| {
+            profile.threads.push(Thread { tid: 0, name: name.to_owned() });
+            profile.threads.len() - 1
+        });
+        let stack = frames.map(|frame| {
+            *functions.entry(frame.to_owned()).or_insert_with(|| {
+                profile.functions.push(function(frame));
+                profile.functions.len() - 1
+            })
+        });
+        profile.stacks.push(stack.collect());
+        profile.samples.push(Sample { thread, stack: profile.stacks.len() - 1, time: 0, weight });
+    }
+    Ok(profile)
+}
+
+fn function(frame: &str) -> Function {
+    let (name, layer) = match (frame.strip_suffix(KERNEL), frame.strip_suffix(TRANSLATED)) {
+        (Some(name), _) => (name, Layer::Kernel),
+        (_, Some(name)) => (name, Layer::Translated),
+        _ => (frame, Layer::Program),
+    };
+    // `file:nearest+0x10`, `file:nearest-0x10` and `file:0x10`, as names.rs makes them.
+    let named = !name
+        .split_once(':')
+        .is_some_and(|(_, place)| ["+0x", "-0x"].iter().any(|sign| place.contains(sign)) || place.starts_with("0x"));
+    Function { name: name.to_owned(), module: String::new(), layer, named }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn what_was_folded_unfolds() {
+        let text = "CPU 0/TCG;start;[translated code]_[j];helper 3\nCPU 0/TCG;start;read_[k] 4\nqemu;main;q:f+0x10 1\n";
+        let profile = unfold(text, Path::new("x.folded")).unwrap();
+        assert_eq!(profile.total(), 8);
+        let layers: Vec<Layer> = profile.functions.iter().map(|f| f.layer).collect();
+        assert_eq!(layers[..4], [Layer::Program, Layer::Translated, Layer::Program, Layer::Kernel]);
+        assert!(!profile.functions.last().unwrap().named);
+        assert_eq!(fold(&profile).join("\n") + "\n", text);
+        let error = unfold("a;b 1\nnonsense\n", Path::new("x.folded")).unwrap_err().to_string();
+        assert!(error.contains("x.folded: line 2"), "{error}");
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_breaks_it(text in "[a-c; 0-9\n_\\[k\\]:+x]{0,300}") {
+            if let Ok(profile) = unfold(&text, Path::new("x")) {
+                fold(&profile);
+            }
+        }
+    }
+}

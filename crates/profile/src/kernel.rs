@@ -1,0 +1,59 @@
+//! The kernel's functions, from /proc/kallsyms.
+
+/// The kernel's functions by address; empty where it hides them.
+#[derive(Debug, Default)]
+pub struct Kernel {
+    /// Address and name; sorted.
+    symbols: Vec<(u64, String)>,
+}
+
+impl Kernel {
+    /// This host's.
+    pub fn read() -> Kernel {
+        Kernel::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+    }
+
+    fn parse(text: &str) -> Kernel {
+        let mut symbols: Vec<(u64, String)> = text.lines().filter_map(line).collect();
+        symbols.sort();
+        symbols.dedup_by_key(|(at, _)| *at);
+        Kernel { symbols }
+    }
+
+    /// Whether its functions have names here.
+    pub fn is_named(&self) -> bool {
+        !self.symbols.is_empty()
+    }
+
+    /// The name of the function at an address; the address itself where there is none.
+    pub fn name(&self, address: u64) -> String {
+        let after = self.symbols.partition_point(|(at, _)| *at <= address);
+        match after.checked_sub(1) {
+            Some(at) => self.symbols[at].1.clone(),
+            None => format!("kernel:{address:#x}"),
+        }
+    }
+}
+
+fn line(line: &str) -> Option<(u64, String)> {
+    let mut words = line.split_ascii_whitespace();
+    let at = u64::from_str_radix(words.next()?, 16).ok().filter(|&at| at != 0)?; // 0 where it is hidden
+    matches!(words.next()?, "t" | "T" | "w" | "W").then_some(())?;
+    Some((at, words.next()?.to_owned()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_of_kernel_and_modules() {
+        let text = "ffffffff81000000 T _text\nffffffff81000100 t do_x\nffffffff81000180 d data\nffffffffc0000000 t kvm_run\t[kvm]\n";
+        let kernel = Kernel::parse(text);
+        assert_eq!(kernel.name(0xffff_ffff_8100_0190), "do_x");
+        assert_eq!(kernel.name(0xffff_ffff_c000_0010), "kvm_run");
+        let hidden = Kernel::parse("0000000000000000 T _text\n");
+        assert!(!hidden.is_named());
+        assert_eq!(hidden.name(0xffff_ffff_8100_0190), "kernel:0xffffffff81000190");
+    }
+}

@@ -1,0 +1,170 @@
+//! From places in code to functions with names. What has no name keeps a place of its own: it is never counted to its
+//! neighbour.
+
+use crate::calls::system_call;
+use crate::elf::{Elf, Symbol};
+use crate::kernel::Kernel;
+use crate::profile::{Function, Layer, Profile, Thread};
+use crate::seen::Seen;
+use crate::space::{Home, Loaded, Place, Space};
+use crate::{ProfileError, files};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// Names functions of one process.
+pub struct Names<'a> {
+    space: &'a Space,
+    kernel: Kernel,
+    /// For each module, the tables that name its functions: its own, or those of its unstripped build.
+    tables: Vec<Option<Elf>>,
+    program: Option<u32>,
+}
+
+impl<'a> Names<'a> {
+    /// With an unstripped build, where one was given, and with what packages or debuginfod left here.
+    pub fn of(space: &'a Space, given: Option<Elf>) -> Names<'a> {
+        let root = PathBuf::from(format!("/proc/{}/root", space.pid));
+        let debug = |module: &Loaded| {
+            let path = files::stripped_part(&root, &module.elf.build_id)?;
+            (!module.elf.unstripped).then(|| files::read(&path).ok()).flatten()
+        };
+        let mut tables: Vec<Option<Elf>> = space.modules.iter().map(debug).collect();
+        let of_given = given.as_ref().and_then(|build| whose(build, space));
+        if let Some(at) = of_given {
+            tables[at] = given;
+        }
+        let is_program = |module: &Loaded| {
+            let name = module.path.rsplit('/').next().unwrap_or_default();
+            name.starts_with("qemu-system") || module.path == space.exe
+        };
+        let program = space.modules.iter().position(is_program).map(|at| at as u32);
+        Names { space, kernel: Kernel::read(), tables, program }
+    }
+
+    /// Programs and libraries whose functions are not all named, with why: `(file, why)`.
+    pub fn unnamed(&self) -> Vec<(String, String)> {
+        let each = self.space.modules.iter().zip(&self.tables);
+        let why = |(module, table): (&Loaded, &Option<Elf>)| {
+            let why = module.why.clone().or_else(|| {
+                (!module.elf.unstripped && table.is_none() && !module.path.starts_with('['))
+                    .then(|| "stripped".to_owned())
+            })?;
+            Some((module.path.clone(), why))
+        };
+        each.filter_map(why).collect()
+    }
+
+    /// The profile of what was seen.
+    pub fn profile(&self, seen: &Seen, name: impl Fn(i32) -> Option<String>) -> Profile {
+        let mut functions = Vec::new();
+        let mut by_function: HashMap<Function, usize> = HashMap::new();
+        let mut by_place: HashMap<Place, usize> = HashMap::new();
+        let mut number = |place: Place| {
+            *by_place.entry(place).or_insert_with(|| {
+                *by_function.entry(self.function(place, seen)).or_insert_with_key(|function| {
+                    functions.push(function.clone());
+                    functions.len() - 1
+                })
+            })
+        };
+        let stacks = seen.stacks.iter().map(|stack| stack.iter().rev().map(|&place| number(place)).collect()).collect();
+        let threads = seen.threads.iter().map(|(tid, told)| Thread {
+            tid: *tid,
+            name: name(*tid).or_else(|| told.clone()).unwrap_or_else(|| "ended".to_owned()),
+        });
+        let threads = threads.collect();
+        let mut samples = seen.samples.clone();
+        samples.sort_by_key(|sample| sample.time);
+        Profile { functions, stacks, threads, samples }
+    }
+
+    fn function(&self, place: Place, seen: &Seen) -> Function {
+        let plain = |name: String, layer, named| Function { name, module: String::new(), layer, named };
+        match place.home {
+            Home::Module(number) => self.in_module(number, place.at),
+            Home::Kernel => plain(self.kernel.name(place.at), Layer::Kernel, self.kernel.is_named()),
+            Home::Call => plain(system_call(place.at as i64), Layer::Kernel, true),
+            Home::Wait => plain(seen.waits[place.at as usize].clone(), Layer::Kernel, true),
+            Home::Jit => plain("[translated code]".to_owned(), Layer::Translated, true),
+            Home::Nowhere => plain(format!("unknown:{:#x}", place.at), Layer::Unknown, false),
+        }
+    }
+
+    fn in_module(&self, number: u32, at: u64) -> Function {
+        let module = &self.space.modules[number as usize];
+        let layer = if self.program == Some(number) { Layer::Program } else { Layer::Library };
+        let function = |name, named| Function { name, module: module.path.clone(), layer, named };
+        let own = self.tables[number as usize].as_ref().and_then(|table| covering(table, &module.elf, at));
+        if let Some(symbol) = own.or_else(|| covering(&module.elf, &module.elf, at)) {
+            return function(readable(&symbol.name), true);
+        }
+        // Where the function begins, so that all of it has one name.
+        let start = module.elf.ranges.start_of(at).unwrap_or(at);
+        let file = module.path.rsplit('/').next().unwrap_or_default();
+        let name = format!("{file}:{}", near(&module.elf, start));
+        function(name, false)
+    }
+}
+
+/// Reads an unstripped build of one of the process's programs.
+///
+/// # Errors
+/// When it is none.
+pub fn build(path: &Path, space: &Space) -> Result<Elf, ProfileError> {
+    let build = files::read(path).map_err(|why| ProfileError::Damaged {
+        file: path.to_owned(),
+        why: format!("{why}: give an ELF file, as the linker wrote it"),
+    })?;
+    match whose(&build, space) {
+        Some(_) => Ok(build),
+        None => Err(ProfileError::ForeignSymbols { file: path.to_owned() }),
+    }
+}
+
+/// The module that `build` is a build of.
+fn whose(build: &Elf, space: &Space) -> Option<usize> {
+    space.modules.iter().position(|module| {
+        !build.build_id.is_empty() && build.build_id == module.elf.build_id || build.same_layout(&module.elf)
+    })
+}
+
+/// An address by the symbol that is nearest to it, whichever side that is on.
+fn near(elf: &Elf, at: u64) -> String {
+    let after = elf.symbols.partition_point(|symbol| symbol.at <= at);
+    let below = after.checked_sub(1).map(|below| &elf.symbols[below]);
+    match (below, elf.symbols.get(after)) {
+        (Some(below), Some(above)) if above.at - at < at - below.at => {
+            format!("{}-{:#x}", readable(&above.name), above.at - at)
+        }
+        (Some(below), _) => format!("{}+{:#x}", readable(&below.name), at - below.at),
+        (None, Some(above)) => format!("{}-{:#x}", readable(&above.name), above.at - at),
+        (None, None) => format!("{at:#x}"),
+    }
+}
+
+fn before(elf: &Elf, at: u64) -> Option<&Symbol> {
+    let after = elf.symbols.partition_point(|symbol| symbol.at <= at);
+    after.checked_sub(1).map(|at| &elf.symbols[at])
+}
+
+/// The symbol whose function an address is in. One without a size, as assembly has, reaches to where the next function
+/// begins.
+fn covering<'a>(table: &'a Elf, layout: &Elf, at: u64) -> Option<&'a Symbol> {
+    let symbol = before(table, at)?;
+    let inside = if symbol.size == 0 {
+        layout.ranges.start_of(at).is_none_or(|start| start <= symbol.at)
+    } else {
+        at - symbol.at < symbol.size
+    };
+    inside.then_some(symbol)
+}
+
+/// A linker's name as its language has it.
+fn readable(name: &str) -> String {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}");
+    }
+    let cpp = name.starts_with("_Z").then(|| cpp_demangle::Symbol::new(name).ok()?.demangle().ok()).flatten();
+    // Exported in a version: `read@@GLIBC_2.2.5`.
+    cpp.unwrap_or_else(|| name.split('@').next().unwrap_or(name).to_owned())
+}

@@ -1,0 +1,84 @@
+//! Stacks as they come in: places in code, each stack kept once.
+
+use crate::profile::Sample;
+use crate::space::{End, Home, Place};
+use std::collections::HashMap;
+
+/// How the user's part of the samples unwound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Unwound {
+    /// Samples with a user's part outside translated code.
+    pub outside: u64,
+    /// Of those, to where the thread or coroutine begins.
+    pub to_root: u64,
+    /// Of those, ended where the copy of the stack does.
+    pub cut: u64,
+    /// Samples in translated code.
+    pub translated: u64,
+    /// Of those, unwound past it to where the thread begins.
+    pub translated_to_root: u64,
+}
+
+/// What was sampled so far.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// Stacks, innermost place first.
+    pub stacks: Vec<Vec<Place>>,
+    numbers: HashMap<Vec<Place>, usize>,
+    /// Threads by their numbers on the host, with the names that the kernel told.
+    pub threads: Vec<(i32, Option<String>)>,
+    by_tid: HashMap<i32, usize>,
+    /// The kernel's functions that threads waited in.
+    pub waits: Vec<String>,
+    /// What was seen.
+    pub samples: Vec<Sample>,
+    /// How well that unwound.
+    pub unwound: Unwound,
+    /// Samples that the kernel had no room for.
+    pub lost: u64,
+}
+
+impl Seen {
+    /// The number of a thread here.
+    pub fn thread(&mut self, tid: i32) -> usize {
+        *self.by_tid.entry(tid).or_insert_with(|| {
+            self.threads.push((tid, None));
+            self.threads.len() - 1
+        })
+    }
+
+    /// The number of a stack here.
+    pub fn stack(&mut self, places: &[Place]) -> usize {
+        if let Some(&number) = self.numbers.get(places) {
+            return number;
+        }
+        self.stacks.push(places.to_vec());
+        self.numbers.insert(places.to_vec(), self.stacks.len() - 1);
+        self.stacks.len() - 1
+    }
+
+    /// The place that stands for waiting in a function of the kernel.
+    pub fn wait(&mut self, name: &str) -> Place {
+        let known = self.waits.iter().position(|wait| wait == name);
+        let at = known.unwrap_or_else(|| {
+            self.waits.push(name.to_owned());
+            self.waits.len() - 1
+        });
+        Place { home: Home::Wait, at: at as u64 }
+    }
+
+    /// Counts how the user's part of a sample ended.
+    pub fn ended(&mut self, user: &[Place], end: End) {
+        let Some(leaf) = user.first() else { return };
+        let unwound = &mut self.unwound;
+        let root = u64::from(end == End::Root);
+        if leaf.home == Home::Jit {
+            unwound.translated += 1;
+            unwound.translated_to_root += root;
+        } else {
+            unwound.outside += 1;
+            unwound.to_root += root;
+            unwound.cut += u64::from(end == End::Cut);
+        }
+    }
+}

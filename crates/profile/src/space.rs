@@ -1,0 +1,271 @@
+//! A process's address space: which program or library is where, and how stacks in it unwind.
+
+use crate::elf::{Bytes, Elf};
+use crate::maps::{self, Mapping};
+use crate::{files, jit};
+use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
+use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
+use std::ops::Range;
+
+/// A stack deeper than this is a loop.
+const DEEPEST: usize = 1024;
+
+/// A module's number in [`Space::modules`]; code that belongs to none has one of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Home {
+    /// A program or library.
+    Module(u32),
+    /// The kernel.
+    Kernel,
+    /// Translated code.
+    Jit,
+    /// A system call, by its number.
+    Call,
+    /// A function of the kernel that a thread waits in, by its number in [`crate::seen::Seen::waits`].
+    Wait,
+    /// Nothing that is mapped from a file.
+    Nowhere,
+}
+
+/// Where code is: in which module, and at which address as that was linked, or as it is where there is no module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Whose code.
+    pub home: Home,
+    /// Where in it.
+    pub at: u64,
+}
+
+/// How a stack's unwinding ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Where the thread, or the coroutine, begins.
+    Root,
+    /// Where the copy of the stack ends.
+    Cut,
+    /// In code that says nothing of its frames.
+    Lost,
+}
+
+/// The registers that unwinding begins from.
+#[derive(Debug, Clone, Copy)]
+pub struct Registers {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer.
+    pub bp: u64,
+}
+
+/// A program or library of the process.
+#[derive(Debug)]
+pub struct Loaded {
+    /// Its file as the process sees it.
+    pub path: String,
+    /// Its tables; what is missing is said in `why`.
+    pub elf: Elf,
+    /// Why its functions have no names, where that is so.
+    pub why: Option<String>,
+    inode: u64,
+}
+
+#[derive(Debug)]
+struct Region {
+    range: Range<u64>,
+    home: Home,
+    /// To be taken from an address in the region for the linked one.
+    bias: u64,
+}
+
+/// The address space of one process.
+pub struct Space {
+    /// Of which process.
+    pub pid: i32,
+    /// The file that it was started from, as it sees it.
+    pub exe: String,
+    /// What is loaded.
+    pub modules: Vec<Loaded>,
+    /// Code, sorted by address.
+    regions: Vec<Region>,
+    /// Translated code that says how its frames are left.
+    jits: Vec<Range<u64>>,
+    unwinder: UnwinderX86_64<Bytes>,
+    cache: CacheX86_64,
+}
+
+impl Space {
+    /// As it is now.
+    pub fn of(pid: i32) -> Space {
+        let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let exe = exe.to_string_lossy();
+        let mut space = Space {
+            pid,
+            exe: exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned(),
+            modules: Vec::new(),
+            regions: Vec::new(),
+            jits: Vec::new(),
+            unwinder: UnwinderX86_64::new(),
+            cache: CacheX86_64::new(),
+        };
+        space.reload();
+        space
+    }
+
+    /// Looks again what is mapped.
+    pub fn reload(&mut self) {
+        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
+        let maps = maps::parse(&maps);
+        for mapping in maps.iter().filter(|m| m.executable) {
+            let base = maps.iter().find(|m| m.inode == mapping.inode && m.path == mapping.path && m.offset == 0);
+            self.map(mapping, base);
+        }
+    }
+
+    /// Takes in a mapping of code, over what was there before.
+    pub fn map(&mut self, mapping: &Mapping, base: Option<&Mapping>) {
+        self.unmap(mapping.start..mapping.end);
+        let range = mapping.start..mapping.end;
+        if mapping.path.is_empty() || mapping.inode == 0 && !mapping.path.starts_with("[vdso]") {
+            // Plain memory with code in it: translated code, unless it tells more of itself.
+            let home = if mapping.path.starts_with('[') { Home::Nowhere } else { Home::Jit };
+            return self.insert(Region { range, home, bias: 0 });
+        }
+        if mapping.path.starts_with("/memfd:") {
+            return self.insert(Region { range, home: Home::Jit, bias: 0 });
+        }
+        let known = self.modules.iter().position(|m| m.path == mapping.path && m.inode == mapping.inode);
+        let number = known.unwrap_or_else(|| {
+            let (elf, why) = match files::of_mapping(self.pid, mapping, base) {
+                Ok(elf) => (elf, None),
+                Err(why) => (Elf::default(), Some(why)),
+            };
+            self.modules.push(Loaded { path: mapping.path.clone(), elf, why, inode: mapping.inode });
+            self.modules.len() - 1
+        });
+        let elf = &self.modules[number].elf;
+        // Of one that could not be read, the offset in its file stands for the linked address.
+        let linked = elf.linked(mapping.offset).unwrap_or(mapping.offset);
+        let bias = mapping.start.wrapping_sub(linked);
+        self.unwinder.add_module(unwinding(&mapping.path, range.clone(), bias, elf));
+        let descriptor = known.is_none().then(|| jit::descriptor(elf, bias)).flatten();
+        self.insert(Region { range, home: Home::Module(number as u32), bias });
+        for jit in descriptor.map(|at| jit::read(self.pid, at)).unwrap_or_default() {
+            self.add_jit(jit);
+        }
+    }
+
+    fn add_jit(&mut self, jit: jit::Jit) {
+        let range = jit.range.clone();
+        let sections = ExplicitModuleSectionInfo {
+            base_svma: range.start,
+            debug_frame: Some(Bytes::from(jit.debug_frame)),
+            ..ExplicitModuleSectionInfo::default()
+        };
+        self.unwinder.add_module(Module::new("translated code".to_owned(), range.clone(), range.start, sections));
+        self.jits.push(range);
+    }
+
+    fn insert(&mut self, region: Region) {
+        let at = self.regions.partition_point(|other| other.range.start < region.range.start);
+        self.regions.insert(at, region);
+    }
+
+    fn unmap(&mut self, range: Range<u64>) {
+        let gone = |region: &Region| region.range.start < range.end && range.start < region.range.end;
+        for region in self.regions.iter().filter(|region| gone(region)) {
+            self.unwinder.remove_module(region.range.start);
+        }
+        self.regions.retain(|region| !gone(region));
+    }
+
+    /// Whose code is at an address.
+    pub fn place(&self, address: u64) -> Place {
+        let after = self.regions.partition_point(|region| region.range.start <= address);
+        let region = after.checked_sub(1).map(|at| &self.regions[at]).filter(|region| region.range.contains(&address));
+        match region {
+            Some(Region { home: home @ Home::Module(_), bias, .. }) => {
+                Place { home: *home, at: address.wrapping_sub(*bias) }
+            }
+            // One place: translated code has no functions to tell apart.
+            Some(Region { home: Home::Jit, .. }) => Place { home: Home::Jit, at: 0 },
+            _ => Place { home: Home::Nowhere, at: address },
+        }
+    }
+
+    /// Unwinds a copy of a stack that begins at the stack pointer, innermost frame first, onto `frames`.
+    pub fn unwind(&mut self, registers: Registers, stack: &[u8], frames: &mut Vec<Place>) -> End {
+        let mut read = |address: u64| {
+            let at = address.checked_sub(registers.sp).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
+            let bytes = stack.get(at..).and_then(|rest| rest.first_chunk()).ok_or(())?;
+            Ok(u64::from_le_bytes(*bytes))
+        };
+        let regs = UnwindRegsX86_64::new(registers.ip, registers.sp, registers.bp);
+        let begin = frames.len();
+        let mut unwound = Vec::with_capacity(64);
+        let end = {
+            let mut iterator = self.unwinder.iter_frames(registers.ip, regs, &mut self.cache, &mut read);
+            loop {
+                match iterator.next() {
+                    Ok(Some(frame)) if unwound.len() < DEEPEST => unwound.push(frame.address_for_lookup()),
+                    Ok(Some(_)) => break End::Lost,
+                    Ok(None) | Err(framehop::Error::ReturnAddressIsNull) => break End::Root,
+                    Err(framehop::Error::CouldNotReadStack(at)) if at >= registers.sp + stack.len() as u64 => {
+                        break End::Cut;
+                    }
+                    Err(_) => break End::Lost,
+                }
+            }
+        };
+        let end = if end == End::Root { end } else { self.made_context(&mut unwound).unwrap_or(end) };
+        for address in unwound {
+            let place = self.place(address);
+            if place.home == Home::Nowhere && frames.len() > begin {
+                return End::Lost;
+            }
+            if place.home != Home::Jit || frames.last() != Some(&place) {
+                frames.push(place);
+            }
+            if !self.leads_on(place, address) {
+                return End::Lost;
+            }
+        }
+        end
+    }
+
+    /// Cuts a stack at the function that `makecontext` put below a coroutine's first one, and tells that it begins there. It
+    /// was never called: the address to return to is where it begins, and what lies before that is another function.
+    fn made_context(&self, addresses: &mut Vec<u64>) -> Option<End> {
+        let begins = |address: u64| {
+            let Place { home: Home::Module(number), at } = self.place(address) else { return false };
+            self.modules[number as usize].elf.ranges.start_of(at) == Some(at)
+        };
+        let at = (1..addresses.len()).find(|&at| begins(addresses[at].wrapping_add(1)))?;
+        addresses.truncate(at + 1);
+        addresses[at] = addresses[at].wrapping_add(1);
+        Some(End::Root)
+    }
+
+    /// Whether the code says how its frames are left; what follows one that does not is guessed.
+    fn leads_on(&self, place: Place, address: u64) -> bool {
+        match place.home {
+            Home::Module(number) => self.modules[number as usize].elf.eh_frame.is_some(),
+            Home::Jit => self.jits.iter().any(|range| range.contains(&address)),
+            _ => false,
+        }
+    }
+}
+
+fn unwinding(path: &str, range: Range<u64>, bias: u64, elf: &Elf) -> Module<Bytes> {
+    let sections = ExplicitModuleSectionInfo {
+        base_svma: 0,
+        text_svma: elf.text.clone(),
+        got_svma: elf.got.clone(),
+        eh_frame_svma: elf.eh_frame.as_ref().map(|s| s.at.clone()),
+        eh_frame: elf.eh_frame.as_ref().map(|s| s.bytes.clone()),
+        eh_frame_hdr_svma: elf.eh_frame_hdr.as_ref().map(|s| s.at.clone()),
+        eh_frame_hdr: elf.eh_frame_hdr.as_ref().map(|s| s.bytes.clone()),
+        ..ExplicitModuleSectionInfo::default()
+    };
+    Module::new(path.to_owned(), range, bias, sections)
+}

@@ -1,0 +1,195 @@
+//! What threads wait for, and what that makes of the two pictures: on CPU, and by the clock.
+
+use crate::profile::{Layer, Profile};
+use crate::summary::share;
+use crate::wall::Wall;
+use std::collections::BTreeMap;
+use std::time::Duration;
+use vmtax_model::{Pauses, ThreadWaits, WaitFor, WaitShare, WallFindings};
+
+/// What takes a lock, and who waits for one below it; in the order in which a stack is read, innermost first.
+const LOCKS: [&str; 8] = [
+    "pthread_mutex_lock",
+    "pthread_mutex_cond_lock",
+    "lll_lock_wait",
+    "pthread_rwlock_rdlock",
+    "pthread_rwlock_wrlock",
+    "qemu_mutex_lock_impl",
+    "qemu_rec_mutex_lock_impl",
+    "pthread_spin_lock",
+];
+/// What waits until somebody says that there is something to do.
+const WORK: [&str; 7] = [
+    "pthread_cond_wait",
+    "pthread_cond_timedwait",
+    "sem_wait",
+    "sem_timedwait",
+    "pthread_join",
+    "futex_abstimed_wait",
+    "qemu_event_wait",
+];
+/// What takes QEMU's big lock: up to 8.1, and after.
+const BIG_LOCK: [&str; 3] = ["qemu_mutex_lock_iothread_impl", "bql_lock_impl", "qemu_mutex_lock_iothread"];
+
+/// What the wall clock's stacks say.
+pub fn of(found: &Wall) -> WallFindings {
+    let at = |share: f64| {
+        let last = found.pauses.len().saturating_sub(1);
+        found.pauses.get((last as f64 * share) as usize).copied().unwrap_or_default()
+    };
+    let ns = |time: Duration| time.as_nanos() as f64;
+    let mut threads = threads(&found.profile);
+    for thread in &mut threads {
+        let times = found.times.get(&thread.tid).filter(|times| !times.watched.is_zero());
+        let part = |of: Duration, all: Duration| of.as_secs_f64() / all.as_secs_f64();
+        thread.on_cpu = times.map(|times| part(times.ran, times.watched));
+        thread.ready = times.map(|times| part(times.ready, times.watched));
+    }
+    WallFindings {
+        moments: found.moments,
+        samples: found.profile.total(),
+        pauses: Pauses {
+            count: found.pauses.len() as u64,
+            unstopped: found.unstopped,
+            p50_ns: ns(at(0.5)),
+            p99_ns: ns(at(0.99)),
+            max_ns: ns(at(1.0)),
+        },
+        unwound: share(found.unwound.to_root, found.unwound.outside),
+        explanation: explanation(&threads),
+        threads,
+    }
+}
+
+/// Each thread's time, by what it waits for.
+fn threads(profile: &Profile) -> Vec<ThreadWaits> {
+    let mut seen: Vec<(u64, BTreeMap<Key, u64>)> = vec![Default::default(); profile.threads.len()];
+    let keys: Vec<Option<Key>> = profile.stacks.iter().map(|stack| wait(profile, stack)).collect();
+    for sample in &profile.samples {
+        let (total, waits) = &mut seen[sample.thread];
+        *total += sample.weight;
+        if let Some(key) = &keys[sample.stack] {
+            *waits.entry(key.clone()).or_default() += sample.weight;
+        }
+    }
+    let of = |(thread, (total, waits)): (&crate::Thread, (u64, BTreeMap<Key, u64>))| {
+        let waited: u64 = waits.values().sum();
+        let mut waits: Vec<WaitShare> = (waits.into_iter())
+            .map(|((reason, call, below), n)| WaitShare { reason, call, below, share: share(n, total) })
+            .collect();
+        waits.sort_by_key(|wait| std::cmp::Reverse(wait.share.samples));
+        ThreadWaits {
+            tid: thread.tid,
+            name: thread.name.clone(),
+            seen: total,
+            runs: share(total - waited, total),
+            on_cpu: None,
+            ready: None,
+            waits,
+        }
+    };
+    let mut threads: Vec<ThreadWaits> = profile.threads.iter().zip(seen).map(of).filter(|t| t.seen > 0).collect();
+    threads.sort_by(|a, b| (b.runs.share.total_cmp(&a.runs.share)).then(a.tid.cmp(&b.tid)));
+    threads
+}
+
+/// Why, in which system call or kernel function, below which function of the program.
+type Key = (WaitFor, String, String);
+
+/// What a stack waits for; nothing when it runs.
+fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
+    let functions = || stack.iter().rev().map(|&number| &profile.functions[number]);
+    functions().next().filter(|leaf| leaf.layer == Layer::Kernel)?;
+    let kernel: Vec<&str> = functions().take_while(|f| f.layer == Layer::Kernel).map(|f| f.name.as_str()).collect();
+    // The system call is the outermost of the kernel's frames; in none, the function it waits in tells.
+    let call = kernel.last().copied().unwrap_or_default().to_owned();
+    let below = functions().find(|f| f.layer == Layer::Program).map_or(String::new(), |f| f.name.clone());
+    let user: Vec<&str> = functions().filter(|f| f.layer != Layer::Kernel).map(|f| bare(&f.name)).collect();
+    let reason = match call.as_str() {
+        "futex" if user.iter().any(|name| BIG_LOCK.contains(name)) => WaitFor::BigLock,
+        "futex" => futex(&user),
+        "poll" | "ppoll" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "select" | "pselect6" | "accept"
+        | "accept4" | "rt_sigtimedwait" => WaitFor::Events,
+        "nanosleep" | "clock_nanosleep" | "pause" => WaitFor::Sleep,
+        "read" | "pread64" | "readv" | "preadv" | "preadv2" | "write" | "pwrite64" | "writev" | "pwritev" | "fsync"
+        | "fdatasync" | "io_getevents" | "io_uring_enter" | "recvmsg" | "recvfrom" | "sendmsg" | "openat"
+        | "newfstatat" | "getdents64" => WaitFor::Io,
+        "ioctl" if kernel.iter().any(|name| name.starts_with("kvm_vcpu")) => WaitFor::Guest,
+        _ => WaitFor::Other,
+    };
+    Some((reason, call, below))
+}
+
+/// A name without what a C library adds to its own: `__GI___lll_lock_wait`.
+fn bare(name: &str) -> &str {
+    let name = name.trim_start_matches('_');
+    name.strip_prefix("GI_").unwrap_or(name).trim_start_matches('_')
+}
+
+/// A futex is a lock or a condition, as the innermost of its library's functions tells.
+fn futex(user: &[&str]) -> WaitFor {
+    let told = user.iter().find_map(|name| {
+        let is = |list: &[&str]| list.iter().any(|known| name.starts_with(known));
+        if is(&LOCKS) { Some(WaitFor::Lock) } else { is(&WORK).then_some(WaitFor::Work) }
+    });
+    told.unwrap_or(WaitFor::Other)
+}
+
+/// Why the picture by the clock differs from that on CPU, for these very threads.
+fn explanation(threads: &[ThreadWaits]) -> Vec<String> {
+    let all: u64 = threads.iter().map(|t| t.seen).sum();
+    let ran: u64 = threads.iter().map(|t| t.runs.samples).sum();
+    let percent = |part: u64, of: u64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
+    let mut said = vec![format!(
+        "On CPU, a thread counts only while it runs; by the clock, each of the {} threads counts at every moment. \
+         They waited in {} of what was seen by the clock: that part is not in the picture on CPU.",
+        threads.len(),
+        percent(all - ran, all)
+    )];
+    for thread in threads {
+        let mut parts = Vec::new();
+        if thread.runs.samples > 0 {
+            let ready = thread.ready.filter(|&ready| ready >= 0.02);
+            let ready = ready.map_or(String::new(), |ready| {
+                format!(" (in {:.0} % of the time it was ready, but had no processor)", ready * 100.0)
+            });
+            parts.push(format!("ran {}{ready}", percent(thread.runs.samples, thread.seen)));
+        }
+        for wait in thread.waits.iter().filter(|wait| wait.share.share >= 0.02).take(3) {
+            let below = if wait.below.is_empty() { String::new() } else { format!(" below {}", wait.below) };
+            let (call, what) = (&wait.call, wait.reason.words());
+            parts.push(format!("waited {} {what} ({call}{below})", percent(wait.share.samples, thread.seen)));
+        }
+        said.push(format!("{} ({}): {}.", thread.name, thread.tid, parts.join("; ")));
+    }
+    said
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fold::unfold;
+    use std::path::Path;
+
+    #[test]
+    fn reasons_are_told_apart() {
+        let text = "a;main;worker;__pthread_cond_wait;futex_[k];futex_wait_queue_[k] 6\n\
+                    a;main;worker;__pthread_cond_wait;__pthread_mutex_cond_lock;futex_[k] 2\na;main;worker 2\n\
+                    b;main;qemu_mutex_lock_iothread_impl;__pthread_mutex_lock;futex_[k] 10\nd;main;___pthread_mutex_lock;__GI___lll_lock_wait;futex_[k] 10\nc;main;os_host_main_loop_wait;ppoll_[k] 1\n";
+        let found = threads(&unfold(text, Path::new("x")).unwrap());
+        let of = |name: &str| found.iter().find(|t| t.name == name).unwrap();
+        let a = of("a");
+        assert_eq!((a.seen, a.runs.samples), (10, 2));
+        assert_eq!(
+            a.waits.iter().map(|w| (w.reason, w.share.samples)).collect::<Vec<_>>(),
+            [(WaitFor::Work, 6), (WaitFor::Lock, 2)]
+        );
+        assert_eq!(of("d").waits[0].reason, WaitFor::Lock);
+        assert_eq!(of("b").waits[0].reason, WaitFor::BigLock);
+        let c = &of("c").waits[0];
+        assert_eq!((c.reason, c.call.as_str(), c.below.as_str()), (WaitFor::Events, "ppoll", "os_host_main_loop_wait"));
+        let said = explanation(&found);
+        assert!(said[0].contains("4 threads") && said[0].contains("94 %"), "{said:?}");
+        assert!(said.iter().any(|s| s.contains("waited 100 % for QEMU's big lock")), "{said:?}");
+    }
+}

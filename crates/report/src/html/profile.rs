@@ -1,0 +1,137 @@
+//! `profile`'s page: what runs and what waits, side by side, and why they differ.
+
+use super::notices::notices;
+use super::{Head, document_under};
+use crate::number::NONE;
+use crate::profile::{heading, notes, quality};
+use base64::Engine;
+use maud::{Markup, html as markup};
+use vmtax_model::{FunctionShare, ProfileFindings, WallFindings};
+
+const STYLE: &str = include_str!("profile.css");
+/// The flame graphs are documents of their own inside the page, and bring their scripts for zoom and search.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-src data:";
+/// Functions that the page lists.
+const SHOWN: usize = 40;
+
+/// The pictures that a profile has, as SVG.
+#[derive(Debug, Clone, Default)]
+pub struct Pictures {
+    /// On CPU.
+    pub on_cpu: Option<String>,
+    /// By the clock.
+    pub wall: Option<String>,
+}
+
+/// The report as one HTML file. `vmtax`: the version that draws it; `command`: what makes it again.
+pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &str, command: &str) -> String {
+    let title = format!("{}, process {}", findings.program, findings.pid);
+    let body = markup! {
+        header {
+            p.kicker { "vmtax profile" }
+            h1 { (title) }
+            p.where { (heading(findings)) }
+        }
+        div.pair {
+            @if let Some(svg) = &pictures.on_cpu { (picture("On CPU: what runs", svg)) }
+            @if let Some(svg) = &pictures.wall { (picture("By the clock: what runs and what waits", svg)) }
+        }
+        @if let Some(wall) = &findings.wall {
+            section.answer {
+                h2 { "Why the two differ" }
+                ul { @for sentence in &wall.explanation { li { (sentence) } } }
+            }
+        }
+        (notices("What to know", "warnings", &notes(findings)))
+        @if !findings.functions.is_empty() { section { h2 { "Functions on CPU" } (functions(&findings.functions)) } }
+        @if !findings.threads.is_empty() { section { h2 { "Threads on CPU" } (threads(findings)) } }
+        @if let Some(wall) = &findings.wall { section { h2 { "Threads by the clock" } (waits(wall)) } }
+        p.method { b { "Method. " } @for line in quality(findings) { (line) " " } }
+    };
+    let head = Head { title: &title, vmtax, started: now, command: command.to_owned() };
+    document_under(POLICY, &head, STYLE, &body)
+}
+
+fn picture(title: &str, svg: &str) -> Markup {
+    let data = base64::engine::general_purpose::STANDARD.encode(svg);
+    let height = height(svg);
+    markup! {
+        figure.card {
+            h2 { (title) }
+            iframe title=(title) style={ "height:" (height) "px" } src={ "data:image/svg+xml;base64," (data) } {}
+            figcaption { "Click a frame to zoom, Ctrl-F to search. Wider is more; the kernel is orange, translated code green." }
+        }
+    }
+}
+
+/// How high the picture is, px, as it says itself.
+fn height(svg: &str) -> u32 {
+    let said = svg.split_once(" height=\"").and_then(|(_, rest)| rest.split_once('"')?.0.parse().ok());
+    said.unwrap_or(600).clamp(200, 1200)
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn functions(functions: &[FunctionShare]) -> Markup {
+    markup! {
+        div.scroll tabindex="0" role="region" aria-label="Functions on CPU" {
+            table {
+                thead { tr { th { "function" } th { "self" } th { "95 %" } th { "total" } th { "of" } } }
+                tbody {
+                    @for f in functions.iter().take(SHOWN) {
+                        tr {
+                            th scope="row" { (f.name) }
+                            td { (percent(f.inside.share)) }
+                            td { (percent(f.inside.low)) " – " (percent(f.inside.high)) }
+                            td { (percent(f.total.share)) }
+                            td { @if f.module.is_empty() { (f.layer) } @else { (f.module) } }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn threads(findings: &ProfileFindings) -> Markup {
+    markup! {
+        div.scroll tabindex="0" role="region" aria-label="Threads on CPU" {
+            table {
+                thead { tr { th { "thread" } th { "tid" } th { "CPU" } th { "samples" } th { "in kernel" } th { "translated" } } }
+                tbody {
+                    @for t in &findings.threads {
+                        tr {
+                            th scope="row" { (t.name) }
+                            td { (t.tid) } td { (percent(t.cpu)) } td { (t.share.samples) } td { (t.kernel) } td { (t.translated) }
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn waits(wall: &WallFindings) -> Markup {
+    markup! {
+        div.scroll tabindex="0" role="region" aria-label="Threads by the clock" {
+            table {
+                thead { tr { th { "thread" } th { "tid" } th { "CPU" } th { "ready" } th { "waits" } th { "" } } }
+                tbody {
+                    @for t in &wall.threads {
+                        @for (i, wait) in t.waits.iter().enumerate() {
+                            tr {
+                                @if i == 0 { th scope="row" { (t.name) } td { (t.tid) } td { (percent(t.on_cpu.unwrap_or(t.runs.share))) } td { (t.ready.map_or(NONE.to_owned(), percent)) } }
+                                @else { th {} td {} td {} td {} }
+                                td { (percent(wait.share.share)) }
+                                td { (wait.reason.words()) " (" (wait.call) @if !wait.below.is_empty() { " below " (wait.below) } ")" }
+                            }
+                        }
+                        @if t.waits.is_empty() { tr { th scope="row" { (t.name) } td { (t.tid) } td { (percent(t.on_cpu.unwrap_or(t.runs.share))) } td { (t.ready.map_or(NONE.to_owned(), percent)) } td {} td {} } }
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,248 @@
+//! `profile`'s answer: which threads and functions the time goes to.
+
+pub use crate::html::profile::{Pictures, html};
+
+use crate::number::{NONE, count, nanoseconds};
+use crate::table::{self, right};
+use crate::text::{Paint, columns, fit, plain, section, wrapped};
+use crate::{ReportError, Style};
+use comfy_table::{Attribute, Cell};
+use vmtax_model::{FunctionShare, ProfileFindings, SampleShare, WallFindings};
+
+/// Functions that a terminal shows.
+const SHOWN: usize = 20;
+/// Threads that a terminal shows.
+const THREADS: usize = 12;
+
+/// The answer for a terminal.
+pub fn terminal(findings: &ProfileFindings, style: Style) -> String {
+    let width = style.width.max(40);
+    let paint = Paint(style.color);
+    let mut out = wrapped(&heading(findings), width, "", "");
+    let title = |out: &mut String, text: &str| out.push_str(&format!("\n{}\n", paint.bold(text)));
+    if findings.samples > 0 {
+        title(&mut out, "Threads on CPU");
+        out.push_str(&threads(findings, width, style.color));
+        title(&mut out, "Functions by the time in themselves, on CPU");
+        out.push_str(&functions(findings, width, style.color));
+    }
+    if let Some(wall) = &findings.wall {
+        title(&mut out, "Threads by the clock");
+        out.push_str(&by_clock(wall, width, style.color));
+        title(&mut out, "Why the two differ");
+        for sentence in wall.explanation.iter().take(1 + THREADS) {
+            out.push_str(&wrapped(sentence, width, "", "  "));
+        }
+    }
+    out.push('\n');
+    for line in quality(findings) {
+        out.push_str(&wrapped(&line, width, "", "  "));
+    }
+    section(&mut out, &paint.with("1;33", "What to know"), &notes(findings), "! ", width);
+    out
+}
+
+/// The findings for scripts; docs/json.md describes them.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(findings: &ProfileFindings) -> Result<String, ReportError> {
+    serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "profile", source })
+}
+
+/// "qemu-system-x86_64 (process 123): 10.0 s at 99 samples a second".
+pub(crate) fn heading(findings: &ProfileFindings) -> String {
+    let ProfileFindings { pid, program, seconds, hz, samples, .. } = findings;
+    if *samples == 0 {
+        return format!("{}, process {pid}: nothing of it was seen on CPU", plain(program));
+    }
+    let by = if findings.trigger == "cycles" { "processor cycles" } else { "the CPU clock" };
+    let ended = if findings.ended { "; the process ended then" } else { "" };
+    format!(
+        "{}, process {pid}: on CPU for {seconds:.1} s, {hz} samples a second by {by}: {} samples{ended}",
+        plain(program),
+        count(*samples)
+    )
+}
+
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn range(share: &SampleShare) -> String {
+    format!("{:.1}–{:.1}", share.low * 100.0, share.high * 100.0)
+}
+
+fn threads(findings: &ProfileFindings, width: usize, color: bool) -> String {
+    let mut table = table::empty(color);
+    let head = [right("tid"), right("CPU"), right("samples"), right("share"), right("in kernel"), right("translated")];
+    table.set_header([Cell::new("thread")].into_iter().chain(head));
+    for thread in findings.threads.iter().take(THREADS) {
+        let of = |part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
+        table.add_row([
+            Cell::new(fit(&plain(&thread.name), width.saturating_sub(60).max(10))),
+            right(thread.tid.to_string()),
+            right(percent(thread.cpu)),
+            right(count(thread.share.samples)),
+            right(percent(thread.share.share)),
+            right(of(thread.kernel)),
+            right(of(thread.translated)),
+        ]);
+    }
+    let mut text = table::lines(table) + "\n";
+    let more = findings.threads.len().saturating_sub(THREADS);
+    if more > 0 {
+        text += &format!("and {more} more\n");
+    }
+    text
+}
+
+fn functions(findings: &ProfileFindings, width: usize, color: bool) -> String {
+    let shown = || findings.functions.iter().take(SHOWN);
+    let build = |room: usize, color: bool| {
+        let mut table = table::empty(color);
+        table.set_header([Cell::new("function"), right("self"), right("95 %"), right("total"), Cell::new("of")]);
+        for function in shown() {
+            table.add_row([
+                Cell::new(fit(&plain(&function.name), room)),
+                right(percent(function.inside.share)).add_attribute(Attribute::Bold),
+                right(range(&function.inside)),
+                right(percent(function.total.share)),
+                Cell::new(whose(function)),
+            ]);
+        }
+        table::lines(table)
+    };
+    let room = shown().map(|f| columns(&plain(&f.name))).max().unwrap_or(0);
+    let widest = build(room, false).lines().map(columns).max().unwrap_or(0);
+    build(room.saturating_sub(widest.saturating_sub(width)).max(12), color) + "\n"
+}
+
+/// What each thread does and waits for, a line for each wait that matters.
+fn by_clock(wall: &WallFindings, width: usize, color: bool) -> String {
+    let mut table = table::empty(color);
+    table.set_header([
+        Cell::new("thread"),
+        right("tid"),
+        right("CPU"),
+        right("ready"),
+        right("waits"),
+        Cell::new("for"),
+    ]);
+    for thread in wall.threads.iter().take(THREADS) {
+        let name = Cell::new(fit(&plain(&thread.name), 16));
+        let mut waits = thread.waits.iter().filter(|wait| wait.share.share >= 0.01).take(3).map(|wait| {
+            let below = if wait.below.is_empty() { String::new() } else { format!(" below {}", plain(&wait.below)) };
+            let words = wait.reason.words().trim_start_matches("for ").to_owned();
+            (percent(wait.share.share), format!("{words} ({}{below})", plain(&wait.call)))
+        });
+        let (share, what) = waits.next().unwrap_or_default();
+        let room = width.saturating_sub(50).max(16);
+        // The scheduler's own count where there is one.
+        let runs = right(percent(thread.on_cpu.unwrap_or(thread.runs.share)));
+        let ready = right(thread.ready.map_or(NONE.to_owned(), percent));
+        table.add_row([name, right(thread.tid.to_string()), runs, ready, right(share), Cell::new(fit(&what, room))]);
+        for (share, what) in waits {
+            table.add_row([Cell::new(""), right(""), right(""), right(""), right(share), Cell::new(fit(&what, room))]);
+        }
+    }
+    let mut text = table::lines(table) + "\n";
+    let more = wall.threads.len().saturating_sub(THREADS);
+    if more > 0 {
+        text += &format!("and {more} more\n");
+    }
+    text
+}
+
+/// Whose a function is, shortly.
+fn whose(function: &FunctionShare) -> String {
+    let file = function.module.rsplit('/').next().unwrap_or_default();
+    match function.layer.as_str() {
+        "kernel" => "kernel".to_owned(),
+        "program" if file.starts_with("qemu-system") => "QEMU".to_owned(),
+        "translated" => "guest".to_owned(),
+        _ if file.is_empty() => "–".to_owned(),
+        // "libc.so.6" is libc.
+        _ => fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
+    }
+}
+
+/// How far the profile can be trusted, and what it cost.
+pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
+    let mut lines = Vec::new();
+    let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
+    if findings.user_samples > 0 {
+        lines.push(format!(
+            "{} of {} samples{outside} unwound to where the thread begins.",
+            percent(findings.unwound.share),
+            count(findings.user_samples)
+        ));
+    }
+    if findings.translated_samples > 0 {
+        lines.push(format!(
+            "{} samples in translated code (the guest's own); {} of them unwound past it.",
+            count(findings.translated_samples),
+            percent(findings.translated_unwound.share)
+        ));
+    }
+    if let Some(wall) = &findings.wall {
+        let pauses = &wall.pauses;
+        lines.push(format!(
+            "By the clock: {} moments; {} stops of a thread, {} at the median, {} at the 99th percentile, {} at most; \
+             {} looks without a stop, at threads that waited on where they were.",
+            count(wall.moments),
+            count(pauses.count),
+            nanoseconds(pauses.p50_ns),
+            nanoseconds(pauses.p99_ns),
+            nanoseconds(pauses.max_ns),
+            count(pauses.unstopped)
+        ));
+    }
+    lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
+    lines
+}
+
+/// What the reader has to know, and what can be done.
+pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
+    let lacking = |m: &vmtax_model::Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.mend);
+    let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
+    if findings.samples > 0 && !findings.kernel {
+        notes.push(
+            "The kernel's part of the stacks is not seen: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
+                .to_owned(),
+        );
+    }
+    if findings.lost > 0 {
+        notes.push(format!("{} samples were lost: sample less often (--hz).", count(findings.lost)));
+    }
+    if findings.cut * 20 > findings.user_samples {
+        notes.push(format!("{} stacks are deeper than what was copied: copy more (--stack).", count(findings.cut)));
+    }
+    if findings.trigger != "cycles" && findings.kernel && findings.samples > 0 {
+        notes.push(
+            "No counter of the processor can be had here: samples come from a timer, and those in the kernel gather \
+             where it lets interrupts in again."
+                .to_owned(),
+        );
+    }
+    let unnamed: u64 = findings.functions.iter().filter(|f| !f.named).map(|f| f.inside.samples).sum();
+    if unnamed > 0 {
+        let share = percent(unnamed as f64 / findings.samples.max(1) as f64);
+        let sampled = |file: &&vmtax_model::UnnamedFile| {
+            findings.functions.iter().any(|function| !function.named && function.module == file.file)
+        };
+        let files: Vec<String> = findings
+            .unnamed
+            .iter()
+            .filter(sampled)
+            .take(4)
+            .map(|file| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why))
+            .collect();
+        notes.push(format!(
+            "{share} of the samples are in functions without a name of their own, shown as FILE:NEAREST±OFFSET: {}. \
+             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
+            files.join(", ")
+        ));
+    }
+    notes
+}

@@ -1,0 +1,83 @@
+//! Figures that a person finds by an expression.
+
+use regex_lite::{Regex, RegexBuilder};
+use vmtax_model::{MetricPattern, Printed, Unit};
+
+/// An expression that is none.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("metric '{name}': '{pattern}' is no regular expression: {why}. As in --metric 'latency:lower=took (\\S+) ms'")]
+pub struct PatternError {
+    /// Whose.
+    pub name: String,
+    /// It.
+    pub pattern: String,
+    /// What is wrong with it.
+    pub why: String,
+}
+
+/// Expressions, ready to be looked for.
+#[derive(Debug, Default)]
+pub struct Patterns(Vec<(MetricPattern, Regex)>);
+
+impl Patterns {
+    /// Of these; `^` and `$` are a line's.
+    ///
+    /// # Errors
+    /// [`PatternError`] for the first that is none.
+    pub fn new(all: &[MetricPattern]) -> Result<Patterns, PatternError> {
+        let one = |metric: &MetricPattern| match RegexBuilder::new(&metric.pattern).multi_line(true).build() {
+            Ok(regex) => Ok((metric.clone(), regex)),
+            Err(e) => {
+                let why = e.to_string();
+                Err(PatternError { name: metric.name.clone(), pattern: metric.pattern.clone(), why })
+            }
+        };
+        all.iter().map(one).collect::<Result<_, _>>().map(Patterns)
+    }
+
+    /// The first match of each in the first of these texts that has one; and what is missing, for people.
+    pub fn find(&self, texts: &[&str]) -> (Vec<Printed>, Vec<String>) {
+        let (mut found, mut missing) = (Vec::new(), Vec::new());
+        for (metric, regex) in &self.0 {
+            let captures = texts.iter().find_map(|text| regex.captures(text));
+            let number = captures.as_ref().and_then(|c| c.get(1).or_else(|| c.get(0))).map(|m| m.as_str().trim());
+            let value = number.and_then(|n| n.parse::<f64>().ok()).filter(|v| v.is_finite());
+            let name = metric.name.clone();
+            match (number, value) {
+                (_, Some(value)) => {
+                    found.push(Printed { of: String::new(), name, unit: Unit::Count, better: metric.better, value });
+                }
+                (Some(text), None) => {
+                    let text: String = text.chars().take(40).collect();
+                    missing.push(format!("metric '{name}': it found '{text}', which is no number"));
+                }
+                (None, None) => missing.push(format!("metric '{name}': nothing in the output matches it")),
+            }
+        }
+        (found, missing)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_group_of_the_first_match_is_the_number() {
+        let patterns = |all: &[&str]| Patterns::new(&all.iter().map(|t| t.parse().unwrap()).collect::<Vec<_>>());
+        let texts = ["took 12.5 ms\nthen 7 ms\n", "real 3\n"];
+        let of = |pattern: &str| {
+            let (found, missing) = patterns(&[pattern]).unwrap().find(&texts);
+            (found.first().map(|p| p.value), missing.concat())
+        };
+        assert_eq!(of("x=took (\\S+) ms").0, Some(12.5));
+        assert_eq!(of("x=[0-9]+$").0, Some(3.0));
+        assert_eq!(of("x=^then (.) ms$").0, Some(7.0));
+        assert_eq!(of("x=^real (.*)").0, Some(3.0));
+        assert!(of("x=user (.*)").1.contains("nothing"));
+        assert!(of("x=(took)").1.contains("'took', which is no number"));
+        assert!(of("x=(inf)|took").1.contains("no number"));
+        let error = patterns(&["x=1", "y=("]).unwrap_err();
+        assert_eq!(error.name, "y");
+    }
+}

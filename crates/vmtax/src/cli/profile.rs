@@ -1,0 +1,67 @@
+//! `vmtax profile`'s arguments.
+
+use super::CommonArgs;
+use clap::{Args, Subcommand};
+use std::path::PathBuf;
+use vmtax_model::MachineName;
+
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct ProfileArgs {
+    #[command(subcommand)]
+    pub command: Option<ProfileCommand>,
+    /// The process to look at, a QEMU or any other
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// How long to look [default: 10; at a workload: as long as it runs]
+    #[arg(long, value_name = "SECONDS")]
+    pub seconds: Option<f64>,
+    /// Samples a second of each thread that runs
+    #[arg(long, value_name = "N", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    pub hz: u32,
+    /// Looks a second at every thread, running or not; each stops a thread for some microseconds; 0 for none
+    #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    pub wall_hz: u32,
+    /// Bytes copied of a stack with each sample
+    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
+    pub stack: u32,
+    /// The unstripped build of the program, for its functions' names
+    #[arg(long, value_name = "FILE")]
+    pub symbols: Option<PathBuf>,
+    /// The folder to write [default: profiles/TIME-PROGRAM-PID]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// The guest for a workload: kvm, tcg, micro-kvm, micro-tcg [default: KVM where it runs kernels, else TCG]
+    #[arg(long, value_name = "MACHINE", conflicts_with = "pid")]
+    pub machine: Option<MachineName>,
+    /// How a workload's tree is shared with its guest, as `vmtax share` writes it
+    #[arg(long, value_name = "WAY", default_value = "9p,cache=loose")]
+    pub share: String,
+    #[command(flatten)]
+    pub common: CommonArgs,
+    /// A workload and its options as OPTION=VALUE, or a plan's file (.toml): run once in a guest of its own
+    #[arg(last = true, value_name = "WORKLOAD", conflicts_with = "pid")]
+    pub workload: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum ProfileCommand {
+    /// Draw what changed between two profiles
+    #[command(after_help = "Examples:
+  vmtax profile diff profiles/before profiles/after
+  vmtax profile diff before.folded after.folded --out difference.svg")]
+    Diff(DiffArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct DiffArgs {
+    /// A profile's folder, or a file of folded stacks
+    #[arg(value_name = "BEFORE")]
+    pub before: PathBuf,
+    /// The one to hold against it
+    #[arg(value_name = "AFTER")]
+    pub after: PathBuf,
+    /// The picture to write
+    #[arg(long, value_name = "FILE", default_value = "difference.svg")]
+    pub out: PathBuf,
+}

@@ -1,0 +1,194 @@
+//! `vmtax compare`: from its command line to a plan whose columns are sides, and when enough was measured.
+
+mod check;
+mod past;
+mod sides;
+
+use super::progress::Display;
+use super::run::carry_out;
+use super::{doctor, print, selection, style};
+use crate::cli::CompareArgs;
+use crate::fault::Fault;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Instant;
+use vmtax_analysis::{FEWEST_ROUNDS, Side};
+use vmtax_model::{Compare, HostFacts, KvmClass, MachineName, Plan, Probes, WorkloadName, WorkloadSpec};
+use vmtax_report::compare::{duration, foretold};
+use vmtax_runner::Preset;
+
+const DETECT: f64 = 0.02;
+const BUDGET_S: u32 = 600;
+const ROUNDS: u32 = 40;
+const REPEATS: u32 = 3;
+/// Where no workload is named.
+const USUAL: [WorkloadName; 4] =
+    [WorkloadName::Cpu, WorkloadName::Memory, WorkloadName::Syscalls, WorkloadName::Seqread];
+
+pub fn compare(args: &CompareArgs) -> Result<ExitCode, Fault> {
+    if let Some(baseline) = &args.check {
+        return check::check(args, baseline);
+    }
+    let recordings: Vec<PathBuf> = args.sides.iter().filter(|s| is_recording(s)).map(PathBuf::from).collect();
+    if recordings.is_empty() {
+        let host = doctor::facts(None);
+        let plan = plan(args, &host)?;
+        if let Some(line) = past::foretold(&plan, &args.record.runs).filter(|_| !args.record.dry_run) {
+            eprintln!("{}", vmtax_report::printable(&line));
+        }
+        return carry_out(&plan, host, &args.record, false);
+    }
+    if recordings.len() != args.sides.len() || !args.qemu.is_empty() || !args.kernel.is_empty() || !args.what.is_empty()
+    {
+        let what = "recordings can only be held against recordings: give folders alone, or sides alone";
+        return Err(Fault::Usage(what.to_owned()));
+    }
+    of_recordings(&recordings, args)
+}
+
+/// A side that is a folder was measured before.
+fn is_recording(side: &str) -> bool {
+    !side.contains('=') && (side.contains('/') || Path::new(side).is_dir())
+}
+
+fn of_recordings(folders: &[PathBuf], args: &CompareArgs) -> Result<ExitCode, Fault> {
+    if folders.len() < 2 {
+        return Err(Fault::Usage("a comparison takes two sides: name another recording".to_owned()));
+    }
+    let recordings: Vec<_> = folders.iter().map(|f| vmtax_recording::open(f)).collect::<Result<_, _>>()?;
+    let names: Vec<String> = folders.iter().map(|f| name(f)).collect();
+    let sides: Vec<Side<'_>> = recordings
+        .iter()
+        .zip(&names)
+        .map(|(recording, name)| Side { name, plan: &recording.plan, trials: &recording.trials })
+        .collect();
+    let findings = vmtax_analysis::compare_recordings(&sides, args.detect.unwrap_or(DETECT));
+    if findings.against.iter().all(|a| a.rows.is_empty()) {
+        return Err(Fault::Usage(format!(
+            "{} have no metric in common that was measured on the same machine by the same workload: `vmtax report` \
+             shows what each has",
+            names.join(" and ")
+        )));
+    }
+    if args.record.json {
+        print(&vmtax_report::compare::findings_json(&findings)?)?;
+    } else {
+        print(&vmtax_report::compare::terminal(None, &findings, style()))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// A recording by its folder's own name.
+fn name(folder: &Path) -> String {
+    let whole = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
+    whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
+}
+
+fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    let usual = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
+    let variants = sides::variants(args)?;
+    let machine = args.machine.unwrap_or(usual);
+    let mut machines: Vec<MachineName> = Vec::new();
+    for variant in &variants {
+        let own = variant.get("machine").map_or(Ok(machine), str::parse);
+        let own = own.map_err(|e: vmtax_model::UnknownMachine| Fault::Usage(e.to_string()))?;
+        if !own.is_guest() {
+            return Err(Fault::Usage("native is no side: `vmtax run` holds guests against it".to_owned()));
+        }
+        if !machines.contains(&own) {
+            machines.push(own);
+        }
+    }
+    let mut variants = variants;
+    if machines.len() > 1 {
+        for variant in &mut variants {
+            variant.set.entry("machine".to_owned()).or_insert_with(|| machine.to_string());
+        }
+    }
+    let mut workloads = workloads(args)?;
+    if machines.iter().any(|m| m.is_micro()) && args.what.is_empty() {
+        workloads.retain(|w| w.name == WorkloadName::Seqread);
+    }
+    if let Some(seconds) = args.time {
+        selection::time(&mut workloads, seconds, &args.what);
+    }
+    let mut plan = Plan {
+        variants,
+        probes: vec![Probes::None; args.repeats.unwrap_or(REPEATS) as usize],
+        compare: Some(Compare {
+            detect: args.detect.unwrap_or(DETECT),
+            budget_s: Some(args.budget.unwrap_or(BUDGET_S)),
+        }),
+        seed: args.seed.unwrap_or(0),
+        ..Plan::new("compare", args.rounds.unwrap_or(ROUNDS), machines, workloads)
+    };
+    if args.layers {
+        if plan.workloads.iter().any(|w| w.name != WorkloadName::Seqread) {
+            return Err(Fault::Usage("--layers follows the requests of seqread alone: write `-- seqread`".to_owned()));
+        }
+        plan.probes.push(Probes::Layers);
+    }
+    plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
+    plan.guest.cpus = args.cpus.unwrap_or(plan.guest.cpus);
+    plan.guest.memory_mib = args.memory.unwrap_or(plan.guest.memory_mib);
+    plan.guest.boot_deadline_s = args.boot_deadline.unwrap_or(plan.guest.boot_deadline_s);
+    selection::check(&plan)?;
+    Ok(plan)
+}
+
+fn workloads(args: &CompareArgs) -> Result<Vec<WorkloadSpec>, Fault> {
+    let (options, names): (Vec<&String>, Vec<&String>) = args.what.iter().partition(|w| w.contains('='));
+    let mut workloads = Vec::new();
+    for name in names {
+        workloads.push(Preset::Quick.workload(name.parse()?));
+    }
+    if workloads.is_empty() {
+        workloads = USUAL.map(|name| Preset::Quick.workload(name)).to_vec();
+    }
+    for option in options {
+        selection::set(&mut workloads, option)?;
+    }
+    Ok(workloads)
+}
+
+/// Whether a comparison goes on: it ends when all is decided, or its time is over.
+pub(super) struct GoingOn<'a> {
+    plan: &'a Plan,
+    display: &'a Display,
+    begun: Instant,
+    foretold: bool,
+}
+
+impl<'a> GoingOn<'a> {
+    pub fn new(plan: &'a Plan, display: &'a Display) -> GoingOn<'a> {
+        GoingOn { plan, display, begun: Instant::now(), foretold: false }
+    }
+
+    /// After so many whole rounds.
+    pub fn after(&mut self, folder: &Path, rounds: u32) -> bool {
+        let spent = self.begun.elapsed().as_secs_f64();
+        let budget = self.plan.compare.and_then(|c| c.budget_s).map_or(f64::INFINITY, f64::from);
+        if rounds == 1 {
+            let affordable = (budget / spent).min(f64::from(self.plan.rounds)).max(f64::from(FEWEST_ROUNDS));
+            let most = duration(affordable * spent);
+            self.display.say(&format!(
+                "a round takes {}: at most {affordable:.0} rounds, {most}; how many it takes is foretold from the first rounds' noise",
+                duration(spent)
+            ));
+        }
+        if rounds >= FEWEST_ROUNDS && spent >= budget {
+            return false;
+        }
+        if !vmtax_analysis::is_look(self.plan, rounds) {
+            return true;
+        }
+        // A look that cannot be had decides nothing.
+        let Ok(recording) = vmtax_recording::open(folder) else { return true };
+        let findings = vmtax_analysis::compare(self.plan, &recording.trials);
+        if !self.foretold && !findings.is_decided() {
+            self.foretold = true;
+            self.display.say(&foretold(&findings, budget - spent));
+        }
+        !findings.is_decided()
+    }
+}

@@ -1,0 +1,55 @@
+//! `vmtax history`, and the line of every run in the ledger.
+
+use super::{print, style};
+use crate::cli::HistoryArgs;
+use crate::fault::Fault;
+use std::path::Path;
+use std::process::ExitCode;
+use vmtax_ledger::Ledger;
+use vmtax_model::shell_line;
+use vmtax_report::history as report;
+
+pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
+    let mut ledger = Ledger::open_to_read(&args.runs)?;
+    ledger.catch_up(&args.runs)?;
+    let Some(metric) = args.metric else {
+        let mut entries = ledger.list()?;
+        entries.retain(|e| args.machine.is_none_or(|m| m == e.machine));
+        match args.json {
+            true => print(&report::json(&entries)?)?,
+            false => print(&vmtax_report::printable(&report::listing(&entries, &ledger.notes, style())))?,
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let figures = ledger.figures(metric, args.machine)?;
+    if figures.is_empty() {
+        let on = args.machine.map_or(String::new(), |m| format!(" on {m}"));
+        return Err(Fault::Usage(format!(
+            "no run in {} has {metric}{on}: `vmtax history` lists what there is",
+            args.runs.display()
+        )));
+    }
+    let findings = vmtax_analysis::history(metric, figures);
+    match args.json {
+        true => print(&report::json(&findings)?)?,
+        false => print(&report::terminal(&findings, &ledger.notes, style()))?,
+    }
+    if let Some(path) = &args.html {
+        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+        let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
+        let page = report::html(&findings, &ledger.notes, env!("CARGO_PKG_VERSION"), &shell_line(&words));
+        std::fs::write(path, page).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
+        if !args.json {
+            print(&format!("\nReport: {}\n", path.display()))?;
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Puts a finished recording into the ledger. A run does not fail for its ledger.
+pub(super) fn remember(runs: &Path, recording: &Path) {
+    let lines = vmtax_ledger::add(runs, recording).unwrap_or_else(|error| vec![error.to_string()]);
+    for line in lines {
+        eprintln!("Warning: {}", vmtax_report::printable(&line));
+    }
+}

@@ -1,0 +1,93 @@
+//! `vmtax profile`: from its command line to a folder with pictures, and a table.
+
+mod diff;
+mod folder;
+mod take;
+mod workload;
+
+use super::{print, style};
+use crate::cli::{ProfileArgs, ProfileCommand};
+use crate::fault::Fault;
+use folder::Folder;
+use std::process::ExitCode;
+use std::time::Duration;
+use take::Taken;
+use vmtax_profile::{Settings, firefox, flame, fold};
+use vmtax_report::profile::Pictures;
+
+pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
+    match (&args.command, args.pid) {
+        (Some(ProfileCommand::Diff(args)), _) => diff::diff(args),
+        (None, Some(pid)) => of_process(args, pid),
+        (None, None) if !args.workload.is_empty() => workload::of_workload(args),
+        (None, None) => Err(Fault::Usage(
+            "no process to look at: name it with --pid (`pgrep -a qemu-system` lists QEMUs with their numbers), or a \
+             workload to run in a guest, as in `vmtax profile -- seqread`"
+                .to_owned(),
+        )),
+    }
+}
+
+/// How long a process is looked at where nobody says, s.
+const USUAL_S: f64 = 10.0;
+
+fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
+    let settings = settings(args, pid, args.seconds.unwrap_or(USUAL_S))?;
+    let stopped = take::stopped()?;
+    let taken = take::take(&settings, args.wall_hz, &stopped)?;
+    present(args, &taken)
+}
+
+/// What the command line says of looking.
+fn settings(args: &ProfileArgs, pid: i32, seconds: f64) -> Result<Settings, Fault> {
+    let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
+    let time = time.ok_or_else(|| Fault::Usage("--seconds takes a number above 0, as in --seconds 10".to_owned()))?;
+    Ok(Settings { pid, time, hz: args.hz, stack: args.stack, symbols: args.symbols.clone() })
+}
+
+/// Writes the folder and prints the tables.
+fn present(args: &ProfileArgs, taken: &Taken) -> Result<ExitCode, Fault> {
+    let folder = Folder::create(args.out.as_deref(), &taken.findings.program, taken.findings.pid)?;
+    let files = write(&folder, taken)?;
+    if args.common.record.json {
+        print(&(vmtax_report::profile::json(&taken.findings)? + "\n"))?;
+    } else {
+        print(&vmtax_report::profile::terminal(&taken.findings, style()))?;
+        print(&format!("\n{}: {}\n", folder.shown(), files.join(", ")))?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the folder: the names of its files.
+fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
+    let findings = &taken.findings;
+    let (program, pid) = (&findings.program, findings.pid);
+    let mut files = vec!["report.html"];
+    let mut pictures = Pictures::default();
+    if findings.samples > 0 {
+        let subtitle = format!("{} samples in {:.1} s, {} a second", findings.samples, findings.seconds, findings.hz);
+        let svg = flame::draw(&taken.on_cpu.profile, &format!("{program}, process {pid}, on CPU"), &subtitle)?;
+        folder.put("on-cpu.svg", &svg)?;
+        folder.put("on-cpu.folded", &(fold::fold(&taken.on_cpu.profile).join("\n") + "\n"))?;
+        let json = firefox::json(&taken.on_cpu.profile, program, pid, findings.hz, taken.on_cpu.time)
+            .map_err(|e| Fault::file("writing firefox.json", e.into()))?;
+        folder.put("firefox.json", &json)?;
+        pictures.on_cpu = Some(svg);
+        files.extend(["on-cpu.svg", "on-cpu.folded", "firefox.json"]);
+    }
+    if let (Some(wall), Some(found)) = (&taken.wall, &findings.wall) {
+        let subtitle = format!("{} moments, every thread at each", found.moments);
+        let svg = flame::draw(&wall.profile, &format!("{program}, process {pid}, by the clock"), &subtitle)?;
+        folder.put("wall.svg", &svg)?;
+        folder.put("wall.folded", &(fold::fold(&wall.profile).join("\n") + "\n"))?;
+        pictures.wall = Some(svg);
+        files.extend(["wall.svg", "wall.folded"]);
+    }
+    folder.put("profile.json", &vmtax_report::profile::json(findings)?)?;
+    files.push("profile.json");
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let now = jiff::Timestamp::now().to_string();
+    let page = vmtax_report::profile::html(findings, &pictures, env!("CARGO_PKG_VERSION"), &now, &command.join(" "));
+    folder.put("report.html", &page)?;
+    Ok(files)
+}

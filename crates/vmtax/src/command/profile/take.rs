@@ -1,0 +1,87 @@
+//! Both ways to look at a process, at the same time.
+
+use crate::fault::Fault;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use vmtax_model::{Missing, ProfileFindings};
+use vmtax_profile::{OnCpu, ProfileError, Settings, Wall, on_cpu, summary, waits, wall};
+
+/// What was seen, and what it says.
+pub struct Taken {
+    pub on_cpu: OnCpu,
+    pub wall: Option<Wall>,
+    pub findings: ProfileFindings,
+}
+
+/// Looks at a process on CPU and, unless `wall_hz` is 0, by the clock. What one way cannot see is said beside what the
+/// other one saw. It ends when `stopped` becomes true.
+pub fn take(settings: &Settings, wall_hz: u32, stopped: &AtomicBool) -> Result<Taken, Fault> {
+    let pid = settings.pid;
+    let program = program(pid);
+    let stop = || stopped.load(Ordering::Relaxed);
+    let (seen, by_clock) = std::thread::scope(|scope| {
+        let clock = (wall_hz > 0).then(|| scope.spawn(|| wall(settings, wall_hz, &stop)));
+        let seen = on_cpu(settings, &stop);
+        if seen.is_err() && !matches!(seen, Err(ProfileError::Probe(_))) {
+            stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
+        }
+        (seen, clock.map(|clock| clock.join()))
+    });
+    // A panic there is a bug here.
+    let by_clock = by_clock.map(|joined| joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+    let mut missing = Vec::new();
+    let wall = match by_clock {
+        Some(Ok(wall)) => (wall.profile.total() > 0).then_some(wall),
+        Some(Err(why)) => {
+            missing.push(lacking("where threads wait", &why));
+            None
+        }
+        None => None,
+    };
+    let on_cpu = match seen {
+        Ok(seen) => seen,
+        Err(why @ ProfileError::Probe(_)) if wall.is_some() => {
+            missing.push(lacking("what runs on CPU", &why));
+            OnCpu::nothing()
+        }
+        Err(why) => return Err(why.into()),
+    };
+    if on_cpu.profile.total() == 0 && wall.is_none() {
+        return Err(ProfileError::Idle { pid, seconds: on_cpu.time.as_secs_f64() }.into());
+    }
+    let mut findings = summary::of(&on_cpu, pid, &program, settings.hz);
+    findings.wall = wall.as_ref().map(waits::of);
+    findings.missing = missing;
+    Ok(Taken { on_cpu, wall, findings })
+}
+
+fn lacking(what: &str, why: &ProfileError) -> Missing {
+    // The errors say what to do after a colon.
+    let said = why.to_string();
+    let (why, mend) = said.split_once(": ").map_or((said.as_str(), ""), |(why, mend)| (why, mend));
+    Missing { what: what.to_owned(), why: why.to_owned(), mend: mend.to_owned() }
+}
+
+/// The program's name, as its file has it: longer than the 15 bytes that the kernel keeps.
+pub fn program(pid: i32) -> String {
+    // QEMU may be run through a loader of its own, which then is what the process runs.
+    let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let mapped = maps.lines().filter_map(|line| line.rsplit('/').next()).find(|name| name.starts_with("qemu-system"));
+    if let Some(name) = mapped {
+        return name.trim_end_matches(" (deleted)").to_owned();
+    }
+    let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    let name = exe.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let name = name.trim_end_matches(" (deleted)").to_owned();
+    if name.is_empty() { "process".to_owned() } else { name }
+}
+
+/// Becomes true with Ctrl-C and its like: what was seen until then is shown.
+pub fn stopped() -> Result<Arc<AtomicBool>, Fault> {
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped)).map_err(|e| Fault::file("catching signals", e))?;
+    }
+    Ok(stopped)
+}

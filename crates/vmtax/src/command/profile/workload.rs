@@ -1,0 +1,141 @@
+//! `vmtax profile -- WORKLOAD`: a machine of its own, looked at while it runs the workload.
+
+use super::take::{self, Taken};
+use super::{present, settings};
+use crate::cli::ProfileArgs;
+use crate::command::progress::Display;
+use crate::command::run::{Recorded, record};
+use crate::command::{doctor, print, selection, share};
+use crate::fault::Fault;
+use std::cell::RefCell;
+use std::fs;
+use std::process::ExitCode;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Tree, WorkloadName};
+use vmtax_profile::Settings;
+use vmtax_runner::{Ended, Preset, Progress};
+
+/// A trial is never looked at any longer.
+const LONGEST_S: f64 = 86_400.0;
+/// What a shared tree has where nothing says more.
+const FILES: u64 = 1000;
+
+pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
+    let host = doctor::facts(args.common.qemu.as_deref());
+    let plan = plan(args, &host)?;
+    if args.common.record.dry_run {
+        print(&plan.to_toml()?)?;
+        return Ok(ExitCode::SUCCESS);
+    }
+    let watch = Rc::new(RefCell::new(Watch {
+        // Of the process, only its number comes later.
+        settings: settings(args, 0, args.seconds.unwrap_or(LONGEST_S))?,
+        wall_hz: args.wall_hz,
+        over: Arc::new(AtomicBool::new(false)),
+        looking: None,
+    }));
+    let hears = Rc::clone(&watch);
+    let display = Display::new(1).heard_by(move |progress| hears.borrow_mut().on(progress));
+    let recorded = record(&plan, host, &args.common.record, &display, None, &mut |_, _| true);
+    let taken = watch.borrow_mut().end();
+    let Recorded { folder, ended } = recorded?;
+    match (ended, taken) {
+        (Ended::Interrupted, _) => Err(Fault::Interrupted { folder }),
+        (Ended::Incomplete(first), _) => Err(Fault::Incomplete { folder, first: first.to_string() }),
+        (Ended::Complete, Some(taken)) => present(args, &taken?),
+        (Ended::Complete, None) => Err(Fault::Usage(format!("{} has no guest to look at", plan.name))),
+    }
+}
+
+/// Looks at a QEMU from the beginning of its trial to the end.
+struct Watch {
+    settings: Settings,
+    wall_hz: u32,
+    over: Arc<AtomicBool>,
+    looking: Option<JoinHandle<Result<Taken, Fault>>>,
+}
+
+impl Watch {
+    fn on(&mut self, progress: Progress<'_>) {
+        match progress {
+            Progress::Trial { .. } if self.looking.is_none() => {
+                let Some(pid) = qemu_below(std::process::id() as i32) else { return };
+                let (settings, wall_hz) = (Settings { pid, ..self.settings.clone() }, self.wall_hz);
+                let over = Arc::clone(&self.over);
+                self.looking = Some(std::thread::spawn(move || take::take(&settings, wall_hz, &over)));
+            }
+            Progress::Over { .. } | Progress::Failed { .. } => self.over.store(true, Ordering::Relaxed),
+            _ => {}
+        }
+    }
+
+    fn end(&mut self) -> Option<Result<Taken, Fault>> {
+        self.over.store(true, Ordering::Relaxed);
+        // A panic there is a bug here.
+        self.looking.take().map(|looking| looking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    }
+}
+
+/// The QEMU that descends from a process.
+fn qemu_below(ancestor: i32) -> Option<i32> {
+    let parent = |pid: i32| -> Option<i32> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // "12 (a name) S 11 …": the name may hold anything.
+        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
+    };
+    let descends = |pid: &i32| std::iter::successors(Some(*pid), |&pid| parent(pid)).skip(1).any(|pid| pid == ancestor);
+    let all = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    all.filter(descends).find(|&pid| take::program(pid).starts_with("qemu-system"))
+}
+
+/// One guest, one workload, once.
+fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    let mut plan = match selection::file_alone(&args.workload)? {
+        Some(plan) => plan,
+        None => from_words(args)?,
+    };
+    let guest = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
+    plan.machines = vec![args.machine.unwrap_or(guest)];
+    selection::common(&mut plan, &args.common);
+    plan.rounds = 1;
+    if !plan.machines[0].is_guest() || plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
+        return Err(Fault::Usage(
+            "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`"
+                .to_owned(),
+        ));
+    }
+    selection::check(&plan)?;
+    Ok(plan)
+}
+
+fn from_words(args: &ProfileArgs) -> Result<Plan, Fault> {
+    let (options, names): (Vec<&String>, Vec<&String>) = args.workload.iter().partition(|word| word.contains('='));
+    let mut workloads = Vec::new();
+    for name in names {
+        workloads.push(Preset::Default.workload(name.parse()?));
+    }
+    for option in options {
+        let whole = option.split('=').next().is_some_and(|key| key.contains('.'));
+        let of_first = workloads.first().map_or(String::new(), |w| format!("{}.{option}", w.name));
+        selection::set(&mut workloads, if whole { option } else { &of_first })?;
+    }
+    let shared = workloads.iter().find(|w| on_a_share(w.name));
+    let files = shared.and_then(|w| w.options.get("count")?.parse().ok()).unwrap_or(FILES).max(FILES);
+    let tree = shared.map(|_| Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
+    let variants = shared.map(|_| share::variant(&args.share)).transpose()?;
+    let mut plan = Plan { tree, ..Plan::new("profile", 1, vec![MachineName::Tcg], workloads) };
+    if let Some(variant) = variants {
+        plan.variants = vec![variant];
+    }
+    Ok(plan)
+}
+
+fn on_a_share(name: WorkloadName) -> bool {
+    matches!(
+        name,
+        WorkloadName::Tree | WorkloadName::Bonnie | WorkloadName::Fids | WorkloadName::Names | WorkloadName::Meaning
+    )
+}

@@ -1,0 +1,205 @@
+//! `vmtax compare` as people use it: planted differences are found, and what cannot be told is not said.
+
+use crate::common::{Place, Signal, files_below, is_root, json, trials};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// The micro-guest reads for milliseconds, and comes up in less.
+const QUICK: &str = "--machine micro-tcg --seed 3 --repeats 1";
+const READS: &str = "-- seqread seqread.count=60 seqread.time=0";
+/// Of the bare host, in a second.
+const RUN: &str = "--machines native --rounds 6 cpu cpu.max-prime=2000 cpu.time=0.02";
+const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+
+fn compare<'a>(place: &'a Place, words: &str) -> crate::common::Start<'a> {
+    place.vmtax("compare").arg("--runs").arg(place.runs()).words(words)
+}
+
+fn row<'a>(report: &'a Value, metric: &str) -> &'a Value {
+    let rows = report["findings"]["against"][0]["rows"].as_array().unwrap();
+    rows.iter().find(|r| r["metric"] == metric).unwrap_or_else(|| panic!("{metric}: {rows:?}"))
+}
+
+#[test]
+fn a_planted_slowdown_is_found_and_ends_the_comparison() {
+    let place = Place::new();
+    // 100 requests a second: ten milliseconds each, if QEMU's throttle is to be believed.
+    let words = format!("usual throttling.iops-total=100 {QUICK} {READS}");
+    let shown = compare(&place, &words).start(60).outcome().exits(0);
+    shown.shows("slower by").shows("all is decided");
+    let recording = place.recording();
+    let report = json(&place.vmtax("report --json").arg(&recording).succeeds().stdout);
+    let slow = row(&report, "seqread.latency-p50");
+    assert_eq!(slow["shown"], "slower", "{slow}");
+    assert!(slow["other"]["median"].as_f64().unwrap() > 5e6, "{slow}");
+    let rounds = report["findings"]["rounds"].as_u64().unwrap();
+    assert!((8..40).contains(&rounds), "{rounds}");
+    // Both sides in each round, and the host's control beside each.
+    assert_eq!(trials(&report).len() as u64, rounds * 2);
+    assert!(trials(&report).iter().all(|t| t["control_s"].as_f64().is_some_and(|s| s > 0.0)));
+    let page = fs::read_to_string(recording.join("report.html")).unwrap();
+    assert!(page.contains("tile slower") && page.trim_end().ends_with("</html>") && !page.contains("://"));
+    let narrow = place.vmtax("report").arg(&recording).succeeds().stdout;
+    assert!(narrow.contains("against usual"), "{narrow}");
+}
+
+#[test]
+fn a_budget_ends_it_with_what_can_be_told_by_then() {
+    let place = Place::new();
+    compare(&place, &format!("name=a name=b --budget 1s --detect 0.1% {QUICK} {READS}")).start(60).outcome().exits(0);
+    let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+    let rounds = report["findings"]["rounds"].as_u64().unwrap();
+    assert!((6..40).contains(&rounds), "{rounds}");
+    assert_eq!(report["findings"]["baseline"], "a");
+    let row = row(&report, "seqread.latency-p50");
+    assert!(
+        row["ratio"]["interval"]["coverage"].as_f64().unwrap() >= 0.95 && row["p"].as_f64().unwrap() > 0.0,
+        "{row}"
+    );
+}
+
+#[test]
+fn sides_have_kernels_words_and_sizes_of_their_own() {
+    let place = Place::new();
+    let words = "usual,memory-mib=512 usual --rounds 1 --repeats 2 --time 0.05 -- cpu";
+    compare(&place, words).fails(&["'usual' sets nothing"]);
+    let sides = "memory-mib=512,append=vmtax.planted=1 options=-overcommit,,mem-lock=off";
+    let words = format!("{sides} --machine tcg --rounds 1 --repeats 2 -- cpu cpu.max-prime=1000 cpu.time=0.05");
+    let words = words.replace("options=-overcommit,,mem-lock=off", "name=b,options=-no-fd-bootchk");
+    compare(&place, &words.replace("-no-fd-bootchk", "-S")).arg("--boot-deadline").arg("3").outcome().exits(2);
+    let place = Place::new();
+    let words = words.replace("name=b,options=-no-fd-bootchk", "name=b");
+    compare(&place, &words).start(60).outcome().exits(0).shows("too few rounds");
+    let commands: Vec<String> = files_below(&place.recording())
+        .iter()
+        .filter(|file| file.ends_with("qemu.command"))
+        .map(|file| fs::read_to_string(file).unwrap())
+        .collect();
+    assert_eq!(commands.len(), 2);
+    let own = commands.iter().find(|c| c.contains("vmtax.planted=1")).unwrap();
+    assert!(own.contains("-m 512M"), "{own}");
+    assert!(commands.iter().any(|c| c.contains("-m 1024M") && !c.contains("vmtax.planted")));
+    let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
+    assert_eq!(trials(&report).len(), 4, "two repeats a side");
+    assert_eq!(row(&report, "cpu.events")["rounds"], 1);
+}
+
+#[test]
+fn what_is_no_comparison_is_refused() {
+    let place = Place::new();
+    for (words, why) in [
+        ("usual", "two sides"),
+        ("usual usual", "'usual' is there twice"),
+        ("usual aio", "'aio' sets nothing"),
+        ("usual machine=native", "native is no side"),
+        ("usual machine=vax", "unknown machine 'vax'"),
+        ("usual cpus=many", "cpus is 'many'"),
+        ("usual modules=/x", "modules is given without kernel"),
+        ("usual host.turbo=off --machine micro-tcg", "host.thp"),
+        ("usual share=9p", "a table [tree]"),
+        ("usual aio=threads -- nothing", "unknown workload 'nothing'"),
+        ("usual aio=threads --layers -- cpu", "seqread alone"),
+        ("/nowhere/a /nowhere/b", "/nowhere/a"),
+        ("usual /nowhere/b", "recordings can only be held against recordings"),
+        ("--check /nowhere", "/nowhere"),
+    ] {
+        compare(&place, words).fails(&[why]);
+    }
+    compare(&place, "usual aio=threads --detect 0").outcome().exits(2);
+}
+
+#[test]
+fn recordings_are_held_against_each_other_as_what_they_are() {
+    let place = Place::new();
+    place.run(RUN).succeeds();
+    let first = place.recording();
+    let slower = planted(&place, &first, "slower", 1.5);
+    let shown = place.vmtax("compare").arg(&first).arg(&slower).succeeds();
+    shown.shows("slower by").shows("made at different times");
+    // One run a side tells nothing, however far apart.
+    let one = |name: &str, factor: f64| {
+        let copy = planted(&place, &first, name, factor);
+        for file in files_below(&copy.join("trials")).iter().filter(|f| f.ends_with("trial.json")) {
+            if json(&fs::read_to_string(file).unwrap())["round"] != 0 {
+                fs::remove_dir_all(file.parent().unwrap()).unwrap();
+            }
+        }
+        copy
+    };
+    let shown = place.vmtax("compare").arg(one("before", 1.0)).arg(one("after", 0.94)).succeeds();
+    shown.shows("not shown").shows("n = 1 a side");
+    let other = place.vmtax("run --machines native --rounds 1 mutex mutex.loops=10 mutex.num=10 --runs");
+    other.arg(place.path("other")).succeeds();
+    let other = fs::read_dir(place.path("other")).unwrap().flatten().find(|e| e.path().is_dir()).unwrap().path();
+    place.vmtax("compare").arg(&first).arg(&other).fails(&["no metric in common"]);
+}
+
+#[test]
+fn a_check_fails_where_a_metric_is_worse_and_says_so_to_pipelines() {
+    let place = Place::new();
+    place.run(RUN).succeeds();
+    let first = place.recording();
+    let slower = planted(&place, &first, "slower", 1.5);
+    let (junit, markdown) = (place.path("check.xml"), place.path("check.md"));
+    let check = |now: &Path| place.vmtax("compare --check").arg(&first).arg(now).arg("--junit").arg(&junit);
+    check(&slower)
+        .arg("--github")
+        .arg("--markdown")
+        .arg(&markdown)
+        .outcome()
+        .exits(1)
+        .shows("::error title=cpu.events");
+    assert!(fs::read_to_string(&junit).unwrap().contains("failures=\"1\""));
+    assert!(fs::read_to_string(&markdown).unwrap().contains("**worse**"));
+    check(&planted(&place, &first, "same", 1.0)).outcome().exits(0);
+    assert!(fs::read_to_string(&junit).unwrap().contains("failures=\"0\""));
+    let lenient = place.put("lenient.toml", "[metrics]\n\"cpu.events\" = 1.0\n");
+    check(&slower).arg("--thresholds").arg(&lenient).outcome().exits(0);
+    let broken = place.put("broken.toml", "worse = 5 %\n");
+    check(&slower).arg("--thresholds").arg(&broken).fails(&["broken.toml", "line 1"]);
+    // Without a recording the baseline's plan is measured again.
+    let again = place.vmtax("compare --check").arg(&first).arg("--runs").arg(place.path("again"));
+    let status = again.outcome();
+    assert!(place.path("again").exists(), "{status:?}");
+}
+
+#[test]
+fn a_setting_of_the_host_is_put_back_even_by_a_killed_controller() {
+    let Ok(before) = fs::read_to_string(THP) else { return };
+    if !is_root() {
+        return;
+    }
+    let other = if before.contains("[never]") { "madvise" } else { "never" };
+    let place = Place::new();
+    let words = format!("usual host.thp={other} {QUICK} --rounds 6 -- seqread seqread.count=20000 seqread.time=0");
+    let mut run = compare(&place, &words).start(60);
+    run.until("the setting is made", |_| fs::read_to_string(THP).ok().filter(|now| *now != before));
+    run.until("its guest is up", |place| place.processes().iter().any(crate::common::Process::is_qemu).then_some(()));
+    run.signal(Signal::KILL);
+    run.outcome();
+    place.nothing_is_left();
+    assert_eq!(fs::read_to_string(THP).unwrap(), before);
+    let words = format!("usual host.thp={other} {QUICK} --rounds 1 {READS}");
+    compare(&place, &words).succeeds();
+    assert_eq!(fs::read_to_string(THP).unwrap(), before);
+}
+
+/// A copy of a recording in which everything took so many times as long.
+fn planted(place: &Place, recording: &Path, name: &str, factor: f64) -> std::path::PathBuf {
+    let copy = place.path(name);
+    for file in files_below(recording) {
+        let to = copy.join(file.strip_prefix(recording).unwrap());
+        fs::create_dir_all(to.parent().unwrap()).unwrap();
+        if !file.ends_with("trial.json") {
+            fs::copy(&file, to).unwrap();
+            continue;
+        }
+        let mut trial = json(&fs::read_to_string(&file).unwrap());
+        for measure in trial["result"]["measures"].as_array_mut().unwrap() {
+            measure["value"] = (measure["value"].as_f64().unwrap() / factor).into();
+        }
+        fs::write(to, trial.to_string()).unwrap();
+    }
+    copy
+}

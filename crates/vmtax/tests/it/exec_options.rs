@@ -1,0 +1,181 @@
+//! What a command is given besides, and what it says of itself.
+
+use crate::common::{Place, is_root};
+use crate::exec::{exec, report};
+use serde_json::Value;
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+/// Twice as slow in a guest, as if sysbench had measured it; and a figure of its own on the other stream.
+const TELLS: &str = "grep -q upperdir=/layer /proc/mounts && s=50 || s=100\n\
+    printf 'sysbench 1.0.20 (planted)\\nNumber of threads: 1\\nCPU speed:\\n    events per second:  %s\\n' $s\n\
+    printf 'General statistics:\\n    total time:   1.0s\\n    total number of events:  %s\\n' $s\n\
+    echo done in $s ms >&2; yes padding | head -c 3000000; echo last line $s";
+
+fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
+    let rows = report["findings"]["printed"].as_array().unwrap();
+    rows.iter().find(|row| row["name"] == name).unwrap_or_else(|| panic!("no {name} in {rows:#?}"))
+}
+
+#[test]
+fn what_a_command_prints_of_itself_has_a_tax_by_name() {
+    let place = Place::new();
+    let start = place.vmtax("exec --rounds 1 --machines native,tcg --runs").arg(place.runs());
+    let start =
+        start.words("--metric").arg("took:lower=done in (\\d+) ms").words("--metric").arg("last=^last line (.*)$");
+    let start = start.words("--metric").arg("absent=no such (.)").words("--shell").arg(TELLS);
+    let outcome = start.outcome().exits(0).says("sysbench cpu").says("×2.00").says("--metric");
+    let outcome = outcome.says("metric 'absent': nothing in the output matches it").says("256 KiB each");
+    outcome.says("Of last which way is better is not known");
+    let report = report(&place);
+    let events = row(&report, "events");
+    assert_eq!((events["of"].as_str(), events["unit"].as_str()), (Some("sysbench cpu"), Some("/s")));
+    let guest = &events["machines"][1];
+    assert_eq!((guest["machine"].as_str(), guest["spread"]["median"].as_f64()), (Some("tcg"), Some(50.0)));
+    assert_eq!(guest["tax"]["ratio"]["median"].as_f64(), Some(2.0));
+    // Fewer milliseconds are better, so this one gains; and of the last nobody knows.
+    assert_eq!(row(&report, "took")["machines"][1]["tax"]["ratio"]["median"].as_f64(), Some(0.5));
+    assert_eq!(row(&report, "last")["better"], Value::Null);
+    let page = fs::read_to_string(place.recording().join("report.html")).unwrap();
+    assert!(page.contains("sysbench cpu") && page.contains("took"), "{page}");
+    let outcome = exec(&place, "--machines native --metric x=(", &["true"]).outcome().exits(125);
+    outcome.says("no regular expression");
+}
+
+#[test]
+fn a_command_is_prepared_and_cleaned_up_after() {
+    let place = Place::new();
+    let start = place.vmtax("exec --rounds 1 --machines native,tcg --runs").arg(place.runs()).words("--setup");
+    // Who is set up stays until the end, and natively, too, no longer.
+    let start = start.arg("echo setup > log; sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > pid");
+    let start = start.words("--prepare").arg("echo prepare >> log").words("--cleanup").arg("echo cleaned; cat log");
+    let outcome = start.words("--shell").arg("cat log; kill -0 $(cat pid) && echo alive").outcome().exits(0);
+    assert_eq!(outcome.stdout, "setup\nprepare\nalive\n".repeat(2), "{outcome}");
+    assert_eq!(outcome.stderr.matches("cleaned\nsetup\nprepare\n").count(), 2, "{outcome}");
+    place.nothing_is_left();
+    for (option, line) in [("--setup", "exit 3"), ("--prepare", "no-such-program"), ("--cleanup", "false")] {
+        let start = place.vmtax("exec --rounds 1 --machines native --runs").arg(place.runs()).words(option).arg(line);
+        let outcome = start.words("-- echo ran").outcome().exits(125);
+        assert_eq!(outcome.stdout.is_empty(), option != "--cleanup", "{outcome}");
+        outcome.says(&format!("{option} '{line}' failed"));
+    }
+}
+
+#[test]
+fn only_the_folder_that_guests_may_write_to_changes() {
+    let place = Place::new();
+    place.put("out/old", "old");
+    place.put("kept", "kept");
+    let ways: &[&str] = if is_root() { &["9p", "virtiofs"] } else { &["9p"] };
+    for way in ways {
+        let start = place.vmtax("exec --rounds 1 --machines tcg --runs").arg(place.runs()).words("--root").arg(way);
+        let script = "echo new > out/new; cat out/old; rm out/old; ln -s ../kept out/link; echo lost > kept; \
+                      echo lost > other; echo lost > out/link; cat kept";
+        let outcome = start.words("--write out -- sh -c").arg(script).outcome().exits(0);
+        assert_eq!(outcome.stdout, "oldlost\n", "{outcome}");
+        assert_eq!(fs::read_to_string(place.path("out/new")).unwrap(), "new\n");
+        assert_eq!(fs::read_to_string(place.path("kept")).unwrap(), "kept", "by the link it is the guest's own");
+        assert!(!place.path("out/old").exists() && !place.path("other").exists());
+        fs::remove_file(place.path("out/link")).unwrap();
+        place.put("out/old", "old");
+    }
+    for (folder, said) in
+        [("/", "neither /"), ("/proc", "/proc"), ("kept", "not a directory"), ("none", "No such file")]
+    {
+        let start = place.vmtax("exec --machines tcg --runs").arg(place.runs()).words("--write").arg(folder);
+        start.words("-- true").outcome().exits(125).says(said);
+    }
+}
+
+#[test]
+fn a_guest_has_a_network_when_it_is_given_one() {
+    let place = Place::new();
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let (served, port) = (listener.local_addr().unwrap().port(), free_port());
+    let answering = std::thread::spawn(move || listener.accept().unwrap().0.write_all(b"from the host\n").unwrap());
+    let script = format!(
+        "import socket\ns = socket.create_server(('', 80))\nprint(socket.create_connection(('10.0.2.2', {served})).recv(99).decode(), \
+         end='', flush=True)\nc, _ = s.accept()\nc.sendall(b'from the guest')\n"
+    );
+    let out = place.path("out");
+    let start = place.vmtax("exec --rounds 1 --machines tcg --net user --forward").arg(format!("{port}:80"));
+    let start = start.words("--runs").arg(place.runs()).words("-- python3 -c").arg(script);
+    let run = start.stdout(fs::File::create(&out).unwrap()).start(60);
+    let mut run = run;
+    run.until("the guest was answered", |_| fs::read_to_string(&out).unwrap().contains("from the host").then_some(()));
+    answering.join().unwrap();
+    let mut said = String::new();
+    TcpStream::connect(("127.0.0.1", port)).unwrap().read_to_string(&mut said).unwrap();
+    assert_eq!(said, "from the guest");
+    run.outcome().exits(0);
+    // Else there is none, and a port that is taken is said.
+    let script = "python3 -c \"import socket; socket.create_connection(('10.0.2.2', 9))\" 2>&1 | tail -n 1";
+    let outcome = exec(&place, "--machines tcg", &["sh", "-c", script]).outcome().exits(0);
+    assert!(outcome.stdout.contains("unreachable"), "{outcome}");
+    let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let words = format!("--machines tcg --net user --forward {}:80", taken.local_addr().unwrap().port());
+    exec(&place, &words, &["true"]).outcome().exits(125).says("forwarding");
+    exec(&place, "--machines tcg --forward 8080:80", &["true"]).outcome().exits(2).says("--net");
+}
+
+fn free_port() -> u16 {
+    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+/// Types into vmtax's terminal, and says what there was to see, the exit status, and whether the terminal is as it was.
+const PERSON: &str = r#"
+import fcntl, os, pty, select, struct, sys, termios, time
+pid, terminal = pty.fork()
+if pid == 0:
+    os.execv(sys.argv[1], sys.argv[1:])
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 33, 111, 0, 0))
+before, seen = termios.tcgetattr(terminal), b""
+def until(*answers):
+    global seen
+    end = time.time() + 60
+    for what in answers:
+        while what not in seen and time.time() < end:
+            if select.select([terminal], [], [], 0.2)[0]:
+                seen += os.read(terminal, 65536)
+        before, found, seen = seen.partition(what)
+        assert found, (what, before.decode(errors="replace"))
+prompt = b"ready> "
+for typed, answers in [("", []), ("stty size; tty\n", [b"33 111\r\n/dev/pts/0"]), ("sleep 1000 & echo $((6*7))\n", [b"42\r\n"]),
+                       ("cat\nin cat\n", [b"in cat\r\n", b"in cat\r\n"]), ("\x03", [b"^C"]), ("echo a'f'ter\n", [b"after\r\n"])]:
+    os.write(terminal, typed.encode())
+    until(*answers, *[prompt] * (not typed.startswith("cat")))
+fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 44, 99, 0, 0))
+time.sleep(0.3)
+os.write(terminal, b"stty size\n")
+until(b"44 99")
+os.write(terminal, b"exit 7\n")
+until(b"Report:")
+status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+print("status", status, "restored", termios.tcgetattr(terminal) == before)
+"#;
+
+#[test]
+fn a_terminal_is_a_guests() {
+    let place = Place::new();
+    let start = place.program("python3").arg("-c").arg(PERSON).arg(env!("CARGO_BIN_EXE_vmtax"));
+    let start =
+        start.words("exec -t --machines tcg --runs").arg(place.runs()).words("-- env").arg("PS1=ready> ").arg("sh");
+    let outcome = start.start(120).outcome().exits(0);
+    assert_eq!(outcome.stdout, "status 7 restored True\n", "{outcome}");
+    place.nothing_is_left();
+    exec(&place, "-t --machines tcg", &["true"]).outcome().exits(125).says("terminal");
+    for words in ["-t --machines native,tcg", "-t --machines native", "-t --machines tcg --rounds 2"] {
+        exec(&place, words, &["true"]).outcome().exits(125).says("one guest machine");
+    }
+}
+
+#[test]
+fn words_that_are_too_many_are_said() {
+    let place = Place::new();
+    // JSON takes six bytes for each of these.
+    let word = "\u{1}".repeat(100_000);
+    let words = [&word[..]; 5];
+    let command: Vec<&str> = ["echo"].into_iter().chain(words).collect();
+    exec(&place, "--machines native", &command).outcome().exits(125).says("words and environment take 3 MiB");
+}

@@ -1,0 +1,204 @@
+//! `vmtax profile` on a program whose shares are known, and on what cannot be profiled.
+
+use crate::common::{Place, Running, is_root, json, kernel, known_program};
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+
+/// Shares of its thread's time that the program's functions have by construction.
+const KNOWN: [(&str, f64); 3] = [("fifty", 0.5), ("thirty", 0.3), ("twenty", 0.2)];
+/// How far off a share may be, in half intervals: five standard deviations, since other tests and their load run beside.
+const TOLERANCE: f64 = 2.5;
+
+/// Profiles a program that runs, into the folder `out`: what `--json` printed.
+fn profile(place: &Place, running: &Running<'_>, out: &str, words: &str) -> Value {
+    let words = format!("profile --json --seconds 3 --hz 997 --out {out} --pid {} {words}", running.pid());
+    json(&place.vmtax(&words).succeeds().stdout)
+}
+
+fn function<'a>(found: &'a Value, name: &str) -> &'a Value {
+    let all = found["functions"].as_array().unwrap();
+    all.iter().find(|f| f["name"] == name).unwrap_or_else(|| panic!("no {name} in {all:#?}"))
+}
+
+fn is_about(seen: &Value, share: f64) -> bool {
+    let [value, low, high] = ["share", "low", "high"].map(|end| seen[end].as_f64().unwrap());
+    (value - share).abs() < TOLERANCE * (high - low) / 2.0
+}
+
+/// That the functions have their shares under these names.
+fn has_known_shares(found: &Value, names: [&str; 3]) {
+    for ((what, share), name) in KNOWN.iter().zip(names) {
+        let seen = &function(found, name)["self"];
+        assert!(is_about(seen, *share), "{what}, as {name}: {seen} is not {share}: {found:#}");
+    }
+}
+
+#[test]
+fn known_shares_are_found_on_cpu() {
+    let place = Place::new();
+    let program = known_program(&place, "known");
+    let running = place.program(&program).start(60);
+    running.settled();
+    let found = profile(&place, &running, "out", "");
+    has_known_shares(&found, KNOWN.map(|(name, _)| name));
+    let caller = function(&found, "caller");
+    assert!(caller["total"]["share"].as_f64().unwrap() > 0.9 && caller["self"]["share"].as_f64().unwrap() < 0.05);
+    assert!(found["unwound"]["share"].as_f64().unwrap() > 0.99, "{:#}", found["unwound"]);
+    // The thread that waits was never on a processor.
+    let threads = found["threads"].as_array().unwrap();
+    assert_eq!(threads.iter().map(|t| t["name"].as_str().unwrap()).collect::<Vec<_>>(), ["burner"]);
+    assert!((0.02..1.1).contains(&threads[0]["cpu"].as_f64().unwrap()), "{threads:#?}");
+    let folded = fs::read_to_string(place.path("out/on-cpu.folded")).unwrap();
+    assert!(
+        folded.lines().any(|line| line.starts_with("burner;") && line.contains(";burner;caller;fifty ")),
+        "{folded}"
+    );
+    assert!(fs::read_to_string(place.path("out/on-cpu.svg")).unwrap().contains("fifty"));
+    let firefox = json(&fs::read_to_string(place.path("out/firefox.json")).unwrap());
+    assert!(firefox["threads"][0]["name"] == "burner", "{firefox:#}");
+    // A folder with files is not written over; two profiles make a difference.
+    let again = format!("profile --seconds 1 --out out --pid {}", running.pid());
+    place.vmtax(&again).fails(&["out holds files already", "--out"]);
+    profile(&place, &running, "second", "");
+    place.vmtax("profile diff out second").succeeds().shows("difference.svg");
+    assert!(fs::read_to_string(place.path("difference.svg")).unwrap().contains("fifty"));
+}
+
+#[test]
+fn a_stripped_program_keeps_its_functions_apart_and_takes_an_unstripped_build() {
+    let place = Place::new();
+    let build = known_program(&place, "build");
+    let program = place.path("stripped");
+    let strip = place.program("strip").arg("-o").arg(&program).arg(&build);
+    strip.succeeds();
+    let running = place.program(&program).start(60);
+    running.settled();
+    let found = profile(&place, &running, "blank", "");
+    let mut shares: Vec<&Value> = own(&found, "stripped:").map(|f| &f["self"]).collect();
+    shares.sort_by_key(|share| std::cmp::Reverse(share["samples"].as_u64()));
+    for ((what, share), seen) in KNOWN.iter().zip(&shares) {
+        assert!(is_about(seen, *share), "{what}: {shares:#?}");
+    }
+    assert!(own(&found, "stripped:").all(|f| f["named"] == false));
+    assert!(found["unnamed"].as_array().unwrap().iter().any(|u| u["why"] == "stripped"), "{found:#}");
+    // By its build-id, and by its layout alone where somebody removed that.
+    let found = profile(&place, &running, "named", "--symbols build");
+    has_known_shares(&found, KNOWN.map(|(name, _)| name));
+    place.program("objcopy").words("--remove-section=.note.gnu.build-id build bare").succeeds();
+    let found = profile(&place, &running, "layout", "--symbols bare");
+    has_known_shares(&found, KNOWN.map(|(name, _)| name));
+    // Another program's build is none.
+    fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("other")).unwrap();
+    let other = format!("profile --seconds 1 --symbols other --pid {}", running.pid());
+    place.vmtax(&other).fails(&["other is no build of a program in this process", "same source"]);
+    let none = format!("profile --seconds 1 --symbols stripped.c --pid {}", running.pid());
+    place.put("stripped.c", "int x;");
+    place.vmtax(&none).fails(&["stripped.c", "ELF"]);
+}
+
+/// The functions whose names begin so.
+fn own<'a>(found: &'a Value, prefix: &'a str) -> impl Iterator<Item = &'a Value> {
+    found["functions"].as_array().unwrap().iter().filter(move |f| f["name"].as_str().unwrap().starts_with(prefix))
+}
+
+#[test]
+fn a_deleted_program_is_read_by_root_and_named_to_others() {
+    let place = Place::new();
+    let program = known_program(&place, "known");
+    let running = place.program(&program).start(60);
+    running.settled();
+    // In its place lies another: its names would be wrong.
+    fs::remove_file(&program).unwrap();
+    fs::copy("/bin/true", &program).unwrap();
+    let found = profile(&place, &running, "out", "");
+    has_known_shares(&found, KNOWN.map(|(name, _)| name));
+    assert_eq!(is_root(), function(&found, "fifty")["module"].as_str().is_some_and(|m| Path::new(m) == program));
+}
+
+#[test]
+fn what_cannot_be_profiled_is_named_with_the_next_step() {
+    let place = Place::new();
+    place.vmtax("profile").fails(&["--pid", "pgrep -a qemu-system"]);
+    place.vmtax("profile --seconds 0 --pid 1").fails(&["--seconds"]);
+    place.vmtax("profile --pid 2000000000").fails(&["there is no process 2000000000", "pgrep"]);
+    place.vmtax("profile diff a b").fails(&["a", "folded stacks"]);
+    let program = known_program(&place, "known");
+    if is_root() {
+        let running = place.program(&program).start(60);
+        let words = format!("profile --pid {}", running.pid());
+        place.vmtax_as_ordinary_user(&words).fails(&["another user's", "as root"]);
+    }
+    // One that sleeps has nothing to show on CPU; by the clock it has.
+    let sleeper = place.program("sleep").arg("60").start(60);
+    sleeper.settled();
+    let words = format!("profile --seconds 0.3 --wall-hz 0 --pid {}", sleeper.pid());
+    place.vmtax(&words).fails(&["not once on a processor", "--seconds"]);
+    let words = format!("profile --seconds 1 --out sleeps --pid {}", sleeper.pid());
+    place.vmtax(&words).succeeds().shows("a time to be over (clock_nanosleep");
+    // One that ends midway leaves what was seen until then.
+    let running = place.program(&program).arg("2").start(60);
+    running.settled();
+    let words = format!("profile --seconds 30 --hz 997 --out out --pid {}", running.pid());
+    let outcome = place.vmtax(&words).succeeds().shows("process ended then").shows("fifty");
+    assert!(outcome.took.as_secs() < 20, "{outcome}");
+}
+
+#[test]
+fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
+    let place = Place::new();
+    let program = known_program(&place, "known");
+    let running = place.program(&program).start(60);
+    running.settled();
+    let found = profile(&place, &running, "out", "--wall-hz 50");
+    let wall = &found["wall"];
+    let threads = wall["threads"].as_array().unwrap();
+    let of = |name: &str| threads.iter().find(|t| t["name"] == name).unwrap_or_else(|| panic!("{wall:#}"));
+    let (burner, main) = (of("burner"), of("known"));
+    assert!(burner["runs"]["share"].as_f64().unwrap() > 0.95, "{burner:#}");
+    let wait = &main["waits"][0];
+    assert_eq!(
+        (&wait["reason"], &wait["call"], &wait["below"]),
+        (&"lock".into(), &"futex".into(), &"waits_for_lock".into())
+    );
+    assert!(wait["share"]["share"].as_f64().unwrap() > 0.99, "{main:#}");
+    // One that waits on is stopped once, not at each of the moments.
+    let pauses = &wall["pauses"];
+    let (moments, unstopped) = (wall["moments"].as_u64().unwrap(), pauses["unstopped"].as_u64().unwrap());
+    assert!(moments > 20 && unstopped + 3 >= moments, "{wall:#}");
+    assert!(wall["unwound"]["share"].as_f64().unwrap() > 0.98, "{wall:#}");
+    let said = wall["explanation"].to_string();
+    assert!(said.contains("waited 100 % for a lock (futex below waits_for_lock)"), "{said}");
+    // What runs has the same shares by the clock.
+    let folded = fs::read_to_string(place.path("out/wall.folded")).unwrap();
+    let count = |part: &str| -> f64 {
+        let lines = folded.lines().filter(|line| line.contains(part));
+        lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<f64>().unwrap()).sum()
+    };
+    let fifty = count(";caller;fifty") / count("burner;");
+    assert!((fifty - 0.5).abs() < 0.15, "{folded}");
+    let page = fs::read_to_string(place.path("out/report.html")).unwrap();
+    assert!(page.contains("Why the two differ") && page.matches("data:image/svg+xml;base64,").count() == 2);
+    // The one who was looked at goes on, and keeps its signals.
+    running.signal(crate::common::Signal::TERM);
+    assert_eq!(running.outcome().status, None);
+}
+
+#[test]
+fn a_guest_of_its_own_is_looked_at_while_it_works() {
+    kernel();
+    let place = Place::new();
+    place.vmtax("profile -- cpu threads").fails(&["one workload once"]);
+    place.vmtax("profile --machine native -- cpu").fails(&["in one guest"]);
+    let words = "profile --json --machine tcg --hz 499 --out out --runs runs -- seqread time=3";
+    let found = json(&place.vmtax(words).start(120).outcome().exits(0).stdout);
+    // Distributions' QEMUs are stripped and without frame pointers.
+    assert!(found["unwound"]["share"].as_f64().unwrap() > 0.95, "{:#}", found["unwound"]);
+    let translated = found["translated_samples"].as_u64().unwrap();
+    assert!(translated > 10 && found["translated_unwound"]["share"].as_f64().unwrap() > 0.9, "{found:#}");
+    let vcpu = |list: &Value| list.as_array().unwrap().iter().any(|t| t["name"] == "CPU 0/TCG");
+    assert!(vcpu(&found["threads"]) && vcpu(&found["wall"]["threads"]), "{found:#}");
+    let folded = fs::read_to_string(place.path("out/on-cpu.folded")).unwrap();
+    let below = |line: &str| line.starts_with("CPU 0/TCG;") && line.contains(";[translated code]_[j]");
+    assert!(folded.lines().any(below), "{folded}");
+}
