@@ -68,6 +68,12 @@ pub(crate) fn descendants(of: i32) -> Vec<i32> {
     all.iter().filter(|(_, stat)| below.contains(&stat.parent) && !stat.dead).map(|(pid, _)| *pid).collect()
 }
 
+/// Whether a process is on its way out or gone. Its files are closed one after another on that way.
+pub(crate) fn is_ending(pid: i32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok();
+    stat.and_then(|line| Stat::parse(&line)).is_none_or(|stat| stat.dead || stat.ending)
+}
+
 fn all() -> impl Iterator<Item = (i32, Stat)> {
     let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
@@ -95,6 +101,7 @@ fn ticks(path: &str) -> Option<u64> {
 /// A line of `/proc/PID/stat`.
 struct Stat {
     dead: bool,
+    ending: bool,
     parent: i32,
     session: i32,
     /// User and system time.
@@ -108,7 +115,9 @@ impl Stat {
         let time = |index: usize| fields.get(index)?.parse::<u64>().ok();
         let number = |index: usize| fields.get(index)?.parse::<i32>().ok();
         let dead = matches!(*fields.first()?, "Z" | "X");
-        Some(Stat { dead, parent: number(1)?, session: number(3)?, ticks: time(11)? + time(12)? })
+        // PF_EXITING of include/linux/sched.h, which no header for programs has.
+        let ending = fields.get(6)?.parse::<u64>().ok()? & 4 != 0;
+        Some(Stat { dead, ending, parent: number(1)?, session: number(3)?, ticks: time(11)? + time(12)? })
     }
 }
 
@@ -120,8 +129,18 @@ mod tests {
     fn a_line_of_stat_is_read_whatever_the_name() {
         let line = "7 (a) b) S 1 5 9 0 -1 4194304 100 0 0 0 30 12 0 0 20 0 1 0 5 6 7";
         let stat = Stat::parse(line).unwrap();
-        assert_eq!((stat.session, stat.ticks), (9, 42));
+        assert_eq!((stat.session, stat.ticks, stat.ending), (9, 42, false));
+        assert!(Stat::parse(&line.replace("4194304", "4194308")).unwrap().ending);
         assert!(Stat::parse("7 (a").is_none() && Stat::parse("7 (a) S 1").is_none());
+    }
+
+    #[test]
+    fn who_is_gone_is_ending_and_who_runs_is_not() {
+        assert!(!is_ending(std::process::id() as i32));
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        let pid = child.id() as i32;
+        child.wait().unwrap();
+        assert!(is_ending(pid));
     }
 
     #[test]

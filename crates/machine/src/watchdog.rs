@@ -5,12 +5,13 @@
 
 use crate::MachineError;
 use crate::apart::{Apart, leave};
+use crate::processor::{descendants, is_ending};
 use crate::remove::remove;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, kill_process, kill_process_group, pidfd_open, set_child_subreaper,
+    Pid, PidfdFlags, Signal, getpid, getppid, kill_process, kill_process_group, pidfd_open, set_child_subreaper,
     set_parent_process_death_signal, setsid,
 };
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -39,10 +40,17 @@ pub fn watchdog(
     // SAFETY: descriptor 3 was placed there by `Child::spawn` and stays open until this process ends.
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
+    let controller = getppid().map(|pid| pid.as_raw_nonzero().get());
     let mounted = apart.enter()?;
     let outcome = run(command, lifeline);
     leave(mounted);
-    if matches!(outcome, Ok(None)) && nobody_there(lifeline) {
+    let alone = match outcome {
+        Ok(None) => nobody_there(lifeline),
+        // An agent that is told nothing any more ends, and may be the first to notice.
+        Ok(Some(_)) => controller.is_some_and(is_ending),
+        Err(_) => false,
+    };
+    if alone {
         for (file, held) in put_back {
             let _ = std::fs::write(file, held);
         }
@@ -92,7 +100,7 @@ fn end_descendants() {
     let own = getpid().as_raw_nonzero().get();
     // Each round may set free what the killed ones were about to start.
     for _ in 0..100 {
-        let left = crate::processor::descendants(own);
+        let left = descendants(own);
         if left.is_empty() {
             return;
         }
