@@ -25,8 +25,8 @@ pub struct ThreadShare {
     pub name: String,
     /// Of all samples.
     pub share: SampleShare,
-    /// Processors that it kept busy, 1 for one all the time.
-    pub cpu: f64,
+    /// Processors that it kept busy, 1 for one all the time; null where the rate of samples is unknown.
+    pub cpu: Option<f64>,
     /// Samples in the kernel.
     pub kernel: u64,
     /// Samples in translated code.
@@ -63,15 +63,17 @@ pub struct UnnamedFile {
 /// What a profile says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ProfileFindings {
-    /// The process.
+    /// The file of another tool that it was read from; null where a process was looked at.
+    pub file: Option<String>,
+    /// The process; 0 where that is unknown.
     pub pid: i32,
-    /// Its program.
+    /// Its program; empty where that is unknown.
     pub program: String,
-    /// How long was sampled, s.
+    /// How long was sampled, s; 0 where that is unknown.
     pub seconds: f64,
-    /// Samples a second of each running thread.
+    /// Samples a second of each running thread; 0 where that is unknown.
     pub hz: u32,
-    /// `cycles`, or `cpu-clock` where the processor's counters cannot be had.
+    /// `cycles`, or `cpu-clock` where the processor's counters cannot be had; of another tool's, its event.
     pub trigger: String,
     /// Whether the kernel's part of the stacks was seen.
     pub kernel: bool,

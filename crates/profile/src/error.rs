@@ -9,6 +9,9 @@ pub enum ProfileError {
     /// The kernel, or the process itself.
     #[error(transparent)]
     Probe(#[from] vmtax_probe::ProbeError),
+    /// A recording of others.
+    #[error(transparent)]
+    Recording(#[from] vmtax_trace::TraceError),
     /// The process did nothing on a processor, so there is nothing to show.
     #[error("process {pid} was not once on a processor in {seconds:.1} s: give it work, or look longer with --seconds")]
     Idle {

@@ -1,14 +1,56 @@
-//! The files that a process runs from, found through its own root, in whatever mount namespace it lives.
+//! The files that a process runs from: through its own root, in whatever mount namespace it lives; or, of a recorded one, by
+//! their build-ids.
 
 use crate::elf::Elf;
-use crate::maps::Mapping;
+use crate::maps::{self, Mapping};
 use object::ReadCache;
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// The kernel's own library in each process is smaller.
 const LARGEST_VDSO: u64 = 1 << 20;
+/// What is here is not what was recorded.
+const OTHER_BUILD: &str = "what is here is another build than what was recorded: import it where it was recorded";
+
+/// Where the files of an address space are.
+#[derive(Debug)]
+pub enum Source {
+    /// A process that runs.
+    Process(i32),
+    /// What a recording tells: build-ids by path.
+    Recorded(HashMap<String, Vec<u8>>),
+}
+
+impl Source {
+    /// The file system that the files are on.
+    pub fn root(&self) -> PathBuf {
+        match self {
+            Source::Process(pid) => PathBuf::from(format!("/proc/{pid}/root")),
+            Source::Recorded(_) => PathBuf::from("/"),
+        }
+    }
+
+    /// What is mapped, as /proc/PID/maps has it; nothing of a recording, whose records tell.
+    pub fn maps(&self) -> String {
+        match self {
+            Source::Process(pid) => std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default(),
+            Source::Recorded(_) => String::new(),
+        }
+    }
+
+    /// The program or library behind a mapping; `base` is that of the file's first page.
+    ///
+    /// # Errors
+    /// Why its functions cannot be told, with what to do.
+    pub fn elf(&self, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf, String> {
+        match self {
+            Source::Process(pid) => of_process(*pid, mapping, base),
+            Source::Recorded(build_ids) => recorded(mapping, build_ids.get(&mapping.path).map(Vec::as_slice)),
+        }
+    }
+}
 
 /// Reads a file's tables without keeping the file.
 pub fn read(path: &Path) -> Result<Elf, String> {
@@ -16,11 +58,7 @@ pub fn read(path: &Path) -> Result<Elf, String> {
     Elf::read(&ReadCache::new(file))
 }
 
-/// The program or library behind a mapping.
-///
-/// # Errors
-/// Why its functions cannot be told, with what to do.
-pub fn of_mapping(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf, String> {
+fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf, String> {
     if mapping.path.starts_with('[') {
         return from_memory(pid, mapping);
     }
@@ -47,6 +85,36 @@ pub fn of_mapping(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result
     Ok(elf)
 }
 
+/// The file that was recorded: by its path, from perf's own cache or debuginfod's.
+fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
+    if mapping.path == "[vdso]" {
+        let here = std::process::id() as i32;
+        let maps = maps::parse(&Source::Process(here).maps());
+        let own = maps.iter().find(|m| m.path == mapping.path).ok_or("there is none in this process")?;
+        let elf = from_memory(here, own)?;
+        return if build_id == Some(&elf.build_id) { Ok(elf) } else { Err(OTHER_BUILD.to_owned()) };
+    }
+    let path = Path::new(&mapping.path);
+    let found = if mapping.path.starts_with('/') { read(path) } else { Err("it is no file".to_owned()) };
+    let Some(build_id) = build_id.filter(|id| !id.is_empty()) else {
+        // A recording without build-ids was made with -B: only the very file is believed.
+        let same = path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
+        return if same { found } else { found.and(Err(OTHER_BUILD.to_owned())) };
+    };
+    if let Ok(elf) = &found
+        && elf.build_id == build_id
+    {
+        return found;
+    }
+    let hex = hex(build_id);
+    let kept = hex.split_at_checked(2).zip(std::env::var_os("HOME"));
+    let kept = kept.map(|((first, rest), home)| Path::new(&home).join(format!(".debug/.build-id/{first}/{rest}/elf")));
+    let fetched = debuginfod(&hex).map(|folder| folder.join("executable"));
+    let elsewhere =
+        kept.into_iter().chain(fetched).find_map(|path| read(&path).ok().filter(|e| e.build_id == build_id));
+    elsewhere.ok_or_else(|| found.err().unwrap_or_else(|| OTHER_BUILD.to_owned()))
+}
+
 /// What is loaded, as far as its first pages tell.
 fn from_memory(pid: i32, mapping: &Mapping) -> Result<Elf, String> {
     let size = (mapping.end - mapping.start).min(LARGEST_VDSO) as usize;
@@ -58,15 +126,24 @@ fn from_memory(pid: i32, mapping: &Mapping) -> Result<Elf, String> {
 
 /// Where distributions and debuginfod keep what was stripped from the build with this id, the first that is there.
 pub fn stripped_part(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
-    let hex: String = build_id.iter().map(|byte| format!("{byte:02x}")).collect();
+    let hex = hex(build_id);
     let (first, rest) = hex.split_at_checked(2)?;
     let packaged = |root: &Path| root.join(format!("usr/lib/debug/.build-id/{first}/{rest}.debug"));
+    let fetched = debuginfod(&hex).map(|folder| folder.join("debuginfo"));
+    let places = [Some(packaged(root)), Some(packaged(Path::new("/"))), fetched];
+    places.into_iter().flatten().find(|path| path.is_file())
+}
+
+/// What debuginfod's client keeps of a build.
+fn debuginfod(hex: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("DEBUGINFOD_CACHE_PATH").map(PathBuf::from).or_else(|| {
         let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
         let cache = cache.or_else(|| std::env::var_os("HOME").map(|home| Path::new(&home).join(".cache")));
         cache.map(|cache| cache.join("debuginfod_client"))
     });
-    let fetched = cache.map(|cache| cache.join(&hex).join("debuginfo"));
-    let places = [Some(packaged(root)), Some(packaged(Path::new("/"))), fetched];
-    places.into_iter().flatten().find(|path| path.is_file())
+    cache.map(|cache| cache.join(hex))
+}
+
+fn hex(build_id: &[u8]) -> String {
+    build_id.iter().map(|byte| format!("{byte:02x}")).collect()
 }

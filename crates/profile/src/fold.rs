@@ -53,6 +53,7 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
     let mut profile = Profile::default();
     let mut functions: HashMap<String, usize> = HashMap::new();
     let mut threads: HashMap<String, usize> = HashMap::new();
+    let mut total = 0u64;
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let damaged = || ProfileError::Damaged {
             file: file.to_owned(),
@@ -60,6 +61,7 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
         };
         let (frames, count) = line.trim_end().rsplit_once(' ').ok_or_else(damaged)?;
         let weight: u64 = count.parse().map_err(|_| damaged())?;
+        total = total.checked_add(weight).ok_or_else(damaged)?;
         let mut frames = frames.split(';');
         let name = frames.next().unwrap_or_default();
         let thread = *threads.entry(name.to_owned()).or_insert_with(|| {

@@ -13,6 +13,17 @@ impl Kernel {
         Kernel::parse(&std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
     }
 
+    /// This host's, if it is the one that was recorded: the same build, and its first function at the same place, which
+    /// changes when it starts anew.
+    pub fn recorded(build_id: Option<&[u8]>, first: Option<u64>) -> Kernel {
+        let notes = std::fs::read("/sys/kernel/notes").unwrap_or_default();
+        let is_here = |id: &[u8]| !id.is_empty() && notes.windows(id.len()).any(|window| window == id);
+        let Some(first) = first.filter(|_| build_id.is_some_and(is_here)) else { return Kernel::default() };
+        let kernel = Kernel::read();
+        let in_place = kernel.symbols.binary_search_by_key(&first, |(address, _)| *address).is_ok();
+        if in_place { kernel } else { Kernel::default() }
+    }
+
     fn parse(text: &str) -> Kernel {
         let mut symbols: Vec<(u64, String)> = text.lines().filter_map(line).collect();
         symbols.sort();

@@ -1,17 +1,19 @@
 //! Where a process's time goes: its threads' stacks, sampled, unwound without frame pointers, named and counted.
 //!
-//! [`on_cpu`] samples threads that run, [`wall`] all of them; a [`Profile`] is what comes of it, of an import, or of a folder written before; [`summary`],
-//! [`fold`], [`flame`] and [`firefox`] say it in figures, lines and pictures.
+//! [`on_cpu`] samples threads that run, [`wall`] all of them, [`import`] reads what others sampled; a [`Profile`] is what
+//! comes of it; [`summary`], [`fold`], [`flame`] and [`firefox`] say it in figures, lines and pictures.
 
 mod calls;
 mod elf;
 mod error;
 mod files;
+mod import;
 mod jit;
 mod kernel;
 mod maps;
 mod names;
 mod on_cpu;
+mod place;
 mod profile;
 mod ranges;
 mod records;
@@ -27,6 +29,7 @@ pub mod summary;
 pub mod waits;
 
 pub use error::ProfileError;
+pub use import::{Imported, import};
 pub use on_cpu::{OnCpu, Settings, on_cpu};
 pub use profile::{Function, Layer, Profile, Sample, Thread};
 pub use seen::Unwound;

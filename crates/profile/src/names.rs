@@ -4,12 +4,13 @@
 use crate::calls::system_call;
 use crate::elf::{Elf, Symbol};
 use crate::kernel::Kernel;
+use crate::place::{Home, Place};
 use crate::profile::{Function, Layer, Profile, Thread};
 use crate::seen::Seen;
-use crate::space::{Home, Loaded, Place, Space};
+use crate::space::{Loaded, Space};
 use crate::{ProfileError, files};
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// Names functions of one process.
 pub struct Names<'a> {
@@ -22,8 +23,8 @@ pub struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// With an unstripped build, where one was given, and with what packages or debuginfod left here.
-    pub fn of(space: &'a Space, given: Option<Elf>) -> Names<'a> {
-        let root = PathBuf::from(format!("/proc/{}/root", space.pid));
+    pub fn of(space: &'a Space, kernel: Kernel, given: Option<Elf>) -> Names<'a> {
+        let root = space.source.root();
         let debug = |module: &Loaded| {
             let path = files::stripped_part(&root, &module.elf.build_id)?;
             (!module.elf.unstripped).then(|| files::read(&path).ok()).flatten()
@@ -38,7 +39,7 @@ impl<'a> Names<'a> {
             name.starts_with("qemu-system") || module.path == space.exe
         };
         let program = space.modules.iter().position(is_program).map(|at| at as u32);
-        Names { space, kernel: Kernel::read(), tables, program }
+        Names { space, kernel, tables, program }
     }
 
     /// Programs and libraries whose functions are not all named, with why: `(file, why)`.

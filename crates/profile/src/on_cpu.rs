@@ -1,5 +1,6 @@
 //! What a process's threads do while they are on a processor.
 
+use crate::kernel::Kernel;
 use crate::names::{self, Names};
 use crate::profile::Profile;
 use crate::seen::{Seen, Unwound};
@@ -33,8 +34,8 @@ pub struct Settings {
 pub struct OnCpu {
     /// Who was seen where.
     pub profile: Profile,
-    /// What drove the samples.
-    pub trigger: Trigger,
+    /// What drove the samples: `cycles`, `cpu-clock`, or as a recording of others has it.
+    pub trigger: String,
     /// Whether the kernel's part of the stacks was seen.
     pub kernel: bool,
     /// How well stacks unwound.
@@ -78,11 +79,15 @@ pub fn on_cpu(settings: &Settings, stop: &dyn Fn() -> bool) -> Result<OnCpu, Pro
     sampler.drain(|record| records::take(&record, &mut space, &mut seen));
     let own = own_time().saturating_sub(before);
     threads.extend(thread_names(pid));
-    let tables = Names::of(&space, build);
+    let tables = Names::of(&space, Kernel::read(), build);
     let name = |tid| threads.iter().rev().find(|(t, _)| *t == tid).map(|(_, name)| name.clone());
     Ok(OnCpu {
         profile: tables.profile(&seen, name),
-        trigger: sampler.trigger(),
+        trigger: match sampler.trigger() {
+            Trigger::Cycles => "cycles",
+            Trigger::CpuClock => "cpu-clock",
+        }
+        .to_owned(),
         kernel: sampler.sees_kernel(),
         unwound: seen.unwound,
         lost: seen.lost,
@@ -120,7 +125,7 @@ impl OnCpu {
     pub fn nothing() -> OnCpu {
         OnCpu {
             profile: Profile::default(),
-            trigger: Trigger::CpuClock,
+            trigger: String::new(),
             kernel: false,
             unwound: Unwound::default(),
             lost: 0,

@@ -1,11 +1,12 @@
 //! Records of perf_event_open, taken live or from a file, as stacks.
 
 use crate::maps::Mapping;
+use crate::place::{Home, Place, Registers};
 use crate::profile::Sample;
 use crate::seen::Seen;
-use crate::space::{Home, Place, Registers, Space};
+use crate::space::Space;
 use linux_perf_event_reader::constants::{PERF_REG_X86_BP, PERF_REG_X86_IP, PERF_REG_X86_SP};
-use linux_perf_event_reader::{EventRecord, Mmap2FileId, RawEventRecord, SampleRecord};
+use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, RawEventRecord, SampleRecord};
 
 /// From here on a callchain's entries mark whose addresses follow (`PERF_CONTEXT_*`).
 const MARKS: u64 = -4095_i64 as u64;
@@ -20,39 +21,49 @@ const WRITE: u32 = 2;
 pub fn take(record: &RawEventRecord<'_>, space: &mut Space, seen: &mut Seen) {
     match record.parse() {
         Ok(EventRecord::Sample(sample)) => take_sample(&sample, space, seen),
-        Ok(EventRecord::Mmap2(map)) if map.protection & EXECUTE != 0 => {
-            let path = map.path.as_slice();
-            let path = String::from_utf8_lossy(path.split(|&b| b == 0).next().unwrap_or_default());
-            let inode = match &map.file_id {
-                Mmap2FileId::InodeAndVersion(id) => id.inode,
-                Mmap2FileId::BuildId(_) => 0,
-            };
-            let mapping = Mapping {
-                start: map.address,
-                end: map.address.saturating_add(map.length),
-                executable: true,
-                writable: map.protection & WRITE != 0,
-                offset: map.page_offset,
-                inode,
-                // The kernel's name for plain memory.
-                path: if path == "//anon" { String::new() } else { path.into_owned() },
-                deleted: false,
-            };
-            space.map(&mapping, None);
-        }
+        Ok(EventRecord::Mmap2(map)) if map.protection & EXECUTE != 0 => space.map(&mapping(&map), None),
         Ok(EventRecord::Comm(comm)) => {
             let thread = seen.thread(comm.tid);
-            seen.threads[thread].1 = Some(String::from_utf8_lossy(&comm.name.as_slice()).into_owned());
+            seen.threads[thread].1 = Some(text(&comm.name));
         }
-        Ok(EventRecord::Lost(lost)) => seen.lost += lost.count,
+        Ok(EventRecord::Lost(lost)) => seen.lost = seen.lost.saturating_add(lost.count),
         _ => {}
     }
+}
+
+/// What a record tells of a new mapping.
+fn mapping(map: &Mmap2Record<'_>) -> Mapping {
+    let path = text(&map.path);
+    let kept = path.strip_suffix(" (deleted)");
+    Mapping {
+        start: map.address,
+        end: map.address.saturating_add(map.length),
+        executable: true,
+        writable: map.protection & WRITE != 0,
+        offset: map.page_offset,
+        inode: match &map.file_id {
+            Mmap2FileId::InodeAndVersion(id) => id.inode,
+            Mmap2FileId::BuildId(_) => u64::MAX, // of a file all the same
+        },
+        deleted: kept.is_some(),
+        // The kernel's name for plain memory.
+        path: if path == "//anon" { String::new() } else { kept.unwrap_or(&path).to_owned() },
+    }
+}
+
+/// A name in a record, up to its end.
+pub fn text(name: &RawData<'_>) -> String {
+    let name = name.as_slice();
+    String::from_utf8_lossy(name.split(|&b| b == 0).next().unwrap_or_default()).into_owned()
 }
 
 fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, seen: &mut Seen) {
     let mut places = kernel(sample);
     let inside = places.len();
-    if let (Some(regs), Some((stack, copied))) = (&sample.user_regs, &sample.user_stack) {
+    if matches!(sample.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser) {
+        // Addresses of the guest's own, which here are somebody else's.
+        places = vec![Place { home: Home::Nowhere, at: sample.ip.unwrap_or(0) }];
+    } else if let (Some(regs), Some((stack, copied))) = (&sample.user_regs, &sample.user_stack) {
         let register = |number| regs.get(number).unwrap_or(0);
         let registers =
             Registers { ip: register(PERF_REG_X86_IP), sp: register(PERF_REG_X86_SP), bp: register(PERF_REG_X86_BP) };
@@ -60,19 +71,42 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, seen: &mut Seen) {
         let copied = stack.len().min(*copied as usize);
         let end = space.unwind(registers, &stack[..copied], &mut places);
         seen.ended(&places[inside..], end);
+    } else {
+        user(sample, space, &mut places);
     }
     if places.is_empty() {
         return; // of a thread that is ending
     }
-    let (Some(tid), Some(time)) = (sample.tid, sample.timestamp) else { return };
+    let Some(tid) = sample.tid else { return };
+    let time = sample.timestamp.unwrap_or(0);
     let (thread, stack) = (seen.thread(tid), seen.stack(&places));
     seen.samples.push(Sample { thread, stack, time, weight: 1 });
 }
 
 /// The kernel's part of a sample, innermost first.
 fn kernel(sample: &SampleRecord<'_>) -> Vec<Place> {
-    let Some(chain) = &sample.callchain else { return Vec::new() };
-    let addresses = (0..chain.len()).filter_map(|at| chain.get(at));
-    let kernel = addresses.filter(|&address| (KERNEL..MARKS).contains(&address));
-    kernel.map(|at| Place { home: Home::Kernel, at }).collect()
+    chain(sample).filter(|&at| at >= KERNEL).map(|at| Place { home: Home::Kernel, at }).collect()
+}
+
+/// The user's part, of a sample whose stack was followed by the kernel, along frame pointers. Nobody can tell whether that
+/// leads to the stack's beginning, so it is not counted as unwound.
+fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<Place>) {
+    for (depth, address) in chain(sample).filter(|&at| at < KERNEL).enumerate() {
+        // Addresses to return to lie behind the call, which may be the last of its function.
+        let place = space.place(if depth == 0 { address } else { address.wrapping_sub(1) });
+        if place.home == Home::Nowhere && depth > 0 {
+            return; // no frame pointer
+        }
+        if place.home != Home::Jit || places.last() != Some(&place) {
+            places.push(place);
+        }
+    }
+}
+
+/// The addresses that the kernel followed, innermost first; only where it was, if it followed none.
+fn chain<'a>(sample: &'a SampleRecord<'_>) -> impl Iterator<Item = u64> + 'a {
+    let chain = sample.callchain.as_ref();
+    let own = sample.ip.filter(|_| chain.is_none());
+    let followed = chain.into_iter().flat_map(|chain| (0..chain.len()).filter_map(|at| chain.get(at)));
+    followed.filter(|&address| address < MARKS).chain(own)
 }

@@ -1,7 +1,7 @@
 //! Stacks as they come in: places in code, each stack kept once.
 
+use crate::place::{End, Home, Place};
 use crate::profile::Sample;
-use crate::space::{End, Home, Place};
 use std::collections::HashMap;
 
 /// How the user's part of the samples unwound.

@@ -1,62 +1,16 @@
 //! A process's address space: which program or library is where, and how stacks in it unwind.
 
 use crate::elf::{Bytes, Elf};
+use crate::files::Source;
+use crate::jit;
 use crate::maps::{self, Mapping};
-use crate::{files, jit};
+use crate::place::{End, Home, Place, Registers};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use std::ops::Range;
 
 /// A stack deeper than this is a loop.
 const DEEPEST: usize = 1024;
-
-/// A module's number in [`Space::modules`]; code that belongs to none has one of the others.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Home {
-    /// A program or library.
-    Module(u32),
-    /// The kernel.
-    Kernel,
-    /// Translated code.
-    Jit,
-    /// A system call, by its number.
-    Call,
-    /// A function of the kernel that a thread waits in, by its number in [`crate::seen::Seen::waits`].
-    Wait,
-    /// Nothing that is mapped from a file.
-    Nowhere,
-}
-
-/// Where code is: in which module, and at which address as that was linked, or as it is where there is no module.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
-    /// Whose code.
-    pub home: Home,
-    /// Where in it.
-    pub at: u64,
-}
-
-/// How a stack's unwinding ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// Where the thread, or the coroutine, begins.
-    Root,
-    /// Where the copy of the stack ends.
-    Cut,
-    /// In code that says nothing of its frames.
-    Lost,
-}
-
-/// The registers that unwinding begins from.
-#[derive(Debug, Clone, Copy)]
-pub struct Registers {
-    /// Instruction pointer.
-    pub ip: u64,
-    /// Stack pointer.
-    pub sp: u64,
-    /// Frame pointer.
-    pub bp: u64,
-}
 
 /// A program or library of the process.
 #[derive(Debug)]
@@ -80,8 +34,8 @@ struct Region {
 
 /// The address space of one process.
 pub struct Space {
-    /// Of which process.
-    pub pid: i32,
+    /// Where its files are.
+    pub source: Source,
     /// The file that it was started from, as it sees it.
     pub exe: String,
     /// What is loaded.
@@ -95,31 +49,42 @@ pub struct Space {
 }
 
 impl Space {
-    /// As it is now.
+    /// A process's as it is now.
     pub fn of(pid: i32) -> Space {
         let exe = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
         let exe = exe.to_string_lossy();
-        let mut space = Space {
-            pid,
-            exe: exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned(),
+        let mut space = Space::empty(Source::Process(pid));
+        space.exe = exe.strip_suffix(" (deleted)").unwrap_or(&exe).to_owned();
+        space.reload();
+        space
+    }
+
+    /// One that nothing is mapped in.
+    pub fn empty(source: Source) -> Space {
+        Space {
+            source,
+            exe: String::new(),
             modules: Vec::new(),
             regions: Vec::new(),
             jits: Vec::new(),
             unwinder: UnwinderX86_64::new(),
             cache: CacheX86_64::new(),
-        };
-        space.reload();
-        space
+        }
     }
 
     /// Looks again what is mapped.
     pub fn reload(&mut self) {
-        let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.pid)).unwrap_or_default();
-        let maps = maps::parse(&maps);
+        let maps = maps::parse(&self.source.maps());
         for mapping in maps.iter().filter(|m| m.executable) {
             let base = maps.iter().find(|m| m.inode == mapping.inode && m.path == mapping.path && m.offset == 0);
             self.map(mapping, base);
         }
+    }
+
+    /// Forgets what is mapped: the process runs another program from here on.
+    pub fn clear(&mut self) {
+        self.unmap(0..u64::MAX);
+        self.exe.clear();
     }
 
     /// Takes in a mapping of code, over what was there before.
@@ -136,7 +101,7 @@ impl Space {
         }
         let known = self.modules.iter().position(|m| m.path == mapping.path && m.inode == mapping.inode);
         let number = known.unwrap_or_else(|| {
-            let (elf, why) = match files::of_mapping(self.pid, mapping, base) {
+            let (elf, why) = match self.source.elf(mapping, base) {
                 Ok(elf) => (elf, None),
                 Err(why) => (Elf::default(), Some(why)),
             };
@@ -150,8 +115,13 @@ impl Space {
         self.unwinder.add_module(unwinding(&mapping.path, range.clone(), bias, elf));
         let descriptor = known.is_none().then(|| jit::descriptor(elf, bias)).flatten();
         self.insert(Region { range, home: Home::Module(number as u32), bias });
-        for jit in descriptor.map(|at| jit::read(self.pid, at)).unwrap_or_default() {
-            self.add_jit(jit);
+        if self.exe.is_empty() {
+            self.exe.clone_from(&mapping.path); // what is mapped first
+        }
+        if let (Source::Process(pid), Some(at)) = (&self.source, descriptor) {
+            for jit in jit::read(*pid, at) {
+                self.add_jit(jit);
+            }
         }
     }
 

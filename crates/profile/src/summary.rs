@@ -4,7 +4,6 @@ use crate::on_cpu::OnCpu;
 use crate::profile::{Layer, Profile};
 use std::collections::HashMap;
 use vmtax_model::{FunctionShare, ProfileFindings, SampleShare, ThreadShare, UnnamedFile};
-use vmtax_probe::Trigger;
 
 /// More functions than this no table needs.
 const MOST: usize = 200;
@@ -25,15 +24,12 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
     let seconds = found.time.as_secs_f64();
     let unwound = found.unwound;
     ProfileFindings {
+        file: None,
         pid,
         program: program.to_owned(),
         seconds,
         hz,
-        trigger: match found.trigger {
-            Trigger::Cycles => "cycles",
-            Trigger::CpuClock => "cpu-clock",
-        }
-        .to_owned(),
+        trigger: found.trigger.clone(),
         kernel: found.kernel,
         samples: found.profile.total(),
         lost: found.lost,
@@ -52,7 +48,8 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
     }
 }
 
-/// The threads, the busiest first. `full` is the samples of one that is always on a processor.
+/// The threads, the busiest first. `full` is the samples of one that is always on a processor, 0 where that
+/// is unknown.
 fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
     let total = profile.total();
     let mut counts = vec![(0u64, 0u64, 0u64); profile.threads.len()];
@@ -71,7 +68,7 @@ fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
             tid: thread.tid,
             name: thread.name.clone(),
             share: share(samples, total),
-            cpu: samples as f64 / full.max(1.0),
+            cpu: (full > 0.0).then(|| samples as f64 / full.max(1.0)),
             kernel,
             translated,
         })
@@ -152,6 +149,6 @@ mod tests {
         assert_eq!((of("f").inside.samples, of("f").total.samples), (1, 4));
         assert_eq!((of("g").inside.samples, of("g").total.samples), (3, 3));
         let threads = threads(&profile, 8.0);
-        assert_eq!((threads[1].name.as_str(), threads[1].translated, threads[1].cpu), ("u", 4, 0.5));
+        assert_eq!((threads[1].name.as_str(), threads[1].translated, threads[1].cpu), ("u", 4, Some(0.5)));
     }
 }

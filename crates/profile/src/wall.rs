@@ -3,12 +3,14 @@
 //! A thread that waits, and waits where it did at the moment before with the same stack, is not stopped again: it is where it
 //! was.
 
+use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::on_cpu::{Settings, is_gone, thread_names};
+use crate::place::{Home, Place, Registers};
 use crate::profile::{Profile, Sample};
 use crate::schedule::{Schedule, Times};
 use crate::seen::{Seen, Unwound};
-use crate::space::{Home, Place, Registers, Space};
+use crate::space::Space;
 use crate::{ProfileError, names};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -95,7 +97,7 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
     }
     watch.pauses.sort_unstable();
     Ok(Wall {
-        profile: Names::of(&watch.space, build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
+        profile: Names::of(&watch.space, Kernel::read(), build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
         unwound: watch.seen.unwound,
         moments,
         pauses: watch.pauses,

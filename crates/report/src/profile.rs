@@ -50,19 +50,30 @@ pub fn json(findings: &ProfileFindings) -> Result<String, ReportError> {
     serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "profile", source })
 }
 
-/// "qemu-system-x86_64 (process 123): 10.0 s at 99 samples a second".
+/// "qemu-system-x86_64, process 123: on CPU for 10.0 s, 99 samples a second by processor cycles: 900 samples".
 pub(crate) fn heading(findings: &ProfileFindings) -> String {
-    let ProfileFindings { pid, program, seconds, hz, samples, .. } = findings;
+    let of = plain(&of(findings));
+    let ProfileFindings { seconds, hz, samples, .. } = findings;
     if *samples == 0 {
-        return format!("{}, process {pid}: nothing of it was seen on CPU", plain(program));
+        return format!("{of}: nothing of it was seen on CPU");
     }
-    let by = if findings.trigger == "cycles" { "processor cycles" } else { "the CPU clock" };
+    // perf adds how precise it should be: "cycles:P".
+    let by = match findings.trigger.split(':').next().unwrap_or_default() {
+        "" => return format!("{of}: {} samples", count(*samples)),
+        "cycles" => "processor cycles".to_owned(),
+        "cpu-clock" => "the CPU clock".to_owned(),
+        _ => plain(&findings.trigger),
+    };
+    let rate = if *hz > 0 { format!("{hz} samples a second") } else { "samples".to_owned() };
     let ended = if findings.ended { "; the process ended then" } else { "" };
-    format!(
-        "{}, process {pid}: on CPU for {seconds:.1} s, {hz} samples a second by {by}: {} samples{ended}",
-        plain(program),
-        count(*samples)
-    )
+    let what = if findings.file.is_some() { "sampled" } else { "on CPU" };
+    format!("{of}: {what} for {seconds:.1} s, {rate} by {by}: {} samples{ended}", count(*samples))
+}
+
+/// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
+pub fn of(findings: &ProfileFindings) -> String {
+    let process = (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
+    findings.file.iter().cloned().chain(process).collect::<Vec<_>>().join(": ")
 }
 
 fn percent(share: f64) -> String {
@@ -82,7 +93,7 @@ fn threads(findings: &ProfileFindings, width: usize, color: bool) -> String {
         table.add_row([
             Cell::new(fit(&plain(&thread.name), width.saturating_sub(60).max(10))),
             right(thread.tid.to_string()),
-            right(percent(thread.cpu)),
+            right(thread.cpu.map_or(NONE.to_owned(), percent)),
             right(count(thread.share.samples)),
             right(percent(thread.share.share)),
             right(of(thread.kernel)),
@@ -198,7 +209,9 @@ pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
             count(pauses.unstopped)
         ));
     }
-    lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
+    if findings.file.is_none() {
+        lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
+    }
     lines
 }
 
@@ -206,22 +219,24 @@ pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
 pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
     let lacking = |m: &vmtax_model::Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.mend);
     let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
-    if findings.samples > 0 && !findings.kernel {
+    if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
         notes.push(
             "The kernel's part of the stacks is not seen: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
                 .to_owned(),
         );
     }
     if findings.lost > 0 {
-        notes.push(format!("{} samples were lost: sample less often (--hz).", count(findings.lost)));
+        let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
+        notes.push(format!("{} samples were lost: sample less often ({less}).", count(findings.lost)));
     }
     if findings.cut * 20 > findings.user_samples {
-        notes.push(format!("{} stacks are deeper than what was copied: copy more (--stack).", count(findings.cut)));
+        let more = if findings.file.is_some() { "perf record --call-graph dwarf,BYTES" } else { "--stack" };
+        notes.push(format!("{} stacks are deeper than what was copied: copy more ({more}).", count(findings.cut)));
     }
-    if findings.trigger != "cycles" && findings.kernel && findings.samples > 0 {
+    if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
         notes.push(
-            "No counter of the processor can be had here: samples come from a timer, and those in the kernel gather \
-             where it lets interrupts in again."
+            "No counter of the processor was there: samples come from a timer, and those in the kernel gather where it \
+             lets interrupts in again."
                 .to_owned(),
         );
     }

@@ -35,6 +35,8 @@
 //! | QEMU's `simple` trace file | [`QemuEvents::simple`] | nanoseconds, `CLOCK_MONOTONIC` |
 //! | QEMU's log with `-msg timestamp=on` | [`QemuEvents::log`] | nanoseconds since 1970 |
 //!
+//! The samples of stacks in a `perf.data` come as the kernel's records from [`PerfRecords`].
+//!
 //! Machines are little-endian. What in a trace makes no sense is either a [`TraceError`], when nothing could be read
 //! after it, or left out and counted in [`Counts`].
 
@@ -73,6 +75,6 @@ pub use format::EventId;
 pub use formats::{Format, Formats};
 pub use merge::Input;
 pub use page::PageLayout;
-pub use perf::Perf;
+pub use perf::{Perf, PerfEvent, PerfRecords};
 pub use qemu::QemuEvents;
 pub use stats::CpuStats;

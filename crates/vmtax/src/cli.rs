@@ -6,7 +6,7 @@ mod profile;
 
 pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 pub use compare::CompareArgs;
-pub use profile::{DiffArgs, ProfileArgs, ProfileCommand};
+pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -114,7 +114,8 @@ Examples:
   vmtax profile --pid $(pgrep -n qemu-system)
   vmtax profile --pid 1234 --seconds 30 --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
   vmtax profile --qemu 5.2 -- fids count=20000
-  vmtax profile diff profiles/before profiles/after"
+  vmtax profile diff profiles/before profiles/after
+  vmtax profile import perf.data"
     )]
     Profile(ProfileArgs),
     /// Measure what a VM exit of each kind costs, with a guest that does nothing else

@@ -3,7 +3,7 @@
 use super::notices::notices;
 use super::{Head, document_under};
 use crate::number::NONE;
-use crate::profile::{heading, notes, quality};
+use crate::profile::{heading, notes, of, quality};
 use base64::Engine;
 use maud::{Markup, html as markup};
 use vmtax_model::{FunctionShare, ProfileFindings, WallFindings};
@@ -25,7 +25,7 @@ pub struct Pictures {
 
 /// The report as one HTML file. `vmtax`: the version that draws it; `command`: what makes it again.
 pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &str, command: &str) -> String {
-    let title = format!("{}, process {}", findings.program, findings.pid);
+    let title = of(findings);
     let body = markup! {
         header {
             p.kicker { "vmtax profile" }
@@ -104,7 +104,7 @@ fn threads(findings: &ProfileFindings) -> Markup {
                     @for t in &findings.threads {
                         tr {
                             th scope="row" { (t.name) }
-                            td { (t.tid) } td { (percent(t.cpu)) } td { (t.share.samples) } td { (t.kernel) } td { (t.translated) }
+                            td { (t.tid) } td { (t.cpu.map_or(NONE.to_owned(), percent)) } td { (t.share.samples) } td { (t.kernel) } td { (t.translated) }
                         }
                     }
                 }

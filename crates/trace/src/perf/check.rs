@@ -13,6 +13,8 @@ const EVENT_DESC: usize = 12;
 const AUXTRACE: u32 = 71;
 const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
+/// The size of the header of a file that perf wrote into a pipe: no more than magic and size.
+const PIPE_HEADER: u64 = 16;
 const RECORD_HEADER: u64 = 8;
 /// All events that one `perf record` can have open, and more.
 const MOST_EVENTS: u32 = 1 << 16;
@@ -27,6 +29,9 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
         _ => return Err(wrong("it does not begin as a file of perf record")),
     }
     let (header, _attr_size) = (read::u64(file)?, read::u64(file)?);
+    if header == PIPE_HEADER {
+        return Err(wrong("it was written into a pipe, which cannot be read (perf record -o FILE)"));
+    }
     let inside = |(offset, size): (u64, u64)| match offset.checked_add(size) {
         Some(end) if end <= length => Ok((offset, size)),
         _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),

@@ -1,9 +1,12 @@
-//! `perf.data`, the file of `perf record`: the samples of tracepoints in it.
+//! `perf.data`, the file of `perf record`: the samples of tracepoints in it, and all its records.
 
 mod check;
+mod records;
 
 #[cfg(test)]
 mod tests;
+
+pub use records::{PerfEvent, PerfRecords};
 
 use crate::dat::perf_head;
 use crate::events::Source;

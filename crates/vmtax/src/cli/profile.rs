@@ -46,11 +46,41 @@ pub struct ProfileArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
+    /// Show what others recorded: a file of perf record, or folded stacks of any tool
+    #[command(
+        after_help = "Stacks of `perf record --call-graph dwarf` are unwound here, those of `-g` taken as they are. Functions are named
+from the files of this machine where these are what was recorded, by their build-ids.
+
+Examples:
+  vmtax profile import perf.data
+  vmtax profile import perf.data --pid 1234 --symbols ~/src/qemu/build/qemu-system-x86_64
+  vmtax profile import stacks.folded --out profiles/theirs"
+    )]
+    Import(ImportArgs),
     /// Draw what changed between two profiles
     #[command(after_help = "Examples:
   vmtax profile diff profiles/before profiles/after
   vmtax profile diff before.folded after.folded --out difference.svg")]
     Diff(DiffArgs),
+}
+
+#[derive(Debug, Args)]
+pub struct ImportArgs {
+    /// What perf record wrote, or lines `frame;frame;frame count`
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The process to show [default: the one with most samples]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    pub pid: Option<i32>,
+    /// The unstripped build of the program, for its functions' names
+    #[arg(long, value_name = "FILE")]
+    pub symbols: Option<PathBuf>,
+    /// The folder to write [default: profiles/TIME-FILE]
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Print JSON instead of tables
+    #[arg(long)]
+    pub json: bool,
 }
 
 #[derive(Debug, Args)]

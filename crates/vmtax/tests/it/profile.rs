@@ -66,6 +66,41 @@ fn known_shares_are_found_on_cpu() {
 }
 
 #[test]
+fn what_others_recorded_is_shown() {
+    let place = Place::new();
+    place.put("theirs.folded", "burner;start;fifty 50\nburner;start;thirty_[k] 50\n");
+    let words = "profile import theirs.folded --json --out folded";
+    let found = json(&place.vmtax(words).succeeds().stdout);
+    assert!(found["file"] == "theirs.folded" && found["samples"] == 100, "{found:#}");
+    assert_eq!(function(&found, "fifty")["self"]["share"], 0.5);
+    assert!(fs::read_to_string(place.path("folded/report.html")).unwrap().contains("theirs.folded"));
+    assert!(fs::read_to_string(place.path("folded/on-cpu.svg")).unwrap().contains("thirty"));
+    place.vmtax("profile import theirs.folded").succeeds().shows("theirs.folded: 100 samples");
+    place.put("none.folded", "a;b 1\nnonsense\n");
+    place.vmtax("profile import none.folded").fails(&["none.folded: line 2", "thread;function;function count"]);
+    place.put("empty", "");
+    place.vmtax("profile import empty").fails(&["empty holds no samples"]);
+    place.put("perf.data", "PERFILE2 and no more");
+    place.vmtax("profile import perf.data").fails(&["perf.data", "record the trace again"]);
+    place.vmtax("profile import absent").fails(&["absent", "perf record"]);
+    // What perf itself wrote, where its version is that of the kernel (Ubuntu has one perf for each).
+    let record = |words: &str| place.program("perf").words(words).start(60).outcome();
+    if std::process::Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success()) {
+        let program = known_program(&place, "known");
+        record(&format!(
+            "record -q -e cpu-clock:u -F 997 --call-graph dwarf,2048 -o theirs.data {} 3",
+            program.display()
+        ));
+        let found = json(&place.vmtax("profile import theirs.data --json --out theirs").succeeds().stdout);
+        has_known_shares(&found, KNOWN.map(|(name, _)| name));
+        assert!(found["unwound"]["share"].as_f64().unwrap() > 0.99, "{:#}", found["unwound"]);
+        assert!(found["program"] == "known" && found["hz"] == 997, "{found:#}");
+        let firefox = json(&fs::read_to_string(place.path("theirs/firefox.json")).unwrap());
+        assert!(firefox["threads"].as_array().unwrap().iter().any(|t| t["name"] == "burner"), "{firefox:#}");
+    }
+}
+
+#[test]
 fn a_stripped_program_keeps_its_functions_apart_and_takes_an_unstripped_build() {
     let place = Place::new();
     let build = known_program(&place, "build");

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 pub struct Folder(PathBuf);
 
 impl Folder {
-    /// The named one, or a new one below `profiles`. One that holds files already is refused: none is written over.
-    pub fn create(named: Option<&Path>, program: &str, pid: i32) -> Result<Folder, Fault> {
+    /// The named one, or a new one below `profiles`, after what it is of. One that holds files already is refused: none is written over.
+    pub fn create(named: Option<&Path>, of: &str) -> Result<Folder, Fault> {
         let time = jiff::Timestamp::now().strftime("%Y%m%dT%H%M%SZ").to_string();
-        let path = named.map_or_else(|| PathBuf::from(format!("profiles/{time}-{program}-{pid}")), Path::to_path_buf);
+        let path = named.map_or_else(|| PathBuf::from(format!("profiles/{time}-{of}")), Path::to_path_buf);
         if fs::read_dir(&path).is_ok_and(|mut files| files.next().is_some()) {
             return Err(Fault::Usage(format!("{} holds files already: name a new folder with --out", path.display())));
         }

@@ -2,6 +2,7 @@
 
 mod diff;
 mod folder;
+mod import;
 mod take;
 mod workload;
 
@@ -12,12 +13,14 @@ use folder::Folder;
 use std::process::ExitCode;
 use std::time::Duration;
 use take::Taken;
+use vmtax_model::ProfileFindings;
 use vmtax_profile::{Settings, firefox, flame, fold};
 use vmtax_report::profile::Pictures;
 
 pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     match (&args.command, args.pid) {
         (Some(ProfileCommand::Diff(args)), _) => diff::diff(args),
+        (Some(ProfileCommand::Import(args)), _) => import::import(args),
         (None, Some(pid)) => of_process(args, pid),
         (None, None) if !args.workload.is_empty() => workload::of_workload(args),
         (None, None) => Err(Fault::Usage(
@@ -35,7 +38,7 @@ fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
     let settings = settings(args, pid, args.seconds.unwrap_or(USUAL_S))?;
     let stopped = take::stopped()?;
     let taken = take::take(&settings, args.wall_hz, &stopped)?;
-    present(args, &taken)
+    present(&folder(args, &taken)?, args.common.record.json, &taken)
 }
 
 /// What the command line says of looking.
@@ -45,11 +48,16 @@ fn settings(args: &ProfileArgs, pid: i32, seconds: f64) -> Result<Settings, Faul
     Ok(Settings { pid, time, hz: args.hz, stack: args.stack, symbols: args.symbols.clone() })
 }
 
+/// The folder that is asked for, for what was looked at.
+fn folder(args: &ProfileArgs, taken: &Taken) -> Result<Folder, Fault> {
+    let findings = &taken.findings;
+    Folder::create(args.out.as_deref(), &format!("{}-{}", findings.program, findings.pid))
+}
+
 /// Writes the folder and prints the tables.
-fn present(args: &ProfileArgs, taken: &Taken) -> Result<ExitCode, Fault> {
-    let folder = Folder::create(args.out.as_deref(), &taken.findings.program, taken.findings.pid)?;
-    let files = write(&folder, taken)?;
-    if args.common.record.json {
+fn present(folder: &Folder, json: bool, taken: &Taken) -> Result<ExitCode, Fault> {
+    let files = write(folder, taken)?;
+    if json {
         print(&(vmtax_report::profile::json(&taken.findings)? + "\n"))?;
     } else {
         print(&vmtax_report::profile::terminal(&taken.findings, style()))?;
@@ -61,23 +69,31 @@ fn present(args: &ProfileArgs, taken: &Taken) -> Result<ExitCode, Fault> {
 /// Writes the folder: the names of its files.
 fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
     let findings = &taken.findings;
-    let (program, pid) = (&findings.program, findings.pid);
+    let (of, profile) = (vmtax_report::profile::of(findings), &taken.on_cpu.profile);
     let mut files = vec!["report.html"];
     let mut pictures = Pictures::default();
     if findings.samples > 0 {
-        let subtitle = format!("{} samples in {:.1} s, {} a second", findings.samples, findings.seconds, findings.hz);
-        let svg = flame::draw(&taken.on_cpu.profile, &format!("{program}, process {pid}, on CPU"), &subtitle)?;
+        let title = match (&findings.file, findings.trigger.as_str()) {
+            (None, _) => format!("{of}, on CPU"),
+            (Some(_), "") => of.clone(),
+            (Some(_), event) => format!("{of}, {event}"),
+        };
+        let svg = flame::draw(profile, &title, &subtitle(findings))?;
         folder.put("on-cpu.svg", &svg)?;
-        folder.put("on-cpu.folded", &(fold::fold(&taken.on_cpu.profile).join("\n") + "\n"))?;
-        let json = firefox::json(&taken.on_cpu.profile, program, pid, findings.hz, taken.on_cpu.time)
+        folder.put("on-cpu.folded", &(fold::fold(profile).join("\n") + "\n"))?;
+        pictures.on_cpu = Some(svg);
+        files.extend(["on-cpu.svg", "on-cpu.folded"]);
+    }
+    // Over time, so only where that is known.
+    if findings.seconds > 0.0 && findings.samples > 0 {
+        let json = firefox::json(profile, &findings.program, findings.pid, findings.hz, taken.on_cpu.time)
             .map_err(|e| Fault::file("writing firefox.json", e.into()))?;
         folder.put("firefox.json", &json)?;
-        pictures.on_cpu = Some(svg);
-        files.extend(["on-cpu.svg", "on-cpu.folded", "firefox.json"]);
+        files.push("firefox.json");
     }
     if let (Some(wall), Some(found)) = (&taken.wall, &findings.wall) {
         let subtitle = format!("{} moments, every thread at each", found.moments);
-        let svg = flame::draw(&wall.profile, &format!("{program}, process {pid}, by the clock"), &subtitle)?;
+        let svg = flame::draw(&wall.profile, &format!("{of}, by the clock"), &subtitle)?;
         folder.put("wall.svg", &svg)?;
         folder.put("wall.folded", &(fold::fold(&wall.profile).join("\n") + "\n"))?;
         pictures.wall = Some(svg);
@@ -90,4 +106,10 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
     let page = vmtax_report::profile::html(findings, &pictures, env!("CARGO_PKG_VERSION"), &now, &command.join(" "));
     folder.put("report.html", &page)?;
     Ok(files)
+}
+
+fn subtitle(findings: &ProfileFindings) -> String {
+    let time = if findings.seconds > 0.0 { format!(" in {:.1} s", findings.seconds) } else { String::new() };
+    let rate = if findings.hz > 0 { format!(", {} a second", findings.hz) } else { String::new() };
+    format!("{} samples{time}{rate}", findings.samples)
 }

@@ -1,7 +1,7 @@
 //! `vmtax profile -- WORKLOAD`: a machine of its own, looked at while it runs the workload.
 
 use super::take::{self, Taken};
-use super::{present, settings};
+use super::{folder, present, settings};
 use crate::cli::ProfileArgs;
 use crate::command::progress::Display;
 use crate::command::run::{Recorded, record};
@@ -45,7 +45,10 @@ pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     match (ended, taken) {
         (Ended::Interrupted, _) => Err(Fault::Interrupted { folder }),
         (Ended::Incomplete(first), _) => Err(Fault::Incomplete { folder, first: first.to_string() }),
-        (Ended::Complete, Some(taken)) => present(args, &taken?),
+        (Ended::Complete, Some(taken)) => {
+            let taken = taken?;
+            present(&self::folder(args, &taken)?, args.common.record.json, &taken)
+        }
         (Ended::Complete, None) => Err(Fault::Usage(format!("{} has no guest to look at", plan.name))),
     }
 }

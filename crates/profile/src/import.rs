@@ -1,0 +1,216 @@
+//! Profiles that others recorded: `perf.data`, and folded stacks.
+
+use crate::ProfileError;
+use crate::files::Source;
+use crate::fold;
+use crate::kernel::Kernel;
+use crate::names::{self, Names};
+use crate::on_cpu::OnCpu;
+use crate::records::{self, text};
+use crate::seen::Seen;
+use crate::space::Space;
+use linux_perf_event_reader::constants::PERF_RECORD_MISC_COMM_EXEC;
+use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::Path;
+use std::time::Duration;
+use vmtax_model::Missing;
+use vmtax_trace::PerfRecords;
+
+/// More ancestors of a process than this are none.
+const OLDEST: usize = 64;
+
+/// What a file held.
+#[derive(Debug)]
+pub struct Imported {
+    /// Who was seen where.
+    pub found: OnCpu,
+    /// The process; 0 where that is unknown.
+    pub pid: i32,
+    /// Its program; empty where that is unknown.
+    pub program: String,
+    /// Samples a second; 0 where that is unknown.
+    pub hz: u32,
+    /// What is in the file but not in the profile, and what could not be told.
+    pub missing: Vec<Missing>,
+}
+
+/// Reads a file of `perf record`, or else of folded stacks. Of several processes it takes `pid`, or the one that most
+/// samples are of.
+///
+/// # Errors
+/// [`ProfileError`] when it is neither, it is damaged, the process is not in it, or `symbols` are of another program.
+pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
+    let failed = |e: std::io::Error| ProfileError::Damaged {
+        file: path.to_owned(),
+        why: format!("{e}: give a file of perf record or of folded stacks"),
+    };
+    let mut head = [0; 8];
+    let is_perf = File::open(path).map_err(failed)?.read_exact(&mut head).is_ok();
+    if is_perf && [b"PERFILE2", b"2ELIFREP"].contains(&&head) {
+        return perf_data(path, pid, symbols);
+    }
+    let text = fs::read(path).map_err(failed)?;
+    let profile = fold::unfold(&String::from_utf8_lossy(&text), path)?;
+    let found = OnCpu { profile, ..OnCpu::nothing() };
+    Ok(Imported { found, pid: 0, program: String::new(), hz: 0, missing: Vec::new() })
+}
+
+/// What a first look at a file tells.
+#[derive(Default)]
+struct Content {
+    /// Samples by process and event.
+    samples: HashMap<(i32, usize), u64>,
+    /// Processes by those that they began as a copy of.
+    children: HashMap<i32, i32>,
+    names: HashMap<i32, String>,
+    /// Where the kernel begins.
+    kernel: Option<u64>,
+    first: Option<u64>,
+    last: u64,
+    /// Losses that perf counted when it ended.
+    lost: u64,
+    damaged: u64,
+}
+
+fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
+    let file = PerfRecords::open(path)?;
+    let damaged = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
+    if !matches!(file.arch.as_str(), "x86_64" | "") {
+        return Err(damaged(format!("it was recorded on {}, and only x86_64 can be unwound here", file.arch)));
+    }
+    let mut content = Content::default();
+    file.each(|event, record| content.take(event, &record))?;
+    let of_process = |pid: i32| content.samples.iter().filter(move |((p, _), _)| *p == pid);
+    let most =
+        || content.samples.iter().max_by_key(|((pid, event), n)| (*pid > 0, **n, -*pid, *event)).map(|(key, _)| key.0);
+    let pid = pid.or_else(most).ok_or_else(|| damaged("it holds no samples: record longer".to_owned()))?;
+    let event = of_process(pid).max_by_key(|((_, event), n)| (**n, *event)).map(|((_, event), _)| *event);
+    let event = event.ok_or_else(|| damaged(format!("it holds no sample of process {pid}: {}", content.others(0))))?;
+
+    let file = PerfRecords::open(path)?;
+    let described = file.events.get(event).cloned();
+    let kernel = Kernel::recorded(file.kernel.as_deref(), content.kernel);
+    let mut space = Space::empty(Source::Recorded(file.build_ids.clone()));
+    let mut seen = Seen::default();
+    let mut line = content.ancestors(pid);
+    file.each(|of, record| follow(&record, of == event, &mut line, &mut space, &mut seen))?;
+    let build = symbols.map(|path| names::build(path, &space)).transpose()?;
+
+    let mut missing = Vec::new();
+    let mut lacking = |what: &str, why: String, mend: &str| {
+        missing.push(Missing { what: what.to_owned(), why, mend: mend.to_owned() });
+    };
+    if content.samples.keys().any(|(p, _)| *p != pid) {
+        lacking("other processes", content.others(pid), "Choose with --pid");
+    }
+    let other_events: u64 = of_process(pid).filter(|((_, e), _)| *e != event).map(|(_, n)| n).sum();
+    if other_events > 0 {
+        lacking("other events", format!("{other_events} samples are of other events"), "Record each event alone");
+    }
+    let in_kernel = seen.stacks.iter().flatten().any(|place| place.home == crate::place::Home::Kernel);
+    if in_kernel && !kernel.is_named() {
+        let why =
+            "the recording is of another kernel, or from before this one was started, or /proc/kallsyms is hidden";
+        lacking("names of the kernel's functions", why.to_owned(), "Import it as root where it was recorded");
+    }
+    if content.damaged > 0 {
+        lacking("damaged records", format!("{} records make no sense", content.damaged), "Record again");
+    }
+    let names = Names::of(&space, kernel, build);
+    let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
+    let program = if program.is_empty() { content.names.remove(&pid).unwrap_or_default() } else { program };
+    let event = described.as_ref().map_or(String::new(), |event| event.name.clone());
+    let found = OnCpu {
+        profile: names.profile(&seen, |_| None),
+        trigger: event,
+        kernel: in_kernel,
+        unwound: seen.unwound,
+        lost: seen.lost.max(content.lost),
+        time: Duration::from_nanos(content.last.saturating_sub(content.first.unwrap_or(0))),
+        unnamed: names.unnamed(),
+        ..OnCpu::nothing()
+    };
+    let hz = described.and_then(|event| event.hz).map_or(0, |hz| u32::try_from(hz).unwrap_or(0));
+    Ok(Imported { found, pid, program, hz, missing })
+}
+
+impl Content {
+    fn take(&mut self, event: usize, record: &RawEventRecord<'_>) {
+        if record.record_type == RecordType::LOST_SAMPLES {
+            let lost = record.data.as_slice().first_chunk().map_or(0, |lost| u64::from_le_bytes(*lost));
+            self.lost = self.lost.saturating_add(lost);
+            return;
+        }
+        match record.parse() {
+            Ok(EventRecord::Sample(sample)) => {
+                *self.samples.entry((sample.pid.unwrap_or(0), event)).or_default() += 1;
+                let time = sample.timestamp.unwrap_or(0);
+                self.first = Some(self.first.map_or(time, |first| first.min(time)));
+                self.last = self.last.max(time);
+            }
+            Ok(EventRecord::Fork(fork)) if fork.pid != fork.ppid && record.misc & PERF_RECORD_MISC_COMM_EXEC == 0 => {
+                self.children.insert(fork.pid, fork.ppid);
+            }
+            Ok(EventRecord::Comm(comm)) if comm.pid == comm.tid => drop(self.names.insert(comm.pid, text(&comm.name))),
+            Ok(EventRecord::Mmap(map)) if map.pid == -1 && text(&map.path).starts_with("[kernel.kallsyms]") => {
+                self.kernel = self.kernel.or(Some(map.address));
+            }
+            Ok(_) => {}
+            Err(_) => self.damaged += 1,
+        }
+    }
+
+    /// The process after those whose copy it began as, oldest last.
+    fn ancestors(&self, pid: i32) -> Vec<i32> {
+        let mut line = vec![pid];
+        while let Some(parent) = line.last().and_then(|last| self.children.get(last)) {
+            if line.contains(parent) || line.len() == OLDEST {
+                break;
+            }
+            line.push(*parent);
+        }
+        line
+    }
+
+    /// "samples are of bash (12): 30, make (13): 4": the most first, all but those of `pid`.
+    fn others(&self, pid: i32) -> String {
+        let mut by_process: HashMap<i32, u64> = HashMap::new();
+        for ((p, _), n) in self.samples.iter().filter(|((p, _), _)| *p != pid) {
+            *by_process.entry(*p).or_default() += n;
+        }
+        let mut all: Vec<(i32, u64)> = by_process.into_iter().collect();
+        all.sort_by_key(|(pid, n)| (std::cmp::Reverse(*n), *pid));
+        let name = |pid: &i32| self.names.get(pid).map_or("a process", String::as_str);
+        let mut said: Vec<String> = all.iter().take(5).map(|(pid, n)| format!("{} ({pid}): {n}", name(pid))).collect();
+        if all.len() > said.len() {
+            said.push(format!("{} more processes", all.len() - said.len()));
+        }
+        format!("samples are of {}", said.join(", "))
+    }
+}
+
+/// Takes in a record of the process, or of those whose copy it began as; `line` are those, oldest last, and shrinks as they
+/// fork.
+fn follow(record: &RawEventRecord<'_>, sampled: bool, line: &mut Vec<i32>, space: &mut Space, seen: &mut Seen) {
+    let (Some(&pid), Some(&now)) = (line.first(), line.last()) else { return };
+    match record.parse() {
+        Ok(EventRecord::Fork(fork)) if fork.ppid == now && line.iter().rev().nth(1) == Some(&fork.pid) => {
+            line.pop();
+        }
+        Ok(EventRecord::Mmap2(map)) if map.pid == now => records::take(record, space, seen),
+        Ok(EventRecord::Comm(comm)) if comm.pid == now => {
+            if comm.is_execve {
+                space.clear();
+            }
+            if comm.pid == pid {
+                records::take(record, space, seen);
+            }
+        }
+        Ok(EventRecord::Sample(sample)) if sampled && sample.pid == Some(pid) => records::take(record, space, seen),
+        Ok(EventRecord::Lost(_)) => records::take(record, space, seen),
+        _ => {}
+    }
+}

@@ -1,0 +1,49 @@
+//! Where code is, and where a stack begins and ends.
+
+/// A module's number in [`crate::space::Space::modules`]; code that belongs to none has one of the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Home {
+    /// A program or library.
+    Module(u32),
+    /// The kernel.
+    Kernel,
+    /// Translated code.
+    Jit,
+    /// A system call, by its number.
+    Call,
+    /// A function of the kernel that a thread waits in, by its number in [`crate::seen::Seen::waits`].
+    Wait,
+    /// Nothing that is mapped from a file.
+    Nowhere,
+}
+
+/// Where code is: in which module, and at which address as that was linked, or as it is where there is no module.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Place {
+    /// Whose code.
+    pub home: Home,
+    /// Where in it.
+    pub at: u64,
+}
+
+/// How a stack's unwinding ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// Where the thread, or the coroutine, begins.
+    Root,
+    /// Where the copy of the stack ends.
+    Cut,
+    /// In code that says nothing of its frames.
+    Lost,
+}
+
+/// The registers that unwinding begins from.
+#[derive(Debug, Clone, Copy)]
+pub struct Registers {
+    /// Instruction pointer.
+    pub ip: u64,
+    /// Stack pointer.
+    pub sp: u64,
+    /// Frame pointer.
+    pub bp: u64,
+}

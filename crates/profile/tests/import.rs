@@ -1,0 +1,126 @@
+//! `perf.data` and folded stacks of other tools, sound and damaged. `data/tiny.perf.data` is of `data/tiny`, which burns
+//! known shares of a processor, by `perf record -B -e cpu-clock:u -F 250 --call-graph dwarf,256`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use proptest::prelude::*;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use tempfile::TempDir;
+use vmtax_profile::{Imported, ProfileError, fold, import};
+
+const PROGRAM: &[u8] = include_bytes!("data/tiny");
+const RECORDED: &[u8] = include_bytes!("data/tiny.perf.data");
+/// Where the program lay when it was recorded.
+const PATH: &[u8] = b"/dev/shm/vmtax-a-path-with-room-for-that-of-a-temporary-file-to-be-put-there";
+/// `PROT_READ | PROT_EXEC`.
+const MAPPED: u32 = 5;
+
+/// A recording of a program with these bytes.
+struct Recorded {
+    folder: TempDir,
+    data: Vec<u8>,
+}
+
+impl Recorded {
+    fn of(program: &[u8]) -> Recorded {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("tiny");
+        std::fs::write(&path, program).unwrap();
+        let inode = path.metadata().unwrap().ino();
+        let mut data = RECORDED.to_vec();
+        let mut own = path.as_os_str().as_encoded_bytes().to_vec();
+        assert!(own.len() < PATH.len(), "a shorter TMPDIR is needed");
+        own.resize(PATH.len(), 0);
+        // { u64 inode; u64 generation; u32 protection; u32 flags; char path[] } of PERF_RECORD_MMAP2
+        for at in (24..data.len() - PATH.len()).filter(|&at| RECORDED[at..].starts_with(PATH)) {
+            if data[at - 8..at - 4] == MAPPED.to_le_bytes() {
+                data[at - 24..at - 16].copy_from_slice(&inode.to_le_bytes());
+                data[at..at + PATH.len()].copy_from_slice(&own);
+            }
+        }
+        Recorded { folder, data }
+    }
+
+    fn file(&self, bytes: &[u8]) -> PathBuf {
+        let file = self.folder.path().join("perf.data");
+        std::fs::write(&file, bytes).unwrap();
+        file
+    }
+
+    fn import(&self) -> Result<Imported, ProfileError> {
+        import(&self.file(&self.data), None, None)
+    }
+}
+
+#[test]
+fn a_recording_is_unwound_and_named() {
+    let Imported { found, program, hz, missing, pid } = Recorded::of(PROGRAM).import().unwrap();
+    assert_eq!((program.as_str(), hz, found.trigger.as_str(), missing), ("tiny", 250, "cpu-clock:u", vec![]));
+    let unwound = found.unwound;
+    assert_eq!((found.profile.total(), unwound.outside, unwound.to_root), (31, 31, 31));
+    let folded = fold::fold(&found.profile);
+    assert_eq!(folded.len(), 3, "{folded:#?}");
+    assert!(folded.iter().all(|line| line.contains(";_start;run;") && line.contains(";spin ")), "{folded:#?}");
+    assert!(folded[0].contains(";fifty;spin 16"), "{folded:#?}");
+    assert!((0.1..0.5).contains(&found.time.as_secs_f64()) && pid > 0);
+}
+
+#[test]
+fn another_build_is_not_believed_and_another_process_is_not_there() {
+    let recorded = Recorded::of(PROGRAM);
+    let unchanged = import(&recorded.file(RECORDED), None, None).unwrap();
+    let of = |imported: &Imported, path: &[u8]| {
+        let found = imported.found.unnamed.iter().find(|(file, _)| file.as_bytes() == path);
+        found.unwrap_or_else(|| panic!("{:?}", imported.found.unnamed)).1.clone()
+    };
+    assert!(of(&unchanged, PATH).contains("No such file"));
+    assert_eq!(unchanged.found.profile.total(), 31);
+    assert!(unchanged.found.profile.functions.iter().all(|f| !f.named));
+    // Another file at its place.
+    let path = recorded.folder.path().join("tiny");
+    std::fs::write(recorded.folder.path().join("other"), PROGRAM).unwrap();
+    std::fs::rename(recorded.folder.path().join("other"), &path).unwrap();
+    let other = recorded.import().unwrap();
+    assert!(of(&other, path.as_os_str().as_encoded_bytes()).contains("another build"));
+    let error = import(&recorded.file(&recorded.data), Some(1), None).unwrap_err().to_string();
+    assert!(error.contains("no sample of process 1") && error.contains("): 31"), "{error}");
+    let error = import(Path::new("/nonexistent/perf.data"), None, None).unwrap_err().to_string();
+    assert!(error.contains("/nonexistent/perf.data") && error.contains("perf record"), "{error}");
+    let error = import(&recorded.file(b"PERFILE2 and no more"), None, None).unwrap_err().to_string();
+    assert!(error.contains("perf.data"), "{error}");
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    #[test]
+    fn a_damaged_recording_is_survived(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+        cut in proptest::option::of(any::<prop::sample::Index>()),
+    ) {
+        let recorded = Recorded::of(PROGRAM);
+        let mut bytes = recorded.data.clone();
+        for (at, with) in changes {
+            let at = at.index(bytes.len());
+            bytes[at] = with;
+        }
+        if let Some(cut) = cut {
+            bytes.truncate(cut.index(bytes.len()));
+        }
+        let _ = import(&recorded.file(&bytes), None, None);
+    }
+
+    #[test]
+    fn a_damaged_program_is_survived(
+        changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
+    ) {
+        let mut program = PROGRAM.to_vec();
+        for (at, with) in changes {
+            let at = at.index(program.len());
+            program[at] = with;
+        }
+        // All samples are there, whatever becomes of their names.
+        prop_assert_eq!(Recorded::of(&program).import().unwrap().found.profile.total(), 31);
+    }
+}

@@ -1,0 +1,75 @@
+//! All records of a `perf.data`, for those who unwind its samples.
+
+use super::{Reader, read};
+use crate::TraceError;
+use linux_perf_data::linux_perf_event_reader::{RawEventRecord, SamplingPolicy};
+use linux_perf_data::{DsoKey, PerfFileReader, PerfFileRecord};
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+/// A kind of event in a file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PerfEvent {
+    /// As `perf record -e` has it.
+    pub name: String,
+    /// Samples a second, where that was asked for.
+    pub hz: Option<u64>,
+}
+
+/// The records of one file, sorted within what perf wrote in one round.
+pub struct PerfRecords {
+    path: PathBuf,
+    reader: Reader,
+    /// The kinds of events; records belong to one by its number here.
+    pub events: Vec<PerfEvent>,
+    /// The processor's architecture, as `uname -m` has it; empty where perf did not say.
+    pub arch: String,
+    /// Build-ids of files that were seen, by their paths.
+    pub build_ids: HashMap<String, Vec<u8>>,
+    /// The kernel's build-id.
+    pub kernel: Option<Vec<u8>>,
+}
+
+impl PerfRecords {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`TraceError`] when it cannot be read, or is not a whole, little-endian, uncompressed file.
+    pub fn open(path: &Path) -> Result<PerfRecords, TraceError> {
+        let reader = read(path)?;
+        let file = &reader.perf_file;
+        let event = |(number, event): (usize, &linux_perf_data::AttributeDescription)| PerfEvent {
+            name: event.name().map_or_else(|| format!("event {number}"), str::to_owned),
+            hz: match event.attr.sampling_policy {
+                SamplingPolicy::Frequency(hz) => Some(hz),
+                _ => None,
+            },
+        };
+        let events = file.event_attributes().iter().enumerate().map(event).collect();
+        let arch = file.arch().ok().flatten().unwrap_or_default().to_owned();
+        let (mut build_ids, mut kernel) = (HashMap::new(), None);
+        for (key, file) in file.build_ids().unwrap_or_default() {
+            match key {
+                DsoKey::Kernel => kernel = Some(file.build_id),
+                _ => drop(build_ids.insert(String::from_utf8_lossy(&file.path).into_owned(), file.build_id)),
+            }
+        }
+        Ok(PerfRecords { path: path.to_owned(), reader, events, arch, build_ids, kernel })
+    }
+
+    /// Hands over each of the kernel's records with the number of its event; perf's own are passed over.
+    ///
+    /// # Errors
+    /// [`TraceError`] where a record makes no sense: nobody knows where the next begins.
+    pub fn each(mut self, mut each: impl FnMut(usize, RawEventRecord<'_>)) -> Result<(), TraceError> {
+        let PerfFileReader { perf_file, record_iter } = &mut self.reader;
+        loop {
+            match record_iter.next_record(perf_file) {
+                Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => each(attr_index, record),
+                Ok(Some(PerfFileRecord::UserRecord(_))) => {}
+                Ok(None) => return Ok(()),
+                Err(e) => return Err(TraceError::Damaged { path: self.path, reason: e.to_string() }),
+            }
+        }
+    }
+}
