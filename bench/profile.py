@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
-"""Measures `vmtax profile` on a TCG guest that is busy: what sampling costs it beside `perf record --call-graph dwarf` at
-the same rate, how many stacks unwind, and how long a look by the clock stops a thread.
+"""Measures `vmtax profile` beside perf.
 
-    bench/profile.py [--vmtax FILE] [--rounds N] [--seconds N] [--only guest|cost]
+    bench/profile.py [--vmtax FILE] [--rounds N] [--seconds N] [--only guest|import|agree|cost]
 
-The work is a program whose own speed is known: how often a thread goes round a loop with calls. Each round measures it
-alone, under vmtax and under perf, at 99 and at 999 Hz, in an order that turns. Then a guest under TCG is profiled. Exits 0
-when every figure is within its limit, 1 when one is not, 2 when something is missing. As root.
+- guest: how many stacks of a busy TCG guest's QEMU unwind, and how long a look by the clock stops a thread.
+- import: from a recording of `perf record --call-graph dwarf` of such a QEMU to a flame graph, against `perf script |
+  stackcollapse-perf.pl | flamegraph.pl`, or inferno's programs for the latter two (`cargo install inferno`), whichever is
+  in PATH; and the memory that takes, against the size of the recording.
+- agree: a program with twelve functions, sampled by both at the same time: the ten largest shares have intervals that meet.
+- cost: a program whose own speed is known: how often a thread goes round a loop with calls. Each round measures it alone,
+  under vmtax and under perf, at 99 and at 999 Hz, in an order that turns.
+
+Exits 0 when every figure is within its limit, 1 when one is not, 2 when something is missing. As root.
 """
 
 import argparse
 import json
 import os
+import shlex
 import shutil
 import signal
 import statistics
@@ -136,24 +142,119 @@ def guest(arguments, scratch):
                f"median of {pauses['count']}; 99th percentile {pauses['p99_ns'] / 1000:.0f}, {pauses['unstopped']} without")
 
 
+def timed(command, **streams):
+    """Seconds of a pipeline of commands, and the last one's largest resident memory, bytes."""
+    begin = time.monotonic()
+    running, stdin = [], subprocess.DEVNULL
+    for number, words in enumerate(command):
+        last = number == len(command) - 1
+        process = subprocess.Popen(words, stdin=stdin, stdout=streams["stdout"] if last else subprocess.PIPE,
+                                   stderr=subprocess.DEVNULL)
+        stdin = process.stdout
+        running.append(process)
+    for process in running[:-1]:
+        process.stdout.close()
+    _, status, usage = os.wait4(running[-1].pid, 0)
+    running[-1].returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.monotonic() - begin
+    for process in running[:-1]:
+        process.wait()
+    if any(process.returncode for process in running):
+        sys.exit(f"bench: {' | '.join(map(shlex.join, command))} failed")
+    return seconds, usage.ru_maxrss * 1024
+
+
+def imports(arguments, scratch):
+    data = os.path.join(scratch, "perf.data")
+    record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", data, arguments.vmtax,
+              "run", "--machines", "tcg", "--rounds", "1", "--runs", os.path.join(scratch, "runs"), "seqread", "seqread.time=20"]
+    subprocess.run(record, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    size = os.path.getsize(data)
+    peer = [shutil.which("stackcollapse-perf.pl"), shutil.which("flamegraph.pl")]
+    if not all(peer):
+        peer = [shutil.which("inferno-collapse-perf"), shutil.which("inferno-flamegraph")]
+    own, theirs, memory = [], [], 0
+    for number in range(3):
+        out = os.path.join(scratch, f"import-{number}")
+        with open(os.path.join(scratch, f"import-{number}.json"), "w") as file:
+            seconds, peak = timed([[arguments.vmtax, "profile", "import", data, "--json", "--out", out]], stdout=file)
+        own.append(seconds)
+        memory = max(memory, peak)
+        with open(os.path.join(scratch, f"import-{number}.json")) as file:
+            found = json.load(file)
+        script = ["perf", "script", "-i", data, "--pid", str(found["pid"])]
+        with open(os.path.join(scratch, "theirs.svg"), "w") as file:
+            theirs.append(timed([script, [peer[0]], [peer[1]]], stdout=file)[0])
+    ratio = statistics.median(theirs) / statistics.median(own)
+    yield line("perf.data to flame graph, times", ratio, ">= 10", ratio >= 10,
+               f"{statistics.median(own):.2f} s against {statistics.median(theirs):.2f} s with {os.path.basename(peer[0])}; "
+               f"{found['samples']} samples, {size / 1e6:.0f} MB")
+    yield line("memory over the recording's size", memory / size, "< 2", memory / size < 2, f"{memory / 1e6:.0f} MB")
+
+
+def functions(count):
+    """A program whose functions take shares of 1, 2, 3 … parts."""
+    text = "static volatile unsigned long sink;\n"
+    text += "#define BURN(n) static __attribute__((noinline)) void burn##n(void) " \
+            "{ for (int i = 0; i < n * 1000; i++) sink = sink * 3 + n; }\n"
+    numbers = range(1, count + 1)
+    return text + "".join(f"BURN({n})\n" for n in numbers) + "int main(void) { for (;;) {" + \
+        "".join(f"burn{n}();" for n in numbers) + "} }\n"
+
+
+def wilson(part, of):
+    """The share's interval at 95 %."""
+    z, p = 1.96, part / of
+    middle, half = (p + z * z / 2 / of), z * (p * (1 - p) / of + z * z / 4 / of / of) ** 0.5
+    return (middle - half) / (1 + z * z / of), (middle + half) / (1 + z * z / of)
+
+
+def agreement(arguments, scratch):
+    source, program, data = (os.path.join(scratch, name) for name in ("many.c", "many", "many.data"))
+    with open(source, "w") as file:
+        file.write(functions(12))
+    subprocess.run(["cc", "-O1", "-o", program, source], check=True)
+    work = subprocess.Popen([program])
+    try:
+        perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock", "-F", "499", "-g", "-o", data, "-p", str(work.pid)])
+        words = ["profile", "--pid", str(work.pid), "--hz", "499", "--seconds", "8", "--wall-hz", "0", "--json"]
+        done = subprocess.run([arguments.vmtax, *words, "--out", os.path.join(scratch, "many-out")], stdout=subprocess.PIPE, check=True)
+        perf.send_signal(signal.SIGINT)
+        perf.wait(timeout=60)
+    finally:
+        work.kill()
+        work.wait()
+    script = subprocess.run(["perf", "script", "-i", data, "-F", "ip,sym"], stdout=subprocess.PIPE, text=True, check=True)
+    leaves = [sample.split()[1] for sample in script.stdout.split("\n\n") if sample.strip()]
+    met, worst = 0, 0
+    for function in json.loads(done.stdout)["functions"][:10]:
+        own = function["self"]
+        low, high = wilson(leaves.count(function["name"]), len(leaves))
+        met += own["low"] <= high and low <= own["high"]
+        worst = max(worst, abs(own["share"] - leaves.count(function["name"]) / len(leaves)))
+    yield line("ten functions that agree with perf", met, "10", met == 10, f"{len(leaves)} samples of perf; shares differ by {worst:.4f} at most")
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     parser.add_argument("--vmtax", default=f"{target}/x86_64-unknown-linux-gnu/release/vmtax", type=os.path.abspath)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--only", choices=["guest", "cost"])
+    parser.add_argument("--only", choices=["guest", "import", "agree", "cost"])
     arguments = parser.parse_args()
     missing = [] if os.access(arguments.vmtax, os.X_OK) else [f"{arguments.vmtax} (make build)"]
     missing += [f"{name} (apt-get install {package})" for name, package in
                 (("qemu-system-x86_64", "qemu-system-x86"), ("perf", "linux-perf"), ("cc", "gcc")) if not shutil.which(name)]
+    if not shutil.which("stackcollapse-perf.pl") and not shutil.which("inferno-collapse-perf"):
+        missing.append("inferno-collapse-perf (cargo install inferno)")
     if os.geteuid():
         missing.append("root (sampling the kernel)")
     if missing:
         print("bench: missing: " + "; ".join(missing), file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="vmtax-bench-") as scratch:
-        parts = {"guest": guest, "cost": costs}
+        parts = {"guest": guest, "import": imports, "agree": agreement, "cost": costs}
         results = [r for name, part in parts.items() if arguments.only in (None, name) for r in part(arguments, scratch)]
     return 0 if all(results) else 1
 

@@ -1,13 +1,20 @@
 //! What is needed of an ELF file: where its code was linked to, how to unwind it, what its functions are called.
 
 use crate::ranges::Ranges;
-use object::read::elf::{ElfFile64, ProgramHeader as _};
-use object::{Endianness, Object, ObjectSection, ObjectSymbol, ReadRef, SymbolKind};
+use object::elf::{FileHeader64, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC};
+use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
+use object::{Endianness, Object, ObjectSection, ReadRef};
 use std::ops::Range;
 use std::sync::Arc;
 
 /// No section of a program that exists is larger.
 const LARGEST_SECTION: u64 = 1 << 30;
+
+/// Where a program tells debuggers of code that it makes.
+const JIT: &[u8] = b"__jit_debug_descriptor";
+
+type File<'data, R> = ElfFile64<'data, Endianness, R>;
+type SymbolTable<'data, R> = object::read::elf::SymbolTable<'data, FileHeader64<Endianness>, R>;
 
 /// Bytes of a section, shared by all that unwind with it.
 pub type Bytes = Arc<[u8]>;
@@ -37,7 +44,7 @@ pub struct Symbol {
 pub struct Elf {
     /// Its build-id; empty where it has none.
     pub build_id: Vec<u8>,
-    /// Pieces that are loaded: offset in the file, bytes in the file, address.
+    /// Pieces that are loaded as code: offset in the file, bytes in the file, address.
     pub loads: Vec<(u64, u64, u64)>,
     /// `.text`.
     pub text: Option<Range<u64>>,
@@ -63,11 +70,11 @@ impl Elf {
     /// # Errors
     /// Why it is none.
     pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, String> {
-        let file = ElfFile64::<Endianness, R>::parse(data).map_err(|e| e.to_string())?;
+        let file = File::parse(data).map_err(|e| e.to_string())?;
         let mut elf = Elf { build_id: file.build_id().ok().flatten().unwrap_or_default().to_vec(), ..Elf::default() };
         let endian = file.endian();
         for header in file.elf_program_headers() {
-            if header.p_type(endian) == object::elf::PT_LOAD {
+            if header.p_type(endian) == object::elf::PT_LOAD && header.p_flags(endian) & object::elf::PF_X != 0 {
                 elf.loads.push((header.p_offset(endian), header.p_filesz(endian), header.p_vaddr(endian)));
             }
         }
@@ -87,23 +94,37 @@ impl Elf {
         if let Some(header) = &elf.eh_frame_hdr {
             elf.ranges = Ranges::read(&header.bytes, header.at.start);
         }
-        elf.symbols = file.symbols().filter_map(function).collect();
+        elf.take(&file, file.elf_symbol_table());
         elf.unstripped = !elf.symbols.is_empty();
-        elf.symbols.extend(file.dynamic_symbols().filter_map(function));
+        elf.take(&file, file.elf_dynamic_symbol_table());
         sort(&mut elf.symbols);
-        let all = file.symbols().chain(file.dynamic_symbols());
-        elf.jit =
-            all.filter(|s| s.name() == Ok("__jit_debug_descriptor") && s.address() != 0).map(|s| s.address()).next();
         Ok(elf)
     }
 
-    /// The linked address of what is at `offset` in the file.
+    /// Takes in what a table of symbols names.
+    fn take<'data, R: ReadRef<'data>>(&mut self, file: &File<'data, R>, table: &SymbolTable<'data, R>) {
+        let endian = file.endian();
+        let strings = file.elf_section_table().section(table.string_section());
+        let Ok(names) = strings.and_then(|section| section.data(endian, file.data())) else { return };
+        for symbol in table.iter() {
+            let name = names.get(symbol.st_name(endian) as usize..).unwrap_or_default();
+            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+            let (at, size) = (symbol.st_value(endian), symbol.st_size(endian));
+            if name == JIT && at != 0 {
+                self.jit = self.jit.or(Some(at));
+            }
+            let is_code = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC) && symbol.st_shndx(endian) != SHN_UNDEF;
+            if let (true, false, Ok(name)) = (is_code, name.is_empty(), std::str::from_utf8(name)) {
+                self.symbols.push(Symbol { at, size, name: name.to_owned() });
+            }
+        }
+    }
+
+    /// The linked address of the code that is at `offset` in the file. Mappings begin at a page, the pieces that they are of
+    /// may begin inside it, where another piece ends that is no code and linked elsewhere.
     pub fn linked(&self, offset: u64) -> Option<u64> {
-        let load = self.loads.iter().find(|(at, size, _)| (*at..at.saturating_add(*size)).contains(&offset));
-        // A mapping begins at a page, the piece it is of may begin inside that.
-        let load = load.or_else(|| {
-            self.loads.iter().find(|(at, size, _)| (at & !0xfff..at.saturating_add(*size)).contains(&offset))
-        });
+        let holds = |at: u64, size: u64| (at & !0xfff..at.saturating_add(size)).contains(&offset);
+        let load = self.loads.iter().find(|(at, size, _)| holds(*at, *size));
         load.map(|(at, _, address)| address.wrapping_add(offset).wrapping_sub(*at))
     }
 
@@ -117,12 +138,6 @@ impl Elf {
 fn sort(symbols: &mut Vec<Symbol>) {
     symbols.sort_by(|a, b| (a.at, std::cmp::Reverse(a.size), &a.name).cmp(&(b.at, std::cmp::Reverse(b.size), &b.name)));
     symbols.dedup_by_key(|symbol| symbol.at);
-}
-
-fn function<'data>(symbol: impl ObjectSymbol<'data>) -> Option<Symbol> {
-    let is_code = symbol.kind() == SymbolKind::Text && symbol.is_definition();
-    let name = symbol.name().ok().filter(|name| !name.is_empty())?;
-    is_code.then(|| Symbol { at: symbol.address(), size: symbol.size(), name: name.to_owned() })
 }
 
 #[cfg(test)]
@@ -143,6 +158,27 @@ mod tests {
         assert_eq!(elf.ranges.start_of(main.at + 1), Some(main.at));
         assert!(elf.same_layout(&elf));
         assert!(!elf.same_layout(&Elf::default()));
+    }
+
+    #[test]
+    fn code_of_this_program_is_where_its_mapping_says() {
+        let elf = Elf::read(&own()[..]).unwrap();
+        let function = this_program_is_understood as fn() as usize as u64;
+        let maps = crate::maps::parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
+        let mapping = maps.iter().find(|m| (m.start..m.end).contains(&function)).unwrap();
+        let at = function - mapping.start + elf.linked(mapping.offset).unwrap();
+        let symbol = elf.symbols.iter().find(|symbol| symbol.at == at).unwrap();
+        assert!(symbol.name.contains("this_program_is_understood"), "{symbol:?}");
+    }
+
+    #[test]
+    fn a_page_that_two_pieces_share_is_code() {
+        // As linkers of today lay out: what is no code ends in the page of the file that code begins in.
+        let elf = Elf { loads: vec![(0x5df40, 0x1000, 0x5ef40)], ..Elf::default() };
+        assert_eq!(
+            (elf.linked(0x5d000), elf.linked(0x5e000), elf.linked(0x5c000)),
+            (Some(0x5e000), Some(0x5f000), None)
+        );
     }
 
     proptest! {

@@ -90,13 +90,17 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     let event = of_process(pid).max_by_key(|((_, event), n)| (**n, *event)).map(|((_, event), _)| *event);
     let event = event.ok_or_else(|| damaged(format!("it holds no sample of process {pid}: {}", content.others(0))))?;
 
-    let file = PerfRecords::open(path)?;
     let described = file.events.get(event).cloned();
-    let kernel = Kernel::recorded(file.kernel.as_deref(), content.kernel);
     let mut space = Space::empty(Source::Recorded(file.build_ids.clone()));
     let mut seen = Seen::default();
     let mut line = content.ancestors(pid);
-    file.each(|of, record| follow(&record, of == event, &mut line, &mut space, &mut seen))?;
+    // A hundred thousand names take a while, which the records need not wait for.
+    let kernel = std::thread::scope(|scope| {
+        let kernel = scope.spawn(|| Kernel::recorded(file.kernel.as_deref(), content.kernel));
+        file.each(|of, record| follow(&record, of == event, &mut line, &mut space, &mut seen))?;
+        // A panic there is a bug here.
+        Ok::<_, ProfileError>(kernel.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+    })?;
     let build = symbols.map(|path| names::build(path, &space)).transpose()?;
 
     let mut missing = Vec::new();

@@ -87,17 +87,28 @@ impl Perf {
 
 /// Reads the head of a file, after a look at all its lengths.
 fn read(path: &Path) -> Result<Reader, TraceError> {
-    let failed = |e: io::Error| match e.kind() {
+    opened(path).and_then(|mut file| check::check(&mut file)).map_err(|e| failed(path, e))?;
+    parse(path)
+}
+
+/// Reads the head of a file whose lengths are good.
+fn parse(path: &Path) -> Result<Reader, TraceError> {
+    let file = opened(path).map_err(|e| failed(path, e))?;
+    PerfFileReader::parse_file(file).map_err(|e| TraceError::Damaged { path: path.to_owned(), reason: e.to_string() })
+}
+
+fn opened(path: &Path) -> io::Result<BufReader<File>> {
+    File::open(path).map(|file| BufReader::with_capacity(64 << 10, file))
+}
+
+fn failed(path: &Path, e: io::Error) -> TraceError {
+    match e.kind() {
         io::ErrorKind::InvalidData => TraceError::Damaged { path: path.to_owned(), reason: e.to_string() },
         io::ErrorKind::UnexpectedEof => {
             TraceError::Damaged { path: path.to_owned(), reason: "it is cut off".to_owned() }
         }
         _ => unreadable(path, e),
-    };
-    let open = || File::open(path).map(|file| BufReader::with_capacity(64 << 10, file));
-    open().and_then(|mut file| check::check(&mut file)).map_err(failed)?;
-    let damaged = |e: linux_perf_data::Error| TraceError::Damaged { path: path.to_owned(), reason: e.to_string() };
-    PerfFileReader::parse_file(open().map_err(failed)?).map_err(damaged)
+    }
 }
 
 /// The events of one file.

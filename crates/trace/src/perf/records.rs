@@ -1,6 +1,6 @@
 //! All records of a `perf.data`, for those who unwind its samples.
 
-use super::{Reader, read};
+use super::{parse, read};
 use crate::TraceError;
 use linux_perf_data::linux_perf_event_reader::{RawEventRecord, SamplingPolicy};
 use linux_perf_data::{DsoKey, PerfFileReader, PerfFileRecord};
@@ -19,7 +19,6 @@ pub struct PerfEvent {
 /// The records of one file, sorted within what perf wrote in one round.
 pub struct PerfRecords {
     path: PathBuf,
-    reader: Reader,
     /// The kinds of events; records belong to one by its number here.
     pub events: Vec<PerfEvent>,
     /// The processor's architecture, as `uname -m` has it; empty where perf did not say.
@@ -36,8 +35,7 @@ impl PerfRecords {
     /// # Errors
     /// [`TraceError`] when it cannot be read, or is not a whole, little-endian, uncompressed file.
     pub fn open(path: &Path) -> Result<PerfRecords, TraceError> {
-        let reader = read(path)?;
-        let file = &reader.perf_file;
+        let PerfFileReader { perf_file: file, .. } = read(path)?;
         let event = |(number, event): (usize, &linux_perf_data::AttributeDescription)| PerfEvent {
             name: event.name().map_or_else(|| format!("event {number}"), str::to_owned),
             hz: match event.attr.sampling_policy {
@@ -54,21 +52,21 @@ impl PerfRecords {
                 _ => drop(build_ids.insert(String::from_utf8_lossy(&file.path).into_owned(), file.build_id)),
             }
         }
-        Ok(PerfRecords { path: path.to_owned(), reader, events, arch, build_ids, kernel })
+        Ok(PerfRecords { path: path.to_owned(), events, arch, build_ids, kernel })
     }
 
     /// Hands over each of the kernel's records with the number of its event; perf's own are passed over.
     ///
     /// # Errors
-    /// [`TraceError`] where a record makes no sense: nobody knows where the next begins.
-    pub fn each(mut self, mut each: impl FnMut(usize, RawEventRecord<'_>)) -> Result<(), TraceError> {
-        let PerfFileReader { perf_file, record_iter } = &mut self.reader;
+    /// [`TraceError`] when the file cannot be read, or a record makes no sense: nobody knows where the next begins.
+    pub fn each(&self, mut each: impl FnMut(usize, RawEventRecord<'_>)) -> Result<(), TraceError> {
+        let PerfFileReader { mut perf_file, mut record_iter } = parse(&self.path)?;
         loop {
-            match record_iter.next_record(perf_file) {
+            match record_iter.next_record(&mut perf_file) {
                 Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => each(attr_index, record),
                 Ok(Some(PerfFileRecord::UserRecord(_))) => {}
                 Ok(None) => return Ok(()),
-                Err(e) => return Err(TraceError::Damaged { path: self.path, reason: e.to_string() }),
+                Err(e) => return Err(TraceError::Damaged { path: self.path.clone(), reason: e.to_string() }),
             }
         }
     }

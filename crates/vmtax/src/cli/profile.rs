@@ -23,7 +23,7 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub wall_hz: u32,
     /// Bytes copied of a stack with each sample
-    #[arg(long, value_name = "BYTES", default_value_t = 16_384, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
+    #[arg(long, value_name = "BYTES", default_value_t = 12_288, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
     pub stack: u32,
     /// The unstripped build of the program, for its functions' names
     #[arg(long, value_name = "FILE")]
