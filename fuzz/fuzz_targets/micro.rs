@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use vmtax_micro::layout::{MAILBOX, RAM_BYTES, TABLE, words};
 use vmtax_micro::{ExitKind, Mailbox, Order};
+use vmtax_model::Habit;
 
 static MEMORY: LazyLock<Box<[AtomicU64]>> = LazyLock::new(|| (0..RAM_BYTES / 8).map(|_| AtomicU64::new(0)).collect());
 
@@ -52,6 +53,9 @@ fuzz_target!(|data: &[u8]| {
         if let Ok(exits) = mailbox.exits(kind) {
             assert_eq!(exits.in_kernel_mode, kind.in_kernel_mode());
         }
+    }
+    for habit in Habit::ALL {
+        let _ = mailbox.habit(habit, false);
     }
     let _ = mailbox.order(&Order::Ping);
 });

@@ -33,6 +33,7 @@ fn trial(machine: MachineName, round: u32, seconds: [f64; 3], status: i32) -> Tr
         workload: WorkloadSpec::new(WorkloadName::Exec),
         measures,
         operations: vec![],
+        exits: Vec::new(),
         unsupported: vec![],
         kept: vec![],
         notes: vec![],

@@ -38,6 +38,7 @@ fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialR
                 workload,
                 measures: vec![Measure { metric, value }],
                 operations: vec![Operation { name, latency }],
+                exits: Vec::new(),
                 unsupported: vec![],
                 kept: vec![],
                 notes: vec![],

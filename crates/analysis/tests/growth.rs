@@ -46,6 +46,7 @@ fn done(rate: f64) -> Outcome {
             workload: WorkloadSpec::new(WorkloadName::Threads),
             measures: vec![Measure { metric: Metric::ThreadsEvents, value: rate }],
             operations: Vec::new(),
+            exits: Vec::new(),
             unsupported: Vec::new(),
             kept: Vec::new(),
             notes: Vec::new(),

@@ -43,6 +43,7 @@ fn trial(
                 workload,
                 measures,
                 operations: Vec::new(),
+                exits: Vec::new(),
                 unsupported: Vec::new(),
                 kept: Vec::new(),
                 notes: Vec::new(),

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
 use vmtax_micro::{ExitKind, Exits, Mailbox, MicroRequest, Order, Run, State, layout};
-use vmtax_model::{MachineName, Ping};
+use vmtax_model::{Habit, MachineName, Ping};
 
 /// How long QEMU may take over a monitor command, an exchange of stamps over its end, and the guest over its own.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -89,6 +89,26 @@ impl<'a> MicroSession<'a> {
     pub fn exits(&mut self, kind: ExitKind, count: u32, deadline: Duration) -> Result<Exits, MachineError> {
         self.carry_out(&Order::Exits { kind, count }, deadline, "making exits")?;
         Ok(self.mailbox()?.exits(kind)?)
+    }
+
+    /// Follows a habit, or its cure: how long each took, ticks.
+    ///
+    /// # Errors
+    /// As [`MicroSession::requests`].
+    pub fn habit(
+        &mut self,
+        habit: Habit,
+        cured: bool,
+        count: u32,
+        deadline: Duration,
+    ) -> Result<Vec<u64>, MachineError> {
+        self.carry_out(&Order::Habit { habit, cured, count }, deadline, "following a habit")?;
+        Ok(self.mailbox()?.habit(habit, cured)?)
+    }
+
+    /// VM exits so far, as KVM counts them; `None` where it is not KVM, or QEMU does not tell (it does since 7.1).
+    pub fn exits_by_now(&mut self) -> Option<u64> {
+        outside::kvm_counters(&mut self.monitor)?.get("exits").copied()
     }
 
     /// Exchanges stamps for `duration`.

@@ -4,6 +4,7 @@ use crate::MachineError;
 use crate::qemu::DISK_DEVICE;
 use crate::qmp::Monitor;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -58,6 +59,26 @@ pub(crate) fn log_events(monitor: &mut Monitor, on: bool) -> Result<(), MachineE
     Ok(())
 }
 
+/// KVM's own counters of the guest's processors, summed up; `None` where it is not KVM, or QEMU does not tell (it does
+/// since 7.1).
+pub(crate) fn kvm_counters(monitor: &mut Monitor) -> Option<BTreeMap<String, u64>> {
+    let all = monitor.execute_with("query-stats", &json!({ "target": "vcpu" }), PATIENCE).ok()?;
+    Some(counters(&all)).filter(|counters| !counters.is_empty())
+}
+
+/// Those that are one number; histograms are left out.
+fn counters(answer: &Value) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    let providers = answer.as_array().into_iter().flatten().filter(|one| one["provider"] == "kvm");
+    for stat in providers.filter_map(|one| one["stats"].as_array()).flatten() {
+        if let (Some(name), Some(value)) = (stat["name"].as_str(), stat["value"].as_u64()) {
+            let sum: &mut u64 = sums.entry(name.to_owned()).or_default();
+            *sum = sum.saturating_add(value);
+        }
+    }
+    sums
+}
+
 /// The process that a thread belongs to.
 fn process_of(thread: i64) -> Option<i32> {
     let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
@@ -88,6 +109,19 @@ mod tests {
         ]}]);
         assert_eq!(regions(&buses), [(0xc000, 64)]);
         assert_eq!(regions(&json!("nonsense")), []);
+    }
+
+    #[test]
+    fn counters_are_summed_over_processors() {
+        let vcpu = |exits: u64| {
+            json!({ "provider": "kvm", "qom-path": "/machine/unattached/device[0]", "stats": [
+                { "name": "exits", "value": exits }, { "name": "halt_wait_hist", "value": [1, 2] },
+                { "name": "guest_mode", "value": false },
+            ]})
+        };
+        let other = json!({ "provider": "cryptodev", "stats": [{ "name": "exits", "value": 9 }] });
+        assert_eq!(counters(&json!([vcpu(3), vcpu(4), other])), BTreeMap::from([("exits".to_owned(), 7)]));
+        assert!(counters(&json!("nonsense")).is_empty());
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub mod words {
     pub const HOW_MANY: usize = 272;
     /// How long to wait for one completion or interrupt, ticks.
     pub const TIMEOUT: usize = 280;
-    /// Which kind of exit.
+    /// Which kind of exit, or which habit: twice its number, and one more for its cure.
     pub const KIND: usize = 288;
     /// Bytes of a request.
     pub const BLOCK: usize = 296;
@@ -84,6 +84,7 @@ pub(crate) mod command {
     pub const RUN: u64 = 2;
     pub const EXITS: u64 = 3;
     pub const LEAVE: u64 = 4;
+    pub const HABITS: u64 = 5;
 }
 
 /// Low byte of [`words::STATE`].
@@ -105,6 +106,8 @@ pub(crate) mod failure {
     pub const TIMEOUT: u64 = 7;
     pub const TRAP: u64 = 8;
     pub const NO_TIMER: u64 = 9;
+    pub const NO_X2APIC: u64 = 10;
+    pub const NO_HPET: u64 = 11;
 }
 
 /// Values of [`words::COMPLETION`].

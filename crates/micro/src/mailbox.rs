@@ -76,6 +76,12 @@ pub enum Failure {
     /// The local APIC's timer stands still.
     #[error("its local APIC's timer stands still: leave the machine its local APIC (`-cpu …,-apic` takes it away)")]
     NoTimer,
+    /// The local APIC knows only memory.
+    #[error("its local APIC has no x2APIC mode: QEMU's TCG has it since 9.0, KVM with `-cpu …,+x2apic`")]
+    NoX2apic,
+    /// There is no HPET.
+    #[error("its machine has no HPET: give QEMU `-machine hpet=on`")]
+    NoHpet,
     /// The ROM does not know the order.
     #[error("it does not know the order: the ROM is of another version")]
     UnknownOrder,
@@ -152,6 +158,8 @@ impl<'a> Mailbox<'a> {
             failure::TIMEOUT => Failure::Timeout { number: count },
             failure::TRAP => Failure::Trap { vector: (detail >> 56) as u8, address: detail & (u64::MAX >> 8) },
             failure::NO_TIMER => Failure::NoTimer,
+            failure::NO_X2APIC => Failure::NoX2apic,
+            failure::NO_HPET => Failure::NoHpet,
             other => return Err(MicroError::Nonsense { what: format!("failure ({other})") }),
         })
     }

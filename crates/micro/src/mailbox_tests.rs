@@ -5,6 +5,7 @@ use crate::layout::{BUFFER, EXIT_WORDS, MAX_BLOCK, REQUEST_WORDS, command, compl
 use crate::{Completion, Direction, ExitKind, Pattern, Run};
 use proptest::prelude::*;
 use std::sync::LazyLock;
+use vmtax_model::Habit;
 
 fn memory() -> Box<[AtomicU64]> {
     (0..RAM_BYTES / WORD).map(|_| AtomicU64::new(0)).collect()
@@ -73,6 +74,21 @@ fn exits_that_cannot_be_are_refused() {
 }
 
 #[test]
+fn habits_that_cannot_be_are_refused() {
+    let memory = memory();
+    let took = |cured, table: [u64; 2 * EXIT_WORDS]| {
+        let ordered = Order::Habit { habit: Habit::FastTick, cured: true, count: 2 }.words().unwrap();
+        done(&memory, &ordered, &table);
+        memory[(MAILBOX + words::COUNT) / WORD].store(2, Ordering::Relaxed);
+        Mailbox::new(&memory).unwrap().habit(Habit::FastTick, cured)
+    };
+    assert_eq!(took(true, [5, 9, 9, 10]), Ok(vec![4, 1]));
+    assert!(matches!(took(false, [5, 9, 9, 10]), Err(MicroError::NotDone { .. })), "of the cure");
+    assert!(took(true, [5, 4, 9, 10]).is_err(), "after before before");
+    assert!(took(true, [5, 9, 8, 10]).is_err(), "two at once");
+}
+
+#[test]
 fn states_are_about_the_last_order() {
     let memory = memory();
     let mailbox = Mailbox::new(&memory).unwrap();
@@ -124,6 +140,7 @@ fn orders_that_cannot_be_carried_out_are_refused() {
 #[test]
 fn kinds_are_numbered_in_their_order() {
     assert!(ExitKind::ALL.iter().enumerate().all(|(number, &kind)| kind as usize == number));
+    assert!(Habit::ALL.iter().enumerate().all(|(number, &habit)| habit as usize == number));
 }
 
 const _: () = assert!(TABLE + MAX_COUNT as usize * REQUEST_WORDS * WORD <= RAM_BYTES);
@@ -161,6 +178,11 @@ proptest! {
         }
         if let Ok(exits) = mailbox.exits(ExitKind::ALL[kind]) {
             prop_assert_eq!(exits.ticks.len() as u64, mailbox.word(words::HOW_MANY));
+        }
+        for (habit, cured) in Habit::forms() {
+            if let Ok(ticks) = mailbox.habit(habit, cured) {
+                prop_assert_eq!(ticks.len() as u64, mailbox.word(words::HOW_MANY));
+            }
         }
         let _ = mailbox.order(&Order::Run(RUN));
     }

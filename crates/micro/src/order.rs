@@ -1,5 +1,7 @@
+use crate::habits::number;
 use crate::layout::{MAX_BLOCK, MAX_COUNT, SECTOR, command, completion, words};
 use crate::{ExitKind, MicroError};
+use vmtax_model::Habit;
 
 /// How long the guest waits for one interrupt of its own: some 20 s, in ticks of any processor of today.
 const EXIT_TIMEOUT: u64 = 1 << 36;
@@ -16,6 +18,15 @@ pub enum Order {
     Exits {
         /// Which.
         kind: ExitKind,
+        /// How many, 1 to [`MAX_COUNT`].
+        count: u32,
+    },
+    /// A habit of guest kernels, or its cure.
+    Habit {
+        /// Which.
+        habit: Habit,
+        /// Whether it is the cure.
+        cured: bool,
         /// How many, 1 to [`MAX_COUNT`].
         count: u32,
     },
@@ -102,6 +113,12 @@ impl Order {
                 (words::COMMAND, command::EXITS),
                 counted(count)?,
                 (words::KIND, kind as u64),
+                (words::TIMEOUT, EXIT_TIMEOUT),
+            ],
+            Order::Habit { habit, cured, count } => vec![
+                (words::COMMAND, command::HABITS),
+                counted(count)?,
+                (words::KIND, number(habit, cured)),
                 (words::TIMEOUT, EXIT_TIMEOUT),
             ],
             Order::Leave => vec![(words::COMMAND, command::LEAVE)],

@@ -21,6 +21,9 @@ pub const MEMORY_OBJECT: &str = "memory-backend-file,id=ram,size=64M,share=on,me
 /// The disk's options beside `drive=`: the ROM's driver is for the legacy interface.
 pub const DISK_DEVICE: &str = "virtio-blk-pci,disable-modern=on";
 
+/// What [`crate::Order::Habit`] needs besides: a UART and a screen. The HPET is the machine's own.
+pub const HABIT_DEVICES: [&str; 4] = ["-serial", "null", "-vga", "std"];
+
 /// QEMU's exit status after [`crate::Order::Leave`].
 pub const LEFT: i32 = 0;
 

@@ -2,6 +2,7 @@
 
 use crate::layout::{self, command, completion, failure, lcg, state, words};
 use std::arch::global_asm;
+use vmtax_model::Habit;
 
 /// Where the machine shows the last 64 KiB of its firmware below 1 MiB.
 const ROM_ADDRESS: u32 = 0xf_0000;
@@ -35,6 +36,7 @@ macro_rules! assemble {
             include_str!("rom/traps.s"),
             include_str!("rom/run.s"),
             include_str!("rom/exits.s"),
+            include_str!("rom/habits.s"),
             ".org vmtax_micro_rom + CODE_BYTES",
             ".popsection",
             $($name = const $value,)*
@@ -55,6 +57,7 @@ assemble! {
     TABLE = layout::TABLE,
     REQUEST_WORDS = layout::REQUEST_WORDS,
     EXIT_WORDS = layout::EXIT_WORDS,
+    HABIT_BATCH = Habit::BATCH,
     MAX_BLOCK = layout::MAX_BLOCK,
     MAGIC_VALUE = layout::MAGIC,
     WRITE_MARK = layout::WRITE_MARK,
@@ -83,6 +86,7 @@ assemble! {
     COMMAND_RUN = command::RUN,
     COMMAND_EXITS = command::EXITS,
     COMMAND_LEAVE = command::LEAVE,
+    COMMAND_HABITS = command::HABITS,
     STATE_READY = state::READY,
     STATE_RUNNING = state::RUNNING,
     STATE_DONE = state::DONE,
@@ -96,6 +100,8 @@ assemble! {
     FAILURE_TIMEOUT = failure::TIMEOUT,
     FAILURE_TRAP = failure::TRAP,
     FAILURE_NO_TIMER = failure::NO_TIMER,
+    FAILURE_NO_X2APIC = failure::NO_X2APIC,
+    FAILURE_NO_HPET = failure::NO_HPET,
     COMPLETION_POLLED = completion::POLLED,
     COMPLETION_MSIX = completion::MSIX,
     COMPLETION_INTX = completion::INTX,

@@ -9,6 +9,7 @@ mod exits;
 mod fact;
 mod finding;
 mod growth;
+mod habit;
 mod history;
 mod ladder;
 mod latency;
@@ -38,6 +39,7 @@ pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
+pub use habit::Habit;
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use ladder::{Grows, GuestSize, Ladder};
 pub use latency::{Latency, LatencyError, LatencySummary};
@@ -59,8 +61,8 @@ pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareSc
 pub use shell::shell_line;
 pub use trace::{Extent, GuestDisk, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{
-    Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, Outcome, Timer, TimerSource, TrialRecord,
-    TrialResult, Unsupported,
+    Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,
+    TimerSource, TrialRecord, TrialResult, Unsupported,
 };
 pub use variant::Variant;
 pub use warning::Warning;

@@ -26,6 +26,15 @@ pub struct Operation {
     pub latency: Latency,
 }
 
+/// VM exits of one kind of operation, as KVM itself counts them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OperationExits {
+    /// The operation's name within its workload.
+    pub operation: String,
+    /// Of each, on average.
+    pub each: f64,
+}
+
 /// What could not be measured because the system lacks it: said, never a number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unsupported {
@@ -122,6 +131,9 @@ pub struct TrialResult {
     /// The distributions.
     #[serde(deserialize_with = "few_operations")]
     pub operations: Vec<Operation>,
+    /// What operations' VM exits were counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exits: Vec<OperationExits>,
     /// What has no figure, and why.
     pub unsupported: Vec<Unsupported>,
     /// What the share keeps.

@@ -38,6 +38,8 @@ pub enum WorkloadName {
     Exec,
     /// Exits of each kind, one after the other: on the micro-guest alone.
     Exits,
+    /// Costly habits of guest kernels, and their cures: likewise.
+    Habits,
 }
 
 impl WorkloadName {
@@ -57,11 +59,12 @@ impl WorkloadName {
         WorkloadName::Meaning,
         WorkloadName::Exec,
         WorkloadName::Exits,
+        WorkloadName::Habits,
     ];
 
     /// Whether it needs an operating system; what does not runs on the micro-guest alone.
     pub const fn needs_kernel(self) -> bool {
-        !matches!(self, WorkloadName::Exits)
+        !matches!(self, WorkloadName::Exits | WorkloadName::Habits)
     }
 
     /// Whether it needs the shared tree ([`Places::share`]).
@@ -98,6 +101,7 @@ impl WorkloadName {
             WorkloadName::Meaning => "meaning",
             WorkloadName::Exec => "exec",
             WorkloadName::Exits => "exits",
+            WorkloadName::Habits => "habits",
         }
     }
 }

@@ -45,7 +45,8 @@ pub fn find_means(
     }
     if let Some(&machine) = plan.machines.iter().find(|m| !m.is_micro()) {
         if let Some(workload) = plan.workloads.iter().find(|w| !w.name.needs_kernel()) {
-            let reason = format!("{} runs on the micro-guest alone: use `vmtax exits`", workload.name);
+            let reason =
+                format!("{} runs on the micro-guest alone: give it --machines micro-kvm or micro-tcg", workload.name);
             return Err(RunError::NoMachine { machine, reason });
         }
     }
@@ -135,7 +136,7 @@ fn kvm_opens(host: &HostFacts) -> Result<(), RunError> {
 fn micro_can(machine: MachineName, plan: &Plan) -> Result<(), RunError> {
     let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
     for workload in &plan.workloads {
-        if workload.name == WorkloadName::Exits {
+        if !workload.name.needs_kernel() {
             continue;
         }
         if workload.name != WorkloadName::Seqread {

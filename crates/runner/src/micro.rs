@@ -1,4 +1,6 @@
-//! Workloads on the micro-guest: `seqread` by its own driver, and `exits`.
+//! Workloads on the micro-guest: `seqread` by its own driver, `exits`, `habits`.
+
+mod habits;
 
 use std::time::Duration;
 use vmtax_machine::{MachineError, MicroSession};
@@ -27,6 +29,10 @@ pub(crate) fn run(
     if workload.name == WorkloadName::Exits {
         let count = vmtax_workload::exit_count(workload).map_err(refused)?;
         return Ok((exits(session, workload, count, mhz, deadline)?, Series::default()));
+    }
+    if workload.name == WorkloadName::Habits {
+        let count = vmtax_workload::exit_count(workload).map_err(refused)?;
+        return Ok((habits::habits(session, workload, count, mhz, deadline)?, Series::default()));
     }
     let work = vmtax_workload::block_work(workload).map_err(refused)?;
     let requests = session.requests(order(&work, session.disk_bytes(), mhz), deadline)?;
@@ -114,6 +120,7 @@ fn result(workload: &WorkloadSpec, operations: Vec<Operation>, total_ns: u64, mh
         workload: workload.clone(),
         measures: Vec::new(),
         operations,
+        exits: Vec::new(),
         unsupported: Vec::new(),
         kept: Vec::new(),
         notes: Vec::new(),

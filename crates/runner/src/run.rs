@@ -18,6 +18,7 @@ use vmtax_host::ProcessorTime;
 use vmtax_machine::{
     HostSettings, Interrupt, MachineError, Needs, Scratch, Setup, Sharing, Streams, processor_between,
 };
+use vmtax_micro::qemu::HABIT_DEVICES;
 use vmtax_model::{
     MachineName, ON_THE_HOST, Outcome, Plan, Probes, QemuFacts, Turn, Warning, WorkloadName, WorkloadSpec,
 };
@@ -225,6 +226,10 @@ impl<'a> Run<'a> {
     ) -> Result<(), RunError> {
         let usual = &self.rungs[turn.rung].guest;
         let guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
+        let mut options = way.options.clone();
+        if turn.machine.is_micro() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::Habits) {
+            options.extend(HABIT_DEVICES.map(str::to_owned));
+        }
         let setup = Setup {
             target: self.images.target(turn.machine, turn.variant)?,
             cpus: guest.cpus,
@@ -233,7 +238,7 @@ impl<'a> Run<'a> {
             memory_regions: guest.memory_regions,
             disk: &way.disk,
             append: way.variant.get("append"),
-            options: &way.options,
+            options: &options,
             put_back,
             share,
             scratch: self.scratch,

@@ -202,6 +202,8 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
     few("unsupported metrics", result.unsupported.len())?;
     few("things kept or lost", result.kept.len())?;
     few("notes", result.notes.len())?;
+    few("counts of exits", result.exits.len())?;
+    short(result.exits.iter().map(|e| &e.operation))?;
     short(result.kept.iter().flat_map(|k| [&k.what, &k.detail]).chain(&result.notes))?;
     short(result.operations.iter().map(|o| &o.name))?;
     short(result.unsupported.iter().map(|u| &u.reason))?;
@@ -215,6 +217,7 @@ fn check_result(result: &TrialResult) -> Result<(), String> {
         result.timer.error,
         result.timer.pair_ns,
     ]);
+    let figures = figures.chain(result.exits.iter().map(|e| e.each));
     let fairness =
         result.fairness.iter().flat_map(|f| [f.events_mean, f.events_stddev, f.time_mean_s, f.time_stddev_s]);
     match figures.chain(fairness).find(|v| !v.is_finite() || *v < 0.0) {
@@ -244,6 +247,7 @@ mod tests {
             workload: WorkloadSpec::new(WorkloadName::Cpu),
             measures: vec![Measure { metric: Metric::CpuEvents, value: 1.0 }],
             operations: vec![],
+            exits: Vec::new(),
             unsupported: vec![],
             kept: vec![],
             notes: vec![],
@@ -271,5 +275,8 @@ mod tests {
         assert!(check_result(&TrialResult { kept: vec![kept("0600")], ..result() }).is_ok());
         assert!(check_result(&TrialResult { kept: vec![kept(&"x".repeat(2000))], ..result() }).is_err());
         assert!(check_result(&TrialResult { kept: vec![kept(""); 2000], ..result() }).is_err());
+        let exits = |each| vec![OperationExits { operation: "x".into(), each }];
+        assert!(check_result(&TrialResult { exits: exits(2.0), ..result() }).is_ok());
+        assert!(check_result(&TrialResult { exits: exits(f64::NAN), ..result() }).is_err());
     }
 }

@@ -21,6 +21,7 @@ pub fn options(name: WorkloadName) -> &'static [OptionInfo] {
         WorkloadName::Meaning => share::meaning::OPTIONS,
         WorkloadName::Exec => &[],
         WorkloadName::Exits => exits::OPTIONS,
+        WorkloadName::Habits => exits::HABIT_OPTIONS,
     }
 }
 

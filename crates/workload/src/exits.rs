@@ -1,4 +1,4 @@
-//! `exits`: made by the micro-guest's own code; here are its options alone.
+//! `exits` and `habits`: made by the micro-guest's own code; here are their options alone.
 
 use crate::options::{Kind, OptionInfo, Values};
 use crate::{WorkloadError, check};
@@ -11,7 +11,14 @@ pub(crate) const OPTIONS: &[OptionInfo] = &[OptionInfo {
     kind: Kind::Count { min: 1, max: 1_000_000 },
 }];
 
-/// How many exits of each kind are asked for.
+pub(crate) const HABIT_OPTIONS: &[OptionInfo] = &[OptionInfo {
+    name: "count",
+    default: "500",
+    help: "how often each habit and each cure; what takes milliseconds, at most 50 times",
+    kind: Kind::Count { min: 2, max: 1_000_000 },
+}];
+
+/// How many exits of each kind, or habits, are asked for.
 ///
 /// # Errors
 /// As [`check`].

@@ -72,7 +72,7 @@ pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, Workload
         WorkloadName::Names => share::names::run(&values, &clock, places),
         WorkloadName::Meaning => share::meaning::run(&values, places),
         WorkloadName::Exec => Err(WorkloadError::CommandAlone(workload.name)),
-        WorkloadName::Exits => Err(WorkloadError::MicroGuestOnly(workload.name)),
+        WorkloadName::Exits | WorkloadName::Habits => Err(WorkloadError::MicroGuestOnly(workload.name)),
     }?;
     Ok(result(workload, got, &clock))
 }
@@ -96,6 +96,7 @@ fn result(workload: WorkloadSpec, got: Yield, clock: &Clock) -> TrialResult {
         workload,
         measures: got.measures,
         operations: got.operations,
+        exits: Vec::new(),
         unsupported: got.unsupported,
         kept: got.kept,
         notes: got.notes,

@@ -71,6 +71,7 @@ fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialRe
         workload: WorkloadSpec::new(WorkloadName::Exec),
         measures,
         operations: Vec::new(),
+        exits: Vec::new(),
         unsupported: Vec::new(),
         kept: Vec::new(),
         notes,

@@ -29,6 +29,8 @@
     .set EVENT_SEEN, VARIABLES + 64     # the event handler has run, and when
     .set EVENT_STAMP, VARIABLES + 72
     .set MISSED, VARIABLES + 80         # the timer fired before the processor slept
+    .set SCREEN, VARIABLES + 128        # stands for a text screen's memory
+    .set LOCK, VARIABLES + 192
 
 # Devices, at virtual addresses that fit an instruction's 31 bits. run.s places the disk; at NOWHERE_* nothing answers.
     .set APIC_PHYSICAL, 0xfee00000
@@ -43,6 +45,8 @@
     .set APIC_TIMER_CURRENT, 0x390
     .set APIC_TIMER_DIVIDE, 0x3e0
     .set DISK_PHYSICAL, 0xe0000000
+    .set HPET_PHYSICAL, 0xfec00000      # the 2 MiB that it is in
+    .set HPET, 0x40500000
     .set DISK_MSIX, 0x40200000
     .set NOWHERE_MEMORY, DISK_MSIX + 0x100000
     .set NOWHERE_PORT, 0x1234
@@ -53,6 +57,7 @@
     .set VECTOR_INTX, 0x2b              # interrupt 11 of the PIC
     .set VECTOR_PIC_SPURIOUS, 0x2f
     .set VECTOR_TIMER, VECTOR_EVENT + 1
+    .set VECTOR_TICK, VECTOR_EVENT + 2
     .set VECTOR_SPURIOUS, 0x3f
 
     .macro PORT_OUT port, value
@@ -127,6 +132,7 @@
     jb 1b
     movl $(APIC_PHYSICAL | 0x9f), PD_DEVICES
     movl $(DISK_PHYSICAL | 0x9f), PD_DEVICES + 8
+    movl $(HPET_PHYSICAL | 0x9f), PD_DEVICES + 16
 
     movl $0x20, %eax                    # CR4.PAE
     movl %eax, %cr4

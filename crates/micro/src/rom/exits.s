@@ -6,19 +6,23 @@
     .set CALIBRATION, 1 << 26           # ticks: 25 ms or so
 
 .Lexits:
+    leaq .Lkinds(%rip), %rbx
+    movl $((.Lkinds_end - .Lkinds) / 4), %esi
+
+# Goes to the routine of the ordered kind, in the table at rbx of rsi entries.
+.Lby_kind:
     movl MAILBOX + HOW_MANY, %ebp
     movq %rbp, %rcx
     shlq $4, %rcx
     call .Ltouch_table
     movl $TABLE, %edi
     movq MAILBOX + KIND, %rcx
-    cmpq $((.Lkinds_end - .Lkinds) / 4), %rcx
+    cmpq %rsi, %rcx
     jb 1f
     FAIL FAILURE_UNKNOWN
-1:  leaq .Lkinds(%rip), %rax
-    movslq (%rax,%rcx,4), %rcx
-    addq %rcx, %rax
-    jmpq *%rax
+1:  movslq (%rbx,%rcx,4), %rcx
+    addq %rcx, %rbx
+    jmpq *%rbx
 
     # In the order of ExitKind.
     .balign 4

@@ -31,8 +31,7 @@
     CONFIG_SELECT
     movl $0x0b0b0b0b, %eax
     outl %eax, %dx
-    movl $(0x100 | VECTOR_SPURIOUS), APIC + APIC_SPURIOUS
-    movl $0x700, APIC + APIC_LVT_LINT0  # the PIC's interrupts pass
+    call .Lapic_on
 
     movq MAILBOX + ORDER, %rax
     movq %rax, CURRENT
@@ -62,6 +61,9 @@
     je 2f
     leaq .Lexits(%rip), %rbx
     cmpq $COMMAND_EXITS, %rax
+    je 2f
+    leaq .Lhabits(%rip), %rbx
+    cmpq $COMMAND_HABITS, %rax
     je 2f
     leaq .Lleave(%rip), %rbx
     cmpq $COMMAND_LEAVE, %rax
@@ -105,9 +107,14 @@
     jmp 1b
 3:  ret
 
-# Powers the machine off by the PIIX4's power management, whose ports are wherever one puts them.
-.Lleave:
-    SET_STATE STATE_DONE
+# The local APIC takes interrupts, the PIC's too.
+.Lapic_on:
+    movl $(0x100 | VECTOR_SPURIOUS), APIC + APIC_SPURIOUS
+    movl $0x700, APIC + APIC_LVT_LINT0
+    ret
+
+# Gives the PIIX4's power management its ports, which are wherever one puts them.
+.Lpower_on:
     movl $0x80000b40, %eax
     CONFIG_SELECT
     movl $(POWER_PORTS | 1), %eax
@@ -116,6 +123,12 @@
     CONFIG_SELECT
     movl $1, %eax
     outb %al, %dx
+    ret
+
+# Powers the machine off.
+.Lleave:
+    SET_STATE STATE_DONE
+    call .Lpower_on
     movl $(POWER_PORTS + 4), %edx
     movl $0x2000, %eax                  # soft off
     outw %ax, %dx

@@ -17,6 +17,11 @@
 .Levent_interrupt:
     HAND_OVER .Levent
 
+# Ended here, with interrupts off: the next one may be waiting for that, and would take r10.
+.Ltick_interrupt:
+    movl $0, APIC + APIC_EOI
+    iretq
+
 # The timer wakes the processor from the gate's hlt: back to user mode at once, past the frame of this interrupt, by
 # that of the gate. From anywhere else it came too early.
 .Ltimer_interrupt:
@@ -111,7 +116,8 @@
     .endr
     GATE .Levent_interrupt
     GATE .Ltimer_interrupt
-    .rept VECTOR_SPURIOUS - VECTOR_TIMER
+    GATE .Ltick_interrupt
+    .rept VECTOR_SPURIOUS - VECTOR_TICK
     GATE .Lignore
     .endr
 .Lidt_end:

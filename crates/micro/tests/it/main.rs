@@ -5,6 +5,7 @@
 mod exits;
 mod failures;
 mod guest;
+mod habits;
 mod ping;
 mod requests;
 mod ticks;

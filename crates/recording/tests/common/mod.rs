@@ -82,6 +82,7 @@ fn result(plan: &Plan, machine: MachineName, workload: usize, round: u32) -> Tri
         } else {
             vec![measure(Metric::SyscallGetpid, 60.0 * slow * noise), measure(Metric::SyscallFork, 9e4 * slow * noise)]
         },
+        exits: Vec::new(),
         operations: if is_cpu {
             vec![operation("event", 77_000.0 * slow)]
         } else {

@@ -115,6 +115,7 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: MachineNa
     TrialResult {
         workload: WorkloadSpec::new(workload).with("time", 1),
         measures,
+        exits: Vec::new(),
         operations: operations(workload)
             .into_iter()
             .map(|(name, ns)| {
