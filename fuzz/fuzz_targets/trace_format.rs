@@ -14,6 +14,7 @@ fuzz_target!(|data: &[u8]| {
     let (text, record) = data.split_at(at);
     let text = String::from_utf8_lossy(text);
     let _ = PageLayout::parse(&text);
+    let _ = vmtax_trace::symbols(&text);
     let _ = Formats::default().add("fuzz", &text);
 
     // With the fields that every event has, which a fuzzer would have to guess.

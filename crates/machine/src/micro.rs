@@ -2,11 +2,11 @@
 
 use crate::child::Child;
 use crate::console::printable_tail;
-use crate::outside;
 use crate::qemu::{self, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
 use crate::{Interrupt, MachineError, QemuOutside};
+use crate::{foreign, outside};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -129,6 +129,14 @@ impl<'a> MicroSession<'a> {
     /// [`MachineError`] when the monitor does not answer.
     pub fn qemu(&mut self) -> Result<QemuOutside, MachineError> {
         QemuOutside::ask(&mut self.monitor)
+    }
+
+    /// QEMU's memory tree, as `info mtree -f` prints it.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the monitor does not answer.
+    pub fn memory_tree(&mut self) -> Result<String, MachineError> {
+        foreign::memory_tree(&mut self.monitor)
     }
 
     /// Switches QEMU's own log of block requests on or off.

@@ -2,7 +2,6 @@
 
 use crate::child::Child;
 use crate::console::{Console, printable_tail};
-use crate::extra;
 use crate::jail::TREE;
 use crate::lines::{Files, Lines, Nothing};
 use crate::outside::{self, QemuOutside};
@@ -12,6 +11,7 @@ use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
 use crate::share::{self, Server};
 use crate::{Interrupt, MachineError, Sharing, native, qemu};
+use crate::{extra, foreign};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -238,6 +238,14 @@ impl<'a> Session<'a> {
     /// [`MachineError`] when the monitor does not answer.
     pub fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
         self.qemu.as_mut().map(|qemu| QemuOutside::ask(&mut qemu.monitor)).transpose()
+    }
+
+    /// QEMU's memory tree, as `info mtree -f` prints it; `None` for the host itself.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the monitor does not answer.
+    pub fn memory_tree(&mut self) -> Result<Option<String>, MachineError> {
+        self.qemu.as_mut().map(|qemu| foreign::memory_tree(&mut qemu.monitor)).transpose()
     }
 
     /// Switches QEMU's own log of block requests on or off.

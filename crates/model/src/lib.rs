@@ -9,6 +9,7 @@ mod exits;
 mod fact;
 mod finding;
 mod growth;
+mod guest_exits;
 mod habit;
 mod history;
 mod ladder;
@@ -39,6 +40,9 @@ pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
+pub use guest_exits::{
+    AddressSpace, CostlyExits, DevicesFrom, ExitAddress, ExitCount, ExitFinding, ExitReason, GuestExits, VcpuExits,
+};
 pub use habit::Habit;
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use ladder::{Grows, GuestSize, Ladder};

@@ -1,6 +1,6 @@
 //! What a profile says in figures.
 
-use crate::Missing;
+use crate::{GuestExits, Missing};
 use serde::{Deserialize, Serialize};
 
 /// A share of samples, with its interval.
@@ -103,6 +103,9 @@ pub struct ProfileFindings {
     pub unnamed: Vec<UnnamedFile>,
     /// Where its threads were by the clock; null where that could not be had.
     pub wall: Option<WallFindings>,
+    /// Its guest's VM exits; null where KVM runs no guest of it, or nothing of them could be had.
+    #[serde(default)]
+    pub exits: Option<GuestExits>,
     /// What could not be had, why, and what to do about it.
     pub missing: Vec<Missing>,
 }

@@ -142,4 +142,6 @@ pub mod files {
     pub const HOST: &str = "host-trace";
     /// In it: what QEMU's own log backend wrote, where the host's kernel may not be traced.
     pub const QEMU_LOG: &str = "qemu.log";
+    /// In a turn's folder: the memory tree of a QEMU with KVM, as `info mtree -f` prints it.
+    pub const MEMORY_TREE: &str = "memory-tree";
 }

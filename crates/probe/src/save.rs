@@ -40,7 +40,7 @@ fn whole(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Every processor's pages and statistics. The last page of each may be partly filled.
+/// Every processor's pages, those that are there by now. The last of each may be partly filled.
 pub(crate) fn pages(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(), ProbeError> {
     let page = page_size(instance);
     let mut piece = Vec::with_capacity(PIECE);
@@ -66,6 +66,13 @@ pub(crate) fn pages(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(
                 break;
             }
         }
+    }
+    Ok(())
+}
+
+/// Every processor's statistics.
+pub(crate) fn stats(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(), ProbeError> {
+    for cpu in cpus(instance)? {
         let path = instance.path(&format!("per_cpu/cpu{cpu}/stats"));
         let stats = fs::read_to_string(&path).map_err(|e| ProbeError::file("reading", &path, e))?;
         sink("stats", format!("{kind}.cpu{cpu}\n{stats}").as_bytes()).map_err(saving)?;

@@ -92,6 +92,14 @@ impl ProbeSet {
         set
     }
 
+    /// The exits of a guest of KVM: QEMU's threads, and those of the kernel that work for it.
+    pub fn exits(threads: &[i32]) -> ProbeSet {
+        let bound = EXITS.map(|name| event("kvm", name, None)).into();
+        // Where a thread goes into its guest: 0xae80 is KVM_RUN.
+        let calls = vec![call(&["sys_enter_ioctl"], Some("cmd == 0xae80"))];
+        ProbeSet { threads: threads.to_vec(), bound, calls, ..ProbeSet::default() }
+    }
+
     /// All system calls of QEMU's threads, and nothing else.
     pub fn calls(qemu: &[i32]) -> ProbeSet {
         let bound = ALL_CALLS.map(|name| event("raw_syscalls", name, None)).into();
@@ -150,6 +158,20 @@ const KVM_BOUND: [&[&str]; 9] = [
     &["kvm_halt_poll_ns"],
     &["kvm_vcpu_wakeup"],
     &["kvm_write_tsc_offset"],
+];
+
+/// What exits are counted by.
+const EXITS: [&[&str]; 10] = [
+    &["kvm_entry"],
+    &["kvm_exit"],
+    &["kvm_pio"],
+    &["kvm_mmio"],
+    &["kvm_fast_mmio"],
+    &["kvm_msr"],
+    &["kvm_eoi"],
+    &["kvm_userspace_exit"],
+    &["kvm_apic_accept_irq"],
+    &["kvm_set_irq"],
 ];
 
 /// What an injection passes, in whichever thread or kernel worker it begins.

@@ -43,12 +43,15 @@ fn attached() -> Option<PathBuf> {
 
 fn unattached() -> Option<PathBuf> {
     static OURS: OnceLock<Option<OwnedFd>> = OnceLock::new();
-    let ours = OURS.get_or_init(|| {
-        let context = fsopen("tracefs", FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
-        fsconfig_create(context.as_fd()).ok()?;
-        fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).ok()
-    });
+    let ours = OURS.get_or_init(|| mounted_nowhere("tracefs"));
     ours.as_ref().map(|mount| PathBuf::from(format!("/proc/self/fd/{}", mount.as_raw_fd())))
+}
+
+/// A file system of a kind, mounted in no folder: gone when this is.
+pub(crate) fn mounted_nowhere(kind: &str) -> Option<OwnedFd> {
+    let context = fsopen(kind, FsOpenFlags::FSOPEN_CLOEXEC).ok()?;
+    fsconfig_create(context.as_fd()).ok()?;
+    fsmount(context.as_fd(), FsMountFlags::FSMOUNT_CLOEXEC, MountAttrFlags::empty()).ok()
 }
 
 fn mounted(mounts: &str) -> Option<PathBuf> {

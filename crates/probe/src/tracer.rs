@@ -168,8 +168,33 @@ impl Tracer {
     /// # Errors
     /// When tracefs refuses, or the sink does.
     pub fn save(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        save::layouts(&self.root, &self.events, sink)?;
+        self.layouts(sink)?;
+        self.drain(sink)?;
+        self.stats(sink)
+    }
+
+    /// The part of [`Tracer::save`] that says how pages and events are laid out.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn layouts(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
+        save::layouts(&self.root, &self.events, sink)
+    }
+
+    /// The pages that are there by now, also while it records: none is handed out twice.
+    ///
+    /// # Errors
+    /// As [`Tracer::save`].
+    pub fn drain(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
         self.instances.iter().try_for_each(|(kind, instance)| save::pages(kind, instance, sink))
+    }
+
+    /// What the kernel counted of the buffers.
+    ///
+    /// # Errors
+    /// As [`Tracer::save`].
+    pub fn stats(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
+        self.instances.iter().try_for_each(|(kind, instance)| save::stats(kind, instance, sink))
     }
 }
 

@@ -38,6 +38,9 @@ pub enum ProfileError {
         /// Which.
         file: PathBuf,
     },
+    /// KVM's events are of a kernel that is not known here.
+    #[error("KVM's events cannot be read ({0}): report this as a fault of vmtax, with the kernel's version")]
+    Trace(String),
     /// A picture could not be drawn.
     #[error("drawing the flame graph: {0}")]
     Drawing(io::Error),

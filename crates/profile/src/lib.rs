@@ -22,6 +22,7 @@ mod seen;
 mod space;
 mod wall;
 
+pub mod exits;
 pub mod firefox;
 pub mod flame;
 pub mod fold;

@@ -44,6 +44,7 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
         functions: functions(&found.profile),
         unnamed: found.unnamed.iter().map(|(file, why)| UnnamedFile { file: file.clone(), why: why.clone() }).collect(),
         wall: None,
+        exits: None,
         missing: Vec::new(),
     }
 }

@@ -7,6 +7,7 @@ mod doctor;
 pub mod exec;
 pub mod exits;
 pub mod growth;
+mod guest_exits;
 pub mod history;
 mod html;
 mod json;

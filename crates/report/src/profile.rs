@@ -2,12 +2,13 @@
 
 pub use crate::html::profile::{Pictures, html};
 
+use crate::guest_exits::{self, per_s};
 use crate::number::{NONE, count, nanoseconds};
 use crate::table::{self, right};
 use crate::text::{Paint, columns, fit, plain, section, wrapped};
 use crate::{ReportError, Style};
 use comfy_table::{Attribute, Cell};
-use vmtax_model::{FunctionShare, ProfileFindings, SampleShare, WallFindings};
+use vmtax_model::{FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
 
 /// Functions that a terminal shows.
 const SHOWN: usize = 20;
@@ -34,11 +35,16 @@ pub fn terminal(findings: &ProfileFindings, style: Style) -> String {
             out.push_str(&wrapped(sentence, width, "", "  "));
         }
     }
+    if let Some(exits) = &findings.exits {
+        title(&mut out, &exits_title(exits));
+        out.push_str(&guest_exits::terminal(exits, width, style.color));
+    }
     out.push('\n');
     for line in quality(findings) {
         out.push_str(&wrapped(&line, width, "", "  "));
     }
     section(&mut out, &paint.with("1;33", "What to know"), &notes(findings), "! ", width);
+    section(&mut out, &paint.with("1;36", "Advice"), &advice(findings), "→ ", width);
     out
 }
 
@@ -74,6 +80,25 @@ pub(crate) fn heading(findings: &ProfileFindings) -> String {
 pub fn of(findings: &ProfileFindings) -> String {
     let process = (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
     findings.file.iter().cloned().chain(process).collect::<Vec<_>>().join(": ")
+}
+
+/// "VM exits: 12.3 k in 3.1 s on 1 vCPU".
+pub(crate) fn exits_title(exits: &GuestExits) -> String {
+    let all: u64 = exits.vcpus.iter().map(|vcpu| vcpu.count).sum();
+    match exits.vcpus.len() {
+        0 if exits.counters.is_empty() => format!("VM exits: none in {:.1} s", exits.seconds),
+        0 => format!("VM exits in {:.1} s, by KVM's own counters", exits.seconds),
+        n => {
+            let busy: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
+            let s = if n == 1 { "" } else { "s" };
+            format!("VM exits: {} in {:.1} s on {n} vCPU{s}, {} a second", count(all), exits.seconds, per_s(busy))
+        }
+    }
+}
+
+/// What the exits cost that they need not, and the cure.
+pub(crate) fn advice(findings: &ProfileFindings) -> Vec<String> {
+    findings.exits.iter().flat_map(|exits| &exits.findings).map(guest_exits::advice).collect()
 }
 
 fn percent(share: f64) -> String {
@@ -209,6 +234,7 @@ pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
             count(pauses.unstopped)
         ));
     }
+    lines.extend(findings.exits.iter().flat_map(guest_exits::method));
     if findings.file.is_none() {
         lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
     }

@@ -155,6 +155,13 @@ impl<'a> Up<'a> {
         }
     }
 
+    pub fn memory_tree(&mut self) -> Result<Option<String>, MachineError> {
+        match self {
+            Up::Agent(session) => session.memory_tree(),
+            Up::Micro(session) => session.memory_tree().map(Some),
+        }
+    }
+
     pub fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
         match self {
             Up::Agent(session) => session.log_events(on),

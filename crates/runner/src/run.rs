@@ -24,7 +24,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Writer;
 use vmtax_tools::Patterns;
-use written::{Made, note_boot};
+use written::{Made, note_boot, note_memory_tree};
 
 /// Below this, time stolen from the host during a trial is nothing to speak of.
 const NOTABLE_STEAL_PERCENT: u32 = 5;
@@ -349,6 +349,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
+        note_memory_tree(log, turn, &mut machine)?;
         machine.end();
         Ok(())
     }

@@ -55,6 +55,7 @@ mod perf;
 mod qemu;
 mod stats;
 mod stream;
+mod symbols;
 
 #[cfg(test)]
 mod format_tests;
@@ -77,4 +78,5 @@ pub use merge::Input;
 pub use page::PageLayout;
 pub use perf::{Perf, PerfEvent, PerfRecords};
 pub use qemu::QemuEvents;
-pub use stats::CpuStats;
+pub use stats::{CpuStats, parse as cpu_stats};
+pub use symbols::symbols;

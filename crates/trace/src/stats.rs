@@ -16,7 +16,7 @@ pub struct CpuStats {
 }
 
 /// Reads lines `INSTANCE.cpuN`, each followed by that buffer's `stats`. Lines that it does not know are left out.
-pub(crate) fn parse(text: &str) -> Vec<CpuStats> {
+pub fn parse(text: &str) -> Vec<CpuStats> {
     let mut stats: Vec<CpuStats> = Vec::new();
     for line in text.lines() {
         match line.split_once(':') {

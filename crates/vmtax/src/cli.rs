@@ -104,11 +104,12 @@ Examples:
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
     )]
     Compare(Box<CompareArgs>),
-    /// Look into a running QEMU: which threads and functions its time goes to, as tables and flame graphs
+    /// Look into a running QEMU: which threads and functions its time goes to, which VM exits its guest makes
     #[command(
         after_help = "Any process will do, also one in a container: its files are found through its own root, and it needs no frame
 pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
-A folder is written, with an SVG that opens in a browser. docs/profile.md says more.
+Where KVM runs its guest and this is root, VM exits are counted by reason, device and register, and what they cost that
+they need not is named with its cure. A folder is written, with an SVG that opens in a browser. docs/profile.md says more.
 
 Examples:
   vmtax profile --pid $(pgrep -n qemu-system)

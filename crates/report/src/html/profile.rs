@@ -2,11 +2,12 @@
 
 use super::notices::notices;
 use super::{Head, document_under};
-use crate::number::NONE;
-use crate::profile::{heading, notes, of, quality};
+use crate::guest_exits::{FIGURES, address, device, direction, figures, per_s, shown_counters};
+use crate::number::{NONE, count, nanoseconds};
+use crate::profile::{advice, exits_title, heading, notes, of, quality};
 use base64::Engine;
 use maud::{Markup, html as markup};
-use vmtax_model::{FunctionShare, ProfileFindings, WallFindings};
+use vmtax_model::{ExitCount, FunctionShare, GuestExits, ProfileFindings, WallFindings};
 
 const STYLE: &str = include_str!("profile.css");
 /// The flame graphs are documents of their own inside the page, and bring their scripts for zoom and search.
@@ -42,7 +43,9 @@ pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &
                 ul { @for sentence in &wall.explanation { li { (sentence) } } }
             }
         }
+        (notices("What to do", "advice", &advice(findings)))
         (notices("What to know", "warnings", &notes(findings)))
+        @if let Some(exits) = &findings.exits { (exits_section(exits)) }
         @if !findings.functions.is_empty() { section { h2 { "Functions on CPU" } (functions(&findings.functions)) } }
         @if !findings.threads.is_empty() { section { h2 { "Threads on CPU" } (threads(findings)) } }
         @if let Some(wall) = &findings.wall { section { h2 { "Threads by the clock" } (waits(wall)) } }
@@ -106,6 +109,58 @@ fn threads(findings: &ProfileFindings) -> Markup {
                             th scope="row" { (t.name) }
                             td { (t.tid) } td { (t.cpu.map_or(NONE.to_owned(), percent)) } td { (t.share.samples) } td { (t.kernel) } td { (t.translated) }
                         }
+                    }
+                }
+            }
+        }
+    }
+}
+
+fn exits_section(exits: &GuestExits) -> Markup {
+    let heading = |names: &[&str]| {
+        markup! {
+            thead { tr { @for name in names.iter().copied().chain(FIGURES) { th { (name) } } } }
+        }
+    };
+    let cells = |count: &ExitCount| markup! { @for figure in figures(count) { td { (figure) } } };
+    markup! {
+        section {
+            h2 { (exits_title(exits)) }
+            @if !exits.addresses.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label="VM exits by address" {
+                    table {
+                        (heading(&["device", "address", "access"]))
+                        tbody { @for exit in &exits.addresses { tr {
+                            th scope="row" { (device(exit, exits.devices_from)) }
+                            td { (address(exit)) } td { (direction(exit)) } (cells(&exit.exits))
+                        } } }
+                    }
+                }
+            }
+            @if !exits.reasons.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label="VM exits by reason" {
+                    table {
+                        (heading(&["reason"]))
+                        tbody { @for reason in &exits.reasons { tr { th scope="row" { (reason.reason) } (cells(&reason.exits)) } } }
+                    }
+                }
+            }
+            @if exits.vcpus.len() > 1 {
+                div.scroll tabindex="0" role="region" aria-label="VM exits by processor" {
+                    table {
+                        thead { tr { th { "vCPU" } th { "tid" } th { "exits" } th { "per s" } th { "total" } } }
+                        tbody { @for vcpu in &exits.vcpus { tr {
+                            th scope="row" { (vcpu.vcpu) } td { (vcpu.tid) } td { (count(vcpu.count)) } td { (per_s(vcpu.per_s)) }
+                            td { (nanoseconds(vcpu.total_ns)) }
+                        } } }
+                    }
+                }
+            }
+            @if exits.reasons.is_empty() && !exits.counters.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label="KVM's counters" {
+                    table {
+                        thead { tr { th { "KVM's counter" } th { "grew by" } } }
+                        tbody { @for (name, value) in shown_counters(exits) { tr { th scope="row" { (name) } td { (count(*value)) } } } }
                     }
                 }
             }

@@ -112,6 +112,17 @@ pub(super) fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), 
     fs::write(&path, format!("{note:#}\n")).map_err(|e| failed("writing", &path, e))
 }
 
+/// Where KVM runs the guest: which device has which address, by which the guest's exits are named later. At the turn's end,
+/// as a guest places its devices itself. A monitor that does not answer costs the names alone.
+pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &mut Up<'_>) -> Result<(), RunError> {
+    if turn.machine.accelerator() != Some("kvm") {
+        return Ok(());
+    }
+    let Ok(Some(tree)) = machine.memory_tree() else { return Ok(()) };
+    let path = log.join(vmtax_model::files::MEMORY_TREE);
+    fs::write(&path, tree).map_err(|e| failed("writing", &path, e))
+}
+
 fn failed(verb: &str, path: &Path, source: std::io::Error) -> RunError {
     MachineError::System { what: format!("{verb} {}", path.display()), source }.into()
 }

@@ -22,6 +22,7 @@ mod layers_faults;
 mod layers_rights;
 mod planted;
 mod profile;
+mod profile_exits;
 mod run;
 mod scale;
 mod share;

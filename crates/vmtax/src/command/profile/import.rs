@@ -18,5 +18,5 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     findings.missing = missing;
     findings.file = Some(name.clone());
     let folder = Folder::create(args.out.as_deref(), &name)?;
-    present(&folder, args.json, &Taken { on_cpu: found, wall: None, findings })
+    present(&folder, args.json, &Taken { on_cpu: found, wall: None, findings, counted: None })
 }

@@ -1,6 +1,7 @@
 //! `vmtax profile`: from its command line to a folder with pictures, and a table.
 
 mod diff;
+mod exits;
 mod folder;
 mod import;
 mod take;
@@ -9,6 +10,7 @@ mod workload;
 use super::{print, style};
 use crate::cli::{ProfileArgs, ProfileCommand};
 use crate::fault::Fault;
+use exits::Exits;
 use folder::Folder;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -37,7 +39,8 @@ const USUAL_S: f64 = 10.0;
 fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
     let settings = settings(args, pid, args.seconds.unwrap_or(USUAL_S))?;
     let stopped = take::stopped()?;
-    let taken = take::take(&settings, args.wall_hz, &stopped)?;
+    let mut taken = take::take(&settings, args.wall_hz, Exits::begin(pid), &stopped)?;
+    taken.name_exits(None);
     present(&folder(args, &taken)?, args.common.record.json, &taken)
 }
 

@@ -1,5 +1,6 @@
 //! Both ways to look at a process, at the same time.
 
+use super::exits::{Counted, Exits};
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
@@ -12,24 +13,40 @@ pub struct Taken {
     pub on_cpu: OnCpu,
     pub wall: Option<Wall>,
     pub findings: ProfileFindings,
+    /// The exits of its guest, to which [`Taken::name_exits`] gives names.
+    pub counted: Option<Counted>,
+}
+
+impl Taken {
+    /// Says what the exits say. `tree`: QEMU's memory tree, where that is at hand.
+    pub fn name_exits(&mut self, tree: Option<&str>) {
+        if let Some(counted) = self.counted.take() {
+            let (exits, missing) = counted.findings(tree);
+            self.findings.exits = exits;
+            self.findings.missing.extend(missing);
+        }
+    }
 }
 
 /// Looks at a process on CPU and, unless `wall_hz` is 0, by the clock. What one way cannot see is said beside what the
 /// other one saw. It ends when `stopped` becomes true.
-pub fn take(settings: &Settings, wall_hz: u32, stopped: &AtomicBool) -> Result<Taken, Fault> {
+/// The exits of a guest are counted meanwhile.
+pub fn take(settings: &Settings, wall_hz: u32, exits: Option<Exits>, stopped: &AtomicBool) -> Result<Taken, Fault> {
     let pid = settings.pid;
     let program = program(pid);
     let stop = || stopped.load(Ordering::Relaxed);
-    let (seen, by_clock) = std::thread::scope(|scope| {
+    let (seen, by_clock, counted) = std::thread::scope(|scope| {
+        let counting = exits.map(|exits| scope.spawn(|| exits.follow(settings.time, &stop)));
         let clock = (wall_hz > 0).then(|| scope.spawn(|| wall(settings, wall_hz, &stop)));
         let seen = on_cpu(settings, &stop);
         if seen.is_err() && !matches!(seen, Err(ProfileError::Probe(_))) {
             stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
         }
-        (seen, clock.map(|clock| clock.join()))
+        // A panic there is a bug here.
+        let by_clock = clock.map(|clock| clock.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let counted = counting.map(|count| count.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        (seen, by_clock, counted)
     });
-    // A panic there is a bug here.
-    let by_clock = by_clock.map(|joined| joined.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
     let mut missing = Vec::new();
     let wall = match by_clock {
         Some(Ok(wall)) => (wall.profile.total() > 0).then_some(wall),
@@ -53,10 +70,10 @@ pub fn take(settings: &Settings, wall_hz: u32, stopped: &AtomicBool) -> Result<T
     let mut findings = summary::of(&on_cpu, pid, &program, settings.hz);
     findings.wall = wall.as_ref().map(waits::of);
     findings.missing = missing;
-    Ok(Taken { on_cpu, wall, findings })
+    Ok(Taken { on_cpu, wall, findings, counted })
 }
 
-fn lacking(what: &str, why: &ProfileError) -> Missing {
+pub fn lacking(what: &str, why: &ProfileError) -> Missing {
     // The errors say what to do after a colon.
     let said = why.to_string();
     let (why, mend) = said.split_once(": ").map_or((said.as_str(), ""), |(why, mend)| (why, mend));

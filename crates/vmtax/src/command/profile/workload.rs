@@ -1,5 +1,6 @@
 //! `vmtax profile -- WORKLOAD`: a machine of its own, looked at while it runs the workload.
 
+use super::exits::Exits;
 use super::take::{self, Taken};
 use super::{folder, present, settings};
 use crate::cli::ProfileArgs;
@@ -9,6 +10,7 @@ use crate::command::{doctor, print, selection, share};
 use crate::fault::Fault;
 use std::cell::RefCell;
 use std::fs;
+use std::path::Path;
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -46,11 +48,18 @@ pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
         (Ended::Interrupted, _) => Err(Fault::Interrupted { folder }),
         (Ended::Incomplete(first), _) => Err(Fault::Incomplete { folder, first: first.to_string() }),
         (Ended::Complete, Some(taken)) => {
-            let taken = taken?;
+            let mut taken = taken?;
+            taken.name_exits(memory_tree(&folder).as_deref());
             present(&self::folder(args, &taken)?, args.common.record.json, &taken)
         }
         (Ended::Complete, None) => Err(Fault::Usage(format!("{} has no guest to look at", plan.name))),
     }
+}
+
+/// QEMU's memory tree, as the run noted it of its only guest.
+fn memory_tree(run: &Path) -> Option<String> {
+    let mut turns = fs::read_dir(run.join("turns")).ok()?.flatten();
+    turns.find_map(|turn| fs::read_to_string(turn.path().join(vmtax_model::files::MEMORY_TREE)).ok())
 }
 
 /// Looks at a QEMU from the beginning of its trial to the end.
@@ -68,7 +77,9 @@ impl Watch {
                 let Some(pid) = qemu_below(std::process::id() as i32) else { return };
                 let (settings, wall_hz) = (Settings { pid, ..self.settings.clone() }, self.wall_hz);
                 let over = Arc::clone(&self.over);
-                self.looking = Some(std::thread::spawn(move || take::take(&settings, wall_hz, &over)));
+                // Before the workload begins, so that each of its exits is counted.
+                let exits = Exits::begin(pid);
+                self.looking = Some(std::thread::spawn(move || take::take(&settings, wall_hz, exits, &over)));
             }
             Progress::Over { .. } | Progress::Failed { .. } => self.over.store(true, Ordering::Relaxed),
             _ => {}

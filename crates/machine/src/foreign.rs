@@ -1,0 +1,142 @@
+//! A QEMU that others started, asked through a monitor that its command line names and nobody uses.
+
+use crate::MachineError;
+use crate::outside;
+use crate::qmp::Monitor;
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// A monitor that somebody uses takes the connection and does not greet.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// A running QEMU's monitor.
+#[derive(Debug)]
+pub struct QemuMonitor(Monitor);
+
+impl QemuMonitor {
+    /// That of a process.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] where its command line names none that answers.
+    pub fn of(pid: i32) -> Result<QemuMonitor, MachineError> {
+        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let words: Vec<String> =
+            words.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let mut why = "its command line names no QMP socket".to_owned();
+        for path in sockets(&words) {
+            // As the process itself sees it.
+            let seen = match path.strip_prefix("/") {
+                Ok(below) => PathBuf::from(format!("/proc/{pid}/root")).join(below),
+                Err(_) => PathBuf::from(format!("/proc/{pid}/cwd")).join(&path),
+            };
+            let connected = UnixStream::connect(&seen).map_err(|e| MachineError::Monitor(e.to_string()));
+            match connected.and_then(|stream| Monitor::connect(stream, PATIENCE)) {
+                Ok(monitor) => return Ok(QemuMonitor(monitor)),
+                Err(error) => why = format!("{}: {error}", path.display()),
+            }
+        }
+        Err(MachineError::Monitor(why))
+    }
+
+    /// Its memory tree, as `info mtree -f` prints it.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`].
+    pub fn memory_tree(&mut self) -> Result<String, MachineError> {
+        memory_tree(&mut self.0)
+    }
+
+    /// KVM's own counters of the guest's processors, summed up; empty where it is not KVM, or QEMU does not tell (it does
+    /// since 7.1).
+    pub fn kvm_counters(&mut self) -> BTreeMap<String, u64> {
+        outside::kvm_counters(&mut self.0).unwrap_or_default()
+    }
+}
+
+pub(crate) fn memory_tree(monitor: &mut Monitor) -> Result<String, MachineError> {
+    let tree = monitor.execute_with("human-monitor-command", &json!({ "command-line": "info mtree -f" }), PATIENCE)?;
+    let unknown = || MachineError::Monitor("info mtree: no text".to_owned());
+    tree.as_str().map(str::to_owned).ok_or_else(unknown)
+}
+
+/// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH`
+/// with `-mon chardev=ID,mode=control`.
+pub fn sockets(words: &[String]) -> Vec<PathBuf> {
+    let mut paths = Vec::new();
+    let (mut chardevs, mut monitors) = (BTreeMap::new(), Vec::new());
+    for pair in words.windows(2) {
+        let options = options(&pair[1]);
+        let of = |key: &str| options.iter().find_map(|o| o.strip_prefix(key)?.strip_prefix('=').map(str::to_owned));
+        match pair[0].trim_start_matches('-') {
+            "qmp" | "qmp-pretty" => {
+                paths.extend(options.first().and_then(|o| o.strip_prefix("unix:")).map(PathBuf::from))
+            }
+            "chardev" if options.first().is_some_and(|kind| kind == "socket") => {
+                chardevs.extend(of("id").zip(of("path")));
+            }
+            "mon" if of("mode").is_some_and(|mode| mode == "control") => {
+                monitors.extend(of("chardev").or_else(|| options.first().cloned()));
+            }
+            _ => {}
+        }
+    }
+    paths.extend(monitors.iter().filter_map(|id| chardevs.get(id)).map(PathBuf::from));
+    paths
+}
+
+/// A word's options: between commas, of which two stand for one that is part of a value.
+fn options(word: &str) -> Vec<String> {
+    let mut options = vec![String::new()];
+    let mut letters = word.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match (letter, letters.peek()) {
+            (',', Some(',')) => {
+                letters.next();
+            }
+            (',', _) => {
+                options.push(String::new());
+                continue;
+            }
+            _ => {}
+        }
+        options.last_mut().into_iter().for_each(|last| last.push(letter));
+    }
+    options
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn of(line: &str) -> Vec<String> {
+        let words: Vec<String> = line.split(' ').map(str::to_owned).collect();
+        sockets(&words).iter().map(|path| path.display().to_string()).collect()
+    }
+
+    #[test]
+    fn monitors_are_found_in_either_spelling() {
+        assert_eq!(of("qemu -m 1G -qmp unix:/run/a,,b,server=on,wait=off"), ["/run/a,b"]);
+        assert_eq!(of("qemu --chardev socket,id=c,path=q.sock,server=on -mon chardev=c,mode=control"), ["q.sock"]);
+        assert_eq!(of("qemu -mon c,mode=control -chardev socket,path=/q,id=c"), ["/q"]);
+        let none =
+            ["qemu", "qemu -qmp", "qemu -qmp tcp:1:2", "qemu -chardev socket,id=c,path=/q -mon chardev=c", "-mon ,,"];
+        assert!(none.iter().all(|line| of(line).is_empty()));
+    }
+
+    #[test]
+    fn a_process_without_a_monitor_says_so() {
+        let why = QemuMonitor::of(std::process::id() as i32).unwrap_err().to_string();
+        assert!(why.contains("no QMP socket"), "{why}");
+    }
+
+    proptest! {
+        #[test]
+        fn any_command_line_is_survived(words in proptest::collection::vec("(-qmp|-mon|-chardev|[a-z=,:]{0,20})", 0..8)) {
+            let _ = sockets(&words);
+        }
+    }
+}

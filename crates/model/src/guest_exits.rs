@@ -1,0 +1,152 @@
+//! Which VM exits a running guest makes, and what they cost.
+
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// How often something was the reason of an exit, and what that took.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExitCount {
+    /// How often.
+    pub count: u64,
+    /// Of those, handed to QEMU.
+    pub user: u64,
+    /// A second.
+    pub per_s: f64,
+    /// Of those, with a known time.
+    pub timed: u64,
+    /// That time, ns.
+    pub total_ns: f64,
+    /// The mean of it, ns; null where none has a time.
+    pub mean_ns: Option<f64>,
+    /// How often by virtual processor, in the order of [`GuestExits::vcpus`].
+    pub by_vcpu: Vec<u64>,
+}
+
+/// Exits of one reason.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExitReason {
+    /// As KVM names it.
+    pub reason: String,
+    /// How many, and what they took.
+    #[serde(flatten)]
+    pub exits: ExitCount,
+}
+
+/// What an address is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AddressSpace {
+    /// I/O ports.
+    Port,
+    /// Device memory.
+    Memory,
+    /// Model-specific registers.
+    Msr,
+}
+
+/// Exits by one address.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExitAddress {
+    /// In what.
+    pub space: AddressSpace,
+    /// The address, or the register's number.
+    pub address: u64,
+    /// Whether it was written to.
+    pub write: bool,
+    /// The device, as QEMU names its region; empty where no device is there or it is not known.
+    pub device: String,
+    /// The register, where it is known.
+    pub register: String,
+    /// How many, and what they took.
+    #[serde(flatten)]
+    pub exits: ExitCount,
+}
+
+/// One virtual processor's exits.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct VcpuExits {
+    /// Which, from 0.
+    pub vcpu: u32,
+    /// Its thread on the host.
+    pub tid: i32,
+    /// How many.
+    pub count: u64,
+    /// A second.
+    pub per_s: f64,
+    /// The time of those that have one, ns.
+    pub total_ns: f64,
+}
+
+/// Where the devices' names come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum DevicesFrom {
+    /// QEMU's own memory tree.
+    MemoryTree,
+    /// The places that devices have in most PCs.
+    UsualPlaces,
+}
+
+/// Something that costs a guest exits it need not make.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CostlyExits {
+    /// The UART's status is asked for before each byte.
+    UartPolling,
+    /// Output byte by byte over the UART.
+    SerialOutput,
+    /// The VGA cursor is moved with the text.
+    VgaCursor,
+    /// The timer ticks fast.
+    FastTick,
+    /// The clock is the ACPI PM timer.
+    PmTimerClock,
+    /// The clock is the HPET.
+    HpetClock,
+    /// Each end of an interrupt is an exit.
+    Eoi,
+    /// QEMU itself takes the notifications of a virtio device.
+    NotifyWithoutIoeventfd,
+    /// KVM polls in vain for a halted guest.
+    HaltPolling,
+}
+
+/// A known cost that was seen, and its cure.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ExitFinding {
+    /// Which.
+    pub cost: CostlyExits,
+    /// How often it was seen.
+    pub count: u64,
+    /// A second.
+    pub per_s: f64,
+    /// What was seen, in a sentence.
+    pub seen: String,
+    /// What to do about it, in a sentence.
+    pub advice: String,
+    /// What others measured, with the source; empty where nobody published a figure.
+    pub published: String,
+}
+
+/// The exits of a guest while it was looked at.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestExits {
+    /// How long, s.
+    pub seconds: f64,
+    /// Its virtual processors that made any.
+    pub vcpus: Vec<VcpuExits>,
+    /// By reason, the most frequent first. Empty where KVM's events could not be seen.
+    pub reasons: Vec<ExitReason>,
+    /// By address, the most frequent first; the first 100.
+    pub addresses: Vec<ExitAddress>,
+    /// What names the devices.
+    pub devices_from: DevicesFrom,
+    /// From where to where an exit is timed, for people.
+    pub timing: String,
+    /// Events lost because there was no room for them: the counts are too low.
+    pub lost: u64,
+    /// KVM's own counters, by how much they grew. Empty where they could not be read.
+    pub counters: BTreeMap<String, u64>,
+    /// Known costs, the most frequent first.
+    pub findings: Vec<ExitFinding>,
+}

@@ -1,0 +1,205 @@
+//! From events to counts: which exit was for what, and how long it took.
+//!
+//! Where KVM tells of each exit and entry, an exit is what lies between. A KVM that does not (PVM) tells of accesses and
+//! of what it hands to QEMU: there an exit to QEMU lasts until QEMU's thread goes back into KVM, and one that the kernel
+//! serves has no time.
+
+use super::event::{Access, Event, What};
+use super::ticks::Ticks;
+use std::collections::BTreeMap;
+use vmtax_model::AddressSpace;
+
+/// A guest may touch any number of addresses; those beyond so many are counted by reason alone.
+const MOST: usize = 1 << 16;
+/// VMX's reason for an access to the local APIC's page, and where that page and its end-of-interrupt register are.
+const VMX: u32 = 1;
+const APIC_ACCESS: u64 = 44;
+const APIC_EOI: u64 = 0xfee0_00b0;
+
+/// What QEMU is told of accesses.
+const KVM_EXIT_IO: u64 = 2;
+const KVM_EXIT_MMIO: u64 = 6;
+
+/// Why the guest was left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Reason {
+    /// As the processor says, of this instruction set.
+    Processor { isa: u32, number: u64 },
+    /// An access, of a KVM that tells no more.
+    Access(AddressSpace),
+    /// What QEMU is told, of a KVM that tells no more; nothing for a signal.
+    User(Option<u64>),
+}
+
+/// What is counted apart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Key {
+    pub tid: i32,
+    pub reason: Reason,
+    pub access: Option<Access>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Count {
+    pub count: u64,
+    pub user: u64,
+    pub timed: u64,
+    pub ticks: u64,
+}
+
+/// An exit that is not over, or has no name yet.
+#[derive(Debug, Clone, Copy)]
+struct Open {
+    begin: u64,
+    end: Option<u64>,
+    reason: Option<Reason>,
+    access: Option<Access>,
+    user: Option<Option<u64>>,
+}
+
+#[derive(Debug, Default)]
+struct Vcpu {
+    /// Whether its exits and entries are told.
+    told: bool,
+    open: Option<Open>,
+    /// A read that was counted before its value came.
+    awaited: Option<Access>,
+}
+
+/// Whether QEMU is told of such an access: of one that the kernel served, something else was the reason.
+fn asks(access: Access, told: Option<u64>) -> bool {
+    match access.space {
+        AddressSpace::Port => told == Some(KVM_EXIT_IO),
+        AddressSpace::Memory => told == Some(KVM_EXIT_MMIO),
+        AddressSpace::Msr => false,
+    }
+}
+
+/// Counts of all threads.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    vcpus: BTreeMap<i32, Vcpu>,
+    pub counts: BTreeMap<Key, Count>,
+    /// Interrupts by thread and vector, or by thread and line from [`Counts::LINES`] on.
+    pub interrupts: BTreeMap<(i32, u32), Ticks>,
+}
+
+impl Counts {
+    /// Lines are numbered from here, beyond all vectors.
+    pub const LINES: u32 = 1 << 16;
+
+    /// Takes the next event of a thread; events of one thread are in order.
+    pub fn take(&mut self, event: &Event) {
+        let Event { at, tid, what } = *event;
+        match what {
+            What::Accepted(vector) => return self.interrupted(tid, vector, at),
+            What::Line(line) => return self.interrupted(tid, Self::LINES.saturating_add(line), at),
+            _ => {}
+        }
+        let vcpu = self.vcpus.entry(tid).or_default();
+        let begun = Open { begin: at, end: None, reason: None, access: None, user: None };
+        match what {
+            What::Exit { isa, reason } => {
+                vcpu.told = true;
+                let reason = Some(Reason::Processor { isa, number: reason });
+                let before = vcpu.open.replace(Open { reason, ..begun });
+                self.close(tid, before);
+            }
+            What::Entry => {
+                let open = vcpu.open.take().map(|open| Open { end: Some(at), ..open });
+                self.close(tid, open);
+            }
+            What::Access { access, .. } if vcpu.told => {
+                if let Some(open) = &mut vcpu.open {
+                    open.access.get_or_insert(access);
+                }
+            }
+            What::Eoi if vcpu.told => {
+                let apic = Reason::Processor { isa: VMX, number: APIC_ACCESS };
+                if let Some(open) = vcpu.open.as_mut().filter(|open| open.reason == Some(apic)) {
+                    let eoi = Access { space: AddressSpace::Memory, address: APIC_EOI, write: true };
+                    open.access.get_or_insert(eoi);
+                }
+            }
+            What::User(reason) if vcpu.told => {
+                if let Some(open) = &mut vcpu.open {
+                    open.user = Some(reason);
+                }
+            }
+            What::Access { access, unanswered } => self.accessed(tid, access, unanswered, begun),
+            What::User(reason) => {
+                let named =
+                    vcpu.open.filter(|open| open.user.is_none() && open.access.is_some_and(|a| asks(a, reason)));
+                let before = if named.is_some() { None } else { vcpu.open };
+                vcpu.open = Some(Open { user: Some(reason), ..named.unwrap_or(begun) });
+                self.close(tid, before);
+            }
+            What::Run if !vcpu.told => {
+                // A read by a port is named when its value is there: after this.
+                match vcpu.open.as_mut().filter(|open| open.user.is_some()) {
+                    Some(open) if open.access.is_none() => open.end = Some(at),
+                    Some(_) => {
+                        let open = vcpu.open.take().map(|open| Open { end: Some(at), ..open });
+                        self.close(tid, open);
+                    }
+                    None => {}
+                }
+            }
+            What::Run | What::Eoi | What::Accepted(_) | What::Line(_) => {}
+        }
+    }
+
+    /// An access of a KVM that tells no exits.
+    fn accessed(&mut self, tid: i32, access: Access, unanswered: bool, begun: Open) {
+        let vcpu = self.vcpus.entry(tid).or_default();
+        if !unanswered && vcpu.awaited.take() == Some(access) {
+            return; // the value of one that was counted
+        }
+        vcpu.awaited = unanswered.then_some(access);
+        let late =
+            |open: &Open| open.end.is_some() && !access.write && open.user.is_some_and(|told| asks(access, told));
+        match vcpu.open.take() {
+            Some(open) if late(&open) => self.close(tid, Some(Open { access: Some(access), ..open })),
+            before => {
+                vcpu.open = Some(Open { access: Some(access), ..begun });
+                self.close(tid, before);
+            }
+        }
+    }
+
+    fn close(&mut self, tid: i32, open: Option<Open>) {
+        let Some(Open { begin, end, reason, access, user }) = open else { return };
+        let reason = reason.or(access.map(|a| Reason::Access(a.space)));
+        let Some(reason) = reason.or(user.map(Reason::User)) else { return };
+        let mut key = Key { tid, reason, access };
+        if self.counts.len() >= MOST && !self.counts.contains_key(&key) {
+            key.access = None;
+        }
+        let count = self.counts.entry(key).or_default();
+        count.count += 1;
+        count.user += u64::from(user.is_some());
+        if let Some(end) = end {
+            count.timed += 1;
+            count.ticks = count.ticks.saturating_add(end.saturating_sub(begin));
+        }
+    }
+
+    fn interrupted(&mut self, tid: i32, number: u32, at: u64) {
+        if self.interrupts.len() < MOST || self.interrupts.contains_key(&(tid, number)) {
+            self.interrupts.entry((tid, number)).or_default().take(at);
+        }
+    }
+
+    /// Counts what was under way. Of an exit that is not over the time is not known.
+    pub fn end(&mut self) {
+        for tid in self.vcpus.keys().copied().collect::<Vec<_>>() {
+            let open = self.vcpus.get_mut(&tid).and_then(|vcpu| vcpu.open.take());
+            self.close(tid, open);
+        }
+    }
+
+    /// Whether exits and entries were told.
+    pub fn told(&self) -> bool {
+        self.vcpus.values().any(|vcpu| vcpu.told)
+    }
+}

@@ -1,0 +1,153 @@
+//! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and cure.
+
+use crate::common::{Place, Running, is_root, json};
+use serde_json::Value;
+use std::fs::{self, File};
+
+/// How often each habit and each cure is followed; an order is given three times: all, one, all.
+const COUNT: u64 = 500;
+const EACH: u64 = 2 * COUNT + 1;
+/// Lines about interrupts, at most 50 times as they take long.
+const LINE_BYTES: u64 = 32 * (2 * 50 + 1);
+/// Other load may take the processor, so that a timer's ticks come together or the trace is full.
+const TRIES: usize = 4;
+
+/// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to look at.
+fn can_trace() -> bool {
+    is_root() && File::options().read(true).write(true).open("/dev/kvm").is_ok()
+}
+
+fn profile(place: &Place, words: &str, number: usize) -> Value {
+    let words = format!("profile --json --machine micro-kvm --out out-{number} --runs runs-{number} {words}");
+    let found = json(&place.vmtax(&words).start(180).outcome().exits(0).stdout);
+    assert!(!found["exits"].is_null(), "{:#}", found["missing"]);
+    found["exits"].clone()
+}
+
+fn count(exits: &Value, address: u64, write: bool) -> Option<(u64, &Value)> {
+    let all = exits["addresses"].as_array().unwrap();
+    let found = all.iter().find(|a| a["address"] == address && a["write"] == write)?;
+    Some((found["count"].as_u64().unwrap(), found))
+}
+
+fn costs(exits: &Value) -> Vec<&str> {
+    exits["findings"].as_array().unwrap().iter().map(|f| f["cost"].as_str().unwrap()).collect()
+}
+
+#[test]
+fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_cure() {
+    if !can_trace() {
+        return;
+    }
+    let place = Place::new();
+    let mut last = String::new();
+    for number in 0..TRIES {
+        let exits = profile(&place, &format!("-- habits count={COUNT}"), number);
+        assert_eq!(exits["devices_from"], "memory-tree");
+        if exits["lost"] != 0 {
+            last = format!("{} events were lost", exits["lost"]);
+            continue;
+        }
+        let known = [
+            (0x3f8, true, 2 * EACH + LINE_BYTES, "serial", "data"),
+            (0x3fd, false, EACH + LINE_BYTES, "serial", "line status"),
+            (0x3d4, true, 2 * EACH, "vga", "CRT controller"),
+            (0x3d5, true, 2 * EACH, "vga", "CRT controller"),
+            (0xb008, false, EACH, "acpi-tmr", "PM timer"),
+            (0xfed0_00f0, false, EACH, "hpet", "main counter"),
+        ];
+        for (address, write, expected, device, register) in known {
+            let (counted, found) =
+                count(&exits, address, write).unwrap_or_else(|| panic!("no {address:#x}: {exits:#}"));
+            assert_eq!(counted, expected, "{address:#x} {exits:#}");
+            assert_eq!((&found["device"], &found["register"]), (&device.into(), &register.into()), "{found:#}");
+            // All of these are QEMU's to serve, and take it some time.
+            assert_eq!(found["user"].as_u64().unwrap(), expected, "{found:#}");
+            assert!(found["mean_ns"].as_f64().is_some_and(|ns| ns > 500.0), "{found:#}");
+        }
+        let all: u64 = exits["reasons"].as_array().unwrap().iter().map(|r| r["count"].as_u64().unwrap()).sum();
+        assert_eq!(exits["vcpus"].as_array().unwrap().len(), 1);
+        assert_eq!(exits["vcpus"][0]["count"].as_u64().unwrap(), all, "{exits:#}");
+        let costs = costs(&exits);
+        for cost in ["uart-polling", "vga-cursor", "pm-timer-clock", "hpet-clock", "eoi"] {
+            assert!(costs.contains(&cost), "no {cost} among {costs:?}");
+        }
+        assert!(!costs.contains(&"notify-without-ioeventfd"), "{costs:?}");
+        if costs.contains(&"fast-tick") {
+            return;
+        }
+        last = format!("no tick among {costs:?}");
+    }
+    panic!("{TRIES} times: {last}");
+}
+
+#[test]
+fn a_disk_whose_notifications_qemu_takes_is_a_finding_and_one_of_ioeventfds_is_none() {
+    if !can_trace() {
+        return;
+    }
+    let place = Place::new();
+    let plan = |ioeventfd: &str| {
+        format!(
+            "rounds = 1\nmachines = [\"micro-kvm\"]\n[[variant]]\nname = \"x\"\n[variant.set]\nioeventfd = \"{ioeventfd}\"\n\
+             [[workload]]\nname = \"seqread\"\noptions = {{ count = 2000 }}\n"
+        )
+    };
+    for (number, (ioeventfd, is_found)) in [("off", true), ("on", false)].into_iter().enumerate() {
+        place.put(&format!("{ioeventfd}.toml"), plan(ioeventfd));
+        let exits = profile(&place, &format!("-- {ioeventfd}.toml"), number);
+        let (notified, found) = count(&exits, 0xc010, true).unwrap_or_else(|| panic!("{exits:#}"));
+        assert_eq!((notified, &found["register"]), (2000, &"queue notify".into()), "{found:#}");
+        let costs = costs(&exits);
+        assert_eq!(costs.contains(&"notify-without-ioeventfd"), is_found, "{ioeventfd}: {costs:?}");
+        for other in ["uart-polling", "serial-output", "vga-cursor", "pm-timer-clock", "hpet-clock", "fast-tick"] {
+            assert!(!costs.contains(&other), "{costs:?}");
+        }
+    }
+}
+
+/// A QEMU of somebody else's: firmware that looks at its machine.
+fn booting<'a>(place: &'a Place, more: &str) -> Running<'a> {
+    let words = "-nodefaults -display none -machine pc -accel kvm -m 64 -serial null";
+    let mut running = place.program("qemu-system-x86_64").words(words).words(more).start(60);
+    let files = format!("/proc/{}/fd", running.pid());
+    running.until("a virtual processor", |_| {
+        let mut names = fs::read_dir(&files).ok()?.flatten().filter_map(|file| fs::read_link(file.path()).ok());
+        names.find(|name| name.to_string_lossy().contains("kvm-vcpu"))
+    });
+    running
+}
+
+#[test]
+fn devices_of_a_foreign_qemu_have_names_from_its_monitor_or_from_their_usual_places() {
+    if !can_trace() {
+        return;
+    }
+    let place = Place::new();
+    let of = |running: &Running<'_>, out: &str| {
+        let words = format!("profile --json --seconds 1 --out {out} --pid {}", running.pid());
+        json(&place.vmtax(&words).succeeds().stdout)
+    };
+    for (more, from) in [("-qmp unix:q.sock,server=on,wait=off", "memory-tree"), ("", "usual-places")] {
+        let running = booting(&place, more);
+        let found = of(&running, from);
+        let exits = &found["exits"];
+        assert_eq!(exits["devices_from"], from, "{found:#}");
+        let missing = found["missing"].to_string().contains("no QMP monitor");
+        assert_eq!(missing, from == "usual-places", "{:#}", found["missing"]);
+        // Without a monitor they are debugfs' to tell, which a host may forbid.
+        let counted = exits["counters"]["exits"].as_u64();
+        assert!(from == "usual-places" || counted.is_some_and(|n| n > 0), "{:#}", exits["counters"]);
+        drop(running);
+    }
+}
+
+#[test]
+fn a_process_without_a_guest_has_no_exits() {
+    let place = Place::new();
+    let sleeper = place.program("sleep").arg("60").start(60);
+    sleeper.settled();
+    let words = format!("profile --json --seconds 0.5 --out out --pid {}", sleeper.pid());
+    let found = json(&place.vmtax(&words).succeeds().stdout);
+    assert!(found["exits"].is_null() && found["missing"].as_array().unwrap().is_empty(), "{found:#}");
+}
