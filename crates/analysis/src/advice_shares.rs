@@ -118,39 +118,48 @@ fn take(
     );
     if let Some(facts) = &column.facts {
         if let Some(image) = &facts.image {
-            text += &format!(" Image, made in {:.1} s: {}", image.seconds, copied(&image.command, own));
+            text += &format!("\n# image, made in {:.1} s\n{}", image.seconds, copied(&image.command, own));
         }
         if !facts.server.is_empty() {
-            text += &format!(" · server: {}", copied(&facts.server, own));
+            text += &format!("\n# server\n{}", copied(&facts.server, own));
         }
-        text += &format!(" · QEMU: {}", copied(&facts.qemu, own));
-        text += &format!(" · guest: {}", facts.mount_command);
+        text += &format!("\n# QEMU\n{}", copied(&facts.qemu, own));
+        text += &format!("\n# in the guest\n{}", facts.mount_command);
     }
     text
 }
 
-/// Words as a person can use them: without those that only let us watch, and where the tree is the run's `own` with a folder
-/// and an image of theirs for those that went with the run.
+/// Words as a person can use them: without those that only let us watch, with a socket for the stream that server and QEMU were
+/// started with, and where the tree is the run's `own` with a folder and an image of theirs for those that went with the run.
 fn copied(words: &[String], own: bool) -> String {
     let mut shown: Vec<String> = Vec::new();
     let mut words = words.iter();
     while let Some(word) = words.next() {
-        if word == "-trace" {
-            words.next();
-            continue;
-        }
-        shown.push(match word.find(SCRATCH).filter(|_| own) {
-            Some(at) => {
-                let start = word[..at].rfind(['=', '"', ' ']).map_or(0, |at| at + 1);
-                let rest = &word[at + SCRATCH.len()..];
-                let (name, after) = rest.split_at(rest.find([',', '"', ' ']).unwrap_or(rest.len()));
-                let theirs = if name == "tree" { "FOLDER" } else { "IMAGE" };
-                format!("{}{theirs}{after}", &word[..start])
+        match word.as_str() {
+            "-trace" => drop(words.next()),
+            stream if stream.starts_with("--fd=") => shown.push("--socket-path=SOCKET".to_owned()),
+            stream if stream.starts_with("socket,id=server,fd=") => {
+                shown.push("socket,id=server,path=SOCKET".to_owned())
             }
-            None => word.clone(),
-        });
+            memory if memory.starts_with("memory-backend-memfd,id=ram,") => {
+                // What the machine itself needs for it.
+                shown.extend([memory, "-machine", "memory-backend=ram"].map(str::to_owned));
+            }
+            word if own => shown.push(replaced(word)),
+            word => shown.push(word.to_owned()),
+        }
     }
     shell_line(&shown)
+}
+
+/// A word with the user's folder or image for the run's.
+fn replaced(word: &str) -> String {
+    let Some(at) = word.find(SCRATCH) else { return word.to_owned() };
+    let start = word[..at].rfind(['=', '"', ' ']).map_or(0, |at| at + 1);
+    let rest = &word[at + SCRATCH.len()..];
+    let (name, after) = rest.split_at(rest.find([',', '"', ' ']).unwrap_or(rest.len()));
+    let theirs = if name == "tree" { "FOLDER" } else { "IMAGE" };
+    format!("{}{theirs}{after}", &word[..start])
 }
 
 fn failed(column: &ShareColumn) -> Option<String> {
@@ -239,6 +248,11 @@ mod tests {
         assert_eq!(copied(&words, true), "-fsdev local,id=share,path=FOLDER,security_model=none -device x");
         let words = ["mkfs.erofs", "-b 4096", "/r/scratch/share-1.erofs", "/r/scratch/tree"].map(str::to_owned);
         assert_eq!(copied(&words, true), "mkfs.erofs '-b 4096' IMAGE FOLDER");
+        let words =
+            ["v", "--fd=4", "-object", "memory-backend-memfd,id=ram,size=1M", "-chardev", "socket,id=server,fd=8"];
+        let shown = "v --socket-path=SOCKET -object memory-backend-memfd,id=ram,size=1M -machine memory-backend=ram -chardev \
+                     socket,id=server,path=SOCKET";
+        assert_eq!(copied(&words.map(str::to_owned), true), shown);
         let users = ["path=/scratch/mine,ro".to_owned()];
         assert_eq!(copied(&users, false), "path=/scratch/mine,ro");
     }

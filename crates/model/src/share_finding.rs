@@ -70,6 +70,6 @@ pub struct ShareFindings {
     pub scores: Vec<ShareScore>,
     /// What the reader has to know.
     pub warnings: Vec<Warning>,
-    /// At most five sentences: which way to take, and how.
+    /// At most five: which way to take, in a sentence; the lines after it are commands to copy.
     pub advice: Vec<String>,
 }

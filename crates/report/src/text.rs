@@ -22,7 +22,9 @@ pub fn printable(page: &str) -> String {
 
 /// `text` in lines of at most `width` columns, the first after `first`, the others after `other`.
 pub fn wrapped(text: &str, width: usize, first: &str, other: &str) -> String {
+    // Options of commands have hyphens: not to be broken there.
     let options = Options::new(width).initial_indent(first).subsequent_indent(other);
+    let options = options.word_splitter(WordSplitter::NoHyphenation);
     let mut lines = textwrap::fill(&plain(text), options);
     lines.push('\n');
     lines
@@ -33,14 +35,19 @@ pub fn cell(text: &str, width: usize) -> String {
     textwrap::fill(&plain(text), Options::new(width).word_splitter(WordSplitter::NoHyphenation))
 }
 
-/// A titled list, each item after `bullet`; nothing where there is no item.
+/// A titled list, each item after `bullet`; nothing where there is no item. An item's further lines are to be copied: each
+/// stays one, however long.
 pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, width: usize) {
     if items.is_empty() {
         return;
     }
     out.push_str(&format!("\n{title}\n"));
     for item in items {
-        out.push_str(&wrapped(item, width, bullet, "  "));
+        let mut lines = item.split('\n');
+        out.push_str(&wrapped(lines.next().unwrap_or_default(), width, bullet, "  "));
+        for line in lines {
+            out.push_str(&format!("    {}\n", plain(line)));
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! `share`'s page: the ways beside each other, by workload and by metric, what took effect, and which to take.
 
 use super::axis::{Axis, percent};
-use super::notices::notices;
+use super::notices::{breakable, notices};
 use super::{Head, document, facts};
 use crate::number::{NONE, range, ratio, significant, value};
 use crate::shares::{effects, heading, processor, title};
@@ -119,7 +119,7 @@ fn row(bar: &Bar, axis: &Axis, ticks: &[f64]) -> Markup {
     let ends = bar.cost.and_then(|c| c.interval).map_or(String::new(), |i| range(&i));
     markup! {
         div.row {
-            span.name { (bar.name) @if bar.base { " " small { "(×1)" } } }
+            span.name { (breakable(&bar.name)) @if bar.base { " " small { "(×1)" } } }
             svg.bars height="24" role="img" aria-label={ (bar.name) ": " (bar.figure) " " (cost) " " (ends) } {
                 (axis.grid(ticks))
                 @if let Some(cost) = bar.cost.filter(|_| !bar.base) { (drawn(bar, cost, axis)) }

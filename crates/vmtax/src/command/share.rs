@@ -14,7 +14,6 @@ const USUAL: &[&str] = &[
     "9p",
     "9p,msize=524288",
     "9p,msize=524288,cache=loose",
-    "9p,msize=524288,security-model=mapped-xattr",
     "virtiofs",
     "virtiofs,cache=always",
     "nfs4",
@@ -40,9 +39,9 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let mut workloads = vec![WorkloadSpec::new(WorkloadName::Tree)];
     if args.tree.is_none() {
         if !args.quick {
-            // A quarter of the usual: nine ways in six rounds, and a call on an uncached share takes milliseconds.
+            // An eighth of the usual: eight ways in six rounds, and a call on an uncached share takes milliseconds.
             let bonnie = WorkloadSpec::new(WorkloadName::Bonnie);
-            workloads.push(bonnie.with("size", "16M").with("seeks", 2048).with("files", 256));
+            workloads.push(bonnie.with("size", "8M").with("seeks", 1024).with("files", 128));
         }
         // Last, since a process of it stays for a moment, with a lock for the host to run into.
         workloads.push(WorkloadSpec::new(WorkloadName::Meaning).with("linger", 3));

@@ -1,7 +1,7 @@
 //! The answer: the ladder from the bare host to the guest, what the guest's time goes to, which variant wins.
 
 use super::super::axis::{Axis, percent};
-use super::super::notices::notices;
+use super::super::notices::{breakable, notices};
 use super::{Page, class};
 use crate::layers::view::{self, Scale};
 use crate::layers::words;
@@ -91,7 +91,7 @@ fn differences(findings: &LayerFindings) -> Markup {
                         div.group { h3 { "untraced latency over the first variant's" } div { (axis.labels(&ticks, ratio)) } span {} }
                         @for (d, words) in findings.differences.iter().zip(words::differences(findings)) {
                             div.row {
-                                span.name { (d.variant) @if findings.columns.iter().any(|c| c.machine != d.machine) { " " small { "on " (d.machine) } } }
+                                span.name { (breakable(&d.variant)) @if findings.columns.iter().any(|c| c.machine != d.machine) { " " small { "on " (d.machine) } } }
                                 svg height="28" role="img" aria-label=(words) {
                                     (axis.grid(&ticks))
                                     (whisker(d, &axis))

@@ -13,19 +13,19 @@ const PAGE: usize = 4096;
 /// So much is mapped at a time: a file of any length fits.
 const WINDOW: u64 = 256 << 20;
 
-/// Touches each page of a file of `length` bytes. `false` when the file has another length by now.
+/// Touches each page of the first `part` bytes of a file of `length`. `false` when the file has another length by now.
 ///
 /// # Errors
 /// The system's, from opening or mapping.
-pub(super) fn read(path: &Path, length: u64, clock: &Clock, pages: &mut Latency) -> io::Result<bool> {
+pub(super) fn read(path: &Path, length: u64, part: u64, clock: &Clock, pages: &mut Latency) -> io::Result<bool> {
     let file = File::open(path)?;
     // A page beyond a file's end cannot be read: touching it would end this process.
     if file.metadata()?.len() != length {
         return Ok(false);
     }
     let mut position = 0;
-    while position < length {
-        let bytes = WINDOW.min(length - position) as usize;
+    while position < part {
+        let bytes = WINDOW.min(part - position) as usize;
         let window = Window::map(&file, position, bytes)?;
         for offset in (0..bytes).step_by(PAGE) {
             timed(clock, pages, || window.touch(offset));

@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use vmtax_model::{Latency, WorkloadName};
 
 /// Files from here on are large: they are read by this much.
-const LARGE: u64 = 1 << 20;
+pub(super) const LARGE: u64 = 1 << 20;
 /// Of what is copied, the file of the guest's own holds so much.
 const ROOM: u64 = 16 << 20;
 /// As glibc's readdir asks.
