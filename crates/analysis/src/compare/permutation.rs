@@ -57,14 +57,16 @@ mod tests {
 
     #[test]
     fn agrees_with_scipy() {
-        // scipy.stats.permutation_test((d,), lambda x: abs(x.mean()), permutation_type='samples', n_resamples=inf,
-        // alternative='greater').pvalue: of the 256 ways 2, 6 and 106 are as far from 0.
+        // SciPy 1.17.1: scipy.stats.permutation_test((d,), lambda x: abs(x.mean()), permutation_type='samples',
+        // n_resamples=inf, alternative='greater').pvalue
         let p = |logs: &[f64]| of_pairs(logs);
         assert_eq!(p(&[0.1, 0.2, 0.3, 0.1, 0.2, 0.15, 0.25, 0.05]), 2.0 / 256.0);
         assert_eq!(p(&[0.0, 0.0]), 1.0);
         assert_eq!(p(&[]), 1.0);
         assert_eq!(p(&[1.0, -1.0, 1.0]), 1.0);
         assert_eq!(p(&[1.0, 2.0, -0.5]), 0.5);
+        let fourteen: Vec<f64> = (0..14).map(|i| 0.02 + 0.05 * ((i * 5 % 14) as f64 - 6.5) / 6.5).collect();
+        assert!((p(&fourteen) - 0.038_696_289_062_5).abs() < 1e-12, "{}", p(&fourteen));
     }
 
     #[test]

@@ -6,6 +6,8 @@ use serde_json::Value;
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixListener;
+use std::process::Command;
 
 /// Twice as slow in a guest, as if sysbench had measured it; and a figure of its own on the other stream.
 const TELLS: &str = "grep -q upperdir=/layer /proc/mounts && s=50 || s=100\n\
@@ -178,4 +180,26 @@ fn words_that_are_too_many_are_said() {
     let words = [&word[..]; 5];
     let command: Vec<&str> = ["echo"].into_iter().chain(words).collect();
     exec(&place, "--machines native", &command).outcome().exits(125).says("words and environment take 3 MiB");
+}
+
+#[test]
+fn pipes_sockets_and_devices_of_the_host_lead_to_nobody_there() {
+    let place = Place::new();
+    // One who reads and one who listens: neither is to hear of a guest.
+    let fifo = place.path("fifo");
+    assert!(Command::new("mkfifo").arg(&fifo).status().unwrap().success());
+    let listener = UnixListener::bind(place.path("socket")).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let reader = fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    let script = "import os, socket\n\
+                  try: os.open('fifo', os.O_WRONLY | os.O_NONBLOCK); print('a reader')\n\
+                  except OSError as e: print(e.strerror)\n\
+                  try: socket.socket(socket.AF_UNIX).connect('socket'); print('a listener')\n\
+                  except OSError as e: print(e.strerror)\n\
+                  os.mkfifo('own'); os.open('own', os.O_RDWR); print('its own')\n\
+                  open('/dev/null', 'w').write('x')";
+    let outcome = exec(&place, "--machines tcg", &["python3", "-c", script]).outcome().exits(0);
+    assert_eq!(outcome.stdout, "No such device or address\nConnection refused\nits own\n", "{outcome}");
+    assert!(listener.accept().is_err() && !place.path("own").exists());
+    drop(reader);
 }
