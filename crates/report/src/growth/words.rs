@@ -24,10 +24,15 @@ pub fn place(growth: &Growth) -> String {
     format!("{}{gap}{}", growth.machine, growth.variant)
 }
 
-/// "O(n)", "O(n) or O(n log n)"; a dash where none can be named.
+/// "O(n)", "O(n) or O(n log n)", "O(log n) to O(n²)"; a dash where none can be named.
 pub fn law(growth: &Growth) -> String {
     let Some(law) = growth.law else { return NONE.to_owned() };
-    [law].iter().chain(&growth.or).map(|law| law.notation()).collect::<Vec<_>>().join(" or ")
+    let mut laws: Vec<Law> = [law].into_iter().chain(growth.or.iter().copied()).collect();
+    if laws.len() > 2 {
+        laws.sort_unstable();
+        return format!("{} to {}", laws[0].notation(), laws[laws.len() - 1].notation());
+    }
+    laws.iter().map(|law| law.notation()).collect::<Vec<_>>().join(" or ")
 }
 
 /// What one more costs, with its sign where it costs nothing: "9.12 ns".
