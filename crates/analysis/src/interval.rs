@@ -20,20 +20,20 @@ pub(crate) fn median_interval(sorted: &[f64]) -> Option<Interval> {
 /// The largest k for which the k-th smallest to the k-th largest of n hold the median at least 95 % of the time, and
 /// how often they do.
 fn rank(n: usize) -> Option<(usize, f64)> {
-    let mut best = None;
+    let coverages = (1..=n / 2).zip(tails(n as u32)).map(|(k, missed)| (k, 1.0 - missed));
+    coverages.take_while(|(_, coverage)| *coverage >= WANTED).last()
+}
+
+/// The chances that a fair coin shows one side at most 0, 1, ... times in `n`, either side: up to below half of `n`.
+pub(crate) fn tails(n: u32) -> impl Iterator<Item = f64> {
     // ln of C(n, i) / 2^n: the terms themselves leave f64's range at n = 1075.
-    let mut ln_term = -(n as f64) * std::f64::consts::LN_2;
-    let mut tail = ln_term.exp();
-    for k in 1..=n / 2 {
-        let coverage = 1.0 - 2.0 * tail;
-        if coverage < WANTED {
-            break;
-        }
-        best = Some((k, coverage));
-        ln_term += ((n - k + 1) as f64 / k as f64).ln();
-        tail += ln_term.exp();
-    }
-    best
+    let mut ln_term = -f64::from(n) * std::f64::consts::LN_2;
+    let mut sum = 0.0;
+    (0..n.div_ceil(2)).map(move |i| {
+        sum += ln_term.exp();
+        ln_term += (f64::from(n - i) / f64::from(i + 1)).ln();
+        (2.0 * sum).min(1.0)
+    })
 }
 
 #[cfg(test)]

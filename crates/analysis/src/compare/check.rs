@@ -1,27 +1,18 @@
 //! `compare --check`: is a metric worse than its baseline by more than it may be?
 
-use super::recordings::{Side, both, place};
-use super::unpaired::shift;
-use super::{cost, exp};
+use super::recordings::{Side, both, costs, place, ratio, shared};
 use crate::warnings::add;
-use vmtax_model::{CheckFindings, Checked, CheckedRow, Column, Estimate, SCHEMA, Thresholds, Warning};
+use vmtax_model::{CheckFindings, Checked, CheckedRow, SCHEMA, Thresholds, Warning};
 
 /// Every metric that both recordings have in the same column, by the same workloads' options.
 pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckFindings {
-    let mut columns: Vec<Column<'_>> = base.plan.columns();
-    columns.retain(|c| now.plan.columns().contains(c));
     // Worse on one side alone counts, so each side may miss as often as asked for.
     let miss = 2.0 * (1.0 - thresholds.confidence);
     let mut rows = Vec::new();
-    for &column in &columns {
+    for column in shared(base, now) {
         for (metric, one, two) in both(base, now, column) {
-            let costs = |values: &[f64]| values.iter().map(|v| cost(metric, *v)).collect::<Vec<f64>>();
-            let (one, two) = (costs(&one), costs(&two));
-            if one.iter().chain(&two).any(|v| !v.is_finite()) {
-                continue;
-            }
-            let Some(found) = shift(&one, &two, miss) else { continue };
-            let ratio = Estimate { median: found.median.exp(), interval: found.interval.map(exp) };
+            let costs = costs(metric, &one, &two);
+            let Some(ratio) = costs.and_then(|(one, two)| ratio(&one, &two, miss)) else { continue };
             let threshold = thresholds.of(metric);
             let checked = match ratio.interval {
                 None => Checked::TooFewRounds,

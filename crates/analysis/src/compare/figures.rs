@@ -102,14 +102,13 @@ pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
 
 /// Trials without a result.
 pub fn missing(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
-    let machines: Vec<MachineName> = plan.machines.clone();
     let failed = |machine: &MachineName| {
         let of_machine = || trials.iter().filter(|t| t.machine == *machine && columns.contains(&column(t)));
         let missing = of_machine().filter(|t| t.result().is_none()).count() as u32;
         let reason = of_machine().find_map(TrialRecord::failure)?.to_owned();
         Some(Warning::TrialsMissing { machine: *machine, missing, planned: of_machine().count() as u32, reason })
     };
-    machines.iter().filter_map(failed).collect()
+    plan.machines.iter().filter_map(failed).collect()
 }
 
 /// Sides that turned out to differ in what nobody set: the guest's kernel, the timer.

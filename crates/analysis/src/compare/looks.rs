@@ -7,6 +7,7 @@
 //! same walk gives intervals that hold at all looks together (C. Jennison, B. W. Turnbull, *Repeated confidence
 //! intervals for group sequential clinical trials*, Controlled Clinical Trials 5, 1984).
 
+use crate::interval::tails;
 use vmtax_model::Interval;
 
 /// How often anything that is promised may be wrong.
@@ -128,18 +129,6 @@ fn schedule(most: u32) -> Vec<u32> {
 /// The chance that a fair coin shows one side at most `few` times in `n`, either side: at most 1.
 fn tail(n: u32, few: u32) -> f64 {
     tails(n).nth(few as usize).unwrap_or(1.0)
-}
-
-/// [`tail`] for 0, 1, ... below half of `n`.
-fn tails(n: u32) -> impl Iterator<Item = f64> {
-    // ln of C(n, i) / 2^n: the terms themselves leave f64's range at n = 1075.
-    let mut ln_term = -f64::from(n) * std::f64::consts::LN_2;
-    let mut sum = 0.0;
-    (0..n.div_ceil(2)).map(move |i| {
-        sum += ln_term.exp();
-        ln_term += (f64::from(n - i) / f64::from(i + 1)).ln();
-        (2.0 * sum).min(1.0)
-    })
 }
 
 /// The most rounds of `n` that may go against a side that is ahead at this level; `None` where it takes more rounds.

@@ -38,7 +38,8 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
     let columns = plan.columns();
     let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.detect) };
     let figures = Figures::new(trials, &columns);
-    let looks = Looks::new(plan.rounds, figures.rounds(plan));
+    let rounds = figures.rounds(plan);
+    let looks = Looks::new(plan.rounds, rounds);
     let mut against = Vec::new();
     for &side in others {
         let rows = figures.metrics().filter_map(|metric| {
@@ -52,7 +53,7 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
         schema: SCHEMA,
         baseline: name(baseline),
         detect: wanted.detect,
-        rounds: figures.rounds(plan),
+        rounds,
         rounds_planned: plan.rounds,
         round_s: figures.round_s(),
         warming_up: figures.warming_up(),

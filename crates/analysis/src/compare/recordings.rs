@@ -27,8 +27,7 @@ pub fn compare_recordings(sides: &[Side<'_>], detect: f64) -> CompareFindings {
     let mut findings = CompareFindings::new(base.name, detect);
     findings.warnings.push(Warning::OtherTimes);
     for side in others {
-        let mut columns: Vec<Column<'_>> = base.plan.columns();
-        columns.retain(|c| side.plan.columns().contains(c));
+        let columns = shared(base, side);
         for &column in &columns {
             let place = if columns.len() > 1 { format!(" on {}", place(column)) } else { String::new() };
             let rows = rows(base, side, column);
@@ -55,6 +54,26 @@ pub fn place((machine, variant): Column<'_>) -> String {
     if variant.is_empty() { machine.to_string() } else { format!("{machine}, {variant}") }
 }
 
+/// The columns that both have.
+pub fn shared<'a>(base: &Side<'a>, other: &Side<'a>) -> Vec<Column<'a>> {
+    let (mut columns, others) = (base.plan.columns(), other.plan.columns());
+    columns.retain(|column| others.contains(column));
+    columns
+}
+
+/// The logarithms of a metric's costs on both sides; `None` where one is undefined.
+pub fn costs(metric: Metric, base: &[f64], other: &[f64]) -> Option<(Vec<f64>, Vec<f64>)> {
+    let costs = |values: &[f64]| values.iter().map(|v| cost(metric, *v)).collect::<Vec<f64>>();
+    let (one, two) = (costs(base), costs(other));
+    one.iter().chain(&two).all(|v| v.is_finite()).then_some((one, two))
+}
+
+/// How much more the other side costs, with an interval that misses as often as `miss` says; from [`costs`].
+pub fn ratio(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
+    let found = shift(base, other, miss)?;
+    Some(Estimate { median: found.median.exp(), interval: found.interval.map(exp) })
+}
+
 /// The values of a metric on both sides in one column; only where both ran the same. In the order of rounds.
 pub fn both<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<(Metric, Vec<f64>, Vec<f64>)> {
     let (one, two) = (Figures::new(base.trials, &[column]), Figures::new(other.trials, &[column]));
@@ -72,16 +91,11 @@ fn ran<'a>(side: &Side<'a>, of: Column<'a>, metric: Metric) -> Option<&'a Worklo
 
 fn rows<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<Compared> {
     let row = |(metric, base, other): (Metric, Vec<f64>, Vec<f64>)| {
-        let costs = |values: &[f64]| values.iter().map(|v| cost(metric, *v)).collect::<Vec<f64>>();
-        let (one, two) = (costs(&base), costs(&other));
-        if one.iter().chain(&two).any(|v| !v.is_finite()) {
-            return None;
-        }
-        let found = shift(&one, &two, super::looks::LEVEL)?;
+        let (one, two) = costs(metric, &base, &other)?;
         let permutation = permutation::of_groups(&one, &two);
         Some(Compared {
             metric,
-            ratio: Estimate { median: found.median.exp(), interval: found.interval.map(exp) },
+            ratio: ratio(&one, &two, super::looks::LEVEL)?,
             rounds: base.len().min(other.len()) as u32,
             base: spread(base, None)?,
             other: spread(other, None)?,
