@@ -4,11 +4,10 @@ use crate::calls::Kind;
 use crate::chain::Key;
 use crate::distribution::figure;
 use crate::findings::{Gathered, row_means};
-use crate::stats::Moments;
 use crate::tally::Tally;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{CallRow, ClockFinding, LayerColumn, MachineName, Row, State, Step, TailRow, ThreadCalls};
+use vmtax_model::{CallRow, ClockFinding, LayerColumn, MachineName, Moments, Row, State, Step, TailRow, ThreadCalls};
 
 pub(crate) fn column(machine: MachineName, variant: &str, gathered: &Gathered) -> LayerColumn {
     let tally = &gathered.tally;

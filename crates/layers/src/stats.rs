@@ -4,79 +4,7 @@ use crate::calls::Kind;
 use crate::event::{Event, Host};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
-use vmtax_model::{CallRow, Missing, QemuThread, Role};
-
-/// Count, mean, spread and extremes of durations, in ticks. The variance is updated as B. P. Welford does it
-/// (*Technometrics* 4, 1962), which loses no digits however long the run.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) struct Moments {
-    count: u64,
-    mean: f64,
-    /// Sum of squared distances from the mean.
-    squares: f64,
-    min: f64,
-    max: f64,
-    total: f64,
-}
-
-impl Default for Moments {
-    fn default() -> Self {
-        Moments { count: 0, mean: 0.0, squares: 0.0, min: f64::INFINITY, max: 0.0, total: 0.0 }
-    }
-}
-
-impl Moments {
-    pub fn add(&mut self, value: f64) {
-        self.count += 1;
-        let off = value - self.mean;
-        self.mean += off / self.count as f64;
-        self.squares += off * (value - self.mean);
-        self.min = self.min.min(value);
-        self.max = self.max.max(value);
-        self.total += value;
-    }
-
-    /// Adds all of another: T. F. Chan and others, *Updating formulae*, 1979.
-    pub fn merge(&mut self, other: &Moments) {
-        if other.count == 0 {
-            return;
-        }
-        let (n, m) = (self.count as f64, other.count as f64);
-        let off = other.mean - self.mean;
-        self.count += other.count;
-        self.mean += off * m / (n + m);
-        self.squares += other.squares + off * off * n * m / (n + m);
-        self.min = self.min.min(other.min);
-        self.max = self.max.max(other.max);
-        self.total += other.total;
-    }
-
-    /// Each value multiplied.
-    pub fn scaled(&self, by: f64) -> Moments {
-        Moments {
-            count: self.count,
-            mean: self.mean * by,
-            squares: self.squares * by * by,
-            min: self.min * by,
-            max: self.max * by,
-            total: self.total * by,
-        }
-    }
-
-    /// As a report has it; the values are nanoseconds.
-    pub fn row(&self, name: String) -> CallRow {
-        let variance = if self.count > 1 { self.squares / (self.count - 1) as f64 } else { 0.0 };
-        CallRow {
-            name,
-            count: self.count,
-            mean_ns: self.mean,
-            stddev_ns: variance.sqrt(),
-            min_ns: if self.count > 0 { self.min } else { 0.0 },
-            max_ns: self.max,
-            total_ns: self.total,
-        }
-    }
-}
+use vmtax_model::{Missing, Moments, QemuThread, Role};
 
 /// A call, or the user time after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -167,7 +95,9 @@ mod tests {
         for (at, what) in [(5, enter(271)), (30, Host::Exit), (35, enter(1)), (36, Host::Exit), (99, enter(271))] {
             stats.take(&event(at, what), &(10..=90));
         }
-        let of = |nr, after| stats.of.get(&(7, What { kind: Kind::Other(nr), after })).map(|m| m.total);
+        let of = |nr, after| {
+            stats.of.get(&(7, What { kind: Kind::Other(nr), after })).map(|m| m.row(String::new()).total_ns)
+        };
         // The wait began before the time that counts, and what follows the write ends after it.
         assert_eq!((of(271, false), of(271, true), of(1, false), of(1, true)), (None, Some(5.0), Some(1.0), None));
     }

@@ -5,11 +5,11 @@ use crate::distribution::Distribution;
 use crate::heat::Heat;
 use crate::nested::NestedTally;
 use crate::request::{JoinedRequest, Who};
-use crate::stats::{Moments, TrialCalls, What};
+use crate::stats::{TrialCalls, What};
 use crate::trial::JoinedTrial;
 use crate::waterfall::{Candidate, Pictures};
 use std::collections::BTreeMap;
-use vmtax_model::{ClockFinding, Matched, Missing, Role, Station};
+use vmtax_model::{ClockFinding, Matched, Missing, Moments, Role, Station};
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.
 #[derive(Debug, Clone, Default)]

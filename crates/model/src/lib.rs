@@ -17,9 +17,11 @@ mod latency;
 mod layers;
 mod machine;
 mod metric;
+mod moments;
 mod plan;
 mod printed;
 mod profile;
+mod schedule;
 mod series;
 mod share;
 mod share_finding;
@@ -53,12 +55,14 @@ pub use layers::{
 };
 pub use machine::{MachineName, UnknownMachine};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
+pub use moments::Moments;
 pub use plan::{Column, Guest, Plan, PlanError, Turn};
 pub use printed::{MetricPattern, Printed, PrintedRow};
 pub use profile::{
     FunctionShare, Pauses, ProfileFindings, SampleShare, ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare,
     WallFindings,
 };
+pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};

@@ -1,6 +1,6 @@
 //! What a profile says in figures.
 
-use crate::{GuestExits, Missing};
+use crate::{GuestExits, Missing, ScheduleFindings};
 use serde::{Deserialize, Serialize};
 
 /// A share of samples, with its interval.
@@ -106,6 +106,9 @@ pub struct ProfileFindings {
     /// Its guest's VM exits; null where KVM runs no guest of it, or nothing of them could be had.
     #[serde(default)]
     pub exits: Option<GuestExits>,
+    /// What the scheduler's events say; null where they were not traced.
+    #[serde(default)]
+    pub schedule: Option<ScheduleFindings>,
     /// What could not be had, why, and what to do about it.
     pub missing: Vec<Missing>,
 }

@@ -34,7 +34,7 @@ pub use look::{Look, Looker, State};
 pub use perf::{Sampler, Sampling, Trigger};
 pub use qemu::uprobes;
 pub use save::Sink;
-pub use set::{Event, ProbeSet};
+pub use set::{Clock, Event, ProbeSet};
 pub use sweep::sweep;
 pub use threads::{kvm_offset, threads};
 pub use tracefs::{mount_tracefs, tracefs};

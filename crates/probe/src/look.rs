@@ -41,6 +41,8 @@ pub enum State {
     Waits {
         /// In which system call; `None` where it is in none, as in a page fault.
         call: Option<i64>,
+        /// The call's first argument; 0 in none.
+        argument: u64,
         /// Its stack pointer.
         sp: u64,
         /// Its instruction pointer.
@@ -149,7 +151,8 @@ fn state(text: &str) -> Option<State> {
         ["running"] => Some(State::Runs),
         [call, .., sp, ip] => {
             let call = call.parse::<i64>().ok()?;
-            Some(State::Waits { call: (call >= 0).then_some(call), sp: hex(sp)?, ip: hex(ip)? })
+            let argument = words.get(1).copied().filter(|_| call >= 0).and_then(hex).unwrap_or(0);
+            Some(State::Waits { call: (call >= 0).then_some(call), argument, sp: hex(sp)?, ip: hex(ip)? })
         }
         _ => None,
     }
@@ -163,8 +166,8 @@ mod tests {
     fn states_as_the_kernel_writes_them() {
         assert_eq!(state("running\n"), Some(State::Runs));
         let waits = state("202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd10 0x7f1122\n");
-        assert_eq!(waits, Some(State::Waits { call: Some(202), sp: 0x7f_fd10, ip: 0x7f_1122 }));
-        assert_eq!(state("-1 0x10 0x20"), Some(State::Waits { call: None, sp: 16, ip: 32 }));
+        assert_eq!(waits, Some(State::Waits { call: Some(202), argument: 0x7f, sp: 0x7f_fd10, ip: 0x7f_1122 }));
+        assert_eq!(state("-1 0x10 0x20"), Some(State::Waits { call: None, argument: 0, sp: 16, ip: 32 }));
         assert!(["", "x", "1 2", "-1 0x 0x"].iter().all(|text| state(text).is_none()));
     }
 }

@@ -1,7 +1,7 @@
 //! What was recorded, as the kernel wrote it.
 
-use crate::ProbeError;
 use crate::tracefs::Instance;
+use crate::{Clock, ProbeError};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use std::fs::{self, File};
@@ -17,7 +17,12 @@ const DESCRIPTION: usize = 64 << 10;
 const PIECE: usize = 1 << 20;
 
 /// The files that say how pages and events are laid out.
-pub(crate) fn layouts(root: &Path, events: &[(String, String)], sink: Sink<'_>) -> Result<(), ProbeError> {
+pub(crate) fn layouts(
+    root: &Path,
+    events: &[(String, String)],
+    clock: Clock,
+    sink: Sink<'_>,
+) -> Result<(), ProbeError> {
     let mut copy = |from: &str, to: &str| {
         let path = root.join("events").join(from);
         let bytes = whole(&path).map_err(|e| ProbeError::file("reading", &path, e))?;
@@ -27,7 +32,7 @@ pub(crate) fn layouts(root: &Path, events: &[(String, String)], sink: Sink<'_>) 
     for (system, name) in events {
         copy(&format!("{system}/{name}/format"), &format!("formats/{system}.{name}"))?;
     }
-    sink("clock", b"x86-tsc\n").map_err(saving)
+    sink("clock", format!("{}\n", clock.name()).as_bytes()).map_err(saving)
 }
 
 /// In one call and with room for all: `header_page` gives nothing to a second one (`fs::read` begins with a small one).

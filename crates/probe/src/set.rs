@@ -33,8 +33,30 @@ pub struct ProbeSet {
     pub notify: &'static [&'static str],
     /// Whether this kernel serves nobody else, so that what is global in tracefs may be changed for a moment.
     pub alone: bool,
+    /// What events are stamped with.
+    pub clock: Clock,
     /// What is known to be missing before anything was tried.
     pub missing: Vec<Missing>,
+}
+
+/// A clock of the kernel's for its traces.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Clock {
+    /// The time stamp counter, which a guest has too.
+    #[default]
+    Tsc,
+    /// `CLOCK_MONOTONIC`, ns.
+    Mono,
+}
+
+impl Clock {
+    /// As `trace_clock` has it.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Clock::Tsc => "x86-tsc",
+            Clock::Mono => "mono",
+        }
+    }
 }
 
 /// By which a guest's kernel notifies a virtio device, in kernels 3.x to 6.x; newer ones add the second.
@@ -98,6 +120,14 @@ impl ProbeSet {
         // Where a thread goes into its guest: 0xae80 is KVM_RUN.
         let calls = vec![call(&["sys_enter_ioctl"], Some("cmd == 0xae80"))];
         ProbeSet { threads: threads.to_vec(), bound, calls, ..ProbeSet::default() }
+    }
+
+    /// When threads had a processor, who woke them, and all their system calls.
+    pub fn schedule(threads: &[i32]) -> ProbeSet {
+        let sched = SCHED.map(|name| event("sched", name, None));
+        let calls = ALL_CALLS.map(|name| event("raw_syscalls", name, None));
+        let bound = sched.into_iter().chain(calls).collect();
+        ProbeSet { threads: threads.to_vec(), bound, clock: Clock::Mono, ..ProbeSet::default() }
     }
 
     /// All system calls of QEMU's threads, and nothing else.

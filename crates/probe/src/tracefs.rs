@@ -1,6 +1,6 @@
 //! tracefs: where it is, and instances of our own in it.
 
-use crate::ProbeError;
+use crate::{Clock, ProbeError};
 use rustix::io::Errno;
 use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags, MountFlags, fsconfig_create, fsmount, fsopen, mount};
 use std::fs::{self, File, OpenOptions};
@@ -74,13 +74,13 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
-    /// Makes one that records nothing yet, stamps with the time stamp counter, and keeps the oldest events when full.
+    /// Makes one that records nothing yet, stamps with `clock`, and keeps the oldest events when full.
     /// On a kernel that serves us `alone` it also leaves tasks' names alone, which costs at each switch of tasks.
-    pub fn create(root: &Path, name: &str, buffer_kib: u32, alone: bool) -> Result<Instance, ProbeError> {
+    pub fn create(root: &Path, name: &str, buffer_kib: u32, alone: bool, clock: Clock) -> Result<Instance, ProbeError> {
         let instance =
             if alone { without_names(root, || Instance::make(root, name)) } else { Instance::make(root, name) }?;
         instance.switch_to(false)?;
-        instance.write("trace_clock", "x86-tsc").map_err(|e| match e {
+        instance.write("trace_clock", clock.name()).map_err(|e| match e {
             ProbeError::System { source, .. } if source.raw_os_error() == Some(libc::EINVAL) => ProbeError::NoTsc,
             e => e,
         })?;

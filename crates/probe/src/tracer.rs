@@ -3,7 +3,7 @@
 use crate::save::{self, Sink};
 use crate::tracefs::{self, Instance};
 use crate::uprobe::{self, Group};
-use crate::{Event, ProbeError, ProbeSet, Uprobe};
+use crate::{Clock, Event, ProbeError, ProbeSet, Uprobe};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use vmtax_model::Missing;
@@ -23,6 +23,7 @@ pub struct Tracer {
     /// System and name of what is listened to.
     events: Vec<(String, String)>,
     missing: Vec<Missing>,
+    clock: Clock,
     root: PathBuf,
 }
 
@@ -43,6 +44,7 @@ impl Tracer {
             group: Group::new(&root, format!("{}{process}_{number}", uprobe::PREFIX)),
             events: Vec::new(),
             missing: set.missing.clone(),
+            clock: set.clock,
             root,
         };
         let wanted = [
@@ -51,7 +53,7 @@ impl Tracer {
         ];
         for (kind, _) in wanted.into_iter().filter(|(_, wanted)| *wanted) {
             let name = format!("{}{process}-{number}-{kind}", tracefs::PREFIX);
-            let instance = Instance::create(&tracer.root, &name, buffer_kib, set.alone)?;
+            let instance = Instance::create(&tracer.root, &name, buffer_kib, set.alone, set.clock)?;
             match kind {
                 "bound" => tracer.bind(&instance, set)?,
                 _ => {
@@ -178,7 +180,7 @@ impl Tracer {
     /// # Errors
     /// As there.
     pub fn layouts(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        save::layouts(&self.root, &self.events, sink)
+        save::layouts(&self.root, &self.events, self.clock, sink)
     }
 
     /// The pages that are there by now, also while it records: none is handed out twice.

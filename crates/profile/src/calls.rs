@@ -3,6 +3,9 @@
 use std::collections::HashMap;
 use std::sync::LazyLock;
 
+/// `futex`.
+pub const FUTEX: i64 = 202;
+
 /// The kernel's names of system calls that people meet in stacks, by number.
 pub fn system_call(number: i64) -> String {
     static NAMES: LazyLock<HashMap<i64, &str>> = LazyLock::new(|| {

@@ -41,6 +41,9 @@ pub enum ProfileError {
     /// KVM's events are of a kernel that is not known here.
     #[error("KVM's events cannot be read ({0}): report this as a fault of vmtax, with the kernel's version")]
     Trace(String),
+    /// What the kernel traced could not be kept.
+    #[error("writing what the kernel traced: {0}: name a folder with room with TMPDIR")]
+    Scratch(io::Error),
     /// A picture could not be drawn.
     #[error("drawing the flame graph: {0}")]
     Drawing(io::Error),

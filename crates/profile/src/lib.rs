@@ -27,6 +27,7 @@ pub mod firefox;
 pub mod flame;
 pub mod fold;
 pub mod summary;
+pub mod traced;
 pub mod waits;
 
 pub use error::ProfileError;

@@ -45,6 +45,7 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
         unnamed: found.unnamed.iter().map(|(file, why)| UnnamedFile { file: file.clone(), why: why.clone() }).collect(),
         wall: None,
         exits: None,
+        schedule: None,
         missing: Vec::new(),
     }
 }

@@ -93,6 +93,12 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
     threads
 }
 
+/// What waits at a futex, as one of the stacks there tells, and the innermost of the program's functions.
+pub(crate) fn at_futex(profile: &Profile, stack: usize) -> Option<(WaitFor, String)> {
+    let (reason, _, below) = wait(profile, profile.stacks.get(stack)?)?;
+    Some((reason, below))
+}
+
 /// Why, in which system call or kernel function, below which function of the program.
 type Key = (WaitFor, String, String);
 

@@ -3,6 +3,7 @@
 //! A thread that waits, and waits where it did at the moment before with the same stack, is not stopped again: it is where it
 //! was.
 
+use crate::calls::FUTEX;
 use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::on_cpu::{Settings, is_gone, thread_names};
@@ -36,6 +37,8 @@ pub struct Wall {
     pub unstopped: u64,
     /// How long each thread ran and was ready.
     pub times: HashMap<i32, Times>,
+    /// Of each futex that a thread waited at, by address, a stack: one of [`Profile::stacks`].
+    pub futexes: HashMap<u64, usize>,
 }
 
 /// What was seen of a thread the last time.
@@ -57,6 +60,7 @@ struct Watch {
     reloaded: Instant,
     pauses: Vec<Duration>,
     unstopped: u64,
+    futexes: HashMap<u64, usize>,
 }
 
 /// Looks at all threads of a process `hz` times a second, until the time is over, the process ends, or `stop` says so. Has
@@ -77,6 +81,7 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
         reloaded: Instant::now(),
         pauses: Vec::new(),
         unstopped: 0,
+        futexes: HashMap::new(),
     };
     let step = Duration::from_secs(1) / hz.max(1);
     let begin = Instant::now();
@@ -103,6 +108,7 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
         pauses: watch.pauses,
         unstopped: watch.unstopped,
         times: schedule.times(),
+        futexes: watch.futexes,
     })
 }
 
@@ -124,7 +130,7 @@ impl Watch {
 
     /// The stack of a thread that waits on where it did.
     fn where_it_was(&mut self, tid: i32, state: State) -> Option<usize> {
-        let State::Waits { call, sp, ip } = state else { return None };
+        let State::Waits { call, sp, ip, .. } = state else { return None };
         let last = self.last.get(&tid)?;
         (last.sp == sp && last.ip == ip && (call == last.call || call == Some(RESTARTED))).then_some(())?;
         let size = self.looker.copy(sp, &mut self.copied);
@@ -137,12 +143,13 @@ impl Watch {
         let (look, size) = self.looker.look(tid, &mut self.copied)?;
         self.pauses.push(look.pause);
         let mut places = Vec::new();
-        let mut call = None;
+        let (mut call, mut futex) = (None, None);
         // What it waits for, innermost first; not where it went on meanwhile.
-        if let State::Waits { call: said, sp, .. } = state
+        if let State::Waits { call: said, argument, sp, .. } = state
             && sp == look.sp
         {
             call = if said == Some(RESTARTED) { self.last.get(&tid).and_then(|last| last.call).or(said) } else { said };
+            futex = (call == Some(FUTEX)).then_some(argument);
             if let Some(name) = waits_in.filter(|name| !name.is_empty()) {
                 places.push(self.seen.wait(&name));
             }
@@ -150,6 +157,7 @@ impl Watch {
         }
         let waits = !places.is_empty();
         let number = self.unwound(look, size, places);
+        self.futexes.extend(futex.map(|address| (address, number)));
         if waits {
             let stack = self.copied[..size].to_vec();
             self.last.insert(tid, Last { sp: look.sp, ip: look.ip, call, stack, number });
@@ -176,7 +184,7 @@ impl Watch {
 }
 
 /// Now, ns of the monotonic clock.
-fn now() -> u64 {
+pub(crate) fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
 }

@@ -15,6 +15,7 @@ pub mod layers;
 mod number;
 pub mod profile;
 mod row;
+mod schedule;
 pub mod shares;
 mod sysbench;
 mod table;

@@ -39,6 +39,9 @@ pub fn terminal(findings: &ProfileFindings, style: Style) -> String {
         title(&mut out, &exits_title(exits));
         out.push_str(&guest_exits::terminal(exits, width, style.color));
     }
+    if let Some(schedule) = &findings.schedule {
+        out.push_str(&crate::schedule::terminal(schedule, width, &paint));
+    }
     out.push('\n');
     for line in quality(findings) {
         out.push_str(&wrapped(&line, width, "", "  "));
@@ -254,6 +257,13 @@ pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
     if findings.lost > 0 {
         let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
         notes.push(format!("{} samples were lost: sample less often ({less}).", count(findings.lost)));
+    }
+    if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {
+        notes.push(format!(
+            "{} events of the scheduler and of system calls were lost: what is said of them is of the {:.2} s before.",
+            count(schedule.lost),
+            schedule.seconds
+        ));
     }
     if findings.cut * 20 > findings.user_samples {
         let more = if findings.file.is_some() { "perf record --call-graph dwarf,BYTES" } else { "--stack" };

@@ -118,7 +118,7 @@ Examples:
   vmtax profile diff profiles/before profiles/after
   vmtax profile import perf.data"
     )]
-    Profile(ProfileArgs),
+    Profile(Box<ProfileArgs>),
     /// Measure what a VM exit of each kind costs, with a guest that does nothing else
     #[command(
         after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of

@@ -17,6 +17,7 @@ pub(crate) mod layers;
 mod marks;
 mod notices;
 pub(crate) mod profile;
+mod schedule;
 pub(crate) mod shares;
 mod tables;
 

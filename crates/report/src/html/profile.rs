@@ -49,6 +49,7 @@ pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &
         @if !findings.functions.is_empty() { section { h2 { "Functions on CPU" } (functions(&findings.functions)) } }
         @if !findings.threads.is_empty() { section { h2 { "Threads on CPU" } (threads(findings)) } }
         @if let Some(wall) = &findings.wall { section { h2 { "Threads by the clock" } (waits(wall)) } }
+        @if let Some(schedule) = &findings.schedule { (super::schedule::tables(schedule)) }
         p.method { b { "Method. " } @for line in quality(findings) { (line) " " } }
     };
     let head = Head { title: &title, vmtax, started: now, command: command.to_owned() };

@@ -22,6 +22,9 @@ pub struct ProfileArgs {
     /// Looks a second at every thread, running or not; each stops a thread for some microseconds; 0 for none
     #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub wall_hz: u32,
+    /// How long the scheduler's events and system calls are traced at first, as root; 0 for not at all
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    pub events: f64,
     /// Bytes copied of a stack with each sample
     #[arg(long, value_name = "BYTES", default_value_t = 12_288, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
     pub stack: u32,

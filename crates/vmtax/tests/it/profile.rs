@@ -220,6 +220,57 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
 }
 
 #[test]
+fn threads_and_futexes_are_followed_through_the_scheduler() {
+    if !is_root() {
+        return; // tracefs is root's
+    }
+    let place = Place::new();
+    let program = known_program(&place, "known");
+    let running = place.program(&program).words("60 locks").start(60);
+    running.settled();
+    // Other load on the machine may take either thread's processor for a while.
+    let mut last = Value::Null;
+    let found = (0..4).any(|round| {
+        let out = format!("--events 2 --wall-hz 50 --seconds 4 --json --out traced-{round} --pid {}", running.pid());
+        last = json(&place.vmtax(&format!("profile {out}")).succeeds().stdout);
+        is_as_planted(&last["schedule"])
+    });
+    assert!(found, "{:#}", last["schedule"]);
+    // What was never given back has its holder, too.
+    let futexes = last["schedule"]["futexes"].as_array().unwrap();
+    let kept = futexes.iter().find(|f| f["below"] == "waits_for_lock").unwrap_or_else(|| panic!("{futexes:#?}"));
+    assert!(kept["holder"]["name"] == "burner" && kept["wakers"].as_array().unwrap().is_empty(), "{kept:#}");
+    let page = fs::read_to_string(place.path("traced-0/report.html")).unwrap();
+    assert!(page.contains("Threads by the scheduler") && page.contains("held by burner"));
+    place.vmtax(&format!("profile --events x --pid {}", running.pid())).fails(&["--events"]);
+    let without = format!("profile --events 0 --seconds 0.5 --json --out none --pid {}", running.pid());
+    assert!(json(&place.vmtax(&without).succeeds().stdout)["schedule"].is_null());
+}
+
+/// Whether "waiter" is blocked about 70 % of the time on the lock that "holder" has.
+fn is_as_planted(schedule: &Value) -> bool {
+    let threads = schedule["threads"].as_array().unwrap();
+    let of = |name: &str| threads.iter().find(|t| t["name"] == name).unwrap_or_else(|| panic!("{schedule:#}"));
+    let number = |value: &Value| value.as_f64().unwrap();
+    let on = of("waiter")["on"].as_array().unwrap().iter().find(|on| on["call"] == "futex");
+    let Some(on) = on else { return false };
+    let futexes = schedule["futexes"].as_array().unwrap();
+    let lock = futexes.iter().find(|f| f["address"] == on["futex"]).unwrap();
+    let wakers = lock["wakers"].as_array().unwrap();
+    let names = |list: &Value| list.as_array().unwrap().iter().map(|t| t["name"].clone()).collect::<Vec<_>>();
+    let calls = of("holder")["calls"].as_array().unwrap();
+    let slept = calls.iter().find(|call| call["name"] == "clock_nanosleep").map(|call| number(&call["mean_ns"]));
+    (0.6..0.8).contains(&number(&on["share"]))
+        && number(&of("holder")["blocked"]) > 0.8
+        && names(&lock["waiters"]) == ["waiter"]
+        && wakers.len() == 1 && wakers[0]["name"] == "holder" && wakers[0]["count"].as_u64() >= Some(10)
+        && lock["what"] == "lock" && lock["below"] == "waiter"
+        // 75 and 25 ms by turns.
+        && slept.is_some_and(|mean| (49e6..60e6).contains(&mean))
+        && of("burner")["on"].as_array().unwrap().is_empty()
+}
+
+#[test]
 fn a_guest_of_its_own_is_looked_at_while_it_works() {
     kernel();
     let place = Place::new();

@@ -14,7 +14,7 @@ use exits::Exits;
 use folder::Folder;
 use std::process::ExitCode;
 use std::time::Duration;
-use take::Taken;
+use take::{Taken, Ways};
 use vmtax_model::ProfileFindings;
 use vmtax_profile::{Settings, firefox, flame, fold};
 use vmtax_report::profile::Pictures;
@@ -39,9 +39,16 @@ const USUAL_S: f64 = 10.0;
 fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
     let settings = settings(args, pid, args.seconds.unwrap_or(USUAL_S))?;
     let stopped = take::stopped()?;
-    let mut taken = take::take(&settings, args.wall_hz, Exits::begin(pid), &stopped)?;
+    let mut taken = take::take(&settings, ways(args)?, Exits::begin(pid), &stopped)?;
     taken.name_exits(None);
     present(&folder(args, &taken)?, args.common.record.json, &taken)
+}
+
+/// What it says of looking in other ways.
+fn ways(args: &ProfileArgs) -> Result<Ways, Fault> {
+    let events = Duration::try_from_secs_f64(args.events);
+    let events = events.map_err(|_| Fault::Usage("--events takes a number of seconds, as in --events 1".to_owned()))?;
+    Ok(Ways { wall_hz: args.wall_hz, events })
 }
 
 /// What the command line says of looking.

@@ -5,7 +5,9 @@ use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use vmtax_model::{Missing, ProfileFindings};
+use vmtax_profile::traced::{self, traced};
 use vmtax_profile::{OnCpu, ProfileError, Settings, Wall, on_cpu, summary, waits, wall};
 
 /// What was seen, and what it says.
@@ -28,26 +30,50 @@ impl Taken {
     }
 }
 
-/// Looks at a process on CPU and, unless `wall_hz` is 0, by the clock. What one way cannot see is said beside what the
-/// other one saw. It ends when `stopped` becomes true.
-/// The exits of a guest are counted meanwhile.
-pub fn take(settings: &Settings, wall_hz: u32, exits: Option<Exits>, stopped: &AtomicBool) -> Result<Taken, Fault> {
+/// The ways to look at a process beside sampling it on CPU.
+#[derive(Debug, Clone, Copy)]
+pub struct Ways {
+    /// Looks a second by the clock; 0 for none.
+    pub wall_hz: u32,
+    /// How long the scheduler's events are traced, at most.
+    pub events: Duration,
+}
+
+/// Looks at a process on CPU, through its scheduler's events, and then by the clock, whose looks stop threads, as the events
+/// would show. What one way cannot see is said beside what the others saw. The exits of a guest are counted meanwhile. It
+/// ends when `stopped` becomes true.
+pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &AtomicBool) -> Result<Taken, Fault> {
     let pid = settings.pid;
     let program = program(pid);
     let stop = || stopped.load(Ordering::Relaxed);
-    let (seen, by_clock, counted) = std::thread::scope(|scope| {
+    // Some time is left for looks by the clock.
+    let tracing = ways.events.min(settings.time / 2);
+    let looking = Settings { time: settings.time - tracing, ..settings.clone() };
+    let in_turn = || {
+        let events = (!tracing.is_zero()).then(|| traced(pid, tracing, &stop));
+        (events, (ways.wall_hz > 0).then(|| wall(&looking, ways.wall_hz, &stop)))
+    };
+    let (seen, (events, by_clock), counted) = std::thread::scope(|scope| {
         let counting = exits.map(|exits| scope.spawn(|| exits.follow(settings.time, &stop)));
-        let clock = (wall_hz > 0).then(|| scope.spawn(|| wall(settings, wall_hz, &stop)));
+        let clock = scope.spawn(in_turn);
         let seen = on_cpu(settings, &stop);
         if seen.is_err() && !matches!(seen, Err(ProfileError::Probe(_))) {
             stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
         }
         // A panic there is a bug here.
-        let by_clock = clock.map(|clock| clock.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
+        let by_clock = clock.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let counted = counting.map(|count| count.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (seen, by_clock, counted)
     });
     let mut missing = Vec::new();
+    let events = match events {
+        Some(Err(why @ (ProfileError::Probe(_) | ProfileError::Scratch(_)))) => {
+            missing.push(lacking("the scheduler's events and system calls", &why));
+            None
+        }
+        events => events.transpose()?,
+    };
+    missing.extend(events.iter().flat_map(|events| events.missing.clone()));
     let wall = match by_clock {
         Some(Ok(wall)) => (wall.profile.total() > 0).then_some(wall),
         Some(Err(why)) => {
@@ -69,6 +95,7 @@ pub fn take(settings: &Settings, wall_hz: u32, exits: Option<Exits>, stopped: &A
     }
     let mut findings = summary::of(&on_cpu, pid, &program, settings.hz);
     findings.wall = wall.as_ref().map(waits::of);
+    findings.schedule = events.map(|events| traced::of(&events, wall.as_ref()));
     findings.missing = missing;
     Ok(Taken { on_cpu, wall, findings, counted })
 }

@@ -1,8 +1,8 @@
 //! `vmtax profile -- WORKLOAD`: a machine of its own, looked at while it runs the workload.
 
 use super::exits::Exits;
-use super::take::{self, Taken};
-use super::{folder, present, settings};
+use super::take::{self, Taken, Ways};
+use super::{folder, present, settings, ways};
 use crate::cli::ProfileArgs;
 use crate::command::progress::Display;
 use crate::command::run::{Recorded, record};
@@ -35,7 +35,7 @@ pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     let watch = Rc::new(RefCell::new(Watch {
         // Of the process, only its number comes later.
         settings: settings(args, 0, args.seconds.unwrap_or(LONGEST_S))?,
-        wall_hz: args.wall_hz,
+        ways: ways(args)?,
         over: Arc::new(AtomicBool::new(false)),
         looking: None,
     }));
@@ -65,7 +65,7 @@ fn memory_tree(run: &Path) -> Option<String> {
 /// Looks at a QEMU from the beginning of its trial to the end.
 struct Watch {
     settings: Settings,
-    wall_hz: u32,
+    ways: Ways,
     over: Arc<AtomicBool>,
     looking: Option<JoinHandle<Result<Taken, Fault>>>,
 }
@@ -75,11 +75,11 @@ impl Watch {
         match progress {
             Progress::Trial { .. } if self.looking.is_none() => {
                 let Some(pid) = qemu_below(std::process::id() as i32) else { return };
-                let (settings, wall_hz) = (Settings { pid, ..self.settings.clone() }, self.wall_hz);
+                let (settings, ways) = (Settings { pid, ..self.settings.clone() }, self.ways);
                 let over = Arc::clone(&self.over);
                 // Before the workload begins, so that each of its exits is counted.
                 let exits = Exits::begin(pid);
-                self.looking = Some(std::thread::spawn(move || take::take(&settings, wall_hz, exits, &over)));
+                self.looking = Some(std::thread::spawn(move || take::take(&settings, ways, exits, &over)));
             }
             Progress::Over { .. } | Progress::Failed { .. } => self.over.store(true, Ordering::Relaxed),
             _ => {}

@@ -1,0 +1,76 @@
+//! What the scheduler's events say, in figures.
+
+use super::Traced;
+use super::timeline::{Futex, Thread};
+use crate::calls::system_call;
+use crate::waits;
+use crate::wall::Wall;
+use vmtax_model::{BlockedOn, CallRow, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, WaitFor, Waker};
+
+/// The figures. What stands at a futex is told by the stacks that were seen there by the clock.
+pub fn of(traced: &Traced, wall: Option<&Wall>) -> ScheduleFindings {
+    let mut threads: Vec<ThreadTimes> =
+        traced.timeline.threads.iter().map(|(tid, thread)| times(traced, *tid, thread)).collect();
+    threads.sort_by(|a, b| b.runs.total_cmp(&a.runs).then(a.tid.cmp(&b.tid)));
+    let futexes = traced.timeline.futexes.iter().filter(|(_, futex)| futex.waits > 0);
+    let mut futexes: Vec<FutexWaits> = futexes.map(|(at, futex)| self::futex(traced, wall, *at, futex)).collect();
+    futexes.sort_by(|a, b| b.waited_ns.total_cmp(&a.waited_ns).then_with(|| a.address.cmp(&b.address)));
+    ScheduleFindings { seconds: traced.time.as_secs_f64(), lost: traced.lost, threads, futexes }
+}
+
+fn times(traced: &Traced, tid: i32, thread: &Thread) -> ThreadTimes {
+    let share = |ns: u64| ns as f64 / traced.time.as_nanos().max(1) as f64;
+    let mut on: Vec<BlockedOn> = (thread.on.iter())
+        .map(|(on, (count, ns))| BlockedOn {
+            call: on.call.map(system_call).unwrap_or_default(),
+            futex: on.futex.map(address),
+            count: *count,
+            share: share(*ns),
+        })
+        .collect();
+    on.sort_by(|a, b| b.share.total_cmp(&a.share));
+    let mut calls: Vec<CallRow> = (thread.calls.iter())
+        .map(|((call, after), moments)| moments.row(system_call(*call) + if *after { "_post" } else { "" }))
+        .collect();
+    calls.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
+    let blocked = share(thread.on.values().map(|(_, ns)| ns).sum());
+    ThreadTimes {
+        tid,
+        name: name(traced, tid),
+        runs: share(thread.ran),
+        ready: share(thread.ready),
+        blocked,
+        on,
+        calls,
+    }
+}
+
+fn futex(traced: &Traced, wall: Option<&Wall>, at: u64, futex: &Futex) -> FutexWaits {
+    let seen = wall.and_then(|wall| waits::at_futex(&wall.profile, *wall.futexes.get(&at)?));
+    let (what, below) = seen.map_or((None, String::new()), |(what, below)| (Some(what), below));
+    let named = |tid: i32| NamedThread { tid, name: name(traced, tid) };
+    let mut wakers: Vec<Waker> =
+        futex.wakers.iter().map(|(tid, count)| Waker { thread: named(*tid), count: *count }).collect();
+    wakers.sort_by_key(|waker| std::cmp::Reverse(waker.count));
+    // A condition is no lock, whatever lies beside it.
+    let is_lock = matches!(what, None | Some(WaitFor::Lock | WaitFor::BigLock));
+    FutexWaits {
+        address: address(at),
+        what,
+        below,
+        waits: futex.waits,
+        waited_ns: futex.waited as f64,
+        longest_ns: futex.longest as f64,
+        waiters: futex.waiters.iter().map(|tid| named(*tid)).collect(),
+        wakers,
+        holder: traced.holders.get(&at).filter(|_| is_lock).map(|tid| named(*tid)),
+    }
+}
+
+fn name(traced: &Traced, tid: i32) -> String {
+    traced.names.get(&tid).cloned().unwrap_or_else(|| "ended".to_owned())
+}
+
+fn address(at: u64) -> String {
+    format!("{at:#x}")
+}
