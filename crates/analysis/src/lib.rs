@@ -9,6 +9,7 @@ mod coverage;
 mod exec;
 mod exits;
 mod growth;
+mod habits;
 mod history;
 mod interval;
 mod reference;
@@ -21,6 +22,7 @@ pub use compare::{Side, check, compare, compare_recordings, from_the_past, is_lo
 pub use exec::exec;
 pub use exits::exits;
 pub use growth::growth;
+pub use habits::habits;
 pub use history::{FEWEST_RUNS, history};
 pub use interval::FEWEST_ROUNDS;
 pub use shares::shares;

@@ -1,11 +1,11 @@
 //! A case's claims against what was found.
 
-use crate::{Case, Check, Test};
+use crate::{Case, Check, Test, habits};
 use std::collections::BTreeMap;
 use vmtax_analysis::paired;
 use vmtax_model::{
     CaseFindings, CaseRow, CaseUnit, CaseVerdict, CompareFindings, Estimate, ExecFindings, Findings, Growth,
-    GrowthFindings, HostFacts, KvmClass, LayerFindings, MachineName, Metric, SCHEMA, ShareFindings,
+    GrowthFindings, HabitFindings, HostFacts, KvmClass, LayerFindings, MachineName, Metric, SCHEMA, ShareFindings,
 };
 
 /// What a recording was found to say; it depends on what was run.
@@ -23,10 +23,12 @@ pub enum Measured<'a> {
     Compared(&'a CompareFindings),
     /// Of a command.
     Exec(&'a ExecFindings),
+    /// Of habits of guest kernels.
+    Habits(&'a HabitFindings),
 }
 
 /// What was found about one claim: a figure, or the reason why there is none.
-type Found = (Option<Estimate>, CaseUnit, CaseVerdict, String);
+pub(crate) type Found = (Option<Estimate>, CaseUnit, CaseVerdict, String);
 
 /// The verdict on each of a case's claims, and on the whole.
 pub fn judge(case: &Case, host: &HostFacts, measured: Measured<'_>) -> CaseFindings {
@@ -119,6 +121,12 @@ fn found(check: &Check, host: &HostFacts, measured: Measured<'_>) -> Found {
                 |s| within(vmtax_analysis::estimate(s.values.clone()), CaseUnit::Nanoseconds, None, Some(*at_most)),
             )
         }
+        (Check::Habit { habit, machine, at_least }, Measured::Habits(findings)) => {
+            habits::ratio(habits::row(findings, *machine, *habit), *at_least).unwrap_or_else(|| absent(*machine, host))
+        }
+        (Check::Spared { habit, machine, at_least }, Measured::Habits(findings)) => {
+            habits::spared(habits::row(findings, *machine, *habit), *at_least).unwrap_or_else(|| absent(*machine, host))
+        }
         (Check::Share { layers, at_least }, Measured::Layers(findings)) => {
             let Some(column) = findings.columns.iter().find(|c| !c.machine.is_micro()) else {
                 return untestable("no guest was observed".to_owned());
@@ -196,7 +204,7 @@ fn positive(estimate: &Estimate) -> CaseVerdict {
 }
 
 /// A figure held against bounds: its interval decides; of one that has none, the median.
-fn within(figure: Estimate, unit: CaseUnit, at_least: Option<f64>, at_most: Option<f64>) -> Found {
+pub(crate) fn within(figure: Estimate, unit: CaseUnit, at_least: Option<f64>, at_most: Option<f64>) -> Found {
     let (low, high) = figure.interval.map_or((figure.median, figure.median), |i| (i.low, i.high));
     let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
     let verdict = bounded(low >= least && high <= most, high < least || low > most);
@@ -216,6 +224,7 @@ fn told(verdict: CaseVerdict, at_least: Option<f64>, at_most: Option<f64>, unit:
         CaseUnit::Ratio => " times",
         CaseUnit::Nanoseconds => " ns",
         CaseUnit::Percent => " %",
+        CaseUnit::Count => " exits",
     };
     let open =
         if verdict == CaseVerdict::NotTestableHere { "; the interval holds both: more --rounds decide" } else { "" };
@@ -227,7 +236,7 @@ fn told(verdict: CaseVerdict, at_least: Option<f64>, at_most: Option<f64>, unit:
     format!("{bound}{unit} is claimed{open}")
 }
 
-fn untestable(why: String) -> Found {
+pub(crate) fn untestable(why: String) -> Found {
     (None, CaseUnit::Ratio, CaseVerdict::NotTestableHere, why)
 }
 
@@ -238,9 +247,9 @@ fn nothing(variant: &str) -> Found {
 /// Why a machine has no figure.
 fn absent(machine: MachineName, host: &HostFacts) -> Found {
     untestable(match (machine, host.kvm.class) {
-        (MachineName::Kvm, KvmClass::Absent) => "there is no /dev/kvm here".to_owned(),
+        (MachineName::Kvm | MachineName::MicroKvm, KvmClass::Absent) => "there is no /dev/kvm here".to_owned(),
         (MachineName::Kvm, KvmClass::EmulatesKernels) => "this host's KVM only emulates guest kernels".to_owned(),
-        (MachineName::Kvm, KvmClass::Broken | KvmClass::NoPermission) => {
+        (MachineName::Kvm | MachineName::MicroKvm, KvmClass::Broken | KvmClass::NoPermission) => {
             "KVM cannot be used here: `vmtax doctor` says why".to_owned()
         }
         _ => format!("no trial gave a value on {machine}"),

@@ -1,12 +1,13 @@
 //! Published findings as plans: each with its claims, the published figures, and a test of each claim. The files in
 //! `cases/` are part of the program.
 
+mod habits;
 mod judge;
 
 pub use judge::{Measured, judge};
 
 use serde::Deserialize;
-use vmtax_model::{HostFacts, Keeping, KvmClass, Law, Layer, MachineName, Metric, Plan, PlanError};
+use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, MachineName, Metric, Plan, PlanError};
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -184,6 +185,24 @@ pub enum Check {
         /// The claim.
         keeping: Keeping,
     },
+    /// What a habit of guest kernels costs over its cure.
+    Habit {
+        /// Which.
+        habit: Habit,
+        /// On this machine.
+        machine: MachineName,
+        /// The bound.
+        at_least: f64,
+    },
+    /// How many VM exits a habit has that its cure has not.
+    Spared {
+        /// Which.
+        habit: Habit,
+        /// On this machine.
+        machine: MachineName,
+        /// The bound.
+        at_least: f64,
+    },
     /// A variant is faster than the first one.
     Faster {
         /// In this variant.
@@ -191,12 +210,13 @@ pub enum Check {
     },
 }
 
-const FILES: [(&str, &str); 8] = [
+const FILES: [(&str, &str); 9] = [
     ("9p-fids", include_str!("../cases/9p-fids.toml")),
     ("9p-fids-patched", include_str!("../cases/9p-fids-patched.toml")),
     ("virtio-blk-latency", include_str!("../cases/virtio-blk-latency.toml")),
     ("virtfs-or-nfs", include_str!("../cases/virtfs-or-nfs.toml")),
     ("guest-syscalls", include_str!("../cases/guest-syscalls.toml")),
+    ("guest-habits", include_str!("../cases/guest-habits.toml")),
     ("sysbench-five", include_str!("../cases/sysbench-five.toml")),
     ("sysbench-five-real", include_str!("../cases/sysbench-five-real.toml")),
     ("sysbench-patched", include_str!("../cases/sysbench-patched.toml")),
@@ -235,6 +255,8 @@ impl Case {
         let kvm = host.kvm.class == KvmClass::Hardware;
         plan.machines.retain(|m| match m {
             MachineName::Kvm => kvm,
+            // Its own code runs in user mode.
+            MachineName::MicroKvm => kvm || host.kvm.class == KvmClass::EmulatesKernels,
             MachineName::Tcg => !(self.one_guest && kvm),
             _ => true,
         });

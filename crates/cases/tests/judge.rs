@@ -4,8 +4,8 @@
 
 use vmtax_cases::{Case, Measured, all, find, judge};
 use vmtax_model::{
-    CaseVerdict, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, MachineName, Measure, Metric, Outcome, Plan,
-    Timer, TimerSource, TrialRecord, TrialResult, WorkloadName,
+    CaseVerdict, Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, MachineName, Measure, Metric,
+    Operation, OperationExits, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult, WorkloadName,
 };
 
 fn host(class: KvmClass) -> HostFacts {
@@ -85,7 +85,10 @@ fn every_case_is_sound_and_its_plan_can_be_run() {
             let plan = case.plan_here(&host(class), quick);
             plan.check().unwrap_or_else(|e| panic!("{}: {e}", case.name));
             assert_eq!(plan.case.as_ref(), Some(&case.name));
-            assert_eq!(plan.machines.contains(&MachineName::Kvm), class == KvmClass::Hardware, "{}", case.name);
+            let wants_kvm = case.plan.machines.contains(&MachineName::Kvm);
+            let has_kvm = plan.machines.contains(&MachineName::Kvm);
+            assert_eq!(has_kvm, wants_kvm && class == KvmClass::Hardware, "{}", case.name);
+            assert!(class == KvmClass::Hardware || !plan.machines.contains(&MachineName::MicroKvm), "{}", case.name);
             for rung in 0..plan.rungs() {
                 for workload in &plan.at_rung(rung).workloads {
                     vmtax_workload::check(workload).unwrap_or_else(|e| panic!("{}: {e}", case.name));
@@ -204,4 +207,55 @@ fn ways_to_share_are_held_against_the_first_and_against_what_they_keep() {
     // A large msize that halves the time, a label that stays in the guest, nothing left behind.
     let (_, rows) = ways([1.0, 0.5, 0.95, 1.2, 1.5], Lost, Stays);
     assert_eq!(rows, [&[Not; 4][..], &[Holds], &[Not; 5]].concat());
+}
+
+/// A recording of `guest-habits` in which each habit costs so many times its cure, and has so many exits more.
+fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<CaseVerdict> {
+    let case = find("guest-habits").unwrap();
+    let plan = case.plan_here(&host(class), false);
+    let mut trials = Vec::new();
+    for round in 0..plan.rounds {
+        let measure = Measure { metric: Metric::SeqreadMedian, value: 1.0 };
+        let mut record = trial(&seqread(), round, MachineName::MicroKvm, "", None, vec![measure]);
+        let Outcome::Done { result } = &mut record.outcome else { panic!() };
+        for (habit, cured) in Habit::forms() {
+            let name = habit.label(cured).to_owned();
+            let mut latency = Latency::new();
+            let ns = u64::from(habit.batch()) * (1000 + u64::from(round)) * if cured { 2 } else { 2 * times + 1 };
+            (0..9).for_each(|_| latency.record(ns));
+            let each = if cured { 1.0 } else { 1.0 + spared };
+            result.exits.push(OperationExits { operation: name.clone(), each });
+            result.operations.push(Operation { name, latency });
+        }
+        trials.push(record);
+    }
+    let findings = vmtax_analysis::habits(&plan, &host(class), &trials);
+    judge(&case, &host(class), Measured::Habits(&findings)).rows.iter().map(|r| r.verdict).collect()
+}
+
+/// A plan with the workload that the helper's figure is of.
+fn seqread() -> Plan {
+    Plan::new("x", 1, vec![MachineName::MicroKvm], vec![vmtax_model::WorkloadSpec::new(WorkloadName::Seqread)])
+}
+
+#[test]
+fn habits_are_held_against_their_cures() {
+    let costly = habits(KvmClass::Hardware, 3, 64.0);
+    assert!(costly.iter().all(|v| *v == Holds), "{costly:?}");
+    // What takes kernel mode says nothing where that is emulated: the EOI by MSR and the lock.
+    let emulated = habits(KvmClass::EmulatesKernels, 3, 64.0);
+    let open = |all: &[CaseVerdict]| {
+        all.iter().enumerate().filter(|(_, v)| **v == Untestable).map(|(n, _)| n).collect::<Vec<_>>()
+    };
+    assert_eq!(open(&emulated), [6, 11], "{emulated:?}");
+    // Habits that cost nothing, and cures that spare nothing.
+    let free = habits(KvmClass::Hardware, 0, 0.0);
+    assert!(free.iter().all(|v| *v == Not), "{free:?}");
+    let case = find("guest-habits").unwrap();
+    let none = judge(
+        &case,
+        &host(KvmClass::Absent),
+        Measured::Habits(&vmtax_analysis::habits(&seqread(), &host(KvmClass::Absent), &[])),
+    );
+    assert!(none.rows.iter().all(|r| r.verdict == Untestable), "{:?}", none.rows);
 }

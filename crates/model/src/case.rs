@@ -25,6 +25,8 @@ pub enum CaseUnit {
     Nanoseconds,
     /// A share of a whole, in percent.
     Percent,
+    /// How many.
+    Count,
 }
 
 /// One claim of a case.

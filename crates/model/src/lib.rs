@@ -11,6 +11,7 @@ mod finding;
 mod growth;
 mod guest_exits;
 mod habit;
+mod habit_finding;
 mod history;
 mod ladder;
 mod latency;
@@ -46,6 +47,7 @@ pub use guest_exits::{
     AddressSpace, CostlyExits, DevicesFrom, ExitAddress, ExitCount, ExitFinding, ExitReason, GuestExits, VcpuExits,
 };
 pub use habit::Habit;
+pub use habit_finding::{HabitFindings, HabitForm, HabitRow, MachineHabits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use ladder::{Grows, GuestSize, Ladder};
 pub use latency::{Latency, LatencyError, LatencySummary};

@@ -1,6 +1,6 @@
 //! A published finding beside what was measured, and the verdict: above everything else that a recording says.
 
-use crate::number::{NONE, nanoseconds, percent, ratio};
+use crate::number::{NONE, nanoseconds, percent, ratio, significant};
 use crate::text::{Paint, wrapped};
 use crate::{ReportError, Style};
 use maud::html as markup;
@@ -76,6 +76,7 @@ fn measured(row: &CaseRow) -> String {
         CaseUnit::Ratio => ratio(v),
         CaseUnit::Nanoseconds => nanoseconds(v),
         CaseUnit::Percent => percent(v / 100.0),
+        CaseUnit::Count => significant(v),
     };
     let interval =
         figure.interval.map_or(String::new(), |i| format!(" (95 % interval {} to {})", text(i.low), text(i.high)));

@@ -8,6 +8,8 @@ use vmtax_model::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitFinding
 
 /// Reasons and addresses that a terminal shows.
 const SHOWN: usize = 12;
+/// Columns from which on a terminal has room for every figure.
+const ROOMY: usize = 96;
 
 /// "0x3fd", "0xfee000b0", "MSR 0x6e0".
 pub(crate) fn address(exit: &ExitAddress) -> String {
@@ -91,14 +93,17 @@ pub(crate) fn shown_counters(exits: &GuestExits) -> Vec<(&String, &u64)> {
 
 /// A table of words and figures; the last word gets what room there is.
 fn rows(names: &[&str], rows: Vec<(Vec<String>, &ExitCount)>, width: usize, color: bool) -> String {
+    // The rate is left out first: names say more.
+    let shown = |figures: [String; 5]| figures.into_iter().enumerate().filter(|(at, _)| *at != 2 || width >= ROOMY);
+    let figure = |(_, figure): (usize, String)| right(figure);
     let build = |room: usize, color: bool| {
         let mut table = table::empty(color);
-        table.set_header(names.iter().map(Cell::new).chain(FIGURES.map(right)));
+        table.set_header(names.iter().map(Cell::new).chain(shown(FIGURES.map(str::to_owned)).map(figure)));
         for (words, exits) in rows.iter().take(SHOWN) {
             let last = words.len().saturating_sub(1);
             let word =
                 |(at, word): (usize, &String)| Cell::new(if at == last { fit(word, room) } else { word.clone() });
-            table.add_row(words.iter().enumerate().map(word).chain(figures(exits).map(right)));
+            table.add_row(words.iter().enumerate().map(word).chain(shown(figures(exits)).map(figure)));
         }
         table::lines(table)
     };

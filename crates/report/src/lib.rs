@@ -8,6 +8,7 @@ pub mod exec;
 pub mod exits;
 pub mod growth;
 mod guest_exits;
+pub mod habits;
 pub mod history;
 mod html;
 mod json;

@@ -11,6 +11,7 @@ pub(crate) mod exec;
 pub(crate) mod exits;
 mod facts;
 pub(crate) mod growth;
+pub(crate) mod habits;
 mod headline;
 pub(crate) mod history;
 pub(crate) mod layers;

@@ -6,8 +6,8 @@ use std::process::ExitCode;
 use vmtax_cases::Measured;
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    CaseFindings, CompareFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, LayerFindings, Probes,
-    ShareFindings, WorkloadName,
+    CaseFindings, CompareFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, HabitFindings, LayerFindings,
+    Probes, ShareFindings, WorkloadName,
 };
 use vmtax_recording::Recording;
 
@@ -47,6 +47,7 @@ enum Shown {
     Exec(Box<ExecFindings>),
     Compared(Box<CompareFindings>, Option<Box<LayerFindings>>),
     Growth(GrowthFindings),
+    Habits(HabitFindings),
     Shares(Box<ShareFindings>),
 }
 
@@ -63,6 +64,8 @@ impl Shown {
             let manifest = &recording.manifest;
             let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
             Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
+        } else if plan.workloads.iter().any(|w| w.name == WorkloadName::Habits) {
+            Shown::Habits(vmtax_analysis::habits(plan, &recording.host, &recording.trials))
         } else if plan.command.is_some() {
             Shown::Exec(Box::new(vmtax_analysis::exec(plan, &recording.host, &recording.trials)))
         } else if plan.tree.is_some() && plan.variants.iter().any(|v| v.set.contains_key("share")) {
@@ -81,6 +84,7 @@ impl Shown {
             Shown::Layers(findings) => case::judged(recording, Measured::Layers(findings)),
             Shown::Growth(findings) => case::judged(recording, Measured::Growth(findings)),
             Shown::Shares(findings) => case::judged(recording, Measured::Shares(findings)),
+            Shown::Habits(findings) => case::judged(recording, Measured::Habits(findings)),
             Shown::Exec(findings) => case::judged(recording, Measured::Exec(findings)),
             Shown::Compared(findings, _) => case::judged(recording, Measured::Compared(findings)),
             Shown::Exits(_) => None,
@@ -96,6 +100,7 @@ impl Shown {
             Shown::Compared(findings, layers) => vmtax_report::compare::json(recording, findings, layers.as_deref())?,
             Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
             Shown::Shares(findings) => vmtax_report::shares::json(recording, findings)?,
+            Shown::Habits(findings) => vmtax_report::habits::json(recording, findings)?,
         };
         Ok(match case {
             Some(case) => vmtax_report::case::into_json(&document, case)?,
@@ -118,6 +123,7 @@ impl Shown {
             }
             Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style()),
             Shown::Shares(findings) => vmtax_report::shares::terminal(recording, findings, details, style()),
+            Shown::Habits(findings) => vmtax_report::habits::terminal(findings, style()),
         }
     }
 
@@ -130,6 +136,7 @@ impl Shown {
             Shown::Compared(findings, _) => vmtax_report::compare::html(recording, findings),
             Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
             Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
+            Shown::Habits(findings) => vmtax_report::habits::html(recording, findings),
         };
         match case {
             Some(case) => vmtax_report::case::into_page(&page, case),
