@@ -91,6 +91,19 @@ fn another_build_is_not_believed_and_another_process_is_not_there() {
     assert!(error.contains("perf.data"), "{error}");
 }
 
+#[test]
+fn a_build_id_that_is_too_long_is_an_error() {
+    let recorded = Recorded::of(PROGRAM);
+    let mut bytes = recorded.data.clone();
+    // Of PERF_RECORD_MMAP2 (10) the path lies at 72, the flags at 4, and what tells the file from 40 on.
+    let is_mapping = |at: &usize| bytes[*at..at + 4] == [10, 0, 0, 0] && bytes[at + 72] == b'/';
+    let mapping = (0..bytes.len() - 72).find(is_mapping).unwrap();
+    bytes[mapping + 5] |= 0x40;
+    bytes[mapping + 40] = 21;
+    let error = import(&recorded.file(&bytes), None, None).unwrap_err().to_string();
+    assert!(error.contains("build-id"), "{error}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

@@ -2,7 +2,8 @@
 
 use super::{parse, read};
 use crate::TraceError;
-use linux_perf_data::linux_perf_event_reader::{RawEventRecord, SamplingPolicy};
+use linux_perf_data::linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID;
+use linux_perf_data::linux_perf_event_reader::{RawEventRecord, RecordType, SamplingPolicy};
 use linux_perf_data::{DsoKey, PerfFileReader, PerfFileRecord};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -63,6 +64,10 @@ impl PerfRecords {
         let PerfFileReader { mut perf_file, mut record_iter } = parse(&self.path)?;
         loop {
             match record_iter.next_record(&mut perf_file) {
+                Ok(Some(PerfFileRecord::EventRecord { record, .. })) if is_too_long(&record) => {
+                    let reason = "a build-id in it is too long".to_owned();
+                    return Err(TraceError::Damaged { path: self.path.clone(), reason });
+                }
                 Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => each(attr_index, record),
                 Ok(Some(PerfFileRecord::UserRecord(_))) => {}
                 Ok(None) => return Ok(()),
@@ -70,4 +75,12 @@ impl PerfRecords {
             }
         }
     }
+}
+
+/// Whether a mapping's build-id is longer than there is room for, which the library that parses it takes for impossible.
+fn is_too_long(record: &RawEventRecord<'_>) -> bool {
+    // { i32 pid, tid; u64 address, length, offset; u8 size of the build-id; … }
+    record.record_type == RecordType::MMAP2
+        && record.misc & PERF_RECORD_MISC_MMAP_BUILD_ID != 0
+        && record.data.as_slice().get(32).is_some_and(|&size| size > 20)
 }
