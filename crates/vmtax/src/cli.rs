@@ -6,7 +6,7 @@ mod profile;
 
 pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 pub use compare::CompareArgs;
-pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
+pub use profile::{DiffArgs, HZ, ImportArgs, ProfileArgs, ProfileCommand, STACK, WALL_HZ};
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;
@@ -452,6 +452,9 @@ pub struct ExecArgs {
     /// or NAME:lower says which way is better
     #[arg(long = "metric", value_name = "NAME=REGEX")]
     pub metrics: Vec<MetricPattern>,
+    /// Run the command once more in each guest, and write a profile of its QEMU into that run's folder
+    #[arg(long, conflicts_with = "terminal")]
+    pub profile: bool,
     #[command(flatten)]
     pub common: CommonArgs,
 }

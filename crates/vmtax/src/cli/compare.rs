@@ -44,6 +44,9 @@ pub struct CompareArgs {
     /// Follow seqread's requests too: by which layers the sides differ
     #[arg(long)]
     pub layers: bool,
+    /// Look at each side's QEMU in one more run, and draw by which functions the sides differ; of one workload
+    #[arg(long)]
+    pub profile: bool,
     /// Processors of the guest [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,

@@ -5,6 +5,13 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 use vmtax_model::MachineName;
 
+/// Samples a second of each thread that runs.
+pub const HZ: u32 = 99;
+/// Looks a second at every thread.
+pub const WALL_HZ: u32 = 19;
+/// Bytes copied of a stack.
+pub const STACK: u32 = 12_288;
+
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct ProfileArgs {
@@ -17,16 +24,16 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "SECONDS")]
     pub seconds: Option<f64>,
     /// Samples a second of each thread that runs
-    #[arg(long, value_name = "N", default_value_t = 99, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub hz: u32,
     /// Looks a second at every thread, running or not; each stops a thread for some microseconds; 0 for none
-    #[arg(long, value_name = "N", default_value_t = 19, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub wall_hz: u32,
     /// How long the scheduler's events and system calls are traced at first, as root; 0 for not at all
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
     pub events: f64,
     /// Bytes copied of a stack with each sample
-    #[arg(long, value_name = "BYTES", default_value_t = 12_288, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
+    #[arg(long, value_name = "BYTES", default_value_t = STACK, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
     pub stack: u32,
     /// The unstripped build of the program, for its functions' names
     #[arg(long, value_name = "FILE")]

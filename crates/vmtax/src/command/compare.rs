@@ -4,6 +4,7 @@ mod check;
 mod past;
 mod sides;
 
+use super::profile::beside;
 use super::progress::Display;
 use super::run::carry_out;
 use super::{doctor, print, selection, style};
@@ -36,7 +37,11 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode, Fault> {
         if let Some(line) = past::foretold(&plan, &args.record.runs).filter(|_| !args.record.dry_run) {
             eprintln!("{}", vmtax_report::printable(&line));
         }
-        return carry_out(&plan, host, &args.record, false);
+        let status = carry_out(&plan, host.clone(), &args.record, false)?;
+        if args.profile && !args.record.dry_run {
+            beside(&plan, &host, &args.record, None)?;
+        }
+        return Ok(status);
     }
     if recordings.len() != args.sides.len() || !args.qemu.is_empty() || !args.kernel.is_empty() || !args.what.is_empty()
     {
@@ -127,6 +132,9 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
             return Err(Fault::Usage("--layers follows the requests of seqread alone: write `-- seqread`".to_owned()));
         }
         plan.probes.push(Probes::Layers);
+    }
+    if args.profile && plan.workloads.len() != 1 {
+        return Err(Fault::Usage("--profile looks at one workload: name it, as in `-- seqread`".to_owned()));
     }
     plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
     plan.guest.cpus = args.cpus.unwrap_or(plan.guest.cpus);

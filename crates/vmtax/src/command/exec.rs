@@ -1,5 +1,6 @@
 //! `vmtax exec`: a command of the user's on every machine, and its own status.
 
+use super::profile::beside;
 use super::run::{Recorded, record};
 use super::{case, doctor, print, progress::Display, report, selection};
 use crate::cli::{ExecArgs, RecordArgs};
@@ -42,7 +43,7 @@ fn carried_out(args: &ExecArgs) -> Result<ExitCode, Fault> {
     if args.terminal {
         return run_in_terminal(&plan, host, &args.common.record);
     }
-    carry_out(&plan, host, &args.common.record)
+    carry_out(&plan, host, &args.common.record, args.profile)
 }
 
 /// The same in this process's terminal.
@@ -59,17 +60,23 @@ fn run_in_terminal(plan: &Plan, host: HostFacts, args: &RecordArgs) -> Result<Ex
     between(&streams, plan, host, args)
 }
 
-/// Carries out a plan with a command: what it prints comes through, the report goes to standard error.
-pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs) -> Result<ExitCode, Fault> {
+/// Carries out a plan with a command: what it prints comes through, the report goes to standard error. With `profile` guests
+/// make it once more, looked at.
+pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, profile: bool) -> Result<ExitCode, Fault> {
     if plan.machines.iter().any(|m| m.is_guest()) {
         say_mounts(&root_mounts()?);
     }
-    let runs = u64::from(plan.rounds) * plan.trials_per_round();
+    let looked_at = plan.machines.iter().filter(|m| profile && m.is_guest()).count() as u64;
+    let runs = u64::from(plan.rounds) * plan.trials_per_round() + looked_at;
     if runs > 1 && is_pipe() {
         eprintln!("reading standard input to its end, for all runs; without one give </dev/null");
     }
     let streams = Streams::of_this_process(runs, args.json)?;
-    between(&streams, plan, host, args)
+    let status = between(&streams, plan, host.clone(), args)?;
+    if looked_at > 0 {
+        beside(plan, &host, args, Some(&streams))?;
+    }
+    Ok(status)
 }
 
 fn between(streams: &Streams, plan: &Plan, host: HostFacts, args: &RecordArgs) -> Result<ExitCode, Fault> {

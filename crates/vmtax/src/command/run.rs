@@ -25,7 +25,7 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, details
         return Ok(ExitCode::SUCCESS);
     }
     if plan.command.is_some() {
-        return exec::carry_out(plan, host, args);
+        return exec::carry_out(plan, host, args, false);
     }
     let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
     let mut going_on = GoingOn::new(plan, &display);

@@ -9,13 +9,17 @@ use std::process::ExitCode;
 use vmtax_profile::{Profile, flame, fold};
 
 pub fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
-    let (before, after) = (read(&args.before)?, read(&args.after)?);
-    let title = format!("{} against {}", args.after.display(), args.before.display());
-    let svg = flame::draw_difference(&before, &after, &title)?;
-    let failed = |e| Fault::file(format!("writing {}: name a file with --out", args.out.display()), e);
-    fs::write(&args.out, svg).map_err(failed)?;
+    draw(&args.before, &args.after, &args.out)?;
     print(&vmtax_report::printable(&format!("{}\n", args.out.display())))?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The differential flame graph of two profiles, into a file.
+pub fn draw(before: &Path, after: &Path, out: &Path) -> Result<(), Fault> {
+    let title = format!("{} against {}", after.display(), before.display());
+    let svg = flame::draw_difference(&read(before)?, &read(after)?, &title)?;
+    let failed = |e| Fault::file(format!("writing {}: name a file with --out", out.display()), e);
+    fs::write(out, svg).map_err(failed)
 }
 
 /// The folded stacks of a profile.

@@ -1,11 +1,14 @@
 //! `vmtax profile`: from its command line to a folder with pictures, and a table.
 
+mod beside;
 mod diff;
 mod exits;
 mod folder;
 mod import;
 mod take;
 mod workload;
+
+pub(super) use beside::beside;
 
 use super::{print, style};
 use crate::cli::{ProfileArgs, ProfileCommand};

@@ -3,25 +3,26 @@
 use super::exits::Exits;
 use super::take::{self, Taken, Ways};
 use super::{folder, present, settings, ways};
-use crate::cli::ProfileArgs;
+use crate::cli::{ProfileArgs, RecordArgs};
 use crate::command::progress::Display;
 use crate::command::run::{Recorded, record};
 use crate::command::{doctor, print, selection, share};
 use crate::fault::Fault;
 use std::cell::RefCell;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
+use vmtax_machine::Streams;
 use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Tree, WorkloadName};
 use vmtax_profile::Settings;
 use vmtax_runner::{Ended, Preset, Progress};
 
 /// A trial is never looked at any longer.
-const LONGEST_S: f64 = 86_400.0;
+pub const LONGEST_S: f64 = 86_400.0;
 /// What a shared tree has where nothing says more.
 const FILES: u64 = 1000;
 
@@ -32,25 +33,42 @@ pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    let watch = Rc::new(RefCell::new(Watch {
-        // Of the process, only its number comes later.
-        settings: settings(args, 0, args.seconds.unwrap_or(LONGEST_S))?,
-        ways: ways(args)?,
-        over: Arc::new(AtomicBool::new(false)),
-        looking: None,
-    }));
+    // Of the process, only its number comes later.
+    let settings = settings(args, 0, args.seconds.unwrap_or(LONGEST_S))?;
+    let Looked { taken, .. } = look(&plan, host, &args.common.record, Display::new(1), (settings, ways(args)?), None)?;
+    present(&folder(args, &taken)?, args.common.record.json, &taken)
+}
+
+/// A guest's QEMU that was looked at while it worked.
+pub struct Looked {
+    pub taken: Taken,
+    /// The recording of that run.
+    pub run: PathBuf,
+}
+
+/// Carries out a plan of one trial, and looks at its guest's QEMU in these ways.
+pub fn look(
+    plan: &Plan,
+    host: HostFacts,
+    args: &RecordArgs,
+    display: Display,
+    (settings, ways): (Settings, Ways),
+    streams: Option<&Streams>,
+) -> Result<Looked, Fault> {
+    let over = Arc::new(AtomicBool::new(false));
+    let watch = Rc::new(RefCell::new(Watch { settings, ways, over, looking: None }));
     let hears = Rc::clone(&watch);
-    let display = Display::new(1).heard_by(move |progress| hears.borrow_mut().on(progress));
-    let recorded = record(&plan, host, &args.common.record, &display, None, &mut |_, _| true);
+    let display = display.heard_by(move |progress| hears.borrow_mut().on(progress));
+    let recorded = record(plan, host, args, &display, streams, &mut |_, _| true);
     let taken = watch.borrow_mut().end();
-    let Recorded { folder, ended } = recorded?;
+    let Recorded { folder: run, ended } = recorded?;
     match (ended, taken) {
-        (Ended::Interrupted, _) => Err(Fault::Interrupted { folder }),
-        (Ended::Incomplete(first), _) => Err(Fault::Incomplete { folder, first: first.to_string() }),
+        (Ended::Interrupted, _) => Err(Fault::Interrupted { folder: run }),
+        (Ended::Incomplete(first), _) => Err(Fault::Incomplete { folder: run, first: first.to_string() }),
         (Ended::Complete, Some(taken)) => {
             let mut taken = taken?;
-            taken.name_exits(memory_tree(&folder).as_deref());
-            present(&self::folder(args, &taken)?, args.common.record.json, &taken)
+            taken.name_exits(memory_tree(&run).as_deref());
+            Ok(Looked { taken, run })
         }
         (Ended::Complete, None) => Err(Fault::Usage(format!("{} has no guest to look at", plan.name))),
     }
