@@ -45,6 +45,27 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
 }
 
 #[test]
+fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
+    if !is_root() {
+        eprintln!("only root may always look into processes: not tested");
+        return;
+    }
+    let place = Place::new();
+    let words = "usual aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- seqread seqread.time=1";
+    let outcome = compare(&place, words).start(60).outcome().exits(0);
+    outcome.says("profile of usual").says("what differs");
+    let files = files_below(&place.runs());
+    let named = |name: &str| files.iter().filter(|file| file.ends_with(name)).count();
+    assert_eq!((named("profile/report.html"), named("profile/difference.svg")), (2, 1), "{files:?}");
+    let of_profile = |file: &&std::path::PathBuf| file.ends_with("profile/on-cpu.folded");
+    for folded in files.iter().filter(of_profile) {
+        assert!(fs::read_to_string(folded).unwrap().contains("[translated code]"), "{}", folded.display());
+    }
+    let mixed = "usual aio=native --profile -- seqread cpu";
+    compare(&place, mixed).start(60).outcome().exits(2).says("--profile looks at one workload");
+}
+
+#[test]
 fn a_budget_ends_it_with_what_can_be_told_by_then() {
     let place = Place::new();
     compare(&place, &format!("name=a name=b --budget 1s --detect 0.1% {QUICK} {READS}")).start(60).outcome().exits(0);

@@ -1,6 +1,6 @@
 //! What a command is given besides, and what it says of itself.
 
-use crate::common::{Place, is_root};
+use crate::common::{Place, files_below, is_root};
 use crate::exec::{exec, report};
 use serde_json::Value;
 use std::fs;
@@ -202,4 +202,20 @@ fn pipes_sockets_and_devices_of_the_host_lead_to_nobody_there() {
     assert_eq!(outcome.stdout, "No such device or address\nConnection refused\nits own\n", "{outcome}");
     assert!(listener.accept().is_err() && !place.path("own").exists());
     drop(reader);
+}
+
+#[test]
+fn a_command_is_looked_at_in_one_more_run() {
+    if !is_root() {
+        eprintln!("only root may always look into processes: not tested");
+        return;
+    }
+    let place = Place::new();
+    let script = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; cat";
+    let start = exec(&place, "--machines tcg --profile", &["sh", "-c", script]);
+    let outcome = start.stdin(fs::File::open(place.put("input", "again\n")).unwrap()).outcome().exits(0);
+    assert_eq!(outcome.stdout, "again\nagain\n", "{outcome}");
+    let outcome = outcome.says("profile of tcg");
+    let pages = files_below(&place.runs()).into_iter().filter(|file| file.ends_with("profile/report.html"));
+    assert_eq!(pages.count(), 1, "{outcome}");
 }
