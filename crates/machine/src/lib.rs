@@ -51,7 +51,7 @@ pub use lines::Files;
 pub use micro::MicroSession;
 pub use mountinfo::{Mount, mounts};
 pub use outside::QemuOutside;
-pub use processor::between as processor_between;
+pub use processor::{between as processor_between, descendants};
 pub use root::{RootMounts, root_mounts};
 pub use scratch::{Needs, Scratch, sweep};
 pub use session::Session;

@@ -60,7 +60,7 @@ fn members(session: i32) -> impl Iterator<Item = (i32, Stat)> {
 }
 
 /// The processes below one that have not ended.
-pub(crate) fn descendants(of: i32) -> Vec<i32> {
+pub fn descendants(of: i32) -> Vec<i32> {
     let all: Vec<(i32, Stat)> = all().collect();
     let mut below = BTreeSet::from([of]);
     // A child may stand before its parent.

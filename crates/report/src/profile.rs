@@ -104,7 +104,8 @@ pub(crate) fn advice(findings: &ProfileFindings) -> Vec<String> {
     findings.exits.iter().flat_map(|exits| &exits.findings).map(guest_exits::advice).collect()
 }
 
-fn percent(share: f64) -> String {
+/// With one decimal, so that the columns of a table line up.
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 

@@ -1,6 +1,7 @@
 //! What the scheduler's events say of a profiled process, for a terminal.
 
 use crate::number::{count, nanoseconds};
+use crate::profile::percent;
 use crate::table::{self, right};
 use crate::text::{Paint, fit, plain};
 use comfy_table::Cell;
@@ -33,10 +34,6 @@ pub(crate) fn terminal(found: &ScheduleFindings, width: usize, paint: &Paint) ->
         out += &(title(&name) + &table::lines(table) + "\n");
     }
     out
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
 }
 
 fn threads(found: &ScheduleFindings, width: usize, color: bool) -> String {

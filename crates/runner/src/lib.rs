@@ -13,7 +13,7 @@ mod preset;
 mod run;
 mod shares;
 
-pub use means::{Means, default_machines, find_means};
+pub use means::{Means, default_guest, default_machines, find_means};
 pub use preset::Preset;
 pub use run::{Ended, Progress, Watch, run};
 

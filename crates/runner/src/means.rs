@@ -24,6 +24,11 @@ pub fn default_machines(host: &HostFacts) -> Vec<MachineName> {
         .collect()
 }
 
+/// The machine for a Linux guest where none is named: KVM where it runs kernels at speed, else TCG.
+pub fn default_guest(host: &HostFacts) -> MachineName {
+    if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg }
+}
+
 /// Finds what the plan's guests need, fetching a kernel if none is there; `None` for a plan without guests.
 ///
 /// # Errors

@@ -19,6 +19,7 @@ mod marks;
 mod notices;
 pub(crate) mod profile;
 mod schedule;
+mod scrolled;
 pub(crate) mod shares;
 mod tables;
 

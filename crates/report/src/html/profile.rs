@@ -1,10 +1,11 @@
 //! `profile`'s page: what runs and what waits, side by side, and why they differ.
 
 use super::notices::notices;
+use super::scrolled::table;
 use super::{Head, document_under};
 use crate::guest_exits::{FIGURES, address, device, direction, figures, per_s, shown_counters};
 use crate::number::{NONE, count, nanoseconds};
-use crate::profile::{advice, exits_title, heading, notes, of, quality};
+use crate::profile::{advice, exits_title, heading, notes, of, percent, quality};
 use base64::Engine;
 use maud::{Markup, html as markup};
 use vmtax_model::{ExitCount, FunctionShare, GuestExits, ProfileFindings, WallFindings};
@@ -74,120 +75,88 @@ fn height(svg: &str) -> u32 {
     said.unwrap_or(600).clamp(200, 1200)
 }
 
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
 fn functions(functions: &[FunctionShare]) -> Markup {
-    markup! {
-        div.scroll tabindex="0" role="region" aria-label="Functions on CPU" {
-            table {
-                thead { tr { th { "function" } th { "self" } th { "95 %" } th { "total" } th { "of" } } }
-                tbody {
-                    @for f in functions.iter().take(SHOWN) {
-                        tr {
-                            th scope="row" { (f.name) }
-                            td { (percent(f.inside.share)) }
-                            td { (percent(f.inside.low)) " – " (percent(f.inside.high)) }
-                            td { (percent(f.total.share)) }
-                            td { @if f.module.is_empty() { (f.layer) } @else { (f.module) } }
-                        }
-                    }
-                }
+    let rows = markup! {
+        @for f in functions.iter().take(SHOWN) {
+            tr {
+                th scope="row" { (f.name) }
+                td { (percent(f.inside.share)) }
+                td { (percent(f.inside.low)) " – " (percent(f.inside.high)) }
+                td { (percent(f.total.share)) }
+                td { @if f.module.is_empty() { (f.layer) } @else { (f.module) } }
             }
         }
-    }
+    };
+    table("Functions on CPU", &["function", "self", "95 %", "total", "of"], &rows)
 }
 
 fn threads(findings: &ProfileFindings) -> Markup {
-    markup! {
-        div.scroll tabindex="0" role="region" aria-label="Threads on CPU" {
-            table {
-                thead { tr { th { "thread" } th { "tid" } th { "CPU" } th { "samples" } th { "in kernel" } th { "translated" } } }
-                tbody {
-                    @for t in &findings.threads {
-                        tr {
-                            th scope="row" { (t.name) }
-                            td { (t.tid) } td { (t.cpu.map_or(NONE.to_owned(), percent)) } td { (t.share.samples) } td { (t.kernel) } td { (t.translated) }
-                        }
-                    }
-                }
+    let rows = markup! {
+        @for t in &findings.threads {
+            tr {
+                th scope="row" { (t.name) }
+                td { (t.tid) } td { (t.cpu.map_or(NONE.to_owned(), percent)) } td { (t.share.samples) } td { (t.kernel) } td { (t.translated) }
             }
         }
-    }
+    };
+    table("Threads on CPU", &["thread", "tid", "CPU", "samples", "in kernel", "translated"], &rows)
 }
 
 fn exits_section(exits: &GuestExits) -> Markup {
-    let heading = |names: &[&str]| {
-        markup! {
-            thead { tr { @for name in names.iter().copied().chain(FIGURES) { th { (name) } } } }
-        }
-    };
     let cells = |count: &ExitCount| markup! { @for figure in figures(count) { td { (figure) } } };
+    let counted = |label: &str, names: &[&str], rows: &Markup| {
+        let names: Vec<&str> = names.iter().copied().chain(FIGURES).collect();
+        table(label, &names, rows)
+    };
+    let addresses = markup! {
+        @for exit in &exits.addresses { tr {
+            th scope="row" { (device(exit, exits.devices_from)) }
+            td { (address(exit)) } td { (direction(exit)) } (cells(&exit.exits))
+        } }
+    };
+    let reasons = markup! {
+        @for reason in &exits.reasons { tr { th scope="row" { (reason.reason) } (cells(&reason.exits)) } }
+    };
+    let vcpus = markup! {
+        @for vcpu in &exits.vcpus { tr {
+            th scope="row" { (vcpu.vcpu) } td { (vcpu.tid) } td { (count(vcpu.count)) } td { (per_s(vcpu.per_s)) }
+            td { (nanoseconds(vcpu.total_ns)) }
+        } }
+    };
+    let counters = markup! {
+        @for (name, value) in shown_counters(exits) { tr { th scope="row" { (name) } td { (count(*value)) } } }
+    };
     markup! {
         section {
             h2 { (exits_title(exits)) }
             @if !exits.addresses.is_empty() {
-                div.scroll tabindex="0" role="region" aria-label="VM exits by address" {
-                    table {
-                        (heading(&["device", "address", "access"]))
-                        tbody { @for exit in &exits.addresses { tr {
-                            th scope="row" { (device(exit, exits.devices_from)) }
-                            td { (address(exit)) } td { (direction(exit)) } (cells(&exit.exits))
-                        } } }
-                    }
-                }
+                (counted("VM exits by address", &["device", "address", "access"], &addresses))
             }
-            @if !exits.reasons.is_empty() {
-                div.scroll tabindex="0" role="region" aria-label="VM exits by reason" {
-                    table {
-                        (heading(&["reason"]))
-                        tbody { @for reason in &exits.reasons { tr { th scope="row" { (reason.reason) } (cells(&reason.exits)) } } }
-                    }
-                }
-            }
+            @if !exits.reasons.is_empty() { (counted("VM exits by reason", &["reason"], &reasons)) }
             @if exits.vcpus.len() > 1 {
-                div.scroll tabindex="0" role="region" aria-label="VM exits by processor" {
-                    table {
-                        thead { tr { th { "vCPU" } th { "tid" } th { "exits" } th { "per s" } th { "total" } } }
-                        tbody { @for vcpu in &exits.vcpus { tr {
-                            th scope="row" { (vcpu.vcpu) } td { (vcpu.tid) } td { (count(vcpu.count)) } td { (per_s(vcpu.per_s)) }
-                            td { (nanoseconds(vcpu.total_ns)) }
-                        } } }
-                    }
-                }
+                (table("VM exits by processor", &["vCPU", "tid", "exits", "per s", "total"], &vcpus))
             }
             @if exits.reasons.is_empty() && !exits.counters.is_empty() {
-                div.scroll tabindex="0" role="region" aria-label="KVM's counters" {
-                    table {
-                        thead { tr { th { "KVM's counter" } th { "grew by" } } }
-                        tbody { @for (name, value) in shown_counters(exits) { tr { th scope="row" { (name) } td { (count(*value)) } } } }
-                    }
-                }
+                (table("KVM's counters", &["KVM's counter", "grew by"], &counters))
             }
         }
     }
 }
 
 fn waits(wall: &WallFindings) -> Markup {
-    markup! {
-        div.scroll tabindex="0" role="region" aria-label="Threads by the clock" {
-            table {
-                thead { tr { th { "thread" } th { "tid" } th { "CPU" } th { "ready" } th { "waits" } th { "" } } }
-                tbody {
-                    @for t in &wall.threads {
-                        @for (i, wait) in t.waits.iter().enumerate() {
-                            tr {
-                                @if i == 0 { th scope="row" { (t.name) } td { (t.tid) } td { (percent(t.on_cpu.unwrap_or(t.runs.share))) } td { (t.ready.map_or(NONE.to_owned(), percent)) } }
-                                @else { th {} td {} td {} td {} }
-                                td { (percent(wait.share.share)) }
-                                td { (wait.reason.words()) " (" (wait.call) @if !wait.below.is_empty() { " below " (wait.below) } ")" }
-                            }
-                        }
-                        @if t.waits.is_empty() { tr { th scope="row" { (t.name) } td { (t.tid) } td { (percent(t.on_cpu.unwrap_or(t.runs.share))) } td { (t.ready.map_or(NONE.to_owned(), percent)) } td {} td {} } }
-                    }
+    let rows = markup! {
+        @for t in &wall.threads {
+            @for i in 0..t.waits.len().max(1) {
+                tr {
+                    @if i == 0 { th scope="row" { (t.name) } td { (t.tid) } td { (percent(t.on_cpu.unwrap_or(t.runs.share))) } td { (t.ready.map_or(NONE.to_owned(), percent)) } }
+                    @else { th {} td {} td {} td {} }
+                    @if let Some(wait) = t.waits.get(i) {
+                        td { (percent(wait.share.share)) }
+                        td { (wait.reason.words()) " (" (wait.call) @if !wait.below.is_empty() { " below " (wait.below) } ")" }
+                    } @else { td {} td {} }
                 }
             }
         }
-    }
+    };
+    table("Threads by the clock", &["thread", "tid", "CPU", "ready", "waits", ""], &rows)
 }

@@ -1,6 +1,6 @@
 //! `vmtax compare`'s arguments.
 
-use super::RecordArgs;
+use super::{MachineArgs, RecordArgs};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::MachineName;
@@ -47,21 +47,8 @@ pub struct CompareArgs {
     /// Look at each side's QEMU in one more run, and draw by which functions the sides differ; of one workload
     #[arg(long)]
     pub profile: bool,
-    /// Processors of the guest [default: 1]
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<u32>,
-    /// Memory of the guest, MiB [default: 1024]
-    #[arg(long, value_name = "MIB")]
-    pub memory: Option<u32>,
-    /// Seeds the order of the sides [default: 0]
-    #[arg(long, value_name = "N")]
-    pub seed: Option<u64>,
-    /// Seconds after which a trial is given up [default: 600]
-    #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
-    pub deadline: Option<u32>,
-    /// Seconds after which a guest's boot is given up [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    pub boot_deadline: Option<u32>,
+    #[command(flatten)]
+    pub machine_args: MachineArgs,
     /// Measure this recording's plan again, or take the recording given as SIDE, and end with 1 where a metric is worse by
     /// more than it may be
     #[arg(long, value_name = "BASELINE", conflicts_with_all = ["qemu", "kernel", "set", "what"])]

@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use vmtax_analysis::{FEWEST_ROUNDS, Side};
-use vmtax_model::{Compare, HostFacts, KvmClass, MachineName, Plan, Probes, WorkloadName, WorkloadSpec};
+use vmtax_model::{Compare, HostFacts, MachineName, Plan, Probes, WorkloadName};
 use vmtax_report::compare::{duration, foretold};
-use vmtax_runner::Preset;
+use vmtax_runner::{Preset, default_guest};
 
 const DETECT: f64 = 0.02;
 const BUDGET_S: u32 = 600;
@@ -90,9 +90,8 @@ fn name(folder: &Path) -> String {
 }
 
 fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let usual = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
     let variants = sides::variants(args)?;
-    let machine = args.machine.unwrap_or(usual);
+    let machine = args.machine.unwrap_or_else(|| default_guest(host));
     let mut machines: Vec<MachineName> = Vec::new();
     for variant in &variants {
         let own = variant.get("machine").map_or(Ok(machine), str::parse);
@@ -110,7 +109,7 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
             variant.set.entry("machine".to_owned()).or_insert_with(|| machine.to_string());
         }
     }
-    let mut workloads = workloads(args)?;
+    let mut workloads = selection::workloads(&args.what, Preset::Quick, USUAL)?;
     if machines.iter().any(|m| m.is_micro()) && args.what.is_empty() {
         workloads.retain(|w| w.name == WorkloadName::Seqread);
     }
@@ -124,7 +123,6 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
             detect: args.detect.unwrap_or(DETECT),
             budget_s: Some(args.budget.unwrap_or(BUDGET_S)),
         }),
-        seed: args.seed.unwrap_or(0),
         ..Plan::new("compare", args.rounds.unwrap_or(ROUNDS), machines, workloads)
     };
     if args.layers {
@@ -136,27 +134,9 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     if args.profile && plan.workloads.len() != 1 {
         return Err(Fault::Usage("--profile looks at one workload: name it, as in `-- seqread`".to_owned()));
     }
-    plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
-    plan.guest.cpus = args.cpus.unwrap_or(plan.guest.cpus);
-    plan.guest.memory_mib = args.memory.unwrap_or(plan.guest.memory_mib);
-    plan.guest.boot_deadline_s = args.boot_deadline.unwrap_or(plan.guest.boot_deadline_s);
+    selection::machine(&mut plan, &args.machine_args);
     selection::check(&plan)?;
     Ok(plan)
-}
-
-fn workloads(args: &CompareArgs) -> Result<Vec<WorkloadSpec>, Fault> {
-    let (options, names): (Vec<&String>, Vec<&String>) = args.what.iter().partition(|w| w.contains('='));
-    let mut workloads = Vec::new();
-    for name in names {
-        workloads.push(Preset::Quick.workload(name.parse()?));
-    }
-    if workloads.is_empty() {
-        workloads = USUAL.map(|name| Preset::Quick.workload(name)).to_vec();
-    }
-    for option in options {
-        selection::set(&mut workloads, option)?;
-    }
-    Ok(workloads)
 }
 
 /// Whether a comparison goes on: it ends when all is decided, or its time is over.

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
+use vmtax_runner::default_guest;
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
 const REQUESTS: u32 = 1000;
@@ -65,8 +66,7 @@ fn machines(guests: &[String], host: &HostFacts) -> Result<Vec<MachineName>, Fau
             // What the micro-guest measures runs natively also where a KVM only emulates kernels.
             "micro" if kvm_opens => MachineName::MicroKvm,
             "micro" => MachineName::MicroTcg,
-            "linux" if host.kvm.class == KvmClass::Hardware => MachineName::Kvm,
-            "linux" => MachineName::Tcg,
+            "linux" => default_guest(host),
             name => name.parse().map_err(|e: vmtax_model::UnknownMachine| Fault::Usage(e.to_string()))?,
         };
         if !machines.contains(&machine) {

@@ -1,6 +1,6 @@
 //! From a command line to a plan.
 
-use crate::cli::{CommonArgs, RunArgs};
+use crate::cli::{CommonArgs, MachineArgs, RunArgs};
 use crate::fault::Fault;
 use std::fs;
 use std::path::Path;
@@ -72,18 +72,28 @@ fn from_words(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         (_, true) => (Preset::Full, "full"),
         _ => (Preset::Default, "default"),
     };
-    let (options, names): (Vec<&String>, Vec<&String>) = args.what.iter().partition(|w| w.contains('='));
+    let workloads = workloads(&args.what, preset, WorkloadName::usual())?;
+    Ok(Plan::new(label, preset.rounds(), default_machines(host), workloads))
+}
+
+/// The workloads that the words name, or the `usual` ones, with the options that the words set.
+pub(super) fn workloads(
+    words: &[String],
+    preset: Preset,
+    usual: impl IntoIterator<Item = WorkloadName>,
+) -> Result<Vec<WorkloadSpec>, Fault> {
+    let (options, names): (Vec<&String>, Vec<&String>) = words.iter().partition(|w| w.contains('='));
     let mut workloads: Vec<WorkloadSpec> = Vec::new();
     for name in names {
         workloads.push(preset.workload(name.parse()?));
     }
     if workloads.is_empty() {
-        workloads = WorkloadName::usual().map(|name| preset.workload(name)).collect();
+        workloads = usual.into_iter().map(|name| preset.workload(name)).collect();
     }
     for option in options {
         set(&mut workloads, option)?;
     }
-    Ok(Plan::new(label, preset.rounds(), default_machines(host), workloads))
+    Ok(workloads)
 }
 
 /// Applies `workload.option=value`.
@@ -130,12 +140,8 @@ pub(super) fn time(workloads: &mut [WorkloadSpec], seconds: f64, words: &[String
 /// What every measuring command can overrule.
 pub(super) fn common(plan: &mut Plan, args: &CommonArgs) {
     plan.rounds = args.rounds.unwrap_or(plan.rounds);
-    plan.seed = args.seed.unwrap_or(plan.seed);
-    plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
+    machine(plan, &args.machine_args);
     let guest = &mut plan.guest;
-    guest.cpus = args.cpus.unwrap_or(guest.cpus);
-    guest.memory_mib = args.memory.unwrap_or(guest.memory_mib);
-    guest.boot_deadline_s = args.boot_deadline.unwrap_or(guest.boot_deadline_s);
     if args.kernel.is_some() {
         guest.kernel.clone_from(&args.kernel);
         guest.modules.clone_from(&args.modules);
@@ -143,4 +149,14 @@ pub(super) fn common(plan: &mut Plan, args: &CommonArgs) {
     if args.qemu.is_some() {
         guest.qemu.clone_from(&args.qemu);
     }
+}
+
+/// What every command that brings machines up can overrule.
+pub(super) fn machine(plan: &mut Plan, args: &MachineArgs) {
+    plan.seed = args.seed.unwrap_or(plan.seed);
+    plan.deadline_s = args.deadline.unwrap_or(plan.deadline_s);
+    let guest = &mut plan.guest;
+    guest.cpus = args.cpus.unwrap_or(guest.cpus);
+    guest.memory_mib = args.memory.unwrap_or(guest.memory_mib);
+    guest.boot_deadline_s = args.boot_deadline.unwrap_or(guest.boot_deadline_s);
 }

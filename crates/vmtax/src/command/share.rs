@@ -7,7 +7,8 @@ use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Tree, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, MachineName, Plan, Tree, Variant, WorkloadName, WorkloadSpec};
+use vmtax_runner::default_guest;
 
 /// QEMU's default first: all others are held against it.
 const USUAL: &[&str] = &[
@@ -35,7 +36,7 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let (files, bytes) = if args.quick { (200, 16 << 20) } else { (2000, 64 << 20) };
     let files = args.files.unwrap_or(files);
     let bytes = args.bytes.unwrap_or(bytes);
-    let guest = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
+    let guest = default_guest(host);
     let mut workloads = vec![WorkloadSpec::new(WorkloadName::Tree)];
     if args.tree.is_none() {
         if !args.quick {

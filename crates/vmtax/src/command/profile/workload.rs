@@ -16,10 +16,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use vmtax_machine::Streams;
-use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Tree, WorkloadName};
+use vmtax_machine::{Streams, descendants};
+use vmtax_model::{HostFacts, MachineName, Plan, Tree};
 use vmtax_profile::Settings;
-use vmtax_runner::{Ended, Preset, Progress};
+use vmtax_runner::{Ended, Preset, Progress, default_guest};
 
 /// A trial is never looked at any longer.
 pub const LONGEST_S: f64 = 86_400.0;
@@ -92,7 +92,9 @@ impl Watch {
     fn on(&mut self, progress: Progress<'_>) {
         match progress {
             Progress::Trial { .. } if self.looking.is_none() => {
-                let Some(pid) = qemu_below(std::process::id() as i32) else { return };
+                let below = descendants(std::process::id() as i32);
+                let is_qemu = |pid: &i32| take::program(*pid).starts_with("qemu-system");
+                let Some(pid) = below.into_iter().find(is_qemu) else { return };
                 let (settings, ways) = (Settings { pid, ..self.settings.clone() }, self.ways);
                 let over = Arc::clone(&self.over);
                 // Before the workload begins, so that each of its exits is counted.
@@ -111,26 +113,13 @@ impl Watch {
     }
 }
 
-/// The QEMU that descends from a process.
-fn qemu_below(ancestor: i32) -> Option<i32> {
-    let parent = |pid: i32| -> Option<i32> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // "12 (a name) S 11 …": the name may hold anything.
-        stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
-    };
-    let descends = |pid: &i32| std::iter::successors(Some(*pid), |&pid| parent(pid)).skip(1).any(|pid| pid == ancestor);
-    let all = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    all.filter(descends).find(|&pid| take::program(pid).starts_with("qemu-system"))
-}
-
 /// One guest, one workload, once.
 fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let mut plan = match selection::file_alone(&args.workload)? {
         Some(plan) => plan,
         None => from_words(args)?,
     };
-    let guest = if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg };
-    plan.machines = vec![args.machine.unwrap_or(guest)];
+    plan.machines = vec![args.machine.unwrap_or_else(|| default_guest(host))];
     selection::common(&mut plan, &args.common);
     plan.rounds = 1;
     if !plan.machines[0].is_guest() || plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
@@ -144,17 +133,15 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
 }
 
 fn from_words(args: &ProfileArgs) -> Result<Plan, Fault> {
-    let (options, names): (Vec<&String>, Vec<&String>) = args.workload.iter().partition(|word| word.contains('='));
-    let mut workloads = Vec::new();
-    for name in names {
-        workloads.push(Preset::Default.workload(name.parse()?));
-    }
-    for option in options {
-        let whole = option.split('=').next().is_some_and(|key| key.contains('.'));
-        let of_first = workloads.first().map_or(String::new(), |w| format!("{}.{option}", w.name));
-        selection::set(&mut workloads, if whole { option } else { &of_first })?;
-    }
-    let shared = workloads.iter().find(|w| on_a_share(w.name));
+    // An option that names no workload is the first one's.
+    let first = args.workload.iter().find(|word| !word.contains('='));
+    let whole = |word: &String| match (first, word.split_once('=')) {
+        (Some(first), Some((key, _))) if !key.contains('.') => format!("{first}.{word}"),
+        _ => word.clone(),
+    };
+    let words: Vec<String> = args.workload.iter().map(whole).collect();
+    let workloads = selection::workloads(&words, Preset::Default, [])?;
+    let shared = workloads.iter().find(|w| w.name.needs_share());
     let files = shared.and_then(|w| w.options.get("count")?.parse().ok()).unwrap_or(FILES).max(FILES);
     let tree = shared.map(|_| Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
     let variants = shared.map(|_| share::variant(&args.share)).transpose()?;
@@ -163,11 +150,4 @@ fn from_words(args: &ProfileArgs) -> Result<Plan, Fault> {
         plan.variants = vec![variant];
     }
     Ok(plan)
-}
-
-fn on_a_share(name: WorkloadName) -> bool {
-    matches!(
-        name,
-        WorkloadName::Tree | WorkloadName::Bonnie | WorkloadName::Fids | WorkloadName::Names | WorkloadName::Meaning
-    )
 }
