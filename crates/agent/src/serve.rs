@@ -40,11 +40,13 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
                     }
                     Err(error) => Reply::Failed { error },
                 },
-                Request::Root { host_name, writable, network } => match exec::prepare(&host_name, &writable, network) {
-                    Ok(()) => Reply::Rooted,
-                    Err(error) => Reply::Failed { error },
-                },
-                Request::Exec { launch } => exec::run(&launch, channel, &mut decoder)?,
+                Request::Root { host_name, writable, network } => {
+                    match exec::prepare(&host_name, &writable, network, &places) {
+                        Ok(()) => Reply::Rooted,
+                        Err(error) => Reply::Failed { error },
+                    }
+                }
+                Request::Exec { launch } => exec::run(&launch, &places, channel, &mut decoder)?,
                 // Of a command that has ended meanwhile.
                 Request::Signal { .. } | Request::Close { .. } | Request::Resize { .. } => continue,
                 Request::Ping => ping(),

@@ -23,10 +23,12 @@ const PORT: &str = "virtio_console";
 pub enum Purpose {
     /// Workloads, with disks.
     Workloads,
-    /// A command on the host's files, with or without a network.
+    /// A command on the host's files.
     Command {
         /// Whether there is a network card.
         network: bool,
+        /// Whether there is a disk for what is written.
+        disk: bool,
     },
 }
 
@@ -45,7 +47,7 @@ pub struct Packed {
 /// `/vmtax/modules.list` with their absolute paths, one a line, dependencies first. A module of that list may refuse to
 /// load with `ENODEV` where it serves a processor feature that the guest lacks (`crc32c_intel`); that is no fault. A
 /// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
-/// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what a command takes, which needs no disk.
+/// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what a command takes.
 ///
 /// # Errors
 /// When the kernel has no virtio, no ext4, or no overlay for a command, a module is damaged, or a file cannot be read or written.
@@ -61,8 +63,9 @@ pub fn initramfs(
         Some(root) => {
             let tree = Tree::open(root)?;
             let port = tree.has(PORT).then_some(PORT);
-            // A command has the host's files, and no disk.
-            let base = if purpose == Purpose::Workloads { &WANTED[..] } else { &WANTED[..1] };
+            // A command has the host's files: without a disk for what it writes it needs the bus alone.
+            let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
+            let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
             let wanted: Vec<&str> = base.iter().copied().chain(port).collect();
             let modules = tree.load_order(kernel, &wanted)?;
             for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
@@ -71,7 +74,7 @@ pub fn initramfs(
                     Err(error) => refused.push((method, error)),
                 }
             }
-            if let Purpose::Command { network } = purpose {
+            if let Purpose::Command { network, .. } = purpose {
                 let found = command_modules::find(&tree, kernel, &modules, network)?;
                 lists.push((command_modules::LIST.to_owned(), found));
             }

@@ -54,7 +54,7 @@ pub enum MachineError {
         commands: String,
     },
     /// Not enough room for disks and files.
-    #[error("{folder} has {free_mib} MiB free, the disks and files take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size, bonnie.size, bonnie.files or the plan's tree smaller", folder = .folder.display())]
+    #[error("{folder} has {free_mib} MiB free, the disks and files take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
     NoSpace {
         /// Where.
         folder: PathBuf,

@@ -53,7 +53,7 @@ pub use mountinfo::{Mount, mounts};
 pub use outside::QemuOutside;
 pub use processor::{between as processor_between, descendants};
 pub use root::{RootMounts, root_mounts};
-pub use scratch::{Needs, Scratch, sweep};
+pub use scratch::{DiskKind, Needs, Scratch, sweep};
 pub use session::Session;
 pub use setup::{GuestImage, MicroImage, Setup, Target};
 pub use share::{Besides, Sharing, check_rights, image_mib, make_image};

@@ -125,7 +125,8 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     let ((direct, aio), nothing) = (usual(setup, &image.qemu), BTreeMap::new());
     let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
     let measured = (setup.scratch.disk(), DISK, DISK_SERIAL, setup.disk);
-    let device = "virtio-blk-pci";
+    // Where the host's disk is full the guest is told, instead of being stopped.
+    let device = if setup.scratch.is_thrown_away() { "virtio-blk-pci,werror=report" } else { "virtio-blk-pci" };
     for (file, node, serial, set) in [files, measured] {
         if let Some(file) = &file {
             let serial = Some(serial);

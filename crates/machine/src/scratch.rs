@@ -20,11 +20,23 @@ const DISK_MIB: u64 = 256;
 /// A guest's uncompressed kernel and its initramfs.
 const BOOT_MIB: u64 = 128;
 
+/// What the measured disk is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DiskKind {
+    /// Written data, for raw reads.
+    Data,
+    /// So many MiB of ext4, on which a guest keeps what a command writes; anew for each guest.
+    Layer {
+        /// MiB.
+        mib: u32,
+    },
+}
+
 /// What the machines of a run need room for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {
-    /// A disk for raw reads.
-    pub disk: bool,
+    /// The measured disk.
+    pub disk: Option<DiskKind>,
     /// What a guest boots from.
     pub guest: bool,
     /// A disk on which a guest keeps its files.
@@ -62,7 +74,12 @@ impl Needs {
     }
 
     fn total_mib(&self) -> u64 {
-        let disk = if self.disk { DISK_MIB } else { 0 };
+        let disk = match self.disk {
+            None => 0,
+            Some(DiskKind::Data) => DISK_MIB,
+            // A guest whose disk cannot grow any more would stand still.
+            Some(DiskKind::Layer { mib }) => u64::from(mib),
+        };
         let boot = if self.guest { BOOT_MIB } else { 0 };
         let files = if self.files { self.image_mib() } else { 0 };
         let guest = boot.saturating_add(files);
@@ -104,12 +121,12 @@ impl Scratch {
         fs::rename(&unlocked, &folder).map_err(failed)?;
         let mut scratch = Scratch { folder, needs, direct: false, tree: None, _lock: lock };
         fs::create_dir(scratch.native_files()).map_err(failed)?;
-        if let Some(disk) = scratch.disk() {
+        if let (Some(disk), Some(DiskKind::Data)) = (scratch.disk(), scratch.needs.disk) {
             write_disk(&disk).map_err(|e| full_or(e, run, &scratch.needs, &disk))?;
         }
         if let Some(image) = scratch.files_image() {
             allocate(&image, scratch.needs.image_mib()).map_err(|e| full_or(e, run, &scratch.needs, &image))?;
-            format(&image)?;
+            format(&image, &[])?;
         }
         scratch.tree = match &scratch.needs.tree {
             None => None,
@@ -133,9 +150,14 @@ impl Scratch {
         &self.folder
     }
 
-    /// The file of written data, where one is needed: natively read as it is, in a guest a disk.
+    /// The file behind the measured disk, where one is needed. Written data is natively read as it is.
     pub fn disk(&self) -> Option<PathBuf> {
-        self.needs.disk.then(|| self.folder.join("disk.raw"))
+        self.needs.disk.map(|_| self.folder.join("disk.raw"))
+    }
+
+    /// Whether that disk goes with its guest.
+    pub(crate) fn is_thrown_away(&self) -> bool {
+        matches!(self.needs.disk, Some(DiskKind::Layer { .. }))
     }
 
     /// The disk that holds ext4 for a guest's files, where one is needed.
@@ -153,11 +175,18 @@ impl Scratch {
         self.needs.tree.as_ref().and_then(|tree| tree.path.as_deref())
     }
 
-    /// Takes what a machine left out of the tree, if the tree is this run's own.
+    /// Takes what a machine left out of the tree, if the tree is this run's own, and off the disk that is thrown away.
     ///
     /// # Errors
-    /// [`MachineError::NotCleared`] where the kernel refuses that.
-    pub fn clear_tree(&self) -> Result<(), MachineError> {
+    /// [`MachineError::NotCleared`] where the kernel refuses that; when the disk cannot be made.
+    pub fn clear(&self) -> Result<(), MachineError> {
+        if let (Some(disk), Some(DiskKind::Layer { mib })) = (self.disk(), self.needs.disk) {
+            // It has its length, and takes what is written to it.
+            let made = File::create(&disk).and_then(|file| file.set_len(u64::from(mib) << 20));
+            made.map_err(|e| MachineError::system(format!("making {}", disk.display()), e))?;
+            // Nobody's share of it is kept for root.
+            format(&disk, &["-m", "0"])?;
+        }
         match &self.tree {
             Some(root) if self.needs.own_tree().is_some() => tree::clear(root, &self.folder),
             _ => Ok(()),
@@ -202,9 +231,10 @@ fn allocate(path: &Path, mib: u64) -> std::io::Result<()> {
 }
 
 /// Not lazily: the guest's kernel must not go on formatting while it is measured.
-fn format(image: &Path) -> Result<(), MachineError> {
+fn format(image: &Path, options: &[&str]) -> Result<(), MachineError> {
     let output = Command::new(mkfs())
         .args(["-q", "-F", "-E", "lazy_itable_init=0,lazy_journal_init=0"])
+        .args(options)
         .arg(image)
         .stdin(Stdio::null())
         .output()
@@ -280,7 +310,7 @@ mod tests {
     fn no_room_is_said_with_numbers() {
         let run = tempfile::tempdir().unwrap();
         let needs = Needs {
-            disk: true,
+            disk: Some(DiskKind::Data),
             guest: true,
             files: true,
             files_bytes: 1 << 60,
@@ -292,7 +322,7 @@ mod tests {
         assert!(matches!(error, MachineError::NoSpace { .. }), "{error}");
         let tree = Some(Tree { files: 1, bytes: 1, path: None });
         let needs = Needs {
-            disk: false,
+            disk: None,
             guest: false,
             files: false,
             files_bytes: 0,

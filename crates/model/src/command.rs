@@ -1,5 +1,6 @@
 //! A command of the user's, as a plan has it: what is run, and what it has on each machine.
 
+use crate::plan::range;
 use crate::{MetricPattern, Plan, PlanError, Probes, WorkloadName};
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
@@ -25,6 +26,9 @@ pub struct CommandSpec {
     /// Folders of the host's that guests may write to.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathBuf>,
+    /// MiB of the disk on which a guest keeps what is written; in its memory where there is none.
+    #[serde(default, rename = "scratch-mib", skip_serializing_if = "Option::is_none")]
+    pub scratch_mib: Option<u32>,
     /// The network that guests have besides their own loopback address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<Net>,
@@ -46,6 +50,7 @@ impl CommandSpec {
             prepare: None,
             cleanup: None,
             write: Vec::new(),
+            scratch_mib: None,
             net: None,
             forward: Vec::new(),
             metrics: Vec::new(),
@@ -92,6 +97,9 @@ impl CommandSpec {
                 folder.display(),
                 OWN.join(", ")
             ));
+        }
+        if let Some(mib) = self.scratch_mib {
+            range("command: scratch-mib", mib, 64, 16 * 1024 * 1024)?;
         }
         if self.net.is_none() && !self.forward.is_empty() {
             return refused("forward is given without a network: add net = \"user\"");
@@ -226,12 +234,13 @@ mod tests {
             assert!(command.check().is_err(), "{bad}");
         }
         assert!(with(|c| c.forward = vec![Forward { host: 80, guest: 80 }]).is_err());
+        assert!(with(|c| c.scratch_mib = Some(64)).is_ok() && with(|c| c.scratch_mib = Some(63)).is_err());
         assert!(with(|c| c.prepare = Some("a\0".into())).is_err());
         assert_eq!("8080:80".parse(), Ok(Forward { host: 8080, guest: 80 }));
         for bad in ["80", "0:80", "80:x", "80:99999"] {
             assert!(bad.parse::<Forward>().is_err(), "{bad}");
         }
-        let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\n\
+        let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\nscratch-mib = 64\n\
                     write = [\"/x\"]\nnet = \"user\"\nforward = [\"8080:80\"]\n[[workload]]\nname = \"exec\"\n";
         let plan = Plan::from_toml(text).unwrap();
         assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));

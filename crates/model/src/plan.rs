@@ -77,7 +77,7 @@ impl Guest {
     }
 }
 
-fn range(what: &str, value: u32, low: u32, high: u32) -> Result<(), PlanError> {
+pub(crate) fn range(what: &str, value: u32, low: u32, high: u32) -> Result<(), PlanError> {
     if (low..=high).contains(&value) {
         Ok(())
     } else {

@@ -19,7 +19,7 @@ pub fn terminal(recording: &Recording, findings: &ExecFindings, style: Style) ->
         more +=
             &format!("\n{}\n{}", Paint(style.color).bold(&title(breakdown)), table(breakdown, &recording.plan, style));
     }
-    for line in about(findings) {
+    for line in about(&recording.plan, findings) {
         more += &wrapped(&line, width, "", "  ");
     }
     let command = wrapped(&format!("$ {}", command(&recording.plan)), width, "", "  ");
@@ -148,7 +148,7 @@ pub(crate) fn unit(plan: &Plan) -> String {
 }
 
 /// How the guests had the host's files, and what the parts mean.
-pub(crate) fn about(findings: &ExecFindings) -> Vec<String> {
+pub(crate) fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
     let mut all = Vec::new();
     if !findings.breakdowns.is_empty() {
         all.push(
@@ -157,10 +157,14 @@ pub(crate) fn about(findings: &ExecFindings) -> Vec<String> {
                 .to_owned(),
         );
     }
+    let layer = match plan.command.as_ref().and_then(|command| command.scratch_mib) {
+        Some(mib) => format!("on a disk of {mib} MiB"),
+        None => "in their memory".to_owned(),
+    };
     all.extend(findings.root.as_ref().map(|root| {
         format!(
-            "Guests had the host's files by {} ({}), read-only, below a layer in their memory: its cost is the share's, \
-             not the processor's.",
+            "Guests had the host's files by {} ({}), read-only, below a layer {layer}: its cost is the share's, not the \
+             processor's.",
             root.method, root.mount
         )
     }));

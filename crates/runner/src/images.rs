@@ -25,7 +25,7 @@ impl Images {
         let wants = |micro: bool| plan.machines.iter().any(|m| m.is_guest() && m.is_micro() == micro);
         let mut images = Images { guests: Vec::new(), micros: Vec::new(), refused: Vec::new() };
         let purpose = match &plan.command {
-            Some(command) => Purpose::Command { network: command.net.is_some() },
+            Some(command) => Purpose::Command { network: command.net.is_some(), disk: command.scratch_mib.is_some() },
             None => Purpose::Workloads,
         };
         let Some(means) = means else { return Ok(images) };

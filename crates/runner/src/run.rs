@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_machine::{
-    HostSettings, Interrupt, MachineError, Needs, Scratch, Setup, Sharing, Streams, processor_between,
+    DiskKind, HostSettings, Interrupt, MachineError, Needs, Scratch, Setup, Sharing, Streams, processor_between,
 };
 use vmtax_micro::qemu::HABIT_DEVICES;
 use vmtax_model::{
@@ -151,9 +151,11 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
         files_bytes = files_bytes.max(at_rung);
     }
     let written = shares::written(plan)?;
-    let disk = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread);
     let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
+    let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread).then_some(DiskKind::Data);
+    let layer = plan.command.as_ref().filter(|_| guest).and_then(|c| c.scratch_mib);
+    let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
     // A command has the host's files.
     let files = guest && plan.command.is_none();
     Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
@@ -200,7 +202,7 @@ impl<'a> Run<'a> {
             Err(why) => return self.refuse(turn, MachineError::NoShare(why.clone())),
         };
         // Only what this guest finds is spoilt; the next is tried anew.
-        if let Err(error) = self.scratch.clear_tree() {
+        if let Err(error) = self.scratch.clear() {
             (self.progress)(Progress::Failed { number: self.number, error: &error });
             self.write_failed(turn, 0, &error.to_string())?;
             self.first_failure.get_or_insert(error);

@@ -396,6 +396,9 @@ pub struct ExecArgs {
     /// A folder that guests share with the host, to be written to: what they write there stays
     #[arg(long, value_name = "DIR")]
     pub write: Vec<PathBuf>,
+    /// Keep what guests write on a disk of this size, which goes with them, instead of in half of their memory
+    #[arg(long, value_name = "MIB")]
+    pub scratch: Option<u32>,
     /// Give guests a network: QEMU's own, by which they reach what this host reaches
     #[arg(long, value_name = "KIND")]
     pub net: Option<Net>,

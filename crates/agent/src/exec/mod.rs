@@ -16,7 +16,7 @@ use rustix::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    Execution, Measure, NOT_EXECUTABLE, NOT_FOUND, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName,
+    Execution, Measure, NOT_EXECUTABLE, NOT_FOUND, Places, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName,
     WorkloadSpec,
 };
 use vmtax_wire::{Decoder, Launch, Reply};
@@ -28,7 +28,12 @@ const STAYS: Duration = Duration::from_millis(100);
 ///
 /// # Errors
 /// [`AgentError`] when the channel breaks.
-pub(crate) fn run(launch: &Launch, channel: BorrowedFd<'_>, decoder: &mut Decoder) -> Result<Reply, AgentError> {
+pub(crate) fn run(
+    launch: &Launch,
+    places: &Places,
+    channel: BorrowedFd<'_>,
+    decoder: &mut Decoder,
+) -> Result<Reply, AgentError> {
     let guest = std::process::id() == 1;
     let root = guest.then(|| Path::new(root::ROOT));
     end::adopt();
@@ -62,7 +67,7 @@ pub(crate) fn run(launch: &Launch, channel: BorrowedFd<'_>, decoder: &mut Decode
     let spent = after.since(&before);
     let execution = Execution { status, left, busy_s: spent.busy_s, stolen_s: spent.stolen_s, ..Execution::default() };
     let measures = account::measures(wall, &usage, &spent);
-    let result = result(measures, wall, if guest { root::notes() } else { Vec::new() });
+    let result = result(measures, wall, if guest { root::notes(places) } else { Vec::new() });
     Ok(Reply::Ran { execution, result: Box::new(result) })
 }
 

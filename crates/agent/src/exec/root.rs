@@ -1,5 +1,5 @@
-//! The guest's root for a command: the host's, which is only read, below a layer in memory that takes what is written and
-//! goes with the guest.
+//! The guest's root for a command: the host's, which is only read, below a layer in memory or on a disk that takes what is
+//! written and goes with the guest.
 
 use crate::{modules, network};
 use rustix::fs::statvfs;
@@ -9,7 +9,7 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::os::unix::fs::symlink;
 use std::path::Path;
-use vmtax_model::ShareMethod;
+use vmtax_model::{Places, ShareMethod};
 use vmtax_wire::{Bytes, SHARE, writable_tag};
 
 const LAYER: &str = "/layer";
@@ -18,13 +18,18 @@ pub(super) const ROOT: &str = "/root";
 const LITTLE: u64 = 1 << 20;
 
 /// Makes it.
-pub(crate) fn prepare(host_name: &Bytes, writable: &[Bytes], with_network: bool) -> Result<(), String> {
+pub(crate) fn prepare(
+    host_name: &Bytes,
+    writable: &[Bytes],
+    with_network: bool,
+    places: &Places,
+) -> Result<(), String> {
     let mut complaints = modules::load_command();
     if !writable.is_empty() {
         complaints.extend(modules::load_for(ShareMethod::NineP));
     }
     let root = Path::new(ROOT);
-    let made = make(root).and_then(|()| folders(root, writable));
+    let made = make(root, places).and_then(|()| folders(root, writable));
     made.and_then(|()| if with_network { connect(root) } else { Ok(()) }).map_err(|error| {
         complaints.insert(0, error);
         complaints.join("; ")
@@ -34,12 +39,15 @@ pub(crate) fn prepare(host_name: &Bytes, writable: &[Bytes], with_network: bool)
     Ok(())
 }
 
-fn make(root: &Path) -> Result<(), String> {
+fn make(root: &Path, places: &Places) -> Result<(), String> {
     if !Path::new(SHARE).is_dir() {
         return Err("the guest was not given the host's root".to_owned());
     }
     folder(Path::new(LAYER))?;
-    attach("tmpfs", "tmpfs", Path::new(LAYER), MountFlags::empty(), "mode=0755")?;
+    match &places.disk {
+        Some(disk) => attach("ext4", disk, Path::new(LAYER), MountFlags::NOATIME, "")?,
+        None => attach("tmpfs", "tmpfs", Path::new(LAYER), MountFlags::empty(), "mode=0755")?,
+    }
     for name in ["upper", "work"] {
         folder(&Path::new(LAYER).join(name))?;
     }
@@ -74,7 +82,7 @@ fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
         let at = root.join(host.strip_prefix("/").unwrap_or(host));
         folder(&at)?;
         let options = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap";
-        attach("9p", &writable_tag(number), &at, MountFlags::NOSUID | MountFlags::NODEV, options)?;
+        attach("9p", writable_tag(number), &at, MountFlags::NOSUID | MountFlags::NODEV, options)?;
     }
     Ok(())
 }
@@ -93,22 +101,24 @@ fn folder(at: &Path) -> Result<(), String> {
     fs::create_dir_all(at).map_err(|e| format!("making {}: {e}", at.display()))
 }
 
-fn attach(kind: &str, source: &str, at: &Path, flags: MountFlags, options: &str) -> Result<(), String> {
+fn attach(kind: &str, source: impl AsRef<Path>, at: &Path, flags: MountFlags, options: &str) -> Result<(), String> {
     let words = CString::new(options).map_err(|e| e.to_string())?;
-    mount(source, at, kind, flags, words.as_c_str())
+    mount(source.as_ref(), at, kind, flags, words.as_c_str())
         .map_err(|e| format!("mounting {kind} on {} with '{options}': {e}", at.display()))
 }
 
 /// What the reader of the command's figures should know of its root.
-pub(super) fn notes() -> Vec<String> {
+pub(super) fn notes(places: &Places) -> Vec<String> {
     let mut notes = Vec::new();
     if let Ok(room) = statvfs(LAYER) {
         let (size, free) = (room.f_blocks.saturating_mul(room.f_frsize), room.f_bavail.saturating_mul(room.f_frsize));
         if free < LITTLE {
             let mib = size >> 20;
-            notes.push(format!(
-                "the guest's writable layer is full ({mib} MiB, half of its memory): give it more with --memory"
-            ));
+            let (of, option) = match places.disk {
+                Some(_) => ("its disk", "--scratch"),
+                None => ("half of its memory", "--memory, or a disk with --scratch"),
+            };
+            notes.push(format!("the guest's writable layer is full ({mib} MiB, {of}): give it more with {option}"));
         }
     }
     let killed = crate::share::kernel_log();

@@ -31,7 +31,7 @@ pub fn html(recording: &Recording, findings: &ExecFindings) -> String {
             (notices("What to know", "warnings", &warnings(recording, findings)))
         }
         @for breakdown in &findings.breakdowns { (section(&page, breakdown)) }
-        @for line in about(findings) { p.method { (line) } }
+        @for line in about(&recording.plan, findings) { p.method { (line) } }
         @if !taxes.rows.is_empty() {
             (chart_tax::chart(&page))
             (tables::taxes(&page))

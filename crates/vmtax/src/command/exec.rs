@@ -148,6 +148,7 @@ fn plan(args: &ExecArgs, host: &HostFacts) -> Result<Plan, Fault> {
         prepare: args.prepare.clone(),
         cleanup: args.cleanup.clone(),
         write: args.write.iter().map(|folder| whole(folder)).collect::<Result<_, _>>()?,
+        scratch_mib: args.scratch,
         net: args.net,
         forward: args.forward.clone(),
         metrics: args.metrics.clone(),

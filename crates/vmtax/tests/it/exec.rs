@@ -267,6 +267,30 @@ fn a_guest_without_memory_or_room_says_so() {
 }
 
 #[test]
+fn a_disk_takes_what_memory_does_not_and_is_empty_again_for_the_next_guest() {
+    let place = Place::new();
+    // More than half of the guest's memory, read again from the disk itself; the second round finds none of it.
+    let script = "ls big 2>&1; yes | head -c 200000000 > big && sync && echo 3 > /proc/sys/vm/drop_caches; \
+                  yes | head -c 200000000 | cmp - big && echo same; stat -fc %T /proc/1/root/layer";
+    let words = "--machines tcg --memory 320 --scratch 1024 --rounds 2";
+    let outcome = exec(&place, words, &["sh", "-c", script]).start(200).outcome().exits(0);
+    assert_eq!(outcome.stdout.matches("same").count(), 2, "{outcome}");
+    assert_eq!(outcome.stdout.matches("No such file").count(), 2, "{outcome}");
+    assert_eq!(outcome.stdout.matches("ext2/ext3").count(), 2, "{outcome}");
+    assert!(!outcome.stderr.contains("layer is full"), "{outcome}");
+    assert!(!place.path("big").exists());
+    let words = "--machines tcg --memory 320 --scratch 64";
+    let script = "head -c 100000000 /dev/zero > big; echo $?";
+    let outcome = exec(&place, words, &["sh", "-c", script]).start(120).outcome().exits(0);
+    assert!(outcome.stdout.contains('1'), "{outcome}");
+    outcome.says("No space left").says("layer is full").says("--scratch");
+    for (mib, said) in [("63", "give 64 to"), ("0", "give 64 to"), ("16777216", "--scratch smaller")] {
+        exec(&place, &format!("--machines tcg --scratch {mib}"), &["true"]).outcome().exits(125).says(said);
+    }
+    exec(&place, "--machines tcg --scratch 1G", &["true"]).outcome().exits(2).says("--scratch");
+}
+
+#[test]
 fn the_report_alone_is_on_standard_output_with_json_and_a_plan_runs_again() {
     let place = Place::new();
     let script = "cat; cat";
