@@ -94,6 +94,12 @@ def planted(folder, qemu, ns):
     return str(script)
 
 
+def told(what, hits, of):
+    """Hours pass: what was seen so far, every ten comparisons."""
+    if of % 10 == 0:
+        print(f"  {what}: {hits} of {of} so far", file=sys.stderr, flush=True)
+
+
 def against_itself(name, vmtax, folder, count, words):
     begun = time.monotonic()
     wrong, rounds = 0, []
@@ -101,6 +107,7 @@ def against_itself(name, vmtax, folder, count, words):
         findings = compared(vmtax, folder, ["name=a", "name=b", "--seed", str(seed), *words])
         wrong += differs(findings)
         rounds.append(findings["rounds"])
+        told(name, wrong, seed + 1)
     limit = count // 10
     ok = wrong <= limit
     metrics = len(rows(findings))
@@ -150,6 +157,7 @@ def main():
                 row = median_row(compared(args.vmtax, folder, [*sides(0.03), "--rounds", str(max(rounds, 8)), "--seed",
                                                                str(1000 + seed), *COMMON, *READS]))
                 found += row["p"] <= 0.05 and row["ratio"]["median"] > 1
+                told("3 % planted", found, seed + 1)
             ok = found >= 0.8 * args.powers
             foretold.sort()
             fine &= ok

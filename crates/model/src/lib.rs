@@ -69,7 +69,7 @@ pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::shell_line;
-pub use trace::{Extent, GuestDisk, HostDisk, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
+pub use trace::{CallCount, CountBy, Extent, GuestDisk, HostDisk, Inside, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
 pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,
     TimerSource, TrialRecord, TrialResult, Unsupported,

@@ -13,6 +13,46 @@ pub enum Probes {
     Layers,
     /// All system calls of QEMU's threads: of a trial of its own, since a request has twenty and each takes its time.
     Calls,
+    /// What runs in the guest, seen from its inside.
+    Inside(Inside),
+}
+
+/// How a guest is looked at from its inside.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Inside {
+    /// Samples a second of each processor that is not idle; 0 for none.
+    pub hz: u32,
+    /// Bytes copied of a stack with each sample.
+    pub stack: u32,
+    /// Whether system calls are counted, and how.
+    pub calls: Option<CountBy>,
+}
+
+/// How system calls are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CountBy {
+    /// By call.
+    Call,
+    /// By call and process.
+    Process,
+}
+
+/// A system call's count and times.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CallCount {
+    /// Its number, x86-64's.
+    pub call: u32,
+    /// The process; null where all are together.
+    pub pid: Option<i32>,
+    /// How often it returned.
+    pub count: u64,
+    /// All together.
+    pub total_ns: u64,
+    /// The shortest.
+    pub min_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
 }
 
 /// What a thread of QEMU is for.

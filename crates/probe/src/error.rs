@@ -51,6 +51,14 @@ pub enum ProbeError {
     /// More threads on more processors than files may be open.
     #[error("sampling takes a file a thread and processor, more than may be open: raise the limit with `ulimit -n`")]
     TooManyEvents,
+    /// No BPF, or not for this user.
+    #[error(
+        "the kernel runs no BPF programs here ({source}): run as root, on a kernel with CONFIG_BPF_SYSCALL, as distributions have"
+    )]
+    NoBpf {
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// The disk is of another kind.
     #[error("{disk} is no virtio disk ({why}): give the guest a virtio-blk one")]
     NotVirtio {

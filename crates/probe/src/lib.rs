@@ -3,6 +3,7 @@
 //! A [`ProbeSet`] says what; a [`Tracer`] does it and leaves nothing behind; [`sweep`] removes what a killed one left.
 //! A guest's first process calls [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
 
+mod calls;
 mod error;
 mod fiemap;
 mod guest_disk;
@@ -26,6 +27,7 @@ mod tracefs;
 mod tracer;
 mod uprobe;
 
+pub use calls::CallCounter;
 pub use error::ProbeError;
 pub use guest_disk::guest_disk;
 pub use host_disk::host_disk;

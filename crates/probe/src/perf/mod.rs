@@ -216,7 +216,12 @@ fn raise_limit(threads: usize) {
 
 /// The processors that are in use.
 fn online() -> Vec<i32> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default();
+    let all = list(&fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default());
+    if all.is_empty() { vec![0] } else { all }
+}
+
+/// The numbers in a list of the kernel's, as in "0-3,7".
+pub(crate) fn list(text: &str) -> Vec<i32> {
     let mut all = Vec::new();
     for part in text.trim().split(',') {
         let (from, to) = part.split_once('-').unwrap_or((part, part));
@@ -224,5 +229,5 @@ fn online() -> Vec<i32> {
             all.extend(from..=to);
         }
     }
-    if all.is_empty() { vec![0] } else { all }
+    all
 }

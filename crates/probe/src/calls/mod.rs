@@ -1,0 +1,115 @@
+//! System calls of all processes, counted and timed inside the kernel, by three small BPF programs at its tracepoints:
+//! nothing is written down call by call, and without a [`CallCounter`] nothing is there.
+
+mod bpf;
+mod program;
+
+use crate::ProbeError;
+use bpf::{Attached, Map, MapKind};
+use std::fs;
+use std::io;
+use vmtax_model::CallCount;
+
+/// Threads that may be in a call at one time.
+const THREADS: u32 = 16_384;
+/// Calls, or calls of processes, that are told apart.
+const ROWS: u32 = 8192;
+/// What is kept of each on each processor: count, sum, shortest, longest.
+const TOTALS: usize = 4;
+
+/// Counts the system calls of every process but this one, until it is dropped.
+#[derive(Debug)]
+pub struct CallCounter {
+    totals: Map,
+    lost: Map,
+    by_process: bool,
+    _attached: [Attached; 3],
+}
+
+impl CallCounter {
+    /// Begins to count, by call, or by call and process.
+    ///
+    /// # Errors
+    /// [`ProbeError::NoBpf`] when this kernel has no BPF or lets this user have none.
+    pub fn start(by_process: bool) -> Result<CallCounter, ProbeError> {
+        CallCounter::try_start(by_process).map_err(|source| ProbeError::NoBpf { source })
+    }
+
+    fn try_start(by_process: bool) -> io::Result<CallCounter> {
+        let entered = Map::create(MapKind::Hash, 8, 16, THREADS)?;
+        let totals = Map::create(MapKind::PerCpuHash, 8, 8 * TOTALS as u32, ROWS)?;
+        let lost = Map::create(MapKind::Array, 4, 8, 1)?;
+        let own = std::process::id();
+        // The one that reads what the other left is there first.
+        let attached = [
+            Attached::at(c"sys_exit", &program::exit(&entered, &totals, &lost, by_process))?,
+            Attached::at(c"sched_process_exit", &program::gone(&entered))?,
+            Attached::at(c"sys_enter", &program::enter(&entered, &lost, own))?,
+        ];
+        Ok(CallCounter { totals, lost, by_process, _attached: attached })
+    }
+
+    /// What was counted so far, by call and process; calls that have not returned are not in it.
+    ///
+    /// # Errors
+    /// What the kernel says of reading.
+    pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
+        let failed = |source| ProbeError::System { what: "reading the counts of system calls".to_owned(), source };
+        let cpus = processors();
+        let mut rows = Vec::new();
+        let mut key: Option<[u8; 8]> = None;
+        while let Some(next) = self.totals.next_key(key).map_err(failed)? {
+            let mut values = vec![0; cpus * TOTALS];
+            if self.totals.get(&next, &mut values).map_err(failed)? {
+                let number = u64::from_ne_bytes(next);
+                let pid = self.by_process.then_some((number >> 32) as i32);
+                rows.extend(row(number as u32, pid, &values));
+            }
+            key = Some(next);
+            if rows.len() > ROWS as usize {
+                break; // keys that change meanwhile begin anew
+            }
+        }
+        rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+        Ok(rows)
+    }
+
+    /// Calls that there was no room for.
+    pub fn lost(&self) -> u64 {
+        let mut lost = [0];
+        self.lost.get(&[0; 4], &mut lost).map_or(0, |_| lost[0])
+    }
+}
+
+/// The processors' parts together.
+fn row(call: u32, pid: Option<i32>, values: &[u64]) -> Option<CallCount> {
+    let parts = || values.chunks_exact(TOTALS).filter(|part| part[0] > 0);
+    Some(CallCount {
+        call,
+        pid,
+        count: parts().map(|part| part[0]).sum(),
+        total_ns: parts().map(|part| part[1]).sum(),
+        min_ns: parts().map(|part| part[2]).min()?,
+        max_ns: parts().map(|part| part[3]).max()?,
+    })
+}
+
+/// The kernel keeps a part for each processor that there could be.
+fn processors() -> usize {
+    let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    crate::perf::list(&text).last().map_or(1, |last| *last as usize + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn processors_add_up_and_the_idle_one_has_no_shortest() {
+        let values = [2, 30, 10, 20, 0, 0, 0, 0, 1, 5, 5, 5];
+        let row = row(39, Some(7), &values).unwrap();
+        assert_eq!((row.call, row.pid, row.count, row.total_ns), (39, Some(7), 3, 35));
+        assert_eq!((row.min_ns, row.max_ns), (5, 20));
+        assert_eq!(super::row(39, None, &[0; 8]), None);
+    }
+}

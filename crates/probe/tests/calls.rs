@@ -1,0 +1,60 @@
+//! System calls of a program whose calls are known, counted by this machine's kernel.
+//!
+//! Needs root and a kernel with BPF; without, it says so and passes: the guest's kernel is put to the same test in tests/it.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::process::{Command, Stdio};
+use std::time::Instant;
+use vmtax_probe::{CallCounter, ProbeError};
+
+/// x86-64's numbers.
+const WRITE: u32 = 1;
+const NANOSLEEP: [u32; 2] = [35, 230];
+
+#[test]
+fn each_call_is_counted_once_and_its_time_is_its_own() {
+    let begun = Instant::now();
+    let counter = match CallCounter::start(true) {
+        Err(error @ ProbeError::NoBpf { .. }) => return eprintln!("skipped: {error}"),
+        counter => counter.unwrap(),
+    };
+    let mut copy = Command::new("dd");
+    copy.args(["if=/dev/zero", "of=/dev/null", "bs=1", "count=5000", "status=none"]).stderr(Stdio::null());
+    let mut copy = copy.spawn().unwrap();
+    let mut sleep = Command::new("sleep").arg("0.2").spawn().unwrap();
+    let (copying, sleeping) = (copy.id() as i32, sleep.id() as i32);
+    assert!(copy.wait().unwrap().success() && sleep.wait().unwrap().success());
+    let rows = counter.read().unwrap();
+    let passed = begun.elapsed().as_nanos() as u64;
+    assert_eq!(counter.lost(), 0);
+    let of = |pid, calls: &[u32]| rows.iter().find(|r| r.pid == Some(pid) && calls.contains(&r.call)).unwrap();
+
+    let writes = of(copying, &[WRITE]);
+    assert_eq!(writes.count, 5000, "{writes:?}");
+    assert!(writes.min_ns > 0 && writes.min_ns <= writes.total_ns / 5000, "{writes:?}");
+    assert!(writes.max_ns >= writes.total_ns / 5000 && writes.total_ns < passed, "{writes:?}");
+    let slept = of(sleeping, &NANOSLEEP);
+    assert_eq!(slept.count, 1);
+    assert!((200_000_000..passed).contains(&slept.total_ns), "{slept:?}");
+    assert_eq!((slept.min_ns, slept.max_ns), (slept.total_ns, slept.total_ns));
+    // Nobody counts who counts.
+    assert!(rows.iter().all(|r| r.pid != Some(std::process::id() as i32)));
+}
+
+#[test]
+fn processes_go_together_where_nobody_asks() {
+    let counter = match CallCounter::start(false) {
+        Err(error @ ProbeError::NoBpf { .. }) => return eprintln!("skipped: {error}"),
+        counter => counter.unwrap(),
+    };
+    for _ in 0..2 {
+        let copy = ["if=/dev/zero", "of=/dev/null", "bs=1", "count=3000", "status=none"];
+        assert!(Command::new("dd").args(copy).status().unwrap().success());
+    }
+    let rows = counter.read().unwrap();
+    let writes: Vec<_> = rows.iter().filter(|r| r.call == WRITE).collect();
+    assert!(writes.len() == 1 && writes[0].pid.is_none(), "{rows:?}");
+    // Others on this machine write too.
+    assert!(writes[0].count >= 6000, "{writes:?}");
+}
