@@ -6,6 +6,7 @@ mod appears;
 mod confine;
 mod exec;
 mod init;
+mod inside;
 mod modules;
 mod network;
 mod observe;

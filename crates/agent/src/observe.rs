@@ -33,9 +33,32 @@ pub(crate) fn run_observed(
     }
 }
 
-enum Trouble {
+/// What broke an observed trial off.
+pub(crate) enum Trouble {
     Trial(String),
     Channel(AgentError),
+}
+
+/// Sends files, piece by piece, as `fill` hands them over by name.
+pub(crate) fn ship(
+    send: &mut Send<'_>,
+    fill: impl FnOnce(&mut dyn FnMut(&str, &[u8]) -> io::Result<()>) -> Result<(), String>,
+) -> Result<(), Trouble> {
+    let mut broken = None;
+    let filled = fill(&mut |name, bytes| {
+        for part in bytes.chunks(MAX_PIECE) {
+            let frame = piece(name, part).map_err(io::Error::other)?;
+            if let Err(error) = send(&frame) {
+                broken = Some(error);
+                return Err(io::ErrorKind::BrokenPipe.into());
+            }
+        }
+        Ok(())
+    });
+    match broken {
+        Some(error) => Err(Trouble::Channel(error)),
+        None => filled.map_err(Trouble::Trial),
+    }
 }
 
 fn trial(
@@ -62,22 +85,7 @@ fn trial(
         tracer.off().map_err(|e| Trouble::Trial(e.to_string()))?;
     }
     let result = result.map_err(Trouble::Trial)?;
-    let mut broken = None;
-    let mut ship = |name: &str, bytes: &[u8]| -> io::Result<()> {
-        for part in bytes.chunks(MAX_PIECE) {
-            let frame = piece(name, part).map_err(io::Error::other)?;
-            if let Err(error) = send(&frame) {
-                broken = Some(error);
-                return Err(io::ErrorKind::BrokenPipe.into());
-            }
-        }
-        Ok(())
-    };
-    let shipped = ship_all(&mut series, tracer, &mut ship);
-    if let Some(error) = broken {
-        return Err(Trouble::Channel(error));
-    }
-    shipped.map_err(Trouble::Trial)?;
+    ship(send, |ship| ship_all(&mut series, tracer, ship))?;
     Ok((result, Observed { disk: Some(disk), missing }))
 }
 

@@ -1,6 +1,7 @@
 //! Requests come, workloads run, replies go.
 
 use crate::exec;
+use crate::inside::Looking;
 use crate::observe::run_observed;
 use crate::{AgentError, share};
 use rustix::fd::{AsFd, BorrowedFd};
@@ -24,12 +25,21 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
     let mut places = places.clone();
     send(channel, &Reply::Hello(hello(complaints)))?;
     let mut decoder = Decoder::new();
+    let mut looking = None;
     let mut buffer = vec![0; 64 * 1024];
     loop {
         while let Some(frame) = decoder.frame() {
             let Frame::Message(request) = frame? else { continue };
             let reply = match request {
                 Request::Run { workload, probes: Probes::None } => run(&workload, &places),
+                Request::Look { inside } => {
+                    looking = Some(Looking::begin(inside, &places));
+                    Reply::Looking
+                }
+                Request::Tell => match looking.take() {
+                    Some(looking) => looking.end(&mut |frame| send_frame(channel, frame))?,
+                    None => Reply::Failed { error: "nobody asked to look".to_owned() },
+                },
                 Request::Run { workload, probes } => {
                     run_observed(&workload, probes, &places, &mut |frame| send_frame(channel, frame))?
                 }

@@ -16,4 +16,4 @@ pub use evidence::Evidence;
 pub use exchange::{GUEST_CELL, HOST_CELL, answer, exchange};
 pub use map::{ClockMap, Offset, Source};
 pub use shared::Shared;
-pub use ticks::{GuestTicks, HostTicks, host_mhz, time_of_day};
+pub use ticks::{GuestTicks, HostTicks, beat, host_mhz, time_of_day};

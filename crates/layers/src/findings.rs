@@ -84,6 +84,8 @@ pub fn findings<'a>(
                 Ok(trial) => gathered.tally.add_calls(&trial),
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
+            // It says nothing of requests.
+            Probes::Inside(_) => {}
         }
     }
     if read == 0 {

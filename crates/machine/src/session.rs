@@ -16,11 +16,15 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
-use vmtax_model::{MachineName, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{
+    Inside, MachineName, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec,
+};
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
 /// How long QEMU may take over a monitor command, and a machine over its end.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a guest may take over measuring what looking at it costs.
+const GETTING_READY: Duration = Duration::from_secs(120);
 /// After a machine's stream closed, its process is gone within moments.
 const CLOSING: Duration = Duration::from_secs(2);
 
@@ -211,6 +215,31 @@ impl<'a> Session<'a> {
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
             Ok(_) => Err(nonsense(self.machine, &self.lines, "an answer to nothing")),
             Err(nothing) => Err(self.trial_error(nothing, workload, deadline)),
+        }
+    }
+
+    /// Lets the guest look at itself from now on.
+    ///
+    /// # Errors
+    /// [`MachineError`] when it does not answer.
+    pub fn look(&mut self, inside: Inside) -> Result<(), MachineError> {
+        match self.ask(&Request::Look { inside }, GETTING_READY, &mut no_files) {
+            Ok(Reply::Looking) => Ok(()),
+            Ok(_) => Err(nonsense(self.machine, &self.lines, "another answer than to being looked at")),
+            Err(nothing) => Err(self.error(nothing, "getting ready to be looked at".to_owned())),
+        }
+    }
+
+    /// Ends that; what the guest saw goes to `files`. Gives what it could not see.
+    ///
+    /// # Errors
+    /// [`MachineError`] when it does not answer within `deadline`, or cannot tell.
+    pub fn seen(&mut self, deadline: Duration, files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+        match self.ask(&Request::Tell, deadline, files) {
+            Ok(Reply::Seen { missing }) => Ok(missing),
+            Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
+            Ok(_) => Err(nonsense(self.machine, &self.lines, "another answer than what it saw")),
+            Err(nothing) => Err(self.error(nothing, "telling what it saw".to_owned())),
         }
     }
 

@@ -61,15 +61,18 @@ pub use moments::Moments;
 pub use plan::{Column, Guest, Plan, PlanError, Turn};
 pub use printed::{MetricPattern, Printed, PrintedRow};
 pub use profile::{
-    FunctionShare, Pauses, ProfileFindings, SampleShare, ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare,
-    WallFindings,
+    CallFindings, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileFindings, SampleShare,
+    ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare, WallFindings,
 };
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::shell_line;
-pub use trace::{CallCount, CountBy, Extent, GuestDisk, HostDisk, Inside, Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files};
+pub use trace::{
+    Beat, CallCount, CallCounts, CountBy, Extent, GuestDisk, HostDisk, Inside, InsideFacts, Missing, Moment, Ping,
+    Probes, QemuThread, Role, TraceFacts, files,
+};
 pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,
     TimerSource, TrialRecord, TrialResult, Unsupported,

@@ -4,7 +4,7 @@ use crate::{GuestExits, Missing, ScheduleFindings};
 use serde::{Deserialize, Serialize};
 
 /// A share of samples, with its interval.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct SampleShare {
     /// How many.
     pub samples: u64,
@@ -109,8 +109,81 @@ pub struct ProfileFindings {
     /// What the scheduler's events say; null where they were not traced.
     #[serde(default)]
     pub schedule: Option<ScheduleFindings>,
+    /// What was seen inside its guest; null where nobody looked there.
+    #[serde(default)]
+    pub guest: Option<GuestFindings>,
     /// What could not be had, why, and what to do about it.
     pub missing: Vec<Missing>,
+}
+
+/// What was seen inside a guest, by its own kernel.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct GuestFindings {
+    /// How long, s.
+    pub seconds: f64,
+    /// Samples a second of each processor that was not idle; 0 where none were taken.
+    pub hz: u32,
+    /// `cycles`, or `cpu-clock` where the guest has no counter for them.
+    pub trigger: String,
+    /// Samples in all.
+    pub samples: u64,
+    /// Samples that there was no room for.
+    pub lost: u64,
+    /// Samples with a user's part.
+    pub user_samples: u64,
+    /// Of those, unwound to where the thread begins.
+    pub unwound: SampleShare,
+    /// The guest's threads, the busiest first.
+    pub threads: Vec<ThreadShare>,
+    /// The functions that most samples are in; the first 200.
+    pub functions: Vec<FunctionShare>,
+    /// How both sides' samples came together; null where their clocks could not be compared.
+    pub joined: Option<JoinFindings>,
+    /// The guest's system calls; null where they were not counted.
+    pub calls: Option<CallFindings>,
+}
+
+/// How samples of a guest and of its QEMU came together.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct JoinFindings {
+    /// Samples of virtual processors in the guest's code, or in what that called.
+    pub in_guest: u64,
+    /// Of those, with the guest's stack of that moment.
+    pub joined: SampleShare,
+    /// How far apart both sides' samples are, ns, at the median.
+    pub apart_ns: u64,
+}
+
+/// A guest's system calls.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallFindings {
+    /// By call, or by call and process; those with most time first.
+    pub rows: Vec<GuestCall>,
+    /// Calls that there was no room for.
+    pub lost: u64,
+    /// What counting adds to a call, ns, as measured in that guest before the workload; null where it could not be.
+    pub added_ns: Option<f64>,
+}
+
+/// A system call in a guest.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestCall {
+    /// Its number, x86-64's.
+    pub call: u32,
+    /// Its name.
+    pub name: String,
+    /// The process; null where all are together.
+    pub pid: Option<i32>,
+    /// How often it returned.
+    pub calls: u64,
+    /// The mean.
+    pub avg_ns: f64,
+    /// The shortest.
+    pub min_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// All together.
+    pub total_ns: u64,
 }
 
 /// What a thread waits for.

@@ -112,6 +112,43 @@ pub struct Moment {
     pub realtime_ns: u64,
 }
 
+/// One moment on the time stamp counter and on `CLOCK_MONOTONIC`, of the host or of the guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Ticks.
+    pub ticks: u64,
+    /// Nanoseconds.
+    pub monotonic_ns: u64,
+}
+
+/// `inside.json`: what it takes to bring what was seen inside a guest together with what was seen of its QEMU.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct InsideFacts {
+    /// [`crate::SCHEMA`] of the writer.
+    pub schema: u32,
+    /// QEMU's threads, as they were when the trial ended.
+    pub threads: Vec<QemuThread>,
+    /// The exchanges before and after the workload.
+    pub pings: Vec<Ping>,
+    /// Host ticks minus guest ticks as KVM itself keeps them; exact.
+    pub kvm_offset: Option<i64>,
+    /// The host's clocks before and after the workload.
+    pub beats: [Beat; 2],
+    /// What could not be seen.
+    pub missing: Vec<Missing>,
+}
+
+/// The guest's system calls, as its kernel counted them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CallCounts {
+    /// By call, or by call and process; those with most time first.
+    pub rows: Vec<CallCount>,
+    /// Calls that there was no room for.
+    pub lost: u64,
+    /// What counting adds to a call, ns, as measured there before the workload.
+    pub added_ns: Option<f64>,
+}
+
 /// The measured disk as the host has it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDisk {
@@ -182,6 +219,12 @@ pub mod files {
     pub const HOST: &str = "host-trace";
     /// In it: what QEMU's own log backend wrote, where the host's kernel may not be traced.
     pub const QEMU_LOG: &str = "qemu.log";
+    /// [`super::InsideFacts`].
+    pub const INSIDE: &str = "inside.json";
+    /// The stacks that were seen inside the guest.
+    pub const GUEST_PROFILE: &str = "guest-profile.json";
+    /// [`super::CallCounts`].
+    pub const GUEST_CALLS: &str = "guest-calls.json";
     /// In a turn's folder: the memory tree of a QEMU with KVM, as `info mtree -f` prints it.
     pub const MEMORY_TREE: &str = "memory-tree";
 }

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 /// The kernel's own library in each process is smaller.
 const LARGEST_VDSO: u64 = 1 << 20;
+const VDSO: &str = "[vdso]";
 /// What is here is not what was recorded.
 const OTHER_BUILD: &str = "what is here is another build than what was recorded: import it where it was recorded";
 
@@ -19,6 +20,8 @@ const OTHER_BUILD: &str = "what is here is another build than what was recorded:
 pub enum Source {
     /// A process that runs.
     Process(i32),
+    /// Files of this file system, of a process that may have ended.
+    Here,
     /// What a recording tells: build-ids by path.
     Recorded(HashMap<String, Vec<u8>>),
 }
@@ -28,7 +31,7 @@ impl Source {
     pub fn root(&self) -> PathBuf {
         match self {
             Source::Process(pid) => PathBuf::from(format!("/proc/{pid}/root")),
-            Source::Recorded(_) => PathBuf::from("/"),
+            Source::Here | Source::Recorded(_) => PathBuf::from("/"),
         }
     }
 
@@ -36,7 +39,7 @@ impl Source {
     pub fn maps(&self) -> String {
         match self {
             Source::Process(pid) => std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default(),
-            Source::Recorded(_) => String::new(),
+            Source::Here | Source::Recorded(_) => String::new(),
         }
     }
 
@@ -47,6 +50,7 @@ impl Source {
     pub fn elf(&self, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf, String> {
         match self {
             Source::Process(pid) => of_process(*pid, mapping, base),
+            Source::Here => here(mapping),
             Source::Recorded(build_ids) => recorded(mapping, build_ids.get(&mapping.path).map(Vec::as_slice)),
         }
     }
@@ -85,13 +89,28 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
     Ok(elf)
 }
 
+/// The very file that was mapped, or this kernel's own library.
+fn here(mapping: &Mapping) -> Result<Elf, String> {
+    if mapping.path == VDSO {
+        return own_vdso();
+    }
+    let path = Path::new(&mapping.path);
+    let same = path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
+    if same { read(path) } else { Err("it was deleted or replaced since it was mapped".to_owned()) }
+}
+
+/// What the kernel maps into each process.
+fn own_vdso() -> Result<Elf, String> {
+    let pid = std::process::id() as i32;
+    let maps = maps::parse(&Source::Process(pid).maps());
+    let own = maps.iter().find(|m| m.path == VDSO).ok_or("there is none in this process")?;
+    from_memory(pid, own)
+}
+
 /// The file that was recorded: by its path, from perf's own cache or debuginfod's.
 fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
-    if mapping.path == "[vdso]" {
-        let here = std::process::id() as i32;
-        let maps = maps::parse(&Source::Process(here).maps());
-        let own = maps.iter().find(|m| m.path == mapping.path).ok_or("there is none in this process")?;
-        let elf = from_memory(here, own)?;
+    if mapping.path == VDSO {
+        let elf = own_vdso()?;
         return if build_id == Some(&elf.build_id) { Ok(elf) } else { Err(OTHER_BUILD.to_owned()) };
     }
     let path = Path::new(&mapping.path);

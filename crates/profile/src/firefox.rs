@@ -7,8 +7,15 @@ use fxprof_processed_profile::{
 };
 use std::time::{Duration, SystemTime};
 
-/// The profile as JSON. `time` is how long was sampled.
-pub fn json(profile: &Profile, program: &str, pid: i32, hz: u32, time: Duration) -> serde_json::Result<String> {
+/// The profile as JSON, with its guest's of the same time where there is one. `time` is how long was sampled.
+pub fn json(
+    profile: &Profile,
+    guest: Option<&Profile>,
+    program: &str,
+    pid: i32,
+    hz: u32,
+    time: Duration,
+) -> serde_json::Result<String> {
     let began = SystemTime::now().checked_sub(time).unwrap_or(SystemTime::UNIX_EPOCH);
     let interval = SamplingInterval::from_nanos(1_000_000_000 / u64::from(hz.max(1)));
     let mut out = Processed::new(program, began.into(), interval);
@@ -18,25 +25,34 @@ pub fn json(profile: &Profile, program: &str, pid: i32, hz: u32, time: Duration)
         (Layer::Library, category("Library", CategoryColor::Yellow)),
         (Layer::Kernel, category("Host kernel", CategoryColor::Orange)),
         (Layer::Translated, category("Translated code", CategoryColor::Green)),
+        (Layer::GuestKernel, category("Guest kernel", CategoryColor::Blue)),
+        (Layer::GuestUser, category("Guest program", CategoryColor::LightBlue)),
         (Layer::Unknown, category("Unknown", CategoryColor::Gray)),
     ];
     let of = |layer| categories.iter().find(|(l, _)| *l == layer).map_or(categories[0].1, |(_, category)| *category);
     let zero = Timestamp::from_nanos_since_reference(0);
-    let process = out.add_process(program, pid.unsigned_abs(), zero);
     let first = profile.samples.first().map_or(0, |sample| sample.time);
-    for (number, thread) in profile.threads.iter().enumerate() {
-        let handle = out.add_thread(process, thread.tid.unsigned_abs(), zero, thread.tid == pid);
-        out.set_thread_name(handle, &thread.name);
-        for sample in profile.samples.iter().filter(|sample| sample.thread == number) {
-            let mut frames = Vec::new();
-            for &function in &profile.stacks[sample.stack] {
-                let function = &profile.functions[function];
-                let frame = Frame::Label(out.intern_string(&function.name));
-                frames.push(FrameInfo { frame, category_pair: of(function.layer), flags: FrameFlags::empty() });
+    let both = [(program, pid, Some(profile)), ("guest", 0, guest)];
+    for (name, pid, profile) in both.into_iter().filter_map(|(name, pid, profile)| Some((name, pid, profile?))) {
+        let process = out.add_process(name, pid.unsigned_abs(), zero);
+        for (number, thread) in profile.threads.iter().enumerate() {
+            let mut seen = profile.samples.iter().filter(|sample| sample.thread == number).peekable();
+            if seen.peek().is_none() {
+                continue; // a guest has many that never ran
             }
-            let stack = out.intern_stack_frames(handle, frames.into_iter());
-            let at = Timestamp::from_nanos_since_reference(sample.time.saturating_sub(first));
-            out.add_sample(handle, at, stack, CpuDelta::ZERO, sample.weight.try_into().unwrap_or(i32::MAX));
+            let handle = out.add_thread(process, thread.tid.unsigned_abs(), zero, thread.tid == pid);
+            out.set_thread_name(handle, &thread.name);
+            for sample in seen {
+                let mut frames = Vec::new();
+                for &function in &profile.stacks[sample.stack] {
+                    let function = &profile.functions[function];
+                    let frame = Frame::Label(out.intern_string(&function.name));
+                    frames.push(FrameInfo { frame, category_pair: of(function.layer), flags: FrameFlags::empty() });
+                }
+                let stack = out.intern_stack_frames(handle, frames.into_iter());
+                let at = Timestamp::from_nanos_since_reference(sample.time.saturating_sub(first));
+                out.add_sample(handle, at, stack, CpuDelta::ZERO, sample.weight.try_into().unwrap_or(i32::MAX));
+            }
         }
     }
     serde_json::to_string(&out)

@@ -7,7 +7,7 @@ use inferno::flamegraph::{Options, from_lines};
 use std::io::Cursor;
 
 /// The picture of a profile, an SVG that can be searched and zoomed into. Layers have colours: the program red, libraries
-/// yellow, the kernel orange, translated code green.
+/// yellow, the kernel orange, translated code green; the guest's own kernel blue, its programs cyan.
 ///
 /// # Errors
 /// [`ProfileError::Drawing`] when there is nothing to draw.
@@ -34,6 +34,8 @@ fn colours(profile: &Profile) -> PaletteMap {
             Layer::Library => (235, 205, 110),
             Layer::Kernel => (240, 155, 60),
             Layer::Translated => (120, 200, 110),
+            Layer::GuestKernel => (90, 145, 210),
+            Layer::GuestUser => (110, 195, 205),
             Layer::Unknown => (190, 190, 190),
         };
         // The same function has the same colour in every picture.

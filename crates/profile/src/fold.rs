@@ -5,10 +5,9 @@ use crate::profile::{Function, Layer, Profile, Sample, Thread};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 
-/// Marks the kernel's functions, as flame graph tools do.
-const KERNEL: &str = "_[k]";
-/// Marks translated code.
-const TRANSLATED: &str = "_[j]";
+/// What marks the functions of a layer: the kernel and translated code as flame graph tools do; the guest's own.
+const MARKS: [(Layer, &str); 4] =
+    [(Layer::Kernel, "_[k]"), (Layer::Translated, "_[j]"), (Layer::GuestKernel, "_[gk]"), (Layer::GuestUser, "_[g]")];
 
 /// The lines, sorted.
 pub fn fold(profile: &Profile) -> Vec<String> {
@@ -32,11 +31,7 @@ pub fn fold(profile: &Profile) -> Vec<String> {
 
 /// A function as a frame of a line.
 pub(crate) fn frame(function: &Function) -> String {
-    let mark = match function.layer {
-        Layer::Kernel => KERNEL,
-        Layer::Translated => TRANSLATED,
-        _ => "",
-    };
+    let mark = MARKS.iter().find(|(layer, _)| *layer == function.layer).map_or("", |(_, mark)| mark);
     clean(&function.name) + mark
 }
 
@@ -75,17 +70,14 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
             })
         });
         profile.stacks.push(stack.collect());
-        profile.samples.push(Sample { thread, stack: profile.stacks.len() - 1, time: 0, weight });
+        profile.samples.push(Sample { thread, stack: profile.stacks.len() - 1, time: 0, weight, cpu: 0 });
     }
     Ok(profile)
 }
 
 fn function(frame: &str) -> Function {
-    let (name, layer) = match (frame.strip_suffix(KERNEL), frame.strip_suffix(TRANSLATED)) {
-        (Some(name), _) => (name, Layer::Kernel),
-        (_, Some(name)) => (name, Layer::Translated),
-        _ => (frame, Layer::Program),
-    };
+    let marked = MARKS.iter().find_map(|(layer, mark)| Some((frame.strip_suffix(mark)?, *layer)));
+    let (name, layer) = marked.unwrap_or((frame, Layer::Program));
     // `file:nearest+0x10`, `file:nearest-0x10` and `file:0x10`, as names.rs makes them.
     let named = !name
         .split_once(':')

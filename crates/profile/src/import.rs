@@ -123,7 +123,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     if content.damaged > 0 {
         lacking("damaged records", format!("{} records make no sense", content.damaged), "Record again");
     }
-    let names = Names::of(&space, kernel, build);
+    let names = Names::of(&space, &kernel, build);
     let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
     let program = if program.is_empty() { content.names.remove(&pid).unwrap_or_default() } else { program };
     let event = described.as_ref().map_or(String::new(), |event| event.name.clone());

@@ -9,12 +9,18 @@ pub struct Kernel {
     text: String,
     /// Addresses, and where in the text the names are; sorted.
     symbols: Vec<(u64, Range<usize>)>,
+    /// Where modules lie; sorted.
+    modules: Vec<Range<u64>>,
 }
+
+/// What the linker puts behind the kernel's own functions.
+const END: &str = "_etext";
 
 impl Kernel {
     /// This host's.
     pub fn read() -> Kernel {
-        Kernel::parse(std::fs::read_to_string("/proc/kallsyms").unwrap_or_default())
+        let modules = std::fs::read_to_string("/proc/modules").unwrap_or_default();
+        Kernel::parse(std::fs::read_to_string("/proc/kallsyms").unwrap_or_default(), &modules)
     }
 
     /// This host's, if it is the one that was recorded: the same build, and its first function at the same place, which
@@ -28,7 +34,7 @@ impl Kernel {
         if in_place { kernel } else { Kernel::default() }
     }
 
-    fn parse(text: String) -> Kernel {
+    fn parse(text: String, modules: &str) -> Kernel {
         let place = |name: &str| {
             let at = name.as_ptr() as usize - text.as_ptr() as usize;
             at..at + name.len()
@@ -37,7 +43,9 @@ impl Kernel {
         let mut symbols: Vec<(u64, Range<usize>)> = symbols.collect();
         symbols.sort_by_key(|(at, _)| *at);
         symbols.dedup_by_key(|(at, _)| *at);
-        Kernel { text, symbols }
+        let mut modules: Vec<Range<u64>> = modules.lines().filter_map(module).collect();
+        modules.sort_by_key(|range| range.start);
+        Kernel { text, symbols, modules }
     }
 
     /// Whether its functions have names here.
@@ -45,14 +53,25 @@ impl Kernel {
         !self.symbols.is_empty()
     }
 
-    /// The name of the function at an address; the address itself where there is none.
-    pub fn name(&self, address: u64) -> String {
+    /// The name of the function at an address. What lies behind the kernel's own functions and outside its modules, as
+    /// what it made itself while it ran, is nobody's.
+    pub fn name(&self, address: u64) -> Option<&str> {
         let after = self.symbols.partition_point(|(at, _)| *at <= address);
-        match after.checked_sub(1) {
-            Some(at) => self.text[self.symbols[at].1.clone()].to_owned(),
-            None => format!("kernel:{address:#x}"),
-        }
+        let (at, name) = &self.symbols[after.checked_sub(1)?];
+        let name = &self.text[name.clone()];
+        let before = self.modules.partition_point(|range| range.start <= *at);
+        let module = before.checked_sub(1).map(|number| &self.modules[number]).filter(|range| range.contains(at));
+        let inside = module.is_none_or(|range| range.contains(&address));
+        (inside && name != END).then_some(name)
     }
+}
+
+/// "ext4 983040 2 - Live 0xffffffffc0a00000": where a module lies; nothing where the kernel hides it.
+fn module(line: &str) -> Option<Range<u64>> {
+    let mut words = line.split_ascii_whitespace();
+    let size: u64 = words.nth(1)?.parse().ok()?;
+    let at = words.find_map(|word| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok()).filter(|&at| at != 0)?;
+    Some(at..at.checked_add(size)?)
 }
 
 fn line(line: &str) -> Option<(u64, &str)> {
@@ -68,12 +87,17 @@ mod tests {
 
     #[test]
     fn functions_of_kernel_and_modules() {
-        let text = "ffffffff81000000 T _text\nffffffff81000100 t do_x\nffffffff81000180 d data\nffffffffc0000000 t kvm_run\t[kvm]\n";
-        let kernel = Kernel::parse(text.to_owned());
-        assert_eq!(kernel.name(0xffff_ffff_8100_0190), "do_x");
-        assert_eq!(kernel.name(0xffff_ffff_c000_0010), "kvm_run");
-        let hidden = Kernel::parse("0000000000000000 T _text\n".to_owned());
+        let text = "ffffffff81000000 T _text\nffffffff81000100 t do_x\nffffffff81000180 d data\nffffffff81002000 T _etext\n\
+                    ffffffffc0000000 t kvm_run\t[kvm]\nffffffffc0009000 t bpf_prog_1\t[bpf]\n";
+        let kernel = Kernel::parse(text.to_owned(), "kvm 4096 1 - Live 0xffffffffc0000000\nx 1 0 - Live 0x0\n");
+        assert_eq!(kernel.name(0xffff_ffff_8100_0190), Some("do_x"));
+        assert_eq!(kernel.name(0xffff_ffff_c000_0010), Some("kvm_run"));
+        assert_eq!(kernel.name(0xffff_ffff_c000_9010), Some("bpf_prog_1"));
+        // Behind the kernel, and behind a module.
+        assert_eq!(kernel.name(0xffff_ffff_8100_2010), None);
+        assert_eq!(kernel.name(0xffff_ffff_c000_1000), None);
+        let hidden = Kernel::parse("0000000000000000 T _text\n".to_owned(), "");
         assert!(!hidden.is_named());
-        assert_eq!(hidden.name(0xffff_ffff_8100_0190), "kernel:0xffffffff81000190");
+        assert_eq!(hidden.name(0xffff_ffff_8100_0190), None);
     }
 }

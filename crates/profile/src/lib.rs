@@ -26,6 +26,7 @@ pub mod exits;
 pub mod firefox;
 pub mod flame;
 pub mod fold;
+pub mod inside;
 pub mod summary;
 pub mod traced;
 pub mod waits;

@@ -15,7 +15,7 @@ use std::path::Path;
 /// Names functions of one process.
 pub struct Names<'a> {
     space: &'a Space,
-    kernel: Kernel,
+    kernel: &'a Kernel,
     /// For each module, the tables that name its functions: its own, or those of its unstripped build.
     tables: Vec<Option<Elf>>,
     program: Option<u32>,
@@ -23,7 +23,7 @@ pub struct Names<'a> {
 
 impl<'a> Names<'a> {
     /// With an unstripped build, where one was given, and with what packages or debuginfod left here.
-    pub fn of(space: &'a Space, kernel: Kernel, given: Option<Elf>) -> Names<'a> {
+    pub fn of(space: &'a Space, kernel: &'a Kernel, given: Option<Elf>) -> Names<'a> {
         let root = space.source.root();
         let debug = |module: &Loaded| {
             let path = files::stripped_part(&root, &module.elf.build_id)?;
@@ -83,7 +83,10 @@ impl<'a> Names<'a> {
         let plain = |name: String, layer, named| Function { name, module: String::new(), layer, named };
         match place.home {
             Home::Module(number) => self.in_module(number, place.at),
-            Home::Kernel => plain(self.kernel.name(place.at), Layer::Kernel, self.kernel.is_named()),
+            Home::Kernel => match self.kernel.name(place.at) {
+                Some(name) => plain(name.to_owned(), Layer::Kernel, true),
+                None => plain(format!("kernel:{:#x}", place.at), Layer::Kernel, false),
+            },
             Home::Call => plain(system_call(place.at as i64), Layer::Kernel, true),
             Home::Wait => plain(seen.waits[place.at as usize].clone(), Layer::Kernel, true),
             Home::Jit => plain("[translated code]".to_owned(), Layer::Translated, true),

@@ -79,15 +79,12 @@ pub fn on_cpu(settings: &Settings, stop: &dyn Fn() -> bool) -> Result<OnCpu, Pro
     sampler.drain(|record| records::take(&record, &mut space, &mut seen));
     let own = own_time().saturating_sub(before);
     threads.extend(thread_names(pid));
-    let tables = Names::of(&space, Kernel::read(), build);
+    let kernel = Kernel::read();
+    let tables = Names::of(&space, &kernel, build);
     let name = |tid| threads.iter().rev().find(|(t, _)| *t == tid).map(|(_, name)| name.clone());
     Ok(OnCpu {
         profile: tables.profile(&seen, name),
-        trigger: match sampler.trigger() {
-            Trigger::Cycles => "cycles",
-            Trigger::CpuClock => "cpu-clock",
-        }
-        .to_owned(),
+        trigger: trigger(&sampler).to_owned(),
         kernel: sampler.sees_kernel(),
         unwound: seen.unwound,
         lost: seen.lost,
@@ -96,6 +93,14 @@ pub fn on_cpu(settings: &Settings, stop: &dyn Fn() -> bool) -> Result<OnCpu, Pro
         unnamed: tables.unnamed(),
         own,
     })
+}
+
+/// What drives the samples, as findings name it.
+pub(crate) fn trigger(sampler: &Sampler) -> &'static str {
+    match sampler.trigger() {
+        Trigger::Cycles => "cycles",
+        Trigger::CpuClock => "cpu-clock",
+    }
 }
 
 /// Whether the process ended; one that waits to be buried did.

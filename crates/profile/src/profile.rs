@@ -1,7 +1,11 @@
 //! A profile: who was seen where, when. What recording, importing and reading make, and pictures and tables are made of.
 
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+
 /// Which part of the stack a function is of.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Layer {
     /// The program itself: QEMU.
     Program,
@@ -11,12 +15,16 @@ pub enum Layer {
     Kernel,
     /// Code that the program translated: the guest, under TCG.
     Translated,
+    /// The guest's kernel, as it saw itself.
+    GuestKernel,
+    /// A program in the guest.
+    GuestUser,
     /// Something that cannot be told.
     Unknown,
 }
 
 /// A function.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Function {
     /// Its name; where it has none, `MODULE:NEAREST+0xOFFSET`.
     pub name: String,
@@ -29,16 +37,16 @@ pub struct Function {
 }
 
 /// A thread.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its number on the host.
+    /// Its number, on the machine where it was seen.
     pub tid: i32,
     /// Its name.
     pub name: String,
 }
 
 /// A stack that was seen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Of [`Profile::threads`].
     pub thread: usize,
@@ -48,10 +56,12 @@ pub struct Sample {
     pub time: u64,
     /// How often.
     pub weight: u64,
+    /// On which processor; 0 where that is unknown.
+    pub cpu: u32,
 }
 
 /// Who was seen where, when.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
     /// Each function once.
     pub functions: Vec<Function>,
@@ -67,5 +77,25 @@ impl Profile {
     /// Samples in all.
     pub fn total(&self) -> u64 {
         self.samples.iter().map(|sample| sample.weight).sum()
+    }
+
+    /// Takes in what another has; samples are in the order of time again. `as_layer` says which layer a function of the other's is here.
+    pub fn add(&mut self, other: &Profile, as_layer: impl Fn(Layer) -> Layer) {
+        let mut known: HashMap<Function, usize> =
+            self.functions.iter().enumerate().map(|(number, function)| (function.clone(), number)).collect();
+        let mut functions = Vec::new();
+        for function in &other.functions {
+            let function = Function { layer: as_layer(function.layer), ..function.clone() };
+            functions.push(*known.entry(function).or_insert_with_key(|function| {
+                self.functions.push(function.clone());
+                self.functions.len() - 1
+            }));
+        }
+        let (stacks, threads) = (self.stacks.len(), self.threads.len());
+        self.stacks.extend(other.stacks.iter().map(|stack| stack.iter().map(|&number| functions[number]).collect()));
+        self.threads.extend(other.threads.iter().cloned());
+        let moved = |s: &Sample| Sample { thread: threads + s.thread, stack: stacks + s.stack, ..*s };
+        self.samples.extend(other.samples.iter().map(moved));
+        self.samples.sort_by_key(|sample| sample.time);
     }
 }

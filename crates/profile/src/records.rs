@@ -80,7 +80,7 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, seen: &mut Seen) {
     let Some(tid) = sample.tid else { return };
     let time = sample.timestamp.unwrap_or(0);
     let (thread, stack) = (seen.thread(tid), seen.stack(&places));
-    seen.samples.push(Sample { thread, stack, time, weight: 1 });
+    seen.samples.push(Sample { thread, stack, time, weight: 1, cpu: sample.cpu.unwrap_or(0) });
 }
 
 /// The kernel's part of a sample, innermost first.

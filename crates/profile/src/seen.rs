@@ -2,10 +2,11 @@
 
 use crate::place::{End, Home, Place};
 use crate::profile::Sample;
+use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 
 /// How the user's part of the samples unwound.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unwound {
     /// Samples with a user's part outside translated code.
     pub outside: u64,
@@ -17,6 +18,17 @@ pub struct Unwound {
     pub translated: u64,
     /// Of those, unwound past it to where the thread begins.
     pub translated_to_root: u64,
+}
+
+impl Unwound {
+    /// Takes in what was counted elsewhere.
+    pub fn add(&mut self, other: Unwound) {
+        self.outside += other.outside;
+        self.to_root += other.to_root;
+        self.cut += other.cut;
+        self.translated += other.translated;
+        self.translated_to_root += other.translated_to_root;
+    }
 }
 
 /// What was sampled so far.

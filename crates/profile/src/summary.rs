@@ -46,20 +46,21 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
         wall: None,
         exits: None,
         schedule: None,
+        guest: None,
         missing: Vec::new(),
     }
 }
 
 /// The threads, the busiest first. `full` is the samples of one that is always on a processor, 0 where that
 /// is unknown.
-fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
+pub(crate) fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
     let total = profile.total();
     let mut counts = vec![(0u64, 0u64, 0u64); profile.threads.len()];
     for sample in &profile.samples {
         let count = &mut counts[sample.thread];
         count.0 += sample.weight;
         match profile.stacks[sample.stack].last().map(|&leaf| profile.functions[leaf].layer) {
-            Some(Layer::Kernel) => count.1 += sample.weight,
+            Some(Layer::Kernel | Layer::GuestKernel) => count.1 += sample.weight,
             Some(Layer::Translated) => count.2 += sample.weight,
             _ => {}
         }
@@ -80,7 +81,7 @@ fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
 }
 
 /// The functions, those that most samples are in first.
-fn functions(profile: &Profile) -> Vec<FunctionShare> {
+pub(crate) fn functions(profile: &Profile) -> Vec<FunctionShare> {
     let total = profile.total();
     let mut by_stack: HashMap<usize, u64> = HashMap::new();
     for sample in &profile.samples {
@@ -124,6 +125,8 @@ fn layer(layer: Layer) -> &'static str {
         Layer::Library => "library",
         Layer::Kernel => "kernel",
         Layer::Translated => "translated",
+        Layer::GuestKernel => "guest-kernel",
+        Layer::GuestUser => "guest-user",
         Layer::Unknown => "unknown",
     }
 }

@@ -102,7 +102,7 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
     }
     watch.pauses.sort_unstable();
     Ok(Wall {
-        profile: Names::of(&watch.space, Kernel::read(), build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
+        profile: Names::of(&watch.space, &Kernel::read(), build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
         unwound: watch.seen.unwound,
         moments,
         pauses: watch.pauses,
@@ -125,7 +125,7 @@ impl Watch {
         };
         let Some(stack) = stack else { return };
         let thread = self.seen.thread(tid);
-        self.seen.samples.push(Sample { thread, stack, time: now(), weight: 1 });
+        self.seen.samples.push(Sample { thread, stack, time: now(), weight: 1, cpu: 0 });
     }
 
     /// The stack of a thread that waits on where it did.

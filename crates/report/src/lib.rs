@@ -8,6 +8,7 @@ pub mod exec;
 pub mod exits;
 pub mod growth;
 mod guest_exits;
+mod guest_inside;
 pub mod habits;
 pub mod history;
 mod html;

@@ -1,8 +1,10 @@
 //! `profile`'s answer: which threads and functions the time goes to.
 
+pub use crate::guest_inside::call_lines;
 pub use crate::html::profile::{Pictures, html};
 
 use crate::guest_exits::{self, per_s};
+use crate::guest_inside;
 use crate::number::{NONE, count, nanoseconds};
 use crate::table::{self, right};
 use crate::text::{Paint, columns, fit, plain, section, wrapped};
@@ -25,7 +27,7 @@ pub fn terminal(findings: &ProfileFindings, style: Style) -> String {
         title(&mut out, "Threads on CPU");
         out.push_str(&threads(findings, width, style.color));
         title(&mut out, "Functions by the time in themselves, on CPU");
-        out.push_str(&functions(findings, width, style.color));
+        out.push_str(&functions(&findings.functions, width, style.color));
     }
     if let Some(wall) = &findings.wall {
         title(&mut out, "Threads by the clock");
@@ -34,6 +36,9 @@ pub fn terminal(findings: &ProfileFindings, style: Style) -> String {
         for sentence in wall.explanation.iter().take(1 + THREADS) {
             out.push_str(&wrapped(sentence, width, "", "  "));
         }
+    }
+    if let Some(guest) = &findings.guest {
+        out.push_str(&guest_inside::terminal(guest, width, &paint));
     }
     if let Some(exits) = &findings.exits {
         title(&mut out, &exits_title(exits));
@@ -137,8 +142,8 @@ fn threads(findings: &ProfileFindings, width: usize, color: bool) -> String {
     text
 }
 
-fn functions(findings: &ProfileFindings, width: usize, color: bool) -> String {
-    let shown = || findings.functions.iter().take(SHOWN);
+pub(crate) fn functions(functions: &[FunctionShare], width: usize, color: bool) -> String {
+    let shown = || functions.iter().take(SHOWN);
     let build = |room: usize, color: bool| {
         let mut table = table::empty(color);
         table.set_header([Cell::new("function"), right("self"), right("95 %"), right("total"), Cell::new("of")]);
@@ -201,6 +206,7 @@ fn whose(function: &FunctionShare) -> String {
         "kernel" => "kernel".to_owned(),
         "program" if file.starts_with("qemu-system") => "QEMU".to_owned(),
         "translated" => "guest".to_owned(),
+        "guest-kernel" => "guest's kernel".to_owned(),
         _ if file.is_empty() => "–".to_owned(),
         // "libc.so.6" is libc.
         _ => fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
@@ -238,6 +244,7 @@ pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
             count(pauses.unstopped)
         ));
     }
+    lines.extend(findings.guest.iter().flat_map(guest_inside::method));
     lines.extend(findings.exits.iter().flat_map(guest_exits::method));
     if findings.file.is_none() {
         lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));

@@ -4,6 +4,7 @@
 mod control;
 mod exec;
 mod images;
+mod inside;
 mod machine;
 mod means;
 mod micro;

@@ -6,7 +6,9 @@ use std::time::Duration;
 use vmtax_machine::{
     Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Ran, Session, Setup, Streams, Target,
 };
-use vmtax_model::{CommandSpec, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{
+    CommandSpec, Inside, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec,
+};
 
 /// A machine that is up.
 pub(crate) enum Up<'a> {
@@ -138,6 +140,22 @@ impl<'a> Up<'a> {
                     .map_err(|what| MachineError::System { what, source: std::io::ErrorKind::Other.into() })?;
                 Ok((result, None))
             }
+        }
+    }
+
+    /// Lets the guest look at itself; the micro-guest has no kernel that could.
+    pub fn look(&mut self, inside: Inside) -> Result<(), MachineError> {
+        match self {
+            Up::Agent(session) => session.look(inside),
+            Up::Micro(_) => Ok(()),
+        }
+    }
+
+    /// Ends that: what it saw to `files`, what it could not see.
+    pub fn seen(&mut self, deadline: Duration, files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+        match self {
+            Up::Agent(session) => session.seen(deadline, files),
+            Up::Micro(_) => Ok(Vec::new()),
         }
     }
 

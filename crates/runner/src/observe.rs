@@ -198,7 +198,7 @@ fn no_host_disk(error: &ProbeError) -> Missing {
 }
 
 /// Without exchanges, cause and effect among the requests still bound the clocks.
-fn unpinged(error: &MachineError) -> Missing {
+pub(crate) fn unpinged(error: &MachineError) -> Missing {
     Missing {
         what: "exchanges of stamps, which bring both sides' clocks together".to_owned(),
         why: error.to_string(),
@@ -207,7 +207,7 @@ fn unpinged(error: &MachineError) -> Missing {
     }
 }
 
-fn failed<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl Fn(E) -> MachineError {
+pub(crate) fn failed<E: std::error::Error + Send + Sync + 'static>(what: &'static str) -> impl Fn(E) -> MachineError {
     move |source| MachineError::System { what: what.to_owned(), source: io::Error::other(source) }
 }
 

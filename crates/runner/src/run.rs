@@ -5,6 +5,7 @@ mod written;
 use crate::control;
 use crate::exec;
 use crate::images::{Images, no_means};
+use crate::inside::looked_at_inside;
 use crate::machine::Up;
 use crate::observe::{Observable, may_trace, observed};
 use crate::pin::pin;
@@ -49,6 +50,11 @@ pub enum Progress<'a> {
         workload: &'a WorkloadSpec,
         /// Under what.
         probes: Probes,
+    },
+    /// Its workload is about to begin.
+    Working {
+        /// Which, from 0.
+        number: u32,
     },
     /// A trial's workload came to its end.
     Over {
@@ -296,6 +302,9 @@ impl<'a> Run<'a> {
             let (started, clock, before) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
             let spent = machine.processor();
             let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
+            if !matches!(probes, Probes::Inside(_)) {
+                (self.progress)(Progress::Working { number: self.number });
+            }
             let (mut execution, mut of_command) = (None, None);
             let result = match probes {
                 _ if self.plan.command.is_some() => {
@@ -305,6 +314,11 @@ impl<'a> Run<'a> {
                     result
                 }
                 Probes::None => machine.run(workload, deadline),
+                Probes::Inside(inside) => {
+                    let files = self.writer.trial_files(self.number)?;
+                    let (number, progress) = (self.number, &mut *self.progress);
+                    looked_at_inside(&mut machine, inside, (workload, deadline), files, (number, progress))
+                }
                 Probes::Layers | Probes::Calls => {
                     let qemu = self.qemus.get(turn.variant).ok_or_else(|| no_means(turn.machine))?;
                     let events = self.events.then(|| log.join("qemu.events"));

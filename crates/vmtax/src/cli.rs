@@ -8,7 +8,7 @@ mod profile;
 pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 pub use common::{CommonArgs, MachineArgs, RecordArgs};
 pub use compare::CompareArgs;
-pub use profile::{DiffArgs, HZ, ImportArgs, ProfileArgs, ProfileCommand, STACK, WALL_HZ};
+pub use profile::{DiffArgs, HZ, ImportArgs, ProfileArgs, ProfileCommand, STACK, SyscallsBy, WALL_HZ};
 
 use clap::{Args, Parser, Subcommand};
 use std::ffi::OsString;

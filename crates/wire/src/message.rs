@@ -3,7 +3,9 @@
 use crate::{Bytes, Launch, Size, Stream};
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
-use vmtax_model::{Execution, GuestDisk, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec};
+use vmtax_model::{
+    Execution, GuestDisk, Inside, KernelIdentity, Missing, Probes, ShareMethod, TrialResult, WorkloadSpec,
+};
 
 /// From the controller to the agent.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -18,6 +20,13 @@ pub enum Request {
         #[serde(default)]
         probes: Probes,
     },
+    /// Begin to look at the guest from its inside; answered by [`Reply::Looking`].
+    Look {
+        /// How.
+        inside: Inside,
+    },
+    /// End that, and send what was seen; answered by [`Reply::Seen`] or [`Reply::Failed`], with the files before.
+    Tell,
     /// Mount the shared tree at [`crate::SHARE`], in a guest alone; answered by [`Reply::Shared`] or [`Reply::Failed`].
     Share {
         /// What.
@@ -106,6 +115,13 @@ pub enum Reply {
         #[serde(default)]
         observed: Option<Observed>,
     },
+    /// It is being looked.
+    Looking,
+    /// What was seen was sent.
+    Seen {
+        /// What could not be seen.
+        missing: Vec<Missing>,
+    },
     /// The shared tree is there.
     Shared {
         /// Its line of `/proc/mounts`.
@@ -170,15 +186,13 @@ impl Reply {
             Reply::Done { result, observed } => {
                 check_result(result)?;
                 if let Some(observed) = observed {
-                    few("missing probes", observed.missing.len())?;
                     few("interrupts", observed.disk.iter().map(|d| d.interrupts.len()).sum())?;
-                    for missing in &observed.missing {
-                        short([&missing.what, &missing.why, &missing.mend])?;
-                    }
+                    check_missing(&observed.missing)?;
                 }
             }
             Reply::Shared { mount } => short([mount])?,
-            Reply::Pinged | Reply::Rooted | Reply::Began | Reply::Ended | Reply::Input => {}
+            Reply::Seen { missing } => check_missing(missing)?,
+            Reply::Looking | Reply::Pinged | Reply::Rooted | Reply::Began | Reply::Ended | Reply::Input => {}
             Reply::Ran { execution, result } => {
                 check_result(result)?;
                 let seconds = [execution.busy_s, execution.stolen_s];
@@ -194,6 +208,11 @@ impl Reply {
         }
         Ok(self)
     }
+}
+
+fn check_missing(missing: &[Missing]) -> Result<(), String> {
+    few("missing probes", missing.len())?;
+    short(missing.iter().flat_map(|m| [&m.what, &m.why, &m.mend]))
 }
 
 fn check_result(result: &TrialResult) -> Result<(), String> {

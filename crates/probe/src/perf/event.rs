@@ -1,9 +1,9 @@
 //! The event that samples, and the system calls for it.
 
 use perf_event_open_sys::bindings::{
-    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_IP,
-    PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME, PERF_TYPE_HARDWARE,
-    PERF_TYPE_SOFTWARE, perf_event_attr,
+    PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU,
+    PERF_SAMPLE_IP, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+    PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
 use std::io;
@@ -21,6 +21,15 @@ pub enum Trigger {
     CpuClock,
 }
 
+/// Whom an event is of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// The threads of one process.
+    Process,
+    /// Whatever runs on a processor.
+    Machine,
+}
+
 /// What is sampled how often.
 #[derive(Debug, Clone, Copy)]
 pub struct Sampling {
@@ -30,7 +39,13 @@ pub struct Sampling {
     pub stack: u32,
 }
 
-pub(super) fn attr(trigger: Trigger, kernel: bool, sampling: Sampling, watermark: u32) -> perf_event_attr {
+pub(super) fn attr(
+    trigger: Trigger,
+    kernel: bool,
+    sampling: Sampling,
+    scope: Scope,
+    watermark: u32,
+) -> perf_event_attr {
     let mut attr = perf_event_attr::default();
     attr.size = size_of::<perf_event_attr>() as u32;
     let hz = u64::from(sampling.hz.max(1));
@@ -51,11 +66,19 @@ pub(super) fn attr(trigger: Trigger, kernel: bool, sampling: Sampling, watermark
     if kernel {
         what |= PERF_SAMPLE_CALLCHAIN;
     }
+    if scope == Scope::Machine {
+        what |= PERF_SAMPLE_CPU;
+        attr.set_exclude_idle(1);
+        attr.set_task(1);
+        attr.set_comm_exec(1);
+        attr.set_sample_id_all(1); // processes begin and map on one processor, and are sampled on another
+    } else {
+        attr.set_inherit(1); // threads that begin later
+    }
     attr.sample_type = what.into();
     attr.sample_regs_user = REGISTERS;
     attr.sample_stack_user = sampling.stack & !7;
     attr.set_disabled(1);
-    attr.set_inherit(1); // threads that begin later
     attr.set_exclude_kernel(u64::from(!kernel));
     attr.set_exclude_hv(1);
     attr.set_exclude_callchain_user(1); // by frame pointers, which distributions' programs do not keep

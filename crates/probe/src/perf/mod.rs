@@ -6,7 +6,7 @@ mod ring;
 pub use event::{Sampling, Trigger};
 
 use crate::ProbeError;
-use event::{REGISTERS, attr, enable, open, write_into};
+use event::{REGISTERS, Scope, attr, enable, open, write_into};
 use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, RawData, RawEventRecord, ReadFormat, RecordIdParseInfo, RecordParseInfo,
     RecordType, SampleFormat,
@@ -22,7 +22,10 @@ use std::time::Duration;
 /// Rings per processor, bytes: the largest that the kernel grants is taken. The last is what it grants everybody.
 const RINGS: [usize; 2] = [4 << 20, 512 << 10];
 
-/// Samples a process until it is dropped.
+/// The kernel's word for all processes on a processor.
+const ANYBODY: i32 = -1;
+
+/// Samples a process, or all of them, until it is dropped.
 #[derive(Debug)]
 pub struct Sampler {
     /// An event for each thread on each processor, whose threads-to-be it follows.
@@ -43,18 +46,19 @@ impl Sampler {
     pub fn start(pid: i32, sampling: Sampling) -> Result<Sampler, ProbeError> {
         let threads: Vec<i32> = crate::threads(pid).iter().map(|t| t.tid).collect();
         let first = *threads.first().ok_or(ProbeError::NoProcess { pid })?;
-        let (trigger, kernel) = permitted(pid, first, sampling)?;
+        let scope = Scope::Process;
+        let (trigger, kernel) = permitted(pid, first, sampling, scope)?;
         let mut sampler = Sampler {
             events: Vec::new(),
             rings: Vec::new(),
             trigger,
             kernel,
-            format: format(kernel),
+            format: format(kernel, scope),
             copied: Vec::new(),
         };
         raise_limit(threads.len());
         for cpu in online() {
-            sampler.open_on(cpu, pid, &threads, sampling)?;
+            sampler.open_on(cpu, pid, &threads, sampling, scope)?;
         }
         for event in &sampler.events {
             enable(event, true).map_err(|e| refused(pid, e))?;
@@ -62,11 +66,43 @@ impl Sampler {
         Ok(sampler)
     }
 
+    /// Starts to sample whatever runs on this machine's processors, but their idleness. Records of each then tell their
+    /// time and, of samples, the processor; what processes begin and map is told too.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when the kernel lets nobody sample, or not this user.
+    pub fn of_all(sampling: Sampling) -> Result<Sampler, ProbeError> {
+        let (trigger, kernel) = permitted(ANYBODY, ANYBODY, sampling, Scope::Machine)?;
+        let scope = Scope::Machine;
+        let mut sampler = Sampler {
+            events: Vec::new(),
+            rings: Vec::new(),
+            trigger,
+            kernel,
+            format: format(kernel, scope),
+            copied: Vec::new(),
+        };
+        for cpu in online() {
+            sampler.open_on(cpu, ANYBODY, &[ANYBODY], sampling, scope)?;
+        }
+        for event in &sampler.events {
+            enable(event, true).map_err(|e| refused(ANYBODY, e))?;
+        }
+        Ok(sampler)
+    }
+
     /// The events of one processor, into one ring.
-    fn open_on(&mut self, cpu: i32, pid: i32, threads: &[i32], sampling: Sampling) -> Result<(), ProbeError> {
+    fn open_on(
+        &mut self,
+        cpu: i32,
+        pid: i32,
+        threads: &[i32],
+        sampling: Sampling,
+        scope: Scope,
+    ) -> Result<(), ProbeError> {
         let mut first: Option<usize> = None;
         for &tid in threads {
-            let mut attr = attr(self.trigger, self.kernel, sampling, RINGS[1] as u32 / 2);
+            let mut attr = attr(self.trigger, self.kernel, sampling, scope, RINGS[1] as u32 / 2);
             let event = match open(&mut attr, tid, cpu) {
                 Ok(event) => event,
                 // The thread ended meanwhile.
@@ -147,11 +183,15 @@ fn record(bytes: &[u8]) -> Option<(u32, u16, &[u8], &[u8])> {
 }
 
 /// How the records that [`attr`] asks for are laid out.
-fn format(kernel: bool) -> RecordParseInfo {
+fn format(kernel: bool, scope: Scope) -> RecordParseInfo {
     let mut sample_format =
         SampleFormat::IP | SampleFormat::TID | SampleFormat::TIME | SampleFormat::REGS_USER | SampleFormat::STACK_USER;
     if kernel {
         sample_format |= SampleFormat::CALLCHAIN;
+    }
+    let everywhere = scope == Scope::Machine;
+    if everywhere {
+        sample_format |= SampleFormat::CPU;
     }
     RecordParseInfo {
         endian: Endianness::LittleEndian,
@@ -167,17 +207,20 @@ fn format(kernel: bool) -> RecordParseInfo {
             nonsample_record_id_offset_from_end: None,
             sample_record_id_offset_from_start: None,
         },
-        nonsample_record_time_offset_from_end: None,
+        // Behind the time stands the processor.
+        nonsample_record_time_offset_from_end: everywhere.then_some(16),
         sample_record_time_offset_from_start: Some(16),
     }
 }
 
 /// What can be had: counters before the clock, with the kernel's stacks before without.
-fn permitted(pid: i32, tid: i32, sampling: Sampling) -> Result<(Trigger, bool), ProbeError> {
+fn permitted(pid: i32, tid: i32, sampling: Sampling, scope: Scope) -> Result<(Trigger, bool), ProbeError> {
+    // Of a process, on any processor; of all, on the first.
+    let cpu = if tid == ANYBODY { online()[0] } else { -1 };
     let mut said = io::Error::from(io::ErrorKind::Unsupported);
     for trigger in [Trigger::Cycles, Trigger::CpuClock] {
         for kernel in [true, false] {
-            match open(&mut attr(trigger, kernel, sampling, 1), tid, -1) {
+            match open(&mut attr(trigger, kernel, sampling, scope, 1), tid, cpu) {
                 Ok(_) => return Ok((trigger, kernel)),
                 Err(e) => said = e,
             }
@@ -191,7 +234,8 @@ fn refused(pid: i32, source: io::Error) -> ProbeError {
     match source.raw_os_error() {
         Some(libc::ESRCH) => ProbeError::NoProcess { pid },
         Some(libc::EACCES | libc::EPERM) => {
-            let own = fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == rustix::process::getuid().as_raw());
+            let own = pid == ANYBODY
+                || fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == rustix::process::getuid().as_raw());
             if own { ProbeError::Paranoid { level: paranoid() } } else { ProbeError::NotOurs { pid } }
         }
         Some(libc::EMFILE) => ProbeError::TooManyEvents,

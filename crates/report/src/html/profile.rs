@@ -4,11 +4,12 @@ use super::notices::notices;
 use super::scrolled::table;
 use super::{Head, document_under};
 use crate::guest_exits::{FIGURES, address, device, direction, figures, per_s, shown_counters};
+use crate::guest_inside::guest_title;
 use crate::number::{NONE, count, nanoseconds};
 use crate::profile::{advice, exits_title, heading, notes, of, percent, quality};
 use base64::Engine;
 use maud::{Markup, html as markup};
-use vmtax_model::{ExitCount, FunctionShare, GuestExits, ProfileFindings, WallFindings};
+use vmtax_model::{CallFindings, ExitCount, FunctionShare, GuestExits, GuestFindings, ProfileFindings, WallFindings};
 
 const STYLE: &str = include_str!("profile.css");
 /// The flame graphs are documents of their own inside the page, and bring their scripts for zoom and search.
@@ -23,6 +24,8 @@ pub struct Pictures {
     pub on_cpu: Option<String>,
     /// By the clock.
     pub wall: Option<String>,
+    /// On CPU, with the guest's own stacks where it ran.
+    pub whole: Option<String>,
 }
 
 /// The report as one HTML file. `vmtax`: the version that draws it; `command`: what makes it again.
@@ -38,6 +41,7 @@ pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &
             @if let Some(svg) = &pictures.on_cpu { (picture("On CPU: what runs", svg)) }
             @if let Some(svg) = &pictures.wall { (picture("By the clock: what runs and what waits", svg)) }
         }
+        @if let Some(svg) = &pictures.whole { (picture("QEMU and its guest in one: what the guest ran, on the processor that ran it", svg)) }
         @if let Some(wall) = &findings.wall {
             section.answer {
                 h2 { "Why the two differ" }
@@ -46,8 +50,9 @@ pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &
         }
         (notices("What to do", "advice", &advice(findings)))
         (notices("What to know", "warnings", &notes(findings)))
+        @if let Some(guest) = &findings.guest { (guest_section(guest)) }
         @if let Some(exits) = &findings.exits { (exits_section(exits)) }
-        @if !findings.functions.is_empty() { section { h2 { "Functions on CPU" } (functions(&findings.functions)) } }
+        @if !findings.functions.is_empty() { section { h2 { "Functions on CPU" } (functions("Functions on CPU", &findings.functions)) } }
         @if !findings.threads.is_empty() { section { h2 { "Threads on CPU" } (threads(findings)) } }
         @if let Some(wall) = &findings.wall { section { h2 { "Threads by the clock" } (waits(wall)) } }
         @if let Some(schedule) = &findings.schedule { (super::schedule::tables(schedule)) }
@@ -64,7 +69,7 @@ fn picture(title: &str, svg: &str) -> Markup {
         figure.card {
             h2 { (title) }
             iframe title=(title) style={ "height:" (height) "px" } src={ "data:image/svg+xml;base64," (data) } {}
-            figcaption { "Click a frame to zoom, Ctrl-F to search. Wider is more; the kernel is orange, translated code green." }
+            figcaption { "Click a frame to zoom, Ctrl-F to search. Wider is more; the kernel is orange, translated code green; the guest's own kernel blue, its programs cyan." }
         }
     }
 }
@@ -75,7 +80,42 @@ fn height(svg: &str) -> u32 {
     said.unwrap_or(600).clamp(200, 1200)
 }
 
-fn functions(functions: &[FunctionShare]) -> Markup {
+/// What the guest saw of itself.
+fn guest_section(guest: &GuestFindings) -> Markup {
+    let tasks = markup! {
+        @for t in &guest.threads {
+            tr {
+                th scope="row" { (t.name) }
+                td { (t.tid) } td { (t.cpu.map_or(NONE.to_owned(), percent)) } td { (t.share.samples) } td { (t.kernel) }
+            }
+        }
+    };
+    let calls = |calls: &CallFindings| {
+        markup! {
+            @for row in calls.rows.iter().take(SHOWN) {
+                tr {
+                    th scope="row" { (row.name) @if let Some(pid) = row.pid { " (" (pid) ")" } }
+                    td { (count(row.calls)) } td { (nanoseconds(row.avg_ns)) } td { (nanoseconds(row.min_ns as f64)) }
+                    td { (nanoseconds(row.max_ns as f64)) } td { (nanoseconds(row.total_ns as f64)) }
+                }
+            }
+        }
+    };
+    markup! {
+        section {
+            h2 { (guest_title(guest)) }
+            @if guest.samples > 0 {
+                (functions("Functions in the guest", &guest.functions))
+                (table("Threads in the guest", &["thread", "tid", "CPU", "samples", "in kernel"], &tasks))
+            }
+            @if let Some(found) = &guest.calls {
+                (table("System calls in the guest", &["call", "calls", "mean", "shortest", "longest", "total"], &calls(found)))
+            }
+        }
+    }
+}
+
+fn functions(label: &str, functions: &[FunctionShare]) -> Markup {
     let rows = markup! {
         @for f in functions.iter().take(SHOWN) {
             tr {
@@ -87,7 +127,7 @@ fn functions(functions: &[FunctionShare]) -> Markup {
             }
         }
     };
-    table("Functions on CPU", &["function", "self", "95 %", "total", "of"], &rows)
+    table(label, &["function", "self", "95 %", "total", "of"], &rows)
 }
 
 fn threads(findings: &ProfileFindings) -> Markup {

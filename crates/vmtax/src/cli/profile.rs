@@ -44,6 +44,12 @@ pub struct ProfileArgs {
     /// The guest for a workload: kvm, tcg, micro-kvm, micro-tcg [default: KVM where it runs kernels, else TCG]
     #[arg(long, value_name = "MACHINE", conflicts_with = "pid")]
     pub machine: Option<MachineName>,
+    /// Samples a second in a workload's guest, by its own kernel; 0 for none
+    #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    pub guest_hz: u32,
+    /// Count the system calls in a workload's guest, in its kernel: all, or those of each process
+    #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_enum, conflicts_with = "pid")]
+    pub syscalls: Option<SyscallsBy>,
     /// How a workload's tree is shared with its guest, as `vmtax share` writes it
     #[arg(long, value_name = "WAY", default_value = "9p,cache=loose")]
     pub share: String,
@@ -52,6 +58,15 @@ pub struct ProfileArgs {
     /// A workload and its options as OPTION=VALUE, or a plan's file (.toml): run once in a guest of its own
     #[arg(last = true, value_name = "WORKLOAD", conflicts_with = "pid")]
     pub workload: Vec<String>,
+}
+
+/// How a guest's system calls are counted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+pub enum SyscallsBy {
+    /// By call
+    Call,
+    /// By call and process
+    Process,
 }
 
 #[derive(Debug, Subcommand)]

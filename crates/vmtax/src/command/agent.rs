@@ -1,6 +1,7 @@
 use super::print;
 use crate::cli::{AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 use crate::fault::Fault;
+use std::ffi::CString;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
 use vmtax_machine::{Apart, Jail};
@@ -12,6 +13,9 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
         print(&options_help(name))?;
         return Ok(ExitCode::SUCCESS);
     }
+    // What others see of it: programs that are started through /proc/self/exe are all called "exe".
+    let called = CString::new(name.as_str()).unwrap_or_default();
+    let _ = rustix::thread::set_name(&called); // a name is no reason not to run
     let mut spec = WorkloadSpec::new(name);
     for option in &args.options {
         let (key, value) = option

@@ -60,7 +60,7 @@ impl Display {
                 let under = if probes == Probes::None { "" } else { ", observed" };
                 self.bar.set_message(format!("round {}: {} on {}{under}", turn.round + 1, workload.name, turn.machine));
             }
-            Progress::Over { .. } => {}
+            Progress::Working { .. } | Progress::Over { .. } => {}
             Progress::Failed { number, error } => self.say(&format!("trial {number} has no result: {error}")),
         }
         self.bar.tick();

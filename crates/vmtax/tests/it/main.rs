@@ -23,6 +23,7 @@ mod layers_rights;
 mod planted;
 mod profile;
 mod profile_exits;
+mod profile_inside;
 mod run;
 mod scale;
 mod share;

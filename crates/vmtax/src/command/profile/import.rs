@@ -1,6 +1,7 @@
 //! `vmtax profile import`.
 
 use super::folder::Folder;
+use super::inside::SeenInside;
 use super::present;
 use super::take::Taken;
 use crate::cli::ImportArgs;
@@ -18,5 +19,9 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     findings.missing = missing;
     findings.file = Some(name.clone());
     let folder = Folder::create(args.out.as_deref(), &name)?;
-    present(&folder, args.json, &Taken { on_cpu: found, wall: None, findings, counted: None })
+    present(
+        &folder,
+        args.json,
+        &Taken { on_cpu: found, wall: None, findings, counted: None, inside: SeenInside::default() },
+    )
 }

@@ -5,6 +5,7 @@ mod diff;
 mod exits;
 mod folder;
 mod import;
+mod inside;
 mod take;
 mod workload;
 
@@ -99,7 +100,8 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
     }
     // Over time, so only where that is known.
     if findings.seconds > 0.0 && findings.samples > 0 {
-        let json = firefox::json(profile, &findings.program, findings.pid, findings.hz, taken.on_cpu.time)
+        let guest = taken.inside.guest.as_ref();
+        let json = firefox::json(profile, guest, &findings.program, findings.pid, findings.hz, taken.on_cpu.time)
             .map_err(|e| Fault::file("writing firefox.json", e.into()))?;
         folder.put("firefox.json", &json)?;
         files.push("firefox.json");
@@ -111,6 +113,18 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
         folder.put("wall.folded", &(fold::fold(&wall.profile).join("\n") + "\n"))?;
         pictures.wall = Some(svg);
         files.extend(["wall.svg", "wall.folded"]);
+    }
+    let inside = &taken.inside;
+    if let Some(joined) = &inside.joined {
+        let svg = flame::draw(joined, &format!("{of} and its guest, on CPU"), &subtitle(findings))?;
+        folder.put("whole.svg", &svg)?;
+        folder.put("whole.folded", &(fold::fold(joined).join("\n") + "\n"))?;
+        pictures.whole = Some(svg);
+        files.extend(["whole.svg", "whole.folded"]);
+    }
+    if let Some(calls) = findings.guest.as_ref().and_then(|guest| guest.calls.as_ref()) {
+        folder.put("guest-syscalls.jsonl", &vmtax_report::profile::call_lines(calls)?)?;
+        files.push("guest-syscalls.jsonl");
     }
     folder.put("profile.json", &vmtax_report::profile::json(findings)?)?;
     files.push("profile.json");

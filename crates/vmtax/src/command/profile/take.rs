@@ -1,6 +1,7 @@
 //! Both ways to look at a process, at the same time.
 
 use super::exits::{Counted, Exits};
+use super::inside::SeenInside;
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
@@ -17,9 +18,18 @@ pub struct Taken {
     pub findings: ProfileFindings,
     /// The exits of its guest, to which [`Taken::name_exits`] gives names.
     pub counted: Option<Counted>,
+    /// What its guest saw of itself; its findings are among the others.
+    pub inside: SeenInside,
 }
 
 impl Taken {
+    /// Takes in what its guest saw of itself.
+    pub fn add_inside(&mut self, mut inside: SeenInside) {
+        self.findings.guest = inside.findings.take();
+        self.findings.missing.append(&mut inside.missing);
+        self.inside = inside;
+    }
+
     /// Says what the exits say. `tree`: QEMU's memory tree, where that is at hand.
     pub fn name_exits(&mut self, tree: Option<&str>) {
         if let Some(counted) = self.counted.take() {
@@ -97,7 +107,7 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     findings.wall = wall.as_ref().map(waits::of);
     findings.schedule = events.map(|events| traced::of(&events, wall.as_ref()));
     findings.missing = missing;
-    Ok(Taken { on_cpu, wall, findings, counted })
+    Ok(Taken { on_cpu, wall, findings, counted, inside: SeenInside::default() })
 }
 
 pub fn lacking(what: &str, why: &ProfileError) -> Missing {

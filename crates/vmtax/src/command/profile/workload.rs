@@ -2,7 +2,7 @@
 
 use super::exits::Exits;
 use super::take::{self, Taken, Ways};
-use super::{folder, present, settings, ways};
+use super::{folder, inside, present, settings, ways};
 use crate::cli::{ProfileArgs, RecordArgs};
 use crate::command::progress::Display;
 use crate::command::run::{Recorded, record};
@@ -68,6 +68,8 @@ pub fn look(
         (Ended::Complete, Some(taken)) => {
             let mut taken = taken?;
             taken.name_exits(memory_tree(&run).as_deref());
+            let inside = inside::read(&run, &taken.on_cpu.profile)?;
+            taken.add_inside(inside);
             Ok(Looked { taken, run })
         }
         (Ended::Complete, None) => Err(Fault::Usage(format!("{} has no guest to look at", plan.name))),
@@ -91,7 +93,7 @@ struct Watch {
 impl Watch {
     fn on(&mut self, progress: Progress<'_>) {
         match progress {
-            Progress::Trial { .. } if self.looking.is_none() => {
+            Progress::Working { .. } if self.looking.is_none() => {
                 let below = descendants(std::process::id() as i32);
                 let is_qemu = |pid: &i32| take::program(*pid).starts_with("qemu-system");
                 let Some(pid) = below.into_iter().find(is_qemu) else { return };
@@ -119,9 +121,18 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
         Some(plan) => plan,
         None => from_words(args)?,
     };
-    plan.machines = vec![args.machine.unwrap_or_else(|| default_guest(host))];
+    let machine = args.machine.unwrap_or_else(|| default_guest(host));
+    plan.machines = vec![machine];
     selection::common(&mut plan, &args.common);
     plan.rounds = 1;
+    if machine.is_micro() {
+        // It has no kernel that could look.
+        if args.syscalls.is_some() {
+            return Err(Fault::Usage(format!("{machine} has no system calls: choose tcg or kvm with --machine")));
+        }
+    } else {
+        plan.probes = vec![inside::probes(args)];
+    }
     if !plan.machines[0].is_guest() || plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
         return Err(Fault::Usage(
             "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`"

@@ -1,0 +1,227 @@
+//! In the guest: whatever runs is sampled while a workload runs, and unwound and named when it is over.
+
+use super::GuestProfile;
+use crate::files::Source;
+use crate::kernel::Kernel;
+use crate::names::Names;
+use crate::on_cpu::{is_gone, thread_names, trigger};
+use crate::profile::{Layer, Profile};
+use crate::seen::{Seen, Unwound};
+use crate::space::Space;
+use crate::{ProfileError, records};
+use linux_perf_event_reader::constants::PERF_RECORD_MISC_COMM_EXEC;
+use linux_perf_event_reader::{EventRecord, RawData, RawEventRecord, RecordParseInfo, RecordType};
+use std::collections::HashMap;
+use std::fs;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+use vmtax_clock::beat;
+use vmtax_model::{Beat, Inside};
+use vmtax_probe::{Sampler, Sampling};
+
+/// How long the rings may fill before they are read.
+const PACE: Duration = Duration::from_millis(250);
+/// Samples are kept in at most this part of the memory.
+const PART_OF_MEMORY: usize = 8;
+
+/// A guest that is being sampled.
+#[derive(Debug)]
+pub struct Taking {
+    over: Arc<AtomicBool>,
+    taking: JoinHandle<Kept>,
+    hz: u32,
+    trigger: &'static str,
+    begun: Beat,
+    names: HashMap<i32, String>,
+}
+
+impl Taking {
+    /// Begins to sample all that runs here.
+    ///
+    /// # Errors
+    /// [`ProfileError`] when this kernel lets nobody sample.
+    pub fn begin(inside: Inside) -> Result<Taking, ProfileError> {
+        let names = all_names();
+        let begun = beat();
+        let sampler = Sampler::of_all(Sampling { hz: inside.hz, stack: inside.stack })?;
+        let trigger = trigger(&sampler);
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let taking = std::thread::spawn(move || Kept::follow(sampler, &told));
+        Ok(Taking { over, taking, hz: inside.hz, trigger, begun, names })
+    }
+
+    /// Ends it: what was seen.
+    pub fn end(self) -> GuestProfile {
+        self.over.store(true, Ordering::Relaxed);
+        self.taking.thread().unpark();
+        // A panic there is a bug here.
+        let kept = self.taking.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let beats = [self.begun, beat()];
+        let mut names = self.names;
+        names.extend(all_names());
+        let (profile, unwound, lost) = kept.named(names);
+        GuestProfile { profile, hz: self.hz, trigger: self.trigger.to_owned(), unwound, lost, beats }
+    }
+}
+
+/// Records as they came.
+#[derive(Default)]
+struct Kept {
+    bytes: Vec<u8>,
+    /// When, of which kind, with which flags, and where in the bytes.
+    records: Vec<(u64, RecordType, u16, Range<usize>)>,
+    layout: Option<RecordParseInfo>,
+    lost: u64,
+}
+
+impl Kept {
+    fn follow(mut sampler: Sampler, over: &AtomicBool) -> Kept {
+        let (mut kept, room) = (Kept::default(), memory() / PART_OF_MEMORY);
+        while !over.load(Ordering::Relaxed) {
+            std::thread::park_timeout(PACE);
+            sampler.drain(|record| kept.take(&record, room));
+        }
+        sampler.stop();
+        sampler.drain(|record| kept.take(&record, room));
+        kept
+    }
+
+    fn take(&mut self, record: &RawEventRecord<'_>, room: usize) {
+        let body = record.data.as_slice();
+        if self.bytes.len() + body.len() > room {
+            self.lost += u64::from(record.record_type == RecordType::SAMPLE);
+            return;
+        }
+        let begin = self.bytes.len();
+        self.bytes.extend_from_slice(&body);
+        self.layout = Some(record.parse_info);
+        let time = record.timestamp().unwrap_or(0);
+        self.records.push((time, record.record_type, record.misc, begin..self.bytes.len()));
+    }
+
+    /// What the records say, of all processes together.
+    fn named(mut self, names: HashMap<i32, String>) -> (Profile, Unwound, u64) {
+        self.records.sort_by_key(|(time, ..)| *time); // each processor has its own
+        let mut processes = Processes { names, ..Processes::default() };
+        for (_, kind, misc, at) in self.records {
+            let Some(layout) = self.layout else { break };
+            let body = RawData::Single(&self.bytes[at]);
+            processes.take(&RawEventRecord::new(kind, misc, body, layout));
+        }
+        let kernel = Kernel::read();
+        let (mut profile, mut unwound, mut lost) = (Profile::default(), Unwound::default(), self.lost);
+        for (space, seen) in &processes.programs {
+            profile.add(&Names::of(space, &kernel, None).profile(seen, |_| None), inside);
+            unwound.add(seen.unwound);
+            lost += seen.lost;
+        }
+        (profile, unwound, lost)
+    }
+}
+
+/// Which layer it is when seen from the host.
+fn inside(layer: Layer) -> Layer {
+    if layer == Layer::Kernel { Layer::GuestKernel } else { Layer::GuestUser }
+}
+
+/// The address spaces: a process has its parent's until it runs a program of its own.
+#[derive(Default)]
+struct Processes {
+    programs: Vec<(Space, Seen)>,
+    /// Of `programs`, by process.
+    running: HashMap<i32, usize>,
+    /// What threads are called: as those that they began as a copy of, until they say otherwise.
+    names: HashMap<i32, String>,
+}
+
+impl Processes {
+    fn take(&mut self, record: &RawEventRecord<'_>) {
+        let pid = match record.parse() {
+            Ok(EventRecord::Fork(fork)) => {
+                if let Some(name) = self.names.get(&fork.ptid).cloned() {
+                    self.names.insert(fork.tid, name);
+                }
+                if let Some(&program) = self.running.get(&fork.ppid).filter(|_| fork.pid != fork.ppid) {
+                    self.running.insert(fork.pid, program);
+                }
+                return;
+            }
+            Ok(EventRecord::Comm(comm)) => {
+                if record.misc & PERF_RECORD_MISC_COMM_EXEC != 0 {
+                    self.begin(comm.pid, Space::empty(Source::Here));
+                }
+                self.names.insert(comm.tid, records::text(&comm.name));
+                comm.pid
+            }
+            Ok(EventRecord::Mmap2(map)) => map.pid,
+            Ok(EventRecord::Sample(sample)) => sample.pid.unwrap_or(0),
+            Ok(EventRecord::Lost(_)) => 0,
+            _ => return,
+        };
+        let program = match self.running.get(&pid) {
+            Some(&program) => program,
+            // There before, and there still; or a thread of the kernel's.
+            None => self.begin(pid, if is_gone(pid) { Space::empty(Source::Here) } else { Space::of(pid) }),
+        };
+        let (space, seen) = &mut self.programs[program];
+        records::take(record, space, seen);
+        if let Some((tid, name @ None)) = seen.threads.last_mut() {
+            *name = self.names.get(tid).cloned(); // a thread that is new here
+        }
+    }
+
+    fn begin(&mut self, pid: i32, space: Space) -> usize {
+        self.programs.push((space, Seen::default()));
+        self.running.insert(pid, self.programs.len() - 1);
+        self.programs.len() - 1
+    }
+}
+
+/// The names of all threads here.
+fn all_names() -> HashMap<i32, String> {
+    let processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.flat_map(thread_names).collect()
+}
+
+/// This machine's memory, bytes.
+fn memory() -> usize {
+    let text = fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total = text.lines().find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib: usize = total.and_then(|rest| rest.trim().trim_end_matches(" kB").parse().ok()).unwrap_or(0);
+    kib << 10
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_told() {
+        assert!(memory() > 16 << 20);
+    }
+
+    /// Needs the right to sample the whole machine; the guest's kernel is put to the test in tests/it.
+    #[test]
+    fn a_program_that_ended_is_named() {
+        let inside = Inside { hz: 999, stack: 8192, calls: None };
+        let taking = match Taking::begin(inside) {
+            Err(ProfileError::Probe(error)) => return eprintln!("skipped: {error}"),
+            taking => taking.unwrap(),
+        };
+        let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exec sha256sum /proc/self/exe";
+        assert!(std::process::Command::new("sh").args(["-c", script]).output().unwrap().status.success());
+        let guest = taking.end();
+        let shell = guest.profile.threads.iter().position(|t| t.name == "sh").unwrap();
+        let of_shell = guest.profile.samples.iter().filter(|s| s.thread == shell).count();
+        assert!(of_shell > 3, "{:?}", guest.profile.threads);
+        let modules: Vec<&str> = guest.profile.functions.iter().map(|f| f.module.as_str()).collect();
+        assert!(modules.iter().any(|m| m.ends_with("sh")), "{modules:?}");
+        assert!(guest.profile.functions.iter().all(|f| matches!(f.layer, Layer::GuestUser | Layer::GuestKernel)));
+        assert_eq!(GuestProfile::parse(&serde_json::to_vec(&guest).unwrap()), Ok(guest));
+    }
+}

@@ -1,0 +1,100 @@
+//! What a guest saw of itself, in words and tables.
+
+use crate::ReportError;
+use crate::number::{count, nanoseconds};
+use crate::profile::{functions, percent};
+use crate::table::{self, right};
+use crate::text::{Paint, fit, plain};
+use comfy_table::Cell;
+use vmtax_model::{CallFindings, GuestFindings};
+
+/// System calls that a terminal shows.
+const SHOWN: usize = 15;
+
+/// The tables for a terminal.
+pub(crate) fn terminal(guest: &GuestFindings, width: usize, paint: &Paint) -> String {
+    let mut out = String::new();
+    if guest.samples > 0 {
+        out.push_str(&format!("\n{}\n", paint.bold(&guest_title(guest))));
+        out.push_str(&functions(&guest.functions, width, paint.0));
+    }
+    if let Some(found) = &guest.calls {
+        out.push_str(&format!("\n{}\n", paint.bold("System calls in the guest")));
+        out.push_str(&calls(found, width, paint.0));
+    }
+    out
+}
+
+/// "In the guest: 420 samples by its own kernel, 99 a second".
+pub(crate) fn guest_title(guest: &GuestFindings) -> String {
+    if guest.hz == 0 {
+        return "In the guest".to_owned();
+    }
+    format!("In the guest: {} samples by its own kernel, {} a second", count(guest.samples), guest.hz)
+}
+
+fn calls(found: &CallFindings, width: usize, color: bool) -> String {
+    if found.rows.is_empty() {
+        return "none\n".to_owned();
+    }
+    let by_process = found.rows.iter().any(|row| row.pid.is_some());
+    let mut table = table::empty(color);
+    let mut head = vec![Cell::new("call")];
+    if by_process {
+        head.push(right("pid"));
+    }
+    head.extend(["calls", "mean", "shortest", "longest", "total"].map(right));
+    table.set_header(head);
+    for row in found.rows.iter().take(SHOWN) {
+        let mut cells = vec![Cell::new(fit(&plain(&row.name), width.saturating_sub(60).max(12)))];
+        if by_process {
+            cells.push(right(row.pid.map_or(String::new(), |pid| pid.to_string())));
+        }
+        cells.push(right(count(row.calls)));
+        let times = [row.avg_ns, row.min_ns as f64, row.max_ns as f64, row.total_ns as f64];
+        cells.extend(times.map(|ns| right(nanoseconds(ns))));
+        table.add_row(cells);
+    }
+    let mut text = table::lines(table) + "\n";
+    let more = found.rows.len().saturating_sub(SHOWN);
+    if more > 0 {
+        text += &format!("and {more} more\n");
+    }
+    text
+}
+
+/// How far it can be trusted, and what it cost.
+pub(crate) fn method(guest: &GuestFindings) -> Vec<String> {
+    let mut lines = Vec::new();
+    if let Some(joined) = guest.joined.filter(|joined| joined.in_guest > 0) {
+        lines.push(format!(
+            "{} of {} samples of virtual processors in the guest's code have the stack that the guest saw then, {} away at the median.",
+            percent(joined.joined.share),
+            count(joined.in_guest),
+            nanoseconds(joined.apart_ns as f64)
+        ));
+    }
+    if guest.user_samples > 0 {
+        lines.push(format!(
+            "In the guest {} of {} samples of programs unwound to where the thread begins.",
+            percent(guest.unwound.share),
+            count(guest.user_samples)
+        ));
+    }
+    if let Some(added) = guest.calls.as_ref().and_then(|calls| calls.added_ns) {
+        lines.push(format!(
+            "Counting system calls adds {} to each, measured in this guest.",
+            nanoseconds(added.max(0.0))
+        ));
+    }
+    lines
+}
+
+/// The calls as JSON, a line each.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn call_lines(found: &CallFindings) -> Result<String, ReportError> {
+    let line = |row| serde_json::to_string(row).map_err(|source| ReportError::Json { what: "system calls", source });
+    found.rows.iter().map(|row| Ok(line(row)? + "\n")).collect()
+}

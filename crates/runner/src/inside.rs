@@ -1,0 +1,57 @@
+//! One trial seen from inside its guest: the host's side of it.
+
+use crate::machine::Up;
+use crate::observe::{failed, unpinged};
+use crate::run::Progress;
+use std::time::Duration;
+use vmtax_clock::beat;
+use vmtax_machine::MachineError;
+use vmtax_model::{Inside, InsideFacts, SCHEMA, TrialResult, WorkloadSpec, files};
+use vmtax_recording::TrialFiles;
+
+/// How long stamps are exchanged at a time, before and after the workload.
+const PING: Duration = Duration::from_millis(60);
+
+/// Runs a workload while its guest samples and counts, and tells when it begins and when it is over. What the guest saw, and
+/// what brings that together with what is seen of its QEMU, go to the trial's files.
+pub(crate) fn looked_at_inside(
+    machine: &mut Up<'_>,
+    inside: Inside,
+    (workload, deadline): (&WorkloadSpec, Duration),
+    mut store: TrialFiles,
+    (number, progress): (u32, &mut dyn FnMut(Progress<'_>)),
+) -> Result<TrialResult, MachineError> {
+    let mut pings = vec![machine.ping(PING)];
+    let begun = beat();
+    machine.look(inside)?;
+    progress(Progress::Working { number });
+    let result = machine.run(workload, deadline);
+    progress(Progress::Over { number });
+    let result = result?;
+    let mut missing = machine.seen(deadline, &mut |name, bytes| {
+        let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
+        let name = known.then_some(name).ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
+        store.append(name, bytes).map_err(|e| e.to_string())
+    })?;
+    let beats = [begun, beat()];
+    pings.push(machine.ping(PING));
+    let mut done = Vec::new();
+    for ping in pings {
+        match ping {
+            Ok(ping) => done.push(ping),
+            Err(error) => missing.push(unpinged(&error)),
+        }
+    }
+    let pid = machine.qemu()?.map_or(0, |qemu| qemu.pid);
+    let facts = InsideFacts {
+        schema: SCHEMA,
+        threads: vmtax_probe::threads(pid),
+        pings: done,
+        kvm_offset: vmtax_probe::kvm_offset(pid),
+        beats,
+        missing,
+    };
+    let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing what was seen in the guest"))?;
+    store.append(files::INSIDE, &text).map_err(failed("storing what was seen in the guest"))?;
+    Ok(result)
+}
