@@ -67,46 +67,62 @@ fn trial(
     places: &Places,
     send: &mut Send<'_>,
 ) -> Result<(TrialResult, Observed), Trouble> {
-    let say = |what: &'static str| move |e: io::Error| Trouble::Trial(format!("{what}: {e}"));
-    let disk = places.disk.as_deref().ok_or_else(|| Trouble::Trial("the guest has no disk to observe".to_owned()))?;
-    let disk = guest_disk(disk).map_err(|e| Trouble::Trial(e.to_string()))?;
-    let mut missing = Vec::new();
+    let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // Only the host sees what system calls QEMU makes.
-    let tracer = if probes == Probes::Layers { tracer(&mut missing) } else { None };
-    let series =
-        memfd_create("vmtax-series", MemfdFlags::CLOEXEC).map_err(|e| say("making room for stamps")(e.into()))?;
+    let mut look = Look::begin(places, (probes == Probes::Layers).then(ProbeSet::guest)).map_err(Trouble::Trial)?;
+    let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
+        .map_err(|e| Trouble::Trial(say("making room for stamps")(e.into())))?;
     let mut series = File::from(series);
     let path = format!("/proc/{}/fd/{}", std::process::id(), series.as_raw_fd());
-    if let Some(tracer) = &tracer {
-        tracer.on().map_err(|e| Trouble::Trial(e.to_string()))?;
-    }
+    look.on().map_err(Trouble::Trial)?;
     let result = run_in_fresh_process(workload, places, Some(&path));
-    if let Some(tracer) = &tracer {
-        tracer.off().map_err(|e| Trouble::Trial(e.to_string()))?;
-    }
+    look.off().map_err(Trouble::Trial)?;
     let result = result.map_err(Trouble::Trial)?;
-    ship(send, |ship| ship_all(&mut series, tracer, ship))?;
-    Ok((result, Observed { disk: Some(disk), missing }))
+    ship(send, |ship| {
+        let mut stamps = Vec::new();
+        let read = series.rewind().and_then(|()| series.read_to_end(&mut stamps));
+        read.and_then(|_| ship(files::SERIES, &stamps)).map_err(say("sending the workload's stamps"))?;
+        look.save(ship)
+    })?;
+    Ok((result, look.observed))
 }
 
-fn ship_all(
-    series: &mut File,
+/// A look at the measured disk's requests in this guest's kernel.
+pub(crate) struct Look {
+    /// What it takes to read them.
+    pub observed: Observed,
     tracer: Option<Tracer>,
-    ship: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>,
-) -> Result<(), String> {
-    let mut stamps = Vec::new();
-    series
-        .rewind()
-        .and_then(|()| series.read_to_end(&mut stamps))
-        .and_then(|_| ship(files::SERIES, &stamps))
-        .map_err(|e| format!("sending the workload's stamps: {e}"))?;
-    tracer.map_or(Ok(()), |tracer| tracer.save(ship).map_err(|e| e.to_string()))
+}
+
+impl Look {
+    /// Makes it ready; without probes it only tells which disk it is.
+    pub fn begin(places: &Places, probes: Option<ProbeSet>) -> Result<Look, String> {
+        let disk = places.disk.as_deref().ok_or("the guest has no disk to observe")?;
+        let disk = Some(guest_disk(disk).map_err(|e| e.to_string())?);
+        let mut missing = Vec::new();
+        let tracer = probes.and_then(|set| tracer(&set, &mut missing));
+        Ok(Look { observed: Observed { disk, missing }, tracer })
+    }
+
+    /// From now on events are kept.
+    pub fn on(&self) -> Result<(), String> {
+        self.tracer.as_ref().map_or(Ok(()), |tracer| tracer.on().map_err(|e| e.to_string()))
+    }
+
+    /// No longer.
+    pub fn off(&self) -> Result<(), String> {
+        self.tracer.as_ref().map_or(Ok(()), |tracer| tracer.off().map_err(|e| e.to_string()))
+    }
+
+    /// Hands over what was kept, and ends.
+    pub fn save(&mut self, ship: &mut dyn FnMut(&str, &[u8]) -> io::Result<()>) -> Result<(), String> {
+        self.tracer.take().map_or(Ok(()), |tracer| tracer.save(ship).map_err(|e| e.to_string()))
+    }
 }
 
 /// A tracer over the guest's kernel; `None`, with the reason in `missing`, where this kernel has none.
-fn tracer(missing: &mut Vec<Missing>) -> Option<Tracer> {
-    let set = ProbeSet::guest();
-    match mount_tracefs().and_then(|()| Tracer::start(&set, BUFFER_KIB)) {
+fn tracer(set: &ProbeSet, missing: &mut Vec<Missing>) -> Option<Tracer> {
+    match mount_tracefs().and_then(|()| Tracer::start(set, BUFFER_KIB)) {
         Ok(tracer) => {
             missing.extend_from_slice(tracer.missing());
             Some(tracer)

@@ -56,7 +56,7 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
                         Err(error) => Reply::Failed { error },
                     }
                 }
-                Request::Exec { launch } => exec::run(&launch, &places, channel, &mut decoder)?,
+                Request::Exec { launch, probes } => exec::run(&launch, (&places, probes), channel, &mut decoder)?,
                 // Of a command that has ended meanwhile.
                 Request::Signal { .. } | Request::Close { .. } | Request::Resize { .. } => continue,
                 Request::Ping => ping(),
@@ -92,7 +92,7 @@ pub(crate) fn send(channel: BorrowedFd<'_>, reply: &Reply) -> Result<(), AgentEr
     send_frame(channel, &encode(reply)?)
 }
 
-fn send_frame(channel: BorrowedFd<'_>, frame: &[u8]) -> Result<(), AgentError> {
+pub(crate) fn send_frame(channel: BorrowedFd<'_>, frame: &[u8]) -> Result<(), AgentError> {
     let mut rest = frame;
     while !rest.is_empty() {
         let written = rustix::io::retry_on_intr(|| rustix::io::write(channel, rest));

@@ -121,6 +121,11 @@ impl Kind {
         }
     }
 
+    /// Whether it has what was written kept, and returns when it is.
+    pub fn flushes(self) -> bool {
+        matches!(self, Kind::Other(74 | 75))
+    }
+
     /// Where in the file it reads or writes, for the calls that say so.
     pub fn position(self, args: &[u64; 4]) -> Option<u64> {
         matches!(self, Kind::Other(17 | 18 | 295 | 296 | 327 | 328)).then_some(args[3])

@@ -1,7 +1,8 @@
 //! The stations that a trial's requests have in common, and the rows between them.
 
 use crate::request::{JoinedRequest, Piece};
-use vmtax_model::{Layer, State, Station};
+use std::collections::BTreeMap;
+use vmtax_model::{Layer, RequestKind, State, Station};
 
 /// A row of the table: a stretch in one state. Rows sort in the order of the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -100,15 +101,19 @@ const fn may_lack(station: Station) -> bool {
 impl Chain {
     /// What the requests have in common.
     pub fn of(requests: &[JoinedRequest]) -> Chain {
-        let share = shares(requests);
+        let share = shares(requests.iter());
         let in_chain = |s: &Station| *s != Station::Begin && *s != Station::End && share[*s as usize] > HARDLY_ANY;
         Chain(Station::ALL.into_iter().filter(in_chain).collect())
     }
 
-    /// The stations that each request has to have.
-    pub fn needed(requests: &[JoinedRequest]) -> Vec<Station> {
-        let share = shares(requests);
-        Station::ALL.into_iter().filter(|s| !may_lack(*s) && share[*s as usize] > NEARLY_ALL).collect()
+    /// The stations that each request of a kind has to have.
+    pub fn needed(requests: &[JoinedRequest]) -> BTreeMap<RequestKind, Vec<Station>> {
+        let mut kinds: BTreeMap<RequestKind, Vec<Station>> = requests.iter().map(|r| (r.kind, Vec::new())).collect();
+        for (kind, needed) in &mut kinds {
+            let share = shares(requests.iter().filter(|r| r.kind == *kind));
+            needed.extend(Station::ALL.into_iter().filter(|s| !may_lack(*s) && share[*s as usize] > NEARLY_ALL));
+        }
+        kinds
     }
 
     pub fn stations(&self) -> &[Station] {
@@ -128,14 +133,15 @@ impl Chain {
 }
 
 /// How many of the requests pass each station, 0 to 1.
-fn shares(requests: &[JoinedRequest]) -> [f64; Station::ALL.len()] {
-    let mut counts = [0_u64; Station::ALL.len()];
+fn shares<'a>(requests: impl Iterator<Item = &'a JoinedRequest>) -> [f64; Station::ALL.len()] {
+    let (mut counts, mut all) = ([0_u64; Station::ALL.len()], 0_u64);
     for request in requests {
+        all += 1;
         for (station, _) in request.stations() {
             counts[station as usize] += 1;
         }
     }
-    counts.map(|count| count as f64 / requests.len().max(1) as f64)
+    counts.map(|count| count as f64 / all.max(1) as f64)
 }
 
 #[cfg(test)]

@@ -18,6 +18,10 @@ impl Distribution {
         self.max = self.max.max(ns);
     }
 
+    pub fn latency(&self) -> &Latency {
+        &self.latency
+    }
+
     pub fn count(&self) -> u64 {
         self.latency.count()
     }

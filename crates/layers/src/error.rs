@@ -55,4 +55,7 @@ pub enum LayersError {
     /// The recording has no observed trial.
     #[error("no trial was observed: make the run with `vmtax layers`")]
     Unobserved,
+    /// A command's requests are told by the guest's kernel alone.
+    #[error("the guest's requests were not to be seen{0}")]
+    Unseen(String),
 }

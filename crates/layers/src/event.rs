@@ -1,5 +1,10 @@
 //! What the join knows of a trace record: few words, file formats and kernel versions left behind.
 
+use vmtax_model::RequestKind;
+
+/// Where a guest's request is that is about no bytes, as a flush.
+pub(crate) const NOWHERE: u64 = u64::MAX;
+
 /// Something that happened, on either side.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct Event<W> {
@@ -41,10 +46,11 @@ pub(crate) enum Guest {
     Sched(Sched),
     Enter,
     Exit,
-    /// The block layer hands a request to the driver: bytes of the disk.
+    /// The block layer hands a request to the driver: bytes of the disk, or [`NOWHERE`].
     Issue {
         offset: u64,
         bytes: u64,
+        kind: RequestKind,
     },
     Complete {
         offset: u64,

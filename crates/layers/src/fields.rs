@@ -1,6 +1,7 @@
 //! Trace records as the join's events: the kernels' names and formats are here and nowhere else.
 
-use crate::event::{Element, Event, Guest, Host, Sched};
+use crate::event::{Element, Event, Guest, Host, NOWHERE, Sched};
+use crate::letters::kind;
 use std::collections::HashMap;
 use vmtax_model::TraceFacts;
 use vmtax_trace::{EventId, Field, Formats};
@@ -38,6 +39,8 @@ enum Reader {
         device: Field,
         sector: Field,
         sectors: Field,
+        /// What it asks for, in letters.
+        letters: Option<Field>,
     },
     Complete {
         device: Field,
@@ -123,12 +126,15 @@ impl Readers {
             Reader::Switch { .. } | Reader::Waking { .. } => Guest::Sched(sched(reader, data)?),
             Reader::Enter { .. } => Guest::Enter,
             Reader::Exit => Guest::Exit,
-            Reader::Issue { device, sector, sectors } if ours(device) => {
+            Reader::Issue { device, sector, sectors, letters } if ours(device) => {
                 let (offset, bytes) = bytes(sector, sectors, data)?;
-                Guest::Issue { offset, bytes }
+                let offset = if bytes == 0 { NOWHERE } else { offset };
+                Guest::Issue { offset, bytes, kind: kind(letters.and_then(|l| l.bytes(data)), bytes) }
             }
+            // A request about no bytes completes at sector -1.
             Reader::Complete { device, sector, sectors } if ours(device) => {
-                Guest::Complete { offset: bytes(sector, sectors, data)?.0 }
+                let at = bytes(sector, sectors, data).filter(|(_, bytes)| *bytes > 0);
+                Guest::Complete { offset: at.map_or(NOWHERE, |(offset, _)| offset) }
             }
             // Where the kernel has probes of its own, one of those; else its function tracer.
             Reader::Function | Reader::Notify { .. } => Guest::Notify,
@@ -160,7 +166,7 @@ impl Readers {
             }
             Reader::Exit => Host::Exit,
             Reader::Woke => Host::Woke,
-            Reader::Issue { device, sector, sectors } if ours(device) => {
+            Reader::Issue { device, sector, sectors, .. } if ours(device) => {
                 let (offset, bytes) = bytes(sector, sectors, data)?;
                 Host::Issue { offset, bytes }
             }
@@ -221,13 +227,13 @@ fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Result<Field, Unread>) -> 
             Reader::Enter { nr: field("__syscall_nr")?, args }
         }
         ("syscalls", call) => match call.strip_prefix("sys_exit_").ok_or(Unread::OfNoMatter)? {
-            "io_submit" | "io_uring_enter" | "futex" => Reader::Exit,
+            "io_submit" | "io_uring_enter" | "futex" | "fdatasync" => Reader::Exit,
             call if call.starts_with("pread") || call.starts_with("pwrite") => Reader::Exit,
             _ => Reader::Woke,
         },
         ("block", "block_rq_issue") => {
             let (device, sector, sectors) = block()?;
-            Reader::Issue { device, sector, sectors }
+            Reader::Issue { device, sector, sectors, letters: maybe("rwbs") }
         }
         ("block", "block_rq_complete") => {
             let (device, sector, sectors) = block()?;

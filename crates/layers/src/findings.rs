@@ -37,6 +37,12 @@ impl Medians {
         }
     }
 
+    pub fn of(round: u32, latency: &Latency) -> Medians {
+        let mut medians = Medians::default();
+        medians.add(round, latency);
+        medians
+    }
+
     pub fn rounds(&self) -> BTreeMap<u32, f64> {
         self.0.iter().map(|(round, latency)| (*round, latency.quantile(0.5) as f64)).collect()
     }

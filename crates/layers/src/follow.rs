@@ -3,10 +3,10 @@
 
 use crate::event::Element;
 use crate::guest::{GuestPast, Moment, Part};
-use crate::host::{Bytes, HostPast};
+use crate::host::{Bytes, Call, HostPast};
 use crate::past::Past;
 use crate::way::{By, Way};
-use vmtax_model::Station;
+use vmtax_model::{RequestKind, Station};
 
 /// How much the guest shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,7 +65,7 @@ impl Follow<'_> {
         // A push does not tell which device's it is, so an offset may be chance: by its address too, where that is known.
         let address = popped.and_then(|(_, (_, pop))| pop.address);
         let pushed = self.identified(&self.host.pushes, part, |(_, e)| match e.offset {
-            Some(offset) => offset == part.offset && (address.is_none() || e.address == address),
+            Some(offset) => offset == part.at_device() && (address.is_none() || e.address == address),
             None => address.is_some() && e.address == address,
         })?;
         let submit = self.identified(&self.host.submits, part, |b| b.cover(part.offset))?;
@@ -86,7 +86,7 @@ impl Follow<'_> {
 
     /// The request's pop. Where the probe does not tell, and there is one request at a time: the first of its queue.
     fn popped(&self, part: &Part) -> Found<(i32, Element)> {
-        let named = |(_, e): &(i32, Element)| e.offset == Some(part.offset);
+        let named = |(_, e): &(i32, Element)| e.offset == Some(part.at_device());
         let popped = self.identified(&self.host.pops, part, named)?;
         if popped.is_some() || !self.terms.alone {
             return Ok(popped);
@@ -146,11 +146,13 @@ impl Follow<'_> {
             let submits = call.kind.submits(&call.args) || call.kind.position(&call.args).is_some();
             (open && submits && enter >= from).then_some((enter, tid))
         });
-        let named = || {
-            let calls = self.host.threads.iter().flat_map(|&tid| {
+        let all = || {
+            self.host.threads.iter().flat_map(|&tid| {
                 self.host.calls_from(tid, from).take_while(|(enter, _)| *enter <= to).map(move |c| (tid, c))
-            });
-            let mut mine = calls.filter(|(_, (_, c))| c.kind.position(&c.args) == Some(begin));
+            })
+        };
+        let named = || {
+            let mut mine = all().filter(|(_, (_, c))| c.kind.position(&c.args) == Some(begin));
             mine.next().map(|(tid, (enter, _))| (enter, tid))
         };
         let next = || {
@@ -158,7 +160,11 @@ impl Follow<'_> {
             let mut calls = self.host.calls_from(tid, from).take_while(|(enter, _)| *enter <= to);
             calls.find(|(_, c)| c.kind.submits(&c.args)).map(|(enter, _)| (enter, tid))
         };
-        if let Some((enter, tid)) = during.or_else(named).or_else(next) {
+        let flushes = || {
+            let mine = all().filter(|(_, (_, c))| part.kind == RequestKind::Flush && c.kind.flushes());
+            mine.map(|(tid, (enter, _))| (enter, tid)).min()
+        };
+        if let Some((enter, tid)) = during.or_else(named).or_else(next).or_else(flushes) {
             way.set(Station::HostCall, enter, By::Thread(tid));
         }
     }
@@ -225,8 +231,9 @@ impl Follow<'_> {
     fn reaped(&self, way: &Way, pushed: u64, tid: i32) -> Option<u64> {
         let called = way.thread(Station::HostCall);
         let call = called.and_then(|(at, tid)| Some((tid, *self.host.calls_from(tid, at).next()?.1)));
-        // A call that reads by itself is not done before it returns.
-        let returned = call.filter(|(_, c)| c.kind.position(&c.args).is_some()).and_then(|(_, c)| c.exit);
+        // A call that does it all by itself is not done before it returns.
+        let whole = |c: &Call| c.kind.position(&c.args).is_some() || c.kind.flushes();
+        let returned = call.filter(|(_, c)| whole(c)).and_then(|(_, c)| c.exit);
         let done = way.at(Station::HostComplete).or(returned).or(called.map(|(at, _)| at))?;
         let own = call.filter(|(caller, _)| *caller == tid).and_then(|(_, c)| c.exit);
         self.host.woke(tid, done, pushed).or(own.filter(|exit| (done..=pushed).contains(exit)))

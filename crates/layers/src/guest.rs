@@ -1,9 +1,10 @@
 //! What the guest saw lately: its block requests from issue to completion, and what lies around them.
 
-use crate::event::{Event, Guest};
+use crate::event::{Event, Guest, NOWHERE};
 use crate::past::Past;
 use crate::timeline::Tasks;
 use std::collections::HashMap;
+use vmtax_model::RequestKind;
 
 /// A moment in the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,13 +20,20 @@ pub(crate) struct Moment {
 /// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbours merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Part {
+    /// [`NOWHERE`] where it is about no bytes.
     pub offset: u64,
     pub bytes: u64,
+    pub kind: RequestKind,
     pub issue: Moment,
     pub complete: Moment,
 }
 
 impl Part {
+    /// Where it is in the device's own words, which have 0 for what is nowhere.
+    pub fn at_device(&self) -> u64 {
+        if self.offset == NOWHERE { 0 } else { self.offset }
+    }
+
     /// Whether it is about any of these bytes.
     pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
         offset < self.offset.saturating_add(self.bytes) && self.offset < offset.saturating_add(bytes)
@@ -50,7 +58,7 @@ pub(crate) struct GuestPast {
     pub notifies_seen: bool,
     pub interrupts: Past<u32>,
     /// Issued and not complete, by offset.
-    under_way: HashMap<u64, (u64, Moment)>,
+    under_way: HashMap<u64, (u64, RequestKind, Moment)>,
 }
 
 impl GuestPast {
@@ -70,10 +78,10 @@ impl GuestPast {
                 }
             }
             // A driver whose ring is full gives a request back, and it is issued again: the last time counts.
-            Guest::Issue { offset, bytes } => _ = self.under_way.insert(offset, (bytes, now)),
+            Guest::Issue { offset, bytes, kind } => _ = self.under_way.insert(offset, (bytes, kind, now)),
             Guest::Complete { offset } => {
-                let (bytes, issue) = self.under_way.remove(&offset)?;
-                return Some(Part { offset, bytes, issue, complete: now });
+                let (bytes, kind, issue) = self.under_way.remove(&offset)?;
+                return Some(Part { offset, bytes, kind, issue, complete: now });
             }
             Guest::Notify => {
                 self.notifies_seen = true;
@@ -82,6 +90,11 @@ impl GuestPast {
             Guest::Interrupt => self.interrupts.push(at, cpu),
         }
         None
+    }
+
+    /// When the oldest request was issued that is under way.
+    pub fn oldest(&self) -> Option<u64> {
+        self.under_way.values().map(|(_, _, issue)| issue.at).min()
     }
 
     #[cfg(test)]
@@ -95,6 +108,6 @@ impl GuestPast {
         self.calls.forget(at);
         self.notifies.forget(at);
         self.interrupts.forget(at);
-        self.under_way.retain(|_, (_, issue)| issue.at >= at);
+        self.under_way.retain(|_, (_, _, issue)| issue.at >= at);
     }
 }

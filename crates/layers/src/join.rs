@@ -5,36 +5,18 @@ use crate::event::{Event, Guest, Host};
 use crate::follow::{Follow, Terms, View, Violation};
 use crate::guest::{GuestPast, Moment, Part};
 use crate::host::HostPast;
+use crate::joined::{Joined, Reason, Rejected};
 use crate::past::Past;
 use crate::pieces::{Crew, Sides};
 use crate::request::JoinedRequest;
 use crate::way::{By, Way};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use vmtax_model::{QemuThread, Stamped, Station, TraceFacts};
-
-/// Why an operation is no joined request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Reason {
-    /// Events were lost while it was under way.
-    Lost,
-    /// Cause and effect contradict each other.
-    Violation,
-    /// The guest's block layer shows no request for it.
-    NoRequest,
-    /// It lacks a station that the others have.
-    Missing(Station),
-}
-
-/// What came of a trial's events.
-pub(crate) struct Joined {
-    pub requests: Vec<JoinedRequest>,
-    /// The operations that were not joined: begin, end, why.
-    pub rejected: Vec<(u64, u64, Reason)>,
-    pub threads: Vec<QemuThread>,
-}
+use vmtax_model::{RequestKind, Stamped, Station, TraceFacts};
 
 pub(crate) struct Join {
+    /// Nobody stamped operations: each of the guest's requests is one.
+    unstamped: bool,
     /// In the order in which they began, host ticks.
     operations: Vec<Stamped>,
     /// How much of the disk an operation is about.
@@ -65,6 +47,7 @@ impl Join {
         let slack = ((facts.tsc_mhz * 1000.0) as u64).max(bound.saturating_mul(4));
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
         Join {
+            unstamped: false,
             bytes,
             terms: Terms { view, bound, slack, alone },
             host: HostPast::new(facts),
@@ -78,9 +61,16 @@ impl Join {
             open: BTreeSet::new(),
             ending: BinaryHeap::new(),
             horizon: 0,
-            out: Joined { requests: Vec::with_capacity(operations.len()), rejected: Vec::new(), threads: Vec::new() },
+            out: Joined { requests: Vec::with_capacity(operations.len()), ..Joined::default() },
             operations,
         }
+    }
+
+    /// For requests that nobody stamped: each is an operation, from its issue in the guest to its completion there.
+    pub fn unstamped(facts: &TraceFacts, bound: u64) -> Self {
+        let join = Join::new(facts, Vec::new(), 0, View::Kernel, bound);
+        // How many there are at once is not known beforehand.
+        Join { unstamped: true, terms: Terms { alone: false, ..join.terms }, ..join }
     }
 
     /// Takes an event of the host. Events of both sides must come in the order of time.
@@ -134,9 +124,12 @@ impl Join {
             self.end(self.operations[number]);
             self.open.remove(&number);
         }
-        let oldest = self.open.first().map_or(now, |number| self.operations[*number].begin);
-        let horizon = oldest.min(now.saturating_sub(slack * 2)).saturating_sub(slack * 2);
         // Not at each event: to look costs more than to remember.
+        let latest = now.saturating_sub(slack * 2);
+        if latest.saturating_sub(slack * 2) <= self.horizon.saturating_add(slack) {
+            return;
+        }
+        let horizon = self.oldest().unwrap_or(now).min(latest).saturating_sub(slack * 2);
         if horizon > self.horizon.saturating_add(slack) {
             self.horizon = horizon;
             self.host.forget(horizon);
@@ -146,10 +139,31 @@ impl Join {
         }
     }
 
+    /// When the oldest operation began that is not over.
+    fn oldest(&self) -> Option<u64> {
+        if self.unstamped {
+            self.complete.iter().map(|part| part.issue.at).chain(self.guest.oldest()).min()
+        } else {
+            self.open.first().map(|number| self.operations[*number].begin)
+        }
+    }
+
     fn follow(&mut self, part: Part) {
         let way = Follow { host: &self.host, guest: &self.guest, done: &self.done, terms: self.terms }.way(&part);
         self.done.push(part.complete.at, part);
-        self.ways.push(part.complete.at, (part, way));
+        if !self.unstamped {
+            self.ways.push(part.complete.at, (part, way));
+            return;
+        }
+        self.out.parts.push(part);
+        let (begin, end) = (part.issue.at, part.complete.at);
+        match way
+            .map_err(|Violation| Reason::Violation)
+            .and_then(|way| self.whole(way, &part, (begin, end, part.at_device())))
+        {
+            Ok(request) => self.out.requests.push(request),
+            Err(reason) => self.out.rejected.push(Rejected { begin, end, kind: part.kind, reason }),
+        }
     }
 
     /// Ends an operation: with a joined request, or with the reason why there is none.
@@ -158,11 +172,15 @@ impl Join {
             // Without a block layer to tell of requests, the operation itself is one.
             let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
             let (issue, complete) = (moment(operation.begin), moment(operation.end));
-            self.follow(Part { offset: operation.offset, bytes: self.bytes, issue, complete });
+            let kind = RequestKind::Other;
+            self.follow(Part { offset: operation.offset, bytes: self.bytes, kind, issue, complete });
         }
         match self.request(operation) {
             Ok(request) => self.out.requests.push(request),
-            Err(reason) => self.out.rejected.push((operation.begin, operation.end, reason)),
+            Err(reason) => {
+                let Stamped { begin, end, .. } = operation;
+                self.out.rejected.push(Rejected { begin, end, kind: RequestKind::Other, reason });
+            }
         }
     }
 
@@ -173,17 +191,27 @@ impl Join {
         let of_mine = self.ways.within(begin, end).filter(|(_, (part, _))| mine(part));
         let (_, (part, way)) = of_mine.last().ok_or(Reason::NoRequest)?;
         let (part, mut way) = (*part, way.map_err(|Violation| Reason::Violation)?);
-        let stamp = |at| By::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
-        way.set(Station::Begin, begin, stamp(begin));
-        way.set(Station::End, end, stamp(end));
         if self.terms.view == View::Kernel {
             self.call(&part, begin, end, &mut way);
         }
+        self.whole(way, &part, (begin, end, offset))
+    }
+
+    /// A way with its operation's begin and end.
+    fn whole(
+        &mut self,
+        mut way: Way,
+        part: &Part,
+        (begin, end, offset): (u64, u64, u64),
+    ) -> Result<JoinedRequest, Reason> {
+        let stamp = |at| By::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
+        way.set(Station::Begin, begin, stamp(begin));
+        way.set(Station::End, end, stamp(end));
         if !way.in_order(self.terms.bound) {
             return Err(Reason::Violation);
         }
         let mut sides = Sides { host: &self.host, guest: &self.guest, crew: &mut self.crew };
-        Ok(sides.request(&way, offset))
+        Ok(sides.request(&way, part, offset))
     }
 
     /// The workload's system call: of the task that issued the request, if that made one; else the first since of the

@@ -5,14 +5,15 @@ use crate::error::LayersError;
 use crate::event::{Event, Host};
 use crate::follow::View;
 use crate::join::Join;
+use crate::joined::Joined;
 use crate::qemu_log;
 use crate::side::{Side, next, open};
 use crate::stats::{CallStats, TrialCalls};
-use crate::trial::JoinedTrial;
+use crate::trial::{JoinedTrial, Loss};
 use std::fs;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
-use vmtax_model::{ClockFinding, Missing, Series, Stamped, TraceFacts, TrialRecord, files};
+use vmtax_model::{ClockFinding, Missing, Series, Stamped, TraceFacts, TrialRecord, WorkloadName, files};
 
 /// What an operation is about where the workload does not say.
 const BLOCK: u64 = 4096;
@@ -22,8 +23,27 @@ const BLOCK: u64 = 4096;
 /// # Errors
 /// [`LayersError`] when a file cannot be read, or the clocks cannot be brought together.
 pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersError> {
+    let Read { joined, losses, clock, mhz, missing, .. } = read_all(folder, record)?;
+    Ok(JoinedTrial::new(joined, &losses, clock, mhz, missing))
+}
+
+/// What was read of a trial, not yet sorted out.
+pub(crate) struct Read {
+    pub joined: Joined,
+    pub losses: Vec<Loss>,
+    pub clock: ClockFinding,
+    /// Ticks per microsecond.
+    pub mhz: f64,
+    pub missing: Vec<Missing>,
+    /// When the guest's first event was, host ticks.
+    pub first: Option<u64>,
+}
+
+pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, LayersError> {
     let facts = facts(folder)?;
-    let series = series(folder)?;
+    // A command's requests are stamped by nobody.
+    let unstamped = record.workload.name == WorkloadName::Exec;
+    let series = if unstamped { Series::default() } else { series(folder)? };
     let (guest, host) = (open(&folder.join(files::GUEST))?, open(&folder.join(files::HOST))?);
     let log = match &host {
         None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
@@ -35,11 +55,17 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
         _ => View::Blind,
     };
     let of_guest = guest.as_ref().filter(|_| view == View::Kernel);
+    if unstamped && view != View::Kernel {
+        return Err(LayersError::Unseen(facts.missing.iter().map(told).collect()));
+    }
     let map = clock(&facts, &series, of_guest, host.as_ref(), &log)?;
     let coarse = if log.is_empty() { 0.0 } else { qemu_log::RESOLUTION_NS };
     let bound = map.bound().saturating_add((coarse * facts.tsc_mhz / 1000.0) as u64);
     let operations = in_host_ticks(&series, &map);
-    let mut join = Join::new(&facts, operations, block_size(record), view, bound);
+    let mut join = match unstamped {
+        true => Join::unstamped(&facts, bound),
+        false => Join::new(&facts, operations, block_size(record), view, bound),
+    };
 
     let mut guest = guest.as_ref().map(|g| Side::begin(g, |ticks| map.host(GuestTicks(ticks)).0)).transpose()?;
     let mut host = host.as_ref().map(|h| Side::begin(h, |ticks| ticks)).transpose()?;
@@ -50,6 +76,7 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
     };
     let mut next_guest = next(&mut guest, |r, e| r.guest(e, &facts))?;
     let mut next_host = next_of_host()?;
+    let first = next_guest.map(|event| event.at);
     loop {
         match (&next_guest, &next_host) {
             (Some(g), h) if h.as_ref().is_none_or(|h| g.at <= h.at) => {
@@ -91,7 +118,7 @@ pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersEr
         drift_ns: map.moved() as f64 * 1000.0 / facts.tsc_mhz,
         violations: 0,
     };
-    Ok(JoinedTrial::new(join.finish(), &losses, clock, facts.tsc_mhz, missing))
+    Ok(Read { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first })
 }
 
 /// The system calls of a trial that observed those, from its first operation to the end of its last.
@@ -127,6 +154,11 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
         });
     }
     Ok(TrialCalls { stats, threads: facts.threads, mhz: facts.tsc_mhz, missing })
+}
+
+/// What is missing, in words.
+fn told(missing: &Missing) -> String {
+    format!(". {}: {}; {}", missing.what, missing.why.trim_end_matches('.'), missing.mend)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LayersError> {

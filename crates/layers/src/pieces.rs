@@ -1,6 +1,6 @@
 //! What a request does between its stations: each moment in exactly one state.
 
-use crate::guest::{GuestPast, Moment};
+use crate::guest::{GuestPast, Moment, Part};
 use crate::host::HostPast;
 use crate::request::{JoinedRequest, Piece, Who};
 use crate::timeline::{Doing, Step};
@@ -61,8 +61,8 @@ pub(crate) struct Sides<'a> {
 impl Sides<'_> {
     /// A request from its way. Where two clocks tell of an effect right before its cause, within what they can tell, it
     /// counts as at the same time.
-    pub fn request(&mut self, way: &Way, offset: u64) -> JoinedRequest {
-        let mut request = JoinedRequest::new(offset);
+    pub fn request(&mut self, way: &Way, part: &Part, offset: u64) -> JoinedRequest {
+        let mut request = JoinedRequest::new(offset, part.kind);
         let mut pieces: Vec<Piece> = Vec::with_capacity(24);
         let end = way.at(Station::End).unwrap_or(u64::MAX);
         let (mut latest, mut previous) = (0, Station::Begin);

@@ -1,7 +1,7 @@
 //! A request as it was joined: what exports write, one record each.
 
 use std::num::NonZeroU64;
-use vmtax_model::{State, Station};
+use vmtax_model::{RequestKind, State, Station};
 
 /// How many stations there are.
 const STATIONS: usize = Station::ALL.len();
@@ -30,21 +30,23 @@ pub struct Piece {
     pub ticks: u64,
 }
 
-/// One operation of the workload, followed through the layers.
+/// One operation of the workload, or one request of a command's, followed through the layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedRequest {
     times: [Option<NonZeroU64>; STATIONS],
     who: [Who; STATIONS],
-    /// Where on the disk, bytes.
+    /// Where on the disk, bytes; 0 for what is about none.
     pub offset: u64,
+    /// What it asks for.
+    pub kind: RequestKind,
     /// The way without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0. Those
     /// that lead to [`Station::End`] are what the workload did for other requests when this one had come back.
     pub pieces: Box<[Piece]>,
 }
 
 impl JoinedRequest {
-    pub(crate) fn new(offset: u64) -> Self {
-        JoinedRequest { times: [None; STATIONS], who: [Who::Host; STATIONS], offset, pieces: Box::default() }
+    pub(crate) fn new(offset: u64, kind: RequestKind) -> Self {
+        JoinedRequest { times: [None; STATIONS], who: [Who::Host; STATIONS], offset, kind, pieces: Box::default() }
     }
 
     pub(crate) fn set(&mut self, station: Station, at: u64, who: Who) {
@@ -67,12 +69,12 @@ impl JoinedRequest {
         Station::ALL.into_iter().filter_map(|s| Some((s, self.at(s)?)))
     }
 
-    /// When it began, host ticks, by the workload's own stamp.
+    /// When it began, host ticks, by the workload's own stamp; of a command's, when the guest's block layer issued it.
     pub fn begin(&self) -> u64 {
         self.at(Station::Begin).unwrap_or(0)
     }
 
-    /// When it had ended, host ticks, by the workload's own stamp.
+    /// When it had ended, host ticks, likewise; of a command's, when the block layer completed it.
     pub fn end(&self) -> u64 {
         self.at(Station::End).unwrap_or(0)
     }

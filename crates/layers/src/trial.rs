@@ -1,7 +1,7 @@
 //! A trial's requests, joined: what findings are made of and exports write.
 
 use crate::chain::Chain;
-use crate::join::{Joined, Reason};
+use crate::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{ClockFinding, Matched, Missing, QemuThread, Role};
@@ -35,11 +35,11 @@ pub(crate) struct Loss {
 impl JoinedTrial {
     /// From what was joined: without requests that overlap a loss, or lack what the others have.
     pub(crate) fn new(joined: Joined, losses: &[Loss], clock: ClockFinding, mhz: f64, missing: Vec<Missing>) -> Self {
-        let Joined { mut requests, rejected, threads } = joined;
+        let Joined { mut requests, rejected, threads, .. } = joined;
         let losses = Losses::new(losses);
         let mut reasons: BTreeMap<Reason, u64> = BTreeMap::new();
         let operations = (requests.len() + rejected.len()) as u64;
-        for (begin, end, reason) in rejected {
+        for Rejected { begin, end, reason, .. } in rejected {
             let reason = if losses.overlap(begin, end) { Reason::Lost } else { reason };
             *reasons.entry(reason).or_default() += 1;
         }
@@ -54,7 +54,7 @@ impl JoinedTrial {
         };
         keep(&mut requests, &|r| losses.overlap(r.begin(), r.end()).then_some(Reason::Lost));
         let needed = Chain::needed(&requests);
-        keep(&mut requests, &|r| needed.iter().find(|s| r.at(**s).is_none()).map(|s| Reason::Missing(*s)));
+        keep(&mut requests, &|r| needed[&r.kind].iter().find(|s| r.at(**s).is_none()).map(|s| Reason::Missing(*s)));
         let violations = reasons.get(&Reason::Violation).copied().unwrap_or(0);
         let matched = Matched {
             operations,

@@ -1,6 +1,6 @@
 //! A command on a machine that is up.
 
-use crate::lines::{Heard, Nothing};
+use crate::lines::{Files, Heard, Nothing};
 use crate::session::{Session, no_files, nonsense};
 use crate::{Besides, Capture, MachineError, Streams, processor_between};
 use rustix::fd::AsFd;
@@ -10,8 +10,10 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
-use vmtax_model::{CommandSpec, Execution, ProcessorSeconds, TrialResult};
-use vmtax_wire::{Frame, Launch, MAX_PAYLOAD, Reply, Request, STREAM_PIECE, Stream, WireError, encode, piece};
+use vmtax_model::{CommandSpec, Execution, Probes, ProcessorSeconds, TrialResult};
+use vmtax_wire::{
+    Frame, Launch, MAX_PAYLOAD, Observed, Reply, Request, STREAM_PIECE, Stream, WireError, encode, piece,
+};
 
 /// Beyond its time a command is ended in good order; a machine that does not manage even that is given up.
 const GRACE: Duration = Duration::from_secs(15);
@@ -40,17 +42,25 @@ pub struct Finished {
     pub processor: Option<ProcessorSeconds>,
     /// What it printed: to standard output, and to standard error.
     pub printed: [Capture; 2],
+    /// How it was observed; `None` when it was not.
+    pub observed: Option<Observed>,
 }
 
 impl Session<'_> {
-    /// Runs a command between the user's streams. The first wish to stop goes to the command as SIGINT, the second ends
-    /// the machine.
+    /// Runs a command between the user's streams, under `probes`; what these gave goes to `files`. The first wish to stop
+    /// goes to the command as SIGINT, the second ends the machine.
     ///
     /// # Errors
     /// [`MachineError`]; after one the session is of no more use.
-    pub fn exec(&mut self, command: &CommandSpec, streams: &Streams, deadline: Duration) -> Result<Ran, MachineError> {
+    pub fn exec(
+        &mut self,
+        command: &CommandSpec,
+        streams: &Streams,
+        deadline: Duration,
+        (probes, files): (Probes, &mut Files<'_>),
+    ) -> Result<Ran, MachineError> {
         let launch = launch(&command.words, command, deadline);
-        self.launch(launch, streams, deadline)
+        self.launch(launch, streams, deadline, (probes, files))
     }
 
     /// Runs a line of a shell's before or behind the command, with its surroundings but without its input; what it prints
@@ -68,7 +78,7 @@ impl Session<'_> {
         let launch = Launch { stays: true, ..launch(&CommandSpec::shell(line), command, deadline) };
         let aside = streams.aside().map_err(|e| MachineError::system("taking over standard error", e))?;
         let failed = |why: String| Err(MachineError::Workload(format!("--{name} '{line}' failed: {why}")));
-        match self.launch(launch, &aside, deadline)? {
+        match self.launch(launch, &aside, deadline, (Probes::None, &mut no_files))? {
             Ran::Done(done) if done.execution.status == 0 => Ok(()),
             Ran::Done(done) => failed(format!("it ended with status {}", done.execution.status)),
             Ran::NotRun(_, error) => failed(error),
@@ -76,7 +86,13 @@ impl Session<'_> {
         }
     }
 
-    fn launch(&mut self, launch: Launch, streams: &Streams, deadline: Duration) -> Result<Ran, MachineError> {
+    fn launch(
+        &mut self,
+        launch: Launch,
+        streams: &Streams,
+        deadline: Duration,
+        (probes, files): (Probes, &mut Files<'_>),
+    ) -> Result<Ran, MachineError> {
         let failed = |what: &str| {
             let what = what.to_owned();
             move |e: std::io::Error| MachineError::system(what, e)
@@ -84,7 +100,7 @@ impl Session<'_> {
         let mut input = streams.input().map_err(failed("reading standard input again"))?;
         let launch = Box::new(Launch { stdin: input.is_some(), terminal: streams.size(), ..launch });
         let _raw = streams.raw().map_err(failed("setting the terminal"))?;
-        match encode(&Request::Exec { launch }) {
+        match encode(&Request::Exec { launch, probes }) {
             Ok(frame) => self.send(&frame)?,
             Err(WireError::TooLarge(bytes)) => {
                 let (mib, most) = (bytes.div_ceil(1 << 20), MAX_PAYLOAD >> 20);
@@ -124,7 +140,10 @@ impl Session<'_> {
                     let error = match name.as_str() {
                         name if name == Stream::Stdout.as_str() => false,
                         name if name == Stream::Stderr.as_str() => true,
-                        other => return Err(self.nonsense(format!("a piece of '{}'", other.escape_default()))),
+                        file => {
+                            files(file, &bytes).map_err(|what| self.nonsense(what))?;
+                            continue;
+                        }
                     };
                     printed[usize::from(error)].push(&bytes);
                     let gone = &mut closed[usize::from(error)];
@@ -143,11 +162,12 @@ impl Session<'_> {
                         });
                     }
                     _ if stopped => return Ok(Ran::Stopped),
-                    Reply::Ran { execution, result } => {
+                    Reply::Ran { execution, result, observed } => {
                         let (window_s, processor) = spent.unzip();
                         // What it printed is for this side to understand.
                         let execution = Execution { window_s, printed: Vec::new(), ..execution };
-                        return Ok(Ran::Done(Box::new(Finished { execution, result: *result, processor, printed })));
+                        let result = *result;
+                        return Ok(Ran::Done(Box::new(Finished { execution, result, processor, printed, observed })));
                     }
                     Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
                     Reply::Failed { error } => return Err(MachineError::Workload(error)),

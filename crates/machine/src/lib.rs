@@ -54,7 +54,7 @@ pub use outside::QemuOutside;
 pub use processor::{between as processor_between, descendants};
 pub use root::{RootMounts, root_mounts};
 pub use scratch::{DiskKind, Needs, Scratch, sweep};
-pub use session::Session;
+pub use session::{Session, no_files};
 pub use setup::{GuestImage, MicroImage, Setup, Target};
 pub use share::{Besides, Sharing, check_rights, image_mib, make_image};
 pub use streams::Streams;

@@ -352,8 +352,8 @@ impl<'a> Session<'a> {
     }
 }
 
-/// Where no files are expected.
-pub(crate) fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
+/// Where no files are expected: says so.
+pub fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
     Err(format!("a file '{}' that nobody asked for", name.escape_default()))
 }
 

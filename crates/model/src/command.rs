@@ -29,6 +29,9 @@ pub struct CommandSpec {
     /// MiB of the disk on which a guest keeps what is written; in its memory where there is none.
     #[serde(default, rename = "scratch-mib", skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u32>,
+    /// Whether each guest runs it once more, behind the rounds, to follow its requests to that disk.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub layers: bool,
     /// The network that guests have besides their own loopback address.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<Net>,
@@ -51,6 +54,7 @@ impl CommandSpec {
             cleanup: None,
             write: Vec::new(),
             scratch_mib: None,
+            layers: false,
             net: None,
             forward: Vec::new(),
             metrics: Vec::new(),
@@ -101,6 +105,9 @@ impl CommandSpec {
         if let Some(mib) = self.scratch_mib {
             range("command: scratch-mib", mib, 64, 16 * 1024 * 1024)?;
         }
+        if self.layers && self.scratch_mib.is_none() {
+            return refused("layers follows requests to the guest's scratch disk, and there is none: add scratch-mib");
+        }
         if self.net.is_none() && !self.forward.is_empty() {
             return refused("forward is given without a network: add net = \"user\"");
         }
@@ -112,6 +119,11 @@ impl CommandSpec {
         }
         Ok(())
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
+fn is_false(flag: &bool) -> bool {
+    !flag
 }
 
 /// Below these a guest has its own, whatever the host has.
@@ -188,6 +200,9 @@ pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
             refused("a plan with a command has the workload exec alone: leave others out")
         }
         Some(_) if micro => refused("the micro-guest has no kernel to run a command: leave it out"),
+        Some(command) if command.layers && !plan.machines.iter().any(|m| m.is_guest()) => refused(
+            "layers follows a guest's requests, natively there is nothing to follow: add a guest to the machines",
+        ),
         Some(command) => command.check(),
     }
 }
@@ -240,9 +255,16 @@ mod tests {
         for bad in ["80", "0:80", "80:x", "80:99999"] {
             assert!(bad.parse::<Forward>().is_err(), "{bad}");
         }
-        let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\nscratch-mib = 64\n\
+        let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\nscratch-mib = 64\nlayers = true\n\
                     write = [\"/x\"]\nnet = \"user\"\nforward = [\"8080:80\"]\n[[workload]]\nname = \"exec\"\n";
         let plan = Plan::from_toml(text).unwrap();
-        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
+        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+        // One round, and the guest once more.
+        let turns: Vec<(u32, bool)> = plan.schedule().iter().map(|t| (t.round, plan.is_looked_at(*t))).collect();
+        assert_eq!((turns, plan.trials(), plan.rounds_with_looks()), (vec![(0, false), (1, true)], 2, 2));
+        assert_eq!(plan.probes_in(plan.schedule()[1]), [Probes::Layers]);
+        let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
+        assert!(refused("[\"tcg\"]", "[\"native\"]").contains("natively there is nothing"));
+        assert!(refused("scratch-mib = 64\n", "").contains("scratch-mib"));
     }
 }

@@ -3,6 +3,7 @@
 
 mod case;
 mod command;
+mod command_layers;
 mod compare;
 mod exec;
 mod exits;
@@ -35,6 +36,7 @@ mod workload;
 
 pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
 pub use command::{CommandSpec, Forward, Net, OWN};
+pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{
     Against, CheckFindings, Checked, CheckedRow, Compare, CompareFindings, Compared, Shown, ThresholdError, Thresholds,
 };

@@ -323,7 +323,7 @@ impl Plan {
     }
 
     /// The turns in order: in each round every machine once at each rung, in an order drawn from the seed, so that a
-    /// drift of the host falls on all alike.
+    /// drift of the host falls on all alike. Behind them each guest once more where a command's requests are to be followed.
     pub fn schedule(&self) -> Vec<Turn> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut turns = Vec::new();
@@ -333,7 +333,25 @@ impl Plan {
             random.shuffle(&mut order);
             turns.extend(order);
         }
+        let looks = self.looked_at().map(|(machine, variant)| Turn { round: self.rounds, machine, variant, rung: 0 });
+        turns.extend(looks);
         turns
+    }
+
+    /// The guests that are looked at behind the rounds.
+    fn looked_at(&self) -> impl Iterator<Item = (MachineName, usize)> {
+        let any = self.command.as_ref().is_some_and(|command| command.layers);
+        self.machines.iter().filter(move |m| any && m.is_guest()).flat_map(|&m| self.ways(m))
+    }
+
+    /// How many rounds have trials, the one behind the others among them in which guests are looked at.
+    pub fn rounds_with_looks(&self) -> u32 {
+        self.rounds.saturating_add(u32::from(self.looked_at().next().is_some()))
+    }
+
+    /// Whether a turn is behind the rounds: a guest that is only looked at.
+    pub fn is_looked_at(&self, turn: Turn) -> bool {
+        turn.round >= self.rounds
     }
 
     /// A machine in each variant that is built on it; the host itself has no disk to attach, and is only once.
@@ -346,6 +364,21 @@ impl Plan {
     /// Under what a machine's workloads run, in order: the host itself is only what guests are held against.
     pub fn probes_on(&self, machine: MachineName) -> &[Probes] {
         if machine.is_guest() { &self.probes } else { &[Probes::None] }
+    }
+
+    /// Whether any trial is observed.
+    pub fn looks(&self) -> bool {
+        self.probes.iter().any(|p| *p != Probes::None) || self.looked_at().next().is_some()
+    }
+
+    /// Under what the workloads of a turn run.
+    pub fn probes_in(&self, turn: Turn) -> &[Probes] {
+        if self.is_looked_at(turn) { &[Probes::Layers] } else { self.probes_on(turn.machine) }
+    }
+
+    /// How many trials there are.
+    pub fn trials(&self) -> u64 {
+        u64::from(self.rounds) * self.trials_per_round() + self.looked_at().count() as u64
     }
 
     /// How many trials one round has.

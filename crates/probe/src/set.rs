@@ -69,16 +69,16 @@ impl ProbeSet {
     /// Nothing is filtered, neither by thread nor by disk: in a guest that does nothing else it all belongs to the
     /// workload, and under TCG a filter, or a list of threads, takes as long as an event.
     pub fn guest() -> ProbeSet {
-        let events = [
-            ("raw_syscalls", &["sys_enter"][..]),
-            ("raw_syscalls", &["sys_exit"]),
-            ("block", &["block_rq_issue"]),
-            ("block", &["block_rq_complete"]),
-            ("irq", &["irq_handler_entry"]),
-            ("sched", &["sched_switch"]),
-            ("sched", &["sched_waking"]),
-        ];
-        let free = events.map(|(system, names)| event(system, names, None)).into();
+        let mut set = ProbeSet::guest_of_command();
+        set.free.extend(ALL_CALLS.map(|name| event("raw_syscalls", name, None)));
+        set
+    }
+
+    /// The same without system calls: a command makes many, of which none is a request's.
+    pub fn guest_of_command() -> ProbeSet {
+        let events = [("irq", &["irq_handler_entry"][..]), ("sched", SCHED[0]), ("sched", SCHED[1])];
+        let events = BLOCK.map(|names| ("block", names)).into_iter().chain(events);
+        let free = events.map(|(system, names)| event(system, names, None)).collect();
         ProbeSet { free, notify: NOTIFY, alone: true, ..ProbeSet::default() }
     }
 
@@ -173,6 +173,8 @@ const SUBMITS: &[&[&str]] = &[
     &["sys_exit_preadv2"],
     &["sys_enter_pwritev2"],
     &["sys_exit_pwritev2"],
+    &["sys_enter_fdatasync"],
+    &["sys_exit_fdatasync"],
 ];
 
 const BLOCK: [&[&str]; 2] = [&["block_rq_issue"], &["block_rq_complete"]];

@@ -140,8 +140,3 @@ const HOST: &str = "host.json";
 const TRIALS: &str = "trials";
 const TRIAL: &str = "trial.json";
 const LATENCIES: &str = "ops.hlog";
-
-/// How many trials a plan means.
-fn planned(plan: &Plan) -> u64 {
-    u64::from(plan.rounds) * plan.trials_per_round()
-}

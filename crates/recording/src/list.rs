@@ -2,7 +2,7 @@
 
 use crate::reader::{open_head, trial_numbers};
 use crate::writer::folder_name;
-use crate::{HOST, MANIFEST, PLAN, RecordingError, TRIAL, TRIALS, planned};
+use crate::{HOST, MANIFEST, PLAN, RecordingError, TRIAL, TRIALS};
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -75,7 +75,7 @@ fn listing(folder: PathBuf) -> Listing {
             Listing {
                 started: Some(manifest.started),
                 trials_done: done as u64,
-                trials_planned: planned(&plan),
+                trials_planned: plan.trials(),
                 name: plan.name,
                 machines: plan.machines,
                 workloads: plan.workloads.into_iter().map(|w| w.name).collect(),

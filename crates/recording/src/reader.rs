@@ -79,7 +79,7 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
     if record.number != number {
         return Some(format!("it is number {}", record.number));
     }
-    if record.round >= plan.rounds {
+    if record.round >= plan.rounds_with_looks() {
         return Some(format!("round {} of {}", record.round, plan.rounds));
     }
     if !plan.machines.contains(&record.machine) {

@@ -4,15 +4,30 @@ use crate::json::document;
 use crate::number::{difference, percent, value};
 use crate::table::{self, right};
 use crate::text::{Paint, wrapped};
-use crate::{ReportError, Style, row, view};
+use crate::{ReportError, Style, command_layers, row, view};
 use comfy_table::Cell;
-use vmtax_model::{Breakdown, ExecFindings, Plan, Statuses, Unit, shell_line};
+use serde::Serialize;
+use vmtax_model::{Breakdown, CommandLayers, ExecFindings, Plan, Statuses, Unit, shell_line};
 use vmtax_recording::Recording;
 
 pub use crate::html::exec::html;
 
+/// The findings, with what was found of requests to the guests' disks, where that was asked for.
+#[derive(Serialize)]
+struct Both<'a> {
+    #[serde(flatten)]
+    findings: &'a ExecFindings,
+    #[serde(flatten)]
+    layers: Option<&'a CommandLayers>,
+}
+
 /// The answer for a terminal.
-pub fn terminal(recording: &Recording, findings: &ExecFindings, style: Style) -> String {
+pub fn terminal(
+    recording: &Recording,
+    findings: &ExecFindings,
+    layers: Option<&CommandLayers>,
+    style: Style,
+) -> String {
     let width = style.width.max(40);
     let mut more = String::new();
     for breakdown in &findings.breakdowns {
@@ -26,15 +41,20 @@ pub fn terminal(recording: &Recording, findings: &ExecFindings, style: Style) ->
     let ended = wrapped(&ended(findings), width, "", "  ");
     let rows = row::with_printed(&findings.taxes, &findings.printed);
     let table = crate::terminal::with(recording, &findings.taxes, &rows, &warnings(recording, findings), &more, style);
-    format!("{command}{ended}{table}")
+    let layers = layers.map(|layers| command_layers::terminal(recording, layers, findings, style)).unwrap_or_default();
+    format!("{command}{ended}{table}{layers}")
 }
 
 /// The recording and its findings as one JSON document.
 ///
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(recording: &Recording, findings: &ExecFindings) -> Result<String, ReportError> {
-    document(recording, findings).map_err(|source| ReportError::Json { what: "report", source })
+pub fn json(
+    recording: &Recording,
+    findings: &ExecFindings,
+    layers: Option<&CommandLayers>,
+) -> Result<String, ReportError> {
+    document(recording, &Both { findings, layers }).map_err(|source| ReportError::Json { what: "report", source })
 }
 
 pub(crate) fn command(plan: &Plan) -> String {

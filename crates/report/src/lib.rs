@@ -2,6 +2,7 @@
 
 pub mod case;
 pub mod check;
+mod command_layers;
 pub mod compare;
 mod doctor;
 pub mod exec;

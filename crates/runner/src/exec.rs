@@ -3,11 +3,13 @@
 use crate::RunError;
 use crate::images::Images;
 use crate::machine::Up;
+use crate::observe::{Observable, observed};
 use crate::shares::{Way, program};
 use std::path::Path;
 use std::time::Duration;
-use vmtax_machine::{Besides, Finished, MachineError, Ran, Scratch, Sharing, Streams};
-use vmtax_model::{Execution, Net, Plan, ProcessorSeconds, Share, ShareMethod, TrialResult};
+use vmtax_machine::{Besides, Finished, MachineError, Ran, Scratch, Sharing, Streams, no_files};
+use vmtax_model::{Execution, Net, Plan, Probes, ProcessorSeconds, Share, ShareMethod, TrialResult};
+use vmtax_recording::TrialFiles;
 use vmtax_tools::{Patterns, figures};
 
 /// Each variant of the plan, in order.
@@ -63,12 +65,14 @@ pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
     Ok(Patterns::new(plan.command.as_ref().map_or(&[], |command| &command.metrics))?)
 }
 
-/// Runs the plan's command on a machine; with how it ended, as far as it began.
+/// Runs the plan's command on a machine, observed where there is something to observe it with; with how it ended, as far as
+/// it began.
 pub(crate) fn run(
     machine: &mut Up<'_>,
     plan: &Plan,
     (streams, patterns): (Option<&Streams>, &Patterns),
     deadline: Duration,
+    observe: Option<(&Observable<'_>, TrialFiles)>,
 ) -> (Result<TrialResult, MachineError>, Option<Execution>, Option<ProcessorSeconds>) {
     let Some((command, streams)) = plan.command.as_ref().zip(streams) else {
         let error = "the plan's command has no streams to run between".to_owned();
@@ -79,7 +83,14 @@ pub(crate) fn run(
             return (Err(error), None, None);
         }
     }
-    let ran = machine.exec(command, streams, deadline);
+    let ran = match observe {
+        None => machine.exec(command, streams, deadline, (Probes::None, &mut no_files)),
+        Some((what, store)) => observed(machine, what, store, |machine, files| {
+            let mut ran = machine.exec(command, streams, deadline, (what.probes, files))?;
+            let seen = if let Ran::Done(finished) = &mut ran { finished.observed.take() } else { None };
+            Ok((ran, seen))
+        }),
+    };
     // A machine that is no more needs no cleaning.
     let cleaned = match command.after().filter(|_| matches!(ran, Ok(Ran::Done(_) | Ran::NotRun(..)))) {
         Some(line) => machine.shell(line, command, streams, deadline),

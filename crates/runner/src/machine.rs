@@ -4,7 +4,7 @@ use crate::micro;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_machine::{
-    Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Ran, Session, Setup, Streams, Target,
+    Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Ran, Session, Setup, Streams, Target, no_files,
 };
 use vmtax_model::{
     CommandSpec, Inside, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec,
@@ -93,10 +93,16 @@ impl<'a> Up<'a> {
         }
     }
 
-    /// Runs a command of the user's.
-    pub fn exec(&mut self, command: &CommandSpec, streams: &Streams, deadline: Duration) -> Result<Ran, MachineError> {
+    /// Runs a command of the user's under probes; what the far side has to give goes to `files`.
+    pub fn exec(
+        &mut self,
+        command: &CommandSpec,
+        streams: &Streams,
+        deadline: Duration,
+        (probes, files): (Probes, &mut Files<'_>),
+    ) -> Result<Ran, MachineError> {
         match self {
-            Up::Agent(session) => session.exec(command, streams, deadline),
+            Up::Agent(session) => session.exec(command, streams, deadline, (probes, files)),
             Up::Micro(_) => Err(MachineError::Workload("the micro-guest has no kernel to run a command".to_owned())),
         }
     }
@@ -117,9 +123,8 @@ impl<'a> Up<'a> {
 
     /// Runs a workload that nobody observes.
     pub fn run(&mut self, workload: &WorkloadSpec, deadline: Duration) -> Result<TrialResult, MachineError> {
-        let mut none = |name: &str, _: &[u8]| Err(format!("a file '{}' of an unobserved trial", name.escape_default()));
         match self {
-            Up::Agent(session) => Ok(session.run(workload, Probes::None, deadline, &mut none)?.0),
+            Up::Agent(session) => Ok(session.run(workload, Probes::None, deadline, &mut no_files)?.0),
             Up::Micro(session) => Ok(micro::run(session, workload, deadline)?.0),
         }
     }

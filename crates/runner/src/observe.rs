@@ -6,10 +6,8 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_clock::time_of_day;
-use vmtax_machine::{MachineError, QemuOutside};
-use vmtax_model::{
-    HostDisk, MachineName, Missing, Moment, Probes, QemuFacts, SCHEMA, TraceFacts, TrialResult, WorkloadSpec, files,
-};
+use vmtax_machine::{Files, MachineError, Observed, QemuOutside};
+use vmtax_model::{HostDisk, MachineName, Missing, Moment, Probes, QemuFacts, SCHEMA, TraceFacts, files};
 use vmtax_probe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 
@@ -32,17 +30,16 @@ pub(crate) struct Observable<'a> {
     pub events: Option<PathBuf>,
 }
 
-/// Runs a workload under the probes of every layer. The traces and what it takes to read them go to the trial's files.
-pub(crate) fn observed(
+/// Runs something under the probes of every layer. The traces and what it takes to read them go to the trial's files.
+pub(crate) fn observed<T>(
     machine: &mut Up<'_>,
     what: &Observable<'_>,
-    workload: &WorkloadSpec,
-    deadline: Duration,
     mut store: TrialFiles,
-) -> Result<TrialResult, MachineError> {
+    run: impl FnOnce(&mut Up<'_>, &mut Files<'_>) -> Result<(T, Option<Observed>), MachineError>,
+) -> Result<T, MachineError> {
     let outside = machine.qemu()?.ok_or(MachineError::NoAgent { machine: what.machine })?;
     let (mut missing, mut pings) = (Vec::new(), Vec::new());
-    let host_disk = what.disk.as_deref().map_or_else(HostDisk::default, |file| {
+    let mut host_disk = what.disk.as_deref().map_or_else(HostDisk::default, |file| {
         vmtax_probe::host_disk(file).unwrap_or_else(|error| {
             missing.push(no_host_disk(&error));
             HostDisk::default()
@@ -54,7 +51,9 @@ pub(crate) fn observed(
         tracer.on().map_err(failed("starting to trace"))?;
     }
     let mut log = what.events.as_deref().map(|path| EventLog::begin(machine, path)).transpose()?;
-    let ran = machine.run_observed(workload, what.probes, deadline, &mut |name, bytes| {
+    let ran = run(machine, &mut |name, bytes| {
+        // The work is done: sending what the guest saw of it is no part of it.
+        tracer.as_ref().map_or(Ok(()), Tracer::off).map_err(|e| e.to_string())?;
         let name = if name == files::SERIES { name.to_owned() } else { format!("{}/{name}", files::GUEST) };
         store.append(&name, bytes).map_err(|e| e.to_string())
     });
@@ -62,6 +61,10 @@ pub(crate) fn observed(
         tracer.off().map_err(failed("ending to trace"))?;
     }
     let (result, observed) = ran?;
+    // Where a file had holes, its bytes have a place once they are written.
+    if let Some(after) = what.disk.as_deref().and_then(|file| vmtax_probe::host_disk(file).ok()) {
+        host_disk = after;
+    }
     if let Some(log) = &mut log {
         log.end(machine, &mut store)?;
     }
@@ -166,7 +169,7 @@ fn host_tracer(
             missing.push(Missing {
                 what: "KVM, QEMU and the host's kernel".to_owned(),
                 why: error.to_string(),
-                mend: "run as root: `sudo vmtax layers`".to_owned(),
+                mend: "run it as root: `sudo vmtax …`".to_owned(),
             });
             None
         }

@@ -120,7 +120,7 @@ pub fn run(
         ways: &ways,
         qemus: means.map_or(&[], |m| &m.qemus),
         // Where the host's kernel may not be traced, QEMU's own log tells something.
-        events: plan.probes.iter().any(|p| *p != Probes::None) && !may_trace(),
+        events: plan.looks() && !may_trace(),
         interrupt,
         streams,
         patterns: &patterns,
@@ -306,26 +306,32 @@ impl<'a> Run<'a> {
                 (self.progress)(Progress::Working { number: self.number });
             }
             let (mut execution, mut of_command) = (None, None);
-            let result = match probes {
+            let observes = matches!(probes, Probes::Layers | Probes::Calls);
+            let qemu = self.qemus.get(turn.variant).filter(|_| observes);
+            let events = self.events.then(|| log.join("qemu.events"));
+            let disk = self.scratch.disk();
+            let what = qemu.map(|qemu| Observable { machine: turn.machine, qemu, disk, probes, events });
+            let store = what.as_ref().map(|_| self.writer.trial_files(self.number)).transpose()?;
+            let observe = what.as_ref().zip(store);
+            let result = match observe {
                 _ if self.plan.command.is_some() => {
-                    let result;
-                    (result, execution, of_command) =
-                        exec::run(&mut machine, self.plan, (self.streams, self.patterns), deadline);
+                    let streams = (self.streams, self.patterns);
+                    let (result, ended, spent) = exec::run(&mut machine, self.plan, streams, deadline, observe);
+                    (execution, of_command) = (ended, spent);
                     result
                 }
-                Probes::None => machine.run(workload, deadline),
-                Probes::Inside(inside) => {
-                    let files = self.writer.trial_files(self.number)?;
-                    let (number, progress) = (self.number, &mut *self.progress);
-                    looked_at_inside(&mut machine, inside, (workload, deadline), files, (number, progress))
-                }
-                Probes::Layers | Probes::Calls => {
-                    let qemu = self.qemus.get(turn.variant).ok_or_else(|| no_means(turn.machine))?;
-                    let events = self.events.then(|| log.join("qemu.events"));
-                    let what = Observable { machine: turn.machine, qemu, disk: self.scratch.disk(), probes, events };
-                    let files = self.writer.trial_files(self.number)?;
-                    observed(&mut machine, &what, workload, deadline, files)
-                }
+                None if observes => return Err(no_means(turn.machine)),
+                None => match probes {
+                    Probes::Inside(inside) => {
+                        let files = self.writer.trial_files(self.number)?;
+                        let (number, progress) = (self.number, &mut *self.progress);
+                        looked_at_inside(&mut machine, inside, (workload, deadline), files, (number, progress))
+                    }
+                    _ => machine.run(workload, deadline),
+                },
+                Some((what, store)) => observed(&mut machine, what, store, |machine, files| {
+                    machine.run_observed(workload, probes, deadline, files)
+                }),
             };
             let wall_s = clock.elapsed().as_secs_f64();
             (self.progress)(Progress::Over { number: self.number });
@@ -373,6 +379,6 @@ impl<'a> Run<'a> {
     /// The trials of a turn: each workload under each of the plan's probes.
     fn all(&self, turn: Turn) -> Vec<(&'a WorkloadSpec, Probes)> {
         let plan = &self.rungs[turn.rung];
-        plan.workloads.iter().flat_map(|w| plan.probes_on(turn.machine).iter().map(move |&p| (w, p))).collect()
+        plan.workloads.iter().flat_map(|w| plan.probes_in(turn).iter().map(move |&p| (w, p))).collect()
     }
 }

@@ -87,6 +87,7 @@ Examples:
   vmtax exec -t
   vmtax exec --rounds 1 --machines tcg -- tar cf /dev/null /usr/share/doc
   vmtax exec --cpus 2 --memory 2048 -- sysbench cpu run
+  vmtax exec --layers --scratch 8192 -- ./import.sh big.csv
   vmtax exec --json -- ./test.sh > report.json"
     )]
     Exec(Box<ExecArgs>),
@@ -409,6 +410,10 @@ pub struct ExecArgs {
     /// or NAME:lower says which way is better
     #[arg(long = "metric", value_name = "NAME=REGEX")]
     pub metrics: Vec<MetricPattern>,
+    /// Run the command once more in each guest, and follow its requests to the scratch disk through guest, QEMU and host
+    /// [default of --scratch then: 4096]
+    #[arg(long, conflicts_with = "terminal")]
+    pub layers: bool,
     /// Run the command once more in each guest, and write a profile of its QEMU into that run's folder
     #[arg(long, conflicts_with = "terminal")]
     pub profile: bool,

@@ -44,10 +44,14 @@ pub enum Request {
         #[serde(default)]
         network: bool,
     },
-    /// Run a command, in a guest in that root; answered by [`Reply::Ran`], [`Reply::NotRun`] or [`Reply::Failed`], with pieces of its streams and [`Reply::Input`] before.
+    /// Run a command, in a guest in that root; answered by [`Reply::Ran`], [`Reply::NotRun`] or [`Reply::Failed`], with pieces
+    /// of its streams and [`Reply::Input`] before, and the files of its trace.
     Exec {
         /// What.
         launch: Box<Launch>,
+        /// Under what.
+        #[serde(default)]
+        probes: Probes,
     },
     /// Send the command under way this signal.
     Signal {
@@ -141,6 +145,9 @@ pub enum Reply {
         execution: Execution,
         /// Its figures.
         result: Box<TrialResult>,
+        /// How it was observed; `None` when it was not.
+        #[serde(default)]
+        observed: Option<Observed>,
     },
     /// The command did not run, or not to its end.
     NotRun {
@@ -167,6 +174,13 @@ pub struct Observed {
     pub missing: Vec<Missing>,
 }
 
+impl Observed {
+    fn check(&self) -> Result<(), String> {
+        few("interrupts", self.disk.iter().map(|d| d.interrupts.len()).sum())?;
+        check_missing(&self.missing)
+    }
+}
+
 const LONGEST_NAME: usize = 1024;
 const MOST_ITEMS: usize = 1000;
 
@@ -185,16 +199,14 @@ impl Reply {
             }
             Reply::Done { result, observed } => {
                 check_result(result)?;
-                if let Some(observed) = observed {
-                    few("interrupts", observed.disk.iter().map(|d| d.interrupts.len()).sum())?;
-                    check_missing(&observed.missing)?;
-                }
+                observed.as_ref().map_or(Ok(()), Observed::check)?;
             }
             Reply::Shared { mount } => short([mount])?,
             Reply::Seen { missing } => check_missing(missing)?,
             Reply::Looking | Reply::Pinged | Reply::Rooted | Reply::Began | Reply::Ended | Reply::Input => {}
-            Reply::Ran { execution, result } => {
+            Reply::Ran { execution, result, observed } => {
                 check_result(result)?;
+                observed.as_ref().map_or(Ok(()), Observed::check)?;
                 let seconds = [execution.busy_s, execution.stolen_s];
                 if seconds.into_iter().flatten().any(|s| !s.is_finite() || s < 0.0) {
                     return Err("a processor time that is none".to_owned());

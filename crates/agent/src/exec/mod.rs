@@ -9,16 +9,18 @@ mod start;
 mod terminal;
 
 use crate::AgentError;
-use crate::serve::{kernel, send};
+use crate::observe::{Look, Trouble, ship};
+use crate::serve::{kernel, send, send_frame};
 use pump::{End, Pump};
 pub(crate) use root::prepare;
 use rustix::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    Execution, Measure, NOT_EXECUTABLE, NOT_FOUND, Places, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName,
-    WorkloadSpec,
+    Execution, Measure, NOT_EXECUTABLE, NOT_FOUND, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult,
+    WorkloadName, WorkloadSpec,
 };
+use vmtax_probe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply};
 
 /// Who stays may hold the pipes: so long nothing must come from them.
@@ -30,16 +32,26 @@ const STAYS: Duration = Duration::from_millis(100);
 /// [`AgentError`] when the channel breaks.
 pub(crate) fn run(
     launch: &Launch,
-    places: &Places,
+    (places, probes): (&Places, Probes),
     channel: BorrowedFd<'_>,
     decoder: &mut Decoder,
 ) -> Result<Reply, AgentError> {
     let guest = std::process::id() == 1;
     let root = guest.then(|| Path::new(root::ROOT));
+    let mut look = match probes {
+        Probes::None => None,
+        _ => match Look::begin(places, Some(ProbeSet::guest_of_command())) {
+            Ok(look) => Some(look),
+            Err(error) => return Ok(Reply::Failed { error }),
+        },
+    };
     end::adopt();
     let stay = end::running();
     send(channel, &Reply::Began)?;
     let before = account::Account::now(guest);
+    if let Some(Err(error)) = look.as_ref().map(Look::on) {
+        return Ok(Reply::Failed { error });
+    }
     let began = Instant::now();
     let started = match start::start(launch, root) {
         Ok(started) => started,
@@ -52,12 +64,16 @@ pub(crate) fn run(
     }
     let ended = pump.until_end();
     let (wall, after) = (began.elapsed(), account::Account::now(guest));
+    let looked = look.as_ref().map_or(Ok(()), Look::off);
     pump.say(&Reply::Ended)?;
     let left = if launch.stays { 0 } else { end::end_all_but(&stay) };
     let rest = pump.rest();
     let End { status, usage } = ended?;
     rest?;
-    if pump.too_late {
+    let too_late = pump.too_late;
+    // From here on the channel waits for the controller again.
+    drop(pump);
+    if too_late {
         let error = format!(
             "the command was not done after {} s: it was ended. Give it longer with --deadline",
             launch.deadline_s
@@ -68,7 +84,18 @@ pub(crate) fn run(
     let execution = Execution { status, left, busy_s: spent.busy_s, stolen_s: spent.stolen_s, ..Execution::default() };
     let measures = account::measures(wall, &usage, &spent);
     let result = result(measures, wall, if guest { root::notes(places) } else { Vec::new() });
-    Ok(Reply::Ran { execution, result: Box::new(result) })
+    let shipped = looked.map_err(Trouble::Trial).and_then(|()| match &mut look {
+        Some(look) => ship(&mut |frame| send_frame(channel, frame), |ship| look.save(ship)),
+        None => Ok(()),
+    });
+    match shipped {
+        Ok(()) => {
+            let observed = look.map(|look| look.observed);
+            Ok(Reply::Ran { execution, result: Box::new(result), observed })
+        }
+        Err(Trouble::Trial(error)) => Ok(Reply::Failed { error }),
+        Err(Trouble::Channel(error)) => Err(error),
+    }
 }
 
 fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialResult {

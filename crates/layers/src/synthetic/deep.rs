@@ -2,7 +2,7 @@
 
 use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, QUEUE, READER, Truth, VCPU, World, on_device};
 use crate::event::{Element, Guest, Host};
-use vmtax_model::{Stamped, State, Station};
+use vmtax_model::{RequestKind, Stamped, State, Station};
 
 /// One round of a workload that keeps many requests under way.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl World {
             issue.push(at);
             put(&mut truth, i, S::GuestCall, call);
             put(&mut truth, i, S::GuestIssue, at);
-            self.in_guest(at, READER, Guest::Issue { offset: place(i), bytes: BLOCK });
+            self.in_guest(at, READER, Guest::Issue { offset: place(i), bytes: BLOCK, kind: RequestKind::Read });
             if *notifies || i == 0 {
                 at += 2;
                 notify.push(at);

@@ -4,10 +4,11 @@ pub mod deep;
 
 use crate::event::{Element, Event, Guest, Host, Sched};
 use crate::follow::View;
-use crate::join::{Join, Joined};
+use crate::join::Join;
+use crate::joined::Joined;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
-use vmtax_model::{Extent, HostDisk, QemuThread, Role, Stamped, State, Station, TraceFacts};
+use vmtax_model::{Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, Station, TraceFacts};
 
 pub const MAIN: i32 = 100;
 pub const VCPU: i32 = 101;
@@ -197,7 +198,7 @@ impl World {
         }
         at += spend(S::GuestIssue, State::Running, d(S::GuestIssue) - d(S::GuestIssue) / 2);
         let issue = at;
-        self.in_guest(at, issuer, Guest::Issue { offset, bytes });
+        self.in_guest(at, issuer, Guest::Issue { offset, bytes, kind: RequestKind::Read });
 
         at += spend(S::GuestNotify, State::Running, d(S::GuestNotify));
         let notify = at;
@@ -360,7 +361,7 @@ impl World {
                     17 => Guest::Sched(if interrupt { waking } else { switch }),
                     18 => Guest::Enter,
                     19 => Guest::Exit,
-                    20 => Guest::Issue { offset, bytes },
+                    20 => Guest::Issue { offset, bytes, kind: RequestKind::Read },
                     21 => Guest::Complete { offset },
                     22 => Guest::Notify,
                     _ => Guest::Interrupt,
@@ -383,6 +384,13 @@ impl World {
         let operations = self.operations.iter().map(in_host_ticks).collect();
         let mut join = Join::new(&facts(), operations, BLOCK, view, bound);
         self.feed(&mut join, map, look);
+        join.finish()
+    }
+
+    /// What it makes of it when nobody stamped the operations.
+    pub fn join_unstamped(&self) -> Joined {
+        let mut join = Join::unstamped(&facts(), 0);
+        self.feed(&mut join, |t| t, |_| {});
         join.finish()
     }
 

@@ -3,13 +3,13 @@
 use super::{START, alone};
 use crate::event::{Event, Guest, Host};
 use crate::follow::View;
-use crate::join::Reason;
+use crate::joined::Reason;
 use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
 use crate::tally::Tally;
 use crate::trial::{JoinedTrial, Loss};
 use std::collections::BTreeMap;
-use vmtax_model::{ClockFinding, Layer, Role, Stamped, State, Station};
+use vmtax_model::{ClockFinding, Layer, RequestKind, Role, Stamped, State, Station};
 
 pub fn made_up() -> ClockFinding {
     ClockFinding { bound_ns: 0.0, source: "made up".into(), drift_ns: 0.0, violations: 0 }
@@ -116,7 +116,7 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
     // An operation that the page cache answered has no request at all.
     world.operations.push(Stamped { begin: world.end() + 1, end: world.end() + 9, offset: 0 });
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.rejected.last().map(|r| r.2), Some(Reason::NoRequest));
+    assert_eq!(joined.rejected.last().map(|r| r.reason), Some(Reason::NoRequest));
 }
 
 /// What no kernel or QEMU of a trial traces is no station of it: its stretch joins the next.
@@ -212,7 +212,7 @@ fn a_worker_thread_reads_from_no_block_device() {
     let (offset, bytes) = (8 * BLOCK, BLOCK);
     let element = crate::event::Element { address: Some(1), offset: Some(offset), queue: Some(QUEUE) };
     world.in_guest(at + 1, READER, Guest::Enter);
-    world.in_guest(at + 10, READER, Guest::Issue { offset, bytes });
+    world.in_guest(at + 10, READER, Guest::Issue { offset, bytes, kind: RequestKind::Read });
     world.in_guest(at + 11, READER, Guest::Notify);
     world.enter(at - 50, MAIN, PPOLL, [0; 4]);
     world.on_host(at + 20, MAIN, Host::Exit);
@@ -253,7 +253,7 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
             cpu: 0,
             tid: READER,
             interrupt: false,
-            what: Guest::Issue { offset: first, bytes: first },
+            what: Guest::Issue { offset: first, bytes: first, kind: RequestKind::Read },
         },
         Event { at: whole - 5, cpu: 0, tid: READER, interrupt: true, what: Guest::Complete { offset: first } },
     ];

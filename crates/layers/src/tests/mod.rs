@@ -4,13 +4,15 @@ mod cases;
 mod findings;
 
 use crate::follow::View;
-use crate::join::{Join, Reason};
+use crate::join::Join;
+use crate::joined::Reason;
+use crate::request::JoinedRequest;
 use crate::synthetic::deep::{Batch, in_ring};
 use crate::synthetic::{BLOCK, Times, World, facts, found};
 use crate::tally::Tally;
 use crate::trial::JoinedTrial;
 use proptest::prelude::*;
-use vmtax_model::{Stamped, Station};
+use vmtax_model::{RequestKind, Stamped, Station};
 
 const GAP: u64 = 50;
 const START: u64 = 10_000_000;
@@ -97,7 +99,7 @@ fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
         let joined = world.join(View::Kernel, 1000, |t| t.wrapping_add_signed(off));
         assert_eq!(joined.requests, []);
         assert_eq!(joined.rejected.len(), 50);
-        assert!(joined.rejected.iter().all(|(_, _, reason)| *reason == Reason::Violation), "{:?}", joined.rejected);
+        assert!(joined.rejected.iter().all(|r| r.reason == Reason::Violation), "{:?}", joined.rejected);
     }
 }
 
@@ -170,6 +172,27 @@ proptest! {
         }
     }
 
+    /// Requests that nobody stamped are the same from their issue to their completion.
+    #[test]
+    fn without_stamps_each_request_is_an_operation(batches in batches()) {
+        let world = deep(&batches);
+        let (stamped, unstamped) = (world.join(View::Kernel, 0, |t| t), world.join_unstamped());
+        prop_assert_eq!(&unstamped.rejected, &[]);
+        prop_assert_eq!((unstamped.requests.len(), unstamped.parts.len()), (stamped.requests.len(), stamped.requests.len()));
+        let at = |request: &JoinedRequest| (request.at(Station::GuestIssue), request.offset);
+        for request in &unstamped.requests {
+            let same = stamped.requests.iter().find(|r| at(r) == at(request)).unwrap();
+            prop_assert_eq!(request.kind, RequestKind::Read);
+            let within = |s: &Station| (Station::GuestIssue..=Station::GuestComplete).contains(s);
+            let stations = |r: &JoinedRequest| r.stations().filter(|(s, _)| within(s)).collect::<Vec<_>>();
+            prop_assert_eq!(stations(request), stations(same));
+            prop_assert_eq!(Some(request.begin()), request.at(Station::GuestIssue));
+            prop_assert_eq!(Some(request.end()), request.at(Station::GuestComplete));
+            let pieces: u64 = request.pieces.iter().map(|p| p.ticks).sum();
+            prop_assert_eq!(pieces, request.total());
+        }
+    }
+
     /// Whatever happened, and in whichever order.
     #[test]
     fn any_events_are_survived_and_sums_close(
@@ -191,7 +214,9 @@ proptest! {
         }
         let joined = world.join(view, bound, |t| t);
         prop_assert_eq!(joined.requests.len() + joined.rejected.len(), world.operations.len());
-        for request in &joined.requests {
+        let unstamped = world.join_unstamped();
+        prop_assert_eq!(unstamped.requests.len() + unstamped.rejected.len(), unstamped.parts.len());
+        for request in joined.requests.iter().chain(&unstamped.requests) {
             prop_assert!(request.begin() <= request.first() && request.last() <= request.end());
             prop_assert!(request.pieces.iter().all(|p| p.ticks > 0));
             let times: Vec<u64> = request.stations().map(|(_, at)| at).collect();

@@ -4,13 +4,13 @@ use super::notices::notices;
 use super::{Head, Page, chart_rounds, chart_tax, details, document, facts, tables};
 use crate::exec::{about, command, ended, lines, title, unit, warnings};
 use crate::number::{range, ratio, value};
-use crate::{row, view};
+use crate::{command_layers, row, view};
 use maud::{Markup, html as markup};
-use vmtax_model::{Breakdown, ExecFindings, MachineName, Metric, Unit};
+use vmtax_model::{Breakdown, CommandLayers, DiskUse, ExecFindings, MachineName, Metric, Unit};
 use vmtax_recording::Recording;
 
 /// The report as one HTML file.
-pub fn html(recording: &Recording, findings: &ExecFindings) -> String {
+pub fn html(recording: &Recording, findings: &ExecFindings, layers: Option<&CommandLayers>) -> String {
     let taxes = &findings.taxes;
     let page = Page { recording, findings: taxes, rows: row::with_printed(taxes, &findings.printed) };
     let (host, guest) = (&recording.host, &recording.plan.guest);
@@ -32,6 +32,10 @@ pub fn html(recording: &Recording, findings: &ExecFindings) -> String {
         }
         @for breakdown in &findings.breakdowns { (section(&page, breakdown)) }
         @for line in about(&recording.plan, findings) { p.method { (line) } }
+        @if let Some(layers) = layers {
+            @for disk in &layers.disks { (requests(disk, findings)) }
+            @if !layers.disks.is_empty() { p.method { "Where the time of a request goes is on a page of its own beside this one." } }
+        }
         @if !taxes.rows.is_empty() {
             (chart_tax::chart(&page))
             (tables::taxes(&page))
@@ -63,6 +67,28 @@ fn tile(findings: &ExecFindings, machine: MachineName) -> Markup {
             } @else if let Some(spread) = &found.spread {
                 p.figure { (value(Unit::Seconds, spread.median)) }
                 p { "Wall time in the " b { (machine) } " guest; there is no native one beside it." }
+            }
+        }
+    }
+}
+
+/// What was asked of a guest's disk.
+fn requests(disk: &DiskUse, findings: &ExecFindings) -> Markup {
+    let title = command_layers::title(disk);
+    markup! {
+        section {
+            h2 { (title) }
+            p.intro { (command_layers::sentence(disk, findings)) }
+            @if !disk.kinds.is_empty() {
+                div.scroll tabindex="0" role="region" aria-label=(title) {
+                    table {
+                        caption.hidden { (title) }
+                        thead { tr { th scope="col" {} @for header in command_layers::HEADERS { th.number scope="col" { (header) } } } }
+                        tbody { @for kind in &disk.kinds {
+                            tr { th scope="row" { (kind.kind.label()) } @for cell in command_layers::cells(kind) { td.number { (cell) } } }
+                        } }
+                    }
+                }
             }
         }
     }

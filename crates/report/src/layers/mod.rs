@@ -2,7 +2,7 @@
 //! or estimated here.
 
 mod details;
-mod terminal;
+pub(crate) mod terminal;
 pub(crate) mod view;
 pub(crate) mod words;
 

@@ -30,14 +30,7 @@ pub fn terminal(recording: &Recording, findings: &LayerFindings, style: Style) -
         None => out.push_str(&wrapped("No request was followed: there is nothing to show.", width, "", "")),
         Some(main) => {
             out.push_str(&ladder(findings, width, paint));
-            out.push_str(&format!("\n{}\n", paint.bold(wrapped(&view::title(main), width, "", "").trim_end())));
-            out.push_str(&rows(main, width, style.color));
-            out.push('\n');
-            if findings.columns.len() > 1 {
-                out.push_str(&format!("\n{}\n", paint.bold("Layers side by side")));
-                out.push_str(&side_by_side(findings, width, style.color));
-                out.push('\n');
-            }
+            out.push_str(&tables(findings, main, style));
             section(&mut out, &paint.bold("Differences, untraced"), &words::differences(findings), "• ", width);
             out.push('\n');
             for note in notes(main) {
@@ -48,6 +41,20 @@ pub fn terminal(recording: &Recording, findings: &LayerFindings, style: Style) -
     section(&mut out, &paint.with("1;33", "Not observed"), &words::missing(findings), "– ", width);
     section(&mut out, &paint.with("1;33", "Warnings"), &warnings(recording, &findings.warnings), "! ", width);
     section(&mut out, &paint.with("1;36", "Advice"), first_five(&findings.advice), "→ ", width);
+    out
+}
+
+/// The main column's rows, and all columns' layers.
+pub fn tables(findings: &LayerFindings, main: &LayerColumn, style: Style) -> String {
+    let (width, paint) = (style.width.max(40), Paint(style.color));
+    let mut out = format!("\n{}\n", paint.bold(wrapped(&view::title(main), width, "", "").trim_end()));
+    out.push_str(&rows(main, width, style.color));
+    out.push('\n');
+    if findings.columns.len() > 1 {
+        out.push_str(&format!("\n{}\n", paint.bold("Layers side by side")));
+        out.push_str(&side_by_side(findings, width, style.color));
+        out.push('\n');
+    }
     out
 }
 
@@ -177,7 +184,8 @@ fn table_of(column: &LayerColumn, lines: &[Line], width: usize, room: usize, col
         let figures = [
             line.figure.map_or(String::new(), |f| scale.number(f.p50_ns)),
             scale.number(line.mean_ns),
-            line.share.map_or(String::new(), |p| format!("{p:.1}")),
+            // Not "-0.0".
+            line.share.map_or(String::new(), |p| format!("{:.1}", if p.abs() < 0.05 { 0.0 } else { p })),
         ];
         table.add_row(cells(
             Cell::new(line.layer),
@@ -224,17 +232,19 @@ fn means(part: &[&LayerColumn], room: usize, color: bool) -> String {
     };
     row("unexplained", &|c| time(Some(c.unexplained_ns)));
     row("total, traced", &|c| time(Some(c.traced.mean_ns)));
-    row("control, untraced", &|c| time(c.control.map(|f| f.mean_ns)));
-    row("control p50", &|c| time(c.control.map(|f| f.p50_ns)));
-    row("control p99", &|c| time(c.control.map(|f| f.p99_ns)));
-    row("observer effect", &|c| c.observer.as_ref().map_or(NONE.to_owned(), |o| words::signed(o.median - 1.0)));
+    if part.iter().any(|c| c.control.is_some()) {
+        row("control, untraced", &|c| time(c.control.map(|f| f.mean_ns)));
+        row("control p50", &|c| time(c.control.map(|f| f.p50_ns)));
+        row("control p99", &|c| time(c.control.map(|f| f.p99_ns)));
+        row("observer effect", &|c| c.observer.as_ref().map_or(NONE.to_owned(), |o| words::signed(o.median - 1.0)));
+    }
     row("followed", &|c| words::followed(&c.matched));
     row("clocks within", &|c| format!("±{}", nanoseconds(c.clock.bound_ns)));
     table::lines(table)
 }
 
 /// What the table's signs mean and what its figures rest on.
-fn notes(main: &LayerColumn) -> Vec<String> {
+pub fn notes(main: &LayerColumn) -> Vec<String> {
     let mut states: Vec<State> = main.rows.iter().filter(|r| r.count > 0).map(|r| r.state).collect();
     states.sort_unstable();
     states.dedup();

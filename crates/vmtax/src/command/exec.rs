@@ -19,6 +19,8 @@ use vmtax_runner::{Ended, default_machines};
 
 /// A command may take as long as it takes.
 const DEADLINE_S: u32 = 86_400;
+/// The scratch disk where its requests are to be followed and no size is given: a sparse file.
+const SCRATCH_MIB: u32 = 4096;
 /// What timeout(1), env(1) and their like end with where they fail themselves.
 const FAILED: u8 = 125;
 
@@ -67,7 +69,7 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, profile
         say_mounts(&root_mounts()?);
     }
     let looked_at = plan.machines.iter().filter(|m| profile && m.is_guest()).count() as u64;
-    let runs = u64::from(plan.rounds) * plan.trials_per_round() + looked_at;
+    let runs = plan.trials() + looked_at;
     if runs > 1 && is_pipe() {
         eprintln!("reading standard input to its end, for all runs; without one give </dev/null");
     }
@@ -85,17 +87,16 @@ fn between(streams: &Streams, plan: &Plan, host: HostFacts, args: &RecordArgs) -
     let recording = vmtax_recording::open(&folder)?;
     let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
     let case = case::judged(&recording, Measured::Exec(&findings));
-    report::show_exec(&recording, &findings, case.as_ref(), args.json)?;
+    let (status, ran) = (findings.status(), status(&findings));
+    report::show_exec(&recording, findings, case.as_ref(), args.json)?;
     match ended {
         Ended::Interrupted => Err(Fault::Interrupted { folder }),
         // That the command went well where it ran must not pass for all.
-        Ended::Incomplete(first) if findings.status().unwrap_or(0) == 0 => {
+        Ended::Incomplete(first) if status.unwrap_or(0) == 0 => {
             Err(Fault::Incomplete { folder, first: first.to_string() })
         }
         // Of a case its verdict is what counts.
-        Ended::Complete | Ended::Incomplete(_) => {
-            Ok(case.map_or_else(|| status(&findings), |c| case::status(Some(&c))))
-        }
+        Ended::Complete | Ended::Incomplete(_) => Ok(case.map_or(ran, |c| case::status(Some(&c)))),
     }
 }
 
@@ -148,7 +149,8 @@ fn plan(args: &ExecArgs, host: &HostFacts) -> Result<Plan, Fault> {
         prepare: args.prepare.clone(),
         cleanup: args.cleanup.clone(),
         write: args.write.iter().map(|folder| whole(folder)).collect::<Result<_, _>>()?,
-        scratch_mib: args.scratch,
+        scratch_mib: args.scratch.or(args.layers.then_some(SCRATCH_MIB)),
+        layers: args.layers,
         net: args.net,
         forward: args.forward.clone(),
         metrics: args.metrics.clone(),

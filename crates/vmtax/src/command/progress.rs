@@ -52,9 +52,10 @@ impl Display {
             Progress::Booting { turn } => {
                 self.bar.set_message(format!("round {}: {} comes up", turn.round + 1, turn.machine));
             }
-            Progress::Trial { turn, .. } if self.marks => {
+            Progress::Trial { turn, probes: Probes::None, .. } if self.marks => {
                 eprintln!("── {}, round {} ──", turn.machine, turn.round + 1);
             }
+            Progress::Trial { turn, .. } if self.marks => eprintln!("── {}, under probes ──", turn.machine),
             Progress::Trial { number, turn, workload, probes } => {
                 self.bar.set_position(u64::from(number));
                 let under = if probes == Probes::None { "" } else { ", observed" };

@@ -6,10 +6,11 @@ use std::process::ExitCode;
 use vmtax_cases::Measured;
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    CaseFindings, CompareFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, HabitFindings, LayerFindings,
-    Probes, ShareFindings, WorkloadName,
+    CaseFindings, CommandLayers, CompareFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, HabitFindings,
+    LayerFindings, Probes, ShareFindings, WorkloadName,
 };
 use vmtax_recording::Recording;
+use vmtax_report::Style;
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;
@@ -39,12 +40,19 @@ fn layers(recording: &Recording) -> Result<Box<LayerFindings>, Fault> {
     Ok(Box::new(findings?))
 }
 
+/// What a command's guests asked of their disks, where that was to be seen.
+pub(super) fn requests(recording: &Recording) -> Option<CommandLayers> {
+    let asked = recording.plan.command.as_ref().is_some_and(|command| command.layers);
+    let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
+    asked.then(|| vmtax_layers::command(&recording.plan, trials))
+}
+
 /// What a recording says: it depends on what was run and observed.
 enum Shown {
     Taxes(Findings),
     Layers(Box<LayerFindings>),
     Exits(ExitFindings),
-    Exec(Box<ExecFindings>),
+    Exec(Box<ExecFindings>, Option<Box<CommandLayers>>),
     Compared(Box<CompareFindings>, Option<Box<LayerFindings>>),
     Growth(GrowthFindings),
     Habits(HabitFindings),
@@ -67,7 +75,8 @@ impl Shown {
         } else if plan.workloads.iter().any(|w| w.name == WorkloadName::Habits) {
             Shown::Habits(vmtax_analysis::habits(plan, &recording.host, &recording.trials))
         } else if plan.command.is_some() {
-            Shown::Exec(Box::new(vmtax_analysis::exec(plan, &recording.host, &recording.trials)))
+            let findings = vmtax_analysis::exec(plan, &recording.host, &recording.trials);
+            Shown::Exec(Box::new(findings), requests(recording).map(Box::new))
         } else if plan.tree.is_some() && plan.variants.iter().any(|v| v.set.contains_key("share")) {
             Shown::Shares(Box::new(vmtax_analysis::shares(plan, &recording.trials)))
         } else if plan.probes.contains(&Probes::Layers) {
@@ -85,7 +94,7 @@ impl Shown {
             Shown::Growth(findings) => case::judged(recording, Measured::Growth(findings)),
             Shown::Shares(findings) => case::judged(recording, Measured::Shares(findings)),
             Shown::Habits(findings) => case::judged(recording, Measured::Habits(findings)),
-            Shown::Exec(findings) => case::judged(recording, Measured::Exec(findings)),
+            Shown::Exec(findings, _) => case::judged(recording, Measured::Exec(findings)),
             Shown::Compared(findings, _) => case::judged(recording, Measured::Compared(findings)),
             Shown::Exits(_) => None,
         }
@@ -96,7 +105,7 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::json(recording, findings)?,
             Shown::Layers(findings) => vmtax_report::layers::json(recording, findings)?,
             Shown::Exits(findings) => vmtax_report::exits::json(findings)?,
-            Shown::Exec(findings) => vmtax_report::exec::json(recording, findings)?,
+            Shown::Exec(findings, layers) => vmtax_report::exec::json(recording, findings, layers.as_deref())?,
             Shown::Compared(findings, layers) => vmtax_report::compare::json(recording, findings, layers.as_deref())?,
             Shown::Growth(findings) => vmtax_report::growth::json(recording, findings)?,
             Shown::Shares(findings) => vmtax_report::shares::json(recording, findings)?,
@@ -108,23 +117,52 @@ impl Shown {
         })
     }
 
-    fn terminal(&self, recording: &Recording, case: Option<&CaseFindings>, details: bool) -> String {
-        let case = case.map_or(String::new(), |c| vmtax_report::case::terminal(c, style()));
+    fn terminal(&self, recording: &Recording, case: Option<&CaseFindings>, details: bool, style: Style) -> String {
+        let case = case.map_or(String::new(), |c| vmtax_report::case::terminal(c, style));
         case + &match self {
-            Shown::Taxes(findings) => vmtax_report::terminal(recording, findings, style()),
-            Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style()),
-            Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style()),
-            Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style()),
-            Shown::Exec(findings) => vmtax_report::exec::terminal(recording, findings, style()),
-            Shown::Compared(findings, layers) => {
-                let layers = layers.as_ref().map(|l| vmtax_report::layers::terminal(recording, l, style()));
-                let gap = layers.as_ref().map_or("", |_| "\n");
-                vmtax_report::compare::terminal(Some(recording), findings, style()) + gap + &layers.unwrap_or_default()
+            Shown::Taxes(findings) => vmtax_report::terminal(recording, findings, style),
+            Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style),
+            Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style),
+            Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style),
+            Shown::Exec(findings, layers) if details => {
+                let layers = layers.as_ref().map(|l| vmtax_report::layers::details(recording, &l.layers, style));
+                let exec = vmtax_report::exec::terminal(recording, findings, None, style);
+                layers.into_iter().fold(exec + "\n", |all, layers| all + &layers)
             }
-            Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style()),
-            Shown::Shares(findings) => vmtax_report::shares::terminal(recording, findings, details, style()),
-            Shown::Habits(findings) => vmtax_report::habits::terminal(findings, style()),
+            Shown::Exec(findings, layers) => {
+                vmtax_report::exec::terminal(recording, findings, layers.as_deref(), style)
+            }
+            Shown::Compared(findings, layers) => {
+                let layers = layers.as_ref().map(|l| vmtax_report::layers::terminal(recording, l, style));
+                let gap = layers.as_ref().map_or("", |_| "\n");
+                vmtax_report::compare::terminal(Some(recording), findings, style) + gap + &layers.unwrap_or_default()
+            }
+            Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style),
+            Shown::Shares(findings) => vmtax_report::shares::terminal(recording, findings, details, style),
+            Shown::Habits(findings) => vmtax_report::habits::terminal(findings, style),
         }
+    }
+
+    /// What has a page of its own.
+    fn layers(&self) -> Option<&LayerFindings> {
+        match self {
+            Shown::Compared(_, layers) => layers.as_deref(),
+            Shown::Exec(_, layers) => layers.as_ref().map(|l| &l.layers).filter(|l| !l.columns.is_empty()),
+            _ => None,
+        }
+    }
+
+    /// Writes the page, and that of the layers beside it; says where.
+    fn write(&self, recording: &Recording, case: Option<&CaseFindings>, path: &Path) -> Result<String, Fault> {
+        let write = |path: &Path, page: String| {
+            std::fs::write(path, page)
+                .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))
+        };
+        write(path, self.html(recording, case))?;
+        let Some(layers) = self.layers() else { return Ok(path.display().to_string()) };
+        let beside = path.with_extension("layers.html");
+        write(&beside, vmtax_report::layers::html(recording, layers))?;
+        Ok(format!("{}, by layer: {}", path.display(), beside.display()))
     }
 
     fn html(&self, recording: &Recording, case: Option<&CaseFindings>) -> String {
@@ -132,7 +170,7 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::html(recording, findings),
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
             Shown::Exits(findings) => vmtax_report::exits::html(findings),
-            Shown::Exec(findings) => vmtax_report::exec::html(recording, findings),
+            Shown::Exec(findings, layers) => vmtax_report::exec::html(recording, findings, layers.as_deref()),
             Shown::Compared(findings, _) => vmtax_report::compare::html(recording, findings),
             Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
             Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
@@ -152,21 +190,11 @@ pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path
     if json {
         print(&shown.json(recording, case.as_ref())?)?;
     } else {
-        print(&shown.terminal(recording, case.as_ref(), details))?;
+        print(&shown.terminal(recording, case.as_ref(), details, style()))?;
     }
     // Last, so that a recording that only others may write to is shown all the same.
     let path = html.map_or_else(|| recording.folder.join("report.html"), PathBuf::from);
-    let write = |path: &Path, page: String| {
-        std::fs::write(path, page)
-            .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))
-    };
-    write(&path, shown.html(recording, case.as_ref()))?;
-    let mut written = path.display().to_string();
-    if let Shown::Compared(_, Some(layers)) = &shown {
-        let beside = path.with_extension("layers.html");
-        write(&beside, vmtax_report::layers::html(recording, layers))?;
-        written = format!("{written}, by layer: {}", beside.display());
-    }
+    let written = shown.write(recording, case.as_ref(), &path)?;
     if !json {
         print(&format!("\nReport: {written}\n"))?;
     }
@@ -176,23 +204,16 @@ pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path
 /// The same of a command that has just run: standard output is the command's, so that all but JSON goes to standard error.
 pub(super) fn show_exec(
     recording: &Recording,
-    findings: &ExecFindings,
+    findings: ExecFindings,
     case: Option<&CaseFindings>,
     json: bool,
 ) -> Result<(), Fault> {
-    let path = recording.folder.join("report.html");
-    let page = vmtax_report::exec::html(recording, findings);
-    let page = case.map_or_else(|| page.clone(), |case| vmtax_report::case::into_page(&page, case));
-    std::fs::write(&path, page).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
+    let shown = Shown::Exec(Box::new(findings), requests(recording).map(Box::new));
+    let written = shown.write(recording, case, &recording.folder.join("report.html"))?;
     if json {
-        let document = vmtax_report::exec::json(recording, findings)?;
-        return print(&match case {
-            Some(case) => vmtax_report::case::into_json(&document, case)?,
-            None => document,
-        });
+        return print(&shown.json(recording, case)?);
     }
-    let style = super::style_of(&std::io::stderr());
-    let case = case.map_or(String::new(), |case| vmtax_report::case::terminal(case, style));
-    eprint!("\n{case}{}\nReport: {}\n", vmtax_report::exec::terminal(recording, findings, style), path.display());
+    let text = shown.terminal(recording, case, false, super::style_of(&std::io::stderr()));
+    eprint!("\n{text}\nReport: {written}\n");
     Ok(())
 }

@@ -13,6 +13,7 @@ mod doctor;
 mod escape;
 mod escape_nfs;
 mod exec;
+mod exec_layers;
 mod exec_options;
 mod faults;
 mod get_qemu;

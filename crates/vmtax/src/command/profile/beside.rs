@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_machine::Streams;
-use vmtax_model::{HostFacts, Plan, Probes};
+use vmtax_model::{CommandSpec, HostFacts, Plan, Probes};
 use vmtax_profile::Settings;
 
 /// What the profile's folder in a recording is called.
@@ -23,7 +23,9 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
     for (machine, side) in plan.columns().into_iter().filter(|(machine, _)| machine.is_guest()) {
         let variants = plan.variants.iter().filter(|v| v.name == side).cloned().collect();
         let (name, machines, probes) = (format!("{}-profile", plan.name), vec![machine], vec![Probes::None]);
-        let once = Plan { name, machines, variants, probes, rounds: 1, compare: None, ..plan.clone() };
+        // One look at a time.
+        let command = plan.command.clone().map(|command| CommandSpec { layers: false, ..command });
+        let once = Plan { name, machines, variants, probes, command, rounds: 1, compare: None, ..plan.clone() };
         let settings =
             Settings { pid: 0, time: Duration::from_secs_f64(LONGEST_S), hz: HZ, stack: STACK, symbols: None };
         // Which functions differ is asked for; events would take the first second of a short command.

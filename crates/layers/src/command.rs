@@ -1,0 +1,128 @@
+//! What the requests of a command's guests say: of those that nobody stamped, by guest and kind.
+
+use crate::advice;
+use crate::column::column;
+use crate::distribution::Distribution;
+use crate::findings::{Gathered, Medians};
+use crate::guest::Part;
+use crate::joined::Joined;
+use crate::open::{Read, read_all};
+use crate::trial::{JoinedTrial, Loss};
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use vmtax_analysis::add_warning;
+use vmtax_model::{
+    CommandLayers, DiskUse, KindUse, LayerColumn, LayerFindings, MachineName, Metric, Plan, Probes, RequestKind,
+    SCHEMA, TrialRecord, Warning,
+};
+
+/// What the observed runs of a plan's command say. Each trial comes with its folder; one whose traces cannot be read counts
+/// as missing, with the reason among the warnings.
+pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>) -> CommandLayers {
+    let (mut disks, mut columns, mut warnings): (_, Vec<LayerColumn>, _) = (Vec::new(), Vec::new(), Vec::new());
+    for (record, folder) in trials.filter(|(record, _)| record.probes == Probes::Layers) {
+        record.warnings.iter().for_each(|w| add_warning(&mut warnings, w));
+        let read = match record.failure() {
+            Some(why) => Err(why.to_owned()),
+            None => read_all(&folder, record).map_err(|error| error.to_string()),
+        };
+        match read {
+            Ok(read) => {
+                let wall_s = record.result().and_then(|r| r.value(Metric::ExecWall)).unwrap_or(0.0);
+                let (disk, of_disk) = disk(record.machine, wall_s, read);
+                disks.push(disk);
+                columns.extend(of_disk);
+            }
+            Err(reason) => {
+                let machine = record.machine;
+                add_warning(&mut warnings, &Warning::TrialsMissing { machine, missing: 1, planned: 1, reason });
+            }
+        }
+    }
+    let layers = LayerFindings {
+        schema: SCHEMA,
+        rounds_planned: 1,
+        host: None,
+        // Of the requests that took most time.
+        advice: advice::advice(plan, columns.get(..1).unwrap_or_default(), &[]),
+        columns,
+        differences: Vec::new(),
+        method: METHOD.to_owned(),
+        warnings,
+    };
+    CommandLayers { disks, layers }
+}
+
+const METHOD: &str = "Each request is followed by what identifies it, from the guest's block layer handing it to the driver to \
+                      the block layer's completing it, and each of its nanoseconds counts for one row. All are of one run \
+                      under probes, so there is no interval.";
+
+/// One guest's: its disk's use, and a column for each kind of request.
+fn disk(machine: MachineName, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>) {
+    let Read { joined, losses, clock, mhz, missing, first, .. } = read;
+    let seconds = |ticks: u64| ticks as f64 / mhz / 1e6;
+    let under_way_s = seconds(under_way(&joined.parts));
+    let mut kinds: BTreeMap<RequestKind, Vec<Part>> = BTreeMap::new();
+    joined.parts.iter().for_each(|part| kinds.entry(part.kind).or_default().push(*part));
+    let observed_s = ends(&losses).zip(first).map_or(wall_s, |(end, first)| seconds(end.saturating_sub(first)));
+    let mut of_kind = by_kind(joined);
+    let (mut rows, mut columns) = (Vec::new(), Vec::new());
+    for (kind, parts) in kinds {
+        let of_kind = of_kind.remove(&kind).unwrap_or_default();
+        let trial = JoinedTrial::new(of_kind, &losses, clock.clone(), mhz, missing.clone());
+        let mut gathered = Gathered::default();
+        gathered.tally.add(0, &trial);
+        let mut times = Distribution::default();
+        parts.iter().for_each(|p| times.add(trial.ns(p.complete.at.saturating_sub(p.issue.at))));
+        gathered.traced_medians = Medians::of(0, times.latency());
+        let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
+        parts.iter().for_each(|p| *sizes.entry(p.bytes).or_default() += 1);
+        rows.push(KindUse {
+            kind,
+            requests: parts.len() as u64,
+            followed: trial.matched.joined,
+            bytes: parts.iter().map(|p| p.bytes).sum(),
+            sizes: sizes.into_iter().collect(),
+            time: times.figure(),
+        });
+        columns.push(column(machine, kind.label(), &gathered));
+    }
+    columns.sort_by_key(|c| Reverse((c.traced.mean_ns * c.matched.joined as f64) as u64));
+    (DiskUse { machine, wall_s, observed_s: observed_s.min(wall_s), under_way_s, kinds: rows }, columns)
+}
+
+/// How long at least one request was under way, ticks.
+fn under_way(parts: &[Part]) -> u64 {
+    let mut spans: Vec<(u64, u64)> = parts.iter().map(|p| (p.issue.at, p.complete.at)).collect();
+    spans.sort_unstable();
+    let (mut sum, mut until) = (0, 0);
+    for (from, to) in spans {
+        sum += to.saturating_sub(from.max(until));
+        until = until.max(to);
+    }
+    sum
+}
+
+/// When a buffer became full, host ticks: what came after is not known.
+fn ends(losses: &[Loss]) -> Option<u64> {
+    losses.iter().filter(|loss| loss.to == u64::MAX).map(|loss| loss.from).min()
+}
+
+/// What was joined, kind by kind.
+fn by_kind(joined: Joined) -> BTreeMap<RequestKind, Joined> {
+    let Joined { requests, rejected, threads, .. } = joined;
+    let new = || Joined { threads: threads.clone(), ..Joined::default() };
+    let mut kinds: BTreeMap<RequestKind, Joined> = BTreeMap::new();
+    for request in requests {
+        kinds.entry(request.kind).or_insert_with(new).requests.push(request);
+    }
+    for rejected in rejected {
+        kinds.entry(rejected.kind).or_insert_with(new).rejected.push(rejected);
+    }
+    kinds
+}
+
+#[cfg(test)]
+#[path = "command_tests.rs"]
+mod tests;

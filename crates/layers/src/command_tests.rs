@@ -1,0 +1,56 @@
+//! What requests of a command's say, on made-up ones.
+
+use super::*;
+use crate::guest::Moment;
+use crate::joined::{Reason, Rejected};
+use vmtax_model::ClockFinding;
+
+fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> Part {
+    let moment = |at| Moment { at, cpu: 0, tid: 1, interrupt: false };
+    Part { offset: from * 4096, bytes, kind, issue: moment(from), complete: moment(to) }
+}
+
+#[test]
+fn time_with_several_under_way_counts_once() {
+    let spans = |list: &[(u64, u64)]| -> Vec<Part> {
+        list.iter().map(|&(from, to)| part(RequestKind::Read, 4096, from, to)).collect()
+    };
+    assert_eq!(under_way(&spans(&[])), 0);
+    assert_eq!(under_way(&spans(&[(10, 20), (40, 50)])), 20);
+    // In any order: one inside another, one that overlaps, one that follows at once.
+    assert_eq!(under_way(&spans(&[(30, 40), (12, 15), (10, 20), (18, 30)])), 30);
+    // A completion before its issue, as clocks may have it, is no time.
+    assert_eq!(under_way(&spans(&[(20, 10)])), 0);
+}
+
+#[test]
+fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
+    let parts = vec![
+        part(RequestKind::Write, 4096, 1_000, 2_000),
+        part(RequestKind::Write, 8192, 1_500, 4_000),
+        part(RequestKind::Flush, 0, 4_000, 9_000),
+    ];
+    let violated = |part: &Part| Rejected {
+        begin: part.issue.at,
+        end: part.complete.at,
+        kind: part.kind,
+        reason: Reason::Violation,
+    };
+    let rejected = parts.iter().map(violated).collect();
+    let joined = Joined { parts, rejected, ..Joined::default() };
+    let clock = ClockFinding { bound_ns: 1.0, source: String::new(), drift_ns: 0.0, violations: 0 };
+    let losses = vec![Loss { from: 501_000, to: u64::MAX, events: 3 }];
+    // A thousand ticks a microsecond.
+    let read = Read { joined, losses, clock, mhz: 1000.0, missing: Vec::new(), first: Some(1_000) };
+    let (disk, columns) = disk(MachineName::Tcg, 2.0, read);
+    assert_eq!((disk.wall_s, disk.under_way_s), (2.0, 8e-6));
+    assert_eq!(disk.observed_s, 500e-6, "from the first event until the buffer was full");
+    let rows: Vec<_> = disk.kinds.iter().map(|k| (k.kind, k.requests, k.followed, k.bytes, k.sizes.clone())).collect();
+    assert_eq!(
+        rows,
+        [(RequestKind::Write, 2, 0, 12_288, vec![(4096, 1), (8192, 1)]), (RequestKind::Flush, 1, 0, 0, vec![(0, 1)])]
+    );
+    assert_eq!(disk.kinds[0].time.max_ns, 2_500.0);
+    assert_eq!(columns.iter().map(|c| c.matched.operations).sum::<u64>(), 3);
+    assert!(columns.iter().all(|c| c.matched.lost_events == 3 && c.clock.violations == c.matched.operations));
+}

@@ -1,0 +1,37 @@
+//! What comes of a trial's events.
+
+use crate::guest::Part;
+use crate::request::JoinedRequest;
+use vmtax_model::{QemuThread, RequestKind, Station};
+
+/// Why an operation is no joined request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Reason {
+    /// Events were lost while it was under way.
+    Lost,
+    /// Cause and effect contradict each other.
+    Violation,
+    /// The guest's block layer shows no request for it.
+    NoRequest,
+    /// It lacks a station that the others have.
+    Missing(Station),
+}
+
+/// An operation that was not joined.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Rejected {
+    pub begin: u64,
+    pub end: u64,
+    pub kind: RequestKind,
+    pub reason: Reason,
+}
+
+/// What came of a trial's events.
+#[derive(Default)]
+pub(crate) struct Joined {
+    pub requests: Vec<JoinedRequest>,
+    pub rejected: Vec<Rejected>,
+    pub threads: Vec<QemuThread>,
+    /// Where each request is an operation: all that the guest completed.
+    pub parts: Vec<Part>,
+}

@@ -1,0 +1,75 @@
+//! What a command's requests to its guest's disk did.
+
+use crate::{Figure, LayerFindings, MachineName};
+use serde::{Deserialize, Serialize};
+
+/// What a request of the block layer asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RequestKind {
+    /// Bytes of the disk.
+    Read,
+    /// That bytes be written.
+    Write,
+    /// That what was written be kept.
+    Flush,
+    /// That bytes be forgotten.
+    Discard,
+    /// Anything else, and what nobody told.
+    Other,
+}
+
+impl RequestKind {
+    /// Several of them, for people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            RequestKind::Read => "reads",
+            RequestKind::Write => "writes",
+            RequestKind::Flush => "flushes",
+            RequestKind::Discard => "discards",
+            RequestKind::Other => "other requests",
+        }
+    }
+}
+
+/// The requests of one kind, those that could not be followed among them.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct KindUse {
+    /// Which.
+    pub kind: RequestKind,
+    /// How many the guest's kernel saw completed.
+    pub requests: u64,
+    /// Of these, those that were followed through every layer.
+    pub followed: u64,
+    /// Bytes, all together.
+    pub bytes: u64,
+    /// How many of each length: bytes, count; shortest first.
+    pub sizes: Vec<(u64, u64)>,
+    /// From the guest's block layer handing one to its driver, to the block layer's completing it.
+    pub time: Figure,
+}
+
+/// How a guest's disk was used while its command ran once more, under probes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DiskUse {
+    /// Which guest.
+    pub machine: MachineName,
+    /// How long the command took under probes, seconds.
+    pub wall_s: f64,
+    /// For how much of that requests were seen: less where a buffer for events became full, seconds.
+    pub observed_s: f64,
+    /// How long at least one request was under way, seconds.
+    pub under_way_s: f64,
+    /// By kind; none where no request reached the disk.
+    pub kinds: Vec<KindUse>,
+}
+
+/// The requests of a command's guests: how the disks were used, and where the time of a request goes.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CommandLayers {
+    /// Guest by guest.
+    pub disks: Vec<DiskUse>,
+    /// A column for each guest and kind of request, which is its variant's name; of each guest those first that took most
+    /// time.
+    pub layers: LayerFindings,
+}
