@@ -33,6 +33,8 @@ pub(crate) fn label(from: Station, to: Station) -> String {
     match to {
         // Before that, it is others of the workload's requests that take its time.
         Station::End => format!("{} to the workload's turn", from.label()),
+        // Of a request that nobody stamped.
+        _ if from == Station::Begin => format!("guest block layer to {}", to.label()),
         _ => format!("{} to {}", from.label(), to.label()),
     }
 }

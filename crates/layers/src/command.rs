@@ -54,9 +54,9 @@ pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, P
     CommandLayers { disks, layers }
 }
 
-const METHOD: &str = "Each request is followed by what identifies it, from the guest's block layer handing it to the driver to \
-                      the block layer's completing it, and each of its nanoseconds counts for one row. All are of one run \
-                      under probes, so there is no interval.";
+const METHOD: &str = "Each request is followed by what identifies it, from the guest's block layer taking it in to its \
+                      completing it, and each of its nanoseconds counts for one row. All are of one run under probes, so \
+                      there is no interval.";
 
 /// One guest's: its disk's use, and a column for each kind of request.
 fn disk(machine: MachineName, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>) {
@@ -74,7 +74,7 @@ fn disk(machine: MachineName, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerCol
         let mut gathered = Gathered::default();
         gathered.tally.add(0, &trial);
         let mut times = Distribution::default();
-        parts.iter().for_each(|p| times.add(trial.ns(p.complete.at.saturating_sub(p.issue.at))));
+        parts.iter().for_each(|p| times.add(trial.ns(p.complete.at.saturating_sub(p.begin()))));
         gathered.traced_medians = Medians::of(0, times.latency());
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         parts.iter().for_each(|p| *sizes.entry(p.bytes).or_default() += 1);
@@ -94,7 +94,7 @@ fn disk(machine: MachineName, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerCol
 
 /// How long at least one request was under way, ticks.
 fn under_way(parts: &[Part]) -> u64 {
-    let mut spans: Vec<(u64, u64)> = parts.iter().map(|p| (p.issue.at, p.complete.at)).collect();
+    let mut spans: Vec<(u64, u64)> = parts.iter().map(|p| (p.begin(), p.complete.at)).collect();
     spans.sort_unstable();
     let (mut sum, mut until) = (0, 0);
     for (from, to) in spans {

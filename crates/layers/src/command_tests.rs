@@ -7,7 +7,7 @@ use vmtax_model::ClockFinding;
 
 fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> Part {
     let moment = |at| Moment { at, cpu: 0, tid: 1, interrupt: false };
-    Part { offset: from * 4096, bytes, kind, issue: moment(from), complete: moment(to) }
+    Part { offset: from * 4096, bytes, kind, inserted: None, issue: moment(from), complete: moment(to) }
 }
 
 #[test]

@@ -46,6 +46,10 @@ pub(crate) enum Guest {
     Sched(Sched),
     Enter,
     Exit,
+    /// The block layer takes a request in that has to wait: where it is.
+    Insert {
+        offset: u64,
+    },
     /// The block layer hands a request to the driver: bytes of the disk, or [`NOWHERE`].
     Issue {
         offset: u64,

@@ -42,6 +42,11 @@ enum Reader {
         /// What it asks for, in letters.
         letters: Option<Field>,
     },
+    Insert {
+        device: Field,
+        sector: Field,
+        sectors: Field,
+    },
     Complete {
         device: Field,
         sector: Field,
@@ -126,15 +131,16 @@ impl Readers {
             Reader::Switch { .. } | Reader::Waking { .. } => Guest::Sched(sched(reader, data)?),
             Reader::Enter { .. } => Guest::Enter,
             Reader::Exit => Guest::Exit,
+            Reader::Insert { device, sector, sectors } if ours(device) => {
+                Guest::Insert { offset: place(bytes(sector, sectors, data)) }
+            }
             Reader::Issue { device, sector, sectors, letters } if ours(device) => {
                 let (offset, bytes) = bytes(sector, sectors, data)?;
-                let offset = if bytes == 0 { NOWHERE } else { offset };
+                let offset = place(Some((offset, bytes)));
                 Guest::Issue { offset, bytes, kind: kind(letters.and_then(|l| l.bytes(data)), bytes) }
             }
-            // A request about no bytes completes at sector -1.
             Reader::Complete { device, sector, sectors } if ours(device) => {
-                let at = bytes(sector, sectors, data).filter(|(_, bytes)| *bytes > 0);
-                Guest::Complete { offset: at.map_or(NOWHERE, |(offset, _)| offset) }
+                Guest::Complete { offset: place(bytes(sector, sectors, data)) }
             }
             // Where the kernel has probes of its own, one of those; else its function tracer.
             Reader::Function | Reader::Notify { .. } => Guest::Notify,
@@ -235,6 +241,10 @@ fn reader(name: (&str, &str), field: &dyn Fn(&str) -> Result<Field, Unread>) -> 
             let (device, sector, sectors) = block()?;
             Reader::Issue { device, sector, sectors, letters: maybe("rwbs") }
         }
+        ("block", "block_rq_insert") => {
+            let (device, sector, sectors) = block()?;
+            Reader::Insert { device, sector, sectors }
+        }
         ("block", "block_rq_complete") => {
             let (device, sector, sectors) = block()?;
             Reader::Complete { device, sector, sectors }
@@ -267,6 +277,11 @@ fn sched(reader: Reader, data: &[u8]) -> Option<Sched> {
         Reader::Waking { pid } => Some(Sched::Waking { tid: task(pid)? }),
         _ => None,
     }
+}
+
+/// Where a guest's request is. One about no bytes is issued at sector 0, and completes at -1.
+fn place(bytes: Option<(u64, u64)>) -> u64 {
+    bytes.filter(|(_, bytes)| *bytes > 0).map_or(NOWHERE, |(offset, _)| offset)
 }
 
 /// Where a block request is, and how long.

@@ -24,11 +24,18 @@ pub(crate) struct Part {
     pub offset: u64,
     pub bytes: u64,
     pub kind: RequestKind,
+    /// When the block layer took it in, if it then had to wait.
+    pub inserted: Option<u64>,
     pub issue: Moment,
     pub complete: Moment,
 }
 
 impl Part {
+    /// When the block layer first had it, as far as that is known.
+    pub fn begin(&self) -> u64 {
+        self.inserted.unwrap_or(self.issue.at)
+    }
+
     /// Where it is in the device's own words, which have 0 for what is nowhere.
     pub fn at_device(&self) -> u64 {
         if self.offset == NOWHERE { 0 } else { self.offset }
@@ -57,8 +64,10 @@ pub(crate) struct GuestPast {
     /// Whether there ever was one.
     pub notifies_seen: bool,
     pub interrupts: Past<u32>,
-    /// Issued and not complete, by offset.
-    under_way: HashMap<u64, (u64, RequestKind, Moment)>,
+    /// Taken in and not issued, by offset. One that was merged with another is never issued.
+    inserted: HashMap<u64, u64>,
+    /// Issued and not complete, by offset: without the completion yet.
+    under_way: HashMap<u64, Part>,
 }
 
 impl GuestPast {
@@ -78,10 +87,14 @@ impl GuestPast {
                 }
             }
             // A driver whose ring is full gives a request back, and it is issued again: the last time counts.
-            Guest::Issue { offset, bytes, kind } => _ = self.under_way.insert(offset, (bytes, kind, now)),
+            Guest::Issue { offset, bytes, kind } => {
+                let inserted = self.inserted.remove(&offset);
+                let part = Part { offset, bytes, kind, inserted, issue: now, complete: now };
+                self.under_way.insert(offset, part);
+            }
+            Guest::Insert { offset } => _ = self.inserted.insert(offset, at),
             Guest::Complete { offset } => {
-                let (bytes, kind, issue) = self.under_way.remove(&offset)?;
-                return Some(Part { offset, bytes, kind, issue, complete: now });
+                return self.under_way.remove(&offset).map(|part| Part { complete: now, ..part });
             }
             Guest::Notify => {
                 self.notifies_seen = true;
@@ -92,9 +105,10 @@ impl GuestPast {
         None
     }
 
-    /// When the oldest request was issued that is under way.
-    pub fn oldest(&self) -> Option<u64> {
-        self.under_way.values().map(|(_, _, issue)| issue.at).min()
+    /// When the oldest request began that is under way, or that was taken in since `since` and may be.
+    pub fn oldest(&self, since: u64) -> Option<u64> {
+        let waiting = self.inserted.values().copied().filter(|at| *at >= since);
+        self.under_way.values().map(Part::begin).chain(waiting).min()
     }
 
     #[cfg(test)]
@@ -108,6 +122,7 @@ impl GuestPast {
         self.calls.forget(at);
         self.notifies.forget(at);
         self.interrupts.forget(at);
-        self.under_way.retain(|_, (_, _, issue)| issue.at >= at);
+        self.inserted.retain(|_, inserted| *inserted >= at);
+        self.under_way.retain(|_, part| part.issue.at >= at);
     }
 }

@@ -14,6 +14,10 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use vmtax_model::{RequestKind, Stamped, Station, TraceFacts};
 
+/// So many times the slack a request may wait in the guest's block layer while no other is under way: a tenth of a second
+/// and more. One that was taken in before was merged with another.
+const LONGEST_WAIT: u64 = 100;
+
 pub(crate) struct Join {
     /// Nobody stamped operations: each of the guest's requests is one.
     unstamped: bool,
@@ -129,7 +133,7 @@ impl Join {
         if latest.saturating_sub(slack * 2) <= self.horizon.saturating_add(slack) {
             return;
         }
-        let horizon = self.oldest().unwrap_or(now).min(latest).saturating_sub(slack * 2);
+        let horizon = self.oldest(now).unwrap_or(now).min(latest).saturating_sub(slack * 2);
         if horizon > self.horizon.saturating_add(slack) {
             self.horizon = horizon;
             self.host.forget(horizon);
@@ -140,9 +144,10 @@ impl Join {
     }
 
     /// When the oldest operation began that is not over.
-    fn oldest(&self) -> Option<u64> {
+    fn oldest(&self, now: u64) -> Option<u64> {
         if self.unstamped {
-            self.complete.iter().map(|part| part.issue.at).chain(self.guest.oldest()).min()
+            let since = now.saturating_sub(self.terms.slack.saturating_mul(LONGEST_WAIT));
+            self.complete.iter().map(Part::begin).chain(self.guest.oldest(since)).min()
         } else {
             self.open.first().map(|number| self.operations[*number].begin)
         }
@@ -156,11 +161,12 @@ impl Join {
             return;
         }
         self.out.parts.push(part);
-        let (begin, end) = (part.issue.at, part.complete.at);
-        match way
-            .map_err(|Violation| Reason::Violation)
-            .and_then(|way| self.whole(way, &part, (begin, end, part.at_device())))
-        {
+        let (begin, end) = (part.begin(), part.complete.at);
+        let whole = |mut way: Way| {
+            way.begins_in_kernel = true;
+            self.whole(way, &part, (begin, end, part.at_device()))
+        };
+        match way.map_err(|Violation| Reason::Violation).and_then(whole) {
             Ok(request) => self.out.requests.push(request),
             Err(reason) => self.out.rejected.push(Rejected { begin, end, kind: part.kind, reason }),
         }
@@ -173,7 +179,7 @@ impl Join {
             let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
             let (issue, complete) = (moment(operation.begin), moment(operation.end));
             let kind = RequestKind::Other;
-            self.follow(Part { offset: operation.offset, bytes: self.bytes, kind, issue, complete });
+            self.follow(Part { offset: operation.offset, bytes: self.bytes, kind, inserted: None, issue, complete });
         }
         match self.request(operation) {
             Ok(request) => self.out.requests.push(request),

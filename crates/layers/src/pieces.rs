@@ -80,7 +80,8 @@ impl Sides<'_> {
                 _ if station == Station::End => (latest, by),
                 _ => (at, by),
             };
-            if previous != Station::Begin && to > latest {
+            let counts = previous != Station::Begin || (way.begins_in_kernel && station != Station::Begin);
+            if counts && to > latest {
                 let stretch = Stretch { from: latest, at: to, to: station };
                 if way.in_ring && previous <= Station::GuestIssue && station > Station::GuestIssue {
                     pieces.push(stretch.piece(State::InRing, who, latest, to));

@@ -69,7 +69,7 @@ impl JoinedRequest {
         Station::ALL.into_iter().filter_map(|s| Some((s, self.at(s)?)))
     }
 
-    /// When it began, host ticks, by the workload's own stamp; of a command's, when the guest's block layer issued it.
+    /// When it began, host ticks, by the workload's own stamp; of a command's, when the guest's block layer took it in.
     pub fn begin(&self) -> u64 {
         self.at(Station::Begin).unwrap_or(0)
     }
@@ -84,10 +84,12 @@ impl JoinedRequest {
         self.end().saturating_sub(self.begin())
     }
 
-    /// Where its pieces begin, host ticks: the first station that a tracer saw.
+    /// Where its pieces begin, host ticks: the first moment that a tracer saw.
     pub fn first(&self) -> u64 {
-        let tracers = |(s, at)| (s != Station::Begin).then_some(at);
-        self.stations().find_map(tracers).unwrap_or(0)
+        let Some((station, at)) = self.stations().find(|(s, _)| *s != Station::Begin) else { return 0 };
+        // Of a command's request a tracer saw the begin, too, and a piece leads from there.
+        let from_begin = self.pieces.first().is_some_and(|piece| piece.to == station && station != Station::End);
+        if from_begin { self.begin() } else { at }
     }
 
     /// Where its pieces end, host ticks: the last of it that a tracer saw.

@@ -19,6 +19,8 @@ pub(crate) struct Way {
     marks: [Option<(u64, By)>; Station::ALL.len()],
     /// It was issued and taken from the ring without a notification in between.
     pub in_ring: bool,
+    /// Its begin was seen in the guest's kernel: the stretch from there to the next station is a part of it.
+    pub begins_in_kernel: bool,
     /// When the workload's last system call before its own stamp returned, if that was not the request's: it was busy
     /// with others when this one had come back.
     pub busy_until: Option<Moment>,
@@ -26,7 +28,7 @@ pub(crate) struct Way {
 
 impl Way {
     pub fn new() -> Self {
-        Way { marks: [None; Station::ALL.len()], in_ring: false, busy_until: None }
+        Way { marks: [None; Station::ALL.len()], in_ring: false, begins_in_kernel: false, busy_until: None }
     }
 
     pub fn set(&mut self, station: Station, at: u64, by: By) {

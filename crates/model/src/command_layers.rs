@@ -45,7 +45,7 @@ pub struct KindUse {
     pub bytes: u64,
     /// How many of each length: bytes, count; shortest first.
     pub sizes: Vec<(u64, u64)>,
-    /// From the guest's block layer handing one to its driver, to the block layer's completing it.
+    /// From the guest's block layer taking one in, to its completing it.
     pub time: Figure,
 }
 

@@ -69,13 +69,20 @@ impl ProbeSet {
     /// Nothing is filtered, neither by thread nor by disk: in a guest that does nothing else it all belongs to the
     /// workload, and under TCG a filter, or a list of threads, takes as long as an event.
     pub fn guest() -> ProbeSet {
-        let mut set = ProbeSet::guest_of_command();
+        let mut set = ProbeSet::guest_kernel();
         set.free.extend(ALL_CALLS.map(|name| event("raw_syscalls", name, None)));
         set
     }
 
-    /// The same without system calls: a command makes many, of which none is a request's.
+    /// The same without system calls: a command makes many, of which none is a request's. Its requests begin in the block
+    /// layer, where some wait before they are issued.
     pub fn guest_of_command() -> ProbeSet {
+        let mut set = ProbeSet::guest_kernel();
+        set.free.push(event("block", &["block_rq_insert"], None));
+        set
+    }
+
+    fn guest_kernel() -> ProbeSet {
         let events = [("irq", &["irq_handler_entry"][..]), ("sched", SCHED[0]), ("sched", SCHED[1])];
         let events = BLOCK.map(|names| ("block", names)).into_iter().chain(events);
         let free = events.map(|(system, names)| event(system, names, None)).collect();

@@ -364,6 +364,7 @@ impl World {
                     20 => Guest::Issue { offset, bytes, kind: RequestKind::Read },
                     21 => Guest::Complete { offset },
                     22 => Guest::Notify,
+                    23 => Guest::Insert { offset },
                     _ => Guest::Interrupt,
                 };
                 self.guest.push(Event { at, cpu: 0, tid, interrupt, what });

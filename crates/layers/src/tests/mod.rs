@@ -3,6 +3,7 @@
 mod cases;
 mod findings;
 
+use crate::event::{Event, Guest};
 use crate::follow::View;
 use crate::join::Join;
 use crate::joined::Reason;
@@ -193,10 +194,36 @@ proptest! {
         }
     }
 
+    /// What a request waits in the guest's block layer before it is issued is its own.
+    #[test]
+    fn a_request_begins_when_the_block_layer_has_it(times in prop::collection::vec(times(), 1..10), early in 1_u64..40) {
+        let mut world = alone(&times);
+        let issues: Vec<Event<Guest>> =
+            world.guest.iter().filter(|e| matches!(e.what, Guest::Issue { .. })).copied().collect();
+        for issue in &issues {
+            if let Guest::Issue { offset, .. } = issue.what {
+                world.guest.push(Event { at: issue.at - early, what: Guest::Insert { offset }, ..*issue });
+            }
+        }
+        let joined = world.join_unstamped();
+        prop_assert_eq!(&joined.rejected, &[]);
+        prop_assert_eq!(joined.requests.len(), times.len());
+        for request in &joined.requests {
+            prop_assert_eq!(Some(request.begin() + early), request.at(Station::GuestIssue));
+            prop_assert_eq!(request.first(), request.begin());
+            prop_assert_eq!(request.last(), request.end());
+            prop_assert_eq!(request.pieces.iter().map(|p| p.ticks).sum::<u64>(), request.total());
+        }
+        // One that was merged with another and never issued is forgotten, and holds nothing.
+        let last = issues.last().unwrap();
+        world.guest.push(Event { at: START - 50, what: Guest::Insert { offset: 1 << 40 }, ..*last });
+        prop_assert_eq!(world.join_unstamped().requests.len(), times.len());
+    }
+
     /// Whatever happened, and in whichever order.
     #[test]
     fn any_events_are_survived_and_sums_close(
-        events in prop::collection::vec((0_u64..3000, 0_u8..24, 0_i32..4, 0_u64..6, any::<bool>()), 0..400),
+        events in prop::collection::vec((0_u64..3000, 0_u8..25, 0_i32..4, 0_u64..6, any::<bool>()), 0..400),
         operations in prop::collection::vec((0_u64..3000, 0_u64..800, 0_u64..6), 0..20),
         view in prop_oneof![Just(View::Kernel), Just(View::Driver), Just(View::Blind)],
         bound in 0_u64..50,
