@@ -2,7 +2,8 @@
 //!
 //! [`join`] reads the traces of one observed trial and follows each operation of the workload through guest, KVM, QEMU and
 //! host: a [`JoinedRequest`] has the moment at which it passed each station, and [`Piece`]s that fill its way without a gap,
-//! each in one state. [`findings`] makes of all trials of a plan what reports show. `docs/layers.md` says how and why.
+//! each in one state. [`findings`] makes of all trials of a plan what reports show, [`command()`] of a command's requests,
+//! which nobody stamped. `docs/layers.md` says how and why.
 //!
 //! The way of an event, module by module:
 //!

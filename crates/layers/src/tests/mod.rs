@@ -2,6 +2,7 @@
 
 mod cases;
 mod findings;
+mod unstamped;
 
 use crate::event::{Event, Guest};
 use crate::follow::View;
