@@ -101,6 +101,9 @@ pub struct ProfileFindings {
     pub functions: Vec<FunctionShare>,
     /// Files whose functions are not all named.
     pub unnamed: Vec<UnnamedFile>,
+    /// What QEMU's processors do under TCG, the largest part first; empty where nothing was translated.
+    #[serde(default)]
+    pub tcg: Vec<TcgShare>,
     /// Where its threads were by the clock; null where that could not be had.
     pub wall: Option<WallFindings>,
     /// Its guest's VM exits; null where KVM runs no guest of it, or nothing of them could be had.
@@ -114,6 +117,53 @@ pub struct ProfileFindings {
     pub guest: Option<GuestFindings>,
     /// What could not be had, why, and what to do about it.
     pub missing: Vec<Missing>,
+}
+
+/// What a processor of QEMU's does under TCG.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TcgPart {
+    /// Translated code itself: the guest.
+    Translated,
+    /// Address translation and memory for it.
+    Softmmu,
+    /// Devices that it reached.
+    Devices,
+    /// The search for the next block of it.
+    Search,
+    /// What else it called.
+    Helpers,
+    /// The making of it.
+    Translation,
+    /// The loop around it: interrupts, exceptions, chaining of blocks.
+    Loop,
+    /// Nothing of TCG's: locks, work for other threads.
+    Outside,
+}
+
+impl TcgPart {
+    /// For tables.
+    pub fn words(self) -> &'static str {
+        match self {
+            TcgPart::Translated => "translated code",
+            TcgPart::Softmmu => "softmmu",
+            TcgPart::Devices => "devices",
+            TcgPart::Search => "search for the next block",
+            TcgPart::Helpers => "other helpers",
+            TcgPart::Translation => "translation",
+            TcgPart::Loop => "the loop around it",
+            TcgPart::Outside => "outside of TCG",
+        }
+    }
+}
+
+/// A part of the samples of TCG's processors.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct TcgShare {
+    /// What.
+    pub part: TcgPart,
+    /// Of the samples of threads that ran translated code.
+    pub share: SampleShare,
 }
 
 /// What was seen inside a guest, by its own kernel.

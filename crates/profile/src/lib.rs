@@ -27,7 +27,9 @@ pub mod firefox;
 pub mod flame;
 pub mod fold;
 pub mod inside;
+pub mod pprof;
 pub mod summary;
+pub mod tcg;
 pub mod traced;
 pub mod waits;
 

@@ -2,6 +2,7 @@
 
 use crate::on_cpu::OnCpu;
 use crate::profile::{Layer, Profile};
+use crate::tcg;
 use std::collections::HashMap;
 use vmtax_model::{FunctionShare, ProfileFindings, SampleShare, ThreadShare, UnnamedFile};
 
@@ -43,6 +44,7 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
         threads: threads(&found.profile, f64::from(hz) * seconds),
         functions: functions(&found.profile),
         unnamed: found.unnamed.iter().map(|(file, why)| UnnamedFile { file: file.clone(), why: why.clone() }).collect(),
+        tcg: tcg::parts(&found.profile),
         wall: None,
         exits: None,
         schedule: None,

@@ -14,6 +14,8 @@ use vmtax_model::{FunctionShare, GuestExits, ProfileFindings, SampleShare, WallF
 
 /// Functions that a terminal shows.
 const SHOWN: usize = 20;
+/// Over the parts of TCG's samples.
+pub(crate) const TCG_TITLE: &str = "What TCG's processors do";
 /// Threads that a terminal shows.
 const THREADS: usize = 12;
 
@@ -26,6 +28,10 @@ pub fn terminal(findings: &ProfileFindings, style: Style) -> String {
     if findings.samples > 0 {
         title(&mut out, "Threads on CPU");
         out.push_str(&threads(findings, width, style.color));
+        if !findings.tcg.is_empty() {
+            title(&mut out, TCG_TITLE);
+            out.push_str(&tcg(findings, style.color));
+        }
         title(&mut out, "Functions by the time in themselves, on CPU");
         out.push_str(&functions(&findings.functions, width, style.color));
     }
@@ -161,6 +167,16 @@ pub(crate) fn functions(functions: &[FunctionShare], width: usize, color: bool) 
     let room = shown().map(|f| columns(&plain(&f.name))).max().unwrap_or(0);
     let widest = build(room, false).lines().map(columns).max().unwrap_or(0);
     build(room.saturating_sub(widest.saturating_sub(width)).max(12), color) + "\n"
+}
+
+/// What TCG's processors do.
+fn tcg(findings: &ProfileFindings, color: bool) -> String {
+    let mut table = table::empty(color);
+    table.set_header([Cell::new("part"), right("share"), right("95 %")]);
+    for part in &findings.tcg {
+        table.add_row([Cell::new(part.part.words()), right(percent(part.share.share)), right(range(&part.share))]);
+    }
+    table::lines(table) + "\n"
 }
 
 /// What each thread does and waits for, a line for each wait that matters.

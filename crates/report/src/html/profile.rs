@@ -6,7 +6,7 @@ use super::{Head, document_under};
 use crate::guest_exits::{FIGURES, address, device, direction, figures, per_s, shown_counters};
 use crate::guest_inside::guest_title;
 use crate::number::{NONE, count, nanoseconds};
-use crate::profile::{advice, exits_title, heading, notes, of, percent, quality};
+use crate::profile::{TCG_TITLE, advice, exits_title, heading, notes, of, percent, quality};
 use base64::Engine;
 use maud::{Markup, html as markup};
 use vmtax_model::{CallFindings, ExitCount, FunctionShare, GuestExits, GuestFindings, ProfileFindings, WallFindings};
@@ -53,6 +53,7 @@ pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &
         @if let Some(guest) = &findings.guest { (guest_section(guest)) }
         @if let Some(exits) = &findings.exits { (exits_section(exits)) }
         @if !findings.functions.is_empty() { section { h2 { "Functions on CPU" } (functions("Functions on CPU", &findings.functions)) } }
+        @if !findings.tcg.is_empty() { section { h2 { (TCG_TITLE) } (tcg(findings)) } }
         @if !findings.threads.is_empty() { section { h2 { "Threads on CPU" } (threads(findings)) } }
         @if let Some(wall) = &findings.wall { section { h2 { "Threads by the clock" } (waits(wall)) } }
         @if let Some(schedule) = &findings.schedule { (super::schedule::tables(schedule)) }
@@ -128,6 +129,16 @@ fn functions(label: &str, functions: &[FunctionShare]) -> Markup {
         }
     };
     table(label, &["function", "self", "95 %", "total", "of"], &rows)
+}
+
+fn tcg(findings: &ProfileFindings) -> Markup {
+    let rows = markup! {
+        @for part in &findings.tcg { tr {
+            th scope="row" { (part.part.words()) }
+            td { (percent(part.share.share)) } td { (percent(part.share.low)) " – " (percent(part.share.high)) }
+        } }
+    };
+    table(TCG_TITLE, &["part", "share", "95 %"], &rows)
 }
 
 fn threads(findings: &ProfileFindings) -> Markup {

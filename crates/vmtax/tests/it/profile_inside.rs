@@ -63,6 +63,15 @@ fn both_sides_come_into_one_picture() {
     }
     assert_eq!(all, found["samples"], "no sample of QEMU's is lost or counted twice");
     assert!(together as f64 > 0.4 * all as f64, "{together} of {all}: {whole}");
+    // What TCG's processor does adds up.
+    let parts = found["tcg"].as_array().unwrap();
+    let of =
+        |part: &str| parts.iter().find(|p| p["part"] == part).map_or(0, |p| p["share"]["samples"].as_u64().unwrap());
+    let vcpu = found["threads"].as_array().unwrap().iter().find(|t| t["translated"] != 0).unwrap();
+    let sum: u64 = parts.iter().map(|p| p["share"]["samples"].as_u64().unwrap()).sum();
+    assert_eq!(vcpu["share"]["samples"], sum, "{parts:#?}");
+    assert!(of("translated") * 2 > sum && of("translated") == vcpu["translated"], "{parts:#?}");
+    assert!(place.path("out/profile.pb.gz").metadata().unwrap().len() > 1000);
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
     assert!(page.contains("QEMU and its guest in one") && page.contains("cpu::primes"));
     let firefox = json(&fs::read_to_string(place.path("out/firefox.json")).unwrap());

@@ -19,7 +19,7 @@ impl Folder {
         Ok(Folder(path))
     }
 
-    pub fn put(&self, name: &str, content: &str) -> Result<(), Fault> {
+    pub fn put(&self, name: &str, content: impl AsRef<[u8]>) -> Result<(), Fault> {
         let path = self.0.join(name);
         fs::write(&path, content).map_err(|e| Fault::file(format!("writing {}", path.display()), e))
     }

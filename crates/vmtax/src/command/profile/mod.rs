@@ -20,7 +20,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 use take::{Taken, Ways};
 use vmtax_model::ProfileFindings;
-use vmtax_profile::{Settings, firefox, flame, fold};
+use vmtax_profile::{Settings, firefox, flame, fold, pprof};
 use vmtax_report::profile::Pictures;
 
 pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
@@ -94,9 +94,15 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
         };
         let svg = flame::draw(profile, &title, &subtitle(findings))?;
         folder.put("on-cpu.svg", &svg)?;
-        folder.put("on-cpu.folded", &(fold::fold(profile).join("\n") + "\n"))?;
+        folder.put("on-cpu.folded", fold::fold(profile).join("\n") + "\n")?;
         pictures.on_cpu = Some(svg);
         files.extend(["on-cpu.svg", "on-cpu.folded"]);
+    }
+    if findings.samples > 0 {
+        let whole = taken.inside.joined.as_ref().unwrap_or(profile);
+        let bytes = pprof::bytes(whole, findings.hz, taken.on_cpu.time);
+        folder.put("profile.pb.gz", bytes.map_err(|e| Fault::file("writing profile.pb.gz", e))?)?;
+        files.push("profile.pb.gz");
     }
     // Over time, so only where that is known.
     if findings.seconds > 0.0 && findings.samples > 0 {
@@ -110,7 +116,7 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
         let subtitle = format!("{} moments, every thread at each", found.moments);
         let svg = flame::draw(&wall.profile, &format!("{of}, by the clock"), &subtitle)?;
         folder.put("wall.svg", &svg)?;
-        folder.put("wall.folded", &(fold::fold(&wall.profile).join("\n") + "\n"))?;
+        folder.put("wall.folded", fold::fold(&wall.profile).join("\n") + "\n")?;
         pictures.wall = Some(svg);
         files.extend(["wall.svg", "wall.folded"]);
     }
@@ -118,7 +124,7 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
     if let Some(joined) = &inside.joined {
         let svg = flame::draw(joined, &format!("{of} and its guest, on CPU"), &subtitle(findings))?;
         folder.put("whole.svg", &svg)?;
-        folder.put("whole.folded", &(fold::fold(joined).join("\n") + "\n"))?;
+        folder.put("whole.folded", fold::fold(joined).join("\n") + "\n")?;
         pictures.whole = Some(svg);
         files.extend(["whole.svg", "whole.folded"]);
     }
