@@ -1,9 +1,9 @@
 //! The guest from its inside while workloads run: samples of all that runs, and system calls counted in the kernel. What was
 //! seen is made ready and sent when the workloads have ended.
 
-use crate::AgentError;
 use crate::observe::{Send, Trouble, ship};
 use crate::serve::run_in_fresh_process;
+use crate::{AgentError, exec};
 use vmtax_model::{CallCounts, CountBy, Inside, Metric, Missing, Places, WorkloadName, WorkloadSpec, files};
 use vmtax_probe::CallCounter;
 use vmtax_profile::inside::Taking;
@@ -39,7 +39,7 @@ impl Looking {
         }
         let counter = inside.calls.map(|by| CallCounter::start(by == CountBy::Process));
         let counter = counter.and_then(|c| c.map_err(|e| lacking("the guest's system calls", &e)).ok());
-        let taking = (inside.hz > 0).then(|| Taking::begin(inside));
+        let taking = (inside.hz > 0).then(|| Taking::begin(inside, vec![exec::ROOT.into()]));
         let taking = taking.and_then(|t| t.map_err(|e| lacking("samples of what runs in the guest", &e)).ok());
         Looking { taking, counter, added_ns, missing }
     }

@@ -188,14 +188,14 @@ pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
     let refused = |what: &str| Err(PlanError::Range(what.to_owned()));
     let asked = plan.workloads.iter().any(|w| w.name == WorkloadName::Exec);
     let micro = plan.machines.iter().any(|m| m.is_micro());
-    let plain =
-        plan.variants.len() == 1 && plan.probes == [Probes::None] && plan.ladder.is_none() && plan.tree.is_none();
+    let looked_at = matches!(plan.probes[..], [Probes::None | Probes::Inside(_)]);
+    let plain = plan.variants.len() == 1 && looked_at && plan.ladder.is_none() && plan.tree.is_none();
     match &plan.command {
         None if asked => refused("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`"),
         None => Ok(()),
-        Some(_) if !plain => {
-            refused("a plan with a command has one variant, no probes, no ladder and no tree: leave these out")
-        }
+        Some(_) if !plain => refused(
+            "a plan with a command has one variant, no probes of requests, no ladder and no tree: leave these out",
+        ),
         Some(_) if !asked || plan.workloads.len() > 1 => {
             refused("a plan with a command has the workload exec alone: leave others out")
         }

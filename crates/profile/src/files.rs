@@ -4,10 +4,12 @@
 use crate::elf::Elf;
 use crate::maps::{self, Mapping};
 use object::ReadCache;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// The kernel's own library in each process is smaller.
 const LARGEST_VDSO: u64 = 1 << 20;
@@ -20,8 +22,8 @@ const OTHER_BUILD: &str = "what is here is another build than what was recorded:
 pub enum Source {
     /// A process that runs.
     Process(i32),
-    /// Files of this file system, of a process that may have ended.
-    Here,
+    /// Files of this machine, of processes that may have ended.
+    Here(Rc<Here>),
     /// What a recording tells: build-ids by path.
     Recorded(HashMap<String, Vec<u8>>),
 }
@@ -31,7 +33,8 @@ impl Source {
     pub fn root(&self) -> PathBuf {
         match self {
             Source::Process(pid) => PathBuf::from(format!("/proc/{pid}/root")),
-            Source::Here | Source::Recorded(_) => PathBuf::from("/"),
+            Source::Here(here) => here.roots.last().cloned().unwrap_or_default(),
+            Source::Recorded(_) => PathBuf::from("/"),
         }
     }
 
@@ -39,7 +42,7 @@ impl Source {
     pub fn maps(&self) -> String {
         match self {
             Source::Process(pid) => std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default(),
-            Source::Here | Source::Recorded(_) => String::new(),
+            Source::Here(_) | Source::Recorded(_) => String::new(),
         }
     }
 
@@ -47,11 +50,13 @@ impl Source {
     ///
     /// # Errors
     /// Why its functions cannot be told, with what to do.
-    pub fn elf(&self, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf, String> {
+    pub fn elf(&self, mapping: &Mapping, base: Option<&Mapping>) -> Result<Rc<Elf>, String> {
         match self {
-            Source::Process(pid) => of_process(*pid, mapping, base),
-            Source::Here => here(mapping),
-            Source::Recorded(build_ids) => recorded(mapping, build_ids.get(&mapping.path).map(Vec::as_slice)),
+            Source::Process(pid) => of_process(*pid, mapping, base).map(Rc::new),
+            Source::Here(here) => here.elf(mapping),
+            Source::Recorded(build_ids) => {
+                recorded(mapping, build_ids.get(&mapping.path).map(Vec::as_slice)).map(Rc::new)
+            }
         }
     }
 }
@@ -89,14 +94,42 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
     Ok(elf)
 }
 
-/// The very file that was mapped, or this kernel's own library.
-fn here(mapping: &Mapping) -> Result<Elf, String> {
-    if mapping.path == VDSO {
-        return own_vdso();
+/// A program's tables, or why there are none.
+type Shared = Result<Rc<Elf>, String>;
+
+/// Files of this machine by what processes mapped, below the roots that processes have here; each is read once.
+#[derive(Debug)]
+pub struct Here {
+    roots: Vec<PathBuf>,
+    /// By path and inode number; or why not.
+    read: RefCell<HashMap<(String, u64), Shared>>,
+}
+
+impl Here {
+    /// Below `/`, and below other roots, the usual last.
+    pub fn new(others: &[PathBuf]) -> Here {
+        let roots = std::iter::once(PathBuf::from("/")).chain(others.iter().cloned()).collect();
+        Here { roots, read: RefCell::default() }
     }
-    let path = Path::new(&mapping.path);
-    let same = path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
-    if same { read(path) } else { Err("it was deleted or replaced since it was mapped".to_owned()) }
+
+    fn elf(&self, mapping: &Mapping) -> Result<Rc<Elf>, String> {
+        let key = (mapping.path.clone(), mapping.inode);
+        if let Some(known) = self.read.borrow().get(&key) {
+            return known.clone();
+        }
+        let elf = if mapping.path == VDSO { own_vdso() } else { self.file(mapping) }.map(Rc::new);
+        self.read.borrow_mut().insert(key, elf.clone());
+        elf
+    }
+
+    /// The very file that was mapped; where a root is of layers, whose numbers are not those below, what is in its place.
+    fn file(&self, mapping: &Mapping) -> Result<Elf, String> {
+        let below = |root: &PathBuf| root.join(mapping.path.trim_start_matches('/'));
+        let same = |path: &PathBuf| path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
+        let other = || self.roots.iter().skip(1).map(below).find(|path| path.is_file());
+        let path = self.roots.iter().map(below).find(same).or_else(other);
+        read(&path.ok_or("it was deleted or replaced since it was mapped")?)
+    }
 }
 
 /// What the kernel maps into each process.

@@ -8,6 +8,7 @@ use crate::place::{End, Home, Place, Registers};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use std::ops::Range;
+use std::rc::Rc;
 
 /// A stack deeper than this is a loop.
 const DEEPEST: usize = 1024;
@@ -18,7 +19,7 @@ pub struct Loaded {
     /// Its file as the process sees it.
     pub path: String,
     /// Its tables; what is missing is said in `why`.
-    pub elf: Elf,
+    pub elf: Rc<Elf>,
     /// Why its functions have no names, where that is so.
     pub why: Option<String>,
     inode: u64,
@@ -103,7 +104,7 @@ impl Space {
         let number = known.unwrap_or_else(|| {
             let (elf, why) = match self.source.elf(mapping, base) {
                 Ok(elf) => (elf, None),
-                Err(why) => (Elf::default(), Some(why)),
+                Err(why) => (Rc::default(), Some(why)),
             };
             self.modules.push(Loaded { path: mapping.path.clone(), elf, why, inode: mapping.inode });
             self.modules.len() - 1

@@ -6,26 +6,26 @@ use crate::run::Progress;
 use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_machine::MachineError;
-use vmtax_model::{Inside, InsideFacts, SCHEMA, TrialResult, WorkloadSpec, files};
+use vmtax_model::{Inside, InsideFacts, SCHEMA, TrialResult, files};
 use vmtax_recording::TrialFiles;
 
 /// How long stamps are exchanged at a time, before and after the workload.
 const PING: Duration = Duration::from_millis(60);
 
-/// Runs a workload while its guest samples and counts, and tells when it begins and when it is over. What the guest saw, and
+/// Does a guest's work while it samples and counts, and tells when that begins and when it is over. What the guest saw, and
 /// what brings that together with what is seen of its QEMU, go to the trial's files.
 pub(crate) fn looked_at_inside(
     machine: &mut Up<'_>,
-    inside: Inside,
-    (workload, deadline): (&WorkloadSpec, Duration),
+    (inside, deadline): (Inside, Duration),
     mut store: TrialFiles,
     (number, progress): (u32, &mut dyn FnMut(Progress<'_>)),
+    work: impl FnOnce(&mut Up<'_>) -> Result<TrialResult, MachineError>,
 ) -> Result<TrialResult, MachineError> {
     let mut pings = vec![machine.ping(PING)];
     let begun = beat();
     machine.look(inside)?;
     progress(Progress::Working { number });
-    let result = machine.run(workload, deadline);
+    let result = work(machine);
     progress(Progress::Over { number });
     let result = result?;
     let mut missing = machine.seen(deadline, &mut |name, bytes| {

@@ -311,27 +311,29 @@ impl<'a> Run<'a> {
             let events = self.events.then(|| log.join("qemu.events"));
             let disk = self.scratch.disk();
             let what = qemu.map(|qemu| Observable { machine: turn.machine, qemu, disk, probes, events });
+            if observes && what.is_none() {
+                return Err(no_means(turn.machine));
+            }
             let store = what.as_ref().map(|_| self.writer.trial_files(self.number)).transpose()?;
-            let observe = what.as_ref().zip(store);
-            let result = match observe {
-                _ if self.plan.command.is_some() => {
-                    let streams = (self.streams, self.patterns);
-                    let (result, ended, spent) = exec::run(&mut machine, self.plan, streams, deadline, observe);
-                    (execution, of_command) = (ended, spent);
+            let (plan, streams, observe) = (self.plan, (self.streams, self.patterns), what.as_ref().zip(store));
+            let work = |machine: &mut Up<'_>| match observe {
+                observe if plan.command.is_some() => {
+                    let result;
+                    (result, execution, of_command) = exec::run(machine, plan, streams, deadline, observe);
                     result
                 }
-                None if observes => return Err(no_means(turn.machine)),
-                None => match probes {
-                    Probes::Inside(inside) => {
-                        let files = self.writer.trial_files(self.number)?;
-                        let (number, progress) = (self.number, &mut *self.progress);
-                        looked_at_inside(&mut machine, inside, (workload, deadline), files, (number, progress))
-                    }
-                    _ => machine.run(workload, deadline),
-                },
-                Some((what, store)) => observed(&mut machine, what, store, |machine, files| {
+                Some((what, store)) => observed(machine, what, store, |machine, files| {
                     machine.run_observed(workload, probes, deadline, files)
                 }),
+                None => machine.run(workload, deadline),
+            };
+            let result = match probes {
+                Probes::Inside(inside) => {
+                    let files = self.writer.trial_files(self.number)?;
+                    let (number, mut told) = (self.number, |progress: Progress<'_>| (self.progress)(progress));
+                    looked_at_inside(&mut machine, (inside, deadline), files, (number, &mut told), work)
+                }
+                _ => work(&mut machine),
             };
             let wall_s = clock.elapsed().as_secs_f64();
             (self.progress)(Progress::Over { number: self.number });

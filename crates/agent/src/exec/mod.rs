@@ -12,7 +12,7 @@ use crate::AgentError;
 use crate::observe::{Look, Trouble, ship};
 use crate::serve::{kernel, send, send_frame};
 use pump::{End, Pump};
-pub(crate) use root::prepare;
+pub(crate) use root::{ROOT, prepare};
 use rustix::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};

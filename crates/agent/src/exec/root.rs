@@ -13,7 +13,7 @@ use vmtax_model::{Places, ShareMethod};
 use vmtax_wire::{Bytes, SHARE, writable_tag};
 
 const LAYER: &str = "/layer";
-pub(super) const ROOT: &str = "/root";
+pub(crate) const ROOT: &str = "/root";
 /// Less room than this on the layer is what a program calls full.
 const LITTLE: u64 = 1 << 20;
 

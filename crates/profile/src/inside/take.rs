@@ -1,7 +1,7 @@
 //! In the guest: whatever runs is sampled while a workload runs, and unwound and named when it is over.
 
 use super::GuestProfile;
-use crate::files::Source;
+use crate::files::{Here, Source};
 use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::on_cpu::{is_gone, thread_names, trigger};
@@ -14,6 +14,8 @@ use linux_perf_event_reader::{EventRecord, RawData, RawEventRecord, RecordParseI
 use std::collections::HashMap;
 use std::fs;
 use std::ops::Range;
+use std::path::PathBuf;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -36,14 +38,15 @@ pub struct Taking {
     trigger: &'static str,
     begun: Beat,
     names: HashMap<i32, String>,
+    roots: Vec<PathBuf>,
 }
 
 impl Taking {
-    /// Begins to sample all that runs here.
+    /// Begins to sample all that runs here. `roots`: folders that processes may have for their root.
     ///
     /// # Errors
     /// [`ProfileError`] when this kernel lets nobody sample.
-    pub fn begin(inside: Inside) -> Result<Taking, ProfileError> {
+    pub fn begin(inside: Inside, roots: Vec<PathBuf>) -> Result<Taking, ProfileError> {
         let names = all_names();
         let begun = beat();
         let sampler = Sampler::of_all(Sampling { hz: inside.hz, stack: inside.stack })?;
@@ -51,7 +54,7 @@ impl Taking {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
         let taking = std::thread::spawn(move || Kept::follow(sampler, &told));
-        Ok(Taking { over, taking, hz: inside.hz, trigger, begun, names })
+        Ok(Taking { over, taking, hz: inside.hz, trigger, begun, names, roots })
     }
 
     /// Ends it: what was seen.
@@ -63,7 +66,7 @@ impl Taking {
         let beats = [self.begun, beat()];
         let mut names = self.names;
         names.extend(all_names());
-        let (profile, unwound, lost) = kept.named(names);
+        let (profile, unwound, lost) = kept.named(names, &self.roots);
         GuestProfile { profile, hz: self.hz, trigger: self.trigger.to_owned(), unwound, lost, beats }
     }
 }
@@ -104,9 +107,10 @@ impl Kept {
     }
 
     /// What the records say, of all processes together.
-    fn named(mut self, names: HashMap<i32, String>) -> (Profile, Unwound, u64) {
+    fn named(mut self, names: HashMap<i32, String>, roots: &[PathBuf]) -> (Profile, Unwound, u64) {
         self.records.sort_by_key(|(time, ..)| *time); // each processor has its own
-        let mut processes = Processes { names, ..Processes::default() };
+        let files = Rc::new(Here::new(roots));
+        let mut processes = Processes { files, names, programs: Vec::new(), running: HashMap::new() };
         for (_, kind, misc, at) in self.records {
             let Some(layout) = self.layout else { break };
             let body = RawData::Single(&self.bytes[at]);
@@ -129,8 +133,8 @@ fn inside(layer: Layer) -> Layer {
 }
 
 /// The address spaces: a process has its parent's until it runs a program of its own.
-#[derive(Default)]
 struct Processes {
+    files: Rc<Here>,
     programs: Vec<(Space, Seen)>,
     /// Of `programs`, by process.
     running: HashMap<i32, usize>,
@@ -152,7 +156,7 @@ impl Processes {
             }
             Ok(EventRecord::Comm(comm)) => {
                 if record.misc & PERF_RECORD_MISC_COMM_EXEC != 0 {
-                    self.begin(comm.pid, Space::empty(Source::Here));
+                    self.begin(comm.pid, self.ended());
                 }
                 self.names.insert(comm.tid, records::text(&comm.name));
                 comm.pid
@@ -165,13 +169,18 @@ impl Processes {
         let program = match self.running.get(&pid) {
             Some(&program) => program,
             // There before, and there still; or a thread of the kernel's.
-            None => self.begin(pid, if is_gone(pid) { Space::empty(Source::Here) } else { Space::of(pid) }),
+            None => self.begin(pid, if is_gone(pid) { self.ended() } else { Space::of(pid) }),
         };
         let (space, seen) = &mut self.programs[program];
         records::take(record, space, seen);
         if let Some((tid, name @ None)) = seen.threads.last_mut() {
             *name = self.names.get(tid).cloned(); // a thread that is new here
         }
+    }
+
+    /// What records tell the content of.
+    fn ended(&self) -> Space {
+        Space::empty(Source::Here(Rc::clone(&self.files)))
     }
 
     fn begin(&mut self, pid: i32, space: Space) -> usize {
@@ -209,7 +218,7 @@ mod tests {
     #[test]
     fn a_program_that_ended_is_named() {
         let inside = Inside { hz: 999, stack: 8192, calls: None };
-        let taking = match Taking::begin(inside) {
+        let taking = match Taking::begin(inside, Vec::new()) {
             Err(ProfileError::Probe(error)) => return eprintln!("skipped: {error}"),
             taking => taking.unwrap(),
         };

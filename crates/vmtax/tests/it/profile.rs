@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 /// Shares of its thread's time that the program's functions have by construction.
-const KNOWN: [(&str, f64); 3] = [("fifty", 0.5), ("thirty", 0.3), ("twenty", 0.2)];
+pub const KNOWN: [(&str, f64); 3] = [("fifty", 0.5), ("thirty", 0.3), ("twenty", 0.2)];
 /// How far off a share may be, in half intervals: five standard deviations, since other tests and their load run beside.
 const TOLERANCE: f64 = 2.5;
 
@@ -27,7 +27,7 @@ fn is_about(seen: &Value, share: f64) -> bool {
 }
 
 /// That the functions have their shares under these names.
-fn has_known_shares(found: &Value, names: [&str; 3]) {
+pub fn has_known_shares(found: &Value, names: [&str; 3]) {
     for ((what, share), name) in KNOWN.iter().zip(names) {
         let seen = &function(found, name)["self"];
         assert!(is_about(seen, *share), "{what}, as {name}: {seen} is not {share}: {found:#}");

@@ -3,7 +3,7 @@
 use super::diff::draw;
 use super::take::Ways;
 use super::workload::{LONGEST_S, Looked, look};
-use super::{Folder, write};
+use super::{Folder, inside, write};
 use crate::cli::{HZ, RecordArgs, STACK, WALL_HZ};
 use crate::command::progress::Display;
 use crate::fault::Fault;
@@ -22,7 +22,8 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
     let mut first: Option<PathBuf> = None;
     for (machine, side) in plan.columns().into_iter().filter(|(machine, _)| machine.is_guest()) {
         let variants = plan.variants.iter().filter(|v| v.name == side).cloned().collect();
-        let (name, machines, probes) = (format!("{}-profile", plan.name), vec![machine], vec![Probes::None]);
+        let probes = if machine.is_micro() { Probes::None } else { inside::probes(HZ, None) };
+        let (name, machines, probes) = (format!("{}-profile", plan.name), vec![machine], vec![probes]);
         // One look at a time.
         let command = plan.command.clone().map(|command| CommandSpec { layers: false, ..command });
         let once = Plan { name, machines, variants, probes, command, rounds: 1, compare: None, ..plan.clone() };

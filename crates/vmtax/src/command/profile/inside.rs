@@ -1,6 +1,6 @@
 //! What a workload's guest saw of itself, from the run's recording, beside what was seen of its QEMU.
 
-use crate::cli::{ProfileArgs, SyscallsBy};
+use crate::cli::SyscallsBy;
 use crate::fault::Fault;
 use std::path::Path;
 use vmtax_model::{CountBy, GuestFindings, Inside, Missing, Probes};
@@ -10,13 +10,13 @@ use vmtax_profile::inside::{Clock, Recorded, calls, join, summary};
 /// Bytes copied of a guest's stacks: workloads' own are shallow.
 const STACK: u32 = 8192;
 
-/// Under what a guest's workload runs, by the command line.
-pub fn probes(args: &ProfileArgs) -> Probes {
+/// Under what a guest works that is looked at from its inside.
+pub fn probes(hz: u32, syscalls: Option<SyscallsBy>) -> Probes {
     let by = |by| match by {
         SyscallsBy::Call => CountBy::Call,
         SyscallsBy::Process => CountBy::Process,
     };
-    let inside = Inside { hz: args.guest_hz, stack: STACK, calls: args.syscalls.map(by) };
+    let inside = Inside { hz, stack: STACK, calls: syscalls.map(by) };
     if inside.hz == 0 && inside.calls.is_none() { Probes::None } else { Probes::Inside(inside) }
 }
 

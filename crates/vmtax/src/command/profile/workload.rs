@@ -131,7 +131,7 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
             return Err(Fault::Usage(format!("{machine} has no system calls: choose tcg or kvm with --machine")));
         }
     } else {
-        plan.probes = vec![inside::probes(args)];
+        plan.probes = vec![inside::probes(args.guest_hz, args.syscalls)];
     }
     if !plan.machines[0].is_guest() || plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
         return Err(Fault::Usage(
