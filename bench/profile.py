@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Measures `vmtax profile` beside perf.
 
-    bench/profile.py [--vmtax FILE] [--rounds N] [--seconds N] [--only guest|import|agree|cost]
+    bench/profile.py [--vmtax FILE] [--rounds N] [--seconds N] [--only guest|import|agree|cost|calls]
 
 - guest: how many stacks of a busy TCG guest's QEMU unwind, and how long a look by the clock stops a thread.
 - import: from a recording of `perf record --call-graph dwarf` of such a QEMU to a flame graph, against `perf script |
@@ -10,6 +10,7 @@
 - agree: a program with twelve functions, sampled by both at the same time: the ten largest shares have intervals that meet.
 - cost: a program whose own speed is known: how often a thread goes round a loop with calls. Each round measures it alone,
   under vmtax and under perf, at 99 and at 999 Hz, in an order that turns.
+- calls: what counting a guest's system calls adds to each, against `perf trace -s` in such a guest.
 
 Exits 0 when every figure is within its limit, 1 when one is not, 2 when something is missing. As root.
 """
@@ -235,13 +236,47 @@ def agreement(arguments, scratch):
     yield line("ten functions that agree with perf", met, "10", met == 10, f"{len(leaves)} samples of perf; shares differ by {worst:.4f} at most")
 
 
+CALLS = """
+mountpoint -q /sys/kernel/tracing || mount -t tracefs tracefs /sys/kernel/tracing
+for turn in 1 2 3 4 5; do
+    {vmtax} agent run syscalls only=getpid time=0.1 --json
+    perf trace -s -o /tmp/trace {vmtax} agent run syscalls only=getpid time=0.1 --json
+done
+"""
+
+
+def calls(arguments, scratch):
+    """What counting adds to each call: of vmtax as it measures itself, of perf trace -s by the same workload."""
+    ours, theirs = [], []
+    for number in range(arguments.rounds):
+        out, runs = (os.path.join(scratch, f"{name}-{number}") for name in ("calls", "runs"))
+        words = ["profile", "--machine", "tcg", "--syscalls", "--json", "--out", out, "--runs", runs, "--", "cpu", "time=0.1"]
+        done = subprocess.run([arguments.vmtax, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
+        ours.append(json.loads(done.stdout)["guest"]["calls"]["added_ns"])
+        words = ["exec", "--machines", "tcg", "--rounds", "1", "--runs", runs, "--", "sh", "-c", CALLS.format(vmtax=shlex.quote(arguments.vmtax))]
+        done = subprocess.run([arguments.vmtax, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
+        ns = [next(m["value"] for m in found["measures"] if m["metric"] == "syscalls.getpid") for found in documents(done.stdout)]
+        theirs.append(min(ns[1::2]) - min(ns[0::2]))
+    ratio = statistics.median(a / b for a, b in zip(ours, theirs))
+    yield line("counting a call / perf trace -s", ratio, "<= 0.5", ratio <= 0.5,
+               f"medians {statistics.median(ours):.0f}, {statistics.median(theirs):.0f} ns, {len(ours)} guests each")
+
+
+def documents(text):
+    """The JSON documents in a text, one behind the other."""
+    decoder, at = json.JSONDecoder(), 0
+    while (at := text.find("{", at)) >= 0:
+        document, at = decoder.raw_decode(text, at)
+        yield document
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     parser.add_argument("--vmtax", default=f"{target}/x86_64-unknown-linux-gnu/release/vmtax", type=os.path.abspath)
     parser.add_argument("--rounds", type=int, default=6)
     parser.add_argument("--seconds", type=float, default=3)
-    parser.add_argument("--only", choices=["guest", "import", "agree", "cost"])
+    parser.add_argument("--only", choices=["guest", "import", "agree", "cost", "calls"])
     arguments = parser.parse_args()
     missing = [] if os.access(arguments.vmtax, os.X_OK) else [f"{arguments.vmtax} (make build)"]
     missing += [f"{name} (apt-get install {package})" for name, package in
@@ -255,7 +290,7 @@ def main():
         print("bench: missing: " + "; ".join(missing), file=sys.stderr)
         return 2
     with tempfile.TemporaryDirectory(prefix="vmtax-bench-") as scratch:
-        parts = {"guest": guest, "import": imports, "agree": agreement, "cost": costs}
+        parts = {"guest": guest, "import": imports, "agree": agreement, "cost": costs, "calls": calls}
         if not collapses:
             print("import is left out: no inferno-collapse-perf (cargo install inferno)", flush=True)
             del parts["import"]

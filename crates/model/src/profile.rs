@@ -51,6 +51,17 @@ pub struct FunctionShare {
     pub total: SampleShare,
 }
 
+/// A function's part in two profiles.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FunctionChange {
+    /// Its name.
+    pub name: String,
+    /// In itself, before.
+    pub before: SampleShare,
+    /// After.
+    pub after: SampleShare,
+}
+
 /// A file whose functions are not all named.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnnamedFile {

@@ -4,6 +4,7 @@
 //! comes of it; [`summary`], [`fold`], [`flame`] and [`firefox`] say it in figures, lines and pictures.
 
 mod calls;
+mod change;
 mod elf;
 mod error;
 mod files;
@@ -33,6 +34,7 @@ pub mod tcg;
 pub mod traced;
 pub mod waits;
 
+pub use change::changes;
 pub use error::ProfileError;
 pub use import::{Imported, import};
 pub use on_cpu::{OnCpu, Settings, on_cpu};

@@ -10,7 +10,7 @@ use crate::table::{self, right};
 use crate::text::{Paint, columns, fit, plain, section, wrapped};
 use crate::{ReportError, Style};
 use comfy_table::{Attribute, Cell};
-use vmtax_model::{FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
+use vmtax_model::{FunctionChange, FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
 
 /// Functions that a terminal shows.
 const SHOWN: usize = 20;
@@ -113,6 +113,40 @@ pub(crate) fn exits_title(exits: &GuestExits) -> String {
 /// What the exits cost that they need not, and the cure.
 pub(crate) fn advice(findings: &ProfileFindings) -> Vec<String> {
     findings.exits.iter().flat_map(|exits| &exits.findings).map(guest_exits::advice).collect()
+}
+
+/// Functions whose share changed, for a terminal.
+pub fn changes(changes: &[FunctionChange], style: Style) -> String {
+    if changes.is_empty() {
+        return "No function's share changed by more than sampling leaves open.\n".to_owned();
+    }
+    let build = |room: usize, color: bool| {
+        let mut table = table::empty(color);
+        let head = [right("before"), right("95 %"), right("after"), right("95 %"), right("change")];
+        table.set_header([Cell::new("function")].into_iter().chain(head));
+        for change in changes.iter().take(SHOWN) {
+            table.add_row([
+                Cell::new(fit(&plain(&change.name), room)),
+                right(percent(change.before.share)),
+                right(range(&change.before)),
+                right(percent(change.after.share)),
+                right(range(&change.after)),
+                right(format!("{:+.1} %", (change.after.share - change.before.share) * 100.0))
+                    .add_attribute(Attribute::Bold),
+            ]);
+        }
+        table::lines(table)
+    };
+    let names = changes.iter().take(SHOWN).map(|change| columns(&plain(&change.name)));
+    let room = names.max().unwrap_or(0);
+    let widest = build(room, false).lines().map(columns).max().unwrap_or(0);
+    let over = widest.saturating_sub(style.width.max(40));
+    let mut text = build(room.saturating_sub(over).max(12), style.color) + "\n";
+    let more = changes.len().saturating_sub(SHOWN);
+    if more > 0 {
+        text += &format!("and {more} more\n");
+    }
+    text + "\n"
 }
 
 /// With one decimal, so that the columns of a table line up.

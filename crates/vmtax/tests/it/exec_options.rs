@@ -103,8 +103,7 @@ fn a_guest_has_a_network_when_it_is_given_one() {
     let out = place.path("out");
     let start = place.vmtax("exec --rounds 1 --machines tcg --net user --forward").arg(format!("{port}:80"));
     let start = start.words("--runs").arg(place.runs()).words("-- python3 -c").arg(script);
-    let run = start.stdout(fs::File::create(&out).unwrap()).start(60);
-    let mut run = run;
+    let mut run = start.stdout(fs::File::create(&out).unwrap()).start(120);
     run.until("the guest was answered", |_| fs::read_to_string(&out).unwrap().contains("from the host").then_some(()));
     answering.join().unwrap();
     let mut said = String::new();
@@ -121,8 +120,10 @@ fn a_guest_has_a_network_when_it_is_given_one() {
     exec(&place, "--machines tcg --forward 8080:80", &["true"]).outcome().exits(2).says("--net");
 }
 
+/// One that is free, and that the kernel gives nobody by itself meanwhile (ip_local_port_range begins at 32768).
 fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+    let from = 20_000 + (std::process::id() % 10_000) as u16;
+    (from..32_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).unwrap()
 }
 
 /// Types into vmtax's terminal, and says what there was to see, the exit status, and whether the terminal is as it was.

@@ -62,6 +62,9 @@ fn known_shares_are_found_on_cpu() {
     place.vmtax(&again).fails(&["out holds files already", "--out"]);
     profile(&place, &running, "second", "");
     place.vmtax("profile diff out second").succeeds().shows("difference.svg");
+    // What is gone is named.
+    place.put("gone.folded", "burner;burner;caller;thirty 600\nburner;burner;caller;twenty 400\n");
+    place.vmtax("profile diff out gone.folded --out gone.svg").succeeds().shows("fifty").shows("0.0 %");
     assert!(fs::read_to_string(place.path("difference.svg")).unwrap().contains("fifty"));
 }
 

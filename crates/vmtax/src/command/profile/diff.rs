@@ -1,15 +1,17 @@
 //! `vmtax profile diff`.
 
-use super::super::print;
+use super::super::{print, style};
 use crate::cli::DiffArgs;
 use crate::fault::Fault;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
-use vmtax_profile::{Profile, flame, fold};
+use vmtax_profile::{Profile, changes, flame, fold};
 
 pub fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
     draw(&args.before, &args.after, &args.out)?;
+    let changes = changes(&read(&args.before)?, &read(&args.after)?);
+    print(&vmtax_report::profile::changes(&changes, style()))?;
     print(&vmtax_report::printable(&format!("{}\n", args.out.display())))?;
     Ok(ExitCode::SUCCESS)
 }
