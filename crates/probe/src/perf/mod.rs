@@ -45,25 +45,11 @@ impl Sampler {
     /// [`ProbeError`] when there is no such process, it is somebody else's, or the kernel lets nobody sample.
     pub fn start(pid: i32, sampling: Sampling) -> Result<Sampler, ProbeError> {
         let threads: Vec<i32> = crate::threads(pid).iter().map(|t| t.tid).collect();
-        let first = *threads.first().ok_or(ProbeError::NoProcess { pid })?;
-        let scope = Scope::Process;
-        let (trigger, kernel) = permitted(pid, first, sampling, scope)?;
-        let mut sampler = Sampler {
-            events: Vec::new(),
-            rings: Vec::new(),
-            trigger,
-            kernel,
-            format: format(kernel, scope),
-            copied: Vec::new(),
-        };
+        if threads.is_empty() {
+            return Err(ProbeError::NoProcess { pid });
+        }
         raise_limit(threads.len());
-        for cpu in online() {
-            sampler.open_on(cpu, pid, &threads, sampling, scope)?;
-        }
-        for event in &sampler.events {
-            enable(event, true).map_err(|e| refused(pid, e))?;
-        }
-        Ok(sampler)
+        Sampler::begin(pid, &threads, sampling, Scope::Process)
     }
 
     /// Starts to sample whatever runs on this machine's processors, but their idleness. Records of each then tell their
@@ -72,21 +58,19 @@ impl Sampler {
     /// # Errors
     /// [`ProbeError`] when the kernel lets nobody sample, or not this user.
     pub fn of_all(sampling: Sampling) -> Result<Sampler, ProbeError> {
-        let (trigger, kernel) = permitted(ANYBODY, ANYBODY, sampling, Scope::Machine)?;
-        let scope = Scope::Machine;
-        let mut sampler = Sampler {
-            events: Vec::new(),
-            rings: Vec::new(),
-            trigger,
-            kernel,
-            format: format(kernel, scope),
-            copied: Vec::new(),
-        };
+        Sampler::begin(ANYBODY, &[ANYBODY], sampling, Scope::Machine)
+    }
+
+    fn begin(pid: i32, threads: &[i32], sampling: Sampling, scope: Scope) -> Result<Sampler, ProbeError> {
+        let (trigger, kernel) = permitted(pid, threads[0], sampling, scope)?;
+        let format = format(kernel, scope);
+        let (events, rings, copied) = (Vec::new(), Vec::new(), Vec::new());
+        let mut sampler = Sampler { events, rings, trigger, kernel, format, copied };
         for cpu in online() {
-            sampler.open_on(cpu, ANYBODY, &[ANYBODY], sampling, scope)?;
+            sampler.open_on(cpu, pid, threads, sampling, scope)?;
         }
         for event in &sampler.events {
-            enable(event, true).map_err(|e| refused(ANYBODY, e))?;
+            enable(event, true).map_err(|e| refused(pid, e))?;
         }
         Ok(sampler)
     }
