@@ -140,6 +140,34 @@ fn own<'a>(found: &'a Value, prefix: &'a str) -> impl Iterator<Item = &'a Value>
     found["functions"].as_array().unwrap().iter().filter(move |f| f["name"].as_str().unwrap().starts_with(prefix))
 }
 
+/// As in a container: another root, other numbers of processes, and files that nobody else sees.
+#[test]
+fn a_program_in_namespaces_of_its_own_is_read_through_its_root() {
+    if !is_root() {
+        return eprintln!("skipped: namespaces are root's here");
+    }
+    let place = Place::new();
+    let program = known_program(&place, "known");
+    let inside = place.path("inside");
+    fs::create_dir(&inside).unwrap();
+    let (from, to) = (program.display(), inside.display());
+    let script = format!("mount -t tmpfs none {to} && cp {from} {to}/hidden && cd / && exec {to}/hidden 50");
+    let start = place.program("unshare").words("--mount --pid --fork --kill-child sh -c").arg(script);
+    let mut running = start.start(60);
+    let children = format!("/proc/{0}/task/{0}/children", running.pid());
+    let pid = running.until("the program runs", |_| {
+        let pid: u32 = fs::read_to_string(&children).ok()?.split_whitespace().next()?.parse().ok()?;
+        (fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim() == "hidden").then_some(pid)
+    });
+    assert!(!inside.join("hidden").exists());
+    running.settled();
+    let words = format!("profile --json --seconds 3 --hz 997 --out out --pid {pid}");
+    let found = json(&place.vmtax(&words).succeeds().stdout);
+    has_known_shares(&found, KNOWN.map(|(name, _)| name));
+    let module = &function(&found, "fifty")["module"];
+    assert!(module.as_str().unwrap().ends_with("inside/hidden"), "{module}");
+}
+
 #[test]
 fn a_deleted_program_is_read_by_root_and_named_to_others() {
     let place = Place::new();
