@@ -4,10 +4,22 @@
 
 use libfuzzer_sys::fuzz_target;
 use vmtax_profile::fold::fold;
-use vmtax_profile::inside::{GuestProfile, join, summary};
+use vmtax_model::{Beat, InsideFacts, Ping, SCHEMA};
+use vmtax_profile::inside::{Clock, GuestProfile, join, summary};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(guest) = GuestProfile::parse(bytes) else { return };
+    let Ok(mut guest) = GuestProfile::parse(bytes) else { return };
+    let facts = InsideFacts {
+        schema: SCHEMA,
+        threads: Vec::new(),
+        pings: vec![Ping { at: 1, low: -5, high: 5, exchanges: 1 }],
+        kvm_offset: None,
+        beats: [Beat { ticks: 1, monotonic_ns: 1 }, Beat { ticks: 9, monotonic_ns: 5 }],
+        missing: Vec::new(),
+    };
+    if let Ok(clock) = Clock::new(guest.beats, &facts) {
+        guest.by_host_clock(&clock);
+    }
     fold(&guest.profile);
     let joined = join(&guest.profile, &guest.profile, guest.hz, &[]);
     assert_eq!(joined.profile.total(), guest.profile.total());

@@ -33,6 +33,7 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
             let reply = match request {
                 Request::Run { workload, probes: Probes::None } => run(&workload, &places),
                 Request::Look { inside } => {
+                    drop(looking.take()); // of a trial that failed
                     looking = Some(Looking::begin(inside, &places));
                     Reply::Looking
                 }

@@ -82,7 +82,7 @@ fn disk(machine: MachineName, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerCol
             kind,
             requests: parts.len() as u64,
             followed: trial.matched.joined,
-            bytes: parts.iter().map(|p| p.bytes).sum(),
+            bytes: parts.iter().map(|p| p.bytes).fold(0, u64::saturating_add),
             sizes: sizes.into_iter().collect(),
             time: times.figure(),
         });

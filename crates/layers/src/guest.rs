@@ -86,15 +86,20 @@ impl GuestPast {
                     call.exit.get_or_insert((at, cpu));
                 }
             }
-            // A driver whose ring is full gives a request back, and it is issued again: the last time counts.
+            // A driver whose ring is full gives a request back, and it is issued again: the last time counts, but it
+            // began when it was first there.
             Guest::Issue { offset, bytes, kind } => {
-                let inserted = self.inserted.remove(&offset);
+                let first = self.under_way.get(&offset).map(Part::begin);
+                let inserted = self.inserted.remove(&offset).or(first);
                 let part = Part { offset, bytes, kind, inserted, issue: now, complete: now };
                 self.under_way.insert(offset, part);
             }
             Guest::Insert { offset } => _ = self.inserted.insert(offset, at),
             Guest::Complete { offset } => {
-                return self.under_way.remove(&offset).map(|part| Part { complete: now, ..part });
+                let part = self.under_way.remove(&offset).map(|part| Part { complete: now, ..part })?;
+                // What was merged with it is over, too.
+                self.inserted.retain(|at, _| !part.overlaps(*at, 1));
+                return Some(part);
             }
             Guest::Notify => {
                 self.notifies_seen = true;

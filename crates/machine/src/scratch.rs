@@ -77,7 +77,7 @@ impl Needs {
         let disk = match self.disk {
             None => 0,
             Some(DiskKind::Data) => DISK_MIB,
-            // A guest whose disk cannot grow any more would stand still.
+            // It is sparse, but where the host has no room for it a guest's disk would fail midway.
             Some(DiskKind::Layer { mib }) => u64::from(mib),
         };
         let boot = if self.guest { BOOT_MIB } else { 0 };

@@ -1,10 +1,11 @@
 //! What profiler.firefox.com reads: stacks over time, a track a thread, layers as categories.
 
-use crate::profile::{Layer, Profile};
+use crate::profile::{Layer, Profile, Sample};
 use fxprof_processed_profile::{
     CategoryColor, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Profile as Processed, SamplingInterval,
     Timestamp,
 };
+use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
 
 /// The profile as JSON, with its guest's of the same time where there is one. `time` is how long was sampled.
@@ -35,11 +36,10 @@ pub fn json(
     let both = [(program, pid, Some(profile)), ("guest", 0, guest)];
     for (name, pid, profile) in both.into_iter().filter_map(|(name, pid, profile)| Some((name, pid, profile?))) {
         let process = out.add_process(name, pid.unsigned_abs(), zero);
-        for (number, thread) in profile.threads.iter().enumerate() {
-            let mut seen = profile.samples.iter().filter(|sample| sample.thread == number).peekable();
-            if seen.peek().is_none() {
-                continue; // a guest has many that never ran
-            }
+        let mut by_thread: BTreeMap<usize, Vec<&Sample>> = BTreeMap::new();
+        profile.samples.iter().for_each(|sample| by_thread.entry(sample.thread).or_default().push(sample));
+        for (number, seen) in by_thread {
+            let thread = &profile.threads[number];
             let handle = out.add_thread(process, thread.tid.unsigned_abs(), zero, thread.tid == pid);
             out.set_thread_name(handle, &thread.name);
             for sample in seen {

@@ -79,23 +79,25 @@ impl Profile {
         self.samples.iter().map(|sample| sample.weight).sum()
     }
 
-    /// Takes in what another has; samples are in the order of time again. `as_layer` says which layer a function of the other's is here.
-    pub fn add(&mut self, other: &Profile, as_layer: impl Fn(Layer) -> Layer) {
-        let mut known: HashMap<Function, usize> =
-            self.functions.iter().enumerate().map(|(number, function)| (function.clone(), number)).collect();
-        let mut functions = Vec::new();
-        for function in &other.functions {
-            let function = Function { layer: as_layer(function.layer), ..function.clone() };
-            functions.push(*known.entry(function).or_insert_with_key(|function| {
-                self.functions.push(function.clone());
-                self.functions.len() - 1
-            }));
+    /// Several as one, samples in the order of time. `as_layer` says which layer a function of theirs is in it.
+    pub fn together(all: impl Iterator<Item = Profile>, as_layer: impl Fn(Layer) -> Layer) -> Profile {
+        let (mut one, mut known) = (Profile::default(), HashMap::new());
+        for other in all {
+            let mut functions = Vec::new();
+            for function in other.functions {
+                let function = Function { layer: as_layer(function.layer), ..function };
+                functions.push(*known.entry(function).or_insert_with_key(|function| {
+                    one.functions.push(function.clone());
+                    one.functions.len() - 1
+                }));
+            }
+            let (stacks, threads) = (one.stacks.len(), one.threads.len());
+            one.stacks.extend(other.stacks.iter().map(|stack| stack.iter().map(|&at| functions[at]).collect()));
+            one.threads.extend(other.threads);
+            let moved = |s: &Sample| Sample { thread: threads + s.thread, stack: stacks + s.stack, ..*s };
+            one.samples.extend(other.samples.iter().map(moved));
         }
-        let (stacks, threads) = (self.stacks.len(), self.threads.len());
-        self.stacks.extend(other.stacks.iter().map(|stack| stack.iter().map(|&number| functions[number]).collect()));
-        self.threads.extend(other.threads.iter().cloned());
-        let moved = |s: &Sample| Sample { thread: threads + s.thread, stack: stacks + s.stack, ..*s };
-        self.samples.extend(other.samples.iter().map(moved));
-        self.samples.sort_by_key(|sample| sample.time);
+        one.samples.sort_by_key(|sample| sample.time);
+        one
     }
 }

@@ -90,6 +90,24 @@ pub(crate) fn method(guest: &GuestFindings) -> Vec<String> {
     lines
 }
 
+/// What the reader has to know.
+pub(crate) fn notes(guest: &GuestFindings) -> Vec<String> {
+    let mut notes = Vec::new();
+    if guest.lost > 0 {
+        let lost = count(guest.lost);
+        notes.push(format!(
+            "{lost} samples in the guest were lost: sample less often (--guest-hz), or give it more --memory."
+        ));
+    }
+    if let Some(calls) = guest.calls.as_ref().filter(|calls| calls.lost > 0) {
+        notes.push(format!(
+            "{} system calls of the guest were not counted: there was no room for more kinds.",
+            count(calls.lost)
+        ));
+    }
+    notes
+}
+
 /// The calls as JSON, a line each.
 ///
 /// # Errors

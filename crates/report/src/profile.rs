@@ -316,6 +316,7 @@ pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
         let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
         notes.push(format!("{} samples were lost: sample less often ({less}).", count(findings.lost)));
     }
+    notes.extend(findings.guest.iter().flat_map(guest_inside::notes));
     if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {
         notes.push(format!(
             "{} events of the scheduler and of system calls were lost: what is said of them is of the {:.2} s before.",

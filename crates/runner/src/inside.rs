@@ -11,6 +11,8 @@ use vmtax_recording::TrialFiles;
 
 /// How long stamps are exchanged at a time, before and after the workload.
 const PING: Duration = Duration::from_millis(60);
+/// What a guest saw is names and numbers: more than this no guest sends that is sound, bytes.
+const MOST: usize = 256 << 20;
 
 /// Does a guest's work while it samples and counts, and tells when that begins and when it is over. What the guest saw, and
 /// what brings that together with what is seen of its QEMU, go to the trial's files.
@@ -28,9 +30,14 @@ pub(crate) fn looked_at_inside(
     let result = work(machine);
     progress(Progress::Over { number });
     let result = result?;
+    let mut taken = 0;
     let mut missing = machine.seen(deadline, &mut |name, bytes| {
         let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
         let name = known.then_some(name).ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
+        taken += bytes.len();
+        if taken > MOST {
+            return Err(format!("{} MiB and more of what it saw", MOST >> 20));
+        }
         store.append(name, bytes).map_err(|e| e.to_string())
     })?;
     let beats = [begun, beat()];

@@ -302,7 +302,9 @@ impl<'a> Run<'a> {
             let (started, clock, before) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
             let spent = machine.processor();
             let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
-            if !matches!(probes, Probes::Inside(_)) {
+            // Then it is told when the guest is ready.
+            let inside = matches!(probes, Probes::Inside(_));
+            if !inside {
                 (self.progress)(Progress::Working { number: self.number });
             }
             let (mut execution, mut of_command) = (None, None);
@@ -336,7 +338,9 @@ impl<'a> Run<'a> {
                 _ => work(&mut machine),
             };
             let wall_s = clock.elapsed().as_secs_f64();
-            (self.progress)(Progress::Over { number: self.number });
+            if !inside {
+                (self.progress)(Progress::Over { number: self.number });
+            }
             let mut warnings = warnings.clone();
             let percent = (ProcessorTime::now().stolen_since(&before) * 100.0).round() as u32;
             if percent >= NOTABLE_STEAL_PERCENT {

@@ -59,6 +59,23 @@ fn a_flush_is_followed_through_the_call_that_makes_it() {
 }
 
 #[test]
+fn a_request_that_a_full_ring_gave_back_began_when_it_was_first_there() {
+    let mut world = World::new(START - 100);
+    let write = |bytes| Guest::Issue { offset: 8192, bytes, kind: RequestKind::Write };
+    world.in_guest(at(0), READER, Guest::Insert { offset: 8192 });
+    world.in_guest(at(1), READER, Guest::Insert { offset: 12_288 }); // merged with it
+    world.in_guest(at(2), READER, write(8192));
+    world.in_guest(at(5), READER, write(8192));
+    world.interrupt_in_guest(at(9), Guest::Complete { offset: 8192 });
+    // One at the merged one's place, which is none of its.
+    world.in_guest(at(20), READER, Guest::Issue { offset: 12_288, bytes: 4096, kind: RequestKind::Write });
+    world.interrupt_in_guest(at(23), Guest::Complete { offset: 12_288 });
+    let parts = world.join_unstamped().parts;
+    let times: Vec<_> = parts.iter().map(|p| (p.begin(), p.issue.at, p.complete.at)).collect();
+    assert_eq!(times, [(at(0), at(5), at(9)), (at(20), at(20), at(23))]);
+}
+
+#[test]
 fn what_is_still_under_way_at_the_end_is_no_request_and_a_contradiction_is_none_either() {
     let mut world = World::new(START - 100);
     // Pushed before it was popped, as no request is.

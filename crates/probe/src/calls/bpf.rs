@@ -73,34 +73,48 @@ fn owned(fd: libc::c_long) -> OwnedFd {
 pub(super) struct Map {
     fd: OwnedFd,
     key_size: usize,
+    /// Of a value as it is read, 8 bytes each: of all processors where each has one.
+    words: usize,
 }
 
 impl Map {
-    pub(super) fn create(kind: MapKind, key_size: u32, value_size: u32, max_entries: u32) -> io::Result<Map> {
+    /// `processors`: how many the kernel keeps a value for, in a map where each has one.
+    pub(super) fn create(
+        kind: MapKind,
+        (key_size, value_size): (u32, u32),
+        max_entries: u32,
+        processors: usize,
+    ) -> io::Result<Map> {
         let fd = bpf(MAP_CREATE, &mut Create { kind: kind as u32, key_size, value_size, max_entries })?;
-        Ok(Map { fd: owned(fd), key_size: key_size as usize })
+        let each = (value_size as usize).div_ceil(8);
+        let words = if matches!(kind, MapKind::PerCpuHash) { each * processors } else { each };
+        Ok(Map { fd: owned(fd), key_size: key_size as usize, words })
     }
 
     pub(super) fn fd(&self) -> i32 {
         self.fd.as_raw_fd()
     }
 
-    /// The value of a key, for each possible processor in a map that keeps one for each: `value` has to hold them all.
-    /// False when there is no such key.
-    pub(super) fn get(&self, key: &[u8], value: &mut [u64]) -> io::Result<bool> {
-        debug_assert_eq!(key.len(), self.key_size);
+    /// The value of a key, of all processors where each has one; `None` when there is no such key.
+    pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u64>>> {
+        if key.len() != self.key_size {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let mut value = vec![0; self.words];
         let mut attr = self.element(key.as_ptr(), value.as_mut_ptr().cast());
         match bpf(MAP_LOOKUP_ELEM, &mut attr) {
-            Ok(_) => Ok(true),
-            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(false),
+            Ok(_) => Ok(Some(value)),
+            Err(e) if e.raw_os_error() == Some(libc::ENOENT) => Ok(None),
             Err(e) => Err(e),
         }
     }
 
     /// The key after this one, or the first.
     pub(super) fn next_key(&self, key: Option<[u8; 8]>) -> io::Result<Option<[u8; 8]>> {
-        debug_assert_eq!(8, self.key_size);
         let mut next = [0; 8];
+        if self.key_size != next.len() {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
         let from = key.as_ref().map_or(std::ptr::null(), |key| key.as_ptr());
         match bpf(MAP_GET_NEXT_KEY, &mut self.element(from, next.as_mut_ptr())) {
             Ok(_) => Ok(Some(next)),

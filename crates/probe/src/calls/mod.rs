@@ -6,6 +6,7 @@ mod program;
 
 use crate::ProbeError;
 use bpf::{Attached, Map, MapKind};
+use rustix::process::{Resource, Rlimit, setrlimit};
 use std::fs;
 use std::io;
 use vmtax_model::CallCount;
@@ -36,9 +37,12 @@ impl CallCounter {
     }
 
     fn try_start(by_process: bool) -> io::Result<CallCounter> {
-        let entered = Map::create(MapKind::Hash, 8, 16, THREADS)?;
-        let totals = Map::create(MapKind::PerCpuHash, 8, 8 * TOTALS as u32, ROWS)?;
-        let lost = Map::create(MapKind::Array, 4, 8, 1)?;
+        // Kernels before 5.11 count maps as locked memory; where that may not be raised, they say so below.
+        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
+        let processors = processors()?;
+        let entered = Map::create(MapKind::Hash, (8, 16), THREADS, processors)?;
+        let totals = Map::create(MapKind::PerCpuHash, (8, 8 * TOTALS as u32), ROWS, processors)?;
+        let lost = Map::create(MapKind::Array, (4, 8), 1, processors)?;
         let own = std::process::id();
         // The one that reads what the other left is there first.
         let attached = [
@@ -55,12 +59,10 @@ impl CallCounter {
     /// What the kernel says of reading.
     pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
         let failed = |source| ProbeError::System { what: "reading the counts of system calls".to_owned(), source };
-        let cpus = processors();
         let mut rows = Vec::new();
         let mut key: Option<[u8; 8]> = None;
         while let Some(next) = self.totals.next_key(key).map_err(failed)? {
-            let mut values = vec![0; cpus * TOTALS];
-            if self.totals.get(&next, &mut values).map_err(failed)? {
+            if let Some(values) = self.totals.get(&next).map_err(failed)? {
                 let number = u64::from_ne_bytes(next);
                 let pid = self.by_process.then_some((number >> 32) as i32);
                 rows.extend(row(number as u32, pid, &values));
@@ -76,8 +78,7 @@ impl CallCounter {
 
     /// Calls that there was no room for.
     pub fn lost(&self) -> u64 {
-        let mut lost = [0];
-        self.lost.get(&[0; 4], &mut lost).map_or(0, |_| lost[0])
+        self.lost.get(&[0; 4]).ok().flatten().and_then(|lost| lost.first().copied()).unwrap_or(0)
     }
 }
 
@@ -94,10 +95,11 @@ fn row(call: u32, pid: Option<i32>, values: &[u64]) -> Option<CallCount> {
     })
 }
 
-/// The kernel keeps a part for each processor that there could be.
-fn processors() -> usize {
-    let text = fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    crate::perf::list(&text).last().map_or(1, |last| *last as usize + 1)
+/// How many processors there could be: the kernel keeps a part for each.
+fn processors() -> io::Result<usize> {
+    let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
+    let last = crate::perf::list(&text).last().and_then(|&last| usize::try_from(last).ok());
+    Ok(last.ok_or(io::ErrorKind::InvalidData)? + 1)
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ impl Clock {
 fn along(from: (u64, u64), to: (u64, u64), x: u64) -> u64 {
     let [(x0, y0), (x1, y1)] = [from, to].map(|(x, y)| (i128::from(x), i128::from(y)));
     let (x, run) = (i128::from(x), x1 - x0);
-    let rise = if run == 0 { 0 } else { (x - x0).saturating_mul(y1 - y0) / run };
+    let rise = if run == 0 { 0 } else { (x - x0).saturating_mul(y1 - y0).saturating_div(run) };
     u64::try_from(y0.saturating_add(rise).max(0)).unwrap_or(u64::MAX)
 }
 
@@ -62,5 +62,7 @@ mod tests {
         assert_eq!(clock.host(0), 7_500);
         // Clocks that stood still say when, not how fast.
         assert_eq!(along((5, 9), (5, 9), u64::MAX), 9);
+        // What a guest sends may be anything.
+        along((1, u64::MAX), (0, 0), u64::MAX);
     }
 }

@@ -51,7 +51,7 @@ pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) ->
         let stack = match near.filter(|(distance, _)| *distance <= reach) {
             Some((distance, seen)) => {
                 apart.push(distance);
-                both.stack(host, sample.stack, at, seen)
+                both.stack(host, guest, (sample.stack, at), seen)
             }
             None => sample.stack,
         };
@@ -84,8 +84,10 @@ fn nearest<'a>(samples: &[(u64, &'a Sample)], time: u64) -> Option<(u64, &'a Sam
 /// A profile with both sides' functions.
 struct Both {
     profile: Profile,
-    /// Where each of the guest's stacks begins: under the task that ran it. By the guest's thread and stack.
-    guest_stacks: HashMap<(usize, usize), Vec<usize>>,
+    /// Where the guest's functions begin among the profile's.
+    first: usize,
+    /// The frame that stands for each of the guest's threads that were seen.
+    tasks: HashMap<usize, usize>,
     known: HashMap<(usize, usize, usize), usize>,
 }
 
@@ -94,29 +96,27 @@ impl Both {
         let mut profile = Profile { samples: Vec::new(), ..host.clone() };
         let first = profile.functions.len();
         profile.functions.extend(guest.functions.iter().cloned());
-        let mut guest_stacks = HashMap::new();
-        let mut tasks: HashMap<&str, usize> = HashMap::new();
+        let (mut tasks, mut named) = (HashMap::new(), HashMap::new());
         for sample in &guest.samples {
             let name = guest.threads[sample.thread].name.as_str();
-            let task = *tasks.entry(name).or_insert_with(|| {
+            let task = *named.entry(name).or_insert_with(|| {
                 let (name, module) = (format!("task {name}"), String::new());
                 profile.functions.push(Function { name, module, layer: Layer::GuestUser, named: true });
                 profile.functions.len() - 1
             });
-            let frames = guest.stacks[sample.stack].iter().map(|number| first + number);
-            guest_stacks
-                .entry((sample.thread, sample.stack))
-                .or_insert_with(|| std::iter::once(task).chain(frames).collect());
+            tasks.insert(sample.thread, task);
         }
-        Both { profile, guest_stacks, known: HashMap::new() }
+        Both { profile, first, tasks, known: HashMap::new() }
     }
 
-    /// The host's stack with the guest's put in above its first `at` frames.
-    fn stack(&mut self, host: &Profile, stack: usize, at: usize, seen: &Sample) -> usize {
+    /// The host's stack with the guest's, under its task, put in above its first `at` frames.
+    fn stack(&mut self, host: &Profile, guest: &Profile, (stack, at): (usize, usize), seen: &Sample) -> usize {
         *self.known.entry((stack, seen.thread, seen.stack)).or_insert_with(|| {
             let (below, above) = host.stacks[stack].split_at(at);
-            let guest = &self.guest_stacks[&(seen.thread, seen.stack)];
-            self.profile.stacks.push([below, guest, above].concat());
+            let task = self.tasks.get(&seen.thread).copied();
+            let guest = guest.stacks[seen.stack].iter().map(|number| self.first + number);
+            let guest: Vec<usize> = task.into_iter().chain(guest).collect();
+            self.profile.stacks.push([below, &guest, above].concat());
             self.profile.stacks.len() - 1
         })
     }

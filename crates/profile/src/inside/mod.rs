@@ -22,7 +22,7 @@ use vmtax_model::{Beat, CallCounts, InsideFacts, files};
 
 /// A frame more than this is none: twice what stacks are unwound to.
 const DEEPEST: usize = 2048;
-/// A name that is longer is none.
+/// A name that is longer is cut when it is sent, and is none when it is read, bytes.
 const LONGEST: usize = 4096;
 
 /// What a trial's files say of its guest's inside.
@@ -89,6 +89,10 @@ impl GuestProfile {
     pub fn parse(bytes: &[u8]) -> Result<GuestProfile, String> {
         let guest: GuestProfile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
         let Profile { functions, stacks, threads, samples } = &guest.profile;
+        let [begun, ended] = guest.beats;
+        if ended.ticks <= begun.ticks || ended.monotonic_ns <= begun.monotonic_ns {
+            return Err("its clocks stand still".to_owned());
+        }
         if functions.iter().any(|f| f.name.len() > LONGEST || f.module.len() > LONGEST)
             || threads.iter().any(|t| t.name.len() > LONGEST)
         {
@@ -136,7 +140,8 @@ mod tests {
         let good = guest();
         let text = serde_json::to_vec(&good).unwrap();
         assert_eq!(GuestProfile::parse(&text), Ok(good.clone()));
-        let breaks: [fn(&mut GuestProfile); 5] = [
+        let breaks: [fn(&mut GuestProfile); 6] = [
+            |g| g.beats[1] = g.beats[0],
             |g| g.profile.stacks[0][0] = 2,
             |g| g.profile.samples[1].stack = 2,
             |g| g.profile.samples[0].thread = 1,

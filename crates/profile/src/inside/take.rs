@@ -1,6 +1,6 @@
 //! In the guest: whatever runs is sampled while a workload runs, and unwound and named when it is over.
 
-use super::GuestProfile;
+use super::{GuestProfile, LONGEST};
 use crate::files::{Here, Source};
 use crate::kernel::Kernel;
 use crate::names::Names;
@@ -78,6 +78,7 @@ struct Kept {
     /// When, of which kind, with which flags, and where in the bytes.
     records: Vec<(u64, RecordType, u16, Range<usize>)>,
     layout: Option<RecordParseInfo>,
+    full: bool,
     lost: u64,
 }
 
@@ -95,7 +96,9 @@ impl Kept {
 
     fn take(&mut self, record: &RawEventRecord<'_>, room: usize) {
         let body = record.data.as_slice();
-        if self.bytes.len() + body.len() > room {
+        // Without one record what comes after may be called by the wrong names: nothing more is taken.
+        self.full |= self.bytes.len() + body.len() > room;
+        if self.full {
             self.lost += u64::from(record.record_type == RecordType::SAMPLE);
             return;
         }
@@ -117,14 +120,27 @@ impl Kept {
             processes.take(&RawEventRecord::new(kind, misc, body, layout));
         }
         let kernel = Kernel::read();
-        let (mut profile, mut unwound, mut lost) = (Profile::default(), Unwound::default(), self.lost);
-        for (space, seen) in &processes.programs {
-            profile.add(&Names::of(space, &kernel, None).profile(seen, |_| None), inside);
+        let (mut unwound, mut lost) = (Unwound::default(), self.lost);
+        for (_, seen) in &processes.programs {
             unwound.add(seen.unwound);
             lost += seen.lost;
         }
+        // Most programs of a build were never seen running.
+        let sampled = processes.programs.iter().filter(|(_, seen)| !seen.samples.is_empty());
+        let mut profile = Profile::together(
+            sampled.map(|(space, seen)| Names::of(space, &kernel, None).profile(seen, |_| None)),
+            inside,
+        );
+        let names = profile.functions.iter_mut().flat_map(|f| [&mut f.name, &mut f.module]);
+        names.chain(profile.threads.iter_mut().map(|t| &mut t.name)).for_each(cut);
         (profile, unwound, lost)
     }
+}
+
+/// Names of templates have no end.
+fn cut(name: &mut String) {
+    let end = (0..=LONGEST).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    name.truncate(end.min(name.len()));
 }
 
 /// Which layer it is when seen from the host.
@@ -214,6 +230,16 @@ mod tests {
         assert!(memory() > 16 << 20);
     }
 
+    #[test]
+    fn names_are_cut_between_characters() {
+        let mut name = "é".repeat(LONGEST);
+        cut(&mut name);
+        assert!(name.len() <= LONGEST && name.len() > LONGEST - 2 && name.ends_with('é'));
+        let mut short = "main".to_owned();
+        cut(&mut short);
+        assert_eq!(short, "main");
+    }
+
     /// Needs the right to sample the whole machine; the guest's kernel is put to the test in tests/it.
     #[test]
     fn a_program_that_ended_is_named() {
@@ -223,9 +249,13 @@ mod tests {
             taking => taking.unwrap(),
         };
         let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exec sha256sum /proc/self/exe";
-        assert!(std::process::Command::new("sh").args(["-c", script]).output().unwrap().status.success());
+        let mut shell = std::process::Command::new("sh");
+        let mut shell = shell.args(["-c", script]).stdout(std::process::Stdio::null()).spawn().unwrap();
+        let pid = shell.id() as i32;
+        assert!(shell.wait().unwrap().success());
         let guest = taking.end();
-        let shell = guest.profile.threads.iter().position(|t| t.name == "sh").unwrap();
+        // There are other shells on this machine.
+        let shell = guest.profile.threads.iter().position(|t| t.tid == pid && t.name == "sh").unwrap();
         let of_shell = guest.profile.samples.iter().filter(|s| s.thread == shell).count();
         assert!(of_shell > 3, "{:?}", guest.profile.threads);
         let modules: Vec<&str> = guest.profile.functions.iter().map(|f| f.module.as_str()).collect();

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use vmtax_machine::{Streams, descendants};
-use vmtax_model::{HostFacts, MachineName, Plan, Tree};
+use vmtax_model::{HostFacts, MachineName, Missing, Plan, Tree};
 use vmtax_profile::Settings;
 use vmtax_runner::{Ended, Preset, Progress, default_guest};
 
@@ -68,8 +68,15 @@ pub fn look(
         (Ended::Complete, Some(taken)) => {
             let mut taken = taken?;
             taken.name_exits(memory_tree(&run).as_deref());
-            let inside = inside::read(&run, &taken.on_cpu.profile)?;
-            taken.add_inside(inside);
+            // What cannot be read of the guest is no reason to throw away what was seen of its QEMU.
+            match inside::read(&run, &taken.on_cpu.profile) {
+                Ok(inside) => taken.add_inside(inside),
+                Err(why) => taken.findings.missing.push(Missing {
+                    what: "what the guest saw of itself".to_owned(),
+                    why: why.to_string(),
+                    mend: "Look again".to_owned(),
+                }),
+            }
             Ok(Looked { taken, run })
         }
         (Ended::Complete, None) => Err(Fault::Usage(format!("{} has no guest to look at", plan.name))),
