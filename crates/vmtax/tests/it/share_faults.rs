@@ -59,7 +59,7 @@ fn a_tree_that_cannot_be_shared_is_refused_with_a_mend() {
     let place = Place::new();
     let nine_p = [("9p", "share = \"9p\"")];
     run(&place, &plan("path = \"/no/such/folder\"", &nine_p, CPU)).exits(2).says("/no/such/folder").says("may read");
-    run(&place, &plan("bytes = 1000000000000000", &nine_p, CPU)).exits(2).says("MiB free").says("tree smaller");
+    run(&place, &plan("bytes = 1000000000000000", &nine_p, CPU)).exits(2).says("MiB free").says("the plan's tree");
     let file = place.put("file", "");
     let tree = format!("path = \"{}\"", file.display());
     run(&place, &plan(&tree, &nine_p, CPU)).exits(2).says("Not a directory");
