@@ -8,8 +8,10 @@
   stackcollapse-perf.pl | flamegraph.pl`, or inferno's programs for the latter two (`cargo install inferno`), whichever is
   in PATH; and the memory that takes, against the size of the recording.
 - agree: a program with twelve functions, sampled by both at the same time: the ten largest shares have intervals that meet.
-- cost: a program whose own speed is known: how often a thread goes round a loop with calls. Each round measures it alone,
-  under vmtax and under perf, at 99 and at 999 Hz, in an order that turns.
+- cost: a program whose own speed is known: how often a thread goes round a loop with calls. It runs twice at the same time on
+  one processor, and one of both is looked at: what else slows that processor slows both. Each round does so under vmtax and
+  under perf, at 99 and at 999 Hz, in an order that turns; under perf without stacks, which is what the interrupts alone cost;
+  and under nothing, which is what is left of chance.
 - calls: what counting a guest's system calls adds to each, against `perf trace -s` in such a guest.
 
 Exits 0 when every figure is within its limit, 1 when one is not, 2 when something is missing. As root.
@@ -74,54 +76,65 @@ def line(name, value, limit, holds, note):
     return holds
 
 
-def under(command, log, seconds):
-    """The program's speed while `command` looks at it; None: while nothing does."""
+def under(command, logs, seconds):
+    """How much slower the first program is than the second while `command` looks at it; None: while nothing does."""
     looking = command and subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     time.sleep(0.7)
     begin = time.clock_gettime(time.CLOCK_MONOTONIC)
     time.sleep(seconds)
     end = time.clock_gettime(time.CLOCK_MONOTONIC)
     if looking:
+        if looking.poll() is not None:
+            sys.exit(f"bench: {shlex.join(command)} ended at once, with status {looking.returncode}")
         looking.send_signal(signal.SIGINT)
         looking.wait(timeout=60)
-    return speed(log, begin, end)
+    looked_at, beside = (speed(log, begin, end) for log in logs)
+    return beside / looked_at - 1
 
 
 def costs(arguments, scratch):
-    source, program, log = (os.path.join(scratch, name) for name in ("work.c", "work", "work.log"))
+    source, program, *logs = (os.path.join(scratch, name) for name in ("work.c", "work", "work.log", "beside.log"))
     with open(source, "w") as file:
         file.write(SOURCE)
     subprocess.run(["cc", "-O2", "-fomit-frame-pointer", "-o", program, source], check=True)
-    with open(log, "w") as out:
-        work = subprocess.Popen([program], stdout=out)
-    ways = {"alone": None}
+    running = []
+    try:
+        for log in logs:
+            with open(log, "w") as out:
+                running.append(subprocess.Popen([program], stdout=out))
+            os.sched_setaffinity(running[-1].pid, {max(os.sched_getaffinity(0))})
+        yield from costs_of(running[0], logs, arguments, scratch)
+    finally:
+        for process in running:
+            process.kill()
+            process.wait()
+
+
+def costs_of(work, logs, arguments, scratch):
+    ways = {"nothing": None}
     for hz in (99, 999):
-        perf = ["perf", "record", "-q", "-F", str(hz), "--call-graph", "dwarf", "-p", str(work.pid), "-o"]
-        ways[f"perf {hz}"] = perf + [os.path.join(scratch, "perf.data")]
+        perf = ["perf", "record", "-q", "-F", str(hz), "-p", str(work.pid), "-o", os.path.join(scratch, "perf.data")]
+        ways[f"interrupts {hz}"] = perf
+        ways[f"perf {hz}"] = perf + ["--call-graph", "dwarf"]
         ways[f"vmtax {hz}"] = [arguments.vmtax, "profile", "--seconds", "3600", "--hz", str(hz), "--wall-hz", "0",
                                "--pid", str(work.pid), "--out"]
     found = {name: [] for name in ways}
-    try:
-        names = list(ways)
-        for number in range(arguments.rounds):
-            for name in names[number % len(names):] + names[:number % len(names)]:
-                command = ways[name]
-                if command and command[0] == arguments.vmtax:
-                    command = command + [os.path.join(scratch, f"out-{number}-{name.replace(' ', '-')}")]
-                found[name].append(under(command, log, arguments.seconds))
-    finally:
-        work.kill()
-        work.wait()
-    slower = {}
-    for name in names[1:]:
-        pairs = [alone / there - 1 for alone, there in zip(found["alone"], found[name])]
-        slower[name] = statistics.median(pairs)
-        print(f"  {name}: {' '.join(f'{100 * p:.2f}' for p in pairs)} % slower", flush=True)
+    names = list(ways)
+    for number in range(arguments.rounds):
+        for name in names[number % len(names):] + names[:number % len(names)]:
+            command = ways[name]
+            if command and command[0] == arguments.vmtax:
+                command = command + [os.path.join(scratch, f"out-{number}-{name.replace(' ', '-')}")]
+            found[name].append(under(command, logs, arguments.seconds))
+    slower = {name: statistics.median(values) for name, values in found.items()}
+    for name, values in found.items():
+        print(f"  {name}: {' '.join(f'{100 * value:.2f}' for value in values)} % slower", flush=True)
     yield line("cost at 99 Hz", slower["vmtax 99"], "<= 0.01", slower["vmtax 99"] <= 0.01,
                f"perf record --call-graph dwarf: {slower['perf 99']:.4f}")
     limit = slower["perf 999"] / 2
     yield line("cost at 999 Hz", slower["vmtax 999"], f"<= {limit:.4f}", slower["vmtax 999"] <= limit,
-               f"half of what perf record --call-graph dwarf costs, {slower['perf 999']:.4f}")
+               f"half of what perf record --call-graph dwarf costs, {slower['perf 999']:.4f}; "
+               f"the interrupts alone: {slower['interrupts 999']:.4f}")
 
 
 def guest(arguments, scratch):

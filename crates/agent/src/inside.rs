@@ -1,11 +1,11 @@
-//! The guest from its inside while workloads run: samples of all that runs, and system calls counted in the kernel. What was
+//! The guest from its inside while workloads run: samples of all that runs, and system calls counted. What was
 //! seen is made ready and sent when the workloads have ended.
 
-use crate::observe::{Send, Trouble, ship};
+use crate::observe::{Send, ship};
 use crate::serve::run_in_fresh_process;
 use crate::{AgentError, exec};
 use vmtax_model::{CallCounts, CountBy, Inside, Metric, Missing, Places, WorkloadName, WorkloadSpec, files};
-use vmtax_probe::CallCounter;
+use vmtax_probe::{CallCounter, mount_tracefs};
 use vmtax_profile::inside::Taking;
 use vmtax_wire::Reply;
 
@@ -25,12 +25,11 @@ impl Looking {
     /// Begins to sample and to count, as far as this kernel lets it.
     pub fn begin(inside: Inside, places: &Places) -> Looking {
         let mut missing = Vec::new();
-        let mut lacking = |what: &str, error: &dyn std::error::Error| {
-            // The errors say what to do after a colon.
-            let said = error.to_string();
-            let (why, mend) = said.split_once(": ").unwrap_or((&said, ""));
-            missing.push(Missing { what: what.to_owned(), why: why.to_owned(), mend: mend.to_owned() });
-        };
+        let mut lacking = |what: &str, error: &dyn std::error::Error| missing.push(Missing::for_error(what, error));
+        if inside.calls.is_some() {
+            // Kernels without BPF are traced; before 5.2 what that takes has to be in a folder.
+            let _ = mount_tracefs();
+        }
         // Before anything else is there that could cost.
         let added_ns = inside.calls.and_then(|by| added_ns(by, places));
         if inside.calls.is_some() {
@@ -50,11 +49,13 @@ impl Looking {
     /// [`AgentError`] when the channel breaks; what else goes wrong is in the reply.
     pub fn end(self, send: &mut Send<'_>) -> Result<Reply, AgentError> {
         let added_ns = self.added_ns;
-        let counts = |counter: CallCounter| {
+        let counts = |counter: &CallCounter| {
             let rows = counter.read().map_err(|e| e.to_string())?;
-            serde_json::to_vec(&CallCounts { rows, lost: counter.lost(), added_ns }).map_err(|e| e.to_string())
+            serde_json::to_vec(&CallCounts { way: counter.way(), rows, lost: counter.lost(), added_ns })
+                .map_err(|e| e.to_string())
         };
-        let calls = self.counter.map(counts);
+        // The programs that count stay until what was sampled has names: theirs are among them.
+        let calls = self.counter.as_ref().map(counts);
         let profile = self.taking.map(|taking| serde_json::to_vec(&taking.end()).map_err(|e| e.to_string()));
         let sent = ship(send, |ship| {
             for (name, bytes) in [(files::GUEST_CALLS, calls), (files::GUEST_PROFILE, profile)] {
@@ -65,8 +66,7 @@ impl Looking {
         });
         match sent {
             Ok(()) => Ok(Reply::Seen { missing: self.missing }),
-            Err(Trouble::Trial(error)) => Ok(Reply::Failed { error }),
-            Err(Trouble::Channel(error)) => Err(error),
+            Err(trouble) => trouble.reply(),
         }
     }
 }

@@ -28,8 +28,7 @@ pub(crate) fn run_observed(
 ) -> Result<Reply, AgentError> {
     match trial(workload, probes, places, send) {
         Ok((result, observed)) => Ok(Reply::Done { result: Box::new(result), observed: Some(observed) }),
-        Err(Trouble::Trial(error)) => Ok(Reply::Failed { error }),
-        Err(Trouble::Channel(error)) => Err(error),
+        Err(trouble) => trouble.reply(),
     }
 }
 
@@ -37,6 +36,16 @@ pub(crate) fn run_observed(
 pub(crate) enum Trouble {
     Trial(String),
     Channel(AgentError),
+}
+
+impl Trouble {
+    /// What is replied, where the channel still carries it.
+    pub fn reply(self) -> Result<Reply, AgentError> {
+        match self {
+            Trouble::Trial(error) => Ok(Reply::Failed { error }),
+            Trouble::Channel(error) => Err(error),
+        }
+    }
 }
 
 /// Sends files, piece by piece, as `fill` hands them over by name.

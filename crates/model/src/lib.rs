@@ -72,8 +72,8 @@ pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tr
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::shell_line;
 pub use trace::{
-    Beat, CallCount, CallCounts, CountBy, Extent, GuestDisk, HostDisk, Inside, InsideFacts, Missing, Moment, Ping,
-    Probes, QemuThread, Role, TraceFacts, files,
+    Beat, CallCount, CallCounts, CountBy, CountWay, Extent, GuestDisk, HostDisk, Inside, InsideFacts, Missing, Moment,
+    Ping, Probes, QemuThread, Role, TraceFacts, files,
 };
 pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,

@@ -1,6 +1,6 @@
 //! What a profile says in figures.
 
-use crate::{GuestExits, Missing, ScheduleFindings};
+use crate::{CountWay, GuestExits, Missing, ScheduleFindings};
 use serde::{Deserialize, Serialize};
 
 /// A share of samples, with its interval.
@@ -218,9 +218,12 @@ pub struct JoinFindings {
 /// A guest's system calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallFindings {
+    /// How they were counted.
+    #[serde(default)]
+    pub way: CountWay,
     /// By call, or by call and process; those with most time first.
     pub rows: Vec<GuestCall>,
-    /// Calls that there was no room for.
+    /// Calls that there was no room for; call by call, records.
     pub lost: u64,
     /// What counting adds to a call, ns, as measured in that guest before the workload; null where it could not be.
     pub added_ns: Option<f64>,
@@ -313,7 +316,7 @@ pub struct ThreadWaits {
     pub on_cpu: Option<f64>,
     /// Of the time, ready without a processor.
     pub ready: Option<f64>,
-    /// Of the moments, waiting; the longest first.
+    /// Waiting, the longest first: of the time that the scheduler left, where it counts, each by the moments it was seen at.
     pub waits: Vec<WaitShare>,
 }
 

@@ -138,12 +138,26 @@ pub struct InsideFacts {
     pub missing: Vec<Missing>,
 }
 
-/// The guest's system calls, as its kernel counted them.
+/// How system calls are counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CountWay {
+    /// Inside the kernel, by BPF.
+    #[default]
+    InKernel,
+    /// From a record of each call, where the kernel has no BPF.
+    CallByCall,
+}
+
+/// The guest's system calls, as they were counted there.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallCounts {
+    /// How.
+    #[serde(default)]
+    pub way: CountWay,
     /// By call, or by call and process; those with most time first.
     pub rows: Vec<CallCount>,
-    /// Calls that there was no room for.
+    /// Calls that there was no room for; call by call, records.
     pub lost: u64,
     /// What counting adds to a call, ns, as measured there before the workload.
     pub added_ns: Option<f64>,
@@ -177,6 +191,15 @@ pub struct Missing {
     pub why: String,
     /// What to do about it.
     pub mend: String,
+}
+
+impl Missing {
+    /// What an error stands in the way of. Errors say what to do after a colon.
+    pub fn for_error(what: &str, error: &dyn std::error::Error) -> Missing {
+        let said = error.to_string();
+        let (why, mend) = said.split_once(": ").unwrap_or((&said, ""));
+        Missing { what: what.to_owned(), why: why.to_owned(), mend: mend.to_owned() }
+    }
 }
 
 /// `trace.json`: what it takes to read a trial's traces.

@@ -51,13 +51,15 @@ pub enum ProbeError {
     /// More threads on more processors than files may be open.
     #[error("sampling takes a file a thread and processor, more than may be open: raise the limit with `ulimit -n`")]
     TooManyEvents,
-    /// No BPF, or not for this user.
+    /// Neither BPF nor tracepoints of system calls, or not for this user.
     #[error(
-        "the kernel runs no BPF programs here ({source}): run as root, on a kernel with CONFIG_BPF_SYSCALL, as distributions have"
+        "system calls can be counted neither by BPF ({source}) nor one by one, as {trace}; distributions' kernels have both"
     )]
-    NoBpf {
-        /// What the kernel said.
+    NoCalls {
+        /// What the kernel said of BPF.
         source: io::Error,
+        /// Why they cannot be traced, with what to do.
+        trace: Box<ProbeError>,
     },
     /// The disk is of another kind.
     #[error("{disk} is no virtio disk ({why}): give the guest a virtio-blk one")]

@@ -1,7 +1,8 @@
 //! What is needed of an ELF file: where its code was linked to, how to unwind it, what its functions are called.
 
 use crate::ranges::Ranges;
-use object::elf::{FileHeader64, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC};
+use crate::symbols::Symbols;
+use object::elf::{FileHeader64, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
 use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
 use object::{Endianness, Object, ObjectSection, ReadRef};
 use std::ops::Range;
@@ -28,17 +29,6 @@ pub struct Section {
     pub bytes: Bytes,
 }
 
-/// A function's name in a table of symbols.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Symbol {
-    /// Where it begins, as linked.
-    pub at: u64,
-    /// Bytes; 0 where the table does not say.
-    pub size: u64,
-    /// Its name as the linker knows it.
-    pub name: String,
-}
-
 /// One program or library.
 #[derive(Debug, Default)]
 pub struct Elf {
@@ -57,7 +47,7 @@ pub struct Elf {
     /// Where its functions begin, from `.eh_frame_hdr`.
     pub ranges: Ranges,
     /// Named functions by address.
-    pub symbols: Vec<Symbol>,
+    pub symbols: Symbols,
     /// Whether the table with all functions is there, not only that of the exported ones.
     pub unstripped: bool,
     /// Where the JIT interface of debuggers begins (`__jit_debug_descriptor`).
@@ -97,7 +87,6 @@ impl Elf {
         elf.take(&file, file.elf_symbol_table());
         elf.unstripped = !elf.symbols.is_empty();
         elf.take(&file, file.elf_dynamic_symbol_table());
-        sort(&mut elf.symbols);
         Ok(elf)
     }
 
@@ -106,18 +95,18 @@ impl Elf {
         let endian = file.endian();
         let strings = file.elf_section_table().section(table.string_section());
         let Ok(names) = strings.and_then(|section| section.data(endian, file.data())) else { return };
-        for symbol in table.iter() {
-            let name = names.get(symbol.st_name(endian) as usize..).unwrap_or_default();
-            let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
-            let (at, size) = (symbol.st_value(endian), symbol.st_size(endian));
-            if name == JIT && at != 0 {
-                self.jit = self.jit.or(Some(at));
-            }
+        let functions = table.iter().filter_map(|symbol| {
             let is_code = matches!(symbol.st_type(), STT_FUNC | STT_GNU_IFUNC) && symbol.st_shndx(endian) != SHN_UNDEF;
-            if let (true, false, Ok(name)) = (is_code, name.is_empty(), std::str::from_utf8(name)) {
-                self.symbols.push(Symbol { at, size, name: name.to_owned() });
-            }
-        }
+            is_code.then(|| (symbol.st_value(endian), symbol.st_size(endian), symbol.st_name(endian) as usize))
+        });
+        self.symbols.add(names, functions);
+        let is_jit = |name: &[u8]| name.strip_prefix(JIT).is_some_and(|rest| rest.first() == Some(&0));
+        let jit = table.iter().find(|symbol| {
+            symbol.st_value(endian) != 0
+                && symbol.st_type() == STT_OBJECT
+                && names.get(symbol.st_name(endian) as usize..).is_some_and(is_jit)
+        });
+        self.jit = self.jit.or(jit.map(|symbol| symbol.st_value(endian)));
     }
 
     /// The linked address of the code that is at `offset` in the file. Mappings begin at a page, the pieces that they are of
@@ -134,12 +123,6 @@ impl Elf {
     }
 }
 
-/// By address; of several names for one, the longest function's first, then as the alphabet has them.
-fn sort(symbols: &mut Vec<Symbol>) {
-    symbols.sort_by(|a, b| (a.at, std::cmp::Reverse(a.size), &a.name).cmp(&(b.at, std::cmp::Reverse(b.size), &b.name)));
-    symbols.dedup_by_key(|symbol| symbol.at);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -153,9 +136,9 @@ mod tests {
     fn this_program_is_understood() {
         let elf = Elf::read(&own()[..]).unwrap();
         assert!(elf.unstripped && elf.ranges.len() > 100);
-        let main = elf.symbols.iter().find(|s| s.name == "main").unwrap();
-        assert!(elf.text.clone().unwrap().contains(&main.at));
-        assert_eq!(elf.ranges.start_of(main.at + 1), Some(main.at));
+        let text = elf.text.clone().unwrap();
+        let first = elf.symbols.after(text.start).unwrap();
+        assert!(text.contains(&first.at) && elf.symbols.before(first.at + 1) == Some(first));
         assert!(elf.same_layout(&elf));
         assert!(!elf.same_layout(&Elf::default()));
     }
@@ -167,7 +150,8 @@ mod tests {
         let maps = crate::maps::parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
         let mapping = maps.iter().find(|m| (m.start..m.end).contains(&function)).unwrap();
         let at = function - mapping.start + elf.linked(mapping.offset).unwrap();
-        let symbol = elf.symbols.iter().find(|symbol| symbol.at == at).unwrap();
+        let symbol = elf.symbols.before(at).unwrap();
+        assert_eq!((symbol.at, elf.ranges.start_of(at + 1)), (at, Some(at)));
         assert!(symbol.name.contains("this_program_is_understood"), "{symbol:?}");
     }
 

@@ -30,7 +30,7 @@ pub enum Source {
 
 impl Source {
     /// The file system that the files are on.
-    pub fn root(&self) -> PathBuf {
+    fn root(&self) -> PathBuf {
         match self {
             Source::Process(pid) => PathBuf::from(format!("/proc/{pid}/root")),
             Source::Here(here) => here.roots.last().cloned().unwrap_or_default(),
@@ -57,6 +57,18 @@ impl Source {
             Source::Recorded(build_ids) => {
                 recorded(mapping, build_ids.get(&mapping.path).map(Vec::as_slice)).map(Rc::new)
             }
+        }
+    }
+
+    /// What a package or debuginfod left of a stripped program's names; nothing where it has them itself.
+    pub fn stripped(&self, elf: &Elf) -> Option<Rc<Elf>> {
+        if elf.unstripped || elf.build_id.is_empty() {
+            return None;
+        }
+        let part = || Some(Rc::new(read(&stripped_part(&self.root(), &elf.build_id)?).ok()?));
+        match self {
+            Source::Here(here) => here.stripped.borrow_mut().entry(elf.build_id.clone()).or_insert_with(part).clone(),
+            Source::Process(_) | Source::Recorded(_) => part(),
         }
     }
 }
@@ -103,13 +115,15 @@ pub struct Here {
     roots: Vec<PathBuf>,
     /// By path and inode number; or why not.
     read: RefCell<HashMap<(String, u64), Shared>>,
+    /// What was stripped from programs, by build-id.
+    stripped: RefCell<HashMap<Vec<u8>, Option<Rc<Elf>>>>,
 }
 
 impl Here {
     /// Below `/`, and below other roots, the usual last.
     pub fn new(others: &[PathBuf]) -> Here {
         let roots = std::iter::once(PathBuf::from("/")).chain(others.iter().cloned()).collect();
-        Here { roots, read: RefCell::default() }
+        Here { roots, read: RefCell::default(), stripped: RefCell::default() }
     }
 
     fn elf(&self, mapping: &Mapping) -> Result<Rc<Elf>, String> {
@@ -153,9 +167,7 @@ fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
         let same = path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
         return if same { found } else { found.and(Err(OTHER_BUILD.to_owned())) };
     };
-    if let Ok(elf) = &found
-        && elf.build_id == build_id
-    {
+    if found.as_ref().is_ok_and(|elf| elf.build_id == build_id) {
         return found;
     }
     let hex = hex(build_id);
@@ -177,7 +189,7 @@ fn from_memory(pid: i32, mapping: &Mapping) -> Result<Elf, String> {
 }
 
 /// Where distributions and debuginfod keep what was stripped from the build with this id, the first that is there.
-pub fn stripped_part(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
+fn stripped_part(root: &Path, build_id: &[u8]) -> Option<PathBuf> {
     let hex = hex(build_id);
     let (first, rest) = hex.split_at_checked(2)?;
     let packaged = |root: &Path| root.join(format!("usr/lib/debug/.build-id/{first}/{rest}.debug"));

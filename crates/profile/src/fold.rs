@@ -11,14 +11,10 @@ const MARKS: [(Layer, &str); 4] =
 
 /// The lines, sorted.
 pub fn fold(profile: &Profile) -> Vec<String> {
-    let mut counts: BTreeMap<(usize, usize), u64> = BTreeMap::new();
-    for sample in &profile.samples {
-        *counts.entry((sample.thread, sample.stack)).or_default() += sample.weight;
-    }
     let frames: Vec<String> = profile.functions.iter().map(frame).collect();
     // Threads of one name are one, as QEMU's workers come and go.
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
-    for ((thread, stack), count) in counts {
+    for ((thread, stack), count) in profile.counts() {
         let mut line = clean(&profile.threads[thread].name);
         for &function in &profile.stacks[stack] {
             line.push(';');

@@ -58,46 +58,58 @@ pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<I
     Ok(Imported { found, pid: 0, program: String::new(), hz: 0, missing: Vec::new() })
 }
 
+/// What was said last, with when, ns: records of several processors come in the file's order, not in that of time.
+type Latest<T> = (u64, T);
+
+/// Keeps what was said of a process, unless something later is known.
+fn learn<T>(known: &mut HashMap<i32, Latest<T>>, pid: i32, time: u64, said: T) {
+    if known.get(&pid).is_none_or(|(before, _)| *before <= time) {
+        known.insert(pid, (time, said));
+    }
+}
+
 /// What a first look at a file tells.
 #[derive(Default)]
 struct Content {
     /// Samples by process and event.
     samples: HashMap<(i32, usize), u64>,
-    /// Processes by those that they began as a copy of.
-    children: HashMap<i32, i32>,
-    names: HashMap<i32, String>,
+    /// By processes, which they began as a copy of.
+    parents: HashMap<i32, Latest<i32>>,
+    names: HashMap<i32, Latest<String>>,
     /// Where the kernel begins.
     kernel: Option<u64>,
     first: Option<u64>,
     last: u64,
     /// Losses that perf counted when it ended.
     lost: u64,
-    damaged: u64,
 }
 
 fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
-    let file = PerfRecords::open(path)?;
-    let damaged = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
-    if !matches!(file.arch.as_str(), "x86_64" | "") {
-        return Err(damaged(format!("it was recorded on {}, and only x86_64 can be unwound here", file.arch)));
-    }
     let mut content = Content::default();
-    file.each(|event, record| content.take(event, &record))?;
+    let file = PerfRecords::open(path, |event, head| content.take(event, &head))?;
+    let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
+    if !matches!(file.arch.as_str(), "x86_64" | "") {
+        return Err(wrong(format!("it was recorded on {}, and only x86_64 can be unwound here", file.arch)));
+    }
     let of_process = |pid: i32| content.samples.iter().filter(move |((p, _), _)| *p == pid);
     let most =
         || content.samples.iter().max_by_key(|((pid, event), n)| (*pid > 0, **n, -*pid, *event)).map(|(key, _)| key.0);
-    let pid = pid.or_else(most).ok_or_else(|| damaged("it holds no samples: record longer".to_owned()))?;
+    let pid = pid.or_else(most).ok_or_else(|| wrong("it holds no samples: record longer".to_owned()))?;
     let event = of_process(pid).max_by_key(|((_, event), n)| (**n, *event)).map(|((_, event), _)| *event);
-    let event = event.ok_or_else(|| damaged(format!("it holds no sample of process {pid}: {}", content.others(0))))?;
+    let event = event.ok_or_else(|| wrong(format!("it holds no sample of process {pid}: {}", content.others(0))))?;
 
     let described = file.events.get(event).cloned();
     let mut space = Space::empty(Source::Recorded(file.build_ids.clone()));
     let mut seen = Seen::default();
     let mut line = content.ancestors(pid);
+    let mut damaged = 0_u64;
     // A hundred thousand names take a while, which the records need not wait for.
     let kernel = std::thread::scope(|scope| {
         let kernel = scope.spawn(|| Kernel::recorded(file.kernel.as_deref(), content.kernel));
-        file.each(|of, record| follow(&record, of == event, &mut line, &mut space, &mut seen))?;
+        file.each(|of, record| match record.parse() {
+            Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut seen),
+            Err(_) => damaged += 1,
+        })?;
         // A panic there is a bug here.
         Ok::<_, ProfileError>(kernel.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
@@ -120,12 +132,12 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
             "the recording is of another kernel, or from before this one was started, or /proc/kallsyms is hidden";
         lacking("names of the kernel's functions", why.to_owned(), "Import it as root where it was recorded");
     }
-    if content.damaged > 0 {
-        lacking("damaged records", format!("{} records make no sense", content.damaged), "Record again");
+    if damaged > 0 {
+        lacking("damaged records", format!("{damaged} records make no sense"), "Record again");
     }
     let names = Names::of(&space, &kernel, build);
     let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
-    let program = if program.is_empty() { content.names.remove(&pid).unwrap_or_default() } else { program };
+    let program = if program.is_empty() { content.names.remove(&pid).unwrap_or_default().1 } else { program };
     let event = described.as_ref().map_or(String::new(), |event| event.name.clone());
     let found = OnCpu {
         profile: names.profile(&seen, |_| None),
@@ -148,29 +160,33 @@ impl Content {
             self.lost = self.lost.saturating_add(lost);
             return;
         }
+        if record.record_type == RecordType::SAMPLE {
+            let Ok(sample) = record.common_data() else { return };
+            *self.samples.entry((sample.pid.unwrap_or(0), event)).or_default() += 1;
+            let time = sample.timestamp.unwrap_or(0);
+            self.first = Some(self.first.map_or(time, |first| first.min(time)));
+            self.last = self.last.max(time);
+            return;
+        }
+        let time = record.timestamp().unwrap_or(0);
         match record.parse() {
-            Ok(EventRecord::Sample(sample)) => {
-                *self.samples.entry((sample.pid.unwrap_or(0), event)).or_default() += 1;
-                let time = sample.timestamp.unwrap_or(0);
-                self.first = Some(self.first.map_or(time, |first| first.min(time)));
-                self.last = self.last.max(time);
-            }
             Ok(EventRecord::Fork(fork)) if fork.pid != fork.ppid && record.misc & PERF_RECORD_MISC_COMM_EXEC == 0 => {
-                self.children.insert(fork.pid, fork.ppid);
+                learn(&mut self.parents, fork.pid, time, fork.ppid);
             }
-            Ok(EventRecord::Comm(comm)) if comm.pid == comm.tid => drop(self.names.insert(comm.pid, text(&comm.name))),
+            Ok(EventRecord::Comm(comm)) if comm.pid == comm.tid => {
+                learn(&mut self.names, comm.pid, time, text(&comm.name));
+            }
             Ok(EventRecord::Mmap(map)) if map.pid == -1 && text(&map.path).starts_with("[kernel.kallsyms]") => {
                 self.kernel = self.kernel.or(Some(map.address));
             }
-            Ok(_) => {}
-            Err(_) => self.damaged += 1,
+            _ => {}
         }
     }
 
     /// The process after those whose copy it began as, oldest last.
     fn ancestors(&self, pid: i32) -> Vec<i32> {
         let mut line = vec![pid];
-        while let Some(parent) = line.last().and_then(|last| self.children.get(last)) {
+        while let Some((_, parent)) = line.last().and_then(|last| self.parents.get(last)) {
             if line.contains(parent) || line.len() == OLDEST {
                 break;
             }
@@ -187,7 +203,7 @@ impl Content {
         }
         let mut all: Vec<(i32, u64)> = by_process.into_iter().collect();
         all.sort_by_key(|(pid, n)| (std::cmp::Reverse(*n), *pid));
-        let name = |pid: &i32| self.names.get(pid).map_or("a process", String::as_str);
+        let name = |pid: &i32| self.names.get(pid).map_or("a process", |(_, name)| name.as_str());
         let mut said: Vec<String> = all.iter().take(5).map(|(pid, n)| format!("{} ({pid}): {n}", name(pid))).collect();
         if all.len() > said.len() {
             said.push(format!("{} more processes", all.len() - said.len()));
@@ -198,14 +214,14 @@ impl Content {
 
 /// Takes in a record of the process, or of those whose copy it began as; `line` are those, oldest last, and shrinks as they
 /// fork.
-fn follow(record: &RawEventRecord<'_>, sampled: bool, line: &mut Vec<i32>, space: &mut Space, seen: &mut Seen) {
+fn follow(record: &EventRecord<'_>, sampled: bool, line: &mut Vec<i32>, space: &mut Space, seen: &mut Seen) {
     let (Some(&pid), Some(&now)) = (line.first(), line.last()) else { return };
-    match record.parse() {
-        Ok(EventRecord::Fork(fork)) if fork.ppid == now && line.iter().rev().nth(1) == Some(&fork.pid) => {
+    match record {
+        EventRecord::Fork(fork) if fork.ppid == now && line.iter().rev().nth(1) == Some(&fork.pid) => {
             line.pop();
         }
-        Ok(EventRecord::Mmap2(map)) if map.pid == now => records::take(record, space, seen),
-        Ok(EventRecord::Comm(comm)) if comm.pid == now => {
+        EventRecord::Mmap2(map) if map.pid == now => records::take(record, space, seen),
+        EventRecord::Comm(comm) if comm.pid == now => {
             if comm.is_execve {
                 space.clear();
             }
@@ -213,8 +229,22 @@ fn follow(record: &RawEventRecord<'_>, sampled: bool, line: &mut Vec<i32>, space
                 records::take(record, space, seen);
             }
         }
-        Ok(EventRecord::Sample(sample)) if sampled && sample.pid == Some(pid) => records::take(record, space, seen),
-        Ok(EventRecord::Lost(_)) => records::take(record, space, seen),
+        EventRecord::Sample(sample) if sampled && sample.pid == Some(pid) => records::take(record, space, seen),
+        EventRecord::Lost(_) => records::take(record, space, seen),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_said_last_counts_whatever_comes_last_in_the_file() {
+        let mut names = HashMap::new();
+        for (pid, time, name) in [(1, 20, "make"), (1, 10, "sh"), (2, 5, "cc"), (2, 6, "ld")] {
+            learn(&mut names, pid, time, name);
+        }
+        assert_eq!((names[&1], names[&2]), ((20, "make"), (6, "ld")));
     }
 }

@@ -11,6 +11,8 @@ pub struct Kernel {
     symbols: Vec<(u64, Range<usize>)>,
     /// Where modules lie; sorted.
     modules: Vec<Range<u64>>,
+    /// Where the kernel itself ends, with what it needs only to begin and to end.
+    end: Option<u64>,
 }
 
 /// What the linker puts behind the kernel's own functions.
@@ -43,9 +45,11 @@ impl Kernel {
         let mut symbols: Vec<(u64, Range<usize>)> = symbols.collect();
         symbols.sort_by_key(|(at, _)| *at);
         symbols.dedup_by_key(|(at, _)| *at);
+        let end = text.find(" _end\n").and_then(|name| text[..name].rsplit('\n').next()?.split(' ').next());
+        let end = end.and_then(|at| u64::from_str_radix(at, 16).ok()).filter(|&at| at != 0);
         let mut modules: Vec<Range<u64>> = modules.lines().filter_map(module).collect();
         modules.sort_by_key(|range| range.start);
-        Kernel { text, symbols, modules }
+        Kernel { text, symbols, modules, end }
     }
 
     /// Whether its functions have names here.
@@ -61,7 +65,8 @@ impl Kernel {
         let name = &self.text[name.clone()];
         let before = self.modules.partition_point(|range| range.start <= *at);
         let module = before.checked_sub(1).map(|number| &self.modules[number]).filter(|range| range.contains(at));
-        let inside = module.is_none_or(|range| range.contains(&address));
+        let own = self.end.is_some_and(|end| *at < end && end <= address);
+        let inside = module.is_none_or(|range| range.contains(&address)) && !own;
         (inside && name != END).then_some(name)
     }
 }
@@ -96,6 +101,11 @@ mod tests {
         // Behind the kernel, and behind a module.
         assert_eq!(kernel.name(0xffff_ffff_8100_2010), None);
         assert_eq!(kernel.name(0xffff_ffff_c000_1000), None);
+        // Behind the kernel's end, where its last function is one that it needs only to end.
+        let text =
+            "ffffffff81000000 T _text\nffffffff81002000 T _etext\nffffffff81003000 t x_exit\nffffffff81004000 B _end\n";
+        let kernel = Kernel::parse(text.to_owned(), "");
+        assert_eq!([0xffff_ffff_8100_3010, 0xffff_ffff_c000_0000].map(|at| kernel.name(at)), [Some("x_exit"), None]);
         let hidden = Kernel::parse("0000000000000000 T _text\n".to_owned(), "");
         assert!(!hidden.is_named());
         assert_eq!(hidden.name(0xffff_ffff_8100_0190), None);

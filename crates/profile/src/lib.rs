@@ -21,6 +21,7 @@ mod records;
 mod schedule;
 mod seen;
 mod space;
+mod symbols;
 mod wall;
 
 pub mod exits;

@@ -2,37 +2,35 @@
 //! neighbour.
 
 use crate::calls::system_call;
-use crate::elf::{Elf, Symbol};
+use crate::elf::Elf;
 use crate::kernel::Kernel;
 use crate::place::{Home, Place};
 use crate::profile::{Function, Layer, Profile, Thread};
 use crate::seen::Seen;
 use crate::space::{Loaded, Space};
+use crate::symbols::Symbol;
 use crate::{ProfileError, files};
 use std::collections::HashMap;
 use std::path::Path;
+use std::rc::Rc;
 
 /// Names functions of one process.
 pub struct Names<'a> {
     space: &'a Space,
     kernel: &'a Kernel,
     /// For each module, the tables that name its functions: its own, or those of its unstripped build.
-    tables: Vec<Option<Elf>>,
+    tables: Vec<Option<Rc<Elf>>>,
     program: Option<u32>,
 }
 
 impl<'a> Names<'a> {
     /// With an unstripped build, where one was given, and with what packages or debuginfod left here.
     pub fn of(space: &'a Space, kernel: &'a Kernel, given: Option<Elf>) -> Names<'a> {
-        let root = space.source.root();
-        let debug = |module: &Loaded| {
-            let path = files::stripped_part(&root, &module.elf.build_id)?;
-            (!module.elf.unstripped).then(|| files::read(&path).ok()).flatten()
-        };
-        let mut tables: Vec<Option<Elf>> = space.modules.iter().map(debug).collect();
+        let stripped = |module: &Loaded| space.source.stripped(&module.elf);
+        let mut tables: Vec<Option<Rc<Elf>>> = space.modules.iter().map(stripped).collect();
         let of_given = given.as_ref().and_then(|build| whose(build, space));
         if let Some(at) = of_given {
-            tables[at] = given;
+            tables[at] = given.map(Rc::new);
         }
         let is_program = |module: &Loaded| {
             let name = module.path.rsplit('/').next().unwrap_or_default();
@@ -45,7 +43,7 @@ impl<'a> Names<'a> {
     /// Programs and libraries whose functions are not all named, with why: `(file, why)`.
     pub fn unnamed(&self) -> Vec<(String, String)> {
         let each = self.space.modules.iter().zip(&self.tables);
-        let why = |(module, table): (&Loaded, &Option<Elf>)| {
+        let why = |(module, table): (&Loaded, &Option<Rc<Elf>>)| {
             let why = module.why.clone().or_else(|| {
                 (!module.elf.unstripped && table.is_none() && !module.path.starts_with('['))
                     .then(|| "stripped".to_owned())
@@ -100,7 +98,7 @@ impl<'a> Names<'a> {
         let function = |name, named| Function { name, module: module.path.clone(), layer, named };
         let own = self.tables[number as usize].as_ref().and_then(|table| covering(table, &module.elf, at));
         if let Some(symbol) = own.or_else(|| covering(&module.elf, &module.elf, at)) {
-            return function(readable(&symbol.name), true);
+            return function(readable(symbol.name), true);
         }
         // Where the function begins, so that all of it has one name.
         let start = module.elf.ranges.start_of(at).unwrap_or(at);
@@ -134,27 +132,20 @@ fn whose(build: &Elf, space: &Space) -> Option<usize> {
 
 /// An address by the symbol that is nearest to it, whichever side that is on.
 fn near(elf: &Elf, at: u64) -> String {
-    let after = elf.symbols.partition_point(|symbol| symbol.at <= at);
-    let below = after.checked_sub(1).map(|below| &elf.symbols[below]);
-    match (below, elf.symbols.get(after)) {
+    match (elf.symbols.before(at), elf.symbols.after(at)) {
         (Some(below), Some(above)) if above.at - at < at - below.at => {
-            format!("{}-{:#x}", readable(&above.name), above.at - at)
+            format!("{}-{:#x}", readable(above.name), above.at - at)
         }
-        (Some(below), _) => format!("{}+{:#x}", readable(&below.name), at - below.at),
-        (None, Some(above)) => format!("{}-{:#x}", readable(&above.name), above.at - at),
+        (Some(below), _) => format!("{}+{:#x}", readable(below.name), at - below.at),
+        (None, Some(above)) => format!("{}-{:#x}", readable(above.name), above.at - at),
         (None, None) => format!("{at:#x}"),
     }
 }
 
-fn before(elf: &Elf, at: u64) -> Option<&Symbol> {
-    let after = elf.symbols.partition_point(|symbol| symbol.at <= at);
-    after.checked_sub(1).map(|at| &elf.symbols[at])
-}
-
 /// The symbol whose function an address is in. One without a size, as assembly has, reaches to where the next function
 /// begins.
-fn covering<'a>(table: &'a Elf, layout: &Elf, at: u64) -> Option<&'a Symbol> {
-    let symbol = before(table, at)?;
+fn covering<'a>(table: &'a Elf, layout: &Elf, at: u64) -> Option<Symbol<'a>> {
+    let symbol = table.symbols.before(at)?;
     let inside = if symbol.size == 0 {
         layout.ranges.start_of(at).is_none_or(|start| start <= symbol.at)
     } else {

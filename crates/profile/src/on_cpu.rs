@@ -6,6 +6,7 @@ use crate::profile::Profile;
 use crate::seen::{Seen, Unwound};
 use crate::space::Space;
 use crate::{ProfileError, records};
+use linux_perf_event_reader::RawEventRecord;
 use std::fs;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -65,18 +66,23 @@ pub fn on_cpu(settings: &Settings, stop: &dyn Fn() -> bool) -> Result<OnCpu, Pro
     let begin = Instant::now();
     let before = own_time();
     let mut sampler = Sampler::start(pid, Sampling { hz: settings.hz, stack: settings.stack })?;
+    let mut take = |record: RawEventRecord<'_>| {
+        if let Ok(record) = record.parse() {
+            records::take(&record, &mut space, &mut seen);
+        }
+    };
     let mut ended = false;
     let mut threads = thread_names(pid);
     while begin.elapsed() < settings.time && !ended && !stop() {
         let left = settings.time.saturating_sub(begin.elapsed());
         std::thread::sleep(PACE.min(left));
         let _ = sampler.wait(Duration::ZERO);
-        sampler.drain(|record| records::take(&record, &mut space, &mut seen));
+        sampler.drain(&mut take);
         ended = is_gone(pid);
     }
     let time = begin.elapsed();
     sampler.stop();
-    sampler.drain(|record| records::take(&record, &mut space, &mut seen));
+    sampler.drain(&mut take);
     let own = own_time().saturating_sub(before);
     threads.extend(thread_names(pid));
     let kernel = Kernel::read();

@@ -142,12 +142,6 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
         let name = texts.number(&function.name);
         functions.push(Function { id, name, system_name: name, filename: texts.number(&function.module) });
     }
-    let mut counts: HashMap<(usize, usize), u64> = HashMap::new();
-    for sample in &profile.samples {
-        *counts.entry((sample.thread, sample.stack)).or_default() += sample.weight;
-    }
-    let mut counts: Vec<((usize, usize), u64)> = counts.into_iter().collect();
-    counts.sort_unstable();
     let sample = |((number, stack), count): ((usize, usize), u64)| {
         let count = i64::try_from(count).unwrap_or(i64::MAX);
         let location_id = profile.stacks[stack].iter().rev().map(|&function| function as u64 + 1).collect();
@@ -155,7 +149,7 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
         let value = if period > 0 { vec![count, count.saturating_mul(period)] } else { vec![count] };
         Sample { location_id, value, label }
     };
-    let sample = counts.into_iter().map(sample).collect();
+    let sample = profile.counts().into_iter().map(sample).collect();
     let proto = Proto {
         sample_type: if period > 0 { vec![samples, cpu.clone()] } else { vec![samples] },
         sample,

@@ -1,7 +1,7 @@
 //! A profile: who was seen where, when. What recording, importing and reading make, and pictures and tables are made of.
 
 use serde::{Deserialize, Serialize};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Which part of the stack a function is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -77,6 +77,15 @@ impl Profile {
     /// Samples in all.
     pub fn total(&self) -> u64 {
         self.samples.iter().map(|sample| sample.weight).sum()
+    }
+
+    /// How often each thread was seen in each stack, by their numbers here.
+    pub fn counts(&self) -> BTreeMap<(usize, usize), u64> {
+        let mut counts = BTreeMap::new();
+        for sample in &self.samples {
+            *counts.entry((sample.thread, sample.stack)).or_default() += sample.weight;
+        }
+        counts
     }
 
     /// Several as one, samples in the order of time. `as_layer` says which layer a function of theirs is in it.

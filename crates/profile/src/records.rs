@@ -6,7 +6,7 @@ use crate::profile::Sample;
 use crate::seen::Seen;
 use crate::space::Space;
 use linux_perf_event_reader::constants::{PERF_REG_X86_BP, PERF_REG_X86_IP, PERF_REG_X86_SP};
-use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, RawEventRecord, SampleRecord};
+use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, SampleRecord};
 
 /// From here on a callchain's entries mark whose addresses follow (`PERF_CONTEXT_*`).
 const MARKS: u64 = -4095_i64 as u64;
@@ -18,15 +18,15 @@ const EXECUTE: u32 = 4;
 const WRITE: u32 = 2;
 
 /// Takes in one record of a process.
-pub fn take(record: &RawEventRecord<'_>, space: &mut Space, seen: &mut Seen) {
-    match record.parse() {
-        Ok(EventRecord::Sample(sample)) => take_sample(&sample, space, seen),
-        Ok(EventRecord::Mmap2(map)) if map.protection & EXECUTE != 0 => space.map(&mapping(&map), None),
-        Ok(EventRecord::Comm(comm)) => {
+pub fn take(record: &EventRecord<'_>, space: &mut Space, seen: &mut Seen) {
+    match record {
+        EventRecord::Sample(sample) => take_sample(sample, space, seen),
+        EventRecord::Mmap2(map) if map.protection & EXECUTE != 0 => space.map(&mapping(map), None),
+        EventRecord::Comm(comm) => {
             let thread = seen.thread(comm.tid);
             seen.threads[thread].1 = Some(text(&comm.name));
         }
-        Ok(EventRecord::Lost(lost)) => seen.lost = seen.lost.saturating_add(lost.count),
+        EventRecord::Lost(lost) => seen.lost = seen.lost.saturating_add(lost.count),
         _ => {}
     }
 }

@@ -5,7 +5,7 @@ use crate::summary::share;
 use crate::wall::Wall;
 use std::collections::BTreeMap;
 use std::time::Duration;
-use vmtax_model::{Pauses, ThreadWaits, WaitFor, WaitShare, WallFindings};
+use vmtax_model::{Pauses, SampleShare, ThreadWaits, WaitFor, WaitShare, WallFindings};
 
 /// What takes a lock, and who waits for one below it; in the order in which a stack is read, innermost first.
 const LOCKS: [&str; 8] = [
@@ -44,6 +44,7 @@ pub fn of(found: &Wall) -> WallFindings {
         let part = |of: Duration, all: Duration| of.as_secs_f64() / all.as_secs_f64();
         thread.on_cpu = times.map(|times| part(times.ran, times.watched));
         thread.ready = times.map(|times| part(times.ready, times.watched));
+        as_counted(thread);
     }
     WallFindings {
         moments: found.moments,
@@ -58,6 +59,26 @@ pub fn of(found: &Wall) -> WallFindings {
         unwound: share(found.unwound.to_root, found.unwound.outside),
         explanation: explanation(&threads),
         threads,
+    }
+}
+
+/// How much of its time a thread ran or could have: as the scheduler counted it, or else as looks found it.
+fn ran(thread: &ThreadWaits) -> f64 {
+    thread.on_cpu.zip(thread.ready).map_or(thread.runs.share, |(on_cpu, ready)| (on_cpu + ready).clamp(0.0, 1.0))
+}
+
+/// Gives its waits what the scheduler left of the time: looks tell what a thread waits for, but less well for how long. They
+/// take a processor, and where two threads wake each other, when they come to one depends on which of both has just left it.
+fn as_counted(thread: &mut ThreadWaits) {
+    let seen: f64 = thread.waits.iter().map(|wait| wait.share.share).sum();
+    if thread.on_cpu.is_none() || seen <= 0.0 {
+        return;
+    }
+    let factor = (1.0 - ran(thread)) / seen;
+    for SampleShare { share, low, high, .. } in thread.waits.iter_mut().map(|wait| &mut wait.share) {
+        for value in [share, low, high] {
+            *value = (*value * factor).min(1.0);
+        }
     }
 }
 
@@ -143,28 +164,28 @@ fn futex(user: &[&str]) -> WaitFor {
 
 /// Why the picture by the clock differs from that on CPU, for these very threads.
 fn explanation(threads: &[ThreadWaits]) -> Vec<String> {
-    let all: u64 = threads.iter().map(|t| t.seen).sum();
-    let ran: u64 = threads.iter().map(|t| t.runs.samples).sum();
-    let percent = |part: u64, of: u64| format!("{:.0} %", 100.0 * part as f64 / of.max(1) as f64);
+    let all: f64 = threads.iter().map(|t| t.seen as f64).sum();
+    let waited: f64 = threads.iter().map(|t| t.seen as f64 * (1.0 - ran(t))).sum();
+    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
     let mut said = vec![format!(
         "On CPU, a thread counts only while it runs; by the clock, each of the {} threads counts at every moment. \
-         They waited in {} of what was seen by the clock: that part is not in the picture on CPU.",
+         They waited {} of that time: that part is not in the picture on CPU.",
         threads.len(),
-        percent(all - ran, all)
+        percent(waited / all.max(1.0))
     )];
     for thread in threads {
         let mut parts = Vec::new();
-        if thread.runs.samples > 0 {
+        if ran(thread) >= 0.005 {
             let ready = thread.ready.filter(|&ready| ready >= 0.02);
             let ready = ready.map_or(String::new(), |ready| {
                 format!(" (in {:.0} % of the time it was ready, but had no processor)", ready * 100.0)
             });
-            parts.push(format!("ran {}{ready}", percent(thread.runs.samples, thread.seen)));
+            parts.push(format!("ran {}{ready}", percent(ran(thread))));
         }
         for wait in thread.waits.iter().filter(|wait| wait.share.share >= 0.02).take(3) {
             let below = if wait.below.is_empty() { String::new() } else { format!(" below {}", wait.below) };
             let (call, what) = (&wait.call, wait.reason.words());
-            parts.push(format!("waited {} {what} ({call}{below})", percent(wait.share.samples, thread.seen)));
+            parts.push(format!("waited {} {what} ({call}{below})", percent(wait.share.share)));
         }
         said.push(format!("{} ({}): {}.", thread.name, thread.tid, parts.join("; ")));
     }
@@ -194,6 +215,13 @@ mod tests {
         assert_eq!(of("b").waits[0].reason, WaitFor::BigLock);
         let c = &of("c").waits[0];
         assert_eq!((c.reason, c.call.as_str(), c.below.as_str()), (WaitFor::Events, "ppoll", "os_host_main_loop_wait"));
+        // What the scheduler counted stands above how often looks met it.
+        let mut counted = a.clone();
+        (counted.on_cpu, counted.ready) = (Some(0.5), Some(0.1));
+        as_counted(&mut counted);
+        let shares: Vec<f64> = counted.waits.iter().map(|w| (w.share.share * 1000.0).round()).collect();
+        assert_eq!(shares, [300.0, 100.0]);
+        assert!(explanation(&[counted])[1].contains("ran 60 % (in 10 % of the time"), "{:?}", a.waits);
         let said = explanation(&found);
         assert!(said[0].contains("4 threads") && said[0].contains("94 %"), "{said:?}");
         assert!(said.iter().any(|s| s.contains("waited 100 % for QEMU's big lock")), "{said:?}");

@@ -85,18 +85,24 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
     };
     let step = Duration::from_secs(1) / hz.max(1);
     let begin = Instant::now();
-    let mut threads = HashMap::new();
+    let (mut threads, mut known) = (HashMap::new(), thread_names(pid));
     let mut moments = 0;
     let mut schedule = Schedule::of(pid);
     while begin.elapsed() < settings.time && !stop() && !is_gone(pid) {
-        for (tid, name) in thread_names(pid) {
-            watch.moment(tid);
+        // At once, and of all before any is stopped: a look takes a processor that somebody may want, and who works for a
+        // stopped thread, or waits for it, is about to do something else.
+        let states: Vec<_> = known.iter().map(|(tid, _)| (*tid, watch.looker.state(*tid))).collect();
+        for (tid, state) in states {
+            if let Some(state) = state {
+                watch.moment(tid, state);
+            }
             schedule.read(tid);
-            threads.insert(tid, name);
         }
+        threads.extend(known);
+        known = thread_names(pid);
         moments += 1;
         // Moments are not moved by what looking took, and missed ones not made up for.
-        let next = step * (begin.elapsed().as_nanos() / step.as_nanos() + 1) as u32;
+        let next = moment(step, (begin.elapsed().as_nanos() / step.as_nanos() + 1) as u32);
         let left = settings.time.saturating_sub(begin.elapsed());
         std::thread::sleep(next.saturating_sub(begin.elapsed()).min(left));
     }
@@ -112,10 +118,16 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
     })
 }
 
+/// When a step's look is: somewhere in it, each time elsewhere, so that looks do not beat with what happens regularly, as
+/// timers tick. Multiples of the golden ratio fill an interval evenly (Weyl's sequence).
+fn moment(step: Duration, number: u32) -> Duration {
+    const GOLDEN: f64 = 0.618_033_988_749_894_9;
+    step * number + step.mul_f64((f64::from(number) * GOLDEN).fract())
+}
+
 impl Watch {
-    /// Looks at one thread.
-    fn moment(&mut self, tid: i32) {
-        let Some(state) = self.looker.state(tid) else { return };
+    /// Looks at one thread, which was in that state.
+    fn moment(&mut self, tid: i32, state: State) {
         let stack = match self.where_it_was(tid, state) {
             Some(stack) => {
                 self.unstopped += 1;
@@ -144,16 +156,19 @@ impl Watch {
         self.pauses.push(look.pause);
         let mut places = Vec::new();
         let (mut call, mut futex) = (None, None);
-        // What it waits for, innermost first; not where it went on meanwhile.
-        if let State::Waits { call: said, argument, sp, .. } = state
-            && sp == look.sp
-        {
-            call = if said == Some(RESTARTED) { self.last.get(&tid).and_then(|last| last.call).or(said) } else { said };
-            futex = (call == Some(FUTEX)).then_some(argument);
-            if let Some(name) = waits_in.filter(|name| !name.is_empty()) {
-                places.push(self.seen.wait(&name));
+        // What it waits for, innermost first.
+        if let State::Waits { call: said, argument, sp, ip } = state {
+            if sp == look.sp {
+                let known = self.last.get(&tid).and_then(|last| last.call);
+                call = if said == Some(RESTARTED) { known.or(said) } else { said };
+                futex = (call == Some(FUTEX)).then_some(argument);
+                if let Some(name) = waits_in.filter(|name| !name.is_empty()) {
+                    places.push(self.seen.wait(&name));
+                }
+                places.extend(call.map(|number| Place { home: Home::Call, at: number.unsigned_abs() }));
+            } else if let Some(number) = self.gone_on(tid, said, (sp, ip)) {
+                return Some(number);
             }
-            places.extend(call.map(|number| Place { home: Home::Call, at: number.unsigned_abs() }));
         }
         let waits = !places.is_empty();
         let number = self.unwound(look, size, places);
@@ -165,6 +180,14 @@ impl Watch {
             self.last.remove(&tid);
         }
         Some(number)
+    }
+
+    /// The stack of a thread that waited, and went on before it stopped: where it waited at that place before, or else only
+    /// in what call.
+    fn gone_on(&mut self, tid: i32, call: Option<i64>, (sp, ip): (u64, u64)) -> Option<usize> {
+        let before = self.last.get(&tid).filter(|last| (last.sp, last.ip, last.call) == (sp, ip, call));
+        let only = |call: i64| self.seen.stack(&[Place { home: Home::Call, at: call.unsigned_abs() }]);
+        before.map(|last| last.number).or_else(|| call.map(only))
     }
 
     fn unwound(&mut self, look: Look, size: usize, mut places: Vec<Place>) -> usize {
@@ -187,4 +210,24 @@ impl Watch {
 pub(crate) fn now() -> u64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_fall_into_every_part_of_what_is_regular() {
+        let step = Duration::from_millis(50);
+        let moments: Vec<Duration> = (0..1000).map(|number| moment(step, number)).collect();
+        assert!(moments.iter().zip(0..).all(|(moment, number)| (step * number..step * (number + 1)).contains(moment)));
+        for period in [1, 4, 10, 25, 50, 100] {
+            let mut parts = [0; 10];
+            for at in &moments {
+                let within = at.as_secs_f64() * 1e3 / f64::from(period);
+                parts[(within.fract() * 10.0) as usize] += 1;
+            }
+            assert!(parts.iter().all(|part| (60..=140).contains(part)), "{period} ms: {parts:?}");
+        }
+    }
 }

@@ -104,6 +104,22 @@ fn a_build_id_that_is_too_long_is_an_error() {
     assert!(error.contains("build-id"), "{error}");
 }
 
+#[test]
+fn records_that_make_no_sense_are_counted() {
+    let recorded = Recorded::of(PROGRAM);
+    let mut bytes = recorded.data.clone();
+    // Of PERF_RECORD_SAMPLE (9) the flags lie at 4, and at 48 how many addresses the kernel followed.
+    let is_sample = |at: &usize| bytes[*at..at + 6] == [9, 0, 0, 0, 2, 0] && bytes[at + 48..at + 56] == [0; 8];
+    let samples: Vec<usize> = (0..bytes.len() - 56).filter(is_sample).collect();
+    assert_eq!(samples.len(), 31);
+    for at in &samples[..2] {
+        bytes[at + 50] = 1;
+    }
+    let Imported { found, missing, .. } = import(&recorded.file(&bytes), None, None).unwrap();
+    assert_eq!(found.profile.total(), 29);
+    assert!(missing.len() == 1 && missing[0].why.starts_with("2 records"), "{missing:?}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(200))]
 

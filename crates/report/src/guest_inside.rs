@@ -6,7 +6,7 @@ use crate::profile::{functions, percent};
 use crate::table::{self, right};
 use crate::text::{Paint, fit, plain};
 use comfy_table::Cell;
-use vmtax_model::{CallFindings, GuestFindings};
+use vmtax_model::{CallFindings, CountWay, GuestFindings};
 
 /// System calls that a terminal shows.
 const SHOWN: usize = 15;
@@ -81,11 +81,14 @@ pub(crate) fn method(guest: &GuestFindings) -> Vec<String> {
             count(guest.user_samples)
         ));
     }
-    if let Some(added) = guest.calls.as_ref().and_then(|calls| calls.added_ns) {
-        lines.push(format!(
-            "Counting system calls adds {} to each, measured in this guest.",
-            nanoseconds(added.max(0.0))
-        ));
+    if let Some(calls) = &guest.calls {
+        let how = match calls.way {
+            CountWay::InKernel => "in the guest's kernel",
+            CountWay::CallByCall => "one by one, as the guest's kernel would not count them itself",
+        };
+        let added =
+            calls.added_ns.map(|ns| format!(", which adds {} to each, measured there", nanoseconds(ns.max(0.0))));
+        lines.push(format!("System calls were counted {how}{}.", added.unwrap_or_default()));
     }
     lines
 }
@@ -100,10 +103,16 @@ pub(crate) fn notes(guest: &GuestFindings) -> Vec<String> {
         ));
     }
     if let Some(calls) = guest.calls.as_ref().filter(|calls| calls.lost > 0) {
-        notes.push(format!(
-            "{} system calls of the guest were not counted: there was no room for more kinds.",
-            count(calls.lost)
-        ));
+        let lost = count(calls.lost);
+        notes.push(match calls.way {
+            CountWay::InKernel => {
+                format!("{lost} system calls of the guest were not counted: there was no room for more kinds.")
+            }
+            CountWay::CallByCall => format!(
+                "{lost} records of the guest's system calls were lost, or there was no room for more kinds: use a guest \
+                 kernel with CONFIG_BPF_SYSCALL, which counts them itself, and do not keep processes apart."
+            ),
+        });
     }
     notes
 }

@@ -70,7 +70,7 @@ pub fn json(findings: &ProfileFindings) -> Result<String, ReportError> {
     serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "profile", source })
 }
 
-/// "qemu-system-x86_64, process 123: on CPU for 10.0 s, 99 samples a second by processor cycles: 900 samples".
+/// "qemu-system-x86_64, process 123: looked at for 10.0 s, 99 samples a second by processor cycles: 900 samples".
 pub(crate) fn heading(findings: &ProfileFindings) -> String {
     let of = plain(&of(findings));
     let ProfileFindings { seconds, hz, samples, .. } = findings;
@@ -84,9 +84,9 @@ pub(crate) fn heading(findings: &ProfileFindings) -> String {
         "cpu-clock" => "the CPU clock".to_owned(),
         _ => plain(&findings.trigger),
     };
-    let rate = if *hz > 0 { format!("{hz} samples a second") } else { "samples".to_owned() };
+    let rate = if *hz > 0 { format!("{hz} samples a second on CPU") } else { "samples on CPU".to_owned() };
     let ended = if findings.ended { "; the process ended then" } else { "" };
-    let what = if findings.file.is_some() { "sampled" } else { "on CPU" };
+    let what = if findings.file.is_some() { "sampled" } else { "looked at" };
     format!("{of}: {what} for {seconds:.1} s, {rate} by {by}: {} samples{ended}", count(*samples))
 }
 
@@ -137,11 +137,8 @@ pub fn changes(changes: &[FunctionChange], style: Style) -> String {
         }
         table::lines(table)
     };
-    let names = changes.iter().take(SHOWN).map(|change| columns(&plain(&change.name)));
-    let room = names.max().unwrap_or(0);
-    let widest = build(room, false).lines().map(columns).max().unwrap_or(0);
-    let over = widest.saturating_sub(style.width.max(40));
-    let mut text = build(room.saturating_sub(over).max(12), style.color) + "\n";
+    let names = changes.iter().take(SHOWN).map(|change| change.name.as_str());
+    let mut text = fitted(names, style.width.max(40), style.color, build);
     let more = changes.len().saturating_sub(SHOWN);
     if more > 0 {
         text += &format!("and {more} more\n");
@@ -198,7 +195,17 @@ pub(crate) fn functions(functions: &[FunctionShare], width: usize, color: bool) 
         }
         table::lines(table)
     };
-    let room = shown().map(|f| columns(&plain(&f.name))).max().unwrap_or(0);
+    fitted(shown().map(|function| function.name.as_str()), width, color, build)
+}
+
+/// A table that `build` makes with so much room for names: as much as they want, or the terminal leaves.
+fn fitted<'a>(
+    names: impl Iterator<Item = &'a str>,
+    width: usize,
+    color: bool,
+    build: impl Fn(usize, bool) -> String,
+) -> String {
+    let room = names.map(|name| columns(&plain(name))).max().unwrap_or(0);
     let widest = build(room, false).lines().map(columns).max().unwrap_or(0);
     build(room.saturating_sub(widest.saturating_sub(width)).max(12), color) + "\n"
 }

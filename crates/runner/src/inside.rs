@@ -1,7 +1,7 @@
 //! One trial seen from inside its guest: the host's side of it.
 
 use crate::machine::Up;
-use crate::observe::{failed, unpinged};
+use crate::observe::{PING, answered, failed};
 use crate::run::Progress;
 use std::time::Duration;
 use vmtax_clock::beat;
@@ -9,8 +9,6 @@ use vmtax_machine::MachineError;
 use vmtax_model::{Inside, InsideFacts, SCHEMA, TrialResult, files};
 use vmtax_recording::TrialFiles;
 
-/// How long stamps are exchanged at a time, before and after the workload.
-const PING: Duration = Duration::from_millis(60);
 /// What a guest saw is names and numbers: more than this no guest sends that is sound, bytes.
 const MOST: usize = 256 << 20;
 
@@ -42,18 +40,12 @@ pub(crate) fn looked_at_inside(
     })?;
     let beats = [begun, beat()];
     pings.push(machine.ping(PING));
-    let mut done = Vec::new();
-    for ping in pings {
-        match ping {
-            Ok(ping) => done.push(ping),
-            Err(error) => missing.push(unpinged(&error)),
-        }
-    }
+    let pings = answered(pings, &mut missing);
     let pid = machine.qemu()?.map_or(0, |qemu| qemu.pid);
     let facts = InsideFacts {
         schema: SCHEMA,
         threads: vmtax_probe::threads(pid),
-        pings: done,
+        pings,
         kvm_offset: vmtax_probe::kvm_offset(pid),
         beats,
         missing,

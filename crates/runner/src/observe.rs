@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_clock::time_of_day;
 use vmtax_machine::{Files, MachineError, Observed, QemuOutside};
-use vmtax_model::{HostDisk, MachineName, Missing, Moment, Probes, QemuFacts, SCHEMA, TraceFacts, files};
+use vmtax_model::{HostDisk, MachineName, Missing, Moment, Ping, Probes, QemuFacts, SCHEMA, TraceFacts, files};
 use vmtax_probe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 
 /// How long stamps are exchanged at a time, before and after the workload.
-const PING: Duration = Duration::from_millis(60);
+pub(crate) const PING: Duration = Duration::from_millis(60);
 /// Each processor's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
 
@@ -78,13 +78,7 @@ pub(crate) fn observed<T>(
         };
         tracer.save(&mut keep).map_err(failed("storing the host's trace"))?;
     }
-    let mut done = Vec::new();
-    for ping in pings {
-        match ping {
-            Ok(ping) => done.push(ping),
-            Err(error) => missing.push(unpinged(&error)),
-        }
-    }
+    let pings = answered(pings, &mut missing);
     let (guest_disk, missed) = observed.map_or((None, Vec::new()), |o| (o.disk, o.missing));
     missing.extend(missed);
     let facts = TraceFacts {
@@ -92,7 +86,7 @@ pub(crate) fn observed<T>(
         tsc_mhz: vmtax_clock::host_mhz(),
         qemu: outside.pid,
         threads,
-        pings: done,
+        pings,
         moments: log.map(|log| log.moments).unwrap_or_default(),
         kvm_offset: vmtax_probe::kvm_offset(outside.pid),
         host_disk,
@@ -200,8 +194,20 @@ fn no_host_disk(error: &ProbeError) -> Missing {
     }
 }
 
+/// The exchanges that took place; what stood in the way of the others is missing.
+pub(crate) fn answered(pings: Vec<Result<Ping, MachineError>>, missing: &mut Vec<Missing>) -> Vec<Ping> {
+    let mut done = Vec::new();
+    for ping in pings {
+        match ping {
+            Ok(ping) => done.push(ping),
+            Err(error) => missing.push(unpinged(&error)),
+        }
+    }
+    done
+}
+
 /// Without exchanges, cause and effect among the requests still bound the clocks.
-pub(crate) fn unpinged(error: &MachineError) -> Missing {
+fn unpinged(error: &MachineError) -> Missing {
     Missing {
         what: "exchanges of stamps, which bring both sides' clocks together".to_owned(),
         why: error.to_string(),

@@ -3,17 +3,20 @@
 mod agent;
 mod common;
 mod compare;
+mod exec;
 mod profile;
+mod qemus;
 
 pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 pub use common::{CommonArgs, MachineArgs, RecordArgs};
 pub use compare::CompareArgs;
+pub use exec::ExecArgs;
 pub use profile::{DiffArgs, HZ, ImportArgs, ProfileArgs, ProfileCommand, STACK, SyscallsBy, WALL_HZ};
+pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 
 use clap::{Args, Parser, Subcommand};
-use std::ffi::OsString;
 use std::path::PathBuf;
-use vmtax_model::{Forward, MachineName, Metric, MetricPattern, Net};
+use vmtax_model::{MachineName, Metric};
 
 /// What a virtual machine costs, which layer takes it, and how to get it back.
 #[derive(Debug, Parser)]
@@ -368,60 +371,6 @@ pub struct CaseArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct ExecArgs {
-    /// The program and its arguments
-    #[arg(last = true, required_unless_present_any = ["shell", "terminal"], value_name = "CMD")]
-    pub command: Vec<OsString>,
-    /// A line for a shell, instead of a program: 'a && b'
-    #[arg(long, value_name = "LINE", conflicts_with = "command")]
-    pub shell: Option<String>,
-    /// Give the command this terminal, on one guest machine, once; without a command it is your shell
-    #[arg(short, long, conflicts_with = "json")]
-    pub terminal: bool,
-    /// A shell's line that is run once on each machine that has come up, not measured; what it leaves running stays
-    #[arg(long, value_name = "LINE")]
-    pub setup: Option<String>,
-    /// The same before each run that is measured
-    #[arg(long, value_name = "LINE")]
-    pub prepare: Option<String>,
-    /// The same behind it
-    #[arg(long, value_name = "LINE")]
-    pub cleanup: Option<String>,
-    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    pub machines: Option<Vec<MachineName>>,
-    /// How guests are given the host's files: 9p or virtiofs with options, as `vmtax share` has them
-    /// [default: virtiofs,cache=always for root where virtiofsd is there, else 9p,msize=512000,cache=loose,multidevs=remap]
-    #[arg(long, value_name = "WAY")]
-    pub root: Option<String>,
-    /// A folder that guests share with the host, to be written to: what they write there stays
-    #[arg(long, value_name = "DIR")]
-    pub write: Vec<PathBuf>,
-    /// Keep what guests write on a disk of this size, which goes with them, instead of in half of their memory
-    #[arg(long, value_name = "MIB")]
-    pub scratch: Option<u32>,
-    /// Give guests a network: QEMU's own, by which they reach what this host reaches
-    #[arg(long, value_name = "KIND")]
-    pub net: Option<Net>,
-    /// Have a TCP port of this host's loopback address lead to a guest's
-    #[arg(long, value_name = "HOST:GUEST", requires = "net")]
-    pub forward: Vec<Forward>,
-    /// A figure in what the command prints, beside those of known tools: REGEX's first group is the number; NAME:higher
-    /// or NAME:lower says which way is better
-    #[arg(long = "metric", value_name = "NAME=REGEX")]
-    pub metrics: Vec<MetricPattern>,
-    /// Run the command once more in each guest, and follow its requests to the scratch disk through guest, QEMU and host
-    /// [default of --scratch then: 4096]
-    #[arg(long, conflicts_with = "terminal")]
-    pub layers: bool,
-    /// Run the command once more in each guest, and write a profile of its QEMU into that run's folder
-    #[arg(long, conflicts_with = "terminal")]
-    pub profile: bool,
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
 pub struct ExitsArgs {
     /// Where: micro-kvm, micro-tcg (comma separated) [default: both, without KVM micro-tcg]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = ["micro-kvm", "micro-tcg"])]
@@ -476,72 +425,6 @@ pub struct ListArgs {
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Debug, Args)]
-pub struct GetArgs {
-    #[command(subcommand)]
-    pub what: Option<GetWhat>,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum GetWhat {
-    /// A guest kernel with its modules, unpacked into the cache
-    #[command(after_help = "Examples:
-  vmtax get kernel
-  vmtax get kernel 6.1")]
-    Kernel {
-        /// A release or its beginning; the distribution's current one when absent
-        version: Option<String>,
-    },
-    /// Another QEMU with its libraries and firmware, unpacked into the cache, for `--qemu VERSION` or `--qemu SUITE`
-    #[command(after_help = "Several are there side by side, and the system's own stays as it is: docs/qemus.md.
-`vmtax get` lists the suites that are known; any other of the distribution's archive may be named too.
-
-Examples:
-  vmtax get qemu              those that are there, and what can be had
-  vmtax get qemu 5.2
-  vmtax get qemu bookworm-backports
-  vmtax run --qemu 5.2 --quick")]
-    Qemu {
-        /// A version or its beginning, or a suite of the distribution
-        #[arg(value_name = "VERSION|SUITE")]
-        wanted: Option<String>,
-    },
-}
-
-#[derive(Debug, Args)]
-pub struct BuildArgs {
-    #[command(subcommand)]
-    pub what: BuildWhat,
-}
-
-#[derive(Debug, Subcommand)]
-pub enum BuildWhat {
-    /// A lean QEMU for x86-64, from the distribution's source or a tree of yours, with patches
-    #[command(
-        after_help = "It is built once into the cache, with what guests here need, in a few minutes; the system's own stays as it is.
-Its name, as printed and listed by `vmtax get qemu`, is then what every --qemu takes: docs/qemus.md.
-Patches that come with vmtax: 9p-list (the 9p server looks fids up in a list again, as before 7.2), cpu-loop
-(TCG's loop as in 3.0, without three changes that were published as faster).
-
-Examples:
-  vmtax build qemu 7.2
-  vmtax build qemu 7.2 --patch 9p-list
-  vmtax run --qemu built-9p-list
-  vmtax build qemu ~/src/qemu --patch ./faster.patch --configure '--enable-lto --extra-cflags=-O3'"
-    )]
-    Qemu {
-        /// A folder with QEMU's source, or a version or suite of the distribution
-        #[arg(value_name = "SRC|VERSION")]
-        source: String,
-        /// Apply this patch (-p1): a file, or one that comes with vmtax; may be repeated
-        #[arg(long, value_name = "FILE")]
-        patch: Vec<String>,
-        /// More options for QEMU's configure, separated by blanks; may be repeated
-        #[arg(long, value_name = "OPTIONS", allow_hyphen_values = true)]
-        configure: Vec<String>,
-    },
 }
 
 /// Bytes, with an optional suffix.

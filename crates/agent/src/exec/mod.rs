@@ -93,8 +93,7 @@ pub(crate) fn run(
             let observed = look.map(|look| look.observed);
             Ok(Reply::Ran { execution, result: Box::new(result), observed })
         }
-        Err(Trouble::Trial(error)) => Ok(Reply::Failed { error }),
-        Err(Trouble::Channel(error)) => Err(error),
+        Err(trouble) => trouble.reply(),
     }
 }
 

@@ -1,117 +1,71 @@
-//! System calls of all processes, counted and timed inside the kernel, by three small BPF programs at its tracepoints:
-//! nothing is written down call by call, and without a [`CallCounter`] nothing is there.
+//! System calls of all processes, counted and timed; without a [`CallCounter`] nothing is there.
 
 mod bpf;
+mod in_kernel;
 mod program;
+#[cfg(test)]
+mod tests;
+mod traced;
 
 use crate::ProbeError;
-use bpf::{Attached, Map, MapKind};
-use rustix::process::{Resource, Rlimit, setrlimit};
-use std::fs;
-use std::io;
-use vmtax_model::CallCount;
+use in_kernel::InKernel;
+use traced::Traced;
+use vmtax_model::{CallCount, CountWay};
 
-/// Threads that may be in a call at one time.
-const THREADS: u32 = 16_384;
 /// Calls, or calls of processes, that are told apart.
-const ROWS: u32 = 8192;
-/// What is kept of each on each processor: count, sum, shortest, longest.
-const TOTALS: usize = 4;
+const ROWS: usize = 8192;
 
 /// Counts the system calls of every process but this one, until it is dropped.
 #[derive(Debug)]
-pub struct CallCounter {
-    totals: Map,
-    lost: Map,
-    by_process: bool,
-    _attached: [Attached; 3],
+pub struct CallCounter(Way);
+
+#[derive(Debug)]
+enum Way {
+    InKernel(InKernel),
+    Traced(Traced),
 }
 
 impl CallCounter {
-    /// Begins to count, by call, or by call and process.
+    /// Begins to count, by call, or by call and process: in the kernel where it has BPF, else call by call.
     ///
     /// # Errors
-    /// [`ProbeError::NoBpf`] when this kernel has no BPF or lets this user have none.
+    /// [`ProbeError::NoCalls`] when this kernel has neither, or lets this user have none.
     pub fn start(by_process: bool) -> Result<CallCounter, ProbeError> {
-        CallCounter::try_start(by_process).map_err(|source| ProbeError::NoBpf { source })
+        let in_kernel = InKernel::start(by_process).map(Way::InKernel);
+        let way = in_kernel.or_else(|bpf| {
+            let traced = Traced::start(by_process).map(Way::Traced);
+            traced.map_err(|trace| ProbeError::NoCalls { source: bpf, trace: Box::new(trace) })
+        });
+        way.map(CallCounter)
     }
 
-    fn try_start(by_process: bool) -> io::Result<CallCounter> {
-        // Kernels before 5.11 count maps as locked memory; where that may not be raised, they say so below.
-        let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
-        let processors = processors()?;
-        let entered = Map::create(MapKind::Hash, (8, 16), THREADS, processors)?;
-        let totals = Map::create(MapKind::PerCpuHash, (8, 8 * TOTALS as u32), ROWS, processors)?;
-        let lost = Map::create(MapKind::Array, (4, 8), 1, processors)?;
-        let own = std::process::id();
-        // The one that reads what the other left is there first.
-        let attached = [
-            Attached::at(c"sys_exit", &program::exit(&entered, &totals, &lost, by_process))?,
-            Attached::at(c"sched_process_exit", &program::gone(&entered))?,
-            Attached::at(c"sys_enter", &program::enter(&entered, &lost, own))?,
-        ];
-        Ok(CallCounter { totals, lost, by_process, _attached: attached })
+    /// How it counts.
+    pub fn way(&self) -> CountWay {
+        match self.0 {
+            Way::InKernel(_) => CountWay::InKernel,
+            Way::Traced(_) => CountWay::CallByCall,
+        }
     }
 
-    /// What was counted so far, by call and process; calls that have not returned are not in it.
+    /// What was counted so far, by call and process, those with most time first; calls that have not returned are not in it.
     ///
     /// # Errors
     /// What the kernel says of reading.
     pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
         let failed = |source| ProbeError::System { what: "reading the counts of system calls".to_owned(), source };
-        let mut rows = Vec::new();
-        let mut key: Option<[u8; 8]> = None;
-        while let Some(next) = self.totals.next_key(key).map_err(failed)? {
-            if let Some(values) = self.totals.get(&next).map_err(failed)? {
-                let number = u64::from_ne_bytes(next);
-                let pid = self.by_process.then_some((number >> 32) as i32);
-                rows.extend(row(number as u32, pid, &values));
-            }
-            key = Some(next);
-            if rows.len() > ROWS as usize {
-                break; // keys that change meanwhile begin anew
-            }
-        }
+        let mut rows = match &self.0 {
+            Way::InKernel(counter) => counter.read().map_err(failed)?,
+            Way::Traced(counter) => counter.read(),
+        };
         rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
         Ok(rows)
     }
 
-    /// Calls that there was no room for.
+    /// Calls that there was no room for; call by call, events that were lost.
     pub fn lost(&self) -> u64 {
-        self.lost.get(&[0; 4]).ok().flatten().and_then(|lost| lost.first().copied()).unwrap_or(0)
-    }
-}
-
-/// The processors' parts together.
-fn row(call: u32, pid: Option<i32>, values: &[u64]) -> Option<CallCount> {
-    let parts = || values.chunks_exact(TOTALS).filter(|part| part[0] > 0);
-    Some(CallCount {
-        call,
-        pid,
-        count: parts().map(|part| part[0]).sum(),
-        total_ns: parts().map(|part| part[1]).sum(),
-        min_ns: parts().map(|part| part[2]).min()?,
-        max_ns: parts().map(|part| part[3]).max()?,
-    })
-}
-
-/// How many processors there could be: the kernel keeps a part for each.
-fn processors() -> io::Result<usize> {
-    let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
-    let last = crate::perf::list(&text).last().and_then(|&last| usize::try_from(last).ok());
-    Ok(last.ok_or(io::ErrorKind::InvalidData)? + 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn processors_add_up_and_the_idle_one_has_no_shortest() {
-        let values = [2, 30, 10, 20, 0, 0, 0, 0, 1, 5, 5, 5];
-        let row = row(39, Some(7), &values).unwrap();
-        assert_eq!((row.call, row.pid, row.count, row.total_ns), (39, Some(7), 3, 35));
-        assert_eq!((row.min_ns, row.max_ns), (5, 20));
-        assert_eq!(super::row(39, None, &[0; 8]), None);
+        match &self.0 {
+            Way::InKernel(counter) => counter.lost(),
+            Way::Traced(counter) => counter.lost(),
+        }
     }
 }

@@ -2,8 +2,8 @@
 
 use perf_event_open_sys::bindings::{
     PERF_COUNT_HW_CPU_CYCLES, PERF_COUNT_SW_CPU_CLOCK, PERF_FLAG_FD_CLOEXEC, PERF_SAMPLE_CALLCHAIN, PERF_SAMPLE_CPU,
-    PERF_SAMPLE_IP, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
-    PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, perf_event_attr,
+    PERF_SAMPLE_IP, PERF_SAMPLE_RAW, PERF_SAMPLE_REGS_USER, PERF_SAMPLE_STACK_USER, PERF_SAMPLE_TID, PERF_SAMPLE_TIME,
+    PERF_TYPE_HARDWARE, PERF_TYPE_SOFTWARE, PERF_TYPE_TRACEPOINT, perf_event_attr,
 };
 use perf_event_open_sys::{ioctls, perf_event_open};
 use std::io;
@@ -46,8 +46,7 @@ pub(super) fn attr(
     scope: Scope,
     watermark: u32,
 ) -> perf_event_attr {
-    let mut attr = perf_event_attr::default();
-    attr.size = size_of::<perf_event_attr>() as u32;
+    let mut attr = begun();
     let hz = u64::from(sampling.hz.max(1));
     match trigger {
         Trigger::Cycles => {
@@ -78,22 +77,39 @@ pub(super) fn attr(
     attr.sample_type = what.into();
     attr.sample_regs_user = REGISTERS;
     attr.sample_stack_user = sampling.stack & !7;
-    attr.set_disabled(1);
     attr.set_exclude_kernel(u64::from(!kernel));
     attr.set_exclude_hv(1);
     attr.set_exclude_callchain_user(1); // by frame pointers, which distributions' programs do not keep
     attr.set_mmap(1);
     attr.set_mmap2(1);
     attr.set_comm(1);
-    attr.set_use_clockid(1);
-    attr.clockid = libc::CLOCK_MONOTONIC;
     attr.set_watermark(1);
     attr.__bindgen_anon_2.wakeup_watermark = watermark;
     attr
 }
 
+/// Each time a tracepoint is passed, which the kernel knows by a number: who, when and with what.
+pub(crate) fn tracepoint(id: u64) -> perf_event_attr {
+    let mut attr = begun();
+    attr.type_ = PERF_TYPE_TRACEPOINT;
+    attr.config = id;
+    attr.__bindgen_anon_1.sample_period = 1;
+    attr.sample_type = (PERF_SAMPLE_TID | PERF_SAMPLE_TIME | PERF_SAMPLE_RAW).into();
+    attr
+}
+
+/// An event that is off, in the time of the monotonic clock.
+fn begun() -> perf_event_attr {
+    let mut attr = perf_event_attr::default();
+    attr.size = size_of::<perf_event_attr>() as u32;
+    attr.set_disabled(1);
+    attr.set_use_clockid(1);
+    attr.clockid = libc::CLOCK_MONOTONIC;
+    attr
+}
+
 /// Opens the event for a thread on a processor.
-pub(super) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
+pub(crate) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is whole and says its size; the descriptor that comes back is ours alone.
     unsafe {
         let fd = perf_event_open(attr, tid, cpu, -1, PERF_FLAG_FD_CLOEXEC.into());
@@ -102,13 +118,13 @@ pub(super) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result
 }
 
 /// Lets an event write into another's ring, of the same processor.
-pub(super) fn write_into(event: &OwnedFd, ring: &impl AsFd) -> io::Result<()> {
+pub(crate) fn write_into(event: &OwnedFd, ring: &impl AsFd) -> io::Result<()> {
     // SAFETY: two descriptors of events, which stay open during the call.
     done(unsafe { ioctls::SET_OUTPUT(event.as_raw_fd(), ring.as_fd().as_raw_fd()) })
 }
 
 /// Starts or ends sampling by an event.
-pub(super) fn enable(event: &OwnedFd, on: bool) -> io::Result<()> {
+pub(crate) fn enable(event: &OwnedFd, on: bool) -> io::Result<()> {
     let fd = event.as_raw_fd();
     // SAFETY: the descriptor of an event, which stays open during the call.
     done(unsafe { if on { ioctls::ENABLE(fd, 0) } else { ioctls::DISABLE(fd, 0) } })

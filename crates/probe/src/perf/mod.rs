@@ -1,7 +1,7 @@
 //! Samples of a process's threads while they are on a processor, by perf_event_open.
 
-mod event;
-mod ring;
+pub(crate) mod event;
+pub(crate) mod ring;
 
 pub use event::{Sampling, Trigger};
 
@@ -11,16 +11,13 @@ use linux_perf_event_reader::{
     BranchSampleFormat, Endianness, RawData, RawEventRecord, ReadFormat, RecordIdParseInfo, RecordParseInfo,
     RecordType, SampleFormat,
 };
-use ring::Ring;
+use ring::{Ring, SIZES};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
-
-/// Rings per processor, bytes: the largest that the kernel grants is taken. The last is what it grants everybody.
-const RINGS: [usize; 2] = [4 << 20, 512 << 10];
 
 /// The kernel's word for all processes on a processor.
 const ANYBODY: i32 = -1;
@@ -86,7 +83,7 @@ impl Sampler {
     ) -> Result<(), ProbeError> {
         let mut first: Option<usize> = None;
         for &tid in threads {
-            let mut attr = attr(self.trigger, self.kernel, sampling, scope, RINGS[1] as u32 / 2);
+            let mut attr = attr(self.trigger, self.kernel, sampling, scope, SIZES[1] as u32 / 2);
             let event = match open(&mut attr, tid, cpu) {
                 Ok(event) => event,
                 // The thread ended meanwhile.
@@ -96,10 +93,9 @@ impl Sampler {
             match first {
                 Some(first) => write_into(&event, &self.events[first]).map_err(|e| refused(pid, e))?,
                 None => {
-                    let rings = RINGS.iter().map(|&size| Ring::map(event.as_fd(), size));
-                    let ring = rings.reduce(Result::or).unwrap_or_else(|| Err(io::ErrorKind::OutOfMemory.into()));
+                    let ring = Ring::largest(event.as_fd()).map_err(|e| refused(pid, e))?;
                     first = Some(self.events.len());
-                    self.rings.push((ring.map_err(|e| refused(pid, e))?, self.events.len()));
+                    self.rings.push((ring, self.events.len()));
                 }
             }
             self.events.push(event);
@@ -139,13 +135,7 @@ impl Sampler {
     /// Hands over the records that came since the last time, those of a processor in their order.
     pub fn drain(&mut self, mut each: impl FnMut(RawEventRecord<'_>)) {
         for (ring, _) in &mut self.rings {
-            self.copied.clear();
-            ring.take(&mut self.copied);
-            let mut rest = &self.copied[..];
-            while let Some((kind, misc, body, after)) = record(rest) {
-                each(RawEventRecord::new(RecordType(kind), misc, RawData::Single(body), self.format));
-                rest = after;
-            }
+            records(ring, &mut self.copied, self.format, &mut each);
         }
     }
 
@@ -154,6 +144,22 @@ impl Sampler {
         for event in &self.events {
             let _ = enable(event, false); // the thread may have ended
         }
+    }
+}
+
+/// Hands over the records that came into a ring since the last time; `copied` is room for them.
+pub(crate) fn records(
+    ring: &mut Ring,
+    copied: &mut Vec<u8>,
+    layout: RecordParseInfo,
+    mut each: impl FnMut(RawEventRecord<'_>),
+) {
+    copied.clear();
+    ring.take(copied);
+    let mut rest = &copied[..];
+    while let Some((kind, misc, body, after)) = record(rest) {
+        each(RawEventRecord::new(RecordType(kind), misc, RawData::Single(body), layout));
+        rest = after;
     }
 }
 
@@ -178,22 +184,33 @@ fn format(kernel: bool, scope: Scope) -> RecordParseInfo {
         sample_format |= SampleFormat::CPU;
     }
     RecordParseInfo {
+        sample_regs_user: REGISTERS,
+        user_regs_count: REGISTERS.count_ones() as u8,
+        // Behind the time stands the processor.
+        nonsample_record_time_offset_from_end: everywhere.then_some(16),
+        sample_record_time_offset_from_start: Some(16),
+        ..layout(sample_format)
+    }
+}
+
+/// How records are laid out whose samples hold so much, and nothing of registers.
+pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
+    RecordParseInfo {
         endian: Endianness::LittleEndian,
         sample_format,
         branch_sample_format: BranchSampleFormat::empty(),
         read_format: ReadFormat::empty(),
         common_data_offset_from_end: None,
-        sample_regs_user: REGISTERS,
-        user_regs_count: REGISTERS.count_ones() as u8,
+        sample_regs_user: 0,
+        user_regs_count: 0,
         sample_regs_intr: 0,
         intr_regs_count: 0,
         id_parse_info: RecordIdParseInfo {
             nonsample_record_id_offset_from_end: None,
             sample_record_id_offset_from_start: None,
         },
-        // Behind the time stands the processor.
-        nonsample_record_time_offset_from_end: everywhere.then_some(16),
-        sample_record_time_offset_from_start: Some(16),
+        nonsample_record_time_offset_from_end: None,
+        sample_record_time_offset_from_start: None,
     }
 }
 
@@ -243,7 +260,7 @@ fn raise_limit(threads: usize) {
 }
 
 /// The processors that are in use.
-fn online() -> Vec<i32> {
+pub(crate) fn online() -> Vec<i32> {
     let all = list(&fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default());
     if all.is_empty() { vec![0] } else { all }
 }

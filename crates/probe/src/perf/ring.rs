@@ -6,9 +6,12 @@ use std::io;
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+/// Bytes: what is taken where it is granted, and what everybody is granted.
+pub(crate) const SIZES: [usize; 2] = [4 << 20, 512 << 10];
+
 /// A ring of records of one processor.
 #[derive(Debug)]
-pub(super) struct Ring {
+pub(crate) struct Ring {
     /// Where the kernel's page begins; the records follow it.
     base: *mut u8,
     page: usize,
@@ -20,8 +23,13 @@ pub(super) struct Ring {
 unsafe impl Send for Ring {}
 
 impl Ring {
+    /// Maps the largest ring that the kernel grants.
+    pub(crate) fn largest(event: BorrowedFd<'_>) -> io::Result<Ring> {
+        Ring::map(event, SIZES[0]).or_else(|_| Ring::map(event, SIZES[1]))
+    }
+
     /// Maps the ring of an event. `size` is a power of two of pages, bytes.
-    pub(super) fn map(event: BorrowedFd<'_>, size: usize) -> io::Result<Ring> {
+    fn map(event: BorrowedFd<'_>, size: usize) -> io::Result<Ring> {
         let page = rustix::param::page_size();
         // SAFETY: a new mapping at an address that the kernel chooses.
         let base = unsafe {
@@ -31,7 +39,7 @@ impl Ring {
     }
 
     /// Copies out what came since the last time, whole records in their order.
-    pub(super) fn take(&mut self, into: &mut Vec<u8>) {
+    pub(crate) fn take(&mut self, into: &mut Vec<u8>) {
         let head = self.position(std::mem::offset_of!(perf_event_mmap_page, data_head)).load(Ordering::Acquire);
         let tail_at = self.position(std::mem::offset_of!(perf_event_mmap_page, data_tail));
         let tail = tail_at.load(Ordering::Relaxed);

@@ -41,5 +41,6 @@ pub fn calls(counts: &CallCounts) -> CallFindings {
         max_ns: row.max_ns,
         total_ns: row.total_ns,
     };
-    CallFindings { rows: counts.rows.iter().map(row).collect(), lost: counts.lost, added_ns: counts.added_ns }
+    let rows = counts.rows.iter().map(row).collect();
+    CallFindings { way: counts.way, rows, lost: counts.lost, added_ns: counts.added_ns }
 }

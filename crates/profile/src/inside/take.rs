@@ -9,7 +9,6 @@ use crate::profile::{Layer, Profile};
 use crate::seen::{Seen, Unwound};
 use crate::space::Space;
 use crate::{ProfileError, records};
-use linux_perf_event_reader::constants::PERF_RECORD_MISC_COMM_EXEC;
 use linux_perf_event_reader::{EventRecord, RawData, RawEventRecord, RecordParseInfo, RecordType};
 use std::collections::HashMap;
 use std::fs;
@@ -117,7 +116,9 @@ impl Kept {
         for (_, kind, misc, at) in self.records {
             let Some(layout) = self.layout else { break };
             let body = RawData::Single(&self.bytes[at]);
-            processes.take(&RawEventRecord::new(kind, misc, body, layout));
+            if let Ok(record) = RawEventRecord::new(kind, misc, body, layout).parse() {
+                processes.take(&record);
+            }
         }
         let kernel = Kernel::read();
         let (mut unwound, mut lost) = (Unwound::default(), self.lost);
@@ -159,9 +160,9 @@ struct Processes {
 }
 
 impl Processes {
-    fn take(&mut self, record: &RawEventRecord<'_>) {
-        let pid = match record.parse() {
-            Ok(EventRecord::Fork(fork)) => {
+    fn take(&mut self, record: &EventRecord<'_>) {
+        let pid = match record {
+            EventRecord::Fork(fork) => {
                 if let Some(name) = self.names.get(&fork.ptid).cloned() {
                     self.names.insert(fork.tid, name);
                 }
@@ -170,16 +171,16 @@ impl Processes {
                 }
                 return;
             }
-            Ok(EventRecord::Comm(comm)) => {
-                if record.misc & PERF_RECORD_MISC_COMM_EXEC != 0 {
+            EventRecord::Comm(comm) => {
+                if comm.is_execve {
                     self.begin(comm.pid, self.ended());
                 }
                 self.names.insert(comm.tid, records::text(&comm.name));
                 comm.pid
             }
-            Ok(EventRecord::Mmap2(map)) => map.pid,
-            Ok(EventRecord::Sample(sample)) => sample.pid.unwrap_or(0),
-            Ok(EventRecord::Lost(_)) => 0,
+            EventRecord::Mmap2(map) => map.pid,
+            EventRecord::Sample(sample) => sample.pid.unwrap_or(0),
+            EventRecord::Lost(_) => 0,
             _ => return,
         };
         let program = match self.running.get(&pid) {

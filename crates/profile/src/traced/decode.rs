@@ -43,9 +43,7 @@ impl Decoder {
     /// What an event tells; nothing if it is none of these, or damaged.
     pub fn what(&self, event: &Event<'_>) -> Option<What> {
         let thread = |field: &Field| i32::try_from(field.signed(event.data)?).ok();
-        if let Some((id, [from, state, to])) = &self.switch
-            && *id == event.id
-        {
+        if let Some((_, [from, state, to])) = self.switch.as_ref().filter(|(id, _)| *id == event.id) {
             let state = state.unsigned(event.data)?;
             let leaves = match state & STOPPED {
                 0 => Leaves::Ready,

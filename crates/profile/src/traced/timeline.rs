@@ -130,9 +130,8 @@ impl Timeline {
             What::Waking(whom) => {
                 let Some(Doing::Blocked(on)) = self.threads.get(&whom).map(|thread| thread.doing) else { return };
                 let by = self.threads.get(&tid).and_then(|thread| thread.call);
-                if let (Some(futex), Some((FUTEX, address, _))) = (on.futex, by)
-                    && futex == address
-                {
+                let woken = |&futex: &u64| matches!(by, Some((FUTEX, address, _)) if address == futex);
+                if let Some(futex) = on.futex.filter(woken) {
                     *self.futexes.entry(futex).or_default().wakers.entry(tid).or_default() += 1;
                 }
                 self.goes_on(whom, at, Doing::Ready);

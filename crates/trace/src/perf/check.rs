@@ -3,6 +3,7 @@
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
 
 use crate::dat::read::{self, wrong};
+use linux_perf_data::linux_perf_event_reader::RecordType;
 use std::io::{self, Read, Seek, SeekFrom};
 
 const MAGIC: &[u8; 8] = b"PERFILE2";
@@ -10,6 +11,7 @@ const SWAPPED: &[u8; 8] = b"2ELIFREP";
 /// A bit of the features in the header.
 const EVENT_DESC: usize = 12;
 /// Kinds of records (`enum perf_user_event_type`).
+const FINISHED_ROUND: u32 = 68;
 const AUXTRACE: u32 = 71;
 const COMPRESSED: u32 = 81;
 const COMPRESSED2: u32 = 83;
@@ -19,8 +21,17 @@ const RECORD_HEADER: u64 = 8;
 /// All events that one `perf record` can have open, and more.
 const MOST_EVENTS: u32 = 1 << 16;
 
-/// Reads through a file; an error of kind `InvalidData` says what is wrong.
-pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
+/// What of a sample is read here: all that its kinds of events have in common lies before.
+const SAMPLE_HEAD: usize = 64;
+
+/// Where the records are in a file, in bytes.
+pub(super) struct Data {
+    offset: u64,
+    size: u64,
+}
+
+/// Reads what is before and behind the records; an error of kind `InvalidData` says what is wrong.
+pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
     let length = file.seek(SeekFrom::End(0))?;
     file.rewind()?;
     match &read::bytes::<8>(file)? {
@@ -56,8 +67,7 @@ pub(super) fn check(file: &mut (impl Read + Seek)) -> io::Result<()> {
         described.ok_or_else(|| wrong("it does not describe its events, as perf does since Linux 2.6.37"))?;
     file.seek(SeekFrom::Start(described.0))?;
     events(&mut file.take(described.1))?;
-    file.seek(SeekFrom::Start(data.0))?;
-    records(file, data.1)
+    Ok(Data { offset: data.0, size: data.1 })
 }
 
 /// The description of the events.
@@ -75,23 +85,40 @@ fn events(from: &mut impl Read) -> io::Result<()> {
     Ok(())
 }
 
-/// The lengths of the records.
-fn records(file: &mut (impl Read + Seek), size: u64) -> io::Result<()> {
-    let mut left = size;
+/// Goes over the records by their lengths, and hands over each one's kind, flags and body; of a sample only its first
+/// bytes: the copies of stacks behind them are most of a file, and are not read.
+pub(super) fn records(
+    file: &mut (impl Read + Seek),
+    data: &Data,
+    mut each: impl FnMut(RecordType, u16, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    file.seek(SeekFrom::Start(data.offset))?;
+    let mut body = [0; u16::MAX as usize];
+    let mut left = data.size;
     while left > 0 {
-        let (kind, _misc, length) = (read::u32(file)?, read::u16(file)?, u64::from(read::u16(file)?));
-        let mut whole = length;
-        let mut body = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("it has a record without a length"))?;
+        let (kind, misc, length) = (read::u32(file)?, read::u16(file)?, u64::from(read::u16(file)?));
+        left = left.checked_sub(length).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let rest = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("it has a record without a length"))?;
         if matches!(kind, COMPRESSED | COMPRESSED2) {
             return Err(wrong("it is compressed, which cannot be read (leave -z of perf record out)"));
         }
-        if kind == AUXTRACE && body >= 8 {
-            let trace = read::u64(file)?;
-            whole = whole.checked_add(trace).ok_or(io::ErrorKind::UnexpectedEof)?;
-            body = (body - 8).checked_add(trace).ok_or(io::ErrorKind::UnexpectedEof)?;
+        if kind == FINISHED_ROUND && rest > 0 {
+            // The library would take what is in it for records.
+            return Err(wrong("it has an end of a round with a body"));
         }
-        left = left.checked_sub(whole).ok_or(io::ErrorKind::UnexpectedEof)?;
-        read::skip(file, body)?;
+        let kind = RecordType(kind);
+        let wanted = if kind == RecordType::SAMPLE { SAMPLE_HEAD } else { body.len() };
+        let taken = &mut body[..wanted.min(rest as usize)];
+        file.read_exact(taken)?;
+        let mut over = rest - taken.len() as u64;
+        if let (AUXTRACE, Some(trace)) = (kind.0, taken.first_chunk()) {
+            let trace = u64::from_le_bytes(*trace);
+            left = left.checked_sub(trace).ok_or(io::ErrorKind::UnexpectedEof)?;
+            over += trace;
+        }
+        // All of it lies inside of the file, by `left`.
+        file.seek_relative(i64::try_from(over).map_err(|_| io::ErrorKind::UnexpectedEof)?)?;
+        each(kind, misc, taken)?;
     }
     Ok(())
 }

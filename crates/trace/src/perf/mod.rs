@@ -87,18 +87,27 @@ impl Perf {
 
 /// Reads the head of a file, after a look at all its lengths.
 fn read(path: &Path) -> Result<Reader, TraceError> {
-    opened(path).and_then(|mut file| check::check(&mut file)).map_err(|e| failed(path, e))?;
+    let (mut file, data) = checked(path)?;
+    check::records(&mut file, &data, |_, _, _| Ok(())).map_err(|e| failed(path, e))?;
     parse(path)
+}
+
+/// Looks at the lengths in the head of a file; those of its records are still to be looked at.
+fn checked(path: &Path) -> Result<(BufReader<File>, check::Data), TraceError> {
+    let mut file = opened(path)?;
+    let data = check::head(&mut file).map_err(|e| failed(path, e))?;
+    Ok((file, data))
 }
 
 /// Reads the head of a file whose lengths are good.
 fn parse(path: &Path) -> Result<Reader, TraceError> {
-    let file = opened(path).map_err(|e| failed(path, e))?;
-    PerfFileReader::parse_file(file).map_err(|e| TraceError::Damaged { path: path.to_owned(), reason: e.to_string() })
+    PerfFileReader::parse_file(opened(path)?)
+        .map_err(|e| TraceError::Damaged { path: path.to_owned(), reason: e.to_string() })
 }
 
-fn opened(path: &Path) -> io::Result<BufReader<File>> {
-    File::open(path).map(|file| BufReader::with_capacity(64 << 10, file))
+fn opened(path: &Path) -> Result<BufReader<File>, TraceError> {
+    let file = File::open(path).map_err(|e| failed(path, e))?;
+    Ok(BufReader::with_capacity(64 << 10, file))
 }
 
 fn failed(path: &Path, e: io::Error) -> TraceError {

@@ -1,12 +1,19 @@
 //! All records of a `perf.data`, for those who unwind its samples.
 
-use super::{parse, read};
+use super::{check, checked, failed, parse};
 use crate::TraceError;
+use crate::dat::read::wrong;
 use linux_perf_data::linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID;
-use linux_perf_data::linux_perf_event_reader::{RawEventRecord, RecordType, SamplingPolicy};
-use linux_perf_data::{DsoKey, PerfFileReader, PerfFileRecord};
+use linux_perf_data::linux_perf_event_reader::{
+    Endianness, RawData, RawEventRecord, RecordParseInfo, RecordType, SamplingPolicy,
+};
+use linux_perf_data::{AttributeDescription, DsoKey, PerfFileReader, PerfFileRecord};
 use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
+
+const BUILD_ID_TOO_LONG: &str = "a build-id in it is too long";
 
 /// A kind of event in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,12 +38,15 @@ pub struct PerfRecords {
 }
 
 impl PerfRecords {
-    /// Opens a file.
+    /// Opens a file, and goes over its records once, in the file's order: hands over each of the kernel's with the number
+    /// of its event. Of samples there is no more than [`RawEventRecord::common_data`], which spares reading the stacks.
     ///
     /// # Errors
     /// [`TraceError`] when it cannot be read, or is not a whole, little-endian, uncompressed file.
-    pub fn open(path: &Path) -> Result<PerfRecords, TraceError> {
-        let PerfFileReader { perf_file: file, .. } = read(path)?;
+    pub fn open(path: &Path, each: impl FnMut(usize, RawEventRecord<'_>)) -> Result<PerfRecords, TraceError> {
+        let (mut opened, data) = checked(path)?;
+        let PerfFileReader { perf_file: file, .. } = parse(path)?;
+        heads(&mut opened, &data, file.event_attributes(), each).map_err(|e| failed(path, e))?;
         let event = |(number, event): (usize, &linux_perf_data::AttributeDescription)| PerfEvent {
             name: event.name().map_or_else(|| format!("event {number}"), str::to_owned),
             hz: match event.attr.sampling_policy {
@@ -64,8 +74,9 @@ impl PerfRecords {
         let PerfFileReader { mut perf_file, mut record_iter } = parse(&self.path)?;
         loop {
             match record_iter.next_record(&mut perf_file) {
+                // Looked at before, but the file may have changed since.
                 Ok(Some(PerfFileRecord::EventRecord { record, .. })) if is_too_long(&record) => {
-                    let reason = "a build-id in it is too long".to_owned();
+                    let reason = BUILD_ID_TOO_LONG.to_owned();
                     return Err(TraceError::Damaged { path: self.path.clone(), reason });
                 }
                 Ok(Some(PerfFileRecord::EventRecord { attr_index, record })) => each(attr_index, record),
@@ -75,6 +86,36 @@ impl PerfRecords {
             }
         }
     }
+}
+
+/// Hands over the records without their stacks.
+fn heads(
+    file: &mut BufReader<File>,
+    data: &check::Data,
+    events: &[AttributeDescription],
+    mut each: impl FnMut(usize, RawEventRecord<'_>),
+) -> io::Result<()> {
+    let infos: Vec<_> =
+        events.iter().map(|event| RecordParseInfo::new(&event.attr, Endianness::LittleEndian)).collect();
+    let Some(&first) = infos.first() else { return Ok(()) };
+    let ids: HashMap<u64, usize> = events
+        .iter()
+        .enumerate()
+        .flat_map(|(number, event)| event.event_ids.iter().map(move |&id| (id, number)))
+        .collect();
+    check::records(file, data, |kind, misc, body| {
+        if !kind.is_builtin_type() {
+            return Ok(());
+        }
+        let record = RawEventRecord::new(kind, misc, RawData::from(body), first);
+        if is_too_long(&record) {
+            return Err(wrong(BUILD_ID_TOO_LONG));
+        }
+        // Where a file has several events, all have their ids at the same place.
+        let event = record.id().and_then(|id| ids.get(&id)).copied().unwrap_or(0);
+        each(event, RawEventRecord { parse_info: infos[event], ..record });
+        Ok(())
+    })
 }
 
 /// Whether a mapping's build-id is longer than there is room for, which the library that parses it takes for impossible.

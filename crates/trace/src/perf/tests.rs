@@ -1,7 +1,8 @@
 //! Files of perf, damaged.
 
-use super::Perf;
+use super::{Perf, PerfRecords};
 use crate::{Counts, TraceError};
+use linux_perf_data::linux_perf_event_reader::RawEventRecord;
 use proptest::prelude::*;
 use std::path::Path;
 
@@ -39,6 +40,7 @@ fn what_is_wrong_is_told() {
     says(&|file| file[72] &= !2, "cut off"); // The sections no longer belong to their features.
     says(&|file| file[first + 6..first + 8].fill(0), "without a length");
     says(&|file| file[first] = 81, "-z");
+    says(&|file| file[first] = 68, "end of a round with a body");
     says(
         &|file| {
             file[first..first + 16].copy_from_slice(&[71, 0, 0, 0, 0, 0, 16, 0, 255, 255, 255, 255, 255, 255, 255, 127])
@@ -46,6 +48,25 @@ fn what_is_wrong_is_told() {
         "cut off",
     );
     assert!(matches!(Perf::open(Path::new("/nonexistent/perf.data")).map(|_| ()), Err(TraceError::Read { .. })));
+}
+
+#[test]
+fn a_look_at_the_heads_sees_what_the_records_say() {
+    let stored = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(stored.path(), SOUND).unwrap();
+    let said = |event, record: &RawEventRecord<'_>| {
+        let common = record.common_data().unwrap();
+        (common.timestamp, event, record.record_type.0, common.pid, common.tid, record.misc)
+    };
+    let (mut heads, mut whole) = (Vec::new(), Vec::new());
+    let records = PerfRecords::open(stored.path(), |event, head| heads.push(said(event, &head))).unwrap();
+    records.each(|event, record| whole.push(said(event, &record))).unwrap();
+    heads.sort_unstable();
+    whole.sort_unstable();
+    assert_eq!(heads, whole);
+    let events = |number| heads.iter().filter(|(_, event, kind, ..)| (*event, *kind) == (number, 9)).count();
+    assert_eq!((records.events.len(), [0, 1, 2].map(events).iter().sum::<usize>()), (3, 113));
+    assert!([0, 1, 2].map(events).iter().all(|&n| n > 0), "of one event only");
 }
 
 /// The recording with samples, by their place, made records of another kind that tell of lost events.

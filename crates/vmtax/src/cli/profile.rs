@@ -47,7 +47,7 @@ pub struct ProfileArgs {
     /// Samples a second in a workload's guest, by its own kernel; 0 for none
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub guest_hz: u32,
-    /// Count the system calls in a workload's guest, in its kernel: all, or those of each process
+    /// Count the system calls in a workload's guest, in its kernel where that has BPF: all, or those of each process
     #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_enum, conflicts_with = "pid")]
     pub syscalls: Option<SyscallsBy>,
     /// How a workload's tree is shared with its guest, as `vmtax share` writes it

@@ -70,7 +70,7 @@ impl Counted {
                 (Some(summary(&seen, &devices, self.counters)), missing.into_iter().collect())
             }
             Err(why) => {
-                let missing = super::take::lacking("VM exits by reason and device", &why);
+                let missing = Missing::for_error("VM exits by reason and device", &why);
                 let counters = (!self.counters.is_empty()).then(|| counters_alone(self.time, self.counters));
                 (counters, vec![missing])
             }

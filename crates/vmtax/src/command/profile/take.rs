@@ -78,7 +78,7 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     let mut missing = Vec::new();
     let events = match events {
         Some(Err(why @ (ProfileError::Probe(_) | ProfileError::Scratch(_)))) => {
-            missing.push(lacking("the scheduler's events and system calls", &why));
+            missing.push(Missing::for_error("the scheduler's events and system calls", &why));
             None
         }
         events => events.transpose()?,
@@ -87,7 +87,7 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     let wall = match by_clock {
         Some(Ok(wall)) => (wall.profile.total() > 0).then_some(wall),
         Some(Err(why)) => {
-            missing.push(lacking("where threads wait", &why));
+            missing.push(Missing::for_error("where threads wait", &why));
             None
         }
         None => None,
@@ -95,7 +95,7 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     let on_cpu = match seen {
         Ok(seen) => seen,
         Err(why @ ProfileError::Probe(_)) if wall.is_some() => {
-            missing.push(lacking("what runs on CPU", &why));
+            missing.push(Missing::for_error("what runs on CPU", &why));
             OnCpu::nothing()
         }
         Err(why) => return Err(why.into()),
@@ -108,13 +108,6 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     findings.schedule = events.map(|events| traced::of(&events, wall.as_ref()));
     findings.missing = missing;
     Ok(Taken { on_cpu, wall, findings, counted, inside: SeenInside::default() })
-}
-
-pub fn lacking(what: &str, why: &ProfileError) -> Missing {
-    // The errors say what to do after a colon.
-    let said = why.to_string();
-    let (why, mend) = said.split_once(": ").map_or((said.as_str(), ""), |(why, mend)| (why, mend));
-    Missing { what: what.to_owned(), why: why.to_owned(), mend: mend.to_owned() }
 }
 
 /// The program's name, as its file has it: longer than the 15 bytes that the kernel keeps.
