@@ -2,7 +2,6 @@
 
 use crate::guest::{Guest, accelerators};
 use crate::ticks;
-use std::collections::BTreeMap;
 use vmtax_micro::{Failure, Order, qemu};
 use vmtax_model::Habit;
 
@@ -10,11 +9,9 @@ fn count(habit: Habit) -> u32 {
     if habit == Habit::FastTick { 10 } else { 200 }
 }
 
-/// The median of each form, in ticks; none where this machine cannot.
-fn measure(accelerator: &str) -> BTreeMap<(Habit, bool), u64> {
-    let mut guest = Guest::start(accelerator, &qemu::HABIT_DEVICES.map(str::to_owned));
+/// Each form, as far as this machine can.
+fn measure(guest: &mut Guest, accelerator: &str) {
     println!("{accelerator}\n{:36} {:>10} {:>10} {:>10} {:>10}", "", "p50", "p90", "p99", "max");
-    let mut medians = BTreeMap::new();
     for (habit, cured) in Habit::forms() {
         let name = habit.label(cured);
         match guest.carry_out(Order::Habit { habit, cured, count: count(habit) }) {
@@ -22,25 +19,44 @@ fn measure(accelerator: &str) -> BTreeMap<(Habit, bool), u64> {
                 let ticks = guest.mailbox().habit(habit, cured).unwrap();
                 assert_eq!(ticks.len(), count(habit) as usize);
                 println!("{name:36} {}", ticks::summary(&ticks));
-                medians.insert((habit, cured), ticks::percentile(&ticks, 50));
             }
             Err(Failure::NoX2apic) => println!("{name:36} {}", Failure::NoX2apic),
             Err(failure) => panic!("{accelerator}: {name}: {failure}"),
         }
     }
-    medians
+}
+
+/// How many times a cure's median its habit's is. A form of TCG lasts a fifth of a microsecond, 20 of them less than
+/// other load on the host does, which doubles either: so each is measured right behind the other, many times, and of the
+/// ratios the median counts.
+fn ratio(guest: &mut Guest, habit: Habit) -> f64 {
+    let mut median = |cured| {
+        guest.carry_out(Order::Habit { habit, cured, count: 20 }).unwrap();
+        ticks::percentile(&guest.mailbox().habit(habit, cured).unwrap(), 50) as f64
+    };
+    let mut ratios: Vec<f64> = (0..41).map(|_| median(false) / median(true)).collect();
+    ratios.sort_by(f64::total_cmp);
+    ratios[ratios.len() / 2]
 }
 
 #[test]
 fn habits_cost_more_than_their_cures() {
     for accelerator in accelerators() {
-        let median = measure(accelerator);
-        let ratio = |habit| median[&(habit, false)] as f64 / median[&(habit, true)] as f64;
+        let mut guest = Guest::start(accelerator, &qemu::HABIT_DEVICES.map(str::to_owned));
+        measure(&mut guest, accelerator);
         // Each of these leaves the guest more often than its cure does; TCG only calls a function more.
         let least = if accelerator == "kvm" { 1.2 } else { 1.0 };
-        for habit in [Habit::UartPolling, Habit::CursorMoves, Habit::PmTimerClock, Habit::HpetClock, Habit::TraceLine] {
-            assert!(ratio(habit) > least, "{accelerator}: {habit:?} costs {:.2} times its cure", ratio(habit));
+        for (habit, least) in [
+            (Habit::UartPolling, least),
+            (Habit::CursorMoves, least),
+            (Habit::PmTimerClock, least),
+            (Habit::HpetClock, least),
+            (Habit::TraceLine, least),
+            (Habit::ClockDivision, 1.2),
+        ] {
+            let ratio = ratio(&mut guest, habit);
+            println!("{accelerator}: {habit:?} costs {ratio:.2} times its cure");
+            assert!(ratio > least, "{accelerator}: {habit:?} costs {ratio:.2} times its cure");
         }
-        assert!(ratio(Habit::ClockDivision) > 1.2, "{accelerator}: {:.2}", ratio(Habit::ClockDivision));
     }
 }
