@@ -216,7 +216,7 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     let program = known_program(&place, "known");
     let running = place.program(&program).start(60);
     running.settled();
-    let found = profile(&place, &running, "out", "--wall-hz 50");
+    let found = profile(&place, &running, "out", "--wall-hz 199");
     let wall = &found["wall"];
     let threads = wall["threads"].as_array().unwrap();
     let of = |name: &str| threads.iter().find(|t| t["name"] == name).unwrap_or_else(|| panic!("{wall:#}"));
