@@ -37,7 +37,7 @@ pub(crate) fn words(disks: u32, regions: u32) -> Vec<String> {
 }
 
 /// Whether a guest that is up has all of them at addresses of their own: not each firmware has room for each number.
-pub(crate) fn check(setup: &Setup<'_>, monitor: &mut Monitor) -> Result<(), MachineError> {
+pub(crate) fn check(setup: &Setup<'_>, monitor: &Monitor) -> Result<(), MachineError> {
     let asked = setup.disks + setup.memory_regions;
     if asked == 0 {
         return Ok(());

@@ -3,7 +3,6 @@
 use crate::MachineError;
 use crate::outside;
 use crate::qmp::Monitor;
-use serde_json::json;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -12,9 +11,9 @@ use std::time::Duration;
 /// A monitor that somebody uses takes the connection and does not greet.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// A running QEMU's monitor.
-#[derive(Debug)]
-pub struct QemuMonitor(Monitor);
+/// A running QEMU's monitor. Copies of it ask in turn.
+#[derive(Debug, Clone)]
+pub struct QemuMonitor(pub(crate) Monitor);
 
 impl QemuMonitor {
     /// That of a process.
@@ -45,21 +44,32 @@ impl QemuMonitor {
     ///
     /// # Errors
     /// [`MachineError::Monitor`].
-    pub fn memory_tree(&mut self) -> Result<String, MachineError> {
-        memory_tree(&mut self.0)
+    pub fn memory_tree(&self) -> Result<String, MachineError> {
+        self.0.human("info mtree -f", None, PATIENCE)
+    }
+
+    /// How many processors its guest has.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`].
+    pub fn processors(&self) -> Result<u32, MachineError> {
+        let all = self.0.execute("query-cpus-fast", PATIENCE)?;
+        Ok(u32::try_from(all.as_array().map_or(0, Vec::len)).unwrap_or(u32::MAX))
+    }
+
+    /// What a command for people prints about one of the guest's processors, counted from 0.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`], also for a processor that is not there.
+    pub fn of_processor(&self, processor: u32, command: &str) -> Result<String, MachineError> {
+        self.0.human(command, Some(processor), PATIENCE)
     }
 
     /// KVM's own counters of the guest's processors, summed up; empty where it is not KVM, or QEMU does not tell (it does
     /// since 7.1).
-    pub fn kvm_counters(&mut self) -> BTreeMap<String, u64> {
-        outside::kvm_counters(&mut self.0).unwrap_or_default()
+    pub fn kvm_counters(&self) -> BTreeMap<String, u64> {
+        outside::kvm_counters(&self.0).unwrap_or_default()
     }
-}
-
-pub(crate) fn memory_tree(monitor: &mut Monitor) -> Result<String, MachineError> {
-    let tree = monitor.execute_with("human-monitor-command", &json!({ "command-line": "info mtree -f" }), PATIENCE)?;
-    let unknown = || MachineError::Monitor("info mtree: no text".to_owned());
-    tree.as_str().map(str::to_owned).ok_or_else(unknown)
 }
 
 /// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH`

@@ -2,11 +2,11 @@
 
 use crate::child::Child;
 use crate::console::printable_tail;
+use crate::outside;
 use crate::qemu::{self, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
-use crate::{Interrupt, MachineError, QemuOutside};
-use crate::{foreign, outside};
+use crate::{Interrupt, MachineError, QemuMonitor, QemuOutside};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -108,7 +108,7 @@ impl<'a> MicroSession<'a> {
 
     /// VM exits so far, as KVM counts them; `None` where it is not KVM, or QEMU does not tell (it does since 7.1).
     pub fn exits_by_now(&mut self) -> Option<u64> {
-        outside::kvm_counters(&mut self.monitor)?.get("exits").copied()
+        outside::kvm_counters(&self.monitor)?.get("exits").copied()
     }
 
     /// Exchanges stamps for `duration`.
@@ -128,15 +128,12 @@ impl<'a> MicroSession<'a> {
     /// # Errors
     /// [`MachineError`] when the monitor does not answer.
     pub fn qemu(&mut self) -> Result<QemuOutside, MachineError> {
-        QemuOutside::ask(&mut self.monitor)
+        QemuOutside::ask(&self.monitor)
     }
 
-    /// QEMU's memory tree, as `info mtree -f` prints it.
-    ///
-    /// # Errors
-    /// [`MachineError`] when the monitor does not answer.
-    pub fn memory_tree(&mut self) -> Result<String, MachineError> {
-        foreign::memory_tree(&mut self.monitor)
+    /// Its QEMU's monitor, for others who have questions meanwhile.
+    pub fn monitor(&self) -> QemuMonitor {
+        QemuMonitor(self.monitor.clone())
     }
 
     /// Switches QEMU's own log of block requests on or off.
@@ -144,7 +141,7 @@ impl<'a> MicroSession<'a> {
     /// # Errors
     /// [`MachineError`] when the monitor does not answer or refuses.
     pub fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
-        outside::log_events(&mut self.monitor, on)
+        outside::log_events(&self.monitor, on)
     }
 
     /// Ends it in good order.

@@ -21,7 +21,7 @@ pub struct QemuOutside {
 }
 
 impl QemuOutside {
-    pub(crate) fn ask(monitor: &mut Monitor) -> Result<QemuOutside, MachineError> {
+    pub(crate) fn ask(monitor: &Monitor) -> Result<QemuOutside, MachineError> {
         let processors = monitor.execute("query-cpus-fast", PATIENCE)?;
         let threads = processors.as_array().into_iter().flatten().filter_map(|cpu| cpu["thread-id"].as_i64());
         let vcpus: Vec<i32> = threads.filter_map(|thread| i32::try_from(thread).ok()).collect();
@@ -46,7 +46,7 @@ const EVENTS: [&str; 7] = [
 ];
 
 /// Switches QEMU's own trace events of block requests on or off; those that it has not are left out.
-pub(crate) fn log_events(monitor: &mut Monitor, on: bool) -> Result<(), MachineError> {
+pub(crate) fn log_events(monitor: &Monitor, on: bool) -> Result<(), MachineError> {
     for name in EVENTS {
         let arguments = json!({ "name": name, "enable": on, "ignore-unavailable": true });
         // An older QEMU does not know an event, and says so.
@@ -61,7 +61,7 @@ pub(crate) fn log_events(monitor: &mut Monitor, on: bool) -> Result<(), MachineE
 
 /// KVM's own counters of the guest's processors, summed up; `None` where it is not KVM, or QEMU does not tell (it does
 /// since 7.1).
-pub(crate) fn kvm_counters(monitor: &mut Monitor) -> Option<BTreeMap<String, u64>> {
+pub(crate) fn kvm_counters(monitor: &Monitor) -> Option<BTreeMap<String, u64>> {
     let all = monitor.execute_with("query-stats", &json!({ "target": "vcpu" }), PATIENCE).ok()?;
     Some(counters(&all)).filter(|counters| !counters.is_empty())
 }

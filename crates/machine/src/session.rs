@@ -10,8 +10,7 @@ use crate::qemu::{SHARED_BYTES, Streams};
 use crate::qmp::Monitor;
 use crate::setup::{Setup, Target};
 use crate::share::{self, Server};
-use crate::{Interrupt, MachineError, Sharing, native, qemu};
-use crate::{extra, foreign};
+use crate::{Interrupt, MachineError, QemuMonitor, Sharing, extra, native, qemu};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -107,9 +106,9 @@ impl<'a> Session<'a> {
         }
         let qemu = match monitor {
             Some((stream, shared)) => {
-                let mut monitor = Monitor::connect(stream, PATIENCE)?;
-                extra::check(setup, &mut monitor)?;
-                let outside = QemuOutside::ask(&mut monitor)?;
+                let monitor = Monitor::connect(stream, PATIENCE)?;
+                extra::check(setup, &monitor)?;
+                let outside = QemuOutside::ask(&monitor)?;
                 let spenders =
                     Spenders { qemu: outside.pid, vcpus: outside.vcpus, server: server.as_ref().map(Server::session) };
                 Some(Qemu { monitor, shared, spenders })
@@ -266,15 +265,12 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`MachineError`] when the monitor does not answer.
     pub fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
-        self.qemu.as_mut().map(|qemu| QemuOutside::ask(&mut qemu.monitor)).transpose()
+        self.qemu.as_mut().map(|qemu| QemuOutside::ask(&qemu.monitor)).transpose()
     }
 
-    /// QEMU's memory tree, as `info mtree -f` prints it; `None` for the host itself.
-    ///
-    /// # Errors
-    /// [`MachineError`] when the monitor does not answer.
-    pub fn memory_tree(&mut self) -> Result<Option<String>, MachineError> {
-        self.qemu.as_mut().map(|qemu| foreign::memory_tree(&mut qemu.monitor)).transpose()
+    /// Its QEMU's monitor, for others who have questions meanwhile; `None` for the host itself.
+    pub fn monitor(&self) -> Option<QemuMonitor> {
+        self.qemu.as_ref().map(|qemu| QemuMonitor(qemu.monitor.clone()))
     }
 
     /// Switches QEMU's own log of block requests on or off.
@@ -282,7 +278,7 @@ impl<'a> Session<'a> {
     /// # Errors
     /// [`MachineError`] when the monitor does not answer or refuses.
     pub fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
-        self.qemu.as_mut().map_or(Ok(()), |qemu| outside::log_events(&mut qemu.monitor, on))
+        self.qemu.as_mut().map_or(Ok(()), |qemu| outside::log_events(&qemu.monitor, on))
     }
 
     pub(crate) fn ask(
@@ -371,24 +367,23 @@ fn boot_error(
 ) -> MachineError {
     let machine = setup.target.name();
     let (tail, log) = (lines.tail(), lines.log_path());
-    // QEMU gives up without its server, so the server's end is the reason.
+    // QEMU gives up without its server, and a server ends in good order without its QEMU: either end has its reason.
     if let Some(server) = server.filter(|_| matches!(nothing, Nothing::Closed | Nothing::ServerEnded)) {
-        if server.has_ended() {
-            return server.ended("the guest came up");
+        match server.status() {
+            Some(0) => return refused(child, setup).unwrap_or_else(|| server.ended("the guest came up")),
+            Some(_) => return server.ended("the guest came up"),
+            None => {}
         }
     }
     match nothing {
         Nothing::Closed => {
-            let status = child.wait(CLOSING).unwrap_or(-1);
-            let qemu_log = qemu::log(setup.log);
-            let said = printable_tail(&std::fs::read(&qemu_log).unwrap_or_default());
             if lines.panicked() {
-                MachineError::Panic { tail, log }
-            } else if machine.is_guest() && !said.is_empty() && status != 0 {
-                MachineError::Refused { status, said, log: qemu_log }
-            } else {
-                MachineError::Ended { machine, doing: "coming up".to_owned(), status, tail, log }
+                return MachineError::Panic { tail, log };
             }
+            refused(child, setup).unwrap_or_else(|| {
+                let status = child.wait(CLOSING).unwrap_or(-1);
+                MachineError::Ended { machine, doing: "coming up".to_owned(), status, tail, log }
+            })
         }
         Nothing::ServerEnded => nonsense(machine, lines, "the end of a server that there is not"),
         Nothing::TooLate => MachineError::Silent { machine, seconds: setup.boot_deadline.as_secs(), tail, log },
@@ -396,6 +391,14 @@ fn boot_error(
         Nothing::Nonsense(what) => nonsense(machine, lines, what),
         Nothing::Failed(e) => MachineError::system(format!("listening to {machine}"), e),
     }
+}
+
+/// What QEMU said when it did not want to go on.
+fn refused(child: &mut Child, setup: &Setup<'_>) -> Option<MachineError> {
+    let status = child.wait(CLOSING).filter(|status| *status != 0 && setup.target.name().is_guest())?;
+    let log = qemu::log(setup.log);
+    let said = printable_tail(&std::fs::read(&log).unwrap_or_default());
+    (!said.is_empty()).then_some(MachineError::Refused { status, said, log })
 }
 
 pub(crate) fn nonsense(machine: MachineName, lines: &Lines, what: impl Into<String>) -> MachineError {

@@ -10,6 +10,7 @@ mod exits;
 mod fact;
 mod finding;
 mod growth;
+mod guest_code;
 mod guest_exits;
 mod habit;
 mod habit_finding;
@@ -45,6 +46,7 @@ pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
+pub use guest_code::{CodeFinding, CodePlace, CostlyCode, GuestCode};
 pub use guest_exits::{
     AddressSpace, CostlyExits, DevicesFrom, ExitAddress, ExitCount, ExitFinding, ExitReason, GuestExits, VcpuExits,
 };

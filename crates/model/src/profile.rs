@@ -1,6 +1,6 @@
 //! What a profile says in figures.
 
-use crate::{CountWay, GuestExits, Missing, ScheduleFindings};
+use crate::{CountWay, GuestCode, GuestExits, Missing, ScheduleFindings};
 use serde::{Deserialize, Serialize};
 
 /// A share of samples, with its interval.
@@ -120,6 +120,9 @@ pub struct ProfileFindings {
     /// Its guest's VM exits; null where KVM runs no guest of it, or nothing of them could be had.
     #[serde(default)]
     pub exits: Option<GuestExits>,
+    /// What its guest's processors execute; null where KVM runs no guest of it, or nothing could be asked.
+    #[serde(default)]
+    pub code: Option<GuestCode>,
     /// What the scheduler's events say; null where they were not traced.
     #[serde(default)]
     pub schedule: Option<ScheduleFindings>,

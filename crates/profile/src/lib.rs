@@ -24,6 +24,7 @@ mod space;
 mod symbols;
 mod wall;
 
+pub mod code;
 pub mod exits;
 pub mod firefox;
 pub mod flame;

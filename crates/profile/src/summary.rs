@@ -47,6 +47,7 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
         tcg: tcg::parts(&found.profile),
         wall: None,
         exits: None,
+        code: None,
         schedule: None,
         guest: None,
         missing: Vec::new(),

@@ -120,7 +120,7 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
 
 /// When a step's look is: somewhere in it, each time elsewhere, so that looks do not beat with what happens regularly, as
 /// timers tick. Multiples of the golden ratio fill an interval evenly (Weyl's sequence).
-fn moment(step: Duration, number: u32) -> Duration {
+pub(crate) fn moment(step: Duration, number: u32) -> Duration {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     step * number + step.mul_f64((f64::from(number) * GOLDEN).fract())
 }

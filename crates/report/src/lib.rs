@@ -8,6 +8,7 @@ mod doctor;
 pub mod exec;
 pub mod exits;
 pub mod growth;
+mod guest_code;
 mod guest_exits;
 mod guest_inside;
 pub mod habits;

@@ -3,6 +3,7 @@
 pub use crate::guest_inside::call_lines;
 pub use crate::html::profile::{Pictures, html};
 
+use crate::guest_code;
 use crate::guest_exits::{self, per_s};
 use crate::guest_inside;
 use crate::number::{NONE, count, nanoseconds};
@@ -49,6 +50,10 @@ pub fn terminal(findings: &ProfileFindings, style: Style) -> String {
     if let Some(exits) = &findings.exits {
         title(&mut out, &exits_title(exits));
         out.push_str(&guest_exits::terminal(exits, width, style.color));
+    }
+    if let Some(code) = &findings.code {
+        title(&mut out, &guest_code::title(code));
+        out.push_str(&guest_code::terminal(code, width, style.color));
     }
     if let Some(schedule) = &findings.schedule {
         out.push_str(&crate::schedule::terminal(schedule, width, &paint));
@@ -110,9 +115,11 @@ pub(crate) fn exits_title(exits: &GuestExits) -> String {
     }
 }
 
-/// What the exits cost that they need not, and the cure.
+/// What the guest does at a cost that it need not pay, and the cure.
 pub(crate) fn advice(findings: &ProfileFindings) -> Vec<String> {
-    findings.exits.iter().flat_map(|exits| &exits.findings).map(guest_exits::advice).collect()
+    let exits = findings.exits.iter().flat_map(|exits| &exits.findings).map(guest_exits::advice);
+    let code = findings.code.iter().flat_map(|code| &code.findings).map(guest_code::advice);
+    exits.chain(code).collect()
 }
 
 /// Functions whose share changed, for a terminal.
@@ -199,7 +206,7 @@ pub(crate) fn functions(functions: &[FunctionShare], width: usize, color: bool) 
 }
 
 /// A table that `build` makes with so much room for names: as much as they want, or the terminal leaves.
-fn fitted<'a>(
+pub(crate) fn fitted<'a>(
     names: impl Iterator<Item = &'a str>,
     width: usize,
     color: bool,
@@ -303,6 +310,7 @@ pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
     }
     lines.extend(findings.guest.iter().flat_map(guest_inside::method));
     lines.extend(findings.exits.iter().flat_map(guest_exits::method));
+    lines.extend(findings.code.iter().map(guest_code::method));
     if findings.file.is_none() {
         lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
     }

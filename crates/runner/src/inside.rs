@@ -24,7 +24,7 @@ pub(crate) fn looked_at_inside(
     let mut pings = vec![machine.ping(PING)];
     let begun = beat();
     machine.look(inside)?;
-    progress(Progress::Working { number });
+    progress(Progress::Working { number, monitor: machine.monitor().as_ref() });
     let result = work(machine);
     progress(Progress::Over { number });
     let result = result?;

@@ -4,7 +4,8 @@ use crate::micro;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_machine::{
-    Files, Hello, MachineError, MicroSession, Observed, QemuOutside, Ran, Session, Setup, Streams, Target, no_files,
+    Files, Hello, MachineError, MicroSession, Observed, QemuMonitor, QemuOutside, Ran, Session, Setup, Streams, Target,
+    no_files,
 };
 use vmtax_model::{
     CommandSpec, Inside, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec,
@@ -178,10 +179,11 @@ impl<'a> Up<'a> {
         }
     }
 
-    pub fn memory_tree(&mut self) -> Result<Option<String>, MachineError> {
+    /// Its QEMU's monitor, where there is a QEMU.
+    pub fn monitor(&self) -> Option<QemuMonitor> {
         match self {
-            Up::Agent(session) => session.memory_tree(),
-            Up::Micro(session) => session.memory_tree().map(Some),
+            Up::Agent(session) => session.monitor(),
+            Up::Micro(session) => Some(session.monitor()),
         }
     }
 

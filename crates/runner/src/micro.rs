@@ -31,8 +31,8 @@ pub(crate) fn run(
         return Ok((exits(session, workload, count, mhz, deadline)?, Series::default()));
     }
     if workload.name == WorkloadName::Habits {
-        let count = vmtax_workload::exit_count(workload).map_err(refused)?;
-        return Ok((habits::habits(session, workload, count, mhz, deadline)?, Series::default()));
+        let work = vmtax_workload::habit_work(workload).map_err(refused)?;
+        return Ok((habits::habits(session, workload, work, mhz, deadline)?, Series::default()));
     }
     let work = vmtax_workload::block_work(workload).map_err(refused)?;
     let requests = session.requests(order(&work, session.disk_bytes(), mhz), deadline)?;

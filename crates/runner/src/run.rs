@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_machine::{
-    DiskKind, HostSettings, Interrupt, MachineError, Needs, Scratch, Setup, Sharing, Streams, processor_between,
+    DiskKind, HostSettings, Interrupt, MachineError, Needs, QemuMonitor, Scratch, Setup, Sharing, Streams,
+    processor_between,
 };
 use vmtax_micro::qemu::HABIT_DEVICES;
 use vmtax_model::{
@@ -55,6 +56,8 @@ pub enum Progress<'a> {
     Working {
         /// Which, from 0.
         number: u32,
+        /// The monitor of its guest's QEMU, to be copied by who has questions.
+        monitor: Option<&'a QemuMonitor>,
     },
     /// A trial's workload came to its end.
     Over {
@@ -305,7 +308,7 @@ impl<'a> Run<'a> {
             // Then it is told when the guest is ready.
             let inside = matches!(probes, Probes::Inside(_));
             if !inside {
-                (self.progress)(Progress::Working { number: self.number });
+                (self.progress)(Progress::Working { number: self.number, monitor: machine.monitor().as_ref() });
             }
             let (mut execution, mut of_command) = (None, None);
             let observes = matches!(probes, Probes::Layers | Probes::Calls);

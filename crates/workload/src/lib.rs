@@ -17,7 +17,7 @@ mod syscalls;
 pub use catalogue::{check, file_bytes, options};
 pub use clock::Clock;
 pub use error::WorkloadError;
-pub use exits::exit_count;
+pub use exits::{HabitWork, exit_count, habit_work};
 pub use options::{OptionInfo, parse_size};
 pub use seqread::{BlockWork, block_work};
 pub use share::meaning::{Guest, look};

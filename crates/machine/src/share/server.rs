@@ -116,7 +116,7 @@ impl Server {
             Meeting::Stream(stream) => Reach::Stream(stream),
             Meeting::Ports(ports) => {
                 let of = server.session();
-                if !ganesha::listens(ports[0], of, setup.boot_deadline, || server.has_ended()) {
+                if !ganesha::listens(ports[0], of, setup.boot_deadline, || server.status().is_some()) {
                     return Err(server.ended("coming up"));
                 }
                 Reach::Ports { ports, of }
@@ -140,9 +140,9 @@ impl Server {
         self.child.session()
     }
 
-    /// Whether it has ended.
-    pub fn has_ended(&mut self) -> bool {
-        self.child.wait(Duration::ZERO).is_some()
+    /// Its exit status, once it has ended.
+    pub fn status(&mut self) -> Option<i32> {
+        self.child.wait(Duration::ZERO)
     }
 
     /// The error that says so.

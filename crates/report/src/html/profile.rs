@@ -3,13 +3,16 @@
 use super::notices::notices;
 use super::scrolled::table;
 use super::{Head, document_under};
+use crate::guest_code::{mode, title};
 use crate::guest_exits::{FIGURES, address, device, direction, figures, per_s, shown_counters};
 use crate::guest_inside::guest_title;
 use crate::number::{NONE, count, nanoseconds};
 use crate::profile::{TCG_TITLE, advice, exits_title, heading, notes, of, percent, quality};
 use base64::Engine;
 use maud::{Markup, html as markup};
-use vmtax_model::{CallFindings, ExitCount, FunctionShare, GuestExits, GuestFindings, ProfileFindings, WallFindings};
+use vmtax_model::{
+    CallFindings, ExitCount, FunctionShare, GuestCode, GuestExits, GuestFindings, ProfileFindings, WallFindings,
+};
 
 const STYLE: &str = include_str!("profile.css");
 /// The flame graphs are documents of their own inside the page, and bring their scripts for zoom and search.
@@ -52,6 +55,7 @@ pub fn html(findings: &ProfileFindings, pictures: &Pictures, vmtax: &str, now: &
         (notices("What to know", "warnings", &notes(findings)))
         @if let Some(guest) = &findings.guest { (guest_section(guest)) }
         @if let Some(exits) = &findings.exits { (exits_section(exits)) }
+        @if let Some(code) = &findings.code { (code_section(code)) }
         @if !findings.functions.is_empty() { section { h2 { "Functions on CPU" } (functions("Functions on CPU", &findings.functions)) } }
         @if !findings.tcg.is_empty() { section { h2 { (TCG_TITLE) } (tcg(findings)) } }
         @if !findings.threads.is_empty() { section { h2 { "Threads on CPU" } (threads(findings)) } }
@@ -190,6 +194,23 @@ fn exits_section(exits: &GuestExits) -> Markup {
             @if exits.reasons.is_empty() && !exits.counters.is_empty() {
                 (table("KVM's counters", &["KVM's counter", "grew by"], &counters))
             }
+        }
+    }
+}
+
+/// What the guest's processors execute.
+fn code_section(code: &GuestCode) -> Markup {
+    let rows = markup! {
+        @for place in code.places.iter().take(SHOWN) { tr {
+            th scope="row" { code { (format!("{:#x}", place.address)) } }
+            td { (mode(place)) } td { (count(place.share.samples)) } td { (percent(place.share.share)) }
+            td { code { (place.done) } } td { code { (place.next) } }
+        } }
+    };
+    markup! {
+        section {
+            h2 { (title(code)) }
+            (table("Where the guest's processors were", &["address", "in", "looks", "share", "just done", "next"], &rows))
         }
     }
 }

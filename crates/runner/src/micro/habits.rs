@@ -1,27 +1,36 @@
 //! `habits`: what guest kernels do at a cost, and the cures, with the exits that KVM counts meanwhile.
 
 use super::{ns, result};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmtax_machine::{MachineError, MicroSession};
 use vmtax_micro::{Failure, MicroError};
 use vmtax_model::{Habit, Latency, Operation, OperationExits, TrialResult, WorkloadSpec};
+use vmtax_workload::HabitWork;
 
 /// Of what takes milliseconds each.
 const MOST_LONG: u32 = 50;
+/// What is repeated is ordered in portions about as long as this, and no larger.
+const LONG_ORDER: Duration = Duration::from_millis(20);
+const MOST_REPEATED: u32 = 100_000;
 
-/// Every habit and its cure, `count` times each.
+/// Habits and their cures, as often and as long as asked for.
 pub(super) fn habits(
     session: &mut MicroSession<'_>,
     workload: &WorkloadSpec,
-    count: u32,
+    work: HabitWork,
     mhz: f64,
     deadline: Duration,
 ) -> Result<TrialResult, MachineError> {
     let (mut operations, mut exits, mut notes, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for (habit, cured) in Habit::forms() {
         let name = habit.label(cured).to_owned();
-        let count = if matches!(habit, Habit::FastTick | Habit::TraceLine) { count.min(MOST_LONG) } else { count };
-        let made = match made(session, (habit, cured), count, deadline) {
+        if !work.forms[usize::from(cured)] {
+            notes.push(format!("{name}: not asked for"));
+            continue;
+        }
+        let long = matches!(habit, Habit::FastTick | Habit::TraceLine);
+        let work = HabitWork { count: if long { work.count.min(MOST_LONG) } else { work.count }, ..work };
+        let made = match made(session, (habit, cured), work, deadline) {
             Ok(made) => made,
             Err(MachineError::Micro(MicroError::Failed(why @ (Failure::NoX2apic | Failure::NoHpet)))) => {
                 notes.push(format!("{name}: {why}"));
@@ -43,13 +52,15 @@ struct Made {
     exits: Option<f64>,
 }
 
-/// An order has exits of its own; once and then `count` times shows how many each habit has.
+/// An order has exits of its own; once and then `count` times shows how many each habit has. What is repeated for longer
+/// is for others to look at.
 fn made(
     session: &mut MicroSession<'_>,
     (habit, cured): (Habit, bool),
-    count: u32,
+    HabitWork { count, time, .. }: HabitWork,
     deadline: Duration,
 ) -> Result<Made, MachineError> {
+    let begun = Instant::now();
     let counted = |session: &mut MicroSession<'_>, count| {
         let before = session.exits_by_now();
         let ticks = session.habit(habit, cured, count, deadline)?;
@@ -59,6 +70,15 @@ fn made(
     counted(session, count)?; // the table's pages are new to the host the first time
     let (_, once) = counted(session, 1)?;
     let (ticks, all) = counted(session, count)?;
+    let mut more = count;
+    while begun.elapsed() < time {
+        let order = Instant::now();
+        session.habit(habit, cured, more, deadline)?;
+        // Between orders it waits for the next one.
+        if order.elapsed() < LONG_ORDER {
+            more = (more * 2).min(MOST_REPEATED).max(count);
+        }
+    }
     let exits = all.zip(once).map(|(all, once)| ((all - once) / f64::from(count - 1)).max(0.0));
     Ok(Made { ticks, exits })
 }

@@ -118,7 +118,7 @@ pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &mut Up<'_>) -> 
     if turn.machine.accelerator() != Some("kvm") {
         return Ok(());
     }
-    let Ok(Some(tree)) = machine.memory_tree() else { return Ok(()) };
+    let Some(Ok(tree)) = machine.monitor().map(|monitor| monitor.memory_tree()) else { return Ok(()) };
     let path = log.join(vmtax_model::files::MEMORY_TREE);
     fs::write(&path, tree).map_err(|e| failed("writing", &path, e))
 }

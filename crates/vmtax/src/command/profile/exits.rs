@@ -26,17 +26,22 @@ pub struct Counted {
 }
 
 impl Exits {
-    /// Begins to count; `None` where the process has no guest of KVM's. From its return on none is missed.
-    pub fn begin(pid: i32) -> Option<Exits> {
+    /// Begins to count; `None` where the process has no guest of KVM's. From its return on none is missed. `monitor`: its
+    /// QEMU's, where one can be had.
+    pub fn begin(pid: i32, monitor: Option<QemuMonitor>) -> Option<Exits> {
         has_kvm(pid).unwrap_or_default().then(|| {
-            let mut monitor = QemuMonitor::of(pid).ok();
-            let before = counters(pid, &mut monitor);
+            let before = counters(pid, monitor.as_ref());
             Exits { pid, watching: Watching::start(pid), monitor, before, begun: Instant::now() }
         })
     }
 
+    /// The monitor, for who has other questions meanwhile.
+    pub fn monitor(&self) -> Option<QemuMonitor> {
+        self.monitor.clone()
+    }
+
     /// Counts until the time is over or `stop` says so.
-    pub fn follow(mut self, time: Duration, stop: &dyn Fn() -> bool) -> Counted {
+    pub fn follow(self, time: Duration, stop: &dyn Fn() -> bool) -> Counted {
         let seen = match self.watching {
             Ok(watching) => watching.follow(time, stop),
             Err(why) => {
@@ -47,7 +52,7 @@ impl Exits {
             }
         };
         let time = self.begun.elapsed();
-        let mut counters = counters(self.pid, &mut self.monitor);
+        let mut counters = counters(self.pid, self.monitor.as_ref());
         counters.iter_mut().for_each(|(name, value)| {
             *value = value.saturating_sub(self.before.get(name).copied().unwrap_or(0));
         });
@@ -57,8 +62,8 @@ impl Exits {
 
 impl Counted {
     /// What it says, and why there is not more. `tree`: QEMU's memory tree, where that is at hand.
-    pub fn findings(mut self, tree: Option<&str>) -> (Option<GuestExits>, Vec<Missing>) {
-        let asked = || self.monitor.as_mut().and_then(|monitor| monitor.memory_tree().ok());
+    pub fn findings(self, tree: Option<&str>) -> (Option<GuestExits>, Vec<Missing>) {
+        let asked = || self.monitor.as_ref().and_then(|monitor| monitor.memory_tree().ok());
         let devices = match tree.map(str::to_owned).or_else(asked) {
             Some(tree) => Devices::of_memory_tree(&tree),
             None => None,
@@ -79,14 +84,14 @@ impl Counted {
 }
 
 /// KVM's own: through QEMU, which takes no rights, or from debugfs.
-fn counters(pid: i32, monitor: &mut Option<QemuMonitor>) -> BTreeMap<String, u64> {
-    let asked = monitor.as_mut().map(QemuMonitor::kvm_counters).unwrap_or_default();
+fn counters(pid: i32, monitor: Option<&QemuMonitor>) -> BTreeMap<String, u64> {
+    let asked = monitor.map(QemuMonitor::kvm_counters).unwrap_or_default();
     if asked.is_empty() { vmtax_probe::kvm_counters(pid) } else { asked }
 }
 
 fn no_tree(pid: i32) -> Missing {
     Missing {
-        what: "which device has which address".to_owned(),
+        what: "which device has which address, and what the guest's processors execute".to_owned(),
         why: format!(
             "process {pid} has no QMP monitor that could be asked, so names are those of the usual places in a PC"
         ),

@@ -1,6 +1,7 @@
 //! `vmtax profile`: from its command line to a folder with pictures, and a table.
 
 mod beside;
+mod code;
 mod diff;
 mod exits;
 mod folder;
@@ -19,6 +20,7 @@ use folder::Folder;
 use std::process::ExitCode;
 use std::time::Duration;
 use take::{Taken, Ways};
+use vmtax_machine::QemuMonitor;
 use vmtax_model::ProfileFindings;
 use vmtax_profile::{Settings, firefox, flame, fold, pprof};
 use vmtax_report::profile::Pictures;
@@ -43,7 +45,7 @@ const USUAL_S: f64 = 10.0;
 fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
     let settings = settings(args, pid, args.seconds.unwrap_or(USUAL_S))?;
     let stopped = take::stopped()?;
-    let mut taken = take::take(&settings, ways(args)?, Exits::begin(pid), &stopped)?;
+    let mut taken = take::take(&settings, ways(args)?, Exits::begin(pid, QemuMonitor::of(pid).ok()), &stopped)?;
     taken.name_exits(None);
     present(&folder(args, &taken)?, args.common.record.json, &taken)
 }

@@ -1,12 +1,13 @@
 //! Both ways to look at a process, at the same time.
 
+use super::code;
 use super::exits::{Counted, Exits};
 use super::inside::SeenInside;
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use vmtax_model::{Missing, ProfileFindings};
 use vmtax_profile::traced::{self, traced};
 use vmtax_profile::{OnCpu, ProfileError, Settings, Wall, on_cpu, summary, waits, wall};
@@ -50,7 +51,7 @@ pub struct Ways {
 }
 
 /// Looks at a process on CPU, through its scheduler's events, and then by the clock, whose looks stop threads, as the events
-/// would show. What one way cannot see is said beside what the others saw. The exits of a guest are counted meanwhile. It
+/// would show; the processors of a guest of KVM are looked at with those. What one way cannot see is said beside what the others saw. The exits of a guest are counted meanwhile. It
 /// ends when `stopped` becomes true.
 pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &AtomicBool) -> Result<Taken, Fault> {
     let pid = settings.pid;
@@ -59,21 +60,28 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     // Some time is left for looks by the clock.
     let tracing = ways.events.min(settings.time / 2);
     let looking = Settings { time: settings.time - tracing, ..settings.clone() };
+    let monitor = exits.as_ref().and_then(Exits::monitor).filter(|_| ways.wall_hz > 0);
+    let processors = || {
+        wait(tracing, &stop);
+        code::executed(&monitor?, ways.wall_hz, looking.time, &stop)
+    };
     let in_turn = || {
         let events = (!tracing.is_zero()).then(|| traced(pid, tracing, &stop));
         (events, (ways.wall_hz > 0).then(|| wall(&looking, ways.wall_hz, &stop)))
     };
-    let (seen, (events, by_clock), counted) = std::thread::scope(|scope| {
+    let (seen, (events, by_clock), counted, code) = std::thread::scope(|scope| {
         let counting = exits.map(|exits| scope.spawn(|| exits.follow(settings.time, &stop)));
         let clock = scope.spawn(in_turn);
+        let code = scope.spawn(processors);
         let seen = on_cpu(settings, &stop);
         if seen.is_err() && !matches!(seen, Err(ProfileError::Probe(_))) {
             stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
         }
         // A panic there is a bug here.
         let by_clock = clock.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let code = code.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let counted = counting.map(|count| count.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        (seen, by_clock, counted)
+        (seen, by_clock, counted, code)
     });
     let mut missing = Vec::new();
     let events = match events {
@@ -106,8 +114,17 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     let mut findings = summary::of(&on_cpu, pid, &program, settings.hz);
     findings.wall = wall.as_ref().map(waits::of);
     findings.schedule = events.map(|events| traced::of(&events, wall.as_ref()));
+    findings.code = code;
     findings.missing = missing;
     Ok(Taken { on_cpu, wall, findings, counted, inside: SeenInside::default() })
+}
+
+/// Waits, unless it is to stop.
+fn wait(time: Duration, stop: &dyn Fn() -> bool) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !stop() {
+        std::thread::sleep(Duration::from_millis(20).min(time));
+    }
 }
 
 /// The program's name, as its file has it: longer than the 15 bytes that the kernel keeps.

@@ -100,14 +100,14 @@ struct Watch {
 impl Watch {
     fn on(&mut self, progress: Progress<'_>) {
         match progress {
-            Progress::Working { .. } if self.looking.is_none() => {
+            Progress::Working { monitor, .. } if self.looking.is_none() => {
                 let below = descendants(std::process::id() as i32);
                 let is_qemu = |pid: &i32| take::program(*pid).starts_with("qemu-system");
                 let Some(pid) = below.into_iter().find(is_qemu) else { return };
                 let (settings, ways) = (Settings { pid, ..self.settings.clone() }, self.ways);
                 let over = Arc::clone(&self.over);
                 // Before the workload begins, so that each of its exits is counted.
-                let exits = Exits::begin(pid);
+                let exits = Exits::begin(pid, monitor.cloned());
                 self.looking = Some(std::thread::spawn(move || take::take(&settings, ways, exits, &over)));
             }
             Progress::Over { .. } | Progress::Failed { .. } => self.over.store(true, Ordering::Relaxed),

@@ -1,0 +1,177 @@
+//! A guest that is made up, as QEMU 7.2 would print it.
+
+use super::said::{Registers, bytes};
+use super::{Looked, findings, look};
+use proptest::prelude::*;
+use std::time::Duration;
+use vmtax_model::CostlyCode;
+
+/// Of a guest of KVM, shortened.
+const PRINTED: &str = "\nCPU#0\nRAX=0000000000000001 RBX=0000000000000000 RCX=0000000000000040 RDX=0000000000000000\n\
+    RIP=00000000000f186c RFL=00000046 [---Z-P-] CPL=3 II=0 A20=1 SMM=0 HLT=0\n\
+    ES =0000 0000000000000000 ffffffff 00c00000\n\
+    CS =0033 0000000000000000 ffffffff 00a0fb00 DPL=3 CS64 [-RA]\n\
+    CR0=80000011 CR2=0000000000000000 CR3=0000000000001000 CR4=00000620\n";
+
+fn printed(address: u64, halted: bool) -> String {
+    let text = PRINTED.replace("00000000000f186c", &format!("{address:016x}"));
+    text.replace("HLT=0", if halted { "HLT=1" } else { "HLT=0" })
+}
+
+#[test]
+fn registers_are_read_in_every_mode() {
+    let long = Registers::read(PRINTED).unwrap();
+    assert_eq!(long, Registers { address: 0xf186c, bits: 64, level: 3, halted: false, space: 0x1000 });
+    let real = "EIP=0000e05b EFL=00000002 [-------] CPL=0 II=0 A20=1 SMM=0 HLT=1\n\
+        CS =f000 000f0000 0000ffff 00009b00\nCR0=60000010 CR2=00000000 CR3=00000000 CR4=00000000\n";
+    let real = Registers::read(real).unwrap();
+    assert_eq!(real, Registers { address: 0xfe05b, bits: 16, level: 0, halted: true, space: 0 });
+    assert_eq!(Registers::read("PC=0000000040000000 X00=0\n"), None, "an Arm processor");
+}
+
+#[test]
+fn bytes_end_where_there_is_no_memory() {
+    let text = "00000000000f1854: 0x4c 0x89 0xf0 0x31\r\n00000000000f1858: 0xd2 0x49\r\n";
+    assert_eq!(bytes(text, 0xf1854), [0x4c, 0x89, 0xf0, 0x31, 0xd2, 0x49]);
+    assert_eq!(bytes("0000000000001000: 0x90\n0000000000001001: Cannot access memory\n", 0x1000), [0x90]);
+    assert!(bytes("00000000000f1854: 0x4c\n", 0).is_empty(), "of another place");
+}
+
+const CODE: u64 = 0x10_0000;
+
+/// What `x` prints of a memory that holds `code` from [`CODE`] on.
+fn memory(code: &[u8], command: &str) -> String {
+    let (count, from) = command.strip_prefix("x /").unwrap().split_once("xb 0x").unwrap();
+    let (count, from) = (count.parse::<u64>().unwrap(), u64::from_str_radix(from, 16).unwrap());
+    let there = |n: u64| code.get(usize::try_from((from + n).checked_sub(CODE)?).unwrap()).copied();
+    match (0..count).map_while(there).map(|byte| format!("{byte:#04x}")).collect::<Vec<_>>() {
+        none if none.is_empty() => format!("{from:016x}: Cannot access memory\n"),
+        bytes => format!("{from:016x}: {}\n", bytes.join(" ")),
+    }
+}
+
+/// A kernel of one processor with such code, seen at these offsets in turn, until QEMU is gone.
+fn looked(code: &[u8], seen: &[u64]) -> Looked {
+    let mut at = seen.iter();
+    look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
+        "info registers" => Some(printed(CODE + at.next()?, false).replace("CPL=3", "CPL=0")),
+        _ => Some(memory(code, command)),
+    })
+}
+
+fn costs(code: &[u8], seen: &[u64]) -> Vec<(CostlyCode, u64)> {
+    let found = findings(&looked(code, seen)).unwrap();
+    found.findings.iter().map(|finding| (finding.cost, finding.share.samples)).collect()
+}
+
+/// 64 no-ops, so that there is something before the code.
+fn behind_nops(code: &[u8]) -> Vec<u8> {
+    [&[0x90; 64][..], code].concat()
+}
+
+#[test]
+fn a_division_is_found_by_who_is_right_behind_it() {
+    // mov rax,r14; xor edx,edx; div r15; imul rax,r9
+    let code = behind_nops(&[0x4c, 0x89, 0xf0, 0x31, 0xd2, 0x49, 0xf7, 0xf7, 0x49, 0x0f, 0xaf, 0xc1]);
+    assert_eq!(costs(&code, &[64 + 8; 20]), [(CostlyCode::Division, 20)]);
+    assert_eq!(costs(&code, &[64 + 5; 20]), [], "before it");
+    assert_eq!(costs(&code, &[64 + 8; 4]), [], "too few");
+    let seldom = [&[64; 2000][..], &[64 + 8; 10]].concat();
+    assert_eq!(costs(&code, &seldom), [], "half a percent");
+    // div ecx
+    assert_eq!(costs(&behind_nops(&[0xf7, 0xf1, 0x90]), &[64 + 2; 20]), [], "by 32 bits");
+    let found = findings(&looked(&code, &[64 + 8; 20])).unwrap();
+    assert_eq!((found.places[0].done.as_str(), found.places[0].next.as_str()), ("div r15", "imul rax,r9"));
+    assert!(found.findings[0].seen.contains("100.0 % of 20 looks") && found.findings[0].seen.contains("0x100048"));
+}
+
+#[test]
+fn a_lock_that_saves_interrupts_is_told_from_one_that_does_not() {
+    // pushfq; cli; mov eax,1; xchg [100h],eax; mov dword [100h],0; popfq; dec ecx; jnz
+    let lock = [0xb8, 1, 0, 0, 0, 0x87, 0x04, 0x25, 0, 1, 0, 0, 0xc7, 0x04, 0x25, 0, 1, 0, 0, 0, 0, 0, 0];
+    let saved = behind_nops(&[&[0x9c, 0xfa][..], &lock, &[0x9d, 0xff, 0xc9, 0x75, 0xe2]].concat());
+    let behind_restore = 64 + 2 + lock.len() as u64 + 1;
+    for at in [64 + 1, 64 + 2, 64 + 14, behind_restore] {
+        assert_eq!(costs(&saved, &[at; 20]), [(CostlyCode::LockSavesInterrupts, 20)], "{at}");
+    }
+    assert_eq!(costs(&saved, &[64; 20]), [], "before it");
+    assert_eq!(costs(&saved, &[behind_restore + 2; 20]), [], "behind it");
+    assert_eq!(costs(&behind_nops(&[&lock[..], &[0x90; 4]].concat()), &[64 + 12; 20]), [], "a plain lock");
+    assert_eq!(costs(&behind_nops(&[0x9c, 0xfa, 0x90, 0x90, 0x9d, 0x90]), &[64 + 3; 20]), [], "no lock");
+}
+
+#[test]
+fn two_calls_of_a_small_copy_are_told_from_one() {
+    // mov rax,[r14]; mov [r9],rax; ret: 7 bytes; then call it, add r9,8, call it, dec ecx
+    let copy = [0x49, 0x8b, 0x06, 0x49, 0x89, 0x01, 0xc3];
+    let call = |back: i32| [&[0xe8][..], &(-back - 5).to_le_bytes()].concat();
+    let twice = [&copy[..], &call(7), &[0x49, 0x83, 0xc1, 8], &call(16), &[0xff, 0xc9, 0x90]].concat();
+    let twice = behind_nops(&twice);
+    let (between, behind) = (64 + 12, 64 + 21);
+    let found = costs(&twice, &[&[between; 10][..], &[behind; 10], &[64 + 3; 10]].concat());
+    assert_eq!(found, [(CostlyCode::SmallCopies, 30)]);
+    assert_eq!(costs(&twice, &[behind + 2; 20]), [], "behind it");
+    let once = behind_nops(&[&copy[..], &call(7), &[0xff, 0xc9, 0x90]].concat());
+    assert_eq!(costs(&once, &[64 + 12; 20]), [], "called once");
+    // With mov [r9+8],rbx too.
+    let whole = [&[0x49, 0x8b, 0x5e, 8, 0x49, 0x89, 0x59, 8][..], &copy].concat();
+    let whole = [&whole[..], &call(15), &[0x49, 0x83, 0xc1, 8], &call(24), &[0xff, 0xc9]].concat();
+    assert_eq!(costs(&behind_nops(&whole), &[64 + 20; 20]), [], "16 bytes at once");
+}
+
+#[test]
+fn halted_processors_are_nowhere_and_gone_ones_end_it() {
+    let mut left = 10;
+    let looked = look(2, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| {
+        left -= 1;
+        (left >= 0).then(|| printed(CODE, true))
+    });
+    let found = findings(&looked).unwrap();
+    assert_eq!((found.looks, found.halted.samples, found.places.len()), (10, 10, 0));
+    let arm = look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| Some("PC=0\n".to_owned()));
+    assert_eq!(findings(&arm), None);
+}
+
+#[test]
+fn a_programs_code_is_read_only_while_it_runs() {
+    let code = behind_nops(&[0x49, 0xf7, 0xf7, 0x90]);
+    let of = |spaces: [&str; 2]| {
+        let mut number = 0;
+        let looked = look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
+            "info registers" => {
+                number += 1;
+                let space = spaces[number % 2];
+                (number <= 20).then(|| printed(CODE + 64 + 3, false).replace("0000000000001000", space))
+            }
+            _ => Some(memory(&code, command)),
+        });
+        findings(&looked).unwrap().places.iter().all(|place| place.done.is_empty())
+    };
+    assert!(!of(["1000", "1000"]) && of(["1000", "2000"]));
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_read(text in ".{0,200}", from: u64) {
+        let _ = Registers::read(&text);
+        prop_assert!(bytes(&text, from).len() <= text.len());
+    }
+
+    /// Any code anywhere, also at the ends of the address space.
+    #[test]
+    fn any_code_has_a_meaning(code: Vec<u8>, address: u64, real: bool) {
+        let bytes: Vec<String> = code.iter().map(|byte| format!("{byte:#04x}")).collect();
+        let mode = |text: String| if real { text.replace("CS64", "CS16") } else { text };
+        let mut looks = 8;
+        let looked = look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| {
+            looks -= 1;
+            let from = command.rsplit("0x").next().unwrap_or_default();
+            (looks > 0).then(|| match command {
+                "info registers" => mode(printed(address, false)),
+                _ => format!("{from}: {}", bytes.join(" ")),
+            })
+        });
+        let found = findings(&looked).unwrap();
+        prop_assert!(found.findings.iter().all(|finding| finding.share.samples <= found.looks));
+    }
+}
