@@ -22,7 +22,7 @@ mod version;
 
 pub use collect::collect;
 pub use error::HostError;
-pub use kvm::kvm;
+pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use procfs::ProcessorTime;
 pub use program::find_program;
 pub use qemu::best_qemu;

@@ -52,8 +52,9 @@
     .set NOWHERE_PORT, 0x1234
     .set PIC_ELCR, 0x4d0                # edge or level of interrupts 0 to 7: the PIC's own, and harmless
 
-# Vectors. User code's way to kernel mode is int3: the emulators of some KVMs do not know `int n`, nor sysret.
-    .set VECTOR_GATE, 3
+# Vectors. User code's way to kernel mode is ud2: the emulators of some KVMs do not know `int n`, nor sysret, and
+# forget an int3 that is under way when somebody reads the processor's registers.
+    .set VECTOR_GATE, 6
     .set VECTOR_INTX, 0x2b              # interrupt 11 of the PIC
     .set VECTOR_PIC_SPURIOUS, 0x2f
     .set VECTOR_TIMER, VECTOR_EVENT + 1

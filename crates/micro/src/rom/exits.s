@@ -137,7 +137,7 @@
     iretq
 
 .Lin_kernel:
-    int3
+    ud2
     shlq $32, %rdx
     orq %rdx, %rax
     shlq $32, %r15
@@ -156,7 +156,7 @@
     leaq (%rax,%r15), %r8
     movl $TIMER_COUNT, APIC + APIC_TIMER_INITIAL
     leaq 3f(%rip), %rbx
-    int3
+    ud2
     STAMP
     movq %rax, %r14
     movl $0, APIC + APIC_EOI

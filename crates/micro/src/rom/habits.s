@@ -109,13 +109,13 @@
     jc 1f
     FAIL FAILURE_NO_X2APIC
 1:  leaq 5f(%rip), %rbx
-    int3
+    ud2
     call 2f
     leaq 6f(%rip), %rbx
-    int3
+    ud2
     jmp .Lapic_on
 2:  leaq 7f(%rip), %rbx
-    int3
+    ud2
     call .Lwait_event
     leaq 8f(%rip), %rbx
     jmp .Lin_kernel_again
@@ -136,7 +136,7 @@
     rdtsc
     iretq
 .Lin_kernel_again:
-    int3
+    ud2
     shlq $32, %rdx
     orq %rdx, %rax
     shlq $32, %r15

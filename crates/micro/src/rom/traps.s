@@ -1,7 +1,8 @@
 # Kernel mode: the gate, and what interrupts and exceptions do.
 
-# Does the routine that user code names in rbx, with interrupts off; it ends with iretq.
+# Does the routine that user code names in rbx, with interrupts off; it ends with iretq, behind the ud2.
 .Lgate:
+    addq $2, (%rsp)
     jmpq *%rbx
 
 # An interrupt goes on in user mode, with the place it interrupted in r10, which nothing else uses. So its stamp is

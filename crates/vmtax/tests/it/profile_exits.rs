@@ -17,11 +17,15 @@ fn can_trace() -> bool {
     is_root() && File::options().read(true).write(true).open("/dev/kvm").is_ok()
 }
 
-fn profile(place: &Place, words: &str, number: usize) -> Value {
+fn found(place: &Place, words: &str, number: usize) -> Value {
     let words = format!("profile --json --machine micro-kvm --out out-{number} --runs runs-{number} {words}");
     let found = json(&place.vmtax(&words).start(180).outcome().exits(0).stdout);
     assert!(!found["exits"].is_null(), "{:#}", found["missing"]);
-    found["exits"].clone()
+    found
+}
+
+fn profile(place: &Place, words: &str, number: usize) -> Value {
+    found(place, words, number)["exits"].clone()
 }
 
 fn count(exits: &Value, address: u64, write: bool) -> Option<(u64, &Value)> {
@@ -81,6 +85,43 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_cure() {
     panic!("{TRIES} times: {last}");
 }
 
+/// What exits cannot tell is told by what the processor executes: divisions, a lock, copies.
+#[test]
+fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
+    if !can_trace() {
+        return;
+    }
+    let place = Place::new();
+    let mut last = Value::Null;
+    for number in 0..TRIES {
+        let habits = found(&place, "--wall-hz 49 -- habits form=habit time=1", number);
+        let named = [costs(&habits["exits"]), costs(&habits["code"])].concat();
+        let all = [
+            "uart-polling",
+            "serial-output",
+            "vga-cursor",
+            "fast-tick",
+            "eoi",
+            "pm-timer-clock",
+            "hpet-clock",
+            "division",
+            "lock-saves-interrupts",
+            "small-copies",
+        ];
+        if all.iter().all(|habit| named.contains(habit)) {
+            let places = habits["code"]["places"].as_array().unwrap();
+            let says = |part: &str| places.iter().any(|place| place["done"].as_str().unwrap().contains(part));
+            assert!(says("div r15") && says("in al,dx"), "{places:#?}");
+            let cures = found(&place, "--wall-hz 49 -- habits form=cure time=0.3", TRIES + number);
+            assert!(cures["code"]["looks"].as_u64().unwrap() > 50, "{:#}", cures["code"]);
+            assert_eq!(costs(&cures["code"]), Vec::<&str>::new(), "{:#}", cures["code"]);
+            return;
+        }
+        last = habits["code"]["findings"].clone();
+    }
+    panic!("{TRIES} times: {last:#}");
+}
+
 #[test]
 fn a_disk_whose_notifications_qemu_takes_is_a_finding_and_one_of_ioeventfds_is_none() {
     if !can_trace() {
@@ -135,6 +176,9 @@ fn devices_of_a_foreign_qemu_have_names_from_its_monitor_or_from_their_usual_pla
         assert_eq!(exits["devices_from"], from, "{found:#}");
         let missing = found["missing"].to_string().contains("no QMP monitor");
         assert_eq!(missing, from == "usual-places", "{:#}", found["missing"]);
+        // A KVM that forgets breakpoints is not asked.
+        let refused = found["missing"].to_string().contains("breakpoint");
+        assert_eq!(found["code"].is_null(), refused || from == "usual-places", "{:#}", found["missing"]);
         // Without a monitor they are debugfs' to tell, which a host may forbid.
         let counted = exits["counters"]["exits"].as_u64();
         assert!(from == "usual-places" || counted.is_some_and(|n| n > 0), "{:#}", exits["counters"]);

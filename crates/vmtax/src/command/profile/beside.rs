@@ -3,7 +3,7 @@
 use super::diff::draw;
 use super::take::Ways;
 use super::workload::{LONGEST_S, Looked, look};
-use super::{Folder, inside, write};
+use super::{Folder, code, inside, write};
 use crate::cli::{HZ, RecordArgs, STACK, WALL_HZ};
 use crate::command::progress::Display;
 use crate::fault::Fault;
@@ -30,7 +30,7 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
         let settings =
             Settings { pid: 0, time: Duration::from_secs_f64(LONGEST_S), hz: HZ, stack: STACK, symbols: None };
         // Which functions differ is asked for; events would take the first second of a short command.
-        let ways = Ways { wall_hz: WALL_HZ, events: Duration::ZERO };
+        let ways = Ways { wall_hz: WALL_HZ, events: Duration::ZERO, processors: code::may_ask() };
         let display = Display::beside_output();
         let Looked { taken, run } = look(&once, host.clone(), args, display, (settings, ways), streams)?;
         let folder = run.join(FOLDER);

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use vmtax_machine::QemuMonitor;
-use vmtax_model::GuestCode;
+use vmtax_model::{GuestCode, Missing};
 use vmtax_profile::code::{findings, look};
 
 /// Looks at each processor `hz` times a second; `None` where nothing was told.
@@ -11,4 +11,20 @@ pub fn executed(monitor: &QemuMonitor, hz: u32, time: Duration, stop: &dyn Fn() 
     let looked =
         look(processors, hz, time, stop, &mut |processor, command| monitor.of_processor(processor, command).ok());
     findings(&looked)
+}
+
+/// Whether the processors of a guest may be asked where they are, whatever it does.
+pub fn may_ask() -> bool {
+    !vmtax_host::kvm_forgets_breakpoints()
+}
+
+/// What is said where they may not.
+pub fn too_risky() -> Missing {
+    Missing {
+        what: "what the guest's processors execute".to_owned(),
+        why: "this host's KVM (kvm_pvm) forgets a breakpoint's exception when a processor's registers are read, which can \
+              crash a guest"
+            .to_owned(),
+        mend: "Look at it on a host with hardware virtualisation".to_owned(),
+    }
 }

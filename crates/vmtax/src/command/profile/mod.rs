@@ -54,7 +54,7 @@ fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
 fn ways(args: &ProfileArgs) -> Result<Ways, Fault> {
     let events = Duration::try_from_secs_f64(args.events);
     let events = events.map_err(|_| Fault::Usage("--events takes a number of seconds, as in --events 1".to_owned()))?;
-    Ok(Ways { wall_hz: args.wall_hz, events })
+    Ok(Ways { wall_hz: args.wall_hz, events, processors: code::may_ask() })
 }
 
 /// What the command line says of looking.

@@ -48,6 +48,8 @@ pub struct Ways {
     pub wall_hz: u32,
     /// How long the scheduler's events are traced, at most.
     pub events: Duration,
+    /// Whether its guest's processors may be asked where they are: as often as there are looks by the clock.
+    pub processors: bool,
 }
 
 /// Looks at a process on CPU, through its scheduler's events, and then by the clock, whose looks stop threads, as the events
@@ -60,7 +62,8 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     // Some time is left for looks by the clock.
     let tracing = ways.events.min(settings.time / 2);
     let looking = Settings { time: settings.time - tracing, ..settings.clone() };
-    let monitor = exits.as_ref().and_then(Exits::monitor).filter(|_| ways.wall_hz > 0);
+    let asks = ways.wall_hz > 0 && exits.is_some();
+    let monitor = exits.as_ref().and_then(Exits::monitor).filter(|_| asks && ways.processors);
     let processors = || {
         wait(tracing, &stop);
         code::executed(&monitor?, ways.wall_hz, looking.time, &stop)
@@ -83,7 +86,7 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
         let counted = counting.map(|count| count.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (seen, by_clock, counted, code)
     });
-    let mut missing = Vec::new();
+    let mut missing: Vec<Missing> = (asks && !ways.processors).then(code::too_risky).into_iter().collect();
     let events = match events {
         Some(Err(why @ (ProfileError::Probe(_) | ProfileError::Scratch(_)))) => {
             missing.push(Missing::for_error("the scheduler's events and system calls", &why));

@@ -55,6 +55,8 @@ pub fn look(
     (settings, ways): (Settings, Ways),
     streams: Option<&Streams>,
 ) -> Result<Looked, Fault> {
+    // The micro-guest makes no breakpoints.
+    let ways = Ways { processors: ways.processors || plan.machines.iter().all(|machine| machine.is_micro()), ..ways };
     let over = Arc::new(AtomicBool::new(false));
     let watch = Rc::new(RefCell::new(Watch { settings, ways, over, looking: None }));
     let hears = Rc::clone(&watch);

@@ -1,0 +1,15 @@
+//! What another's QEMU prints of its processors and their memory: answers, apart by zeros.
+
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+use std::time::Duration;
+use vmtax_profile::code::{findings, look};
+
+fuzz_target!(|data: &[u8]| {
+    let mut answers = data.split(|b| *b == 0).map(|text| String::from_utf8_lossy(text).into_owned());
+    let looked = look(1, 1_000_000, Duration::from_secs(5), &|| false, &mut |_, _| answers.next());
+    if let Some(code) = findings(&looked) {
+        assert!(code.findings.iter().all(|finding| finding.share.samples <= code.looks));
+    }
+});
