@@ -211,6 +211,20 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
 }
 
 #[test]
+fn what_is_said_of_a_guest_is_refused_for_a_process_that_runs() {
+    let place = Place::new();
+    let of_a_guest = "--machine=tcg --guest-hz=9 --syscalls --share=9p --rounds=1 --qemu=7.2 --kernel=k --cpus=2 \
+                      --memory=512 --seed=1 --deadline=9 --boot-deadline=9 --runs=r --dry-run";
+    for option in of_a_guest.split_whitespace() {
+        let name = option.split('=').next().unwrap();
+        place.vmtax("profile --pid 1").arg(option).fails(&["--pid", name, "cannot be used with"]);
+    }
+    place.vmtax("profile --rounds 3 --dry-run -- cpu").fails(&["runs a workload once", "--rounds"]);
+    place.vmtax("profile --rounds 1 --machine tcg --dry-run -- cpu").succeeds().shows("rounds = 1");
+    assert!(!place.vmtax("profile --help").succeeds().stdout.contains("--rounds"));
+}
+
+#[test]
 fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     let place = Place::new();
     let program = known_program(&place, "known");

@@ -124,6 +124,11 @@ impl Watch {
 
 /// One guest, one workload, once.
 fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    if args.common.rounds.is_some_and(|rounds| rounds != 1) {
+        return Err(Fault::Usage(
+            "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds".to_owned(),
+        ));
+    }
     let mut plan = match selection::file_alone(&args.workload)? {
         Some(plan) => plan,
         None => from_words(args)?,
