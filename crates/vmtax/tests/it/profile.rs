@@ -225,6 +225,29 @@ fn what_is_said_of_a_guest_is_refused_for_a_process_that_runs() {
 }
 
 #[test]
+fn a_folder_that_will_not_do_is_told_before_the_time_is_spent() {
+    let place = Place::new();
+    place.put("held/file", "");
+    place.put("file", "");
+    let sleeper = place.program("sleep").arg("60").start(60);
+    let of_process = |out: &str| format!("profile --seconds 50 --out {out} --pid {}", sleeper.pid());
+    for words in [of_process("held"), "profile --machine tcg --out held -- cpu".to_owned()] {
+        let outcome = place.vmtax(&words).fails(&["held holds files already", "--out"]);
+        assert!(outcome.took.as_secs() < 10, "{outcome}");
+    }
+    place.vmtax(&of_process("file/in")).fails(&["making the folder file/in", "--out"]);
+    place.vmtax(&of_process("/proc/none")).fails(&["/proc/none", "--out"]);
+    place.vmtax("profile import absent --out held").fails(&["held holds files already"]);
+    // What was made to see whether it can be made is gone; what was there is not.
+    fs::create_dir(place.path("empty")).unwrap();
+    for out in ["new/folder", "empty"] {
+        place.vmtax(&format!("profile import absent --out {out}")).fails(&["absent"]);
+    }
+    place.vmtax("profile import absent").fails(&["absent"]);
+    assert!(place.path("empty").exists() && !place.path("new").exists() && !place.path("profiles").exists());
+}
+
+#[test]
 fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     let place = Place::new();
     let program = known_program(&place, "known");

@@ -42,6 +42,7 @@ const USUAL_S: f64 = 10.0;
 
 fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
     let settings = settings(args, pid, args.seconds.unwrap_or(USUAL_S))?;
+    Folder::check(args.out.as_deref())?;
     let stopped = take::stopped()?;
     let mut taken = take::take(&settings, ways(args)?, Exits::begin(pid), &stopped)?;
     taken.name_exits(None);

@@ -2,7 +2,7 @@
 
 use super::exits::Exits;
 use super::take::{self, Taken, Ways};
-use super::{folder, inside, present, settings, ways};
+use super::{Folder, folder, inside, present, settings, ways};
 use crate::cli::{ProfileArgs, RecordArgs};
 use crate::command::progress::Display;
 use crate::command::run::{Recorded, record};
@@ -35,6 +35,7 @@ pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     }
     // Of the process, only its number comes later.
     let settings = settings(args, 0, args.seconds.unwrap_or(LONGEST_S))?;
+    Folder::check(args.out.as_deref())?;
     let Looked { taken, .. } = look(&plan, host, &args.common.record, Display::new(1), (settings, ways(args)?), None)?;
     present(&folder(args, &taken)?, args.common.record.json, &taken)
 }
