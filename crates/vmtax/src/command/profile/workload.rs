@@ -135,6 +135,12 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
         None => from_words(args)?,
     };
     let machine = args.machine.unwrap_or_else(|| default_guest(host));
+    if !machine.is_guest() {
+        return Err(Fault::Usage(format!(
+            "{machine} is no guest to look at: choose kvm, tcg, micro-kvm or micro-tcg with --machine; `vmtax profile \
+             --pid` looks at a process of the host"
+        )));
+    }
     plan.machines = vec![machine];
     selection::common(&mut plan, &args.common);
     plan.rounds = 1;
@@ -146,7 +152,7 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
     } else {
         plan.probes = vec![inside::probes(args.guest_hz, args.syscalls)];
     }
-    if !plan.machines[0].is_guest() || plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
+    if plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
         return Err(Fault::Usage(
             "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`"
                 .to_owned(),
