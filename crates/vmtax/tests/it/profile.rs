@@ -86,6 +86,16 @@ fn what_others_recorded_is_shown() {
     place.put("perf.data", "PERFILE2 and no more");
     place.vmtax("profile import perf.data").fails(&["perf.data", "record the trace again"]);
     place.vmtax("profile import absent").fails(&["absent", "perf record"]);
+    place.vmtax("profile import /dev/null").fails(&["/dev/null", "into a file"]);
+    place.put("script.txt", "sh 24115  2330.583147:     250000 cpu-clock:  ffffffff81360012 handle_softirqs+0x72\n");
+    place.put("perf.data.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03");
+    for file in ["script.txt", "perf.data.gz"] {
+        place.vmtax(&format!("profile import {file}")).fails(&[file, "neither", "unpacked", "stackcollapse-perf.pl"]);
+    }
+    let piped: Vec<u8> = b"PERFILE2".iter().copied().chain(16_u64.to_le_bytes()).chain([0; 64]).collect();
+    place.put("piped.data", piped);
+    let outcome = place.vmtax("profile import piped.data").fails(&["a pipe", "-o FILE", "perf script"]);
+    assert!(!outcome.stderr.contains("damaged"), "{outcome}");
     // What perf itself wrote, where its version is that of the kernel (Ubuntu has one perf for each).
     let record = |words: &str| place.program("perf").words(words).start(60).outcome();
     if std::process::Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success()) {
@@ -100,6 +110,11 @@ fn what_others_recorded_is_shown() {
         assert!(found["program"] == "known" && found["hz"] == 997, "{found:#}");
         let firefox = json(&fs::read_to_string(place.path("theirs/firefox.json")).unwrap());
         assert!(firefox["threads"].as_array().unwrap().iter().any(|t| t["name"] == "burner"), "{firefox:#}");
+        // Not every perf is built with zstd.
+        let packing = record(&format!("record -q -z -e cpu-clock:u -o packed.data {} 1", program.display()));
+        if packing.status == Some(0) && !packing.stderr.contains("ompression") {
+            place.vmtax("profile import packed.data").fails(&["compressed", "without -z", "perf script"]);
+        }
     }
 }
 
