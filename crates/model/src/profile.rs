@@ -72,7 +72,7 @@ pub struct UnnamedFile {
 }
 
 /// What a profile says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfileFindings {
     /// The file of another tool that it was read from; null where a process was looked at.
     pub file: Option<String>,

@@ -132,7 +132,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     }
     let other_events: u64 = of_process(pid).filter(|((_, e), _)| *e != event).map(|(_, n)| n).sum();
     if other_events > 0 {
-        lacking("other events", format!("{other_events} samples are of other events"), "Record each event alone");
+        lacking("other events", format!("samples of other events: {other_events}"), "Record each event alone");
     }
     let in_kernel = seen.stacks.iter().flatten().any(|place| place.home == crate::place::Home::Kernel);
     if in_kernel && !kernel.is_named() {
@@ -141,7 +141,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
         lacking("names of the kernel's functions", why.to_owned(), "Import it as root where it was recorded");
     }
     if damaged > 0 {
-        lacking("damaged records", format!("{damaged} records make no sense"), "Record again");
+        lacking("damaged records", format!("records that make no sense: {damaged}"), "Record again");
     }
     let names = Names::of(&space, &kernel, build);
     let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
@@ -214,7 +214,7 @@ impl Content {
         let name = |pid: &i32| self.names.get(pid).map_or("a process", |(_, name)| name.as_str());
         let mut said: Vec<String> = all.iter().take(5).map(|(pid, n)| format!("{} ({pid}): {n}", name(pid))).collect();
         if all.len() > said.len() {
-            said.push(format!("{} more processes", all.len() - said.len()));
+            said.push(format!("and {} more", all.len() - said.len()));
         }
         format!("samples are of {}", said.join(", "))
     }

@@ -5,7 +5,8 @@ pub use crate::html::profile::{Pictures, html};
 
 use crate::guest_exits::{self, per_s};
 use crate::guest_inside;
-use crate::number::{NONE, count, nanoseconds};
+use crate::number::{NONE, count, counted};
+use crate::profile_notes::{notes, quality};
 use crate::table::{self, right};
 use crate::text::{Paint, columns, fit, plain, section, wrapped};
 use crate::{ReportError, Style};
@@ -79,15 +80,15 @@ pub(crate) fn heading(findings: &ProfileFindings) -> String {
     }
     // perf adds how precise it should be: "cycles:P".
     let by = match findings.trigger.split(':').next().unwrap_or_default() {
-        "" => return format!("{of}: {} samples", count(*samples)),
+        "" => return format!("{of}: {}", counted(*samples, "sample")),
         "cycles" => "processor cycles".to_owned(),
         "cpu-clock" => "the CPU clock".to_owned(),
         _ => plain(&findings.trigger),
     };
-    let rate = if *hz > 0 { format!("{hz} samples a second on CPU") } else { "samples on CPU".to_owned() };
+    let rate = if *hz > 0 { counted((*hz).into(), "sample") + " a second on CPU" } else { "samples on CPU".to_owned() };
     let ended = if findings.ended { "; the process ended then" } else { "" };
     let what = if findings.file.is_some() { "sampled" } else { "looked at" };
-    format!("{of}: {what} for {seconds:.1} s, {rate} by {by}: {} samples{ended}", count(*samples))
+    format!("{of}: {what} for {seconds:.1} s, {rate} by {by}: {}{ended}", counted(*samples, "sample"))
 }
 
 /// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
@@ -104,8 +105,8 @@ pub(crate) fn exits_title(exits: &GuestExits) -> String {
         0 => format!("VM exits in {:.1} s, by KVM's own counters", exits.seconds),
         n => {
             let busy: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
-            let s = if n == 1 { "" } else { "s" };
-            format!("VM exits: {} in {:.1} s on {n} vCPU{s}, {} a second", count(all), exits.seconds, per_s(busy))
+            let on = counted(n as u64, "vCPU");
+            format!("VM exits: {} in {:.1} s on {on}, {} a second", count(all), exits.seconds, per_s(busy))
         }
     }
 }
@@ -268,98 +269,4 @@ fn whose(function: &FunctionShare) -> String {
         // "libc.so.6" is libc.
         _ => fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
     }
-}
-
-/// How far the profile can be trusted, and what it cost.
-pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
-    let mut lines = Vec::new();
-    let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
-    if findings.user_samples > 0 {
-        lines.push(format!(
-            "{} of {} samples{outside} unwound to where the thread begins.",
-            percent(findings.unwound.share),
-            count(findings.user_samples)
-        ));
-    }
-    if findings.translated_samples > 0 {
-        lines.push(format!(
-            "{} samples in translated code (the guest's own); {} of them unwound past it.",
-            count(findings.translated_samples),
-            percent(findings.translated_unwound.share)
-        ));
-    }
-    if let Some(wall) = &findings.wall {
-        let pauses = &wall.pauses;
-        lines.push(format!(
-            "By the clock: {} moments; {} stops of a thread, {} at the median, {} at the 99th percentile, {} at most; \
-             {} looks without a stop, at threads that waited on where they were.",
-            count(wall.moments),
-            count(pauses.count),
-            nanoseconds(pauses.p50_ns),
-            nanoseconds(pauses.p99_ns),
-            nanoseconds(pauses.max_ns),
-            count(pauses.unstopped)
-        ));
-    }
-    lines.extend(findings.guest.iter().flat_map(guest_inside::method));
-    lines.extend(findings.exits.iter().flat_map(guest_exits::method));
-    if findings.file.is_none() {
-        lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
-    }
-    lines
-}
-
-/// What the reader has to know, and what can be done.
-pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
-    let lacking = |m: &vmtax_model::Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.mend);
-    let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
-    if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
-        notes.push(
-            "The kernel's part of the stacks is not seen: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
-                .to_owned(),
-        );
-    }
-    if findings.lost > 0 {
-        let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
-        notes.push(format!("{} samples were lost: sample less often ({less}).", count(findings.lost)));
-    }
-    notes.extend(findings.guest.iter().flat_map(guest_inside::notes));
-    if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {
-        notes.push(format!(
-            "{} events of the scheduler and of system calls were lost: what is said of them is of the {:.2} s before.",
-            count(schedule.lost),
-            schedule.seconds
-        ));
-    }
-    if findings.cut * 20 > findings.user_samples {
-        let more = if findings.file.is_some() { "perf record --call-graph dwarf,BYTES" } else { "--stack" };
-        notes.push(format!("{} stacks are deeper than what was copied: copy more ({more}).", count(findings.cut)));
-    }
-    if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
-        notes.push(
-            "No counter of the processor was there: samples come from a timer, and those in the kernel gather where it \
-             lets interrupts in again."
-                .to_owned(),
-        );
-    }
-    let unnamed: u64 = findings.functions.iter().filter(|f| !f.named).map(|f| f.inside.samples).sum();
-    if unnamed > 0 {
-        let share = percent(unnamed as f64 / findings.samples.max(1) as f64);
-        let sampled = |file: &&vmtax_model::UnnamedFile| {
-            findings.functions.iter().any(|function| !function.named && function.module == file.file)
-        };
-        let files: Vec<String> = findings
-            .unnamed
-            .iter()
-            .filter(sampled)
-            .take(4)
-            .map(|file| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why))
-            .collect();
-        notes.push(format!(
-            "{share} of the samples are in functions without a name of their own, shown as FILE:NEAREST±OFFSET: {}. \
-             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
-            files.join(", ")
-        ));
-    }
-    notes
 }
