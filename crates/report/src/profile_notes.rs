@@ -5,6 +5,9 @@ use crate::profile::percent;
 use crate::{guest_exits, guest_inside};
 use vmtax_model::{Missing, ProfileFindings, UnnamedFile};
 
+/// With fewer samples on CPU than this a share of a half is known to a tenth at best.
+const FEW: u64 = 100;
+
 /// How far the profile can be trusted, and what it cost.
 pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
     let mut lines = Vec::new();
@@ -48,6 +51,15 @@ pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
 pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
     let lacking = |m: &Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.mend);
     let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
+    if (1..FEW).contains(&findings.samples) {
+        let more = match (&findings.file, findings.trigger.as_str()) {
+            (None, _) => "look longer (--seconds, or more work for a workload), or more often (--hz)",
+            (Some(_), "") => "record longer, or more often",
+            (Some(_), _) => "record longer, or more often (perf record -F)",
+        };
+        let only = counted(findings.samples, "sample");
+        notes.push(format!("Only {only} on CPU: shares are rough, as their 95 % intervals show: {more}."));
+    }
     if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
         notes.push(
             "The kernel's part of the stacks is not seen: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
@@ -130,6 +142,17 @@ mod tests {
 
     fn said(findings: &ProfileFindings) -> String {
         [vec![heading(findings)], quality(findings), notes(findings)].concat().join("\n")
+    }
+
+    #[test]
+    fn few_samples_are_told_with_how_to_have_more() {
+        let rough = |findings: &ProfileFindings| notes(findings).into_iter().find(|note| note.contains("rough"));
+        let few = rough(&of(99)).unwrap();
+        assert!(few.starts_with("Only 99 samples") && few.contains("--seconds") && few.contains("--hz"), "{few}");
+        assert!(rough(&of(1)).unwrap().starts_with("Only 1 sample on CPU"));
+        assert_eq!([rough(&of(0)), rough(&of(100))], [None, None]);
+        let theirs = rough(&ProfileFindings { file: Some("perf.data".to_owned()), ..of(9) }).unwrap();
+        assert!(theirs.contains("perf record -F") && !theirs.contains("--hz"), "{theirs}");
     }
 
     #[test]
