@@ -10,6 +10,8 @@ use vmtax_model::{CallFindings, CountWay, GuestFindings};
 
 /// System calls that a terminal shows.
 const SHOWN: usize = 15;
+/// Over the guest's system calls.
+pub(crate) const CALLS_TITLE: &str = "System calls in the guest";
 
 /// The tables for a terminal.
 pub(crate) fn terminal(guest: &GuestFindings, width: usize, paint: &Paint) -> String {
@@ -19,7 +21,7 @@ pub(crate) fn terminal(guest: &GuestFindings, width: usize, paint: &Paint) -> St
         out.push_str(&functions(&guest.functions, width, paint.0));
     }
     if let Some(found) = &guest.calls {
-        out.push_str(&format!("\n{}\n", paint.bold("System calls in the guest")));
+        out.push_str(&format!("\n{}\n", paint.bold(CALLS_TITLE)));
         out.push_str(&calls(found, width, paint.0));
     }
     out
@@ -27,9 +29,6 @@ pub(crate) fn terminal(guest: &GuestFindings, width: usize, paint: &Paint) -> St
 
 /// "In the guest: 420 samples by its own kernel, 99 a second".
 pub(crate) fn guest_title(guest: &GuestFindings) -> String {
-    if guest.hz == 0 {
-        return "In the guest".to_owned();
-    }
     format!("In the guest: {} by its own kernel, {} a second", counted(guest.samples, "sample"), guest.hz)
 }
 
