@@ -219,6 +219,19 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     place.vmtax(&words).fails(&["not once on a processor", "--seconds"]);
     let words = format!("profile --seconds 1 --out sleeps --pid {}", sleeper.pid());
     place.vmtax(&words).succeeds().shows("a time to be over (clock_nanosleep");
+    // Ctrl-C ends the looking, not what it is for, as the help says.
+    place.vmtax("profile --help").succeeds().shows("Ctrl-C").shows("exit status is 0");
+    let words = format!("profile --seconds 50 --events 0 --out until --pid {}", sleeper.pid());
+    let mut looking = place.vmtax(&words).start(60);
+    let status = format!("/proc/{}/status", looking.pid());
+    looking.until("it catches SIGINT", |_| {
+        let status = fs::read_to_string(&status).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        (u64::from_str_radix(caught.trim(), 16).ok()? & 1 << 1 != 0).then_some(())
+    });
+    looking.settled();
+    looking.signal(crate::common::Signal::INT);
+    looking.outcome().exits(0).shows("until: report.html");
     // One that ends midway leaves what was seen until then.
     let running = place.program(&program).arg("2").start(60);
     running.settled();
