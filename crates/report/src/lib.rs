@@ -17,6 +17,7 @@ mod json;
 pub mod layers;
 mod number;
 pub mod profile;
+mod profile_changes;
 mod profile_notes;
 mod row;
 mod schedule;

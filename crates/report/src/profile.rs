@@ -2,6 +2,7 @@
 
 pub use crate::guest_inside::call_lines;
 pub use crate::html::profile::{Pictures, html};
+pub use crate::profile_changes::{changes, unlike};
 
 use crate::guest_exits::{self, per_s};
 use crate::guest_inside;
@@ -11,10 +12,10 @@ use crate::table::{self, right};
 use crate::text::{Paint, columns, fit, plain, section, wrapped};
 use crate::{ReportError, Style};
 use comfy_table::{Attribute, Cell};
-use vmtax_model::{FunctionChange, FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
+use vmtax_model::{FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
 
 /// Functions that a terminal shows.
-const SHOWN: usize = 20;
+pub(crate) const SHOWN: usize = 20;
 /// Over the parts of TCG's samples.
 pub(crate) const TCG_TITLE: &str = "What TCG's processors do";
 /// Threads that a terminal shows.
@@ -78,17 +79,22 @@ pub(crate) fn heading(findings: &ProfileFindings) -> String {
     if *samples == 0 {
         return format!("{of}: nothing of it was seen on CPU");
     }
-    // perf adds how precise it should be: "cycles:P".
-    let by = match findings.trigger.split(':').next().unwrap_or_default() {
-        "" => return format!("{of}: {}", counted(*samples, "sample")),
-        "cycles" => "processor cycles".to_owned(),
-        "cpu-clock" => "the CPU clock".to_owned(),
-        _ => plain(&findings.trigger),
-    };
+    let Some(by) = trigger(findings) else { return format!("{of}: {}", counted(*samples, "sample")) };
     let rate = if *hz > 0 { counted((*hz).into(), "sample") + " a second on CPU" } else { "samples on CPU".to_owned() };
     let ended = if findings.ended { "; the process ended then" } else { "" };
     let what = if findings.file.is_some() { "sampled" } else { "looked at" };
     format!("{of}: {what} for {seconds:.1} s, {rate} by {by}: {}{ended}", counted(*samples, "sample"))
+}
+
+/// By what samples were taken, "processor cycles"; nothing where that is unknown.
+pub(crate) fn trigger(findings: &ProfileFindings) -> Option<String> {
+    // perf adds how precise it should be: "cycles:P".
+    match findings.trigger.split(':').next().unwrap_or_default() {
+        "" => None,
+        "cycles" => Some("processor cycles".to_owned()),
+        "cpu-clock" => Some("the CPU clock".to_owned()),
+        _ => Some(plain(&findings.trigger)),
+    }
 }
 
 /// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
@@ -116,43 +122,12 @@ pub(crate) fn advice(findings: &ProfileFindings) -> Vec<String> {
     findings.exits.iter().flat_map(|exits| &exits.findings).map(guest_exits::advice).collect()
 }
 
-/// Functions whose share changed, for a terminal.
-pub fn changes(changes: &[FunctionChange], style: Style) -> String {
-    if changes.is_empty() {
-        return "No function's share changed by more than sampling leaves open.\n".to_owned();
-    }
-    let build = |room: usize, color: bool| {
-        let mut table = table::empty(color);
-        let head = [right("before"), right("95 %"), right("after"), right("95 %"), right("change")];
-        table.set_header([Cell::new("function")].into_iter().chain(head));
-        for change in changes.iter().take(SHOWN) {
-            table.add_row([
-                Cell::new(fit(&plain(&change.name), room)),
-                right(percent(change.before.share)),
-                right(range(&change.before)),
-                right(percent(change.after.share)),
-                right(range(&change.after)),
-                right(format!("{:+.1} %", (change.after.share - change.before.share) * 100.0))
-                    .add_attribute(Attribute::Bold),
-            ]);
-        }
-        table::lines(table)
-    };
-    let names = changes.iter().take(SHOWN).map(|change| change.name.as_str());
-    let mut text = fitted(names, style.width.max(40), style.color, build);
-    let more = changes.len().saturating_sub(SHOWN);
-    if more > 0 {
-        text += &format!("and {more} more\n");
-    }
-    text + "\n"
-}
-
 /// With one decimal, so that the columns of a table line up.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn range(share: &SampleShare) -> String {
+pub(crate) fn range(share: &SampleShare) -> String {
     format!("{:.1}–{:.1}", share.low * 100.0, share.high * 100.0)
 }
 
@@ -200,7 +175,7 @@ pub(crate) fn functions(functions: &[FunctionShare], width: usize, color: bool) 
 }
 
 /// A table that `build` makes with so much room for names: as much as they want, or the terminal leaves.
-fn fitted<'a>(
+pub(crate) fn fitted<'a>(
     names: impl Iterator<Item = &'a str>,
     width: usize,
     color: bool,

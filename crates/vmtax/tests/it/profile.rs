@@ -61,7 +61,13 @@ fn known_shares_are_found_on_cpu() {
     let again = format!("profile --seconds 1 --out out --pid {}", running.pid());
     place.vmtax(&again).fails(&["out holds files already", "--out"]);
     profile(&place, &running, "second", "");
-    place.vmtax("profile diff out second").succeeds().shows("difference.svg");
+    let outcome =
+        place.vmtax("profile diff out second").succeeds().shows("difference.svg").shows("hold together at 95 %");
+    assert!(!outcome.stdout.contains("What to know"), "{outcome}");
+    // Its folder says what a profile is of.
+    let other = fs::read_to_string(place.path("second/profile.json")).unwrap();
+    place.put("second/profile.json", other.replace("\"program\": \"known\"", "\"program\": \"other\""));
+    place.vmtax("profile diff out second").succeeds().shows("different programs, known and other");
     // What is gone is named.
     place.put("gone.folded", "burner;burner;caller;thirty 600\nburner;burner;caller;twenty 400\n");
     place.vmtax("profile diff out gone.folded --out gone.svg").succeeds().shows("fifty").shows("0.0 %");
