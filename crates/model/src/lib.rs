@@ -65,8 +65,9 @@ pub use moments::Moments;
 pub use plan::{Column, Guest, Plan, PlanError, Turn};
 pub use printed::{MetricPattern, Printed, PrintedRow};
 pub use profile::{
-    CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileFindings,
-    SampleShare, TcgPart, TcgShare, ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare, WallFindings,
+    CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
+    ProfileFindings, SampleShare, TcgPart, TcgShare, ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare,
+    WallFindings,
 };
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};

@@ -10,7 +10,7 @@ pub struct SampleShare {
     pub samples: u64,
     /// Of all, 0 to 1.
     pub share: f64,
-    /// Lower end of the interval that sampling leaves, at 95 %.
+    /// Lower end of the interval that sampling leaves, at 95 % where nothing else is said.
     pub low: f64,
     /// Its upper end.
     pub high: f64,
@@ -51,6 +51,16 @@ pub struct FunctionShare {
     pub total: SampleShare,
 }
 
+/// What changed between two profiles, function by function.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProfileChanges {
+    /// Functions that were compared: all that either profile has samples in.
+    pub compared: usize,
+    /// Those whose share changed by more than sampling leaves open, the largest change first. Their intervals are so wide
+    /// that those of all the compared hold together at 95 %.
+    pub changed: Vec<FunctionChange>,
+}
+
 /// A function's part in two profiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FunctionChange {
@@ -72,7 +82,7 @@ pub struct UnnamedFile {
 }
 
 /// What a profile says.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfileFindings {
     /// The file of another tool that it was read from; null where a process was looked at.
     pub file: Option<String>,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use vmtax_trace::TraceError;
 
 /// A profile cannot be taken, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -11,7 +12,20 @@ pub enum ProfileError {
     Probe(#[from] vmtax_probe::ProbeError),
     /// A recording of others.
     #[error(transparent)]
-    Recording(#[from] vmtax_trace::TraceError),
+    Recording(TraceError),
+    /// A recording of others in a form that perf alone reads.
+    #[error(
+        "{0}; or fold what `perf script` prints of it (stackcollapse-perf.pl, inferno-collapse-perf), and import that"
+    )]
+    PerfAlone(TraceError),
+    /// No recording at all.
+    #[error(
+        "{file} is neither a file of perf record nor folded stacks: give perf.data itself, unpacked, or lines \
+         `thread;function;function count`, into which stackcollapse-perf.pl or inferno-collapse-perf folds what `perf \
+         script` prints",
+        file = .0.display()
+    )]
+    NoRecording(PathBuf),
     /// The process did nothing on a processor, so there is nothing to show.
     #[error("process {pid} was not once on a processor in {seconds:.1} s: give it work, or look longer with --seconds")]
     Idle {
@@ -47,4 +61,13 @@ pub enum ProfileError {
     /// A picture could not be drawn.
     #[error("drawing the flame graph: {0}")]
     Drawing(io::Error),
+}
+
+impl From<TraceError> for ProfileError {
+    fn from(error: TraceError) -> ProfileError {
+        match error {
+            TraceError::Unsupported { .. } => ProfileError::PerfAlone(error),
+            _ => ProfileError::Recording(error),
+        }
+    }
 }

@@ -68,7 +68,8 @@ pub fn draw_difference(before: &Profile, after: &Profile, title: &str) -> Result
 fn picture<'a>(options: &mut Options<'_>, lines: impl Iterator<Item = &'a str>) -> Result<String, ProfileError> {
     let mut svg = Vec::new();
     from_lines(options, lines, &mut svg).map_err(ProfileError::Drawing)?;
-    Ok(String::from_utf8_lossy(&svg).into_owned())
+    // The library knows many only.
+    Ok(String::from_utf8_lossy(&svg).replace(" (1 samples, ", " (1 sample, "))
 }
 
 #[cfg(test)]
@@ -80,7 +81,8 @@ mod tests {
     fn names_are_in_the_picture_and_cannot_leave_it() {
         let profile = fold::unfold("qemu;main;<script>&\" 3\nqemu;main;kernel_[k] 1\n", Path::new("x")).unwrap();
         let svg = draw(&profile, "title", "subtitle").unwrap();
-        assert!(svg.contains("&lt;script&gt;") && svg.contains("75.00%"), "{svg}");
+        assert!(svg.contains("&lt;script&gt;") && svg.contains("(3 samples, 75.00%"), "{svg}");
+        assert!(svg.contains("(1 sample, 25.00%"), "{svg}");
         assert!(!svg.contains("<script>&"));
         let after = fold::unfold("qemu;main;other 3\n", Path::new("x")).unwrap();
         let svg = draw_difference(&profile, &after, "difference").unwrap();

@@ -43,17 +43,25 @@ pub struct Imported {
 /// # Errors
 /// [`ProfileError`] when it is neither, it is damaged, the process is not in it, or `symbols` are of another program.
 pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
-    let failed = |e: std::io::Error| ProfileError::Damaged {
-        file: path.to_owned(),
-        why: format!("{e}: give a file of perf record or of folded stacks"),
-    };
+    let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
+    let failed = |e: std::io::Error| wrong(format!("{e}: give a file of perf record or of folded stacks"));
+    let kind = fs::metadata(path).map_err(failed)?;
+    if !kind.is_file() && !kind.is_dir() {
+        // It is read more than once.
+        return Err(wrong("it is a pipe or a device: write what comes from it into a file, and give that".to_owned()));
+    }
     let mut head = [0; 8];
     let is_perf = File::open(path).map_err(failed)?.read_exact(&mut head).is_ok();
     if is_perf && [b"PERFILE2", b"2ELIFREP"].contains(&&head) {
         return perf_data(path, pid, symbols);
     }
     let text = fs::read(path).map_err(failed)?;
-    let profile = fold::unfold(&String::from_utf8_lossy(&text), path)?;
+    let text = String::from_utf8_lossy(&text);
+    let first = text.lines().find(|line| !line.trim().is_empty());
+    if first.is_some_and(|line| fold::unfold(line, path).is_err()) {
+        return Err(ProfileError::NoRecording(path.to_owned()));
+    }
+    let profile = fold::unfold(&text, path)?;
     let found = OnCpu { profile, ..OnCpu::nothing() };
     Ok(Imported { found, pid: 0, program: String::new(), hz: 0, missing: Vec::new() })
 }
@@ -124,7 +132,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     }
     let other_events: u64 = of_process(pid).filter(|((_, e), _)| *e != event).map(|(_, n)| n).sum();
     if other_events > 0 {
-        lacking("other events", format!("{other_events} samples are of other events"), "Record each event alone");
+        lacking("other events", format!("samples of other events: {other_events}"), "Record each event alone");
     }
     let in_kernel = seen.stacks.iter().flatten().any(|place| place.home == crate::place::Home::Kernel);
     if in_kernel && !kernel.is_named() {
@@ -133,7 +141,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
         lacking("names of the kernel's functions", why.to_owned(), "Import it as root where it was recorded");
     }
     if damaged > 0 {
-        lacking("damaged records", format!("{damaged} records make no sense"), "Record again");
+        lacking("damaged records", format!("records that make no sense: {damaged}"), "Record again");
     }
     let names = Names::of(&space, &kernel, build);
     let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
@@ -206,7 +214,7 @@ impl Content {
         let name = |pid: &i32| self.names.get(pid).map_or("a process", |(_, name)| name.as_str());
         let mut said: Vec<String> = all.iter().take(5).map(|(pid, n)| format!("{} ({pid}): {n}", name(pid))).collect();
         if all.len() > said.len() {
-            said.push(format!("{} more processes", all.len() - said.len()));
+            said.push(format!("and {} more", all.len() - said.len()));
         }
         format!("samples are of {}", said.join(", "))
     }

@@ -167,10 +167,13 @@ fn explanation(threads: &[ThreadWaits]) -> Vec<String> {
     let all: f64 = threads.iter().map(|t| t.seen as f64).sum();
     let waited: f64 = threads.iter().map(|t| t.seen as f64 * (1.0 - ran(t))).sum();
     let percent = |share: f64| format!("{:.0} %", 100.0 * share);
+    let counts = match threads.len() {
+        1 => "its one thread counts".to_owned(),
+        n => format!("each of the {n} threads counts"),
+    };
     let mut said = vec![format!(
-        "On CPU, a thread counts only while it runs; by the clock, each of the {} threads counts at every moment. \
-         They waited {} of that time: that part is not in the picture on CPU.",
-        threads.len(),
+        "On CPU, a thread counts only while it runs; by the clock, {counts} at every moment. {} of that time went by in \
+         waiting: that part is not in the picture on CPU.",
         percent(waited / all.max(1.0))
     )];
     for thread in threads {
@@ -221,7 +224,11 @@ mod tests {
         as_counted(&mut counted);
         let shares: Vec<f64> = counted.waits.iter().map(|w| (w.share.share * 1000.0).round()).collect();
         assert_eq!(shares, [300.0, 100.0]);
-        assert!(explanation(&[counted])[1].contains("ran 60 % (in 10 % of the time"), "{:?}", a.waits);
+        let said = explanation(&[counted]);
+        assert!(
+            said[0].contains("its one thread counts") && said[1].contains("ran 60 % (in 10 % of the time"),
+            "{said:?}"
+        );
         let said = explanation(&found);
         assert!(said[0].contains("4 threads") && said[0].contains("94 %"), "{said:?}");
         assert!(said.iter().any(|s| s.contains("waited 100 % for QEMU's big lock")), "{said:?}");

@@ -1,6 +1,6 @@
 //! The part of `profile`'s answer that is about what a guest's processors execute.
 
-use crate::number::{count, nanoseconds};
+use crate::number::{count, counted, nanoseconds};
 use crate::profile::{fitted, percent};
 use crate::table::{self, right};
 use crate::text::{fit, plain};
@@ -12,8 +12,7 @@ const SHOWN: usize = 8;
 
 /// "What the guest's processors execute: 190 looks".
 pub(crate) fn title(code: &GuestCode) -> String {
-    let s = if code.looks == 1 { "" } else { "s" };
-    format!("What the guest's processors execute: {} look{s}", count(code.looks))
+    format!("What the guest's processors execute: {}", counted(code.looks, "look"))
 }
 
 /// Whose code it is.
@@ -70,8 +69,8 @@ pub(crate) fn method(code: &GuestCode) -> String {
         format!(", {} of them at a halted one", percent(code.halted.share))
     };
     format!(
-        "The guest's processors were asked for through QEMU's monitor {} times{halted}; that took QEMU {} each at the median.",
-        count(code.looks),
+        "{} at the guest's processors through QEMU's monitor{halted}; each took QEMU {} at the median.",
+        counted(code.looks, "look"),
         nanoseconds(code.look_ns)
     )
 }

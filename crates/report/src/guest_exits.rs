@@ -1,6 +1,6 @@
 //! The part of `profile`'s answer that is about VM exits.
 
-use crate::number::{NONE, count, nanoseconds};
+use crate::number::{NONE, count, nanoseconds, were};
 use crate::table::{self, right};
 use crate::text::{columns, fit, plain};
 use comfy_table::Cell;
@@ -137,7 +137,9 @@ pub(crate) fn method(exits: &GuestExits) -> Vec<String> {
         });
     }
     if exits.lost > 0 {
-        lines.push(format!("{} of KVM's events were lost: there were more exits than are counted.", count(exits.lost)));
+        let lost = count(exits.lost);
+        lines
+            .push(format!("{lost} of KVM's events {} lost: there were more exits than are counted.", were(exits.lost)));
     }
     lines
 }

@@ -1,7 +1,7 @@
 //! What a guest saw of itself, in words and tables.
 
 use crate::ReportError;
-use crate::number::{count, nanoseconds};
+use crate::number::{count, counted, nanoseconds, were};
 use crate::profile::{functions, percent};
 use crate::table::{self, right};
 use crate::text::{Paint, fit, plain};
@@ -10,6 +10,8 @@ use vmtax_model::{CallFindings, CountWay, GuestFindings};
 
 /// System calls that a terminal shows.
 const SHOWN: usize = 15;
+/// Over the guest's system calls.
+pub(crate) const CALLS_TITLE: &str = "System calls in the guest";
 
 /// The tables for a terminal.
 pub(crate) fn terminal(guest: &GuestFindings, width: usize, paint: &Paint) -> String {
@@ -19,7 +21,7 @@ pub(crate) fn terminal(guest: &GuestFindings, width: usize, paint: &Paint) -> St
         out.push_str(&functions(&guest.functions, width, paint.0));
     }
     if let Some(found) = &guest.calls {
-        out.push_str(&format!("\n{}\n", paint.bold("System calls in the guest")));
+        out.push_str(&format!("\n{}\n", paint.bold(CALLS_TITLE)));
         out.push_str(&calls(found, width, paint.0));
     }
     out
@@ -27,10 +29,7 @@ pub(crate) fn terminal(guest: &GuestFindings, width: usize, paint: &Paint) -> St
 
 /// "In the guest: 420 samples by its own kernel, 99 a second".
 pub(crate) fn guest_title(guest: &GuestFindings) -> String {
-    if guest.hz == 0 {
-        return "In the guest".to_owned();
-    }
-    format!("In the guest: {} samples by its own kernel, {} a second", count(guest.samples), guest.hz)
+    format!("In the guest: {} by its own kernel, {} a second", counted(guest.samples, "sample"), guest.hz)
 }
 
 fn calls(found: &CallFindings, width: usize, color: bool) -> String {
@@ -68,17 +67,17 @@ pub(crate) fn method(guest: &GuestFindings) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(joined) = guest.joined.filter(|joined| joined.in_guest > 0) {
         lines.push(format!(
-            "{} of {} samples of virtual processors in the guest's code have the stack that the guest saw then, {} away at the median.",
+            "Of {} of virtual processors in the guest's code {} have the stack that the guest saw then, {} away at the median.",
+            counted(joined.in_guest, "sample"),
             percent(joined.joined.share),
-            count(joined.in_guest),
             nanoseconds(joined.apart_ns as f64)
         ));
     }
     if guest.user_samples > 0 {
         lines.push(format!(
-            "In the guest {} of {} samples of programs unwound to where the thread begins.",
+            "In the guest {} of {} of programs unwound to where the thread begins.",
             percent(guest.unwound.share),
-            count(guest.user_samples)
+            counted(guest.user_samples, "sample")
         ));
     }
     if let Some(calls) = &guest.calls {
@@ -97,20 +96,23 @@ pub(crate) fn method(guest: &GuestFindings) -> Vec<String> {
 pub(crate) fn notes(guest: &GuestFindings) -> Vec<String> {
     let mut notes = Vec::new();
     if guest.lost > 0 {
-        let lost = count(guest.lost);
         notes.push(format!(
-            "{lost} samples in the guest were lost: sample less often (--guest-hz), or give it more --memory."
+            "{} in the guest {} lost: sample less often (--guest-hz), or give it more --memory.",
+            counted(guest.lost, "sample"),
+            were(guest.lost)
         ));
     }
     if let Some(calls) = guest.calls.as_ref().filter(|calls| calls.lost > 0) {
-        let lost = count(calls.lost);
+        let (lost, were) = (calls.lost, were(calls.lost));
         notes.push(match calls.way {
-            CountWay::InKernel => {
-                format!("{lost} system calls of the guest were not counted: there was no room for more kinds.")
-            }
+            CountWay::InKernel => format!(
+                "{} of the guest {were} not counted: there was no room for more kinds.",
+                counted(lost, "system call")
+            ),
             CountWay::CallByCall => format!(
-                "{lost} records of the guest's system calls were lost, or there was no room for more kinds: use a guest \
-                 kernel with CONFIG_BPF_SYSCALL, which counts them itself, and do not keep processes apart."
+                "{} of the guest's system calls {were} lost, or there was no room for more kinds: use a guest kernel with \
+                 CONFIG_BPF_SYSCALL, which counts them itself, and do not keep processes apart.",
+                counted(lost, "record")
             ),
         });
     }

@@ -132,6 +132,16 @@ pub fn count(n: u64) -> String {
     text
 }
 
+/// "1 sample", "1,200 samples".
+pub fn counted(n: u64, what: &str) -> String {
+    format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// What goes with so many: "1 sample was", "2 samples were".
+pub fn were(n: u64) -> &'static str {
+    if n == 1 { "was" } else { "were" }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,19 +2,19 @@
 
 pub use crate::guest_inside::call_lines;
 pub use crate::html::profile::{Pictures, html};
+pub use crate::profile_changes::{changes, unlike};
 
-use crate::guest_code;
 use crate::guest_exits::{self, per_s};
-use crate::guest_inside;
-use crate::number::{NONE, count, nanoseconds};
+use crate::number::{NONE, count, counted};
+use crate::profile_notes::{notes, quality};
 use crate::table::{self, right};
 use crate::text::{Paint, columns, fit, plain, section, wrapped};
-use crate::{ReportError, Style};
+use crate::{ReportError, Style, guest_code, guest_inside};
 use comfy_table::{Attribute, Cell};
-use vmtax_model::{FunctionChange, FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
+use vmtax_model::{FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
 
 /// Functions that a terminal shows.
-const SHOWN: usize = 20;
+pub(crate) const SHOWN: usize = 20;
 /// Over the parts of TCG's samples.
 pub(crate) const TCG_TITLE: &str = "What TCG's processors do";
 /// Threads that a terminal shows.
@@ -82,17 +82,22 @@ pub(crate) fn heading(findings: &ProfileFindings) -> String {
     if *samples == 0 {
         return format!("{of}: nothing of it was seen on CPU");
     }
-    // perf adds how precise it should be: "cycles:P".
-    let by = match findings.trigger.split(':').next().unwrap_or_default() {
-        "" => return format!("{of}: {} samples", count(*samples)),
-        "cycles" => "processor cycles".to_owned(),
-        "cpu-clock" => "the CPU clock".to_owned(),
-        _ => plain(&findings.trigger),
-    };
-    let rate = if *hz > 0 { format!("{hz} samples a second on CPU") } else { "samples on CPU".to_owned() };
+    let Some(by) = trigger(findings) else { return format!("{of}: {}", counted(*samples, "sample")) };
+    let rate = if *hz > 0 { counted((*hz).into(), "sample") + " a second on CPU" } else { "samples on CPU".to_owned() };
     let ended = if findings.ended { "; the process ended then" } else { "" };
     let what = if findings.file.is_some() { "sampled" } else { "looked at" };
-    format!("{of}: {what} for {seconds:.1} s, {rate} by {by}: {} samples{ended}", count(*samples))
+    format!("{of}: {what} for {seconds:.1} s, {rate} by {by}: {}{ended}", counted(*samples, "sample"))
+}
+
+/// By what samples were taken, "processor cycles"; nothing where that is unknown.
+pub(crate) fn trigger(findings: &ProfileFindings) -> Option<String> {
+    // perf adds how precise it should be: "cycles:P".
+    match findings.trigger.split(':').next().unwrap_or_default() {
+        "" => None,
+        "cycles" => Some("processor cycles".to_owned()),
+        "cpu-clock" => Some("the CPU clock".to_owned()),
+        _ => Some(plain(&findings.trigger)),
+    }
 }
 
 /// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
@@ -109,8 +114,8 @@ pub(crate) fn exits_title(exits: &GuestExits) -> String {
         0 => format!("VM exits in {:.1} s, by KVM's own counters", exits.seconds),
         n => {
             let busy: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
-            let s = if n == 1 { "" } else { "s" };
-            format!("VM exits: {} in {:.1} s on {n} vCPU{s}, {} a second", count(all), exits.seconds, per_s(busy))
+            let on = counted(n as u64, "vCPU");
+            format!("VM exits: {} in {:.1} s on {on}, {} a second", count(all), exits.seconds, per_s(busy))
         }
     }
 }
@@ -122,43 +127,12 @@ pub(crate) fn advice(findings: &ProfileFindings) -> Vec<String> {
     exits.chain(code).collect()
 }
 
-/// Functions whose share changed, for a terminal.
-pub fn changes(changes: &[FunctionChange], style: Style) -> String {
-    if changes.is_empty() {
-        return "No function's share changed by more than sampling leaves open.\n".to_owned();
-    }
-    let build = |room: usize, color: bool| {
-        let mut table = table::empty(color);
-        let head = [right("before"), right("95 %"), right("after"), right("95 %"), right("change")];
-        table.set_header([Cell::new("function")].into_iter().chain(head));
-        for change in changes.iter().take(SHOWN) {
-            table.add_row([
-                Cell::new(fit(&plain(&change.name), room)),
-                right(percent(change.before.share)),
-                right(range(&change.before)),
-                right(percent(change.after.share)),
-                right(range(&change.after)),
-                right(format!("{:+.1} %", (change.after.share - change.before.share) * 100.0))
-                    .add_attribute(Attribute::Bold),
-            ]);
-        }
-        table::lines(table)
-    };
-    let names = changes.iter().take(SHOWN).map(|change| change.name.as_str());
-    let mut text = fitted(names, style.width.max(40), style.color, build);
-    let more = changes.len().saturating_sub(SHOWN);
-    if more > 0 {
-        text += &format!("and {more} more\n");
-    }
-    text + "\n"
-}
-
 /// With one decimal, so that the columns of a table line up.
 pub(crate) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-fn range(share: &SampleShare) -> String {
+pub(crate) fn range(share: &SampleShare) -> String {
     format!("{:.1}–{:.1}", share.low * 100.0, share.high * 100.0)
 }
 
@@ -275,99 +249,4 @@ fn whose(function: &FunctionShare) -> String {
         // "libc.so.6" is libc.
         _ => fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
     }
-}
-
-/// How far the profile can be trusted, and what it cost.
-pub(crate) fn quality(findings: &ProfileFindings) -> Vec<String> {
-    let mut lines = Vec::new();
-    let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
-    if findings.user_samples > 0 {
-        lines.push(format!(
-            "{} of {} samples{outside} unwound to where the thread begins.",
-            percent(findings.unwound.share),
-            count(findings.user_samples)
-        ));
-    }
-    if findings.translated_samples > 0 {
-        lines.push(format!(
-            "{} samples in translated code (the guest's own); {} of them unwound past it.",
-            count(findings.translated_samples),
-            percent(findings.translated_unwound.share)
-        ));
-    }
-    if let Some(wall) = &findings.wall {
-        let pauses = &wall.pauses;
-        lines.push(format!(
-            "By the clock: {} moments; {} stops of a thread, {} at the median, {} at the 99th percentile, {} at most; \
-             {} looks without a stop, at threads that waited on where they were.",
-            count(wall.moments),
-            count(pauses.count),
-            nanoseconds(pauses.p50_ns),
-            nanoseconds(pauses.p99_ns),
-            nanoseconds(pauses.max_ns),
-            count(pauses.unstopped)
-        ));
-    }
-    lines.extend(findings.guest.iter().flat_map(guest_inside::method));
-    lines.extend(findings.exits.iter().flat_map(guest_exits::method));
-    lines.extend(findings.code.iter().map(guest_code::method));
-    if findings.file.is_none() {
-        lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
-    }
-    lines
-}
-
-/// What the reader has to know, and what can be done.
-pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
-    let lacking = |m: &vmtax_model::Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.mend);
-    let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
-    if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
-        notes.push(
-            "The kernel's part of the stacks is not seen: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
-                .to_owned(),
-        );
-    }
-    if findings.lost > 0 {
-        let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
-        notes.push(format!("{} samples were lost: sample less often ({less}).", count(findings.lost)));
-    }
-    notes.extend(findings.guest.iter().flat_map(guest_inside::notes));
-    if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {
-        notes.push(format!(
-            "{} events of the scheduler and of system calls were lost: what is said of them is of the {:.2} s before.",
-            count(schedule.lost),
-            schedule.seconds
-        ));
-    }
-    if findings.cut * 20 > findings.user_samples {
-        let more = if findings.file.is_some() { "perf record --call-graph dwarf,BYTES" } else { "--stack" };
-        notes.push(format!("{} stacks are deeper than what was copied: copy more ({more}).", count(findings.cut)));
-    }
-    if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
-        notes.push(
-            "No counter of the processor was there: samples come from a timer, and those in the kernel gather where it \
-             lets interrupts in again."
-                .to_owned(),
-        );
-    }
-    let unnamed: u64 = findings.functions.iter().filter(|f| !f.named).map(|f| f.inside.samples).sum();
-    if unnamed > 0 {
-        let share = percent(unnamed as f64 / findings.samples.max(1) as f64);
-        let sampled = |file: &&vmtax_model::UnnamedFile| {
-            findings.functions.iter().any(|function| !function.named && function.module == file.file)
-        };
-        let files: Vec<String> = findings
-            .unnamed
-            .iter()
-            .filter(sampled)
-            .take(4)
-            .map(|file| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why))
-            .collect();
-        notes.push(format!(
-            "{share} of the samples are in functions without a name of their own, shown as FILE:NEAREST±OFFSET: {}. \
-             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
-            files.join(", ")
-        ));
-    }
-    notes
 }

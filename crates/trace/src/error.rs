@@ -22,6 +22,14 @@ pub enum TraceError {
         /// What is wrong with it.
         reason: String,
     },
+    /// A file that may be sound, but in a form that is not read here.
+    #[error("{}: {reason}", path.display())]
+    Unsupported {
+        /// Which.
+        path: PathBuf,
+        /// Which form that is, and the next step.
+        reason: String,
+    },
     /// A folder without raw pages.
     #[error("{}: no file there is named INSTANCE.cpuN.raw: give the folder of a trace", path.display())]
     NoPages {

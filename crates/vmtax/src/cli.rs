@@ -116,6 +116,8 @@ Examples:
 pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
 Where KVM runs its guest and this is root, VM exits are counted by reason, device and register, and what they cost that
 they need not is named with its cure. A folder is written, with an SVG that opens in a browser. docs/profile.md says more.
+Ctrl-C ends the looking at a process: what was seen until then is shown, and the exit status is 0. A workload it interrupts
+(130).
 
 Examples:
   vmtax profile --pid $(pgrep -n qemu-system)

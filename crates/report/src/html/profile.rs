@@ -5,9 +5,10 @@ use super::scrolled::table;
 use super::{Head, document_under};
 use crate::guest_code::{mode, title};
 use crate::guest_exits::{FIGURES, address, device, direction, figures, per_s, shown_counters};
-use crate::guest_inside::guest_title;
+use crate::guest_inside::{CALLS_TITLE, guest_title};
 use crate::number::{NONE, count, nanoseconds};
-use crate::profile::{TCG_TITLE, advice, exits_title, heading, notes, of, percent, quality};
+use crate::profile::{TCG_TITLE, advice, exits_title, heading, of, percent};
+use crate::profile_notes::{notes, quality};
 use base64::Engine;
 use maud::{Markup, html as markup};
 use vmtax_model::{
@@ -107,14 +108,19 @@ fn guest_section(guest: &GuestFindings) -> Markup {
         }
     };
     markup! {
-        section {
-            h2 { (guest_title(guest)) }
-            @if guest.samples > 0 {
-                (functions("Functions in the guest", &guest.functions))
-                (table("Threads in the guest", &["thread", "tid", "CPU", "samples", "in kernel"], &tasks))
+        @if guest.hz > 0 {
+            section {
+                h2 { (guest_title(guest)) }
+                @if guest.samples > 0 {
+                    (functions("Functions in the guest", &guest.functions))
+                    (table("Threads in the guest", &["thread", "tid", "CPU", "samples", "in kernel"], &tasks))
+                }
             }
-            @if let Some(found) = &guest.calls {
-                (table("System calls in the guest", &["call", "calls", "mean", "shortest", "longest", "total"], &calls(found)))
+        }
+        @if let Some(found) = &guest.calls {
+            section {
+                h2 { (CALLS_TITLE) }
+                (table(CALLS_TITLE, &["call", "calls", "mean", "shortest", "longest", "total"], &calls(found)))
             }
         }
     }
@@ -231,4 +237,22 @@ fn waits(wall: &WallFindings) -> Markup {
         }
     };
     table("Threads by the clock", &["thread", "tid", "CPU", "ready", "waits", ""], &rows)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_guests_system_calls_have_a_heading_of_their_own() {
+        let calls = CallFindings { way: Default::default(), rows: vec![], lost: 0, added_ns: None };
+        let guest = GuestFindings { calls: Some(calls), ..GuestFindings::default() };
+        let page = guest_section(&guest).into_string();
+        assert!(page.starts_with("<section><h2>System calls in the guest</h2>"), "{page}");
+        let page = guest_section(&GuestFindings { hz: 99, ..guest }).into_string();
+        assert!(
+            page.contains("<h2>In the guest: 0 samples") && page.contains("<h2>System calls in the guest"),
+            "{page}"
+        );
+    }
 }

@@ -30,18 +30,30 @@ pub(super) struct Data {
     size: u64,
 }
 
-/// Reads what is before and behind the records; an error of kind `InvalidData` says what is wrong.
+/// The file may be sound, but is in a form that is not read here.
+fn unsupported(form: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, form.to_owned())
+}
+
+/// Reads what is before and behind the records; an error of kind `InvalidData` says what is wrong, one of kind `Unsupported`
+/// what cannot be read though nothing is.
 pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
     let length = file.seek(SeekFrom::End(0))?;
     file.rewind()?;
     match &read::bytes::<8>(file)? {
         MAGIC => {}
-        SWAPPED => return Err(wrong("its machine was big-endian, and only little-endian ones can be read")),
+        SWAPPED => {
+            return Err(unsupported(
+                "its machine was big-endian, and only little-endian ones' can be read: record on x86-64",
+            ));
+        }
         _ => return Err(wrong("it does not begin as a file of perf record")),
     }
     let (header, _attr_size) = (read::u64(file)?, read::u64(file)?);
     if header == PIPE_HEADER {
-        return Err(wrong("it was written into a pipe, which cannot be read (perf record -o FILE)"));
+        return Err(unsupported(
+            "perf wrote it into a pipe, in another form than into files: record with `perf record -o FILE`",
+        ));
     }
     let inside = |(offset, size): (u64, u64)| match offset.checked_add(size) {
         Some(end) if end <= length => Ok((offset, size)),
@@ -100,7 +112,7 @@ pub(super) fn records(
         left = left.checked_sub(length).ok_or(io::ErrorKind::UnexpectedEof)?;
         let rest = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("it has a record without a length"))?;
         if matches!(kind, COMPRESSED | COMPRESSED2) {
-            return Err(wrong("it is compressed, which cannot be read (leave -z of perf record out)"));
+            return Err(unsupported("what is in it is compressed: record without -z of `perf record`"));
         }
         if kind == FINISHED_ROUND && rest > 0 {
             // The library would take what is in it for records.

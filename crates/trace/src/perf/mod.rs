@@ -113,6 +113,7 @@ fn opened(path: &Path) -> Result<BufReader<File>, TraceError> {
 fn failed(path: &Path, e: io::Error) -> TraceError {
     match e.kind() {
         io::ErrorKind::InvalidData => TraceError::Damaged { path: path.to_owned(), reason: e.to_string() },
+        io::ErrorKind::Unsupported => TraceError::Unsupported { path: path.to_owned(), reason: e.to_string() },
         io::ErrorKind::UnexpectedEof => {
             TraceError::Damaged { path: path.to_owned(), reason: "it is cut off".to_owned() }
         }

@@ -12,13 +12,33 @@ pub const WALL_HZ: u32 = 19;
 /// Bytes copied of a stack.
 pub const STACK: u32 = 12_288;
 
+/// What says something of a workload's guest, or of its run: a process that runs has its own.
+const OF_A_GUEST: [&str; 16] = [
+    "machine",
+    "guest_hz",
+    "syscalls",
+    "share",
+    "rounds",
+    "qemu",
+    "kernel",
+    "modules",
+    "cpus",
+    "memory",
+    "seed",
+    "deadline",
+    "boot_deadline",
+    "runs",
+    "dry_run",
+    "workload",
+];
+
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, mut_arg("rounds", |rounds| rounds.hide(true)))]
 pub struct ProfileArgs {
     #[command(subcommand)]
     pub command: Option<ProfileCommand>,
     /// The process to look at, a QEMU or any other
-    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with_all = OF_A_GUEST)]
     pub pid: Option<i32>,
     /// How long to look [default: 10; at a workload: as long as it runs]
     #[arg(long, value_name = "SECONDS")]
@@ -43,13 +63,13 @@ pub struct ProfileArgs {
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The guest for a workload: kvm, tcg, micro-kvm, micro-tcg [default: KVM where it runs kernels, else TCG]
-    #[arg(long, value_name = "MACHINE", conflicts_with = "pid")]
+    #[arg(long, value_name = "MACHINE")]
     pub machine: Option<MachineName>,
     /// Samples a second in a workload's guest, by its own kernel; 0 for none
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub guest_hz: u32,
     /// Count the system calls in a workload's guest, in its kernel where that has BPF: all, or those of each process
-    #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_enum, conflicts_with = "pid")]
+    #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_enum)]
     pub syscalls: Option<SyscallsBy>,
     /// How a workload's tree is shared with its guest, as `vmtax share` writes it
     #[arg(long, value_name = "WAY", default_value = "9p,cache=loose")]
@@ -57,7 +77,7 @@ pub struct ProfileArgs {
     #[command(flatten)]
     pub common: CommonArgs,
     /// A workload and its options as OPTION=VALUE, or a plan's file (.toml): run once in a guest of its own
-    #[arg(last = true, value_name = "WORKLOAD", conflicts_with = "pid")]
+    #[arg(last = true, value_name = "WORKLOAD")]
     pub workload: Vec<String>,
 }
 

@@ -61,7 +61,13 @@ fn known_shares_are_found_on_cpu() {
     let again = format!("profile --seconds 1 --out out --pid {}", running.pid());
     place.vmtax(&again).fails(&["out holds files already", "--out"]);
     profile(&place, &running, "second", "");
-    place.vmtax("profile diff out second").succeeds().shows("difference.svg");
+    let outcome =
+        place.vmtax("profile diff out second").succeeds().shows("difference.svg").shows("hold together at 95 %");
+    assert!(!outcome.stdout.contains("What to know"), "{outcome}");
+    // Its folder says what a profile is of.
+    let other = fs::read_to_string(place.path("second/profile.json")).unwrap();
+    place.put("second/profile.json", other.replace("\"program\": \"known\"", "\"program\": \"other\""));
+    place.vmtax("profile diff out second").succeeds().shows("different programs, known and other");
     // What is gone is named.
     place.put("gone.folded", "burner;burner;caller;thirty 600\nburner;burner;caller;twenty 400\n");
     place.vmtax("profile diff out gone.folded --out gone.svg").succeeds().shows("fifty").shows("0.0 %");
@@ -86,6 +92,16 @@ fn what_others_recorded_is_shown() {
     place.put("perf.data", "PERFILE2 and no more");
     place.vmtax("profile import perf.data").fails(&["perf.data", "record the trace again"]);
     place.vmtax("profile import absent").fails(&["absent", "perf record"]);
+    place.vmtax("profile import /dev/null").fails(&["/dev/null", "into a file"]);
+    place.put("script.txt", "sh 24115  2330.583147:     250000 cpu-clock:  ffffffff81360012 handle_softirqs+0x72\n");
+    place.put("perf.data.gz", b"\x1f\x8b\x08\0\0\0\0\0\0\x03");
+    for file in ["script.txt", "perf.data.gz"] {
+        place.vmtax(&format!("profile import {file}")).fails(&[file, "neither", "unpacked", "stackcollapse-perf.pl"]);
+    }
+    let piped: Vec<u8> = b"PERFILE2".iter().copied().chain(16_u64.to_le_bytes()).chain([0; 64]).collect();
+    place.put("piped.data", piped);
+    let outcome = place.vmtax("profile import piped.data").fails(&["a pipe", "-o FILE", "perf script"]);
+    assert!(!outcome.stderr.contains("damaged"), "{outcome}");
     // What perf itself wrote, where its version is that of the kernel (Ubuntu has one perf for each).
     let record = |words: &str| place.program("perf").words(words).start(60).outcome();
     if std::process::Command::new("perf").arg("--version").output().is_ok_and(|out| out.status.success()) {
@@ -100,6 +116,11 @@ fn what_others_recorded_is_shown() {
         assert!(found["program"] == "known" && found["hz"] == 997, "{found:#}");
         let firefox = json(&fs::read_to_string(place.path("theirs/firefox.json")).unwrap());
         assert!(firefox["threads"].as_array().unwrap().iter().any(|t| t["name"] == "burner"), "{firefox:#}");
+        // Not every perf is built with zstd.
+        let packing = record(&format!("record -q -z -e cpu-clock:u -o packed.data {} 1", program.display()));
+        if packing.status == Some(0) && !packing.stderr.contains("ompression") {
+            place.vmtax("profile import packed.data").fails(&["compressed", "without -z", "perf script"]);
+        }
     }
 }
 
@@ -187,6 +208,8 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     let place = Place::new();
     place.vmtax("profile").fails(&["--pid", "pgrep -a qemu-system"]);
     place.vmtax("profile --seconds 0 --pid 1").fails(&["--seconds"]);
+    let outcome = place.vmtax("profile --machine native -- cpu").fails(&["native is no guest", "tcg", "--machine"]);
+    assert!(!outcome.stderr.contains("--machines"), "{outcome}");
     place.vmtax("profile --pid 2000000000").fails(&["there is no process 2000000000", "pgrep"]);
     place.vmtax("profile diff a b").fails(&["a", "folded stacks"]);
     let program = known_program(&place, "known");
@@ -202,12 +225,62 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     place.vmtax(&words).fails(&["not once on a processor", "--seconds"]);
     let words = format!("profile --seconds 1 --out sleeps --pid {}", sleeper.pid());
     place.vmtax(&words).succeeds().shows("a time to be over (clock_nanosleep");
+    // Ctrl-C ends the looking, not what it is for, as the help says.
+    place.vmtax("profile --help").succeeds().shows("Ctrl-C").shows("exit status is 0");
+    let words = format!("profile --seconds 50 --events 0 --out until --pid {}", sleeper.pid());
+    let mut looking = place.vmtax(&words).start(60);
+    let status = format!("/proc/{}/status", looking.pid());
+    looking.until("it catches SIGINT", |_| {
+        let status = fs::read_to_string(&status).ok()?;
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"))?;
+        (u64::from_str_radix(caught.trim(), 16).ok()? & 1 << 1 != 0).then_some(())
+    });
+    looking.settled();
+    looking.signal(crate::common::Signal::INT);
+    looking.outcome().exits(0).shows("until: report.html");
     // One that ends midway leaves what was seen until then.
     let running = place.program(&program).arg("2").start(60);
     running.settled();
     let words = format!("profile --seconds 30 --hz 997 --out out --pid {}", running.pid());
     let outcome = place.vmtax(&words).succeeds().shows("process ended then").shows("fifty");
     assert!(outcome.took.as_secs() < 20, "{outcome}");
+}
+
+#[test]
+fn what_is_said_of_a_guest_is_refused_for_a_process_that_runs() {
+    let place = Place::new();
+    let of_a_guest = "--machine=tcg --guest-hz=9 --syscalls --share=9p --rounds=1 --qemu=7.2 --kernel=k --cpus=2 \
+                      --memory=512 --seed=1 --deadline=9 --boot-deadline=9 --runs=r --dry-run";
+    for option in of_a_guest.split_whitespace() {
+        let name = option.split('=').next().unwrap();
+        place.vmtax("profile --pid 1").arg(option).fails(&["--pid", name, "cannot be used with"]);
+    }
+    place.vmtax("profile --rounds 3 --dry-run -- cpu").fails(&["runs a workload once", "--rounds"]);
+    place.vmtax("profile --rounds 1 --machine tcg --dry-run -- cpu").succeeds().shows("rounds = 1");
+    assert!(!place.vmtax("profile --help").succeeds().stdout.contains("--rounds"));
+}
+
+#[test]
+fn a_folder_that_will_not_do_is_told_before_the_time_is_spent() {
+    let place = Place::new();
+    place.put("held/file", "");
+    place.put("file", "");
+    let sleeper = place.program("sleep").arg("60").start(60);
+    let of_process = |out: &str| format!("profile --seconds 50 --out {out} --pid {}", sleeper.pid());
+    for words in [of_process("held"), "profile --machine tcg --out held -- cpu".to_owned()] {
+        let outcome = place.vmtax(&words).fails(&["held holds files already", "--out"]);
+        assert!(outcome.took.as_secs() < 10, "{outcome}");
+    }
+    place.vmtax(&of_process("file/in")).fails(&["making the folder file/in", "--out"]);
+    place.vmtax(&of_process("/proc/none")).fails(&["/proc/none", "--out"]);
+    place.vmtax("profile import absent --out held").fails(&["held holds files already"]);
+    // What was made to see whether it can be made is gone; what was there is not.
+    fs::create_dir(place.path("empty")).unwrap();
+    for out in ["new/folder", "empty"] {
+        place.vmtax(&format!("profile import absent --out {out}")).fails(&["absent"]);
+    }
+    place.vmtax("profile import absent").fails(&["absent"]);
+    assert!(place.path("empty").exists() && !place.path("new").exists() && !place.path("profiles").exists());
 }
 
 #[test]
@@ -306,7 +379,6 @@ fn a_guest_of_its_own_is_looked_at_while_it_works() {
     kernel();
     let place = Place::new();
     place.vmtax("profile -- cpu threads").fails(&["one workload once"]);
-    place.vmtax("profile --machine native -- cpu").fails(&["in one guest"]);
     let words = "profile --json --machine tcg --hz 499 --out out --runs runs -- seqread time=3";
     let found = json(&place.vmtax(words).start(120).outcome().exits(0).stdout);
     // Distributions' QEMUs are stripped and without frame pointers.

@@ -6,12 +6,17 @@ use crate::fault::Fault;
 use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
+use vmtax_model::ProfileFindings;
 use vmtax_profile::{Profile, changes, flame, fold};
 
 pub fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
     draw(&args.before, &args.after, &args.out)?;
     let changes = changes(&read(&args.before)?, &read(&args.after)?);
-    print(&vmtax_report::profile::changes(&changes, style()))?;
+    let unlike = match (findings(&args.before), findings(&args.after)) {
+        (Some(before), Some(after)) => vmtax_report::profile::unlike(&before, &after),
+        _ => Vec::new(),
+    };
+    print(&vmtax_report::profile::changes(&changes, &unlike, style()))?;
     print(&vmtax_report::printable(&format!("{}\n", args.out.display())))?;
     Ok(ExitCode::SUCCESS)
 }
@@ -22,6 +27,11 @@ pub fn draw(before: &Path, after: &Path, out: &Path) -> Result<(), Fault> {
     let svg = flame::draw_difference(&read(before)?, &read(after)?, &title)?;
     let failed = |e| Fault::file(format!("writing {}: name a file with --out", out.display()), e);
     fs::write(out, svg).map_err(failed)
+}
+
+/// What else a profile's folder says of it; nothing where there is none, or it is of another version.
+fn findings(path: &Path) -> Option<ProfileFindings> {
+    serde_json::from_slice(&fs::read(path.join("profile.json")).ok()?).ok()
 }
 
 /// The folded stacks of a profile.

@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use vmtax_profile::{Imported, import as read, summary};
 
 pub fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
+    Folder::check(args.out.as_deref())?;
     let Imported { found, pid, program, hz, missing } = read(&args.file, args.pid, args.symbols.as_deref())?;
     let name = args.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if found.profile.total() == 0 {

@@ -23,6 +23,7 @@ use take::{Taken, Ways};
 use vmtax_machine::QemuMonitor;
 use vmtax_model::ProfileFindings;
 use vmtax_profile::{Settings, firefox, flame, fold, pprof};
+use vmtax_report::counted;
 use vmtax_report::profile::Pictures;
 
 pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
@@ -44,6 +45,7 @@ const USUAL_S: f64 = 10.0;
 
 fn of_process(args: &ProfileArgs, pid: i32) -> Result<ExitCode, Fault> {
     let settings = settings(args, pid, args.seconds.unwrap_or(USUAL_S))?;
+    Folder::check(args.out.as_deref())?;
     let stopped = take::stopped()?;
     let mut taken = take::take(&settings, ways(args)?, Exits::begin(pid, QemuMonitor::of(pid).ok()), &stopped)?;
     taken.name_exits(None);
@@ -115,7 +117,7 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
         files.push("firefox.json");
     }
     if let (Some(wall), Some(found)) = (&taken.wall, &findings.wall) {
-        let subtitle = format!("{} moments, every thread at each", found.moments);
+        let subtitle = counted(found.moments, "moment") + ", every thread at each";
         let svg = flame::draw(&wall.profile, &format!("{of}, by the clock"), &subtitle)?;
         folder.put("wall.svg", &svg)?;
         folder.put("wall.folded", fold::fold(&wall.profile).join("\n") + "\n")?;
@@ -146,5 +148,5 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
 fn subtitle(findings: &ProfileFindings) -> String {
     let time = if findings.seconds > 0.0 { format!(" in {:.1} s", findings.seconds) } else { String::new() };
     let rate = if findings.hz > 0 { format!(", {} a second", findings.hz) } else { String::new() };
-    format!("{} samples{time}{rate}", findings.samples)
+    counted(findings.samples, "sample") + &time + &rate
 }

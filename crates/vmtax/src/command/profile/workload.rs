@@ -2,7 +2,7 @@
 
 use super::exits::Exits;
 use super::take::{self, Taken, Ways};
-use super::{folder, inside, present, settings, ways};
+use super::{Folder, folder, inside, present, settings, ways};
 use crate::cli::{ProfileArgs, RecordArgs};
 use crate::command::progress::Display;
 use crate::command::run::{Recorded, record};
@@ -35,6 +35,7 @@ pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     }
     // Of the process, only its number comes later.
     let settings = settings(args, 0, args.seconds.unwrap_or(LONGEST_S))?;
+    Folder::check(args.out.as_deref())?;
     let Looked { taken, .. } = look(&plan, host, &args.common.record, Display::new(1), (settings, ways(args)?), None)?;
     present(&folder(args, &taken)?, args.common.record.json, &taken)
 }
@@ -126,11 +127,22 @@ impl Watch {
 
 /// One guest, one workload, once.
 fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
+    if args.common.rounds.is_some_and(|rounds| rounds != 1) {
+        return Err(Fault::Usage(
+            "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds".to_owned(),
+        ));
+    }
     let mut plan = match selection::file_alone(&args.workload)? {
         Some(plan) => plan,
         None => from_words(args)?,
     };
     let machine = args.machine.unwrap_or_else(|| default_guest(host));
+    if !machine.is_guest() {
+        return Err(Fault::Usage(format!(
+            "{machine} is no guest to look at: choose kvm, tcg, micro-kvm or micro-tcg with --machine; `vmtax profile \
+             --pid` looks at a process of the host"
+        )));
+    }
     plan.machines = vec![machine];
     selection::common(&mut plan, &args.common);
     plan.rounds = 1;
@@ -142,7 +154,7 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
     } else {
         plan.probes = vec![inside::probes(args.guest_hz, args.syscalls)];
     }
-    if !plan.machines[0].is_guest() || plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
+    if plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
         return Err(Fault::Usage(
             "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`"
                 .to_owned(),
