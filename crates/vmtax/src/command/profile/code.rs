@@ -5,11 +5,14 @@ use vmtax_machine::QemuMonitor;
 use vmtax_model::{GuestCode, Missing};
 use vmtax_profile::code::{findings, look};
 
-/// Looks at each processor `hz` times a second; `None` where nothing was told.
+/// Each look takes QEMU's main loop a millisecond or two.
+const MOST_HZ: u32 = 50;
+
+/// Looks at each processor `hz` times a second, or [`MOST_HZ`]; `None` where nothing was told.
 pub fn executed(monitor: &QemuMonitor, hz: u32, time: Duration, stop: &dyn Fn() -> bool) -> Option<GuestCode> {
     let processors = monitor.processors().ok()?;
     let looked =
-        look(processors, hz, time, stop, &mut |processor, command| monitor.of_processor(processor, command).ok());
+        look(processors, hz.min(MOST_HZ), time, stop, &mut |processor, command| monitor.of_processor(processor, command).ok());
     findings(&looked)
 }
 
