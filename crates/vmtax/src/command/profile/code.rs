@@ -11,8 +11,9 @@ const MOST_HZ: u32 = 50;
 /// Looks at each processor `hz` times a second, or [`MOST_HZ`]; `None` where nothing was told.
 pub fn executed(monitor: &QemuMonitor, hz: u32, time: Duration, stop: &dyn Fn() -> bool) -> Option<GuestCode> {
     let processors = monitor.processors().ok()?;
-    let looked =
-        look(processors, hz.min(MOST_HZ), time, stop, &mut |processor, command| monitor.of_processor(processor, command).ok());
+    let looked = look(processors, hz.min(MOST_HZ), time, stop, &mut |processor, command| {
+        monitor.of_processor(processor, command).ok()
+    });
     findings(&looked)
 }
 
