@@ -48,16 +48,17 @@ impl QemuMonitor {
         self.0.human("info mtree -f", None, PATIENCE)
     }
 
-    /// How many processors its guest has.
+    /// The numbers of its guest's processors. Where some were plugged in later, there are gaps.
     ///
     /// # Errors
     /// [`MachineError::Monitor`].
-    pub fn processors(&self) -> Result<u32, MachineError> {
+    pub fn processors(&self) -> Result<Vec<u32>, MachineError> {
         let all = self.0.execute("query-cpus-fast", PATIENCE)?;
-        Ok(u32::try_from(all.as_array().map_or(0, Vec::len)).unwrap_or(u32::MAX))
+        let numbers = all.as_array().into_iter().flatten().filter_map(|cpu| cpu["cpu-index"].as_u64());
+        Ok(numbers.filter_map(|number| u32::try_from(number).ok()).collect())
     }
 
-    /// What a command for people prints about one of the guest's processors, counted from 0.
+    /// What a command for people prints about one of the guest's processors, by its number.
     ///
     /// # Errors
     /// [`MachineError::Monitor`], also for a processor that is not there.

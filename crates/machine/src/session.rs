@@ -367,6 +367,9 @@ fn boot_error(
 ) -> MachineError {
     let machine = setup.target.name();
     let (tail, log) = (lines.tail(), lines.log_path());
+    if lines.panicked() && matches!(nothing, Nothing::Closed | Nothing::ServerEnded) {
+        return MachineError::Panic { tail, log };
+    }
     // QEMU gives up without its server, and a server ends in good order without its QEMU: either end has its reason.
     if let Some(server) = server.filter(|_| matches!(nothing, Nothing::Closed | Nothing::ServerEnded)) {
         match server.status() {
@@ -376,15 +379,10 @@ fn boot_error(
         }
     }
     match nothing {
-        Nothing::Closed => {
-            if lines.panicked() {
-                return MachineError::Panic { tail, log };
-            }
-            refused(child, setup).unwrap_or_else(|| {
-                let status = child.wait(CLOSING).unwrap_or(-1);
-                MachineError::Ended { machine, doing: "coming up".to_owned(), status, tail, log }
-            })
-        }
+        Nothing::Closed => refused(child, setup).unwrap_or_else(|| {
+            let status = child.wait(CLOSING).unwrap_or(-1);
+            MachineError::Ended { machine, doing: "coming up".to_owned(), status, tail, log }
+        }),
         Nothing::ServerEnded => nonsense(machine, lines, "the end of a server that there is not"),
         Nothing::TooLate => MachineError::Silent { machine, seconds: setup.boot_deadline.as_secs(), tail, log },
         Nothing::Interrupted => MachineError::Interrupted,

@@ -69,7 +69,7 @@ pub(crate) fn method(code: &GuestCode) -> String {
         format!(", {} of them at a halted one", percent(code.halted.share))
     };
     format!(
-        "{} at the guest's processors through QEMU's monitor{halted}; each took QEMU {} at the median.",
+        "{} at the guest's processors through QEMU's monitor{halted}; each was answered in {} at the median.",
         counted(code.looks, "look"),
         nanoseconds(code.look_ns)
     )

@@ -52,9 +52,14 @@
     .set NOWHERE_PORT, 0x1234
     .set PIC_ELCR, 0x4d0                # edge or level of interrupts 0 to 7: the PIC's own, and harmless
 
-# Vectors. User code's way to kernel mode is ud2: the emulators of some KVMs do not know `int n`, nor sysret, and
-# forget an int3 that is under way when somebody reads the processor's registers.
-    .set VECTOR_GATE, 6
+# Vectors. User code's way to kernel mode is a division by zero, which no KVM takes an exit for by itself, and which is done again
+# when it is lost: the emulators of some KVMs do not know `int n`, nor sysret, and forget an int3 that is under way when
+# somebody reads the processor's registers.
+    .set VECTOR_GATE, 0
+    .set GATE_CALL_BYTES, 6
+    .macro GATE_CALL                    # changes no register
+    divb .Lzero(%rip)
+    .endm
     .set VECTOR_INTX, 0x2b              # interrupt 11 of the PIC
     .set VECTOR_PIC_SPURIOUS, 0x2f
     .set VECTOR_TIMER, VECTOR_EVENT + 1

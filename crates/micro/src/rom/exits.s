@@ -137,7 +137,7 @@
     iretq
 
 .Lin_kernel:
-    ud2
+    GATE_CALL
     shlq $32, %rdx
     orq %rdx, %rax
     shlq $32, %r15
@@ -156,7 +156,7 @@
     leaq (%rax,%r15), %r8
     movl $TIMER_COUNT, APIC + APIC_TIMER_INITIAL
     leaq 3f(%rip), %rbx
-    ud2
+    GATE_CALL
     STAMP
     movq %rax, %r14
     movl $0, APIC + APIC_EOI

@@ -109,13 +109,13 @@
     jc 1f
     FAIL FAILURE_NO_X2APIC
 1:  leaq 5f(%rip), %rbx
-    ud2
+    GATE_CALL
     call 2f
     leaq 6f(%rip), %rbx
-    ud2
+    GATE_CALL
     jmp .Lapic_on
 2:  leaq 7f(%rip), %rbx
-    ud2
+    GATE_CALL
     call .Lwait_event
     leaq 8f(%rip), %rbx
     jmp .Lin_kernel_again
@@ -136,7 +136,7 @@
     rdtsc
     iretq
 .Lin_kernel_again:
-    ud2
+    GATE_CALL
     shlq $32, %rdx
     orq %rdx, %rax
     shlq $32, %r15

@@ -1,9 +1,13 @@
 # Kernel mode: the gate, and what interrupts and exceptions do.
 
-# Does the routine that user code names in rbx, with interrupts off; it ends with iretq, behind the ud2.
+# Does the routine that user code names in rbx, with interrupts off; it ends with iretq, behind the call.
 .Lgate:
-    addq $2, (%rsp)
+    testb $3, 8(%rsp)                   # of kernel mode it is an exception as any other
+    jz .Ltraps + VECTOR_GATE * 16
+    addq $GATE_CALL_BYTES, (%rsp)
     jmpq *%rbx
+.Lzero:
+    .byte 0
 
 # An interrupt goes on in user mode, with the place it interrupted in r10, which nothing else uses. So its stamp is
 # taken by native code, on the same clock as all others (a KVM that emulates kernel mode keeps another one for it).
@@ -88,8 +92,8 @@
 2:  hlt
     jmp 2b
 
-    .macro GATE to, after=0, kind=0x8e00
-    .word \to - vmtax_micro_rom + \after, CODE64, \kind, ROM >> 16
+    .macro GATE to, after=0
+    .word \to - vmtax_micro_rom + \after, CODE64, 0x8e00, ROM >> 16
     .quad 0
     .endm
 
@@ -98,7 +102,7 @@
     .set number, 0
     .rept 32
     .if number == VECTOR_GATE
-    GATE .Lgate, 0, 0xee00              # for user mode too
+    GATE .Lgate
     .else
     GATE .Ltraps, (number * 16)
     .endif

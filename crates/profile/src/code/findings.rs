@@ -46,13 +46,13 @@ pub fn findings(looked: &Looked) -> Option<GuestCode> {
 
 /// The known costs that processors were found at, the most frequent first.
 fn known(looked: &Looked, codes: &BTreeMap<Spot, Code>) -> Vec<CodeFinding> {
-    let pieces = pieces(looked, codes.values());
+    let pieces = pieces(looked, codes);
     let mut found: BTreeMap<CostlyCode, Vec<(u64, u64)>> = BTreeMap::new();
     for (spot, code) in codes {
         let rules = [
             (CostlyCode::Division, divides(code)),
             (CostlyCode::LockSavesInterrupts, saves_interrupts(code)),
-            (CostlyCode::SmallCopies, pieces.iter().any(|piece| piece.contains(&spot.address))),
+            (CostlyCode::SmallCopies, pieces.iter().any(|(of, piece)| same(of, spot) && piece.contains(&spot.address))),
         ];
         let count = looked.spots.get(spot).copied().unwrap_or(0);
         for (cost, _) in rules.into_iter().filter(|(_, fires)| *fires) {
@@ -95,11 +95,16 @@ fn is_atomic(i: &Instruction) -> bool {
     i.has_lock_prefix() || (i.mnemonic() == Mnemonic::Xchg && memory)
 }
 
+/// Whether the same code is at the same addresses there.
+fn same(a: &Spot, b: &Spot) -> bool {
+    (a.level, a.space) == (b.level, b.space)
+}
+
 /// Where a few bytes are handed over piece by piece: a small function that copies a word, and those who call it twice in a
-/// row, from the first call to behind the second.
-fn pieces<'a>(looked: &Looked, codes: impl Iterator<Item = &'a Code>) -> Vec<RangeInclusive<u64>> {
+/// row, from the first call to behind the second. Each with a place of the same code.
+fn pieces(looked: &Looked, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, RangeInclusive<u64>)> {
     let mut pieces = Vec::new();
-    for code in codes {
+    for (spot, code) in codes {
         let calls = code.instructions.iter().enumerate().filter(|(_, i)| i.is_call_near());
         let calls: Vec<(usize, &Instruction)> = calls.collect();
         for pair in calls.windows(2) {
@@ -107,27 +112,33 @@ fn pieces<'a>(looked: &Looked, codes: impl Iterator<Item = &'a Code>) -> Vec<Ran
             let between = code.instructions.get(at + 1..then).unwrap_or_default();
             let in_a_row = between.len() <= NEAR && between.iter().all(|i| i.flow_control() == FlowControl::Next);
             let to = first.near_branch_target();
-            if !in_a_row || second.near_branch_target() != to || pieces.contains(&(first.ip()..=second.next_ip())) {
+            if !in_a_row || second.near_branch_target() != to {
                 continue;
             }
-            if let Some(function) = looked.code.values().find_map(|window| small_copy(window, to)) {
-                pieces.extend([first.ip()..=second.next_ip(), function]);
+            let mut windows = looked.code.iter().filter(|(of, _)| same(of, spot));
+            if let Some(function) = windows.find_map(|(_, window)| small_copy(window, to)) {
+                pieces.extend([first.ip()..=second.next_ip(), function].map(|piece| (*spot, piece)));
             }
         }
     }
     pieces
 }
 
-/// The function that begins there, if it copies one word and calls nobody.
+/// The function that begins there, if all that it does to memory is to store one word that it loaded.
 fn small_copy(window: &Window, begin: u64) -> Option<RangeInclusive<u64>> {
     let all: Vec<Instruction> = window.after(begin).take(SMALL).collect();
     let end = all.iter().position(|i| i.flow_control() == FlowControl::Return)?;
     let (body, end) = (all.get(..end)?, all.get(end)?);
-    let moves = || body.iter().filter(|i| i.mnemonic() == Mnemonic::Mov && i.memory_size().size() <= WORD);
-    let stores = moves().filter(|i| i.op0_kind() == OpKind::Memory).count();
-    let loads = moves().filter(|i| i.op1_kind() == OpKind::Memory).count();
-    let calls = body.iter().any(|i| i.flow_control() == FlowControl::Call);
-    (stores == 1 && loads > 0 && !calls).then(|| begin..=end.ip())
+    let stays = |i: &Instruction| matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
+    let moves = |i: &Instruction| i.mnemonic() == Mnemonic::Mov && i.memory_size().size() <= WORD;
+    let is_store = |i: &Instruction| moves(i) && i.op0_kind() == OpKind::Memory;
+    let stored = body.iter().position(is_store)?;
+    let (before, rest) = (body.get(..stored)?, body.get(stored..)?);
+    let (store, behind) = rest.split_first()?;
+    // What set the stored register last has to be the load.
+    let set = before.iter().rfind(|i| i.op0_kind() == OpKind::Register && i.op0_register() == store.op1_register())?;
+    let copies = moves(set) && set.op1_kind() == OpKind::Memory;
+    (copies && body.iter().all(stays) && !behind.iter().any(is_store)).then(|| begin..=end.ip())
 }
 
 fn said(cost: CostlyCode, share: SampleShare, address: u64, looks: u64) -> CodeFinding {

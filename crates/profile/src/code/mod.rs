@@ -18,6 +18,8 @@ use said::Registers;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+/// Questions in a row that fail before nothing more is asked.
+const PATIENCE: u32 = 3;
 /// Places of which the code is kept.
 const MOST_PLACES: usize = 1000;
 /// The code around a place, bytes before and from there on.
@@ -39,14 +41,15 @@ pub struct Looked {
     halted: u64,
     spots: BTreeMap<Spot, u64>,
     code: BTreeMap<Spot, Window>,
-    /// How long each look took.
+    /// How long each answer took.
     took: Vec<Duration>,
 }
 
-/// Looks at the processors of a guest `hz` times a second, from the first, until the time is over, QEMU is gone, or `stop`
-/// says so. `ask` gives a processor's number and a command to QEMU's human monitor, and what that printed.
+/// Looks at the processors of a guest in turn, at one of them `hz` times a second, until the time is over, QEMU is gone, or
+/// `stop` says so. `ask` gives a processor's number and a command to QEMU's human monitor, and what that printed; `None` where
+/// that failed.
 pub fn look(
-    processors: u32,
+    processors: &[u32],
     hz: u32,
     time: Duration,
     stop: &dyn Fn() -> bool,
@@ -54,15 +57,22 @@ pub fn look(
 ) -> Looked {
     let step = Duration::from_secs(1) / hz.max(1);
     let (begin, mut looked) = (Instant::now(), Looked::default());
-    while begin.elapsed() < time && !stop() {
-        for processor in 0..processors {
-            let asked = Instant::now();
-            let Some(text) = ask(processor, said::REGISTERS) else { return looked };
-            looked.took.push(asked.elapsed());
-            // Not an x86 processor.
-            let Some(registers) = Registers::read(&text) else { return looked };
-            looked.add(&registers, &mut |command| ask(processor, command));
+    let mut failed = 0;
+    for &processor in processors.iter().cycle() {
+        if begin.elapsed() >= time || stop() || failed == PATIENCE {
+            break;
         }
+        let asked = Instant::now();
+        failed = match ask(processor, said::REGISTERS) {
+            Some(text) => {
+                looked.took.push(asked.elapsed());
+                // Not an x86 processor.
+                let Some(registers) = Registers::read(&text) else { break };
+                looked.add(&registers, &mut |command| ask(processor, command));
+                0
+            }
+            None => failed + 1,
+        };
         let next = moment(step, (begin.elapsed().as_nanos() / step.as_nanos() + 1) as u32);
         let left = time.saturating_sub(begin.elapsed());
         std::thread::sleep(next.saturating_sub(begin.elapsed()).min(left));

@@ -15,7 +15,7 @@ pub(super) struct Registers {
     /// The privilege level.
     pub level: u8,
     pub halted: bool,
-    /// Which address space: CR3.
+    /// Which address space: CR3, without what Linux keeps in its low bits (PCID).
     pub space: u64,
 }
 
@@ -38,7 +38,7 @@ impl Registers {
             bits,
             level: u8::try_from(value("CPL")?).ok().filter(|level| *level <= 3)?,
             halted: value("HLT")? != 0,
-            space: value("CR3")?,
+            space: value("CR3")? & if bits == 64 { !0xfff } else { u64::MAX },
         })
     }
 

@@ -53,7 +53,7 @@ fn memory(code: &[u8], command: &str) -> String {
 /// A kernel of one processor with such code, seen at these offsets in turn, until QEMU is gone.
 fn looked(code: &[u8], seen: &[u64]) -> Looked {
     let mut at = seen.iter();
-    look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
+    look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
         "info registers" => Some(printed(CODE + at.next()?, false).replace("CPL=3", "CPL=0")),
         _ => Some(memory(code, command)),
     })
@@ -117,18 +117,28 @@ fn two_calls_of_a_small_copy_are_told_from_one() {
     let whole = [&[0x49, 0x8b, 0x5e, 8, 0x49, 0x89, 0x59, 8][..], &copy].concat();
     let whole = [&whole[..], &call(15), &[0x49, 0x83, 0xc1, 8], &call(24), &[0xff, 0xc9]].concat();
     assert_eq!(costs(&behind_nops(&whole), &[64 + 20; 20]), [], "16 bytes at once");
+    // mov rax,[r14]; inc rax; mov [r9],rax; ret
+    let counter =
+        [&[0x49, 0x8b, 0x06, 0x48, 0xff, 0xc0, 0x49, 0x89, 0x01, 0xc3][..], &call(10), &[0x90], &call(16)].concat();
+    assert_eq!(costs(&behind_nops(&counter), &[64 + 15; 20]), [], "a counter");
 }
 
 #[test]
 fn halted_processors_are_nowhere_and_gone_ones_end_it() {
     let mut left = 10;
-    let looked = look(2, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| {
+    let looked = look(&[0, 1], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| {
         left -= 1;
         (left >= 0).then(|| printed(CODE, true))
     });
     let found = findings(&looked).unwrap();
     assert_eq!((found.looks, found.halted.samples, found.places.len()), (10, 10, 0));
-    let arm = look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| Some("PC=0\n".to_owned()));
+    let mut number = 0;
+    let deaf = look(&[0, 7], 1_000_000, Duration::from_secs(60), &|| false, &mut |processor, _| {
+        number += 1;
+        (processor == 0 && number < 100).then(|| printed(CODE, true))
+    });
+    assert_eq!(findings(&deaf).unwrap().looks, 50, "one that does not answer is no end");
+    let arm = look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| Some("PC=0\n".to_owned()));
     assert_eq!(findings(&arm), None);
 }
 
@@ -137,7 +147,7 @@ fn a_programs_code_is_read_only_while_it_runs() {
     let code = behind_nops(&[0x49, 0xf7, 0xf7, 0x90]);
     let of = |spaces: [&str; 2]| {
         let mut number = 0;
-        let looked = look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
+        let looked = look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
             "info registers" => {
                 number += 1;
                 let space = spaces[number % 2];
@@ -163,7 +173,7 @@ proptest! {
         let bytes: Vec<String> = code.iter().map(|byte| format!("{byte:#04x}")).collect();
         let mode = |text: String| if real { text.replace("CS64", "CS16") } else { text };
         let mut looks = 8;
-        let looked = look(1, 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| {
+        let looked = look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| {
             looks -= 1;
             let from = command.rsplit("0x").next().unwrap_or_default();
             (looks > 0).then(|| match command {

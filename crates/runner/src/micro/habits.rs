@@ -60,7 +60,6 @@ fn made(
     HabitWork { count, time, .. }: HabitWork,
     deadline: Duration,
 ) -> Result<Made, MachineError> {
-    let begun = Instant::now();
     let counted = |session: &mut MicroSession<'_>, count| {
         let before = session.exits_by_now();
         let ticks = session.habit(habit, cured, count, deadline)?;
@@ -70,7 +69,7 @@ fn made(
     counted(session, count)?; // the table's pages are new to the host the first time
     let (_, once) = counted(session, 1)?;
     let (ticks, all) = counted(session, count)?;
-    let mut more = count;
+    let (mut more, begun) = (count, Instant::now());
     while begun.elapsed() < time {
         let order = Instant::now();
         session.habit(habit, cured, more, deadline)?;

@@ -46,8 +46,8 @@ pub struct ProfileArgs {
     /// Samples a second of each thread that runs
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     pub hz: u32,
-    /// Looks a second at every thread, running or not, and, through its monitor, at the processors of a guest of KVM; each
-    /// stops it for some microseconds; 0 for none
+    /// Looks a second at every thread, running or not, and, through its monitor, at the processors of a guest of KVM
+    /// (at most 50); each stops it for some microseconds; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     pub wall_hz: u32,
     /// How long the scheduler's events and system calls are traced at first, as root; 0 for not at all

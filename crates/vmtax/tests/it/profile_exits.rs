@@ -108,12 +108,11 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
             "lock-saves-interrupts",
             "small-copies",
         ];
-        if all.iter().all(|habit| named.contains(habit)) {
-            let places = habits["code"]["places"].as_array().unwrap();
-            let says = |part: &str| places.iter().any(|place| place["done"].as_str().unwrap().contains(part));
-            assert!(says("div r15") && says("in al,dx"), "{places:#?}");
-            let cures = found(&place, "--wall-hz 49 -- habits form=cure time=0.3", TRIES + number);
-            assert!(cures["code"]["looks"].as_u64().unwrap() > 50, "{:#}", cures["code"]);
+        let places = habits["code"]["places"].as_array().unwrap();
+        let says = |part: &str| places.iter().any(|place| place["done"].as_str().unwrap().contains(part));
+        if all.iter().all(|habit| named.contains(habit)) && says("div r15") && says("in al,dx") {
+            let cures = found(&place, "--wall-hz 49 -- habits form=cure time=0.5", TRIES + number);
+            assert!(cures["code"]["looks"].as_u64().unwrap() > 20, "{:#}", cures["code"]);
             assert_eq!(costs(&cures["code"]), Vec::<&str>::new(), "{:#}", cures["code"]);
             return;
         }

@@ -91,7 +91,7 @@ fn counters(pid: i32, monitor: Option<&QemuMonitor>) -> BTreeMap<String, u64> {
 
 fn no_tree(pid: i32) -> Missing {
     Missing {
-        what: "which device has which address, and what the guest's processors execute".to_owned(),
+        what: "which device has which address".to_owned(),
         why: format!(
             "process {pid} has no QMP monitor that could be asked, so names are those of the usual places in a PC"
         ),

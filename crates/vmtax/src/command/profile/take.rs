@@ -62,11 +62,11 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     // Some time is left for looks by the clock.
     let tracing = ways.events.min(settings.time / 2);
     let looking = Settings { time: settings.time - tracing, ..settings.clone() };
+    let monitor = exits.as_ref().and_then(Exits::monitor);
     let asks = ways.wall_hz > 0 && exits.is_some();
-    let monitor = exits.as_ref().and_then(Exits::monitor).filter(|_| asks && ways.processors);
     let processors = || {
         wait(tracing, &stop);
-        code::executed(&monitor?, ways.wall_hz, looking.time, &stop)
+        asks.then(|| code::executed(monitor.as_ref(), ways.processors, ways.wall_hz, looking.time, &stop))
     };
     let in_turn = || {
         let events = (!tracing.is_zero()).then(|| traced(pid, tracing, &stop));
@@ -86,7 +86,12 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
         let counted = counting.map(|count| count.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (seen, by_clock, counted, code)
     });
-    let mut missing: Vec<Missing> = (asks && !ways.processors).then(code::too_risky).into_iter().collect();
+    let (code, not_asked) = match code {
+        Some(Ok(code)) => (Some(code), None),
+        Some(Err(why)) => (None, Some(why)),
+        None => (None, None),
+    };
+    let mut missing: Vec<Missing> = not_asked.into_iter().collect();
     let events = match events {
         Some(Err(why @ (ProfileError::Probe(_) | ProfileError::Scratch(_)))) => {
             missing.push(Missing::for_error("the scheduler's events and system calls", &why));
