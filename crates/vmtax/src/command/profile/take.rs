@@ -53,8 +53,8 @@ pub struct Ways {
 }
 
 /// Looks at a process on CPU, through its scheduler's events, and then by the clock, whose looks stop threads, as the events
-/// would show; the processors of a guest of KVM are looked at with those. What one way cannot see is said beside what the others saw. The exits of a guest are counted meanwhile. It
-/// ends when `stopped` becomes true.
+/// would show; the processors of a guest of KVM are looked at with those. What one way cannot see is said beside what the
+/// others saw. The exits of a guest are counted meanwhile. It ends when `stopped` becomes true.
 pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &AtomicBool) -> Result<Taken, Fault> {
     let pid = settings.pid;
     let program = program(pid);
