@@ -223,22 +223,17 @@ mod tests {
         assert_eq!(line(KvmClass::Hardware, Some("vmx"), Some(106)), "");
     }
 
-    /// Handlers, threads and descriptors of this process, as the kernel shows them.
-    fn footprint() -> (String, usize, usize) {
+    /// Signals of this process that are caught or ignored, as the kernel shows them.
+    fn handlers() -> String {
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
-        let signals = status.lines().filter(|l| l.starts_with("SigCgt") || l.starts_with("SigIgn")).collect();
-        let count = |folder| std::fs::read_dir(folder).unwrap().count();
-        (signals, count("/proc/self/task"), count("/proc/self/fd"))
+        status.lines().filter(|l| l.starts_with("SigCgt") || l.starts_with("SigIgn")).collect()
     }
 
-    /// Runs alone in its own process (see `tests/kvm_leaks.rs` for the long run); here only that it answers in time.
+    /// Whether it answers in time and leaves nothing, `tests/kvm_leaks.rs` asks in a process of its own.
     #[test]
-    fn answers_within_a_second_and_leaves_handlers_alone() {
-        let handlers = footprint().0;
-        let start = std::time::Instant::now();
-        let facts = kvm();
-        assert!(start.elapsed() < Duration::from_secs(1), "{facts:?} took {:?}", start.elapsed());
-        assert!(!facts.evidence.is_empty());
-        assert_eq!(footprint().0, handlers);
+    fn answers_and_leaves_handlers_alone() {
+        let before = handlers();
+        assert!(!kvm().evidence.is_empty());
+        assert_eq!(handlers(), before);
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::MachineError;
 use serde_json::{Value, json};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -107,7 +107,7 @@ impl Conversation {
             match read {
                 Ok(0) => return Err(MachineError::Monitor("closed".to_owned())),
                 Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
-                Err(e) if e.kind() == std::io::ErrorKind::WouldBlock => {}
+                Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(e) => return Err(MachineError::Monitor(e.to_string())),
             }
         }

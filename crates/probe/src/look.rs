@@ -7,7 +7,7 @@ use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
-use std::collections::HashSet;
+use std::collections::HashMap;
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
@@ -18,6 +18,10 @@ use crate::ProbeError;
 const PATIENCE: Duration = Duration::from_millis(20);
 /// Until then the wait gives way to others but does not sleep.
 const BUSY: Duration = Duration::from_micros(300);
+/// How often is looked whether a thread that did not stop in time has stopped: it is held until that is seen.
+const LATE: Duration = Duration::from_millis(1);
+/// For so long it is waited for in the end.
+const LAST: Duration = Duration::from_secs(1);
 
 /// Where a thread is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,8 +32,6 @@ pub struct Look {
     pub sp: u64,
     /// Frame pointer.
     pub bp: u64,
-    /// How long it was stopped, at most.
-    pub pause: Duration,
 }
 
 /// What the kernel says of a thread without stopping it.
@@ -55,8 +57,9 @@ pub enum State {
 pub struct Looker {
     pid: i32,
     memory: File,
-    /// Asked to stop, but not yet stopped.
-    late: HashSet<i32>,
+    /// Asked to stop, and when they had not yet.
+    late: HashMap<i32, Instant>,
+    pauses: Vec<Duration>,
 }
 
 impl Looker {
@@ -71,7 +74,7 @@ impl Looker {
             std::io::ErrorKind::PermissionDenied => ProbeError::NotOurs { pid },
             _ => ProbeError::System { what: format!("opening {path}"), source },
         })?;
-        Ok(Looker { pid, memory, late: HashSet::new() })
+        Ok(Looker { pid, memory, late: HashMap::new(), pauses: Vec::new() })
     }
 
     /// Whether a thread runs or waits, without stopping it; `None` when it ended.
@@ -94,13 +97,14 @@ impl Looker {
     /// ended, or did not stop in time.
     pub fn look(&mut self, tid: i32, into: &mut [u8]) -> Option<(Look, usize)> {
         let pid = Pid::from_raw(tid);
-        if self.late.contains(&tid) {
-            return self.leave_late(tid);
+        self.let_late_go();
+        if self.late.contains_key(&tid) {
+            return None;
         }
         ptrace::seize(pid, Options::empty()).ok()?;
         ptrace::interrupt(pid).ok()?;
         let Some((signal, since)) = stopped(pid, PATIENCE) else {
-            self.late.insert(tid);
+            self.late.insert(tid, Instant::now());
             return None;
         };
         let registers = ptrace::getregs(pid);
@@ -108,16 +112,46 @@ impl Looker {
         let _ = ptrace::detach(pid, signal);
         let pause = since.elapsed();
         let registers = registers.ok()?;
-        Some((Look { ip: registers.rip, sp: registers.rsp, bp: registers.rbp, pause }, copied))
+        self.pauses.push(pause);
+        Some((Look { ip: registers.rip, sp: registers.rsp, bp: registers.rbp }, copied))
     }
 
-    /// Lets a thread go that stopped only after nobody waited any more.
-    fn leave_late(&mut self, tid: i32) -> Option<(Look, usize)> {
-        if let Some((signal, _)) = stopped(Pid::from_raw(tid), Duration::ZERO) {
-            let _ = ptrace::detach(Pid::from_raw(tid), signal);
-            self.late.remove(&tid);
+    /// Does nothing for so long, but let threads go that stop only now.
+    pub fn rest(&mut self, time: Duration) {
+        let begin = Instant::now();
+        loop {
+            self.let_late_go();
+            let left = time.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(if self.late.is_empty() { left } else { left.min(LATE) });
         }
-        None
+    }
+
+    /// Ends: how long threads were stopped, at most, one for each stop. One that has yet to stop is waited for, since only
+    /// then can it be let go; the end of the thread that looks lets all go.
+    pub fn end(mut self) -> Vec<Duration> {
+        let begin = Instant::now();
+        while !self.late.is_empty() && begin.elapsed() < LAST {
+            self.rest(LATE);
+        }
+        self.pauses
+    }
+
+    fn let_late_go(&mut self) {
+        self.late.retain(|&tid, since| {
+            let (pid, before) = (Pid::from_raw(tid), Instant::now());
+            let Some((signal, _)) = stopped(pid, Duration::ZERO) else {
+                *since = before;
+                return true;
+            };
+            // One that ended cannot be let go.
+            if ptrace::detach(pid, signal).is_ok() {
+                self.pauses.push(since.elapsed());
+            }
+            false
+        });
     }
 }
 

@@ -58,7 +58,6 @@ struct Watch {
     last: HashMap<i32, Last>,
     copied: Vec<u8>,
     reloaded: Instant,
-    pauses: Vec<Duration>,
     unstopped: u64,
     futexes: HashMap<u64, usize>,
 }
@@ -79,7 +78,6 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
         last: HashMap::new(),
         copied: vec![0; settings.stack as usize],
         reloaded: Instant::now(),
-        pauses: Vec::new(),
         unstopped: 0,
         futexes: HashMap::new(),
     };
@@ -104,14 +102,15 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
         // Moments are not moved by what looking took, and missed ones not made up for.
         let next = moment(step, (begin.elapsed().as_nanos() / step.as_nanos() + 1) as u32);
         let left = settings.time.saturating_sub(begin.elapsed());
-        std::thread::sleep(next.saturating_sub(begin.elapsed()).min(left));
+        watch.looker.rest(next.saturating_sub(begin.elapsed()).min(left));
     }
-    watch.pauses.sort_unstable();
+    let mut pauses = watch.looker.end();
+    pauses.sort_unstable();
     Ok(Wall {
         profile: Names::of(&watch.space, &Kernel::read(), build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
         unwound: watch.seen.unwound,
         moments,
-        pauses: watch.pauses,
+        pauses,
         unstopped: watch.unstopped,
         times: schedule.times(),
         futexes: watch.futexes,
@@ -153,7 +152,6 @@ impl Watch {
     fn stopped(&mut self, tid: i32, state: State) -> Option<usize> {
         let waits_in = matches!(state, State::Waits { .. }).then(|| self.looker.waits_in(tid));
         let (look, size) = self.looker.look(tid, &mut self.copied)?;
-        self.pauses.push(look.pause);
         let mut places = Vec::new();
         let (mut call, mut futex) = (None, None);
         // What it waits for, innermost first.

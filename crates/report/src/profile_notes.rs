@@ -106,10 +106,10 @@ pub(crate) fn notes(findings: &ProfileFindings) -> Vec<String> {
             .take(4)
             .map(|file| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why))
             .collect();
+        let of = if files.is_empty() { String::new() } else { format!(": {}", files.join(", ")) };
         notes.push(format!(
-            "{share} of the samples are in functions without a name of their own, shown as FILE:NEAREST±OFFSET: {}. \
-             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym).",
-            files.join(", ")
+            "{share} of the samples are in functions without a name of their own, shown as FILE:NEAREST±OFFSET{of}. \
+             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym)."
         ));
     }
     notes

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use vmtax_apt::AptError;
 use vmtax_kernel::KernelError;
 use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts, Variant, WorkloadName};
+use vmtax_workload::WorkloadError;
 
 /// What guests are started with.
 #[derive(Debug, Clone, PartialEq)]
@@ -50,8 +51,7 @@ pub fn find_means(
     }
     if let Some(&machine) = plan.machines.iter().find(|m| !m.is_micro()) {
         if let Some(workload) = plan.workloads.iter().find(|w| !w.name.needs_kernel()) {
-            let reason =
-                format!("{} runs on the micro-guest alone: give it --machines micro-kvm or micro-tcg", workload.name);
+            let reason = WorkloadError::MicroGuestOnly(workload.name).to_string();
             return Err(RunError::NoMachine { machine, reason });
         }
     }
@@ -161,10 +161,10 @@ fn micro_can(machine: MachineName, plan: &Plan) -> Result<(), RunError> {
 fn kvm_runs_kernels(host: &HostFacts) -> Result<(), RunError> {
     let reason = match host.kvm.class {
         KvmClass::Hardware => return Ok(()),
-        KvmClass::EmulatesKernels => "this host's KVM only emulates guest kernels: use --machines native,tcg",
+        KvmClass::EmulatesKernels => "this host's KVM only emulates guest kernels: use the machine tcg",
         KvmClass::Broken => "this host's KVM opens, but does not run: `vmtax doctor` says what was tried",
         KvmClass::NoPermission => "/dev/kvm may not be opened: `vmtax doctor` says what to do",
-        KvmClass::Absent => "there is no /dev/kvm: `vmtax doctor` says what to do, or use --machines native,tcg",
+        KvmClass::Absent => "there is no /dev/kvm: `vmtax doctor` says what to do, or use the machine tcg",
     };
     Err(RunError::NoMachine { machine: MachineName::Kvm, reason: reason.to_owned() })
 }

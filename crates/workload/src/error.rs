@@ -8,7 +8,7 @@ use vmtax_model::WorkloadName;
 #[derive(Debug, thiserror::Error)]
 pub enum WorkloadError {
     /// It needs a guest without an operating system.
-    #[error("{0} runs on the micro-guest alone: give it --machines micro-kvm or micro-tcg")]
+    #[error("{0} runs on the micro-guest alone: name micro-kvm or micro-tcg as its machine")]
     MicroGuestOnly(WorkloadName),
     /// It is a command of the user's.
     #[error("{0} runs a command of yours: use `vmtax exec -- CMD`")]

@@ -71,9 +71,9 @@ pub struct ProfileArgs {
     /// Count the system calls in a workload's guest, in its kernel where that has BPF: all, or those of each process
     #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_enum)]
     pub syscalls: Option<SyscallsBy>,
-    /// How a workload's tree is shared with its guest, as `vmtax share` writes it
-    #[arg(long, value_name = "WAY", default_value = "9p,cache=loose")]
-    pub share: String,
+    /// How a workload's tree is shared with its guest, as `vmtax share` writes it [default: 9p,cache=loose]
+    #[arg(long, value_name = "WAY")]
+    pub share: Option<String>,
     #[command(flatten)]
     pub common: CommonArgs,
     /// A workload and its options as OPTION=VALUE, or a plan's file (.toml): run once in a guest of its own

@@ -255,6 +255,7 @@ fn what_is_said_of_a_guest_is_refused_for_a_process_that_runs() {
         let name = option.split('=').next().unwrap();
         place.vmtax("profile --pid 1").arg(option).fails(&["--pid", name, "cannot be used with"]);
     }
+    place.vmtax("profile --share 9p --dry-run -- cpu").fails(&["works in a tree", "--share"]);
     place.vmtax("profile --rounds 3 --dry-run -- cpu").fails(&["runs a workload once", "--rounds"]);
     place.vmtax("profile --rounds 1 --machine tcg --dry-run -- cpu").succeeds().shows("rounds = 1");
     assert!(!place.vmtax("profile --help").succeeds().stdout.contains("--rounds"));

@@ -25,6 +25,7 @@ use vmtax_runner::{Ended, Preset, Progress, default_guest};
 pub const LONGEST_S: f64 = 86_400.0;
 /// What a shared tree has where nothing says more.
 const FILES: u64 = 1000;
+const SHARE: &str = "9p,cache=loose";
 
 pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     let host = doctor::facts(args.common.qemu.as_deref());
@@ -133,6 +134,9 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
         ));
     }
     let mut plan = match selection::file_alone(&args.workload)? {
+        Some(_) if args.share.is_some() => {
+            return Err(Fault::Usage("a plan's file says itself how its tree is shared: leave --share out".to_owned()));
+        }
         Some(plan) => plan,
         None => from_words(args)?,
     };
@@ -176,10 +180,12 @@ fn from_words(args: &ProfileArgs) -> Result<Plan, Fault> {
     let shared = workloads.iter().find(|w| w.name.needs_share());
     let files = shared.and_then(|w| w.options.get("count")?.parse().ok()).unwrap_or(FILES).max(FILES);
     let tree = shared.map(|_| Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
-    let variants = shared.map(|_| share::variant(&args.share)).transpose()?;
+    let way = shared.map(|_| share::variant(args.share.as_deref().unwrap_or(SHARE))).transpose()?;
     let mut plan = Plan { tree, ..Plan::new("profile", 1, vec![MachineName::Tcg], workloads) };
-    if let Some(variant) = variants {
-        plan.variants = vec![variant];
+    if let Some(way) = way {
+        plan.variants = vec![way];
+    } else if args.share.is_some() {
+        return Err(Fault::Usage("--share is for a workload that works in a tree: leave it out".to_owned()));
     }
     Ok(plan)
 }
