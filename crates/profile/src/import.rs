@@ -97,7 +97,10 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     let file = PerfRecords::open(path, |event, head| content.take(event, &head))?;
     let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
     if !matches!(file.arch.as_str(), "x86_64" | "") {
-        return Err(wrong(format!("it was recorded on {}, and only x86_64 can be unwound: fold its stacks and give the folded file", file.arch)));
+        return Err(wrong(format!(
+            "it was recorded on {}, and only x86_64 can be unwound: fold its stacks and give the folded file",
+            file.arch
+        )));
     }
     let of_process = |pid: i32| content.samples.iter().filter(move |((p, _), _)| *p == pid);
     let most =

@@ -151,7 +151,12 @@ impl Watch {
     /// Stops a thread to see where it is.
     fn stopped(&mut self, tid: i32, state: State) -> Option<usize> {
         let waits_in = matches!(state, State::Waits { .. }).then(|| self.looker.waits_in(tid));
-        let (look, size) = self.looker.look(tid, &mut self.copied)?;
+        let reason = waits_in.filter(|name| !name.is_empty()).map(|name| self.seen.wait(&name));
+        let Some((look, size)) = self.looker.look(tid, &mut self.copied) else {
+            // It has ended, or nothing interrupts its wait: then what the kernel says of it has to do.
+            let State::Waits { call, sp, ip, .. } = state else { return None };
+            return self.unseen(tid, call, (sp, ip), reason);
+        };
         let mut places = Vec::new();
         let (mut call, mut futex) = (None, None);
         // What it waits for, innermost first.
@@ -160,11 +165,9 @@ impl Watch {
                 let known = self.last.get(&tid).and_then(|last| last.call);
                 call = if said == Some(RESTARTED) { known.or(said) } else { said };
                 futex = (call == Some(FUTEX)).then_some(argument);
-                if let Some(name) = waits_in.filter(|name| !name.is_empty()) {
-                    places.push(self.seen.wait(&name));
-                }
+                places.extend(reason);
                 places.extend(call.map(|number| Place { home: Home::Call, at: number.unsigned_abs() }));
-            } else if let Some(number) = self.gone_on(tid, said, (sp, ip)) {
+            } else if let Some(number) = self.unseen(tid, said, (sp, ip), None) {
                 return Some(number);
             }
         }
@@ -180,12 +183,15 @@ impl Watch {
         Some(number)
     }
 
-    /// The stack of a thread that waited, and went on before it stopped: where it waited at that place before, or else only
-    /// in what call.
-    fn gone_on(&mut self, tid: i32, call: Option<i64>, (sp, ip): (u64, u64)) -> Option<usize> {
+    /// The stack of a thread that waited, and went on before it stopped, or cannot stop: where it waited at that place
+    /// before, or else only in what call.
+    fn unseen(&mut self, tid: i32, call: Option<i64>, (sp, ip): (u64, u64), reason: Option<Place>) -> Option<usize> {
         let before = self.last.get(&tid).filter(|last| (last.sp, last.ip, last.call) == (sp, ip, call));
-        let only = |call: i64| self.seen.stack(&[Place { home: Home::Call, at: call.unsigned_abs() }]);
-        before.map(|last| last.number).or_else(|| call.map(only))
+        if let Some(last) = before {
+            return Some(last.number);
+        }
+        let call = Place { home: Home::Call, at: call?.unsigned_abs() };
+        Some(self.seen.stack(&reason.into_iter().chain([call]).collect::<Vec<_>>()))
     }
 
     fn unwound(&mut self, look: Look, size: usize, mut places: Vec<Place>) -> usize {

@@ -285,6 +285,23 @@ fn a_folder_that_will_not_do_is_told_before_the_time_is_spent() {
 }
 
 #[test]
+fn a_thread_that_nothing_interrupts_is_told_by_its_call() {
+    let place = Place::new();
+    // clone(CLONE_VFORK | SIGCHLD): one waits for the other's end, which comes with its own.
+    let script = "import ctypes, time\n\
+                  call = ctypes.CDLL(None)\n\
+                  if call.syscall(56, 0x4000 | 17, 0, 0, 0, 0) == 0: call.prctl(1, 9)\n\
+                  time.sleep(60)";
+    let running = place.program("python3").arg("-c").arg(script).start(60);
+    running.settled();
+    let words = format!("profile --json --seconds 1 --wall-hz 49 --out out --pid {}", running.pid());
+    let wall = &json(&place.vmtax(&words).succeeds().stdout)["wall"];
+    let wait = &wall["threads"][0]["waits"][0];
+    assert_eq!(wait["call"], "clone", "{wall:#}");
+    assert!(wait["share"]["share"].as_f64().unwrap() > 0.9, "{wall:#}");
+}
+
+#[test]
 fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
     let place = Place::new();
     let program = known_program(&place, "known");
