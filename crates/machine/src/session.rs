@@ -367,11 +367,12 @@ fn boot_error(
 ) -> MachineError {
     let machine = setup.target.name();
     let (tail, log) = (lines.tail(), lines.log_path());
-    if lines.panicked() && matches!(nothing, Nothing::Closed | Nothing::ServerEnded) {
+    let ended = matches!(nothing, Nothing::Closed | Nothing::ServerEnded);
+    if ended && lines.panicked() {
         return MachineError::Panic { tail, log };
     }
     // QEMU gives up without its server, and a server ends in good order without its QEMU: either end has its reason.
-    if let Some(server) = server.filter(|_| matches!(nothing, Nothing::Closed | Nothing::ServerEnded)) {
+    if let Some(server) = server.filter(|_| ended) {
         match server.status() {
             Some(0) => return refused(child, setup).unwrap_or_else(|| server.ended("the guest came up")),
             Some(_) => return server.ended("the guest came up"),

@@ -94,7 +94,7 @@ impl Looker {
     }
 
     /// Stops a thread, copies its registers and the part of its stack that `into` takes, and lets it run on. `None` when it
-    /// ended, or did not stop in time.
+    /// ended, did not stop in time, or is somebody else's to stop.
     pub fn look(&mut self, tid: i32, into: &mut [u8]) -> Option<(Look, usize)> {
         let pid = Pid::from_raw(tid);
         self.let_late_go();

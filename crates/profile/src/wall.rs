@@ -99,10 +99,7 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
         threads.extend(known);
         known = thread_names(pid);
         moments += 1;
-        // Moments are not moved by what looking took, and missed ones not made up for.
-        let next = moment(step, (begin.elapsed().as_nanos() / step.as_nanos() + 1) as u32);
-        let left = settings.time.saturating_sub(begin.elapsed());
-        watch.looker.rest(next.saturating_sub(begin.elapsed()).min(left));
+        watch.looker.rest(until_next(begin, step, settings.time));
     }
     let mut pauses = watch.looker.end();
     pauses.sort_unstable();
@@ -117,9 +114,17 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
     })
 }
 
+/// How long it is to the next of the looks that began then, or to the end of their time. They are not moved by what looking
+/// took, and missed ones not made up for.
+pub(crate) fn until_next(begin: Instant, step: Duration, time: Duration) -> Duration {
+    let gone = begin.elapsed();
+    let next = moment(step, (gone.as_nanos() / step.as_nanos() + 1) as u32);
+    next.min(time).saturating_sub(gone)
+}
+
 /// When a step's look is: somewhere in it, each time elsewhere, so that looks do not beat with what happens regularly, as
 /// timers tick. Multiples of the golden ratio fill an interval evenly (Weyl's sequence).
-pub(crate) fn moment(step: Duration, number: u32) -> Duration {
+fn moment(step: Duration, number: u32) -> Duration {
     const GOLDEN: f64 = 0.618_033_988_749_894_9;
     step * number + step.mul_f64((f64::from(number) * GOLDEN).fract())
 }
@@ -153,7 +158,7 @@ impl Watch {
         let waits_in = matches!(state, State::Waits { .. }).then(|| self.looker.waits_in(tid));
         let reason = waits_in.filter(|name| !name.is_empty()).map(|name| self.seen.wait(&name));
         let Some((look, size)) = self.looker.look(tid, &mut self.copied) else {
-            // It has ended, or nothing interrupts its wait: then what the kernel says of it has to do.
+            // It has ended, nothing interrupts its wait, or a debugger has it: then what the kernel says of it has to do.
             let State::Waits { call, sp, ip, .. } = state else { return None };
             return self.unseen(tid, call, (sp, ip), reason);
         };

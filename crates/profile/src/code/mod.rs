@@ -12,7 +12,7 @@ mod tests;
 
 pub use findings::findings;
 
-use crate::wall::moment;
+use crate::wall::until_next;
 use decode::Window;
 use said::Registers;
 use std::collections::BTreeMap;
@@ -73,9 +73,7 @@ pub fn look(
             }
             None => failed + 1,
         };
-        let next = moment(step, (begin.elapsed().as_nanos() / step.as_nanos() + 1) as u32);
-        let left = time.saturating_sub(begin.elapsed());
-        std::thread::sleep(next.saturating_sub(begin.elapsed()).min(left));
+        std::thread::sleep(until_next(begin, step, time));
     }
     looked
 }

@@ -104,6 +104,9 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
         "division",
         "lock-saves-interrupts",
         "small-copies",
+        // Instructions that were just done.
+        "div r15",
+        "in al,dx",
     ]
     .into();
     // Other load may leave too few looks at one, or delay ticks: then it is named the next time.
@@ -111,6 +114,9 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
         let habits = found(&place, "--wall-hz 49 -- habits form=habit time=1", number);
         for named in [costs(&habits["exits"]), costs(&habits["code"])].concat() {
             missed.remove(named);
+        }
+        for place in habits["code"]["places"].as_array().unwrap() {
+            missed.retain(|part| !place["done"].as_str().unwrap().contains(part));
         }
         if missed.is_empty() {
             break;

@@ -86,12 +86,8 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
         let counted = counting.map(|count| count.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
         (seen, by_clock, counted, code)
     });
-    let (code, not_asked) = match code {
-        Some(Ok(code)) => (Some(code), None),
-        Some(Err(why)) => (None, Some(why)),
-        None => (None, None),
-    };
-    let mut missing: Vec<Missing> = not_asked.into_iter().collect();
+    let mut missing: Vec<Missing> = Vec::new();
+    let code = code.and_then(|code| code.map_err(|why| missing.push(why)).ok());
     let events = match events {
         Some(Err(why @ (ProfileError::Probe(_) | ProfileError::Scratch(_)))) => {
             missing.push(Missing::for_error("the scheduler's events and system calls", &why));
