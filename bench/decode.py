@@ -3,7 +3,7 @@
 
     bench/decode.py --simpletrace FILE [--decode FILE] [--rounds N] [--events N] [--go N] [--only NAME,...]
 
-The traces are the recordings in crates/trace/tests/data, repeated. Each round runs both sides once on the same events,
+The traces are the recordings in crates/base/trace/tests/data, repeated. Each round runs both sides once on the same events,
 in alternating order, on the same processor, output thrown away; a ratio is the median over rounds of the tool's processor
 time over vmtax's, with a 95 % interval. The rate is that of raw pages to typed fields, per second of processor time. The
 last test decodes --go events in one go, from pipes, and holds the memory it takes against that of a hundredth as many.
@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 
-DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../crates/trace/tests/data")
+DATA = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../crates/base/trace/tests/data")
 FIELD = "raw_syscalls.sys_enter.id"
 QEMU_FIELD = "qemu.bdrv_co_preadv_part.bytes"
 RATE, RATIO, MEMORY = 10e6, 20, 1.1
@@ -188,7 +188,7 @@ def one_go(arguments, scratch):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target") + "/x86_64-unknown-linux-gnu/release"
-    parser.add_argument("--decode", default=f"{target}/examples/decode", help="crates/trace/examples/decode, built")
+    parser.add_argument("--decode", default=f"{target}/examples/decode", help="crates/base/trace/examples/decode, built")
     parser.add_argument("--simpletrace", default="simpletrace.py", help="scripts/simpletrace.py of QEMU's source")
     parser.add_argument("--rounds", type=int, default=11)
     parser.add_argument("--events", type=int, default=10_000_000,

@@ -170,7 +170,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target") + "/x86_64-unknown-linux-gnu/release"
     parser.add_argument("--vmtax", default=f"{target}/vmtax", help="the release binary")
-    parser.add_argument("--cost", default=f"{target}/examples/cost", help="crates/workload/examples/cost, built")
+    parser.add_argument("--cost", default=f"{target}/examples/cost", help="crates/measure/workload/examples/cost, built")
     parser.add_argument("--disk", help="block device or file for seqread; a new file of 256 MiB when not given")
     parser.add_argument("--rounds", type=int, default=21,
                         help="rounds at least; up to 4 times as many while a limit is within the interval")

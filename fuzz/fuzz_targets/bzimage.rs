@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmtax_kernel::bzimage;
+use vmtax_guests::kernel::bzimage;
 
 fuzz_target!(|image: &[u8]| {
     match bzimage::parse(image) {

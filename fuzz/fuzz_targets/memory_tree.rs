@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmtax_machine::qmp_sockets;
+use vmtax_vm::qmp_sockets;
 use vmtax_profile::exits::Devices;
 
 fuzz_target!(|data: &[u8]| {

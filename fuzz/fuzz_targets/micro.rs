@@ -6,8 +6,8 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
-use vmtax_micro::layout::{MAILBOX, RAM_BYTES, TABLE, words};
-use vmtax_micro::{ExitKind, Mailbox, Order};
+use vmtax_vm::micro_guest::layout::{MAILBOX, RAM_BYTES, TABLE, words};
+use vmtax_vm::micro_guest::{ExitKind, Mailbox, Order};
 use vmtax_model::Habit;
 
 static MEMORY: LazyLock<Box<[AtomicU64]>> = LazyLock::new(|| (0..RAM_BYTES / 8).map(|_| AtomicU64::new(0)).collect());

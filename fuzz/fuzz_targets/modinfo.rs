@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmtax_kernel::modinfo;
+use vmtax_guests::kernel::modinfo;
 
 fuzz_target!(|module: &[u8]| {
     if let Ok(info) = modinfo::parse(module) {

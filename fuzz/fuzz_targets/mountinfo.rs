@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmtax_machine::mounts;
+use vmtax_vm::mounts;
 
 fuzz_target!(|text: &str| {
     let all = mounts(text);

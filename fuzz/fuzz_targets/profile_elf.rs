@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use vmtax_profile::import;
 
-const RECORDED: &[u8] = include_bytes!("../../crates/profile/tests/data/tiny.perf.data");
+const RECORDED: &[u8] = include_bytes!("../../crates/analyze/profile/tests/data/tiny.perf.data");
 /// Where the program lay when it was recorded.
 const PATH: &[u8] = b"/dev/shm/vmtax-a-path-with-room-for-that-of-a-temporary-file-to-be-put-there";
 
@@ -24,7 +24,7 @@ fn files() -> (PathBuf, PathBuf) {
     let mut own = program.as_os_str().as_encoded_bytes().to_vec();
     own.resize(PATH.len(), 0);
     let mut data = RECORDED.to_vec();
-    // As crates/profile/tests/import.rs has it.
+    // As crates/analyze/profile/tests/import.rs has it.
     for at in (24..data.len() - PATH.len()).filter(|&at| RECORDED[at..].starts_with(PATH)) {
         if data[at - 8..at - 4] == 5u32.to_le_bytes() {
             data[at - 24..at - 16].copy_from_slice(&inode.to_le_bytes());

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::io::Write;
-use vmtax_probe::uprobes;
+use vmtax_observe::uprobes;
 
 fuzz_target!(|binary: &[u8]| {
     let Ok(mut file) = tempfile::NamedTempFile::new() else { return };

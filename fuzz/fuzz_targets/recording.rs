@@ -9,7 +9,7 @@ use std::sync::OnceLock;
 
 macro_rules! golden {
     ($($file:literal),*) => {
-        [$(($file, include_bytes!(concat!("../../crates/recording/tests/golden/schema-1/", $file)) as &[u8])),*]
+        [$(($file, include_bytes!(concat!("../../crates/base/recording/tests/golden/schema-1/", $file)) as &[u8])),*]
     };
 }
 

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|data: &[u8]| {
-    let figures = vmtax_tools::figures(&String::from_utf8_lossy(data));
+    let figures = vmtax_runner::tool_output::figures(&String::from_utf8_lossy(data));
     assert!(figures.len() <= 200);
     for (i, figure) in figures.iter().enumerate() {
         assert!(figure.value.is_finite() && figure.name.len() < 256 && figure.of.len() < 256);

@@ -6,9 +6,9 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 use vmtax_trace::{Entry, Events, Formats, Input, PageLayout};
 
-const SWITCH: &str = include_str!("../../crates/trace/tests/data/host/formats/sched.sched_switch");
-const EXEC: &str = include_str!("../../crates/trace/tests/data/host/formats/sched.sched_process_exec");
-const HEADER: &str = include_str!("../../crates/trace/tests/data/host/header_page");
+const SWITCH: &str = include_str!("../../crates/base/trace/tests/data/host/formats/sched.sched_switch");
+const EXEC: &str = include_str!("../../crates/base/trace/tests/data/host/formats/sched.sched_process_exec");
+const HEADER: &str = include_str!("../../crates/base/trace/tests/data/host/header_page");
 
 static FORMATS: OnceLock<Formats> = OnceLock::new();
 

@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use std::sync::OnceLock;
 use vmtax_trace::{Entry, Events, QemuEvents};
 
-const LIST: &str = include_str!("../../crates/trace/tests/data/qemu/trace-events");
+const LIST: &str = include_str!("../../crates/base/trace/tests/data/qemu/trace-events");
 
 static QEMU: OnceLock<QemuEvents> = OnceLock::new();
 

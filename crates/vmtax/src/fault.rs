@@ -18,14 +18,14 @@ pub enum Fault {
     #[error(transparent)]
     Recording(#[from] vmtax_recording::RecordingError),
     #[error(transparent)]
-    Kernel(#[from] vmtax_kernel::KernelError),
+    Kernel(#[from] vmtax_guests::kernel::KernelError),
     #[error(transparent)]
-    Qemu(#[from] vmtax_qemu::QemuError),
+    Qemu(#[from] vmtax_guests::qemu::QemuError),
     /// The cache's place.
     #[error(transparent)]
-    Cache(#[from] vmtax_apt::AptError),
+    Cache(#[from] vmtax_guests::apt::AptError),
     #[error(transparent)]
-    Machine(#[from] vmtax_machine::MachineError),
+    Machine(#[from] vmtax_vm::MachineError),
     #[error(transparent)]
     Agent(#[from] vmtax_agent::AgentError),
     #[error(transparent)]
@@ -35,11 +35,11 @@ pub enum Fault {
     #[error(transparent)]
     Export(#[from] vmtax_export::ExportError),
     #[error(transparent)]
-    Case(#[from] vmtax_cases::CaseError),
+    Case(#[from] vmtax_studies::reproduce::CaseError),
     #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),
     #[error(transparent)]
-    Ledger(#[from] vmtax_ledger::LedgerError),
+    Ledger(#[from] vmtax_studies::ledger::LedgerError),
     /// A file or stream of this program's own.
     #[error("{what}: {source}")]
     File {

@@ -4,8 +4,8 @@ use crate::fault::Fault;
 use std::ffi::CString;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
-use vmtax_machine::{Apart, Jail};
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
+use vmtax_vm::{Apart, Jail};
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let name: WorkloadName = args.workload.parse()?;
@@ -67,13 +67,13 @@ pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
     let (as_root, own_network, network_of) = (*as_root, *own_network, *network_of);
     let (read_only, no_devices, root) = (read_only.clone(), no_devices.clone(), root.clone());
     let apart = Apart { read_only, no_devices, root, as_root, own_network, network_of };
-    let status = vmtax_machine::watchdog(command, &apart, emptied, removed, &put_back)?;
+    let status = vmtax_vm::watchdog(command, &apart, emptied, removed, &put_back)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }
 
 pub fn jail(args: &JailArgs) -> Result<ExitCode, Fault> {
     let JailArgs { image, read_only, root, file, portmapper, command } = args;
     let jail = Jail { image, read_only: *read_only, root, file, portmapper: portmapper.as_deref() };
-    let status = vmtax_machine::jailed(command, &jail)?;
+    let status = vmtax_vm::jailed(command, &jail)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }

@@ -5,10 +5,10 @@ use super::{doctor, exec, print, selection};
 use crate::cli::CaseArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
-use vmtax_cases::{Case, Measured};
 use vmtax_host::find_program;
 use vmtax_model::{CaseFindings, CaseVerdict};
 use vmtax_recording::Recording;
+use vmtax_studies::reproduce::{Case, Measured};
 
 pub fn case(args: &CaseArgs) -> Result<ExitCode, Fault> {
     let words: Vec<&str> = args.what.iter().map(String::as_str).collect();
@@ -45,14 +45,14 @@ pub fn case(args: &CaseArgs) -> Result<ExitCode, Fault> {
 /// The form of a case by the program that was measured then is a case of its own.
 fn find(name: &str, real: bool) -> Result<Case, Fault> {
     if !real {
-        return Ok(vmtax_cases::find(name)?);
+        return Ok(vmtax_studies::reproduce::find(name)?);
     }
-    vmtax_cases::find(&format!("{name}-real"))
+    vmtax_studies::reproduce::find(&format!("{name}-real"))
         .map_err(|_| Fault::Usage(format!("--real is of sysbench-five, not of '{}'", name.escape_default())))
 }
 
 fn list() -> Result<ExitCode, Fault> {
-    for case in vmtax_cases::all()? {
+    for case in vmtax_studies::reproduce::all()? {
         print(&format!("{:20} {}\n{:20} takes {}\n", case.name, case.title, "", case.takes))?;
     }
     Ok(ExitCode::SUCCESS)
@@ -72,8 +72,8 @@ fn show(case: &Case) -> Result<ExitCode, Fault> {
 
 /// What the recording says to the case that its plan names; `None` where it names none that this version knows.
 pub fn judged(recording: &Recording, measured: Measured<'_>) -> Option<CaseFindings> {
-    let case = vmtax_cases::find(recording.plan.case.as_deref()?).ok()?;
-    Some(vmtax_cases::judge(&case, &recording.host, measured))
+    let case = vmtax_studies::reproduce::find(recording.plan.case.as_deref()?).ok()?;
+    Some(vmtax_studies::reproduce::judge(&case, &recording.host, measured))
 }
 
 /// 1 where a claim does not hold.

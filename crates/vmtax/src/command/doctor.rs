@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use vmtax_model::HostFacts;
 
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
-    let fetched = vmtax_kernel::cache_dir().map(|cache| vmtax_qemu::find(&cache)).unwrap_or_default();
+    let fetched = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::qemu::find(&cache)).unwrap_or_default();
     let fetched: Vec<PathBuf> = fetched.into_iter().map(|qemu| qemu.path).collect();
     let facts = collect(args.qemu.as_deref(), &fetched);
     if args.json {
@@ -23,6 +23,6 @@ pub fn facts(qemu: Option<&Path>) -> HostFacts {
 }
 
 fn collect(qemu: Option<&Path>, fetched: &[PathBuf]) -> HostFacts {
-    let found = vmtax_kernel::cache_dir().map(|cache| vmtax_kernel::find(&cache)).unwrap_or_default();
+    let found = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::kernel::find(&cache)).unwrap_or_default();
     vmtax_host::collect(qemu, fetched, found.kernels, &found.unusable)
 }

@@ -12,10 +12,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_cases::Measured;
-use vmtax_machine::{RootMounts, Streams, root_mounts};
 use vmtax_model::{CommandSpec, ExecFindings, HostFacts, Plan, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::{Ended, default_machines};
+use vmtax_studies::reproduce::Measured;
+use vmtax_vm::{RootMounts, Streams, root_mounts};
 
 /// A command may take as long as it takes.
 const DEADLINE_S: u32 = 86_400;

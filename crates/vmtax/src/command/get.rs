@@ -4,18 +4,18 @@ use crate::fault::Fault;
 use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
-use vmtax_qemu::Fetched;
+use vmtax_guests::qemu::Fetched;
 
 pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
-    let cache = vmtax_kernel::cache_dir()?;
+    let cache = vmtax_guests::kernel::cache_dir()?;
     match &args.what {
         Some(GetWhat::Kernel { version }) => {
-            let kernel = vmtax_kernel::fetch(version.as_deref(), &cache, &mut |line| eprintln!("{line}"))?;
+            let kernel = vmtax_guests::kernel::fetch(version.as_deref(), &cache, &mut |line| eprintln!("{line}"))?;
             print(&format!("{}  {}\n", kernel.release, kernel.image.display()))?;
         }
         Some(GetWhat::Qemu { wanted: None }) => print(&qemus(&cache))?,
         Some(GetWhat::Qemu { wanted: Some(wanted) }) => {
-            let qemu = vmtax_qemu::fetch(wanted, &cache, &mut |line| eprintln!("{line}"))?;
+            let qemu = vmtax_guests::qemu::fetch(wanted, &cache, &mut |line| eprintln!("{line}"))?;
             print(&line(&qemu))?;
         }
         None => print(&listing(&cache)?)?,
@@ -25,7 +25,7 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
 
 fn listing(cache: &Path) -> Result<String, Fault> {
     let mut text = String::from("Guest kernels here:\n");
-    let found = vmtax_kernel::find(cache);
+    let found = vmtax_guests::kernel::find(cache);
     for kernel in &found.kernels {
         let _ = writeln!(text, "  {}  {}", kernel.release, kernel.image.display());
     }
@@ -36,7 +36,7 @@ fn listing(cache: &Path) -> Result<String, Fault> {
         text.push_str("  none\n");
     }
     text.push_str("To be had with `vmtax get kernel VERSION`:\n");
-    match vmtax_kernel::list_fetchable() {
+    match vmtax_guests::kernel::list_fetchable() {
         Ok(releases) => releases.iter().for_each(|release| {
             let _ = writeln!(text, "  {release}");
         }),
@@ -51,7 +51,7 @@ fn listing(cache: &Path) -> Result<String, Fault> {
 fn qemus(cache: &Path) -> String {
     let mut text =
         String::from("QEMUs that were fetched or built, for --qemu VERSION, SUITE or both (a built one: its name):\n");
-    let found = vmtax_qemu::find(cache);
+    let found = vmtax_guests::qemu::find(cache);
     for qemu in &found {
         text.push_str("  ");
         text.push_str(&line(qemu));
@@ -60,7 +60,7 @@ fn qemus(cache: &Path) -> String {
         text.push_str("  none\n");
     }
     text.push_str("To be had with `vmtax get qemu VERSION|SUITE`, and other suites by their name:\n");
-    match vmtax_qemu::available() {
+    match vmtax_guests::qemu::available() {
         Ok(suites) => suites.iter().for_each(|(suite, version)| {
             let _ = writeln!(text, "  {suite}  {}", version.unwrap_or("its newest"));
         }),

@@ -3,7 +3,6 @@ use crate::cli::ReportArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_cases::Measured;
 use vmtax_layers::LayersError;
 use vmtax_model::{
     CaseFindings, CommandLayers, CompareFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, HabitFindings,
@@ -11,6 +10,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 use vmtax_report::Style;
+use vmtax_studies::reproduce::Measured;
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;

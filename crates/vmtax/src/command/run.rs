@@ -7,10 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
-use vmtax_machine::{Interrupt, Streams};
 use vmtax_model::{HostFacts, Plan};
 use vmtax_recording::Writer;
 use vmtax_runner::{Ended, Watch, find_means};
+use vmtax_vm::{Interrupt, Streams};
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
     let host = doctor::facts(args.common.qemu.as_deref());
@@ -65,11 +65,11 @@ pub(super) fn record(
         // It may be named by the plan's file alone: its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
     }
-    let means = find_means(plan, &host, &vmtax_kernel::cache_dir, &mut |line| display.say(line))?;
+    let means = find_means(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.say(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
-    vmtax_machine::sweep(&args.runs);
-    vmtax_probe::sweep();
+    vmtax_vm::sweep(&args.runs);
+    vmtax_observe::sweep();
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let mut writer = Writer::create(&args.runs, plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
     let folder = writer.folder().to_path_buf();

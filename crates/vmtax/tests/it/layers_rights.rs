@@ -67,7 +67,7 @@ fn a_guest_without_tracing_leaves_qemus_layers_and_is_named() {
 
 /// tracefs, also where nobody has mounted it.
 fn tracing() -> PathBuf {
-    vmtax_probe::tracefs().unwrap()
+    vmtax_observe::tracefs().unwrap()
 }
 
 /// What there is of the trace of the process `pid`: instances and definitions of probes.

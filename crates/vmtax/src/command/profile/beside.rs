@@ -9,9 +9,9 @@ use crate::command::progress::Display;
 use crate::fault::Fault;
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_machine::Streams;
 use vmtax_model::{CommandSpec, HostFacts, Plan, Probes};
 use vmtax_profile::Settings;
+use vmtax_vm::Streams;
 
 /// What the profile's folder in a recording is called.
 const FOLDER: &str = "profile";

@@ -1,9 +1,9 @@
 //! What a guest's processors execute, asked through the monitor of its QEMU.
 
 use std::time::Duration;
-use vmtax_machine::QemuMonitor;
 use vmtax_model::{GuestCode, Missing};
 use vmtax_profile::code::{findings, look};
+use vmtax_vm::QemuMonitor;
 
 /// Each look takes QEMU's main loop a millisecond or two.
 const MOST_HZ: u32 = 50;

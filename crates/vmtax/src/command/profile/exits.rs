@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use vmtax_machine::QemuMonitor;
 use vmtax_model::{GuestExits, Missing};
 use vmtax_profile::ProfileError;
 use vmtax_profile::exits::{Devices, Seen, Watching, counters_alone, has_kvm, summary};
+use vmtax_vm::QemuMonitor;
 
 /// A guest whose exits are being counted.
 pub struct Exits {
@@ -86,7 +86,7 @@ impl Counted {
 /// KVM's own: through QEMU, which takes no rights, or from debugfs.
 fn counters(pid: i32, monitor: Option<&QemuMonitor>) -> BTreeMap<String, u64> {
     let asked = monitor.map(QemuMonitor::kvm_counters).unwrap_or_default();
-    if asked.is_empty() { vmtax_probe::kvm_counters(pid) } else { asked }
+    if asked.is_empty() { vmtax_observe::kvm_counters(pid) } else { asked }
 }
 
 fn no_tree(pid: i32) -> Missing {

@@ -20,11 +20,11 @@ use folder::Folder;
 use std::process::ExitCode;
 use std::time::Duration;
 use take::{Taken, Ways};
-use vmtax_machine::QemuMonitor;
 use vmtax_model::ProfileFindings;
 use vmtax_profile::{Settings, firefox, flame, fold, pprof};
 use vmtax_report::counted;
 use vmtax_report::profile::Pictures;
+use vmtax_vm::QemuMonitor;
 
 pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     match (&args.command, args.pid) {

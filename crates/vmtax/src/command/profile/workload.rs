@@ -16,10 +16,10 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use vmtax_machine::{Streams, descendants};
 use vmtax_model::{HostFacts, MachineName, Missing, Plan, Tree};
 use vmtax_profile::Settings;
 use vmtax_runner::{Ended, Preset, Progress, default_guest};
+use vmtax_vm::{Streams, descendants};
 
 /// A trial is never looked at any longer.
 pub const LONGEST_S: f64 = 86_400.0;

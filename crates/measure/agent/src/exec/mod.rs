@@ -1,0 +1,128 @@
+//! A command of the user's: started as the one who asks would start it, in a guest on the host's own files; watched to
+//! its end; accounted for.
+
+mod account;
+mod end;
+mod pump;
+mod root;
+mod start;
+mod terminal;
+
+use crate::AgentError;
+use crate::observe::{Look, Trouble, ship};
+use crate::serve::{kernel, send, send_frame};
+use pump::{End, Pump};
+pub(crate) use root::{ROOT, prepare};
+use rustix::fd::BorrowedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+use vmtax_model::{
+    Execution, Measure, NOT_EXECUTABLE, NOT_FOUND, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult,
+    WorkloadName, WorkloadSpec,
+};
+use vmtax_observe::ProbeSet;
+use vmtax_wire::{Decoder, Launch, Reply};
+
+/// Who stays may hold the pipes: so long nothing must come from them.
+const STAYS: Duration = Duration::from_millis(100);
+
+/// Runs a command and gives the reply that ends it; what it prints is sent as it comes.
+///
+/// # Errors
+/// [`AgentError`] when the channel breaks.
+pub(crate) fn run(
+    launch: &Launch,
+    (places, probes): (&Places, Probes),
+    channel: BorrowedFd<'_>,
+    decoder: &mut Decoder,
+) -> Result<Reply, AgentError> {
+    let guest = std::process::id() == 1;
+    let root = guest.then(|| Path::new(root::ROOT));
+    let mut look = match probes {
+        Probes::None => None,
+        _ => match Look::begin(places, Some(ProbeSet::guest_of_command())) {
+            Ok(look) => Some(look),
+            Err(error) => return Ok(Reply::Failed { error }),
+        },
+    };
+    end::adopt();
+    let stay = end::running();
+    send(channel, &Reply::Began)?;
+    let before = account::Account::now(guest);
+    if let Some(Err(error)) = look.as_ref().map(Look::on) {
+        return Ok(Reply::Failed { error });
+    }
+    let began = Instant::now();
+    let started = match start::start(launch, root) {
+        Ok(started) => started,
+        Err(start::Refused { status, error }) => return Ok(Reply::NotRun { status, error }),
+    };
+    let deadline = began + Duration::from_secs(u64::from(launch.deadline_s));
+    let mut pump = Pump::new(channel, decoder, started, deadline)?;
+    if launch.stays {
+        pump.silence = STAYS;
+    }
+    let ended = pump.until_end();
+    let (wall, after) = (began.elapsed(), account::Account::now(guest));
+    let looked = look.as_ref().map_or(Ok(()), Look::off);
+    pump.say(&Reply::Ended)?;
+    let left = if launch.stays { 0 } else { end::end_all_but(&stay) };
+    let rest = pump.rest();
+    let End { status, usage } = ended?;
+    rest?;
+    let too_late = pump.too_late;
+    // From here on the channel waits for the controller again.
+    drop(pump);
+    if too_late {
+        let error = format!(
+            "the command was not done after {} s: it was ended. Give it longer with --deadline",
+            launch.deadline_s
+        );
+        return Ok(Reply::NotRun { status: TIMED_OUT, error });
+    }
+    let spent = after.since(&before);
+    let execution = Execution { status, left, busy_s: spent.busy_s, stolen_s: spent.stolen_s, ..Execution::default() };
+    let measures = account::measures(wall, &usage, &spent);
+    let result = result(measures, wall, if guest { root::notes(places) } else { Vec::new() });
+    let shipped = looked.map_err(Trouble::Trial).and_then(|()| match &mut look {
+        Some(look) => ship(&mut |frame| send_frame(channel, frame), |ship| look.save(ship)),
+        None => Ok(()),
+    });
+    match shipped {
+        Ok(()) => {
+            let observed = look.map(|look| look.observed);
+            Ok(Reply::Ran { execution, result: Box::new(result), observed })
+        }
+        Err(trouble) => trouble.reply(),
+    }
+}
+
+fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialResult {
+    TrialResult {
+        workload: WorkloadSpec::new(WorkloadName::Exec),
+        measures,
+        operations: Vec::new(),
+        exits: Vec::new(),
+        unsupported: Vec::new(),
+        kept: Vec::new(),
+        notes,
+        fairness: None,
+        total_s: wall.as_secs_f64(),
+        timer: Timer {
+            source: TimerSource::ClockGettime,
+            mhz: 1000.0,
+            error: 0.0,
+            pair_ns: 0.0,
+            reason: Some("a command is timed as a whole".to_owned()),
+        },
+        kernel: kernel(),
+    }
+}
+
+/// The status that stands for why a program could not be started, as a shell has it.
+fn status_of(error: &std::io::Error) -> i32 {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
+    }
+}

@@ -1,0 +1,90 @@
+//! The guest from its inside while workloads run: samples of all that runs, and system calls counted. What was
+//! seen is made ready and sent when the workloads have ended.
+
+use crate::observe::{Send, ship};
+use crate::serve::run_in_fresh_process;
+use crate::{AgentError, exec};
+use vmtax_model::{CallCounts, CountBy, Inside, Metric, Missing, Places, WorkloadName, WorkloadSpec, files};
+use vmtax_observe::{CallCounter, mount_tracefs};
+use vmtax_profile::inside::Taking;
+use vmtax_wire::Reply;
+
+/// How often what counting costs is measured, with and without it in turn: the least of each counts.
+const TURNS: usize = 3;
+
+/// A guest that is being looked at.
+#[derive(Debug)]
+pub(crate) struct Looking {
+    taking: Option<Taking>,
+    counter: Option<CallCounter>,
+    added_ns: Option<f64>,
+    missing: Vec<Missing>,
+}
+
+impl Looking {
+    /// Begins to sample and to count, as far as this kernel lets it.
+    pub fn begin(inside: Inside, places: &Places) -> Looking {
+        let mut missing = Vec::new();
+        let mut lacking = |what: &str, error: &dyn std::error::Error| missing.push(Missing::for_error(what, error));
+        if inside.calls.is_some() {
+            // Kernels without BPF are traced; before 5.2 what that takes has to be in a folder.
+            let _ = mount_tracefs();
+        }
+        // Before anything else is there that could cost.
+        let added_ns = inside.calls.and_then(|by| added_ns(by, places));
+        if inside.calls.is_some() {
+            // So that the programs which count have names among what is sampled; older kernels have no such switch.
+            let _ = std::fs::write("/proc/sys/net/core/bpf_jit_kallsyms", "1");
+        }
+        let counter = inside.calls.map(|by| CallCounter::start(by == CountBy::Process));
+        let counter = counter.and_then(|c| c.map_err(|e| lacking("the guest's system calls", &e)).ok());
+        let taking = (inside.hz > 0).then(|| Taking::begin(inside, vec![exec::ROOT.into()]));
+        let taking = taking.and_then(|t| t.map_err(|e| lacking("samples of what runs in the guest", &e)).ok());
+        Looking { taking, counter, added_ns, missing }
+    }
+
+    /// Ends it, and sends what was seen; gives the reply that comes last.
+    ///
+    /// # Errors
+    /// [`AgentError`] when the channel breaks; what else goes wrong is in the reply.
+    pub fn end(self, send: &mut Send<'_>) -> Result<Reply, AgentError> {
+        let added_ns = self.added_ns;
+        let counts = |counter: &CallCounter| {
+            let rows = counter.read().map_err(|e| e.to_string())?;
+            serde_json::to_vec(&CallCounts { way: counter.way(), rows, lost: counter.lost(), added_ns })
+                .map_err(|e| e.to_string())
+        };
+        // The programs that count stay until what was sampled has names: theirs are among them.
+        let calls = self.counter.as_ref().map(counts);
+        let profile = self.taking.map(|taking| serde_json::to_vec(&taking.end()).map_err(|e| e.to_string()));
+        let sent = ship(send, |ship| {
+            for (name, bytes) in [(files::GUEST_CALLS, calls), (files::GUEST_PROFILE, profile)] {
+                let Some(bytes) = bytes.transpose()? else { continue };
+                ship(name, &bytes).map_err(|e| format!("sending what was seen in the guest: {e}"))?;
+            }
+            Ok(())
+        });
+        match sent {
+            Ok(()) => Ok(Reply::Seen { missing: self.missing }),
+            Err(trouble) => trouble.reply(),
+        }
+    }
+}
+
+/// What counting adds to the shortest call, ns, as the workload that times calls sees it here.
+fn added_ns(by: CountBy, places: &Places) -> Option<f64> {
+    let options = [("only", "getpid"), ("time", "0.03")].map(|(option, value)| (option.to_owned(), value.to_owned()));
+    let calls = WorkloadSpec { name: WorkloadName::Syscalls, options: options.into() };
+    let once = || {
+        let result = run_in_fresh_process(&calls, places, None).ok()?;
+        result.measures.iter().find(|m| m.metric == Metric::SyscallGetpid).map(|m| m.value)
+    };
+    let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
+    for _ in 0..TURNS {
+        without = without.min(once()?);
+        let counter = CallCounter::start(by == CountBy::Process).ok()?;
+        with = with.min(once()?);
+        drop(counter);
+    }
+    Some(with - without)
+}

@@ -1,0 +1,199 @@
+//! The system's apt, used without touching the system: its sources and keyrings, but our own folders.
+
+use crate::apt::archive::{self, Archive};
+use crate::apt::config::{self, Lists};
+use crate::apt::error::AptError;
+use crate::apt::package::{self, Package};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// apt with its caches, and where wanted its lists, in a work folder.
+#[derive(Debug)]
+pub struct Apt {
+    work: PathBuf,
+}
+
+impl Apt {
+    /// Prepares `work`, an existing folder that apt may fill. The system's sources and lists count at first.
+    ///
+    /// # Errors
+    /// When `work` cannot be written.
+    pub fn new(work: &Path) -> Result<Apt, AptError> {
+        let apt = Apt { work: work.into() };
+        for folder in ["cache/archives/partial", "lists/partial"] {
+            let folder = work.join(folder);
+            fs::create_dir_all(&folder).map_err(AptError::write(&folder))?;
+        }
+        config::write(work, Lists::System)?;
+        Ok(apt)
+    }
+
+    /// Fetches the package lists of the system's sources into the work folder and uses them from now on; apt checks
+    /// their signatures. A source that fails is told in the answer, for one that has nothing to do with what
+    /// is wanted is no reason to give up.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or when the work folder cannot be written.
+    pub fn update(&self) -> Result<Option<AptError>, AptError> {
+        config::write(&self.work, Lists::Own)?;
+        self.refresh()
+    }
+
+    fn refresh(&self) -> Result<Option<AptError>, AptError> {
+        match self.run("apt-get", &["-q", "update"]) {
+            Ok(_) => Ok(None),
+            Err(failed @ AptError::Failed { .. }) => Ok(Some(failed)),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The archive of the distribution that this system is of.
+    ///
+    /// # Errors
+    /// [`AptError::NoArchive`] when its sources name none, [`AptError::NoApt`].
+    pub fn archive(&self) -> Result<Archive, AptError> {
+        // Without release information, sources count whose lists were never fetched.
+        let options = ["indextargets", "--no-release-info", "--format", archive::FORMAT, "Created-By: Packages"];
+        Archive::among(&self.run("apt-get", &options)?)
+    }
+
+    /// From now on nothing but these suites of the archive, as if nothing were installed; fetches their lists, whose
+    /// signatures apt checks. As with [`Apt::update`], a suite that fails is told in the answer.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or when the work folder cannot be written.
+    pub fn look_in(&self, archive: &Archive, suites: &[&str]) -> Result<Option<AptError>, AptError> {
+        config::write(&self.work, Lists::Sources(&archive.sources(suites)))?;
+        Ok(self.refresh()?.map(|failed| archive.explain(suites, failed)))
+    }
+
+    /// The versions of a package, each with its suite.
+    ///
+    /// # Errors
+    /// [`AptError::Failed`].
+    pub fn versions(&self, package: &str) -> Result<Vec<(String, String)>, AptError> {
+        Ok(package::by_suite(&self.run("apt-cache", &["madison", package])?))
+    }
+
+    /// A package of `suite` and all that would be installed with it where nothing is: what it depends on, and what that
+    /// depends on. To be asked after [`Apt::look_in`].
+    ///
+    /// # Errors
+    /// [`AptError::Failed`] when the suite lacks something of it.
+    pub fn with_dependencies(&self, package: &str, suite: &str) -> Result<Vec<Package>, AptError> {
+        let said = self.run("apt-get", &["-q", "install", "--simulate", "--target-release", suite, package])?;
+        let exact = package::installed(&said).into_iter().map(|(name, version)| format!("{name}={version}"));
+        let exact: Vec<String> = exact.collect();
+        let arguments: Vec<&str> = ["show"].into_iter().chain(exact.iter().map(String::as_str)).collect();
+        let mut packages = package::shown(&self.run("apt-cache", &arguments)?);
+        packages.dedup_by(|a, b| a.name == b.name);
+        Ok(packages)
+    }
+
+    /// Names of all packages that begin like this, also of installed ones that no source has any more.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn names(&self, beginning: &str) -> Result<Vec<String>, AptError> {
+        Ok(self.run("apt-cache", &["pkgnames", beginning])?.lines().map(Into::into).collect())
+    }
+
+    /// What a package depends on; nothing when there is no such package.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn depends(&self, package: &str) -> Result<Vec<String>, AptError> {
+        match self.run("apt-cache", &["depends", package]) {
+            Ok(said) => {
+                Ok(said.lines().filter_map(|line| line.split_once("Depends: ")).map(|(_, to)| to.into()).collect())
+            }
+            Err(AptError::Failed { .. }) => Ok(Vec::new()),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Length of a package's file, bytes; `None` when there is none to download.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn size(&self, package: &str) -> Result<Option<u64>, AptError> {
+        // apt takes a name that it does not know for a pattern, and `show` and `download` then mean all that match.
+        if !self.names(package)?.iter().any(|name| name == package) {
+            return Ok(None);
+        }
+        let said = self.run("apt-cache", &["show", "--no-all-versions", package])?;
+        Ok(said.lines().find_map(|line| line.strip_prefix("Size: ")?.parse().ok()))
+    }
+
+    /// Downloads packages, each `NAME` or `NAME=VERSION`, and checks them against the lists; gives their files.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, AptError> {
+        let arguments: Vec<&str> = ["-q", "download"].into_iter().chain(packages.iter().map(String::as_str)).collect();
+        self.run("apt-get", &arguments)?;
+        let entries = fs::read_dir(&self.work).map_err(AptError::read(&self.work))?;
+        let files = entries.flatten().map(|entry| entry.path());
+        Ok(files.filter(|path| path.extension().is_some_and(|end| end == "deb")).collect())
+    }
+
+    /// Downloads a package's source from a suite, whose signature apt checks, and unpacks it as the folder `into`; gives its
+    /// version.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn source(&self, archive: &Archive, suite: &str, package: &str, into: &Path) -> Result<String, AptError> {
+        config::write(&self.work, Lists::Sources(&archive.source_of(suite)))?;
+        if let Some(failed) = self.refresh()? {
+            return Err(archive.explain(&[suite], failed));
+        }
+        self.run("apt-get", &["-q", "source", "--download-only", "--only-source", package])?;
+        let entries = fs::read_dir(&self.work).map_err(AptError::read(&self.work))?;
+        let mut files = entries.flatten().map(|entry| entry.path());
+        let control = files.find(|path| path.extension().is_some_and(|end| end == "dsc")).unwrap_or_default();
+        let text = fs::read_to_string(&control).map_err(AptError::read(&control))?;
+        self.run("dpkg-source", &["--extract", &control.to_string_lossy(), &into.to_string_lossy()])?;
+        Ok(text.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or_default().to_owned())
+    }
+
+    /// Unpacks a package's files into a folder; runs none of its scripts.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] with what was said.
+    pub fn unpack(&self, package: &Path, into: &Path) -> Result<(), AptError> {
+        self.run("dpkg-deb", &["--extract", &package.to_string_lossy(), &into.to_string_lossy()]).map(drop)
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> Result<String, AptError> {
+        let output = Command::new(program)
+            .args(arguments)
+            .current_dir(&self.work)
+            .env("APT_CONFIG", self.work.join("apt.env"))
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .output();
+        let output = match output {
+            Ok(output) => output,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => {
+                return Err(AptError::NoApt { program: program.into() });
+            }
+            Err(e) => return Err(AptError::read(Path::new(program))(e)),
+        };
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(AptError::Failed {
+            command: format!("{program} {}", arguments.join(" ")),
+            said: end_of(&String::from_utf8_lossy(&[output.stdout, output.stderr].concat())),
+        })
+    }
+}
+
+/// The last lines, which hold the reason; above them stand progress and sources that worked.
+fn end_of(said: &str) -> String {
+    const LINES: usize = 12;
+    let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
+    lines[lines.len().saturating_sub(LINES)..].join("\n")
+}

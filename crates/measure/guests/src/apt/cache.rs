@@ -1,0 +1,116 @@
+//! The user's cache, and how things come into it.
+
+use crate::apt::error::AptError;
+use rustix::fs::{FlockOperation, flock, statvfs};
+use std::env;
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The user's cache of vmtax: `$XDG_CACHE_HOME/vmtax`, else `$HOME/.cache/vmtax`. It need not exist yet.
+///
+/// A relative `XDG_CACHE_HOME` is ignored, as the XDG base directory specification asks.
+///
+/// # Errors
+/// [`AptError::NoCacheDir`] when neither variable names a folder.
+pub fn cache_dir() -> Result<PathBuf, AptError> {
+    cache_from(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
+}
+
+fn cache_from(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, AptError> {
+    let absolute = |value: OsString| Some(PathBuf::from(value)).filter(|path| path.is_absolute());
+    xdg.and_then(absolute)
+        .or_else(|| home.and_then(absolute).map(|home| home.join(".cache")))
+        .map(|base| base.join("vmtax"))
+        .ok_or(AptError::NoCacheDir)
+}
+
+/// How the work folders of fetches begin; a fetch that was killed leaves one behind.
+const WORK: &str = ".fetch-";
+
+/// The only fetch into a folder of the cache, as long as it lives.
+#[derive(Debug)]
+pub struct Fetch {
+    work: tempfile::TempDir,
+    /// The kernel gives the lock back however its holder ends.
+    _lock: File,
+}
+
+impl Fetch {
+    /// Waits until no other fetch works in `shelf`, which is made if it is not there, and sweeps what killed ones left.
+    /// `what` names the kind of thing that is fetched: "a kernel". `say` is told when there is something to wait for.
+    ///
+    /// # Errors
+    /// When the folder cannot be written.
+    pub fn begin(shelf: &Path, what: &str, say: &mut dyn FnMut(&str)) -> Result<Fetch, AptError> {
+        fs::create_dir_all(shelf).map_err(AptError::write(shelf))?;
+        let path = shelf.join(".lock");
+        let lock = File::create(&path).map_err(AptError::write(&path))?;
+        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
+            say(&format!("another vmtax is fetching {what}: waiting for it"));
+            flock(&lock, FlockOperation::LockExclusive).map_err(|e| AptError::write(&path)(e.into()))?;
+        }
+        // Under the lock, so none of it is in use.
+        for entry in fs::read_dir(shelf).map_err(AptError::read(shelf))?.flatten() {
+            if entry.file_name().to_string_lossy().starts_with(WORK) {
+                fs::remove_dir_all(entry.path()).map_err(AptError::write(&entry.path()))?;
+            }
+        }
+        let work = tempfile::Builder::new().prefix(WORK).tempdir_in(shelf).map_err(AptError::write(shelf))?;
+        Ok(Fetch { work, _lock: lock })
+    }
+
+    /// A folder for it to work in, which goes away with it.
+    pub fn work(&self) -> &Path {
+        self.work.path()
+    }
+
+    /// Makes sure that so many bytes are free.
+    ///
+    /// # Errors
+    /// [`AptError::NoRoom`].
+    pub fn need(&self, bytes: u64) -> Result<(), AptError> {
+        // A file system that does not tell is tried.
+        let have = statvfs(self.work()).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+        let folder = self.work().parent().unwrap_or(self.work()).into();
+        if have < bytes { Err(AptError::NoRoom { folder, have, need: bytes }) } else { Ok(()) }
+    }
+
+    /// Moves `ready`, a finished folder inside [`Fetch::work`], to `home` in one step. What stands there was found
+    /// unusable before, and goes.
+    ///
+    /// # Errors
+    /// When `home` cannot be written.
+    pub fn settle(&self, ready: &Path, home: &Path) -> Result<(), AptError> {
+        match fs::remove_dir_all(home) {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(AptError::write(home)(e)),
+            _ => fs::rename(ready, home).map_err(AptError::write(home)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cache_follows_xdg_then_home() {
+        let from = |xdg: Option<&str>, home: Option<&str>| cache_from(xdg.map(Into::into), home.map(Into::into));
+        assert_eq!(from(Some("/x"), Some("/home/u")).unwrap(), PathBuf::from("/x/vmtax"));
+        assert_eq!(from(None, Some("/home/u")).unwrap(), PathBuf::from("/home/u/.cache/vmtax"));
+        assert_eq!(from(Some("relative"), Some("/home/u")).unwrap(), PathBuf::from("/home/u/.cache/vmtax"));
+        assert_eq!(from(Some(""), Some("/home/u")).unwrap(), PathBuf::from("/home/u/.cache/vmtax"));
+        assert!(matches!(from(None, None), Err(AptError::NoCacheDir)));
+        assert!(matches!(from(Some(""), Some("")), Err(AptError::NoCacheDir)));
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said_beforehand() {
+        let shelf = tempfile::tempdir().unwrap();
+        let fetch = Fetch::begin(&shelf.path().join("kernels"), "a kernel", &mut |_| {}).unwrap();
+        fetch.need(1).unwrap();
+        let error = fetch.need(1 << 60).unwrap_err().to_string();
+        assert!(error.contains("make room") && error.contains("kernels"), "{error}");
+    }
+}

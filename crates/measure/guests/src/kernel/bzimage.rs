@@ -1,0 +1,275 @@
+//! The header of an x86 bzImage, and what a file is that has none.
+//!
+//! Source: the kernel's own documentation of the boot protocol, `Documentation/arch/x86/boot.rst`; the other
+//! architectures' marks from `Documentation/arch/arm64/booting.rst`, `Documentation/arch/riscv/boot-image-header.rst`
+//! and the ELF specification.
+
+use crate::apt::version as release;
+
+/// How much of a file's beginning [`parse`] needs: the version string lies in the first 64 KiB after the boot sector.
+pub(crate) const HEAD: u64 = 0x200 + 0x1_0000 + 0x100;
+
+/// First protocol whose header says whether the kernel is a 64-bit one (Linux 3.8).
+const FIRST_WITH_XLOADFLAGS: u16 = 0x020c;
+/// `xloadflags`: there is a 64-bit entry point.
+const XLF_KERNEL_64: u16 = 1;
+
+/// What the header of a bootable kernel says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// As `uname -r` will say.
+    pub release: String,
+    /// How long the file has to be at least, bytes.
+    pub size: u64,
+}
+
+/// Why a file is not a kernel that an x86-64 guest boots.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum NotBzImage {
+    /// Nothing in it.
+    #[error("the file is empty: copy the kernel again, or take one with `vmtax get kernel`")]
+    Empty,
+    /// It breaks off.
+    #[error("the kernel is truncated, {have} of {need} bytes: copy it again, or take one with `vmtax get kernel`")]
+    Truncated {
+        /// Length of the file, bytes.
+        have: u64,
+        /// Length that its header asks for, bytes.
+        need: u64,
+    },
+    /// A 32-bit kernel.
+    #[error("a 32-bit x86 kernel, but guests are x86-64: take an amd64 kernel, for example with `vmtax get kernel`")]
+    ThirtyTwoBit,
+    /// Older than anything that guests can use.
+    #[error("a kernel of boot protocol {}.{:02}, older than Linux 3.8: take a newer one", protocol >> 8, protocol & 0xff)]
+    TooOld {
+        /// Major and minor number in one byte each.
+        protocol: u16,
+    },
+    /// It does not say which kernel it is.
+    #[error("a kernel without a release in its header: build it as bzImage, or take one with `vmtax get kernel`")]
+    NoRelease,
+    /// Something else.
+    #[error("{what}, not an x86-64 kernel: {mend}")]
+    Other {
+        /// What it is.
+        what: String,
+        /// What to do.
+        mend: &'static str,
+    },
+}
+
+/// Reads the header from the beginning of a kernel image.
+///
+/// # Errors
+/// [`NotBzImage`] says what the file is instead. That the file is as long as [`Header::size`] asks is left to the
+/// caller, who need not have read all of it.
+pub fn parse(bytes: &[u8]) -> Result<Header, NotBzImage> {
+    if bytes.is_empty() {
+        return Err(NotBzImage::Empty);
+    }
+    if bytes.get(0x202..0x206) != Some(b"HdrS") {
+        return Err(foreign(bytes));
+    }
+    // Everything below lies inside the boot sector and the sector after it.
+    let truncated = NotBzImage::Truncated { have: bytes.len() as u64, need: 0x400 };
+    let (Some(protocol), Some(flags), Some(version_at), Some(paragraphs), Some(&sectors)) =
+        (u16_at(bytes, 0x206), u16_at(bytes, 0x236), u16_at(bytes, 0x20e), u32_at(bytes, 0x1f4), bytes.get(0x1f1))
+    else {
+        return Err(truncated);
+    };
+    if protocol < FIRST_WITH_XLOADFLAGS {
+        return Err(NotBzImage::TooOld { protocol });
+    }
+    if flags & XLF_KERNEL_64 == 0 {
+        return Err(NotBzImage::ThirtyTwoBit);
+    }
+    // 0 setup sectors stand for 4, for the sake of LILO.
+    let setup = if sectors == 0 { 4 } else { u64::from(sectors) };
+    let size = (setup + 1) * 512 + u64::from(paragraphs) * 16;
+    if version_at == 0 {
+        return Err(NotBzImage::NoRelease);
+    }
+    let Some(version) = bytes.get(0x200 + usize::from(version_at)..) else {
+        return Err(NotBzImage::Truncated { have: bytes.len() as u64, need: size });
+    };
+    let end = version.iter().position(|b| matches!(b, 0 | b' ')).ok_or(NotBzImage::NoRelease)?;
+    let release = std::str::from_utf8(&version[..end]).unwrap_or_default();
+    if !release::is_plausible(release) {
+        return Err(NotBzImage::NoRelease);
+    }
+    Ok(Header { release: release.into(), size })
+}
+
+/// Where the compressed kernel lies in an image that [`parse`] accepts.
+pub(crate) fn payload(image: &[u8]) -> Option<std::ops::Range<usize>> {
+    let sectors = *image.get(0x1f1)?;
+    let code = (if sectors == 0 { 4 } else { usize::from(sectors) } + 1) * 512;
+    let begin = code.checked_add(u32_at(image, 0x248)? as usize)?;
+    Some(begin..begin.checked_add(u32_at(image, 0x24c)? as usize)?)
+}
+
+/// Says what a file is that has no x86 boot header.
+fn foreign(bytes: &[u8]) -> NotBzImage {
+    const AMD64: &str = "take an amd64 kernel, for example with `vmtax get kernel`";
+    const PACKED: &str = "unpack it and give the bzImage (vmlinuz) inside";
+    const BZIMAGE: &str = "give the kernel's bzImage, which distributions call vmlinuz";
+    let at = |offset: usize, mark: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(mark));
+    let (what, mend) = if at(0, b"\x7fELF") {
+        match elf_machine(bytes) {
+            Some("x86-64") => (
+                "an uncompressed x86-64 ELF file (vmlinux or a program)".into(),
+                "give arch/x86/boot/bzImage of its build",
+            ),
+            Some(machine) => (format!("an ELF file for {machine}"), AMD64),
+            None => ("an ELF file for an unknown architecture".into(), AMD64),
+        }
+    } else if at(56, b"ARM\x64") {
+        ("an arm64 kernel (Image)".into(), AMD64)
+    } else if at(56, b"RSC\x05") || at(48, b"RISCV") {
+        ("a RISC-V kernel (Image)".into(), AMD64)
+    } else if at(36, &0x016f_2818_u32.to_le_bytes()) {
+        ("a 32-bit ARM kernel (zImage)".into(), AMD64)
+    } else if at(0, b"\x27\x05\x19\x56") {
+        ("a U-Boot image (uImage)".into(), AMD64)
+    } else if at(0, b"MZ") && at(4, b"zimg") {
+        ("an EFI zboot kernel, as arm64, RISC-V and LoongArch have them".into(), AMD64)
+    } else if at(0, b"MZ") {
+        ("an EFI program (a unified kernel image?)".into(), BZIMAGE)
+    } else if at(0, b"\x1f\x8b") {
+        ("gzip-compressed data (as arm64 kernels come, Image.gz)".into(), PACKED)
+    } else if at(0, b"\xfd7zXZ\0") {
+        ("xz-compressed data".into(), PACKED)
+    } else if at(0, b"\x28\xb5\x2f\xfd") {
+        ("zstd-compressed data".into(), PACKED)
+    } else if at(0, b"!<arch>\ndebian-binary") {
+        ("a Debian package".into(), "unpack it with `dpkg-deb -x` and give its boot/vmlinuz-…")
+    } else if at(0, b"07070") {
+        ("a cpio archive (an initramfs?)".into(), BZIMAGE)
+    } else {
+        ("no kernel that vmtax knows".into(), BZIMAGE)
+    };
+    NotBzImage::Other { what, mend }
+}
+
+fn elf_machine(bytes: &[u8]) -> Option<&'static str> {
+    let field: [u8; 2] = bytes.get(18..20)?.try_into().ok()?;
+    let big_endian = bytes.get(5) == Some(&2);
+    let machine = if big_endian { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) };
+    Some(match machine {
+        3 => "32-bit x86",
+        8 => "MIPS",
+        20 | 21 => "PowerPC",
+        22 => "s390",
+        40 => "32-bit ARM",
+        62 => "x86-64",
+        183 => "arm64",
+        243 => "RISC-V",
+        258 => "LoongArch",
+        _ => return None,
+    })
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    bytes.get(at..at + 2)?.try_into().ok().map(u16::from_le_bytes)
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    bytes.get(at..at + 4)?.try_into().ok().map(u32::from_le_bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::bzimage;
+    use proptest::prelude::*;
+
+    fn message(bytes: &[u8]) -> String {
+        parse(bytes).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn a_kernel_tells_its_release_and_length() {
+        let image = bzimage("6.1.0-56-amd64");
+        let header = parse(&image).unwrap();
+        assert_eq!(header.release, "6.1.0-56-amd64");
+        assert_eq!(header.size, image.len() as u64);
+    }
+
+    #[test]
+    fn no_setup_sectors_stand_for_four() {
+        let mut image = bzimage("6.1.0");
+        image[0x1f1] = 0;
+        assert_eq!(parse(&image).unwrap().size, 5 * 512 + 4 * 16);
+    }
+
+    #[test]
+    fn a_32_bit_kernel_is_refused() {
+        let mut image = bzimage("6.1.0-686");
+        image[0x236] &= !1;
+        assert_eq!(parse(&image), Err(NotBzImage::ThirtyTwoBit));
+    }
+
+    #[test]
+    fn a_kernel_before_the_flag_is_too_old() {
+        let mut image = bzimage("2.6.32");
+        image[0x206..0x208].copy_from_slice(&0x020a_u16.to_le_bytes());
+        assert_eq!(parse(&image), Err(NotBzImage::TooOld { protocol: 0x020a }));
+        assert!(message(&image).contains("protocol 2.10"));
+    }
+
+    #[test]
+    fn a_release_must_be_one() {
+        for release in ["", "../../etc", "-o"] {
+            assert_eq!(parse(&bzimage(release)), Err(NotBzImage::NoRelease), "{release:?}");
+        }
+        let mut image = bzimage("6.1.0");
+        image[0x20e..0x210].copy_from_slice(&0_u16.to_le_bytes());
+        assert_eq!(parse(&image), Err(NotBzImage::NoRelease));
+    }
+
+    #[test]
+    fn a_header_that_breaks_off_is_truncated() {
+        let image = bzimage("6.1.0");
+        assert!(matches!(parse(&image[..0x210]), Err(NotBzImage::Truncated { .. })));
+        assert!(matches!(parse(&image[..0x240]), Err(NotBzImage::Truncated { .. })));
+    }
+
+    #[test]
+    fn other_files_are_called_by_their_name() {
+        let mut arm64 = vec![0; 64];
+        arm64[56..60].copy_from_slice(b"ARM\x64");
+        assert!(message(&arm64).contains("arm64 kernel"));
+        let mut elf = b"\x7fELF\x02\x01\x01".to_vec();
+        elf.resize(64, 0);
+        for (machine, name) in [(62_u8, "x86-64 ELF"), (183, "arm64"), (243, "RISC-V"), (77, "unknown architecture")] {
+            elf[18] = machine;
+            assert!(message(&elf).contains(name), "{}", message(&elf));
+        }
+        let mut s390 = elf.clone();
+        s390[5] = 2;
+        s390[18..20].copy_from_slice(&[0, 22]);
+        assert!(message(&s390).contains("s390"));
+        assert!(message(b"\x1f\x8b\x08").contains("gzip"));
+        assert!(message(b"!<arch>\ndebian-binary   ").contains("Debian package"));
+        assert!(message(b"#!/bin/sh\n").contains("no kernel that vmtax knows"));
+        assert_eq!(parse(b""), Err(NotBzImage::Empty));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..2048)) {
+            let _ = parse(&bytes);
+        }
+
+        #[test]
+        fn a_damaged_header_is_read_without_panic(at in 0x1f0_usize..0x260, with in any::<[u8; 4]>(), cut in 0_usize..4096) {
+            let mut image = bzimage("6.1.0-56-amd64");
+            image[at..at + 4].copy_from_slice(&with);
+            image.truncate(cut);
+            if let Ok(header) = parse(&image) {
+                prop_assert!(release::is_plausible(&header.release));
+            }
+        }
+    }
+}

@@ -1,0 +1,192 @@
+//! Kernels that are already here: the running one, those in the cache, the one a person names.
+
+use crate::apt::version as release;
+use crate::kernel::bzimage::{self, Header, NotBzImage};
+use crate::kernel::error::KernelError;
+use crate::kernel::initramfs::{WANTED, check};
+use crate::kernel::modules::{Tree, module_name};
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use vmtax_model::{KernelFacts, SourceOfKernel};
+
+/// The kernels on this machine.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Usable, first choice first: the running one, then the cached ones, newest release first.
+    pub kernels: Vec<KernelFacts>,
+    /// Not usable, each with the reason and what mends it.
+    pub unusable: Vec<(PathBuf, String)>,
+}
+
+/// Looks for the running kernel in `/boot` and `/lib/modules`, then for those in `cache`.
+///
+/// A kernel that may not be read (Ubuntu's `/boot` for an ordinary user) or that cannot serve a guest is told among the
+/// unusable ones.
+pub fn find(cache: &Path) -> Found {
+    let release = rustix::system::uname().release().to_string_lossy().into_owned();
+    let mut found = Found::default();
+    match running(Path::new("/"), &release) {
+        Ok(kernel) => found.kernels.push(kernel),
+        Err(unusable) => found.unusable.push(unusable),
+    }
+    let (kernels, unusable) = cached(cache);
+    found.kernels.extend(kernels);
+    found.unusable.extend(unusable);
+    found
+}
+
+/// Checks a kernel that a person names, and finds its modules.
+///
+/// `modules` may be the folder of the release, the `lib/modules` above it, or the root of an unpacked package. Without
+/// it they are looked for beside the image (as in an unpacked package), then in `/lib/modules`; when there are none,
+/// everything is taken to be built in.
+///
+/// # Errors
+/// When the image is no x86-64 bzImage or not whole, the modules are of another release, or virtio is missing.
+pub fn given(image: &Path, modules: Option<&Path>) -> Result<KernelFacts, KernelError> {
+    let release = read_image(image)?.release;
+    let modules = match modules {
+        Some(dir) => Some(named_modules(image, &release, dir)?),
+        None => modules_beside(image, &release),
+    };
+    let kernel = KernelFacts { image: image.into(), modules, release, source: SourceOfKernel::Given };
+    check(&kernel)?;
+    Ok(kernel)
+}
+
+/// Where a cached release lies; below it stand `boot/vmlinuz-RELEASE` and `lib/modules/RELEASE`.
+pub(crate) fn home(cache: &Path, release: &str) -> PathBuf {
+    cache.join("kernels").join(release)
+}
+
+/// Kernels in the cache, newest release first, and what is there but cannot be used.
+pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>) {
+    let (mut kernels, mut unusable) = (Vec::new(), Vec::new());
+    // No folder means that nothing was fetched yet.
+    let entries = fs::read_dir(cache.join("kernels")).into_iter().flatten().flatten();
+    let mut releases: Vec<String> = entries
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .filter(|name| !name.starts_with('.'))
+        .collect();
+    releases.sort_by(|a, b| release::compare(b, a));
+    for release in releases {
+        let home = home(cache, &release);
+        match in_layout(&home, &release, SourceOfKernel::Cache) {
+            Ok(kernel) => kernels.push(kernel),
+            Err(why) => unusable.push((home.clone(), format!("{why}. To fetch it anew: rm -r {}", home.display()))),
+        }
+    }
+    (kernels, unusable)
+}
+
+/// The kernel `release` of the system whose root is `root`.
+fn running(root: &Path, release: &str) -> Result<KernelFacts, (PathBuf, String)> {
+    let image = image_in(root, release);
+    in_layout(root, release, SourceOfKernel::Running).map_err(|why| match why {
+        KernelError::Read { path, source } if source.kind() == io::ErrorKind::NotFound => {
+            let reason = format!("the running kernel, Linux {release}, is not here: there is no {}", path.display());
+            (image, format!("{reason}. Take the distribution's with `vmtax get kernel`, or give one with --kernel"))
+        }
+        why => (image, why.to_string()),
+    })
+}
+
+/// A kernel where packages put it below `root`.
+pub(crate) fn in_layout(root: &Path, release: &str, source: SourceOfKernel) -> Result<KernelFacts, KernelError> {
+    let image = image_in(root, release);
+    let header = read_image(&image)?;
+    if header.release != release {
+        return Err(KernelError::OtherVersion {
+            image,
+            release: header.release,
+            dir: root.join("lib/modules"),
+            found: release.into(),
+        });
+    }
+    let modules = root.join("lib/modules").join(release);
+    fs::metadata(&modules).map_err(KernelError::read(&modules))?;
+    let kernel = KernelFacts { image, modules: Some(modules), release: release.into(), source };
+    check(&kernel)?;
+    Ok(kernel)
+}
+
+/// Debian and Ubuntu keep images in `/boot`; Fedora also, readable by all, beside the modules.
+fn image_in(root: &Path, release: &str) -> PathBuf {
+    let boot = root.join(format!("boot/vmlinuz-{release}"));
+    let beside = root.join("lib/modules").join(release).join("vmlinuz");
+    if File::open(&boot).is_err() && beside.is_file() { beside } else { boot }
+}
+
+fn read_image(path: &Path) -> Result<Header, KernelError> {
+    let metadata = fs::metadata(path).map_err(KernelError::read(path))?;
+    if !metadata.is_file() {
+        let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
+        return Err(KernelError::Read { path: path.into(), source });
+    }
+    let mut head = Vec::new();
+    let file = File::open(path).map_err(KernelError::read(path))?;
+    file.take(bzimage::HEAD).read_to_end(&mut head).map_err(KernelError::read(path))?;
+    let not = |why| KernelError::NotAKernel { path: path.into(), why };
+    let header = bzimage::parse(&head).map_err(not)?;
+    if metadata.len() < header.size {
+        return Err(not(NotBzImage::Truncated { have: metadata.len(), need: header.size }));
+    }
+    Ok(header)
+}
+
+/// Where a folder that holds `release` may keep it: itself a `lib/modules`, or the root of a package.
+const BELOW: [&str; 3] = ["", "lib/modules", "usr/lib/modules"];
+
+/// Finds the modules of `release` in the folder that `--modules` names.
+fn named_modules(image: &Path, release: &str, dir: &Path) -> Result<PathBuf, KernelError> {
+    fs::read_dir(dir).map_err(KernelError::read(dir))?;
+    let other = |dir: &Path, found: String| KernelError::OtherVersion {
+        image: image.into(),
+        release: release.into(),
+        dir: dir.into(),
+        found,
+    };
+    let inner = BELOW.iter().map(|below| dir.join(below).join(release)).find(|path| is_tree(path));
+    if let Some(tree) = inner.or_else(|| is_tree(dir).then(|| dir.to_path_buf())) {
+        return match Tree::open(&tree)?.release(&WANTED)? {
+            Some(found) if found != release => Err(other(&tree, found)),
+            _ => Ok(tree),
+        };
+    }
+    let others = BELOW.iter().flat_map(|below| trees_in(&dir.join(below))).collect::<Vec<_>>().join(", ");
+    if others.is_empty() {
+        Err(KernelError::NoModules { dir: dir.into(), release: release.into() })
+    } else {
+        Err(other(dir, others))
+    }
+}
+
+/// Looks for the modules of an image given alone: its own folder (Fedora), the package around it, the system.
+fn modules_beside(image: &Path, release: &str) -> Option<PathBuf> {
+    let image = fs::canonicalize(image).unwrap_or_else(|_| image.into());
+    let folder = image.parent()?;
+    let own = folder.ends_with(release).then(|| folder.to_path_buf());
+    let around = [Some(folder), folder.parent(), Some(Path::new("/"))];
+    let around = around.into_iter().flatten().flat_map(|root| BELOW.iter().map(|below| root.join(below).join(release)));
+    own.into_iter().chain(around).find(|path| is_tree(path))
+}
+
+fn trees_in(dir: &Path) -> Vec<String> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let trees = entries.filter(|entry| is_tree(&entry.path()));
+    trees.filter_map(|entry| entry.file_name().into_string().ok()).collect()
+}
+
+/// Whether this is the folder of one kernel's modules, not one above it.
+fn is_tree(dir: &Path) -> bool {
+    if dir.join("kernel").is_dir() || dir.join("modules.builtin").is_file() {
+        return true;
+    }
+    let mut entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.any(|entry| entry.file_name().to_str().and_then(module_name).is_some())
+}
+
+#[cfg(test)]
+#[path = "find_tests.rs"]
+mod tests;

@@ -1,0 +1,286 @@
+//! The initramfs that a guest boots from: one program as `/init`, the modules it needs, nothing else.
+//!
+//! Format: cpio "newc", uncompressed, as `Documentation/driver-api/early-userspace/buffer-format.rst` has it.
+
+use crate::kernel::command_modules;
+use crate::kernel::error::KernelError;
+use crate::kernel::modules::{Module, Tree, missing};
+use crate::kernel::share_modules;
+use cpio::newc::{self, ModeFileType};
+use std::collections::HashSet;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::Path;
+use vmtax_model::{KernelFacts, ShareMethod};
+
+/// What a guest cannot do without, unless it is built in: the bus, the disk, the file system of `fileio`.
+pub(crate) const WANTED: [&str; 3] = ["virtio_pci", "virtio_blk", "ext4"];
+/// The agent's port. A guest without it talks over its serial console.
+const PORT: &str = "virtio_console";
+
+/// What a guest is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Purpose {
+    /// Workloads, with disks.
+    Workloads,
+    /// A command on the host's files.
+    Command {
+        /// Whether there is a network card.
+        network: bool,
+        /// Whether there is a disk for what is written.
+        disk: bool,
+    },
+}
+
+/// What went into an initramfs.
+#[derive(Debug)]
+pub struct Packed {
+    /// Names of the modules, in load order.
+    pub modules: Vec<String>,
+    /// The shares that this kernel cannot mount, with the reason.
+    pub refused: Vec<(ShareMethod, KernelError)>,
+}
+
+/// Writes to `out` an initramfs that starts `init`.
+///
+/// It holds `init`, byte for byte, as `/init`; the modules of `kernel` decompressed as `/vmtax/modules/NAME.ko`; and
+/// `/vmtax/modules.list` with their absolute paths, one a line, dependencies first. A module of that list may refuse to
+/// load with `ENODEV` where it serves a processor feature that the guest lacks (`crc32c_intel`); that is no fault. A
+/// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
+/// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what a command takes.
+///
+/// # Errors
+/// When the kernel has no virtio, no ext4, or no overlay for a command, a module is damaged, or a file cannot be read or written.
+pub fn initramfs(
+    kernel: &KernelFacts,
+    init: &Path,
+    shares: &[ShareMethod],
+    purpose: Purpose,
+    out: &Path,
+) -> Result<Packed, KernelError> {
+    let (mut lists, mut refused) = (Vec::new(), Vec::new());
+    let modules = match &kernel.modules {
+        Some(root) => {
+            let tree = Tree::open(root)?;
+            let port = tree.has(PORT).then_some(PORT);
+            // A command has the host's files: without a disk for what it writes it needs the bus alone.
+            let diskless = matches!(purpose, Purpose::Command { disk: false, .. });
+            let base = if diskless { &WANTED[..1] } else { &WANTED[..] };
+            let wanted: Vec<&str> = base.iter().copied().chain(port).collect();
+            let modules = tree.load_order(kernel, &wanted)?;
+            for (method, found) in share_modules::find(&tree, kernel, shares, &modules) {
+                match found {
+                    Ok(modules) => lists.push((share_modules::list(method), modules)),
+                    Err(error) => refused.push((method, error)),
+                }
+            }
+            if let Purpose::Command { network, .. } = purpose {
+                let found = command_modules::find(&tree, kernel, &modules, network)?;
+                lists.push((command_modules::LIST.to_owned(), found));
+            }
+            modules
+        }
+        None => Vec::new(),
+    };
+    let mut program = File::open(init).map_err(KernelError::read(init))?;
+    let length = program.metadata().map_err(KernelError::read(init))?.len();
+    let length = u32::try_from(length).map_err(|_| KernelError::Read {
+        path: init.into(),
+        source: io::Error::new(io::ErrorKind::FileTooLarge, "a cpio archive takes files of up to 4 GiB"),
+    })?;
+
+    let mut archive = Archive { out: BufWriter::new(File::create(out).map_err(KernelError::write(out))?), entries: 0 };
+    let names = modules.iter().map(|module| module.name.clone()).collect();
+    lists.insert(0, ("vmtax/modules.list".to_owned(), modules));
+    write(&mut archive, &mut program, length, &lists).map_err(KernelError::write(out))?;
+    Ok(Packed { modules: names, refused })
+}
+
+/// Whether everything in [`WANTED`] can be had, without reading the modules.
+pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
+    let Some(root) = &kernel.modules else { return Ok(()) };
+    let tree = Tree::open(root)?;
+    match WANTED.iter().find(|name| !tree.has(name)) {
+        Some(name) => Err(missing(kernel, name)),
+        None => Ok(()),
+    }
+}
+
+fn write(archive: &mut Archive, program: &mut File, length: u32, lists: &[(String, Vec<Module>)]) -> io::Result<()> {
+    for folder in ["dev", "proc", "sys", "run", "tmp", "vmtax", "vmtax/modules"] {
+        archive.folder(folder)?;
+    }
+    archive.device("dev/console", 5, 1)?;
+    archive.device("dev/null", 1, 3)?;
+    archive.file("init", 0o755, length, program)?;
+    let mut packed = HashSet::new();
+    for (name, modules) in lists {
+        let mut list = String::new();
+        for Module { name, elf } in modules {
+            let path = format!("vmtax/modules/{name}.ko");
+            // Two shares may take the same one.
+            if packed.insert(name) {
+                archive.file(&path, 0o644, elf.len() as u32, &mut elf.as_slice())?;
+            }
+            list += &format!("/{path}\n");
+        }
+        archive.file(name, 0o644, list.len() as u32, &mut list.as_bytes())?;
+    }
+    newc::trailer(&mut archive.out)?;
+    archive.out.flush()
+}
+
+/// A cpio archive being written. Every entry belongs to root and to no time, so the same input gives the same bytes.
+struct Archive {
+    out: BufWriter<File>,
+    entries: u32,
+}
+
+impl Archive {
+    fn entry(&mut self, name: &str, kind: ModeFileType, mode: u32) -> newc::Builder {
+        self.entries += 1;
+        newc::Builder::new(name).ino(self.entries).mode(mode).set_mode_file_type(kind)
+    }
+
+    fn folder(&mut self, name: &str) -> io::Result<()> {
+        self.entry(name, ModeFileType::Directory, 0o755).write(&mut self.out, 0).finish().map(drop)
+    }
+
+    fn device(&mut self, name: &str, major: u32, minor: u32) -> io::Result<()> {
+        let entry = self.entry(name, ModeFileType::Char, 0o600).rdev_major(major).rdev_minor(minor);
+        entry.write(&mut self.out, 0).finish().map(drop)
+    }
+
+    fn file(&mut self, name: &str, mode: u32, length: u32, from: &mut dyn io::Read) -> io::Result<()> {
+        let mut entry = self.entry(name, ModeFileType::Regular, mode).write(&mut self.out, length);
+        // A file that shrinks meanwhile would shift every entry after it; one that grows fails in the writer.
+        if io::copy(from, &mut entry)? != u64::from(length) {
+            return Err(io::Error::new(
+                io::ErrorKind::UnexpectedEof,
+                format!("/{name} became shorter while it was packed"),
+            ));
+        }
+        entry.finish().map(drop)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing::{put, tree};
+    use std::collections::BTreeMap;
+    use vmtax_model::SourceOfKernel;
+
+    fn kernel(modules: Option<&Path>) -> KernelFacts {
+        let (image, modules) = ("/k/vmlinuz".into(), modules.map(Into::into));
+        KernelFacts { image, modules, release: "6.1.0".into(), source: SourceOfKernel::Given }
+    }
+
+    /// Mode, device numbers, contents.
+    type Entry = (u32, (u32, u32), Vec<u8>);
+
+    /// Everything in an archive, by name.
+    fn unpack(archive: &Path) -> BTreeMap<String, Entry> {
+        let mut entries = BTreeMap::new();
+        let mut rest = File::open(archive).unwrap();
+        loop {
+            let mut reader = newc::Reader::new(rest).unwrap();
+            if reader.entry().is_trailer() {
+                return entries;
+            }
+            let mut data = Vec::new();
+            io::copy(&mut reader, &mut data).unwrap();
+            let entry = reader.entry();
+            let device = (entry.rdev_major(), entry.rdev_minor());
+            entries.insert(entry.name().to_owned(), (entry.mode(), device, data));
+            rest = reader.finish().unwrap();
+        }
+    }
+
+    #[test]
+    fn the_archive_holds_init_devices_and_modules_in_order() {
+        let dir = tempfile::tempdir().unwrap();
+        tree(dir.path(), "6.1.0");
+        let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
+        put(&init, b"\x7fELF, not a multiple of four bytes!!");
+        let packed = initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &out).unwrap();
+        let expected = [
+            "virtio",
+            "virtio_ring",
+            "virtio_pci",
+            "virtio_blk",
+            "crc32c_generic",
+            "crc32c_intel",
+            "jbd2",
+            "ext4",
+            "virtio_console",
+        ];
+        assert_eq!(packed.modules, expected);
+
+        let entries = unpack(&out);
+        assert_eq!(entries["init"], (0o100_755, (0, 0), std::fs::read(&init).unwrap()));
+        assert_eq!(entries["dev"].0, 0o040_755);
+        assert_eq!(entries["dev/console"], (0o020_600, (5, 1), vec![]));
+        assert_eq!(entries["dev/null"].1, (1, 3));
+        let list = String::from_utf8(entries["vmtax/modules.list"].2.clone()).unwrap();
+        assert_eq!(list.lines().count(), expected.len());
+        for (line, name) in list.lines().zip(expected) {
+            assert_eq!(line, format!("/vmtax/modules/{name}.ko"));
+            assert!(entries[&line[1..]].2.starts_with(b"\x7fELF"), "{line}");
+        }
+    }
+
+    #[test]
+    fn without_modules_the_list_is_empty() {
+        let dir = tempfile::tempdir().unwrap();
+        let (init, out) = (dir.path().join("agent"), dir.path().join("initramfs"));
+        put(&init, b"agent");
+        assert_eq!(
+            initramfs(&kernel(None), &init, &[], Purpose::Workloads, &out).unwrap().modules,
+            Vec::<String>::new()
+        );
+        assert_eq!(unpack(&out)["vmtax/modules.list"].2, b"");
+    }
+
+    #[test]
+    fn a_kernel_without_virtio_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        tree(dir.path(), "6.1.0");
+        std::fs::remove_file(dir.path().join("kernel/drivers/block/virtio_blk.ko")).unwrap();
+        let init = dir.path().join("agent");
+        put(&init, b"agent");
+        let error =
+            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &dir.path().join("out")).unwrap_err();
+        assert!(matches!(&error, KernelError::NoVirtio { module, .. } if module == "virtio_blk"), "{error}");
+        assert!(check(&kernel(Some(dir.path()))).is_err());
+        let text = error.to_string();
+        assert!(text.contains("6.1.0") && text.contains("/k/vmlinuz") && text.contains("vmtax get kernel"), "{text}");
+    }
+
+    #[test]
+    fn a_kernel_without_the_port_is_packed_all_the_same() {
+        let dir = tempfile::tempdir().unwrap();
+        tree(dir.path(), "6.1.0");
+        std::fs::remove_file(dir.path().join("kernel/drivers/char/virtio-console.ko")).unwrap();
+        let init = dir.path().join("agent");
+        put(&init, b"agent");
+        assert!(check(&kernel(Some(dir.path()))).is_ok());
+        let packed =
+            initramfs(&kernel(Some(dir.path())), &init, &[], Purpose::Workloads, &dir.path().join("out")).unwrap();
+        assert!(!packed.modules.iter().any(|name| name == "virtio_console"), "{packed:?}");
+    }
+
+    #[test]
+    fn a_missing_init_and_an_unwritable_place_are_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let error =
+            initramfs(&kernel(None), &dir.path().join("none"), &[], Purpose::Workloads, &dir.path().join("out"))
+                .unwrap_err();
+        assert!(error.to_string().contains("/none: "), "{error}");
+        put(&dir.path().join("agent"), b"agent");
+        let error =
+            initramfs(&kernel(None), &dir.path().join("agent"), &[], Purpose::Workloads, &dir.path().join("no/out"))
+                .unwrap_err();
+        assert!(matches!(error, KernelError::Write { .. }), "{error}");
+    }
+}

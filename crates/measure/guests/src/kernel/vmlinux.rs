@@ -1,0 +1,125 @@
+//! The kernel proper inside a bzImage, for QEMU to start directly.
+//!
+//! A bzImage unpacks itself. Under TCG that takes longer than the rest of the boot; here it takes a fraction of a second.
+//! QEMU starts an uncompressed kernel that has a PVH entry point (`CONFIG_PVH`, which distributions set).
+//! Source: `Documentation/arch/x86/boot.rst` (payload_offset, payload_length) and Xen's `docs/misc/pvh.pandoc`.
+
+use crate::kernel::bzimage;
+use object::Endianness;
+use object::elf::FileHeader64;
+use object::read::elf::{FileHeader, ProgramHeader};
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use vmtax_model::KernelFacts;
+
+/// A kernel of a distribution takes about 70 MB uncompressed.
+const LARGEST: u64 = 1 << 30;
+/// `XEN_ELFNOTE_PHYS32_ENTRY`: where PVH enters.
+const PHYS32_ENTRY: u32 = 18;
+
+/// Writes the uncompressed kernel to `out`. `false` when it cannot be had or has no PVH entry; the bzImage itself
+/// boots all the same, only later.
+pub fn unpack_vmlinux(kernel: &KernelFacts, out: &Path) -> bool {
+    let vmlinux = fs::read(&kernel.image).ok().and_then(|image| payload(&image));
+    vmlinux.is_some_and(|elf| has_pvh_entry(&elf) && fs::write(out, &elf).is_ok())
+}
+
+fn payload(image: &[u8]) -> Option<Vec<u8>> {
+    let begin = bzimage::payload(image)?;
+    let packed = image.get(begin)?;
+    let reader: Box<dyn Read + '_> = match packed {
+        [0xfd, b'7', b'z', b'X', b'Z', ..] => Box::new(lzma_rust2::XzReader::new(packed, false)),
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => Box::new(ruzstd::decoding::StreamingDecoder::new(packed).ok()?),
+        [0x1f, 0x8b, ..] => Box::new(flate2::read::GzDecoder::new(packed)),
+        _ => return None,
+    };
+    let mut elf = Vec::new();
+    reader.take(LARGEST).read_to_end(&mut elf).ok()?;
+    Some(elf)
+}
+
+fn has_pvh_entry(elf: &[u8]) -> bool {
+    let found = || -> object::Result<bool> {
+        let header = FileHeader64::<Endianness>::parse(elf)?;
+        let endian = header.endian()?;
+        for segment in header.program_headers(endian, elf)? {
+            let Some(mut notes) = segment.notes(endian, elf)? else { continue };
+            while let Some(note) = notes.next()? {
+                if note.name() == b"Xen" && note.n_type(endian) == PHYS32_ENTRY {
+                    return Ok(true);
+                }
+            }
+        }
+        Ok(false)
+    };
+    found().unwrap_or(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::kernel::testing;
+    use flate2::Compression;
+    use flate2::write::GzEncoder;
+    use std::io::Write;
+
+    /// An ELF file with one note in a PT_NOTE segment.
+    fn elf_with_note(name: &[u8; 4], kind: u32) -> Vec<u8> {
+        let mut elf = vec![0; 64];
+        elf[..7].copy_from_slice(&[0x7f, b'E', b'L', b'F', 2, 1, 1]);
+        let mut put = |at: usize, bytes: &[u8]| elf[at..at + bytes.len()].copy_from_slice(bytes);
+        put(16, &2u16.to_le_bytes()); // an executable
+        put(18, &62u16.to_le_bytes()); // x86-64
+        put(32, &64u64.to_le_bytes()); // program headers begin here,
+        put(54, &56u16.to_le_bytes()); // each of this size,
+        put(56, &1u16.to_le_bytes()); // one of them
+        let mut header = vec![0; 56];
+        header[0] = 4; // PT_NOTE
+        header[8..16].copy_from_slice(&120u64.to_le_bytes());
+        header[32..40].copy_from_slice(&20u64.to_le_bytes());
+        header[48] = 4;
+        elf.extend(header);
+        for word in [4u32, 4, kind] {
+            elf.extend(word.to_le_bytes());
+        }
+        elf.extend(name);
+        elf.extend([0; 4]);
+        elf
+    }
+
+    fn bzimage_around(packed: &[u8]) -> Vec<u8> {
+        let mut image = testing::bzimage("6.1.0-1-amd64");
+        let offset = image.len() - 2 * 512;
+        image[0x248..0x24c].copy_from_slice(&(offset as u32).to_le_bytes());
+        image[0x24c..0x250].copy_from_slice(&(packed.len() as u32).to_le_bytes());
+        image.extend(packed);
+        image
+    }
+
+    fn gzip(bytes: &[u8]) -> Vec<u8> {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(bytes).unwrap();
+        encoder.finish().unwrap()
+    }
+
+    #[test]
+    fn only_a_kernel_with_a_pvh_entry_is_started_directly() {
+        let pvh = elf_with_note(b"Xen\0", PHYS32_ENTRY);
+        assert_eq!(payload(&bzimage_around(&gzip(&pvh))).as_deref(), Some(&pvh[..]));
+        assert!(has_pvh_entry(&pvh));
+        assert!(!has_pvh_entry(&elf_with_note(b"Xen\0", 5)) && !has_pvh_entry(&elf_with_note(b"GNU\0", PHYS32_ENTRY)));
+    }
+
+    #[test]
+    fn what_cannot_be_unpacked_is_left_as_it_is() {
+        let packed = gzip(&elf_with_note(b"Xen\0", PHYS32_ENTRY));
+        let mut cut = bzimage_around(&packed);
+        cut.truncate(cut.len() - 10);
+        assert_eq!(payload(&cut), None);
+        assert_eq!(payload(&bzimage_around(&packed[..20])), None);
+        assert_eq!(payload(&bzimage_around(b"another compression")), None);
+        assert_eq!(payload(&[]), None);
+        assert!(!has_pvh_entry(b"\x7fELF"));
+    }
+}

@@ -1,0 +1,5 @@
+//! What guests are made of: kernels and QEMUs, found, fetched or built into the user's cache, never installed.
+
+pub mod apt;
+pub mod kernel;
+pub mod qemu;

@@ -1,0 +1,142 @@
+//! Patch, configure, make.
+
+use super::source::find;
+use super::{Recipe, Work, log};
+use crate::qemu::error::QemuError;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::thread::available_parallelism;
+
+/// One target, with what guests here are given and nothing else: a fifth of the time that all takes. Debug information is for
+/// names of functions.
+const WORDS: [&str; 16] = [
+    "--target-list=x86_64-softmmu",
+    "--disable-docs",
+    "--without-default-features",
+    "--enable-tcg",
+    "--enable-kvm",
+    "--enable-virtfs",
+    "--enable-linux-aio",
+    "--enable-linux-io-uring",
+    "--enable-attr",
+    "--enable-cap-ng",
+    "--enable-slirp",
+    "--enable-vhost-user",
+    "--enable-trace-backends=log",
+    "--enable-debug-info",
+    "--disable-install-blobs",
+    "--disable-werror",
+];
+/// What these need of Debian's and Ubuntu's packages, and what shows that it is there: a program, or a file of /usr.
+const NEEDS: [(&str, &[&str]); 16] = [
+    ("gcc", &["cc"]),
+    ("ninja-build", &["ninja"]),
+    ("make", &["make"]),
+    ("python3", &["python3"]),
+    ("pkg-config", &["pkg-config", "pkgconf"]),
+    ("flex", &["flex"]),
+    ("bison", &["bison"]),
+    ("meson", &["meson"]),
+    ("libglib2.0-dev", &["include/glib-2.0/glib.h"]),
+    ("libpixman-1-dev", &["include/pixman-1/pixman.h"]),
+    ("libfdt-dev", &["include/libfdt.h"]),
+    ("libaio-dev", &["include/libaio.h"]),
+    ("liburing-dev", &["include/liburing.h"]),
+    ("libattr1-dev", &["include/attr/attributes.h"]),
+    ("libcap-ng-dev", &["include/cap-ng.h"]),
+    ("libslirp-dev", &["include/slirp/libslirp.h"]),
+];
+/// The target, as ninja and as QEMU's older makefiles name it.
+const PROGRAM: [&str; 2] = ["qemu-system-x86_64", "x86_64-softmmu/qemu-system-x86_64"];
+
+/// Applies the patches, each whole or not at all.
+pub fn patch(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Result<(), QemuError> {
+    for (number, given) in recipe.patches.iter().enumerate() {
+        say(&format!("applying {given}"));
+        let file = work.source.with_file_name(format!("{number}.patch"));
+        super::write(&file, &Recipe::patch(given)?)?;
+        for more in [&["--dry-run"][..], &[]] {
+            let mut command = Command::new("patch");
+            command.args(["-p1", "--batch", "--forward"]).args(more).arg("--input").arg(&file);
+            if !run(command.current_dir(&work.source), &work.log, "patch")? {
+                return Err(QemuError::PatchFails { given: given.clone(), said: log::decisive(&work.log) });
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs QEMU's configure, with those of [`WORDS`] that it knows.
+pub fn configure(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Result<(), QemuError> {
+    say("configuring it");
+    let program = work.source.join("configure");
+    let help = Command::new(&program).arg("--help").current_dir(&work.build).stdin(Stdio::null()).output();
+    let help = help.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let mut command = Command::new(&program);
+    command.args(WORDS.iter().filter(|word| is_known(word, &help))).args(&recipe.configure);
+    if run(command.current_dir(&work.build), &work.log, "configure")? {
+        return Ok(());
+    }
+    Err(failed("configure", work))
+}
+
+/// Whether configure's help names an option, or the feature that it enables or disables.
+fn is_known(word: &str, help: &str) -> bool {
+    let option = word.split('=').next().unwrap_or(word);
+    let feature = option.trim_start_matches("--enable-").trim_start_matches("--disable-");
+    help.contains(option) || help.split_whitespace().any(|known| known == feature)
+}
+
+/// Builds the program, on every processor.
+pub fn make(work: &Work, say: &mut dyn FnMut(&str)) -> Result<PathBuf, QemuError> {
+    let jobs = available_parallelism().map_or(1, usize::from);
+    say(&format!("building it on {jobs} processors, which takes minutes: {} has what is said", work.log.display()));
+    let ninja = work.build.join("build.ninja").exists();
+    let mut command = Command::new(if ninja { "ninja" } else { "make" });
+    command.arg(format!("-j{jobs}")).current_dir(&work.build);
+    if ninja {
+        command.arg(PROGRAM[0]);
+    }
+    if !run(&mut command, &work.log, if ninja { "ninja" } else { "make" })? {
+        return Err(failed("make", work));
+    }
+    let found = PROGRAM.iter().map(|name| work.build.join(name)).find(|path| path.is_file());
+    found.ok_or_else(|| QemuError::NotBuilt { log: work.log.clone(), what: "no qemu-system-x86_64".into() })
+}
+
+/// The program with the names of its functions, without the rest of its debug information.
+pub fn strip(program: &Path, to: &Path) -> Result<(), QemuError> {
+    let mut command = Command::new("strip");
+    command.args(["--strip-debug", "-o"]).arg(to).arg(program).stdin(Stdio::null()).stderr(Stdio::null());
+    if command.status().is_ok_and(|status| status.success()) {
+        return Ok(());
+    }
+    fs::copy(program, to).map(drop).map_err(QemuError::file(to))
+}
+
+fn run(command: &mut Command, log: &Path, program: &'static str) -> Result<bool, QemuError> {
+    log::run(command, log).map_err(|e| match e.kind() {
+        std::io::ErrorKind::NotFound if program != "configure" => {
+            let package = NEEDS.iter().find(|(_, shown)| shown.contains(&program)).map_or(program, |(name, _)| name);
+            QemuError::NoTool { program, package }
+        }
+        _ => QemuError::file(log)(e),
+    })
+}
+
+fn failed(step: &'static str, work: &Work) -> QemuError {
+    QemuError::BuildFails { step, said: log::decisive(&work.log), log: work.log.clone(), missing: missing() }
+}
+
+/// Packages of [`NEEDS`] that are not there.
+fn missing() -> Vec<&'static str> {
+    let is_there = |shown: &&str| match shown.contains('/') {
+        true => ["/usr", "/usr/local"].iter().any(|root| {
+            let multiarch = shown.replacen("include/", "include/x86_64-linux-gnu/", 1);
+            Path::new(root).join(shown).exists() || Path::new(root).join(multiarch).exists()
+        }),
+        false => find(shown).is_some(),
+    };
+    NEEDS.iter().filter(|(_, shown)| !shown.iter().any(is_there)).map(|(package, _)| *package).collect()
+}

@@ -1,0 +1,130 @@
+//! What can go wrong with a QEMU that is fetched, each with the way out.
+
+use crate::apt::AptError;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// A QEMU cannot be fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum QemuError {
+    /// Neither a version nor a suite.
+    #[error("{name:?} is neither a QEMU version, such as 5.2, nor a suite of the distribution, such as trixie")]
+    BadName {
+        /// What was given.
+        name: String,
+    },
+    /// No suite has that version.
+    #[error(
+        "no suite that was asked has QEMU {version}; there are {}: take one of these by its suite, or name another \
+         suite of the archive",
+        offered.join(", ")
+    )]
+    NotOffered {
+        /// What was asked for.
+        version: String,
+        /// What there is, each with its suite.
+        offered: Vec<String>,
+    },
+    /// The suite has no QEMU for x86.
+    #[error("{suite} has no package qemu-system-x86 for amd64: take another suite (`vmtax get` lists them)")]
+    NoQemu {
+        /// The suite.
+        suite: String,
+    },
+    /// It came, but does not run.
+    #[error("QEMU of {suite} does not start here ({said}): take one of another suite (`vmtax get` lists them)")]
+    DoesNotStart {
+        /// The suite.
+        suite: String,
+        /// The last that it said.
+        said: String,
+    },
+    /// The packages are not as expected.
+    #[error("QEMU's packages of {suite} have no {missing}: take one of another suite (`vmtax get` lists them)")]
+    Lacks {
+        /// The suite.
+        suite: String,
+        /// What is not there.
+        missing: String,
+    },
+    /// Neither a source tree nor a version nor a suite.
+    #[error(
+        "{given:?} is neither a folder with QEMU's source (its configure is not there), nor a version, such as 7.2, nor a \
+         suite of the distribution, such as bookworm"
+    )]
+    NoSource {
+        /// What was given.
+        given: String,
+    },
+    /// A patch cannot be read.
+    #[error("the patch {given:?} cannot be read ({source}): give a file, or one that comes with vmtax: {}", crate::qemu::Recipe::own_patches().join(", "))]
+    NoPatch {
+        /// What was given.
+        given: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// A patch does not fit the source.
+    #[error(
+        "the patch {given} does not apply to this source:\n{said}\nIt is applied with `patch -p1`: take the version that it was made for"
+    )]
+    PatchFails {
+        /// Which.
+        given: String,
+        /// What patch said.
+        said: String,
+    },
+    /// A program that building takes is not there.
+    #[error("building takes {program}: `sudo apt-get install {package}`")]
+    NoTool {
+        /// Which.
+        program: &'static str,
+        /// The package that brings it.
+        package: &'static str,
+    },
+    /// configure or the compiler failed.
+    #[error("{step} failed and said:\n{said}\nAll of it is in {}{}", log.display(), install(missing))]
+    BuildFails {
+        /// Which step.
+        step: &'static str,
+        /// The decisive lines.
+        said: String,
+        /// The whole log.
+        log: PathBuf,
+        /// Packages that are not there.
+        missing: Vec<&'static str>,
+    },
+    /// It was built to the end, and is not there.
+    #[error("it was built and gave {what}: {} has what was said", log.display())]
+    NotBuilt {
+        /// The whole log.
+        log: PathBuf,
+        /// What is not as expected.
+        what: String,
+    },
+    /// A file or folder of the cache.
+    #[error("{}: {source}: check who may write it, or put the cache elsewhere with XDG_CACHE_HOME", path.display())]
+    File {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// apt does not bring it.
+    #[error("{0}, or name a QEMU of your own with --qemu /path/to/qemu-system-x86_64")]
+    Apt(#[from] AptError),
+}
+
+/// The step that brings what is missing.
+fn install(missing: &[&str]) -> String {
+    match missing {
+        [] => String::new(),
+        some => format!(". These packages are not here, which it may lack: `sudo apt-get install {}`", some.join(" ")),
+    }
+}
+
+impl QemuError {
+    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> QemuError + '_ {
+        move |source| QemuError::File { path: path.into(), source }
+    }
+}

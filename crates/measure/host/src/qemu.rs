@@ -1,0 +1,276 @@
+//! Finds QEMUs and asks each what it can do.
+
+use crate::command::{Answer, ask};
+use crate::error::HostError;
+use crate::program;
+use crate::qemu_binary;
+use crate::version::{self, OLDEST_QEMU};
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+use vmtax_model::{Check, QemuFacts, Readiness};
+
+/// The names a QEMU for x86-64 goes by: everywhere, and on Red Hat's.
+const NAMES: [&str; 2] = ["qemu-system-x86_64", "qemu-kvm"];
+/// A QEMU answers in 20 to 100 ms; the rest is for a cold disk and a loaded host.
+const LIMIT: Duration = Duration::from_secs(3);
+/// Devices a guest is built from here.
+const DEVICES: [&str; 3] = ["virtio-blk-pci", "virtio-serial-pci", "virtserialport"];
+
+/// A QEMU, and what only `doctor` says of it.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Probed {
+    pub facts: QemuFacts,
+    /// Those of [`DEVICES`] that it does not have.
+    pub lacks: Vec<&'static str>,
+    /// A wrapper script: nothing is known of exported functions, AIO engines and trace back ends.
+    pub is_wrapper: bool,
+}
+
+/// What the QEMU that `named` means can do.
+///
+/// # Errors
+/// When there is none, it does not run, is another program, older than [`OLDEST_QEMU`], or emulates no PC.
+fn qemu_at(named: &Path) -> Result<QemuFacts, HostError> {
+    probe(&resolve(named)?).map(|probed| probed.facts)
+}
+
+/// The QEMU to use: the one named, by a path, a name in PATH, or the version or suite of a fetched one; or the best in PATH and the system's folders: those with both KVM and TCG come before
+/// others, then the order of the search path counts, so that it is what the bare name starts. Each is started a few times
+/// with a help option, in parallel, at most 3 s.
+///
+/// # Errors
+/// When the one named is not there, does not run, is another program, too old, or emulates no PC; when none is named, what
+/// is wrong with the first that was found, or that there is none.
+pub fn best_qemu(explicit: Option<&Path>) -> Result<QemuFacts, HostError> {
+    if let Some(path) = explicit {
+        return qemu_at(path);
+    }
+    survey(None, &[]).into_iter().next().unwrap_or(Err(HostError::NoQemu)).map(|probed| probed.facts)
+}
+
+/// The one named first, then all others, usable ones before the rest; each with what is wrong with it. `fetched` are such
+/// as are not in the search path.
+pub(crate) fn survey(explicit: Option<&Path>, fetched: &[PathBuf]) -> Vec<Result<Probed, HostError>> {
+    let (named, unknown) = match explicit.map(resolve).transpose() {
+        Ok(named) => (named, None),
+        Err(error) => (None, Some(error)),
+    };
+    let all = candidates(&program::folders()).into_iter().chain(fetched.iter().cloned()).collect();
+    let others = distinct(all, named.as_deref());
+    let probe_all = |paths: Vec<PathBuf>| -> Vec<Result<Probed, HostError>> {
+        thread::scope(|scope| {
+            let running: Vec<_> = paths.iter().map(|path| scope.spawn(|| probe(path))).collect();
+            running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+        })
+    };
+    let mut found = probe_all(named.iter().cloned().chain(others).collect());
+    let first_other = named.iter().count();
+    found[first_other..].sort_by_key(rank);
+    if let Some(error) = unknown {
+        found.insert(0, Err(error));
+    }
+    found
+}
+
+/// Lower is better; the sort keeps the order of the search path among equals.
+fn rank(found: &Result<Probed, HostError>) -> u8 {
+    match found {
+        Ok(probed) if ["kvm", "tcg"].iter().all(|a| probed.facts.accelerators.iter().any(|b| a == b)) => 0,
+        Ok(_) => 1,
+        Err(_) => 2,
+    }
+}
+
+fn candidates(folders: &[PathBuf]) -> Vec<PathBuf> {
+    let paths = folders.iter().flat_map(|folder| NAMES.map(|name| folder.join(name)));
+    paths.filter(|path| path.is_file()).collect()
+}
+
+/// Without those that are the same file under another name.
+fn distinct(paths: Vec<PathBuf>, named: Option<&Path>) -> Vec<PathBuf> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_path_buf());
+    let mut seen: Vec<PathBuf> = named.iter().map(|path| real(path)).collect();
+    let mut kept = Vec::new();
+    for path in paths {
+        let file = real(&path);
+        if !seen.contains(&file) {
+            seen.push(file);
+            kept.push(path);
+        }
+    }
+    kept
+}
+
+/// An absolute path. A word without a slash, that is no file here, is the name of a fetched QEMU or, as for the shell, of a
+/// program in PATH; the rest starts from the current folder.
+fn resolve(named: &Path) -> Result<PathBuf, HostError> {
+    let bare_name = named.to_str().filter(|name| !name.contains('/') && !named.exists());
+    if let Some(name) = bare_name {
+        // Without a cache none was fetched.
+        let cache = vmtax_guests::qemu::cache_dir().ok();
+        if let Some(fetched) = cache.as_ref().and_then(|cache| vmtax_guests::qemu::named(cache, name)) {
+            return Ok(fetched.path);
+        }
+        if let Some(program) = program::find_program(name) {
+            return Ok(program);
+        }
+        if vmtax_guests::qemu::is_name(name) {
+            let here = cache.iter().flat_map(|cache| vmtax_guests::qemu::find(cache)).map(|q| q.name()).collect();
+            return Err(HostError::QemuNotFetched { name: name.into(), here });
+        }
+    }
+    Ok(std::path::absolute(named).unwrap_or_else(|_| named.to_path_buf()))
+}
+
+fn probe(path: &Path) -> Result<Probed, HostError> {
+    let own = path.to_path_buf();
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        ErrorKind::NotFound | ErrorKind::NotADirectory => HostError::QemuMissing { path: own.clone() },
+        _ => HostError::QemuDoesNotStart { path: own.clone(), reason: error.to_string() },
+    })?;
+    if !metadata.is_file() {
+        let kind = if metadata.is_dir() { "a folder" } else { "a device, pipe or socket" };
+        return Err(HostError::QemuNotAFile { path: own, kind });
+    }
+    if !program::is_executable(path) {
+        return Err(HostError::QemuNotExecutable { path: own });
+    }
+    // Alone first: nothing but `--version` is asked of a program that may be anything.
+    let banner = asked(path, &["--version"])?;
+    let Some(version) = version::in_banner(&banner.text) else {
+        let said = first_line(&banner.text);
+        return Err(if banner.success {
+            HostError::NotQemu { path: own, said }
+        } else {
+            HostError::QemuDoesNotStart { path: own, reason: said }
+        });
+    };
+    if version < OLDEST_QEMU {
+        return Err(HostError::QemuTooOld { path: own, version });
+    }
+    let (accelerators, machines, objects, devices, binary) = thread::scope(|scope| {
+        let help = |option: &'static str| scope.spawn(move || asked(path, &[option, "help"]).map(|a| a.text));
+        let asking = ["-accel", "-machine", "-object", "-device"].map(help);
+        let binary = qemu_binary::read(&vmtax_guests::qemu::binary(path).unwrap_or_else(|| path.to_path_buf()));
+        let [a, b, c, d] = asking.map(|thread| {
+            thread.join().unwrap_or_else(|_| {
+                Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: "asking it failed".into() })
+            })
+        });
+        Ok::<_, HostError>((a?, b?, c?, d?, binary))
+    })?;
+    if !["pc", "q35"].iter().any(|machine| first_words(&machines).any(|word| word == *machine)) {
+        return Err(HostError::QemuNotX86 { path: own });
+    }
+    let is_wrapper = binary.is_none();
+    let binary = binary.unwrap_or_default();
+    let mut aio = vec!["threads".to_owned()];
+    aio.extend(binary.aio);
+    Ok(Probed {
+        lacks: DEVICES.into_iter().filter(|name| !devices.contains(&format!("\"{name}\""))).collect(),
+        is_wrapper,
+        facts: QemuFacts {
+            path: own,
+            version: version.to_string(),
+            accelerators: accelerators_in(&accelerators),
+            aio,
+            iothread: first_words(&objects).any(|word| word == "iothread"),
+            exported_functions: binary.exported_functions,
+            trace_backends: binary.trace_backends,
+        },
+    })
+}
+
+fn asked(path: &Path, arguments: &[&str]) -> Result<Answer, HostError> {
+    match ask(path, arguments, LIMIT) {
+        Ok(Some(answer)) => Ok(answer),
+        Ok(None) => Err(HostError::QemuHangs {
+            path: path.to_path_buf(),
+            arguments: arguments.join(" "),
+            seconds: LIMIT.as_secs(),
+        }),
+        Err(error) => Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: error.to_string() }),
+    }
+}
+
+/// The first line, short, without control characters: it may come from anything.
+fn first_line(text: &str) -> String {
+    let line = text.lines().find(|line| !line.trim().is_empty()).unwrap_or_default();
+    line.trim().chars().filter(|c| !c.is_control()).take(120).collect()
+}
+
+fn first_words(text: &str) -> impl Iterator<Item = &str> {
+    text.lines().filter_map(|line| line.split_whitespace().next())
+}
+
+/// The accelerators that run x86 guests here, from `-accel help`: one a line, or before 5.0 all in one line.
+fn accelerators_in(help: &str) -> Vec<String> {
+    let words = help.split(|c: char| c.is_whitespace() || c == ',');
+    let mut found: Vec<String> = Vec::new();
+    for word in words.filter(|word| ["kvm", "tcg", "xen"].contains(word)) {
+        if !found.iter().any(|known| known == word) {
+            found.push(word.into());
+        }
+    }
+    found.sort();
+    found
+}
+
+/// One line of `doctor` for each QEMU, or one that says there is none.
+pub(crate) fn checks(found: &[Result<Probed, HostError>]) -> Vec<Check> {
+    if found.is_empty() {
+        return vec![check(&Err(HostError::NoQemu))];
+    }
+    found.iter().map(check).collect()
+}
+
+fn check(found: &Result<Probed, HostError>) -> Check {
+    let (state, text, mend) = match found {
+        Err(error) => {
+            // The mend has a place of its own in a check.
+            let (text, mend) = (error.to_string(), error.mend());
+            let cause = text.strip_suffix(&mend).map_or(text.as_str(), |cause| cause.trim_end_matches([':', ' ']));
+            (Readiness::Missing, cause.to_owned(), Some(mend))
+        }
+        Ok(probed) => {
+            let facts = &probed.facts;
+            let list = |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", ") };
+            let mut text =
+                format!("{} {}: accelerators {}", facts.path.display(), facts.version, list(&facts.accelerators));
+            if probed.is_wrapper {
+                text += "; a wrapper script, so its AIO engines, exported functions and trace back ends are unknown";
+            } else {
+                text += &format!(
+                    "; AIO {}; {}; {} exported functions; trace back ends {}",
+                    list(&facts.aio),
+                    if facts.iothread { "iothreads" } else { "no iothreads" },
+                    facts.exported_functions,
+                    list(&facts.trace_backends)
+                );
+            }
+            if !probed.lacks.is_empty() {
+                text += &format!("; lacks {}", probed.lacks.join(", "));
+            }
+            let tcg = facts.accelerators.iter().any(|name| name == "tcg");
+            let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
+            let mend = "sudo apt-get install qemu-system-x86 # the distribution's has them all";
+            let state = if whole { Readiness::Ok } else { Readiness::Limited };
+            (state, text, (!whole).then(|| mend.to_owned()))
+        }
+    };
+    Check {
+        id: "qemu".into(),
+        subject: "QEMU".into(),
+        state,
+        found: text,
+        why: "it is the machine that guests run on; what it was built with decides what can be compared and traced"
+            .into(),
+        mend,
+    }
+}
+
+#[cfg(test)]
+#[path = "qemu_tests.rs"]
+mod tests;

@@ -1,0 +1,136 @@
+//! Workloads on the micro-guest: `seqread` by its own driver, `exits`, `habits`.
+
+mod habits;
+
+use std::time::Duration;
+use vmtax_model::{
+    KERNEL_MODE, KernelIdentity, Latency, Measure, Metric, Operation, Series, Stamped, Timer, TimerSource, TrialResult,
+    WorkloadName, WorkloadSpec,
+};
+use vmtax_vm::micro_guest::{Completion, Direction, ExitKind, Pattern, Run, layout};
+use vmtax_vm::{MachineError, MicroSession};
+use vmtax_workload::{BlockWork, WorkloadError};
+
+/// Requests where the workload names no count.
+const REQUESTS: u64 = 1000;
+/// Halts in a trial: each takes a millisecond.
+const MOST_HALTS: u32 = 500;
+/// How long the guest waits for one completion, seconds.
+const COMPLETION_S: f64 = 30.0;
+
+/// Runs the workload; gives its result, and each request's own stamps where it makes requests.
+pub(crate) fn run(
+    session: &mut MicroSession<'_>,
+    workload: &WorkloadSpec,
+    deadline: Duration,
+) -> Result<(TrialResult, Series), MachineError> {
+    let mhz = vmtax_clock::host_mhz();
+    let refused = |e: WorkloadError| MachineError::Workload(e.to_string());
+    if workload.name == WorkloadName::Exits {
+        let count = vmtax_workload::exit_count(workload).map_err(refused)?;
+        return Ok((exits(session, workload, count, mhz, deadline)?, Series::default()));
+    }
+    if workload.name == WorkloadName::Habits {
+        let work = vmtax_workload::habit_work(workload).map_err(refused)?;
+        return Ok((habits::habits(session, workload, work, mhz, deadline)?, Series::default()));
+    }
+    let work = vmtax_workload::block_work(workload).map_err(refused)?;
+    let requests = session.requests(order(&work, session.disk_bytes(), mhz), deadline)?;
+    let operations: Vec<Stamped> = requests
+        .iter()
+        .map(|r| Stamped { begin: r.begin, end: r.seen, offset: r.sector * u64::from(layout::SECTOR) })
+        .collect();
+    let series = Series { mhz, operations };
+    let mut latency = Latency::new();
+    series.operations.iter().for_each(|o| latency.record(ns(o.end - o.begin, mhz)));
+    let total = match (series.operations.first(), series.operations.last()) {
+        (Some(first), Some(last)) => ns(last.end - first.begin, mhz),
+        _ => 0,
+    };
+    let measures = measures(&latency, total);
+    let name = if work.write { "write" } else { "read" };
+    let operation = Operation { name: name.to_owned(), latency };
+    Ok((TrialResult { measures, ..result(workload, vec![operation], total, mhz) }, series))
+}
+
+/// The same figures as `seqread` has of an agent.
+fn measures(latency: &Latency, total_ns: u64) -> Vec<Measure> {
+    if latency.count() == 0 || total_ns == 0 {
+        return Vec::new();
+    }
+    let rate = latency.count() as f64 / (total_ns as f64 / 1e9);
+    let figures = [
+        (Metric::SeqreadMedian, latency.quantile(0.5) as f64),
+        (Metric::SeqreadTail, latency.quantile(0.99) as f64),
+        (Metric::SeqreadRate, rate),
+    ];
+    figures.map(|(metric, value)| Measure { metric, value }).to_vec()
+}
+
+/// Exits of every kind, `count` of each.
+fn exits(
+    session: &mut MicroSession<'_>,
+    workload: &WorkloadSpec,
+    count: u32,
+    mhz: f64,
+    deadline: Duration,
+) -> Result<TrialResult, MachineError> {
+    let (mut operations, mut total) = (Vec::new(), 0);
+    for kind in ExitKind::ALL {
+        // Each waits for a timer that is set a millisecond ahead.
+        let count = if kind == ExitKind::Halt { count.min(MOST_HALTS) } else { count };
+        let exits = session.exits(kind, count, deadline)?;
+        let mut latency = Latency::new();
+        exits.ticks.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
+        total += exits.ticks.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
+        operations.push(Operation { name: exit_name(kind), latency });
+    }
+    Ok(result(workload, operations, total, mhz))
+}
+
+/// What ran in kernel mode says so: where a KVM emulates that, the figure is the emulator's.
+fn exit_name(kind: ExitKind) -> String {
+    let label = kind.label();
+    if kind.in_kernel_mode() && !label.ends_with(KERNEL_MODE) {
+        format!("{label}{KERNEL_MODE}")
+    } else {
+        label.to_owned()
+    }
+}
+
+fn ns(ticks: u64, mhz: f64) -> u64 {
+    (ticks as f64 * 1000.0 / mhz).round() as u64
+}
+
+fn order(work: &BlockWork, disk_bytes: u64, mhz: f64) -> Run {
+    let count = if work.count == 0 { REQUESTS } else { work.count };
+    Run {
+        count: u32::try_from(count).unwrap_or(u32::MAX),
+        block: u32::try_from(work.block).unwrap_or(u32::MAX),
+        direction: if work.write { Direction::Write } else { Direction::Read },
+        pattern: if work.random { Pattern::Random { seed: 1 } } else { Pattern::Sequential },
+        sectors: disk_bytes / u64::from(layout::SECTOR),
+        completion: Completion::Msix,
+        timeout: (COMPLETION_S * mhz * 1e6) as u64,
+    }
+}
+
+fn result(workload: &WorkloadSpec, operations: Vec<Operation>, total_ns: u64, mhz: f64) -> TrialResult {
+    TrialResult {
+        workload: workload.clone(),
+        measures: Vec::new(),
+        operations,
+        exits: Vec::new(),
+        unsupported: Vec::new(),
+        kept: Vec::new(),
+        notes: Vec::new(),
+        fairness: None,
+        total_s: total_ns as f64 / 1e9,
+        timer: Timer { source: TimerSource::Tsc, mhz, error: 0.0, pair_ns: 0.0, reason: None },
+        kernel: KernelIdentity {
+            system: "vmtax micro-guest".to_owned(),
+            release: env!("CARGO_PKG_VERSION").to_owned(),
+            version: String::new(),
+        },
+    }
+}

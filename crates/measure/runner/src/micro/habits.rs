@@ -1,0 +1,83 @@
+//! `habits`: what guest kernels do at a cost, and the cures, with the exits that KVM counts meanwhile.
+
+use super::{ns, result};
+use std::time::{Duration, Instant};
+use vmtax_model::{Habit, Latency, Operation, OperationExits, TrialResult, WorkloadSpec};
+use vmtax_vm::micro_guest::{Failure, MicroError};
+use vmtax_vm::{MachineError, MicroSession};
+use vmtax_workload::HabitWork;
+
+/// Of what takes milliseconds each.
+const MOST_LONG: u32 = 50;
+/// What is repeated is ordered in portions about as long as this, and no larger.
+const LONG_ORDER: Duration = Duration::from_millis(20);
+const MOST_REPEATED: u32 = 100_000;
+
+/// Habits and their cures, as often and as long as asked for.
+pub(super) fn habits(
+    session: &mut MicroSession<'_>,
+    workload: &WorkloadSpec,
+    work: HabitWork,
+    mhz: f64,
+    deadline: Duration,
+) -> Result<TrialResult, MachineError> {
+    let (mut operations, mut exits, mut notes, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
+    for (habit, cured) in Habit::forms() {
+        let name = habit.label(cured).to_owned();
+        if !work.forms[usize::from(cured)] {
+            notes.push(format!("{name}: not asked for"));
+            continue;
+        }
+        let long = matches!(habit, Habit::FastTick | Habit::TraceLine);
+        let work = HabitWork { count: if long { work.count.min(MOST_LONG) } else { work.count }, ..work };
+        let made = match made(session, (habit, cured), work, deadline) {
+            Ok(made) => made,
+            Err(MachineError::Micro(MicroError::Failed(why @ (Failure::NoX2apic | Failure::NoHpet)))) => {
+                notes.push(format!("{name}: {why}"));
+                continue;
+            }
+            Err(error) => return Err(error),
+        };
+        let mut latency = Latency::new();
+        made.ticks.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
+        total += made.ticks.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
+        exits.extend(made.exits.map(|each| OperationExits { operation: name.clone(), each }));
+        operations.push(Operation { name, latency });
+    }
+    Ok(TrialResult { exits, notes, ..result(workload, operations, total, mhz) })
+}
+
+struct Made {
+    ticks: Vec<u64>,
+    exits: Option<f64>,
+}
+
+/// An order has exits of its own; once and then `count` times shows how many each habit has. What is repeated for longer
+/// is for others to look at.
+fn made(
+    session: &mut MicroSession<'_>,
+    (habit, cured): (Habit, bool),
+    HabitWork { count, time, .. }: HabitWork,
+    deadline: Duration,
+) -> Result<Made, MachineError> {
+    let counted = |session: &mut MicroSession<'_>, count| {
+        let before = session.exits_by_now();
+        let ticks = session.habit(habit, cured, count, deadline)?;
+        let exits = session.exits_by_now().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
+        Ok::<_, MachineError>((ticks, exits))
+    };
+    counted(session, count)?; // the table's pages are new to the host the first time
+    let (_, once) = counted(session, 1)?;
+    let (ticks, all) = counted(session, count)?;
+    let (mut more, begun) = (count, Instant::now());
+    while begun.elapsed() < time {
+        let order = Instant::now();
+        session.habit(habit, cured, more, deadline)?;
+        // Between orders it waits for the next one.
+        if order.elapsed() < LONG_ORDER {
+            more = (more * 2).min(MOST_REPEATED).max(count);
+        }
+    }
+    let exits = all.zip(once).map(|(all, once)| ((all - once) / f64::from(count - 1)).max(0.0));
+    Ok(Made { ticks, exits })
+}

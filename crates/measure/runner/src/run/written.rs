@@ -1,0 +1,128 @@
+//! What a run writes down: each trial with all that is noted of it, each turn's logs.
+
+use super::Run;
+use crate::RunError;
+use crate::machine::Up;
+use jiff::Timestamp;
+use std::fs;
+use std::path::{Path, PathBuf};
+use vmtax_model::{Execution, Outcome, Probes, ProcessorSeconds, ShareFacts, TrialRecord, Turn, Warning, WorkloadSpec};
+use vmtax_vm::MachineError;
+
+impl Run<'_> {
+    /// Writes down that the turn's trials from `from` on have no result.
+    pub(super) fn skip(&mut self, turn: Turn, from: usize, error: MachineError) -> Result<(), RunError> {
+        self.write_failed(turn, from, &format!("{} was not up any more: {error}", turn.machine))?;
+        self.first_failure.get_or_insert(error);
+        Ok(())
+    }
+
+    pub(super) fn write_failed(&mut self, turn: Turn, from: usize, why: &str) -> Result<(), RunError> {
+        for trial in self.all(turn).into_iter().skip(from) {
+            let outcome = Outcome::Failed { error: why.to_owned() };
+            self.write(turn, trial, outcome, Made::none())?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn write(
+        &mut self,
+        turn: Turn,
+        (workload, probes): (&WorkloadSpec, Probes),
+        outcome: Outcome,
+        made: Made,
+    ) -> Result<(), RunError> {
+        let variant =
+            if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
+        self.writer.write(&TrialRecord {
+            schema: vmtax_model::SCHEMA,
+            number: self.number,
+            round: turn.round,
+            machine: turn.machine,
+            variant,
+            rung: self.plan.size(turn.rung),
+            probes,
+            workload: workload.clone(),
+            started: made.started.to_string(),
+            wall_s: made.wall_s,
+            outcome,
+            share: made.share,
+            processor: made.processor,
+            control_s: made.control_s,
+            execution: made.execution,
+            warnings: made.warnings,
+        })?;
+        self.number += 1;
+        Ok(())
+    }
+
+    /// One machine's logs in one round.
+    pub(super) fn log_folder(&self, turn: Turn) -> Result<PathBuf, RunError> {
+        // By number: a variant's name may hold anything.
+        let variant = if self.plan.variants.len() > 1 { format!("-{}", turn.variant) } else { String::new() };
+        let rung = self.plan.size(turn.rung).map_or(String::new(), |size| format!("-at-{size}"));
+        let name = format!("{:04}-{}{variant}{rung}", turn.round, turn.machine);
+        let folder = self.writer.folder().join("turns").join(name);
+        match fs::create_dir_all(&folder) {
+            Ok(()) => Ok(folder),
+            Err(source) => Err(failed("creating", &folder, source)),
+        }
+    }
+}
+
+/// What is noted of a trial besides how it ended.
+pub(super) struct Made {
+    pub(super) started: Timestamp,
+    pub(super) wall_s: f64,
+    pub(super) share: Option<ShareFacts>,
+    pub(super) processor: Option<ProcessorSeconds>,
+    pub(super) control_s: Option<f64>,
+    pub(super) execution: Option<Execution>,
+    pub(super) warnings: Vec<Warning>,
+}
+
+impl Made {
+    /// Of a trial that could not be begun.
+    pub(super) fn none() -> Made {
+        Made {
+            started: Timestamp::now(),
+            wall_s: 0.0,
+            share: None,
+            processor: None,
+            control_s: None,
+            execution: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+/// `turn.json`: what a turn's trials have in common.
+pub(super) fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), RunError> {
+    let note = serde_json::json!({
+        "schema": vmtax_model::SCHEMA,
+        "round": turn.round,
+        "machine": turn.machine,
+        "variant": turn.variant,
+        "rung": turn.rung,
+        "boot_s": machine.boot().as_secs_f64(),
+        "ready_s": machine.ready().as_secs_f64(),
+        "agent": machine.hello(),
+    });
+    let path = log.join("turn.json");
+    fs::write(&path, format!("{note:#}\n")).map_err(|e| failed("writing", &path, e))
+}
+
+/// Where KVM runs the guest: which device has which address, by which the guest's exits are named later. At the turn's end,
+/// as a guest places its devices itself. A monitor that does not answer costs the names alone.
+pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &mut Up<'_>) -> Result<(), RunError> {
+    if turn.machine.accelerator() != Some("kvm") {
+        return Ok(());
+    }
+    let Some(Ok(tree)) = machine.monitor().map(|monitor| monitor.memory_tree()) else { return Ok(()) };
+    let path = log.join(vmtax_model::files::MEMORY_TREE);
+    fs::write(&path, tree).map_err(|e| failed("writing", &path, e))
+}
+
+fn failed(verb: &str, path: &Path, source: std::io::Error) -> RunError {
+    MachineError::System { what: format!("{verb} {}", path.display()), source }.into()
+}

@@ -1,0 +1,245 @@
+//! How each of a plan's variants gives its guests the plan's tree.
+
+use crate::images::Images;
+use crate::machine::Up;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use vmtax_model::{
+    ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree, TrialResult, Variant,
+    Warning, WorkloadName, WorkloadSpec,
+};
+use vmtax_vm::{MachineError, Scratch, Sharing, image_mib, make_image, tree_room};
+
+/// What a small system takes of a machine's memory, MiB.
+const SYSTEM_MIB: u64 = 96;
+
+/// A variant, ready to be used.
+pub(crate) struct Way {
+    /// The variant.
+    pub variant: Variant,
+    /// Settings of the measured disk.
+    pub disk: BTreeMap<String, String>,
+    /// Words for QEMU's command line.
+    pub options: Vec<String>,
+    /// The share, if it has one; or why it cannot be had.
+    pub share: Result<Option<Sharing>, String>,
+}
+
+impl Way {
+    pub fn new(variant: &Variant, share: Result<Option<Sharing>, String>) -> Way {
+        Way { variant: variant.clone(), disk: variant.disk(), options: variant.options(), share }
+    }
+}
+
+/// The shares that a plan asks for, each method once.
+pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
+    let mut methods = Vec::new();
+    for variant in &plan.variants {
+        methods.extend(variant.share()?.map(|share| share.method));
+    }
+    if plan.command.as_ref().is_some_and(|command| !command.write.is_empty()) {
+        methods.push(ShareMethod::NineP);
+    }
+    methods.sort();
+    methods.dedup();
+    Ok(methods)
+}
+
+/// MiB that the images made from the plan's tree take, with a copy for a machine that writes to it.
+pub(crate) fn images_mib(plan: &Plan) -> Result<u64, crate::RunError> {
+    let Some(tree) = &plan.tree else { return Ok(0) };
+    let mut images: BTreeMap<Kind, bool> = BTreeMap::new();
+    for variant in &plan.variants {
+        if let Some(share) = variant.share()? {
+            if let Some(kind) = kind(&share) {
+                *images.entry(kind).or_default() |= !share.read_only(tree);
+            }
+        }
+    }
+    if images.is_empty() {
+        return Ok(0);
+    }
+    let mut sum = 0_u64;
+    for ((method, _), writable) in images {
+        let (bytes, files) = image_room(plan, tree, method)?;
+        sum = sum.saturating_add(image_mib(method, bytes, files).saturating_mul(1 + u64::from(writable)));
+    }
+    Ok(sum)
+}
+
+/// Bytes and files that an image has to have room for: on a disk guests write.
+fn image_room(plan: &Plan, tree: &Tree, method: ShareMethod) -> Result<(u64, u64), crate::RunError> {
+    let (bytes, files) = tree_room(tree)?;
+    let more = if method == ShareMethod::Disk { written(plan)? } else { (0, 0) };
+    Ok((bytes.saturating_add(more.0), files.saturating_add(more.1)))
+}
+
+/// Bytes and files that the plan's largest workload makes in the tree: each removes its own.
+///
+/// # Errors
+/// A workload that cannot be run as written, or that holds more names open than the machines' memory has room for.
+pub(crate) fn written(plan: &Plan) -> Result<(u64, u64), crate::RunError> {
+    let tree_files = plan.tree.as_ref().filter(|tree| tree.path.is_none()).map_or(0, |tree| tree.files);
+    let mut most = (0, 0);
+    for rung in (0..plan.rungs()).map(|rung| plan.at_rung(rung)) {
+        let memory_mib = u64::from(rung.guest.memory_mib);
+        for workload in &rung.workloads {
+            let (bytes, files) = vmtax_workload::written(workload, tree_files)?;
+            most = (bytes.max(most.0), files.max(most.1));
+            let held_mib = vmtax_workload::held_bytes(workload)? >> 20;
+            if held_mib + SYSTEM_MIB > memory_mib {
+                let needed = held_mib + SYSTEM_MIB;
+                return Err(crate::RunError::HeldTooMany { workload: workload.name, held_mib, memory_mib, needed });
+            }
+        }
+    }
+    Ok(most)
+}
+
+/// A warning where who serves the share may not have as many files open as a guest is to hold.
+pub(crate) fn few_open_files(workload: &WorkloadSpec, share: &ShareFacts) -> Option<Warning> {
+    let full = vmtax_workload::check(workload).ok()?;
+    // virtiofsd has one open for each name that it ever gave.
+    let held = full.options.get("how").is_some_and(|how| how == "held") || share.method == ShareMethod::Virtiofs;
+    let counts = full.name == WorkloadName::Fids && held && !share.method.is_image();
+    let needed = full.options.get("count").filter(|_| counts)?.parse().ok()?;
+    let limit = share.open_files.filter(|limit| *limit < needed)?;
+    Some(Warning::FewOpenFiles { method: share.method, limit, needed })
+}
+
+/// What makes one image another: how it is made, and how compressed.
+type Kind = (ShareMethod, Option<String>);
+
+/// The image of the tree that a way needs, if any.
+fn kind(share: &Share) -> Option<Kind> {
+    match share.method {
+        ShareMethod::NineP | ShareMethod::Virtiofs => None,
+        // A file system of the server's own: the files that a guest asks for by number are then the tree's.
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => Some((ShareMethod::Disk, None)),
+        method => Some((method, share.option("compress").map(str::to_owned))),
+    }
+}
+
+/// Each variant of the plan, in order; images that they need are made.
+pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Vec<Way> {
+    let mut ready = Ready { plan, images, scratch, made: BTreeMap::new() };
+    let way = |variant: &Variant| {
+        let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match (share, &plan.tree) {
+            (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
+            _ => Ok(None),
+        });
+        Way::new(variant, share)
+    };
+    plan.variants.iter().map(way).collect()
+}
+
+/// An image, and how it was made; or why it was not.
+type Made = Result<(PathBuf, ImageFacts), String>;
+
+struct Ready<'a> {
+    plan: &'a Plan,
+    images: &'a Images,
+    scratch: &'a Scratch,
+    made: BTreeMap<Kind, Made>,
+}
+
+impl Ready<'_> {
+    fn sharing(&mut self, share: Share, tree: &Tree) -> Result<Sharing, String> {
+        if let Some((_, why)) = self.images.refused.iter().find(|(method, _)| *method == share.method) {
+            return Err(format!("share={}: {why}", share.method));
+        }
+        let folder = self.scratch.tree().ok_or("the plan has no tree")?;
+        let (read_only, users) = (share.read_only(tree), tree.path.is_some());
+        vmtax_vm::check_rights(&share).map_err(|e| e.to_string())?;
+        let mut sharing = Sharing { read_only, users, ..Sharing::new(share, folder.to_path_buf()) };
+        if !sharing.share.method.is_image() && sharing.share.method != ShareMethod::NineP {
+            sharing.server = Some(program(&sharing.share)?);
+        }
+        if sharing.share.method == ShareMethod::Nfs3 {
+            let found = vmtax_host::find_program("rpcbind");
+            let lacking = "share=nfs3 needs rpcbind, which is not here: `apt-get install rpcbind`, or use share=nfs4";
+            sharing.portmapper = Some(found.ok_or(lacking)?);
+        }
+        if let Some(kind) = kind(&sharing.share) {
+            let (path, facts) = self.image(kind, tree, folder)?;
+            sharing.source = path;
+            sharing.copy = (!read_only).then(|| self.scratch.folder().join("share.raw"));
+            if sharing.share.method.is_image() {
+                sharing.image = Some(facts);
+            } else {
+                sharing.jail = Some(self.place()?);
+            }
+        }
+        Ok(sharing)
+    }
+
+    /// The folder that becomes a server's root.
+    fn place(&self) -> Result<PathBuf, String> {
+        let at = self.scratch.folder().join("jail");
+        std::fs::create_dir_all(&at).map_err(|e| format!("{} cannot be made: {e}", at.display()))?;
+        Ok(at)
+    }
+
+    /// The image of the tree, made by the first variant that needs it.
+    fn image(&mut self, kind: Kind, tree: &Tree, folder: &Path) -> Made {
+        if let Some(made) = self.made.get(&kind) {
+            return made.clone();
+        }
+        let path = self.scratch.folder().join(format!("share-{}.{}", self.made.len(), kind.0));
+        let options = kind.1.iter().map(|how| ("compress".to_owned(), how.clone())).collect();
+        let share = Share { method: kind.0, options };
+        let make = || -> Result<ImageFacts, MachineError> {
+            let program = program(&share).map_err(MachineError::NoShare)?;
+            let room = image_room(self.plan, tree, share.method).map_err(|e| MachineError::NoShare(e.to_string()))?;
+            make_image(&share, &program, folder, room, &path)
+        };
+        let made = make().map(|facts| (path.clone(), facts)).map_err(|e| e.to_string());
+        self.made.insert(kind, made.clone());
+        made
+    }
+}
+
+/// The program that serves or makes what is shared.
+pub(crate) fn program(share: &Share) -> Result<PathBuf, String> {
+    let (name, package) = match share.method {
+        ShareMethod::Virtiofs => ("virtiofsd", "virtiofsd` (on Debian 12 `apt-get install qemu-system-common"),
+        ShareMethod::Nfs3 | ShareMethod::Nfs4 => ("ganesha.nfsd", "nfs-ganesha nfs-ganesha-vfs"),
+        ShareMethod::Disk | ShareMethod::NineP => ("mkfs.ext4", "e2fsprogs"),
+        ShareMethod::Erofs => ("mkfs.erofs", "erofs-utils"),
+        ShareMethod::Squashfs => ("mksquashfs", "squashfs-tools"),
+    };
+    if let Some(named) = share.option("server").map(PathBuf::from) {
+        let lacking = || format!("share.server={} is no file: name the {name} to use", named.display());
+        return if named.is_file() { Ok(named.clone()) } else { Err(lacking()) };
+    }
+    vmtax_host::find_program(name)
+        .ok_or_else(|| format!("share={} needs {name}, which is not here: `apt-get install {package}`", share.method))
+}
+
+/// Where the host sees what a guest does to a tree of the run's own, if it does: a guest's disk is a copy.
+pub(crate) fn hosts_tree(machine: &Up<'_>, scratch: &Scratch) -> Option<PathBuf> {
+    let shared = machine.share().is_some_and(|share| !share.method.is_image()) && scratch.users_tree().is_none();
+    machine.served().or_else(|| scratch.tree().map(ToOwned::to_owned)).filter(|_| shared)
+}
+
+/// What the host sees of the files that `meaning` left in a shared `tree`, while the guest is up.
+pub(crate) fn seen_by_the_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
+    let Some(tree) = tree.filter(|_| result.workload.name == WorkloadName::Meaning) else { return Vec::new() };
+    let lingers = lingers(&result.workload);
+    let mut seen = vmtax_workload::look(tree, vmtax_workload::Guest::Up);
+    // Without somebody in the guest who holds a lock, there is none to run into.
+    seen.retain(|kept| lingers || kept.what != "byte-range locks");
+    seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
+    seen
+}
+
+/// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
+pub(crate) fn left_behind(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
+    let tree = tree.filter(|_| lingers(workload));
+    tree.map_or_else(Vec::new, |tree| vmtax_workload::look(tree, vmtax_workload::Guest::Gone))
+}
+
+/// Whether a process of it stays behind in the guest.
+fn lingers(workload: &WorkloadSpec) -> bool {
+    workload.options.get("linger").is_some_and(|seconds| seconds != "0")
+}

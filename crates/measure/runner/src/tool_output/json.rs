@@ -1,0 +1,119 @@
+//! Tools that print JSON: fio (`--output-format=json`) and hyperfine (`--export-json /dev/stdout`). Text may stand before,
+//! between and behind.
+
+use crate::tool_output::found::Found;
+use serde::Deserialize;
+use std::collections::BTreeMap;
+
+/// A text of nothing but beginnings must not take long.
+const MOST_ATTEMPTS: usize = 256;
+const MIB: f64 = 1_048_576.0;
+
+/// What of either is looked at; a field that neither has is passed over.
+#[derive(Deserialize)]
+struct Document {
+    #[serde(rename = "fio version")]
+    fio: Option<String>,
+    #[serde(default)]
+    jobs: Vec<Job>,
+    #[serde(default)]
+    results: Vec<Benchmark>,
+}
+
+#[derive(Deserialize)]
+struct Job {
+    jobname: String,
+    read: Option<Direction>,
+    write: Option<Direction>,
+    trim: Option<Direction>,
+}
+
+#[derive(Deserialize)]
+struct Direction {
+    iops: f64,
+    /// KiB per second.
+    bw: f64,
+    #[serde(default)]
+    lat_ns: Latency,
+    #[serde(default)]
+    clat_ns: Latency,
+}
+
+#[derive(Default, Deserialize)]
+struct Latency {
+    #[serde(default)]
+    mean: f64,
+    #[serde(default)]
+    percentile: BTreeMap<String, f64>,
+}
+
+/// Times in seconds.
+#[derive(Deserialize)]
+struct Benchmark {
+    command: String,
+    mean: f64,
+    median: Option<f64>,
+    min: Option<f64>,
+    user: Option<f64>,
+    system: Option<f64>,
+}
+
+pub(crate) fn read(output: &str, found: &mut Found) {
+    let mut rest = output;
+    for _ in 0..MOST_ATTEMPTS {
+        let Some(begin) = beginning(rest) else { return };
+        let mut documents = serde_json::Deserializer::from_str(&rest[begin..]).into_iter::<Document>();
+        let document = documents.next();
+        let end = documents.byte_offset();
+        match document {
+            Some(Ok(document)) => {
+                document.give(found);
+                rest = &rest[begin + end..];
+            }
+            _ => rest = &rest[begin + 1..],
+        }
+    }
+}
+
+/// Where a line begins with an object.
+fn beginning(text: &str) -> Option<usize> {
+    if text.starts_with('{') { Some(0) } else { text.find("\n{").map(|at| at + 1) }
+}
+
+impl Document {
+    fn give(self, found: &mut Found) {
+        for job in self.jobs.iter().filter(|_| self.fio.is_some()) {
+            let of = format!("fio {}", job.jobname);
+            for (name, direction) in [("read", &job.read), ("write", &job.write), ("trim", &job.trim)] {
+                // fio prints all three, those that were not made with zeros.
+                if let Some(direction) = direction.as_ref().filter(|d| d.iops > 0.0) {
+                    direction.give(&of, name, found);
+                }
+            }
+        }
+        for run in &self.results {
+            let of = format!("hyperfine {}", run.command);
+            found.time(&of, "mean", run.mean);
+            for (name, time) in
+                [("median", run.median), ("minimum", run.min), ("user", run.user), ("system", run.system)]
+            {
+                time.into_iter().for_each(|time| found.time(&of, name, time));
+            }
+        }
+    }
+}
+
+impl Direction {
+    fn give(&self, of: &str, name: &str, found: &mut Found) {
+        found.rate(of, &format!("{name}s"), self.iops);
+        found.bandwidth(of, &format!("{name} rate"), self.bw * 1024.0 / MIB);
+        if self.lat_ns.mean > 0.0 {
+            found.time(of, &format!("{name} latency, mean"), self.lat_ns.mean / 1e9);
+        }
+        for (percentile, label) in [("50.000000", "p50"), ("99.000000", "p99")] {
+            if let Some(ns) = self.clat_ns.percentile.get(percentile).filter(|ns| **ns > 0.0) {
+                found.time(of, &format!("{name} latency, {label}"), ns / 1e9);
+            }
+        }
+    }
+}

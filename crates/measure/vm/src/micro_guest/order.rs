@@ -1,0 +1,167 @@
+use crate::micro_guest::habits::number;
+use crate::micro_guest::layout::{MAX_BLOCK, MAX_COUNT, SECTOR, command, completion, words};
+use crate::micro_guest::{ExitKind, MicroError};
+use vmtax_model::Habit;
+
+/// How long the guest waits for one interrupt of its own: some 20 s, in ticks of any processor of today.
+const EXIT_TIMEOUT: u64 = 1 << 36;
+
+/// What the guest is told to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    /// Answer the host's stamps, until one is [`u64::MAX`]: as soon as [`crate::micro_guest::layout::words::HOST_STAMP`] has changed,
+    /// the guest writes its own time stamp counter to [`crate::micro_guest::layout::words::GUEST_STAMP`].
+    Ping,
+    /// Requests to the disk.
+    Run(Run),
+    /// The cost of one kind of exit.
+    Exits {
+        /// Which.
+        kind: ExitKind,
+        /// How many, 1 to [`MAX_COUNT`].
+        count: u32,
+    },
+    /// A habit of guest kernels, or its cure.
+    Habit {
+        /// Which.
+        habit: Habit,
+        /// Whether it is the cure.
+        cured: bool,
+        /// How many, 1 to [`MAX_COUNT`].
+        count: u32,
+    },
+    /// Power off; QEMU ends with status [`crate::micro_guest::qemu::LEFT`].
+    Leave,
+}
+
+/// Requests to the disk, one at a time. Writes destroy what is there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Run {
+    /// How many, 1 to [`MAX_COUNT`].
+    pub count: u32,
+    /// Bytes of each: a multiple of [`SECTOR`], up to [`MAX_BLOCK`].
+    pub block: u32,
+    /// Reads or writes.
+    pub direction: Direction,
+    /// Which blocks.
+    pub pattern: Pattern,
+    /// Only the first so many sectors of the disk are used; what does not fill a block at their end is not.
+    pub sectors: u64,
+    /// How the guest learns of completion.
+    pub completion: Completion,
+    /// How long it waits for one before it gives up, ticks.
+    pub timeout: u64,
+}
+
+/// Which way the data goes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Direction {
+    /// From the disk.
+    Read,
+    /// To the disk: [`crate::micro_guest::layout::WRITE_MARK`], the first word of each block its first sector.
+    Write,
+}
+
+/// Which blocks, beginning anew at the end of the range.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pattern {
+    /// One after the other.
+    Sequential,
+    /// Every so many blocks; less than the range has.
+    Stride(u64),
+    /// Drawn uniformly.
+    Random {
+        /// The same seed draws the same blocks.
+        seed: u64,
+    },
+}
+
+/// How the guest learns that a request is done. It does not sleep meanwhile.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Completion {
+    /// It looks at the used ring, and asks for no interrupt.
+    Polled,
+    /// By MSI-X, straight to its local interrupt controller, as Linux has it.
+    Msix,
+    /// By a PCI interrupt line through the PIC, acknowledged by reading the device's interrupt status: what is left with
+    /// `vectors=0`.
+    Intx,
+}
+
+impl Run {
+    /// Blocks in the range.
+    pub(crate) fn blocks(&self) -> u64 {
+        self.sectors / u64::from((self.block / SECTOR).max(1))
+    }
+}
+
+impl Order {
+    /// The words that make the order, with their places; the command among them.
+    pub(crate) fn words(&self) -> Result<Vec<(usize, u64)>, MicroError> {
+        let counted = |count: u32| match count {
+            1..=MAX_COUNT => Ok((words::HOW_MANY, u64::from(count))),
+            _ => Err(MicroError::BadCount { count }),
+        };
+        Ok(match *self {
+            Order::Ping => vec![(words::COMMAND, command::PING), (words::HOST_STAMP, 0), (words::GUEST_STAMP, 0)],
+            Order::Run(run) => {
+                let mut order = run.words()?;
+                order.extend([(words::COMMAND, command::RUN), counted(run.count)?]);
+                order
+            }
+            Order::Exits { kind, count } => vec![
+                (words::COMMAND, command::EXITS),
+                counted(count)?,
+                (words::KIND, kind as u64),
+                (words::TIMEOUT, EXIT_TIMEOUT),
+            ],
+            Order::Habit { habit, cured, count } => vec![
+                (words::COMMAND, command::HABITS),
+                counted(count)?,
+                (words::KIND, number(habit, cured)),
+                (words::TIMEOUT, EXIT_TIMEOUT),
+            ],
+            Order::Leave => vec![(words::COMMAND, command::LEAVE)],
+        })
+    }
+}
+
+impl Run {
+    fn words(&self) -> Result<Vec<(usize, u64)>, MicroError> {
+        let Run { block, sectors, .. } = *self;
+        if block == 0 || block % SECTOR != 0 || block > MAX_BLOCK {
+            return Err(MicroError::BadBlock { bytes: block });
+        }
+        let blocks = self.blocks();
+        if blocks == 0 || blocks > 1 << 32 {
+            return Err(MicroError::BadRange { sectors, block });
+        }
+        let (stride, seed) = match self.pattern {
+            Pattern::Sequential => (1, 0),
+            Pattern::Stride(stride) if stride == 0 || stride >= blocks => {
+                return Err(MicroError::BadStride { stride, blocks });
+            }
+            Pattern::Stride(stride) => (stride, 0),
+            Pattern::Random { seed } => (0, seed),
+        };
+        Ok(vec![
+            (words::BLOCK, u64::from(block)),
+            (words::DIRECTION, u64::from(self.direction == Direction::Write)),
+            (words::COMPLETION, self.completion.word()),
+            (words::BLOCKS, blocks),
+            (words::STRIDE, stride),
+            (words::SEED, seed),
+            (words::TIMEOUT, self.timeout),
+        ])
+    }
+}
+
+impl Completion {
+    fn word(self) -> u64 {
+        match self {
+            Completion::Polled => completion::POLLED,
+            Completion::Msix => completion::MSIX,
+            Completion::Intx => completion::INTX,
+        }
+    }
+}

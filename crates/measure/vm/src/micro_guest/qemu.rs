@@ -1,0 +1,37 @@
+//! What QEMU has to be told. With these, the micro-guest starts as
+//!
+//! ```text
+//! qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot -accel kvm -bios ROM
+//!     -M pc,memory-backend=ram -m 64M -object memory-backend-file,id=ram,mem-path=RAM,size=64M,share=on
+//!     -device virtio-blk-pci,disable-modern=on,drive=…
+//! ```
+//!
+//! `-no-reboot` turns a crash of the ROM into an end of QEMU. The file RAM must be new, or zeros: what an earlier guest
+//! left there would be taken for this one's.
+
+/// `-M`. The ROM knows the i440FX's interrupt router and power management.
+pub const MACHINE: &str = "pc,memory-backend=ram";
+
+/// `-m`, and the size in `-object`.
+pub const MEMORY: &str = "64M";
+
+/// `-object` without the path, which follows it.
+pub const MEMORY_OBJECT: &str = "memory-backend-file,id=ram,size=64M,share=on,mem-path=";
+
+/// The disk's options beside `drive=`: the ROM's driver is for the legacy interface.
+pub const DISK_DEVICE: &str = "virtio-blk-pci,disable-modern=on";
+
+/// What [`crate::micro_guest::Order::Habit`] needs besides: a UART and a screen. The HPET is the machine's own.
+pub const HABIT_DEVICES: [&str; 4] = ["-serial", "null", "-vga", "std"];
+
+/// QEMU's exit status after [`crate::micro_guest::Order::Leave`].
+pub const LEFT: i32 = 0;
+
+/// The port by which the guest notifies the disk of requests, and how many bytes wide it is.
+pub const NOTIFY_PORT: (u64, u64) = (crate::micro_guest::rom::DISK_PORTS as u64 + 0x10, 2);
+
+/// The interrupt vector of the disk's MSI-X, as KVM's events show it.
+pub const MSIX_VECTOR: u8 = crate::micro_guest::rom::EVENT_VECTOR;
+
+/// The interrupt line (GSI) of the disk's INTx.
+pub const INTX_LINE: u32 = 11;

@@ -1,0 +1,4 @@
+//! Kinds of questions, end to end.
+
+pub mod ledger;
+pub mod reproduce;

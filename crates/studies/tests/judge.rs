@@ -1,0 +1,261 @@
+//! Cases against recordings made up for them.
+
+#![allow(clippy::unwrap_used)]
+
+use vmtax_model::{
+    CaseVerdict, Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, MachineName, Measure, Metric,
+    Operation, OperationExits, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult, WorkloadName,
+};
+use vmtax_studies::reproduce::{Case, Measured, all, find, judge};
+
+fn host(class: KvmClass) -> HostFacts {
+    let mut host: HostFacts = serde_json::from_str(include_str!("host.json")).unwrap();
+    host.kvm.class = class;
+    host
+}
+
+fn trial(
+    plan: &Plan,
+    round: u32,
+    machine: MachineName,
+    variant: &str,
+    rung: Option<u64>,
+    measures: Vec<Measure>,
+) -> TrialRecord {
+    let workload = plan.workloads.iter().find(|w| w.name == measures[0].metric.workload()).unwrap().clone();
+    TrialRecord {
+        schema: 1,
+        number: 0,
+        round,
+        machine,
+        variant: variant.to_owned(),
+        rung,
+        probes: vmtax_model::Probes::None,
+        workload: workload.clone(),
+        started: "2026-11-21T10:00:00Z".to_owned(),
+        wall_s: 1.0,
+        share: None,
+        processor: None,
+        control_s: None,
+        execution: None,
+        outcome: Outcome::Done {
+            result: Box::new(TrialResult {
+                workload,
+                measures,
+                operations: Vec::new(),
+                exits: Vec::new(),
+                unsupported: Vec::new(),
+                kept: Vec::new(),
+                notes: Vec::new(),
+                fairness: None,
+                total_s: 1.0,
+                timer: Timer { source: TimerSource::Tsc, mhz: 1000.0, error: 0.0, pair_ns: 20.0, reason: None },
+                kernel: KernelIdentity { system: "Linux".into(), release: "6".into(), version: "1".into() },
+            }),
+        },
+        warnings: Vec::new(),
+    }
+}
+
+/// A recording of `9p-fids` in which one more fid costs so many nanoseconds with either QEMU.
+fn fids(case: &Case, plan: &Plan, old: f64, new: f64) -> CaseVerdictAndRows {
+    let mut trials = Vec::new();
+    for round in 0..plan.rounds {
+        for size in (0..plan.rungs()).filter_map(|r| plan.size(r)) {
+            for (variant, slope) in [("QEMU 5.2", old), ("QEMU 7.2", new)] {
+                let noise = 1.0 + 0.004 * f64::from((round * 5 + size as u32 * 3) % 7);
+                let value = (500_000.0 + slope * size as f64) * noise;
+                let measure = Measure { metric: Metric::FidsStat, value };
+                trials.push(trial(plan, round, MachineName::Tcg, variant, Some(size), vec![measure]));
+            }
+        }
+    }
+    let findings = vmtax_analysis::growth(plan, &trials);
+    let found = judge(case, &host(KvmClass::Absent), Measured::Growth(&findings));
+    (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
+}
+
+type CaseVerdictAndRows = (CaseVerdict, Vec<CaseVerdict>);
+use CaseVerdict::{DoesNotHoldHere as Not, Holds, NotTestableHere as Untestable};
+
+#[test]
+fn every_case_is_sound_and_its_plan_can_be_run() {
+    for case in all().unwrap() {
+        for (class, quick) in [(KvmClass::Hardware, false), (KvmClass::Absent, true)] {
+            let plan = case.plan_here(&host(class), quick);
+            plan.check().unwrap_or_else(|e| panic!("{}: {e}", case.name));
+            assert_eq!(plan.case.as_ref(), Some(&case.name));
+            let wants_kvm = case.plan.machines.contains(&MachineName::Kvm);
+            let has_kvm = plan.machines.contains(&MachineName::Kvm);
+            assert_eq!(has_kvm, wants_kvm && class == KvmClass::Hardware, "{}", case.name);
+            assert!(class == KvmClass::Hardware || !plan.machines.contains(&MachineName::MicroKvm), "{}", case.name);
+            for rung in 0..plan.rungs() {
+                for workload in &plan.at_rung(rung).workloads {
+                    vmtax_workload::check(workload).unwrap_or_else(|e| panic!("{}: {e}", case.name));
+                }
+            }
+        }
+        assert!(!case.tests.is_empty());
+    }
+    assert!(find("nothing").is_err());
+}
+
+#[test]
+fn the_list_of_fids_against_the_table() {
+    let case = find("9p-fids").unwrap();
+    let full = case.plan_here(&host(KvmClass::Absent), false);
+    let quick = case.plan_here(&host(KvmClass::Absent), true);
+    assert_eq!(fids(&case, &full, 50.0, 0.0), (Holds, vec![Holds, Holds, Holds, Holds]));
+    // Below the top rung the tenfold cannot be seen, and is not claimed.
+    assert_eq!(fids(&case, &quick, 50.0, 0.0), (Holds, vec![Holds, Holds, Holds, Untestable]));
+    // The new one as slow as the old: two claims fail. Neither grows: others do.
+    let (verdict, rows) = fids(&case, &full, 50.0, 50.0);
+    assert_eq!((verdict, rows[1], rows[2]), (Not, Not, Not));
+    let (verdict, rows) = fids(&case, &full, 0.0, 0.0);
+    assert_eq!((verdict, rows[0], rows[3]), (Not, Not, Not));
+    // No trial with a value says nothing.
+    let none = vmtax_analysis::growth(&full, &[]);
+    let found = judge(&case, &host(KvmClass::Absent), Measured::Growth(&none));
+    assert_eq!(found.verdict, Untestable);
+}
+
+/// A recording in which each guest costs so many times what native does.
+fn taxes(case: &Case, plan: &Plan, class: KvmClass, times: f64) -> CaseVerdictAndRows {
+    let mut trials = Vec::new();
+    for round in 0..plan.rounds {
+        for &machine in &plan.machines {
+            for &metric in Metric::ALL.iter().filter(|m| plan.workloads.iter().any(|w| w.name == m.workload())) {
+                let cost = if machine.is_guest() { times } else { 1.0 };
+                let value = match metric.better() {
+                    vmtax_model::Better::Higher => 1000.0 / cost,
+                    vmtax_model::Better::Lower => 100.0 * cost,
+                };
+                trials.push((round, machine, Measure { metric, value }));
+            }
+        }
+    }
+    // One trial has all metrics of its workload.
+    let mut records: Vec<TrialRecord> = Vec::new();
+    for (round, machine, measure) in trials {
+        let at = |t: &&mut TrialRecord| {
+            t.round == round && t.machine == machine && t.workload.name == measure.metric.workload()
+        };
+        match records.iter_mut().find(at) {
+            Some(TrialRecord { outcome: Outcome::Done { result }, .. }) => result.measures.push(measure),
+            _ => records.push(trial(plan, round, machine, "", None, vec![measure])),
+        }
+    }
+    let host = host(class);
+    let findings = vmtax_analysis::findings(plan, &host, &records);
+    let found = judge(case, &host, Measured::Taxes(&findings));
+    (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
+}
+
+#[test]
+fn without_kvm_its_claims_are_not_testable_and_the_others_count() {
+    let case = find("sysbench-five").unwrap();
+    let plan = case.plan_here(&host(KvmClass::EmulatesKernels), false);
+    let (verdict, rows) = taxes(&case, &plan, KvmClass::EmulatesKernels, 20.0);
+    assert_eq!((verdict, &rows[..5], &rows[5..]), (Holds, &[Untestable; 5][..], &[Holds; 5][..]));
+    assert_eq!(taxes(&case, &plan, KvmClass::EmulatesKernels, 5.0).0, Not);
+    let plan = case.plan_here(&host(KvmClass::Hardware), false);
+    assert_eq!(taxes(&case, &plan, KvmClass::Hardware, 20.0), (Holds, vec![Holds; 10]));
+}
+
+#[test]
+fn system_calls_are_held_against_what_was_reached() {
+    let case = find("guest-syscalls").unwrap();
+    let plan = case.plan_here(&host(KvmClass::Hardware), false);
+    // 100 ns natively: everything within bounds; then getpid alone above them.
+    assert_eq!(taxes(&case, &plan, KvmClass::Hardware, 1.5).0, Holds);
+    let (verdict, rows) = taxes(&case, &plan, KvmClass::Hardware, 3.0);
+    assert_eq!((verdict, rows[0], rows[1]), (Not, Not, Holds));
+}
+
+/// A recording of `virtfs-or-nfs`: what each way costs over the first at every metric, and what becomes of properties.
+fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> CaseVerdictAndRows {
+    let case = find("virtfs-or-nfs").unwrap();
+    let plan = case.plan_here(&host(KvmClass::Absent), false);
+    let metrics = || Metric::ALL.iter().filter(|m| m.workload() == WorkloadName::Bonnie);
+    let mut trials = Vec::new();
+    for round in 0..plan.rounds {
+        for (variant, cost) in plan.variants.iter().zip(costs) {
+            let noise = 1.0 + 0.004 * f64::from(round);
+            let measures = metrics().map(|&metric| Measure { metric, value: 1000.0 / cost * noise }).collect();
+            let mut trial = trial(&plan, round, MachineName::Tcg, &variant.name, None, measures);
+            if let Outcome::Done { result } = &mut trial.outcome {
+                let kept = |what: &str, keeping| Kept { what: what.to_owned(), keeping, detail: "seen".to_owned() };
+                result.kept = vec![
+                    kept("security xattr on the host", label),
+                    kept("freeing of deleted files that the guest died with", left),
+                ];
+            }
+            trials.push(trial);
+        }
+    }
+    let findings = vmtax_analysis::shares(&plan, &trials);
+    let found = judge(&case, &host(KvmClass::Absent), Measured::Shares(&findings));
+    (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
+}
+
+#[test]
+fn ways_to_share_are_held_against_the_first_and_against_what_they_keep() {
+    use Keeping::{Kept as Stays, Lost};
+    // As published, but for the files that NFS makes faster: the exception is one claim.
+    let (verdict, rows) = ways([1.0, 1.0, 0.75, 0.5, 0.2], Stays, Lost);
+    assert_eq!((verdict, rows), (Not, [&[Holds; 4][..], &[Not], &[Holds; 5]].concat()));
+    // A large msize that halves the time, a label that stays in the guest, nothing left behind.
+    let (_, rows) = ways([1.0, 0.5, 0.95, 1.2, 1.5], Lost, Stays);
+    assert_eq!(rows, [&[Not; 4][..], &[Holds], &[Not; 5]].concat());
+}
+
+/// A recording of `guest-habits` in which each habit costs so many times its cure, and has so many exits more.
+fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<CaseVerdict> {
+    let case = find("guest-habits").unwrap();
+    let plan = case.plan_here(&host(class), false);
+    let mut trials = Vec::new();
+    for round in 0..plan.rounds {
+        let measure = Measure { metric: Metric::SeqreadMedian, value: 1.0 };
+        let mut record = trial(&seqread(), round, MachineName::MicroKvm, "", None, vec![measure]);
+        let Outcome::Done { result } = &mut record.outcome else { panic!() };
+        for (habit, cured) in Habit::forms() {
+            let name = habit.label(cured).to_owned();
+            let mut latency = Latency::new();
+            let ns = u64::from(habit.batch()) * (1000 + u64::from(round)) * if cured { 2 } else { 2 * times + 1 };
+            (0..9).for_each(|_| latency.record(ns));
+            let each = if cured { 1.0 } else { 1.0 + spared };
+            result.exits.push(OperationExits { operation: name.clone(), each });
+            result.operations.push(Operation { name, latency });
+        }
+        trials.push(record);
+    }
+    let findings = vmtax_analysis::habits(&plan, &host(class), &trials);
+    judge(&case, &host(class), Measured::Habits(&findings)).rows.iter().map(|r| r.verdict).collect()
+}
+
+/// A plan with the workload that the helper's figure is of.
+fn seqread() -> Plan {
+    Plan::new("x", 1, vec![MachineName::MicroKvm], vec![vmtax_model::WorkloadSpec::new(WorkloadName::Seqread)])
+}
+
+#[test]
+fn habits_are_held_against_their_cures() {
+    let costly = habits(KvmClass::Hardware, 3, 64.0);
+    assert!(costly.iter().all(|v| *v == Holds), "{costly:?}");
+    // What takes kernel mode says nothing where that is emulated: the EOI by MSR and the lock.
+    let emulated = habits(KvmClass::EmulatesKernels, 3, 64.0);
+    let open = |all: &[CaseVerdict]| {
+        all.iter().enumerate().filter(|(_, v)| **v == Untestable).map(|(n, _)| n).collect::<Vec<_>>()
+    };
+    assert_eq!(open(&emulated), [6, 11], "{emulated:?}");
+    // Habits that cost nothing, and cures that spare nothing.
+    let free = habits(KvmClass::Hardware, 0, 0.0);
+    assert!(free.iter().all(|v| *v == Not), "{free:?}");
+    let case = find("guest-habits").unwrap();
+    let none = judge(
+        &case,
+        &host(KvmClass::Absent),
+        Measured::Habits(&vmtax_analysis::habits(&seqread(), &host(KvmClass::Absent), &[])),
+    );
+    assert!(none.rows.iter().all(|r| r.verdict == Untestable), "{:?}", none.rows);
+}
