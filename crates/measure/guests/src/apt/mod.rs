@@ -3,7 +3,7 @@
 //! [`Apt`] asks and downloads, from the system's sources or from any suite of the distribution's [`Archive`]; a [`Fetch`]
 //! is the time in which one process makes something out of it in the cache, in one step or not at all.
 
-mod apt;
+mod apt_get;
 mod archive;
 mod cache;
 mod config;
@@ -11,7 +11,7 @@ mod error;
 mod package;
 pub mod version;
 
-pub use apt::Apt;
+pub use apt_get::Apt;
 pub use archive::{Archive, Distribution};
 pub use cache::{Fetch, cache_dir};
 pub use error::AptError;
