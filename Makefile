@@ -22,13 +22,14 @@ test: ## install what is missing, build, run all tests; some boot guests
 	@$(MAKE) --no-print-directory build
 	$(CARGO) test --release --locked --workspace --no-fail-fast
 
-lint: ## formatting, clippy, documentation, layers, shell scripts
+lint: ## formatting, clippy, documentation and its links, layers, shell scripts
 	@scripts/setup lint
 	$(CARGO) fmt --check
 	$(CARGO) clippy --locked --workspace --all-targets -- -D warnings
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --locked --workspace --no-deps
 	scripts/check-layers
-	@if command -v shellcheck >/dev/null; then shellcheck scripts/* .ci/run; else echo "shellcheck is not here: skipped"; fi
+	scripts/check-docs
+	shellcheck scripts/* .ci/run
 
 bench: ## measure vmtax beside sysbench, fio, Bonnie++, virtme-ng, trace-cmd; with SIMPLETRACE=FILE also simpletrace.py of QEMU
 	@scripts/setup bench
