@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use vmtax_model::{
-    CaseVerdict, Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, MachineName, Measure, Metric,
+    CaseVerdict, Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, Machine, Measure, Metric,
     Operation, OperationExits, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult, WorkloadName,
 };
 use vmtax_studies::reproduce::{Case, Measured, all, find, judge};
@@ -17,7 +17,7 @@ fn host(class: KvmClass) -> HostFacts {
 fn trial(
     plan: &Plan,
     round: u32,
-    machine: MachineName,
+    machine: Machine,
     variant: &str,
     rung: Option<u64>,
     measures: Vec<Measure>,
@@ -66,7 +66,7 @@ fn fids(case: &Case, plan: &Plan, old: f64, new: f64) -> CaseVerdictAndRows {
                 let noise = 1.0 + 0.004 * f64::from((round * 5 + size as u32 * 3) % 7);
                 let value = (500_000.0 + slope * size as f64) * noise;
                 let measure = Measure { metric: Metric::FidsStat, value };
-                trials.push(trial(plan, round, MachineName::Tcg, variant, Some(size), vec![measure]));
+                trials.push(trial(plan, round, Machine::TCG, variant, Some(size), vec![measure]));
             }
         }
     }
@@ -85,10 +85,10 @@ fn every_case_is_sound_and_its_plan_can_be_run() {
             let plan = case.plan_here(&host(class), quick);
             plan.check().unwrap_or_else(|e| panic!("{}: {e}", case.name));
             assert_eq!(plan.case.as_ref(), Some(&case.name));
-            let wants_kvm = case.plan.machines.contains(&MachineName::Kvm);
-            let has_kvm = plan.machines.contains(&MachineName::Kvm);
+            let wants_kvm = case.plan.machines.contains(&Machine::KVM);
+            let has_kvm = plan.machines.contains(&Machine::KVM);
             assert_eq!(has_kvm, wants_kvm && class == KvmClass::Hardware, "{}", case.name);
-            assert!(class == KvmClass::Hardware || !plan.machines.contains(&MachineName::MicroKvm), "{}", case.name);
+            assert!(class == KvmClass::Hardware || !plan.machines.contains(&Machine::MICRO_KVM), "{}", case.name);
             for rung in 0..plan.rungs() {
                 for workload in &plan.at_rung(rung).workloads {
                     vmtax_workload::check(workload).unwrap_or_else(|e| panic!("{}: {e}", case.name));
@@ -182,7 +182,7 @@ fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> CaseVerdictAndRows {
         for (variant, cost) in plan.variants.iter().zip(costs) {
             let noise = 1.0 + 0.004 * f64::from(round);
             let measures = metrics().map(|&metric| Measure { metric, value: 1000.0 / cost * noise }).collect();
-            let mut trial = trial(&plan, round, MachineName::Tcg, &variant.name, None, measures);
+            let mut trial = trial(&plan, round, Machine::TCG, &variant.name, None, measures);
             if let Outcome::Done { result } = &mut trial.outcome {
                 let kept = |what: &str, keeping| Kept { what: what.to_owned(), keeping, detail: "seen".to_owned() };
                 result.kept = vec![
@@ -216,7 +216,7 @@ fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<CaseVerdict> {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         let measure = Measure { metric: Metric::SeqreadMedian, value: 1.0 };
-        let mut record = trial(&seqread(), round, MachineName::MicroKvm, "", None, vec![measure]);
+        let mut record = trial(&seqread(), round, Machine::MICRO_KVM, "", None, vec![measure]);
         let Outcome::Done { result } = &mut record.outcome else { panic!() };
         for (habit, cured) in Habit::forms() {
             let name = habit.label(cured).to_owned();
@@ -235,7 +235,7 @@ fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<CaseVerdict> {
 
 /// A plan with the workload that the helper's figure is of.
 fn seqread() -> Plan {
-    Plan::new("x", 1, vec![MachineName::MicroKvm], vec![vmtax_model::WorkloadSpec::new(WorkloadName::Seqread)])
+    Plan::new("x", 1, vec![Machine::MICRO_KVM], vec![vmtax_model::WorkloadSpec::new(WorkloadName::Seqread)])
 }
 
 #[test]

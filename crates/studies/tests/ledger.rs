@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use rusqlite::Connection;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{MachineName, Metric};
+use vmtax_model::{Machine, Metric};
 use vmtax_studies::ledger::{FILE, Ledger, LedgerError};
 
 /// A folder of recordings: copies of the golden one, each at another time.
@@ -65,7 +65,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 fn folders(ledger: &Ledger) -> Vec<(String, bool)> {
-    let figures = ledger.figures(Metric::CpuEvents, Some(MachineName::Native)).unwrap();
+    let figures = ledger.figures(Metric::CpuEvents, Some(Machine::NATIVE)).unwrap();
     let mut all: Vec<_> = figures.into_iter().map(|(_, f)| (f.run.folder, f.run.recorded)).collect();
     all.sort();
     all
@@ -80,12 +80,12 @@ fn a_run_is_in_it_with_figures_facts_and_conditions() {
     let ledger = Ledger::open(runs.path()).unwrap();
     let list = ledger.list().unwrap();
     let of = |machine| list.iter().find(|e| (e.metric, e.machine) == (Metric::CpuEvents, machine)).unwrap();
-    assert_eq!((of(MachineName::Native).runs, of(MachineName::Tcg).series), (1, 1));
-    assert_eq!(of(MachineName::Tcg).first, "2026-11-20T16:00:22Z");
+    assert_eq!((of(Machine::NATIVE).runs, of(Machine::TCG).series), (1, 1));
+    assert_eq!(of(Machine::TCG).first, "2026-11-20T16:00:22Z");
 
     let figures = ledger.figures(Metric::CpuEvents, None).unwrap();
     assert_eq!(figures.len(), 2);
-    let (key, figure) = figures.iter().find(|(key, _)| key.machine == MachineName::Native).unwrap();
+    let (key, figure) = figures.iter().find(|(key, _)| key.machine == Machine::NATIVE).unwrap();
     assert_eq!(key.host, "made-up processor, 2 CPUs");
     assert_eq!((key.settings["max-prime"].as_str(), key.settings["guest.cpus"].as_str()), ("2000", "1"));
     // The very figures of the analysis.
@@ -97,7 +97,7 @@ fn a_run_is_in_it_with_figures_facts_and_conditions() {
     assert_eq!(figure.value.interval.map(|i| (i.low, i.high)), Some((spread.min, spread.max)));
     assert_eq!((figure.facts["vmtax"].as_str(), figure.facts["host kernel"].as_str()), ("0.1.0", "6.1.0-made-up"));
     assert!(!figure.facts.contains_key("guest kernel"), "{figure:?}");
-    let (_, guest) = figures.iter().find(|(key, _)| key.machine == MachineName::Tcg).unwrap();
+    let (_, guest) = figures.iter().find(|(key, _)| key.machine == Machine::TCG).unwrap();
     assert!(guest.facts.contains_key("guest kernel"), "{guest:?}");
 }
 

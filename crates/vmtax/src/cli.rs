@@ -16,7 +16,7 @@ pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
-use vmtax_model::{MachineName, Metric};
+use vmtax_model::{Machine, Metric};
 
 /// What a virtual machine costs, which layer takes it, and how to get it back.
 #[derive(Debug, Parser)]
@@ -259,7 +259,7 @@ pub struct RunArgs {
     pub time: Option<f64>,
     /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    pub machines: Option<Vec<MachineName>>,
+    pub machines: Option<Vec<Machine>>,
     #[command(flatten)]
     pub common: CommonArgs,
 }
@@ -302,7 +302,7 @@ pub struct ScaleArgs {
     pub rungs: Option<usize>,
     /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    pub machines: Option<Vec<MachineName>>,
+    pub machines: Option<Vec<Machine>>,
     /// Compare ways to build the guest, a curve each: KEY=VALUE,VALUE,... as `vmtax layers` has them
     #[arg(long, value_name = "KEY=LIST")]
     pub vary: Vec<String>,
@@ -345,7 +345,7 @@ pub struct HistoryArgs {
     pub metric: Option<Metric>,
     /// On this machine alone: native, kvm, tcg, micro-kvm, micro-tcg
     #[arg(long, value_name = "M")]
-    pub machine: Option<MachineName>,
+    pub machine: Option<Machine>,
     /// The folder of the recordings and their ledger
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub runs: PathBuf,

@@ -3,7 +3,7 @@
 
 use crate::trials::Trials;
 use crate::warnings::kernels_differ;
-use vmtax_model::{HostFacts, KvmClass, MachineName, Metric, Plan, SourceOfKernel, Tax, TaxRow, Verdict, WorkloadName};
+use vmtax_model::{HostFacts, KvmClass, Machine, Metric, Plan, SourceOfKernel, Tax, TaxRow, Verdict, WorkloadName};
 
 const MOST: usize = 5;
 /// An interval this much wider than its lower end hides differences that people care about.
@@ -26,7 +26,7 @@ pub(crate) fn advice(plan: &Plan, host: &HostFacts, done: &Trials, rows: &[TaxRo
 }
 
 /// The taxes of a machine.
-fn taxes(machine: MachineName, rows: &[TaxRow]) -> impl Iterator<Item = (Metric, &Tax)> {
+fn taxes(machine: Machine, rows: &[TaxRow]) -> impl Iterator<Item = (Metric, &Tax)> {
     rows.iter().filter_map(move |row| {
         let column = row.machines.iter().find(|c| c.machine == machine)?;
         Some((row.metric, column.tax.as_ref()?))
@@ -35,7 +35,7 @@ fn taxes(machine: MachineName, rows: &[TaxRow]) -> impl Iterator<Item = (Metric,
 
 /// What to do about the accelerator, when guests ran by translation, or KVM gave nothing.
 fn accelerator(plan: &Plan, host: &HostFacts, done: &Trials, rows: &[TaxRow]) -> Option<String> {
-    let kvm_measured = done.count(MachineName::Kvm) > 0;
+    let kvm_measured = done.count(Machine::KVM) > 0;
     let guest_wanted = plan.machines.iter().any(|m| m.is_guest());
     if kvm_measured || !guest_wanted {
         return None;
@@ -44,7 +44,7 @@ fn accelerator(plan: &Plan, host: &HostFacts, done: &Trials, rows: &[TaxRow]) ->
     let mend = host.checks.iter().find(|c| c.id == "kvm").and_then(|c| c.mend.as_deref());
     match host.kvm.class {
         KvmClass::Hardware => {
-            let tcg_costs = taxes(MachineName::Tcg, rows).any(|(_, tax)| tax.verdict == Verdict::Costs);
+            let tcg_costs = taxes(Machine::TCG, rows).any(|(_, tax)| tax.verdict == Verdict::Costs);
             tcg_costs.then(|| {
                 format!(
                     "tcg translates every instruction, while KVM runs kernels at speed on this host ({evidence}): run \
@@ -63,7 +63,7 @@ fn accelerator(plan: &Plan, host: &HostFacts, done: &Trials, rows: &[TaxRow]) ->
 }
 
 /// Which group of figures pays most on a machine.
-fn largest(machine: MachineName, rows: &[TaxRow]) -> Option<String> {
+fn largest(machine: Machine, rows: &[TaxRow]) -> Option<String> {
     let costs = || taxes(machine, rows).filter(|(_, tax)| tax.verdict == Verdict::Costs);
     // The geometric mean: ratios multiply.
     let mean = |workload: WorkloadName| {
@@ -92,7 +92,7 @@ fn largest(machine: MachineName, rows: &[TaxRow]) -> Option<String> {
 }
 
 /// What a program that waits for each read loses, in absolute time.
-fn waiting_reads(machine: MachineName, rows: &[TaxRow]) -> Option<String> {
+fn waiting_reads(machine: Machine, rows: &[TaxRow]) -> Option<String> {
     let (_, tax) = taxes(machine, rows).find(|(metric, _)| *metric == Metric::SeqreadMedian)?;
     (tax.verdict == Verdict::Costs).then(|| {
         format!(

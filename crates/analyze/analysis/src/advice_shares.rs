@@ -172,7 +172,7 @@ fn failed(column: &ShareColumn) -> Option<String> {
 mod tests {
     use super::*;
     use std::collections::BTreeMap;
-    use vmtax_model::{Interval, MachineName, SCHEMA, ShareScore, Variant, WorkloadName, WorkloadSpec};
+    use vmtax_model::{Interval, Machine, SCHEMA, ShareScore, Variant, WorkloadName, WorkloadSpec};
 
     /// Ways with what each costs over the first.
     fn told(ways: &[(&str, f64)]) -> Vec<String> {
@@ -184,9 +184,9 @@ mod tests {
             Variant { name: (*way).to_owned(), set }
         };
         let variants = ways.iter().map(variant).collect();
-        let plan = Plan { variants, ..Plan::new("share", 6, vec![MachineName::Tcg], vec![workload]) };
+        let plan = Plan { variants, ..Plan::new("share", 6, vec![Machine::TCG], vec![workload]) };
         let column = |(way, _): &(&str, f64)| ShareColumn {
-            machine: MachineName::Tcg,
+            machine: Machine::TCG,
             variant: (*way).to_owned(),
             rounds: 6,
             facts: None,

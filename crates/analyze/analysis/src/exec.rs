@@ -3,7 +3,7 @@
 use crate::{findings, tax};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Breakdown, ExecFindings, HostFacts, MachineColumn, MachineName, Metric, Part, PartRow, Plan, Printed, PrintedRow,
+    Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan, Printed, PrintedRow,
     Statuses, TrialRecord,
 };
 
@@ -51,12 +51,12 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
             kinds.push(printed);
         }
     }
-    let values = |kind: &Printed, machine: MachineName| -> BTreeMap<u32, f64> {
+    let values = |kind: &Printed, machine: Machine| -> BTreeMap<u32, f64> {
         let of = all().filter(|(t, printed)| t.machine == machine && printed.is_like(kind));
         of.map(|(t, printed)| (t.round, printed.value)).collect()
     };
-    let column = |kind: &Printed, machine: MachineName| {
-        let (native, values) = (values(kind, MachineName::Native), values(kind, machine));
+    let column = |kind: &Printed, machine: Machine| {
+        let (native, values) = (values(kind, Machine::NATIVE), values(kind, machine));
         let tax = machine.is_guest().then(|| tax::tax_where(kind.better, &native, &values)).flatten();
         MachineColumn { machine, spread: tax::spread(values.into_values().collect(), None), tax, unsupported: None }
     };
@@ -70,7 +70,7 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     kinds.into_iter().map(row).collect()
 }
 
-fn statuses(machine: MachineName, trials: &[TrialRecord]) -> Statuses {
+fn statuses(machine: Machine, trials: &[TrialRecord]) -> Statuses {
     let mut statuses = Vec::new();
     for status in trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some(t.execution.as_ref()?.status)) {
         if !statuses.contains(&status) {
@@ -87,15 +87,15 @@ struct Parts {
 }
 
 /// A guest's parts beside native's, from the rounds that have what it takes. Means, since these add up.
-fn breakdown(machine: MachineName, plan: &Plan, trials: &[TrialRecord]) -> Option<Breakdown> {
+fn breakdown(machine: Machine, plan: &Plan, trials: &[TrialRecord]) -> Option<Breakdown> {
     let cpus = f64::from(plan.guest.cpus);
     let of = |machine, round| trials.iter().find(move |t: &&TrialRecord| t.machine == machine && t.round == round);
-    let has_native = plan.machines.contains(&MachineName::Native);
+    let has_native = plan.machines.contains(&Machine::NATIVE);
     let rounds: BTreeSet<u32> = trials.iter().map(|t| t.round).collect();
     let mut pairs = Vec::new();
     for round in rounds {
         let Some(guest) = of(machine, round).and_then(|trial| guest(trial, cpus)) else { continue };
-        let native = of(MachineName::Native, round).and_then(|trial| native(trial, cpus));
+        let native = of(Machine::NATIVE, round).and_then(|trial| native(trial, cpus));
         if native.is_some() || !has_native {
             pairs.push((guest, native));
         }

@@ -1,7 +1,7 @@
 //! What a VM exit of each kind costs: all rounds' exits of a kind as one distribution.
 
 use vmtax_model::{
-    ExitFindings, ExitKind, HostFacts, KERNEL_MODE, KvmClass, Latency, MachineExits, MachineName, Plan, TrialRecord,
+    ExitFindings, ExitKind, HostFacts, KERNEL_MODE, KvmClass, Latency, Machine, MachineExits, Plan, TrialRecord,
 };
 
 const METHOD: &str = "Stamps of the time stamp counter before and after each, taken by the micro-guest itself; the rounds' \
@@ -40,7 +40,7 @@ const fn kvm(class: KvmClass) -> &'static str {
     }
 }
 
-fn machine(machine: MachineName, host: &HostFacts, trials: &[TrialRecord]) -> Option<MachineExits> {
+fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> Option<MachineExits> {
     let mut all: Vec<(String, Latency)> = Vec::new();
     for operation in
         trials.iter().filter(|t| t.machine == machine).filter_map(TrialRecord::result).flat_map(|r| &r.operations)
@@ -50,7 +50,7 @@ fn machine(machine: MachineName, host: &HostFacts, trials: &[TrialRecord]) -> Op
             None => all.push((operation.name.clone(), operation.latency.clone())),
         }
     }
-    let emulates = machine == MachineName::MicroKvm && host.kvm.class == KvmClass::EmulatesKernels;
+    let emulates = machine == Machine::MICRO_KVM && host.kvm.class == KvmClass::EmulatesKernels;
     let mut kinds = all.iter().map(|(name, latency)| kind(name, latency, emulates));
     let stamp = kinds.next()?;
     let qemu = host.qemu.first().map_or_else(String::new, |q| format!("QEMU {}", q.version));

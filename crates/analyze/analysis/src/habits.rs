@@ -3,7 +3,7 @@
 use crate::{estimate, paired};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Habit, HabitFindings, HabitForm, HabitRow, HostFacts, KvmClass, MachineHabits, MachineName, Plan, TrialRecord,
+    Habit, HabitFindings, HabitForm, HabitRow, HostFacts, KvmClass, Machine, MachineHabits, Plan, TrialRecord,
     TrialResult,
 };
 
@@ -24,10 +24,10 @@ pub fn habits(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> HabitFin
     }
 }
 
-fn machine(machine: MachineName, host: &HostFacts, trials: &[TrialRecord]) -> MachineHabits {
+fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> MachineHabits {
     let results = trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some((t.round, t.result()?)));
     let results: Vec<(u32, &TrialResult)> = results.collect();
-    let emulates = machine == MachineName::MicroKvm && host.kvm.class == KvmClass::EmulatesKernels;
+    let emulates = machine == Machine::MICRO_KVM && host.kvm.class == KvmClass::EmulatesKernels;
     MachineHabits { machine, rows: Habit::ALL.into_iter().map(|habit| row(habit, emulates, &results)).collect() }
 }
 

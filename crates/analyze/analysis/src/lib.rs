@@ -30,9 +30,7 @@ pub use tax::{Paired, estimate, paired};
 pub use warnings::add as add_warning;
 
 use trials::Trials;
-use vmtax_model::{
-    Findings, HostFacts, Latency, MachineColumn, MachineName, Metric, Plan, SCHEMA, TaxRow, TrialRecord,
-};
+use vmtax_model::{Findings, HostFacts, Latency, Machine, MachineColumn, Metric, Plan, SCHEMA, TaxRow, TrialRecord};
 
 /// What the trials of a plan say. Trials that the plan does not mean are passed over.
 pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findings {
@@ -52,14 +50,14 @@ pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findin
 }
 
 /// The latencies behind a metric on a machine, all rounds together; `None` where there are none.
-pub fn distributions(trials: &[TrialRecord], metric: Metric, machine: MachineName) -> Option<Latency> {
+pub fn distributions(trials: &[TrialRecord], metric: Metric, machine: Machine) -> Option<Latency> {
     let of_machine = trials.iter().filter(|t| t.machine == machine && t.workload.name == metric.workload());
     trials::latency(of_machine.filter_map(TrialRecord::result), metric)
 }
 
 /// A metric's row; `None` when no machine has anything to say about it.
 fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Option<TaxRow> {
-    let native = done.values(MachineName::Native, metric);
+    let native = done.values(Machine::NATIVE, metric);
     let mut machines = Vec::with_capacity(plan.machines.len());
     for &machine in &plan.machines {
         let values = done.values(machine, metric);

@@ -5,7 +5,7 @@ use crate::tax::{estimate, spread, tax};
 use crate::{advice_shares, trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Better, Column, MachineName, Metric, Plan, Probes, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn, ShareFindings,
+    Better, Column, Machine, Metric, Plan, Probes, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn, ShareFindings,
     ShareRow, ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
 };
 
@@ -106,7 +106,7 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
 }
 
 /// The trials of a machine that have no result, where there are any.
-fn missing(plan: &Plan, machine: MachineName, trials: &[TrialRecord]) -> Option<Warning> {
+fn missing(plan: &Plan, machine: Machine, trials: &[TrialRecord]) -> Option<Warning> {
     let reasons: Vec<&str> = trials.iter().filter(|t| t.machine == machine).filter_map(TrialRecord::failure).collect();
     let ways = if machine.is_guest() { plan.variants.len() } else { 1 };
     let planned = plan.rounds.saturating_mul((plan.workloads.len() * ways) as u32);

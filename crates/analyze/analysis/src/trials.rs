@@ -1,7 +1,7 @@
 //! The trials that were done, found by machine, workload and round.
 
 use std::collections::BTreeMap;
-use vmtax_model::{KernelIdentity, Latency, MachineName, Metric, Plan, TrialRecord, TrialResult, WorkloadName};
+use vmtax_model::{KernelIdentity, Latency, Machine, Metric, Plan, TrialRecord, TrialResult, WorkloadName};
 
 /// A metric by round. A value that is no measurement (negative, infinite, NaN) counts as missing.
 pub(crate) fn values<'a>(results: impl Iterator<Item = (u32, &'a TrialResult)>, metric: Metric) -> BTreeMap<u32, f64> {
@@ -30,7 +30,7 @@ pub(crate) fn latency<'a>(results: impl Iterator<Item = &'a TrialResult>, metric
 /// The results of a plan's trials.
 pub(crate) struct Trials<'a> {
     plan: &'a Plan,
-    results: BTreeMap<(MachineName, WorkloadName, u32), &'a TrialResult>,
+    results: BTreeMap<(Machine, WorkloadName, u32), &'a TrialResult>,
 }
 
 impl<'a> Trials<'a> {
@@ -46,7 +46,7 @@ impl<'a> Trials<'a> {
     }
 
     /// Every result of a machine.
-    pub fn of(&self, machine: MachineName) -> impl Iterator<Item = &'a TrialResult> + '_ {
+    pub fn of(&self, machine: Machine) -> impl Iterator<Item = &'a TrialResult> + '_ {
         self.results.iter().filter(move |((m, _, _), _)| *m == machine).map(|(_, result)| *result)
     }
 
@@ -56,23 +56,23 @@ impl<'a> Trials<'a> {
     }
 
     /// A metric on a machine by round.
-    pub fn values(&self, machine: MachineName, metric: Metric) -> BTreeMap<u32, f64> {
+    pub fn values(&self, machine: Machine, metric: Metric) -> BTreeMap<u32, f64> {
         let of_row = self.results.iter().filter(|((m, w, _), _)| *m == machine && *w == metric.workload());
         values(of_row.map(|((_, _, round), result)| (*round, *result)), metric)
     }
 
     /// Why a machine has no value for a metric, when its system lacks what it takes.
-    pub fn unsupported(&self, machine: MachineName, metric: Metric) -> Option<String> {
+    pub fn unsupported(&self, machine: Machine, metric: Metric) -> Option<String> {
         unsupported(self.of(machine), metric)
     }
 
     /// The kernel a machine ran.
-    pub fn kernel(&self, machine: MachineName) -> Option<&'a KernelIdentity> {
+    pub fn kernel(&self, machine: Machine) -> Option<&'a KernelIdentity> {
         self.of(machine).next().map(|r| &r.kernel)
     }
 
     /// How many trials of a machine have a result.
-    pub fn count(&self, machine: MachineName) -> u32 {
+    pub fn count(&self, machine: Machine) -> u32 {
         self.of(machine).count() as u32
     }
 

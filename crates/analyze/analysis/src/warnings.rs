@@ -3,7 +3,7 @@
 use crate::interval::FEWEST_ROUNDS;
 use crate::reference;
 use crate::trials::Trials;
-use vmtax_model::{HostFacts, MachineName, Plan, TaxRow, TimerSource, TrialRecord, Verdict, Warning};
+use vmtax_model::{HostFacts, Machine, Plan, TaxRow, TimerSource, TrialRecord, Verdict, Warning};
 
 pub(crate) fn warnings(
     plan: &Plan,
@@ -47,7 +47,7 @@ pub fn add(all: &mut Vec<Warning>, warning: &Warning) {
     }
 }
 
-fn missing(plan: &Plan, machine: MachineName, trials: &[TrialRecord], done: &Trials) -> Option<Warning> {
+fn missing(plan: &Plan, machine: Machine, trials: &[TrialRecord], done: &Trials) -> Option<Warning> {
     let planned = plan.rounds.saturating_mul(plan.workloads.len() as u32);
     let missing = planned.checked_sub(done.count(machine)).filter(|m| *m > 0)?;
     let reason = trials.iter().filter(|t| t.machine == machine).find_map(TrialRecord::failure);
@@ -62,13 +62,13 @@ fn too_few_rounds(rows: &[TaxRow]) -> Option<Warning> {
 }
 
 /// The guest's kernel against the one that native trials ran on.
-pub(crate) fn kernels_differ(host: &HostFacts, machine: MachineName, done: &Trials) -> Option<Warning> {
+pub(crate) fn kernels_differ(host: &HostFacts, machine: Machine, done: &Trials) -> Option<Warning> {
     let guest = &done.kernel(machine)?.release;
-    let native = done.kernel(MachineName::Native).map_or(&host.kernel, |k| &k.release);
+    let native = done.kernel(Machine::NATIVE).map_or(&host.kernel, |k| &k.release);
     (guest != native).then(|| Warning::KernelsDiffer { host: native.clone(), machine, guest: guest.clone() })
 }
 
-fn no_tsc(machine: MachineName, done: &Trials) -> Option<Warning> {
+fn no_tsc(machine: Machine, done: &Trials) -> Option<Warning> {
     let timer = done.of(machine).map(|r| &r.timer).find(|t| t.source == TimerSource::ClockGettime)?;
     let reason = timer.reason.clone().unwrap_or_else(|| "no reason given".to_owned());
     Some(Warning::NoTsc { machine, reason })

@@ -10,14 +10,14 @@ use vmtax_analysis::exec;
 use vmtax_model::*;
 
 fn plan(rounds: u32) -> Plan {
-    let machines = vec![MachineName::Native, MachineName::Tcg];
+    let machines = vec![Machine::NATIVE, Machine::TCG];
     let mut plan = Plan::new("exec-x", rounds, machines, vec![WorkloadSpec::new(WorkloadName::Exec)]);
     plan.command = Some(CommandSpec::new(vec!["x".into()], "/".into()));
     plan
 }
 
 /// Wall, user and kernel seconds, and how it ended.
-fn trial(machine: MachineName, round: u32, seconds: [f64; 3], status: i32) -> TrialRecord {
+fn trial(machine: Machine, round: u32, seconds: [f64; 3], status: i32) -> TrialRecord {
     let metrics = [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem];
     let measures = metrics.into_iter().zip(seconds).map(|(metric, value)| Measure { metric, value }).collect();
     let guest = machine.is_guest();
@@ -67,8 +67,8 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
     let trials: Vec<TrialRecord> = (0..6)
         .flat_map(|round| {
             let more = 0.1 * f64::from(round);
-            let native = trial(MachineName::Native, round, [1.0 + more, 0.6, 0.3], 0);
-            [native, trial(MachineName::Tcg, round, [6.0 + more, 2.0, 1.0], 0)]
+            let native = trial(Machine::NATIVE, round, [1.0 + more, 0.6, 0.3], 0);
+            [native, trial(Machine::TCG, round, [6.0 + more, 2.0, 1.0], 0)]
         })
         .collect();
     let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
@@ -100,7 +100,7 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
 fn what_a_command_prints_is_paired_as_metrics_are() {
     let named =
         |name: &str, better, value| Printed { of: "t".into(), name: name.into(), unit: Unit::PerSecond, better, value };
-    let all = |machine: MachineName, round: u32| {
+    let all = |machine: Machine, round: u32| {
         let (rate, other) = if machine.is_guest() { (50.0, 3.0) } else { (100.0, 1.0) };
         // Each round of the host is another.
         let drift = 1.0 + f64::from(round);
@@ -110,7 +110,7 @@ fn what_a_command_prints_is_paired_as_metrics_are() {
         trial
     };
     let trials: Vec<TrialRecord> =
-        (0..6).flat_map(|round| [MachineName::Native, MachineName::Tcg].map(|machine| all(machine, round))).collect();
+        (0..6).flat_map(|round| [Machine::NATIVE, Machine::TCG].map(|machine| all(machine, round))).collect();
     let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
     let tax = |row: &PrintedRow| row.machines[1].tax.clone().unwrap();
     let [rate, other] = found.printed.as_slice() else { panic!("{:?}", found.printed) };
@@ -127,9 +127,9 @@ fn what_a_command_prints_is_paired_as_metrics_are() {
 
 #[test]
 fn a_guest_without_accounts_has_no_breakdown_and_ends_are_told_apart() {
-    let mut failed = trial(MachineName::Tcg, 0, [1.0, 0.5, 0.1], 137);
+    let mut failed = trial(Machine::TCG, 0, [1.0, 0.5, 0.1], 137);
     failed.processor = None;
-    let found = exec(&plan(1), &host(KvmClass::Absent), &[trial(MachineName::Native, 0, [1.0, 0.5, 0.1], 0), failed]);
+    let found = exec(&plan(1), &host(KvmClass::Absent), &[trial(Machine::NATIVE, 0, [1.0, 0.5, 0.1], 0), failed]);
     assert!(found.breakdowns.is_empty());
     assert_eq!((found.status(), found.differs()), (Some(137), true));
 }

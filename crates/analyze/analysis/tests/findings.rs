@@ -6,16 +6,15 @@ mod common;
 
 use common::host;
 use vmtax_analysis::{distributions, findings};
-use vmtax_model::MachineName::{Kvm, Native, Tcg};
 use vmtax_model::*;
 
 fn plan(rounds: u32, workloads: &[WorkloadName]) -> Plan {
     let workloads = workloads.iter().map(|w| WorkloadSpec::new(*w)).collect();
-    Plan { seed: 1, ..Plan::new("test", rounds, vec![Native, Tcg], workloads) }
+    Plan { seed: 1, ..Plan::new("test", rounds, vec![Machine::NATIVE, Machine::TCG], workloads) }
 }
 
 /// A trial that gave one value, with ten operations of 100 + round nanoseconds.
-fn trial(machine: MachineName, round: u32, metric: Metric, value: f64) -> TrialRecord {
+fn trial(machine: Machine, round: u32, metric: Metric, value: f64) -> TrialRecord {
     let mut latency = Latency::new();
     for _ in 0..10 {
         latency.record(100 + u64::from(round));
@@ -69,7 +68,10 @@ fn pairs(rounds: u32, metric: Metric, native: f64, tax: f64) -> Vec<TrialRecord>
     let slower = if metric.better() == Better::Higher { 1.0 / tax } else { tax };
     (0..rounds)
         .flat_map(|r| {
-            [trial(Native, r, metric, native * noise(r)), trial(Tcg, r, metric, native * slower * noise(r + 3))]
+            [
+                trial(Machine::NATIVE, r, metric, native * noise(r)),
+                trial(Machine::TCG, r, metric, native * slower * noise(r + 3)),
+            ]
         })
         .collect()
 }
@@ -110,11 +112,11 @@ fn rows_come_in_the_order_of_metrics_with_their_distributions() {
         assert_eq!((spread.n, spread.values.len()), (6, 6));
         let latency = spread.latency.unwrap();
         assert_eq!((latency.count, latency.min_ns, latency.max_ns), (60, 100, 105));
-        assert_eq!(distributions(&trials, row.metric, Tcg).unwrap().summary(), Some(latency));
+        assert_eq!(distributions(&trials, row.metric, Machine::TCG).unwrap().summary(), Some(latency));
     }
-    assert!(distributions(&trials, Metric::FileioPrepare, Tcg).is_none());
-    assert!(distributions(&trials, Metric::CpuEvents, Kvm).is_none());
-    assert!(distributions(&trials, Metric::FileioWrites, Tcg).is_none(), "only reads were made");
+    assert!(distributions(&trials, Metric::FileioPrepare, Machine::TCG).is_none());
+    assert!(distributions(&trials, Metric::CpuEvents, Machine::KVM).is_none());
+    assert!(distributions(&trials, Metric::FileioWrites, Machine::TCG).is_none(), "only reads were made");
 }
 
 #[test]
@@ -133,11 +135,14 @@ fn nothing_in_gives_nothing_out() {
     let found = findings(&plan(6, &[WorkloadName::Cpu]), &host(KvmClass::Absent), &[]);
     assert!(found.rows.is_empty() && found.kernels.is_empty() && found.advice.is_empty());
     assert_eq!(found.rounds_complete, 0);
-    assert!(matches!(&found.warnings[0], Warning::TrialsMissing { machine: Native, missing: 6, planned: 6, .. }));
+    assert!(matches!(
+        &found.warnings[0],
+        Warning::TrialsMissing { machine: Machine::NATIVE, missing: 6, planned: 6, .. }
+    ));
     // What the plan does not mean is passed over.
     let mut strangers = pairs(6, Metric::MutexTime, 1.0, 2.0);
-    strangers.push(trial(Kvm, 0, Metric::CpuEvents, 1.0));
-    strangers.push(trial(Native, 6, Metric::CpuEvents, 1.0));
+    strangers.push(trial(Machine::KVM, 0, Metric::CpuEvents, 1.0));
+    strangers.push(trial(Machine::NATIVE, 6, Metric::CpuEvents, 1.0));
     assert!(findings(&plan(6, &[WorkloadName::Cpu]), &host(KvmClass::Absent), &strangers).rows.is_empty());
 }
 
@@ -163,7 +168,7 @@ fn values_that_are_no_measurements_count_as_missing() {
 fn what_a_system_lacks_is_said_with_its_reason() {
     let plan = plan(6, &[WorkloadName::Syscalls]);
     let mut trials = pairs(6, Metric::SyscallGetpid, 60.0, 20.0);
-    for record in trials.iter_mut().filter(|t| t.machine == Tcg) {
+    for record in trials.iter_mut().filter(|t| t.machine == Machine::TCG) {
         let reason = "ENOSYS: futex".to_owned();
         result(record).unsupported.push(Unsupported { metric: Metric::SyscallFutex, reason });
     }
@@ -179,7 +184,7 @@ fn warnings_say_what_weakens_the_figures() {
     plan.workloads[0] = plan.workloads[0].clone().with("time", "0.5");
     let mut trials = pairs(6, Metric::CpuEvents, 100.0, 2.0);
     for (i, record) in trials.iter_mut().enumerate() {
-        if record.machine == Tcg {
+        if record.machine == Machine::TCG {
             result(record).kernel.release = "6.12".into();
             result(record).timer.source = TimerSource::ClockGettime;
             result(record).timer.reason = Some("no invariant TSC".into());
@@ -194,10 +199,15 @@ fn warnings_say_what_weakens_the_figures() {
     assert_eq!(
         found.warnings,
         [
-            Warning::TrialsMissing { machine: Tcg, missing: 2, planned: 6, reason: "the guest panicked".into() },
+            Warning::TrialsMissing {
+                machine: Machine::TCG,
+                missing: 2,
+                planned: 6,
+                reason: "the guest panicked".into()
+            },
             Warning::TooFewRounds { rounds: 4, needed: 6 },
-            Warning::KernelsDiffer { host: "6.1".into(), machine: Tcg, guest: "6.12".into() },
-            Warning::NoTsc { machine: Tcg, reason: "no invariant TSC".into() },
+            Warning::KernelsDiffer { host: "6.1".into(), machine: Machine::TCG, guest: "6.12".into() },
+            Warning::NoTsc { machine: Machine::TCG, reason: "no invariant TSC".into() },
             Warning::SmallerThanReference { what: "cpu with time=0.5 (reference 10)".into() },
             Warning::StolenTime { percent: 11 },
             Warning::NoMemoryLimit { reason: "no cgroup".into() },
@@ -206,7 +216,7 @@ fn warnings_say_what_weakens_the_figures() {
     assert_eq!(found.rounds_complete, 4);
     assert_eq!(
         found.kernels.iter().map(|(m, k)| (*m, k.release.as_str())).collect::<Vec<_>>(),
-        [(Native, "6.1"), (Tcg, "6.12")]
+        [(Machine::NATIVE, "6.1"), (Machine::TCG, "6.12")]
     );
 }
 
@@ -240,7 +250,7 @@ fn advice_rests_on_evidence() {
 fn the_hosts_own_kernel_is_advised_only_where_it_can_be_had() {
     let plan = plan(6, &[WorkloadName::Syscalls]);
     let mut trials = pairs(6, Metric::SyscallGetpid, 60.0, 2.0);
-    trials.iter_mut().filter(|t| t.machine == Tcg).for_each(|t| result(t).kernel.release = "6.12".into());
+    trials.iter_mut().filter(|t| t.machine == Machine::TCG).for_each(|t| result(t).kernel.release = "6.12".into());
     let mut host = host(KvmClass::Absent);
     let kernel = |release: &str, source| KernelFacts {
         image: format!("/boot/vmlinuz-{release}").into(),
@@ -262,9 +272,12 @@ fn there_are_never_more_than_five_sentences_of_advice() {
     trials.extend(pairs(6, Metric::SeqreadMedian, 8e4, 2.0));
     trials.extend((0..6).flat_map(|r| {
         let wild = if r % 2 == 0 { 3.0 } else { 0.3 };
-        [trial(Native, r, Metric::MemoryBandwidth, 10.0), trial(Tcg, r, Metric::MemoryBandwidth, 10.0 * wild)]
+        [
+            trial(Machine::NATIVE, r, Metric::MemoryBandwidth, 10.0),
+            trial(Machine::TCG, r, Metric::MemoryBandwidth, 10.0 * wild),
+        ]
     }));
-    trials.iter_mut().filter(|t| t.machine == Tcg).for_each(|t| result(t).kernel.release = "6.12".into());
+    trials.iter_mut().filter(|t| t.machine == Machine::TCG).for_each(|t| result(t).kernel.release = "6.12".into());
     let mut host = host(KvmClass::EmulatesKernels);
     host.cpu.governor = Some("powersave".into());
     host.kernels.push(KernelFacts {

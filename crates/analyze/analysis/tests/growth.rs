@@ -4,7 +4,7 @@
 
 use vmtax_analysis::growth;
 use vmtax_model::{
-    KernelIdentity, Law, MachineName, Measure, Metric, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult,
+    KernelIdentity, Law, Machine, Measure, Metric, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult,
     Warning, WorkloadName, WorkloadSpec,
 };
 
@@ -18,7 +18,7 @@ fn plan() -> Plan {
     .unwrap()
 }
 
-fn trial(round: u32, machine: MachineName, variant: &str, rung: u64, outcome: Outcome) -> TrialRecord {
+fn trial(round: u32, machine: Machine, variant: &str, rung: u64, outcome: Outcome) -> TrialRecord {
     TrialRecord {
         schema: 1,
         number: 0,
@@ -70,7 +70,7 @@ fn trials(rounds: u32) -> Vec<TrialRecord> {
     let mut all = Vec::new();
     for round in 0..rounds {
         for rung in RUNGS {
-            for (machine, variant) in [(MachineName::Native, ""), (MachineName::Tcg, "a"), (MachineName::Tcg, "b")] {
+            for (machine, variant) in [(Machine::NATIVE, ""), (Machine::TCG, "a"), (Machine::TCG, "b")] {
                 all.push(trial(round, machine, variant, rung, done(rate(variant, rung, round))));
             }
         }
@@ -83,7 +83,7 @@ fn each_machine_and_variant_has_its_law_and_what_one_more_costs() {
     let found = growth(&plan(), &trials(6));
     let laws: Vec<_> = found.growths.iter().map(|g| (g.machine, g.variant.as_str(), g.law)).collect();
     let [flat, linear] = [Some(Law::Constant), Some(Law::Linear)];
-    let (native, tcg) = (MachineName::Native, MachineName::Tcg);
+    let (native, tcg) = (Machine::NATIVE, Machine::TCG);
     assert_eq!(laws, [(native, "", flat), (tcg, "a", flat), (tcg, "b", linear)]);
     let b = &found.growths[2];
     let one_more = b.one_more.unwrap();
@@ -98,12 +98,12 @@ fn each_machine_and_variant_has_its_law_and_what_one_more_costs() {
 #[test]
 fn a_refused_rung_is_named_and_the_rest_counts() {
     let mut trials = trials(6);
-    for t in trials.iter_mut().filter(|t| t.machine == MachineName::Native && t.rung == Some(16)) {
+    for t in trials.iter_mut().filter(|t| t.machine == Machine::NATIVE && t.rung == Some(16)) {
         t.outcome = Outcome::Failed { error: "native has 8 of the 16 processors asked for".to_owned() };
     }
     let found = growth(&plan(), &trials);
     assert_eq!(found.missing.len(), 1);
-    assert_eq!((found.missing[0].size, found.missing[0].machine), (16, MachineName::Native));
+    assert_eq!((found.missing[0].size, found.missing[0].machine), (16, Machine::NATIVE));
     assert!(found.missing[0].reason.contains("processors"));
     assert_eq!(found.rounds_complete, 6, "what is refused is not waited for");
     let native = &found.growths[0];

@@ -7,9 +7,9 @@ use crate::findings::{Gathered, row_means};
 use crate::tally::Tally;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{CallRow, ClockFinding, LayerColumn, MachineName, Moments, Row, State, Step, TailRow, ThreadCalls};
+use vmtax_model::{CallRow, ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, TailRow, ThreadCalls};
 
-pub(crate) fn column(machine: MachineName, variant: &str, gathered: &Gathered) -> LayerColumn {
+pub(crate) fn column(machine: Machine, variant: &str, gathered: &Gathered) -> LayerColumn {
     let tally = &gathered.tally;
     let traced = tally.total.figure();
     let clock = tally.clock.clone().unwrap_or(ClockFinding {

@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::add_warning;
 use vmtax_model::{
-    CommandLayers, DiskUse, KindUse, LayerColumn, LayerFindings, MachineName, Metric, Plan, Probes, RequestKind,
-    SCHEMA, TrialRecord, Warning,
+    CommandLayers, DiskUse, KindUse, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, RequestKind, SCHEMA,
+    TrialRecord, Warning,
 };
 
 /// What the observed runs of a plan's command say. Each trial comes with its folder; one whose traces cannot be read counts
@@ -59,7 +59,7 @@ const METHOD: &str = "Each request is followed by what identifies it, from the g
                       there is no interval.";
 
 /// One guest's: its disk's use, and a column for each kind of request.
-fn disk(machine: MachineName, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>) {
+fn disk(machine: Machine, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>) {
     let Read { joined, losses, clock, mhz, missing, first, .. } = read;
     let seconds = |ticks: u64| ticks as f64 / mhz / 1e6;
     let under_way_s = seconds(under_way(&joined.parts));

@@ -42,7 +42,7 @@ fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
     let losses = vec![Loss { from: 501_000, to: u64::MAX, events: 3 }];
     // A thousand ticks a microsecond.
     let read = Read { joined, losses, clock, mhz: 1000.0, missing: Vec::new(), first: Some(1_000) };
-    let (disk, columns) = disk(MachineName::Tcg, 2.0, read);
+    let (disk, columns) = disk(Machine::TCG, 2.0, read);
     assert_eq!((disk.wall_s, disk.under_way_s), (2.0, 8e-6));
     assert_eq!(disk.observed_s, 500e-6, "from the first event until the buffer was full");
     let rows: Vec<_> = disk.kinds.iter().map(|k| (k.kind, k.requests, k.followed, k.bytes, k.sizes.clone())).collect();

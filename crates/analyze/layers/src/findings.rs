@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
 use vmtax_model::{
-    Difference, Latency, LayerColumn, LayerFindings, MachineName, Plan, Probes, SCHEMA, TrialRecord, TrialResult,
-    Warning,
+    Difference, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, SCHEMA, TrialRecord, TrialResult, Warning,
 };
 
 /// What is known of one machine in one variant.
@@ -57,7 +56,7 @@ pub fn findings<'a>(
     plan: &Plan,
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
 ) -> Result<LayerFindings, LayersError> {
-    let mut all: BTreeMap<(MachineName, &str), Gathered> = BTreeMap::new();
+    let mut all: BTreeMap<(Machine, &str), Gathered> = BTreeMap::new();
     let mut host = Latency::new();
     let (mut warnings, mut failed, mut read) = (Vec::new(), Vec::new(), 0);
     for (record, folder) in trials {
@@ -119,7 +118,7 @@ fn variant<'p>(plan: &'p Plan, record: &TrialRecord) -> Option<&'p str> {
     known.or((!record.machine.is_guest()).then_some("")).filter(|_| means)
 }
 
-fn missing(plan: &Plan, failed: &[(MachineName, String, Option<LayersError>)], warnings: &mut Vec<Warning>) {
+fn missing(plan: &Plan, failed: &[(Machine, String, Option<LayersError>)], warnings: &mut Vec<Warning>) {
     for &machine in &plan.machines {
         let mut of_machine = failed.iter().filter(|(m, ..)| *m == machine);
         let missing = of_machine.clone().count() as u32;
@@ -136,7 +135,7 @@ fn missing(plan: &Plan, failed: &[(MachineName, String, Option<LayersError>)], w
 
 pub(crate) fn together(
     plan: &Plan,
-    all: &BTreeMap<(MachineName, &str), Gathered>,
+    all: &BTreeMap<(Machine, &str), Gathered>,
     host: &Latency,
     mut warnings: Vec<Warning>,
 ) -> LayerFindings {
@@ -164,7 +163,7 @@ pub(crate) fn together(
 }
 
 /// Each variant against the first, untraced, within the same rounds.
-fn differences(plan: &Plan, machine: MachineName, all: &BTreeMap<(MachineName, &str), Gathered>) -> Vec<Difference> {
+fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Gathered>) -> Vec<Difference> {
     let control = |variant: &str| all.get(&(machine, variant)).map(|g| g.control_medians.rounds());
     let Some((first, others)) = plan.variants.split_first() else { return Vec::new() };
     let Some(base) = control(&first.name) else { return Vec::new() };

@@ -50,7 +50,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
         Some(_) => Vec::new(),
     };
     let view = match &guest {
-        _ if record.machine.is_micro() => View::Driver,
+        _ if !record.machine.has_kernel() => View::Driver,
         Some(guest) if facts.guest_disk.is_some() && guest.readers.has_requests() => View::Kernel,
         _ => View::Blind,
     };

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_layers::{JoinedTrial, LayersError, join};
 use vmtax_model::{
-    MachineName, Outcome, Probes, SCHEMA, Series, State, Station, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
+    Machine, Outcome, Probes, SCHEMA, Series, State, Station, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
 };
 use vmtax_trace::{Entry, Folder};
 
@@ -15,7 +15,7 @@ fn recorded(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(name)
 }
 
-fn record(machine: MachineName) -> TrialRecord {
+fn record(machine: Machine) -> TrialRecord {
     TrialRecord {
         schema: SCHEMA,
         number: 0,
@@ -36,7 +36,7 @@ fn record(machine: MachineName) -> TrialRecord {
     }
 }
 
-fn joined(name: &str, machine: MachineName) -> JoinedTrial {
+fn joined(name: &str, machine: Machine) -> JoinedTrial {
     let trial = join(&recorded(name), &record(machine)).unwrap();
     closes(&trial);
     trial
@@ -89,7 +89,7 @@ fn device_ticks(folder: &Path) -> HashMap<u64, u64> {
 
 #[test]
 fn a_linux_guest() {
-    let trial = joined("tcg", MachineName::Tcg);
+    let trial = joined("tcg", Machine::TCG);
     assert_eq!((trial.matched.operations, trial.matched.joined), (40, 40));
     assert_eq!((trial.clock.violations, trial.matched.lost_events), (0, 0));
     assert!(trial.clock.bound_ns < 500.0, "{:?}", trial.clock);
@@ -122,7 +122,7 @@ fn a_linux_guest() {
 /// A host with few of its system calls recorded, and idle between them, whose kernel does not trace every switch.
 #[test]
 fn a_linux_guest_by_few_system_calls() {
-    let trial = joined("tcg-few-calls", MachineName::Tcg);
+    let trial = joined("tcg-few-calls", Machine::TCG);
     assert_eq!((trial.matched.operations, trial.matched.joined), (40, 40));
     assert_eq!((trial.clock.violations, trial.matched.lost_events, trial.missing.len()), (0, 0, 0));
     have(&trial, &[Station::QemuWake, Station::QemuPop, Station::HostCall, Station::HostIssue, Station::QemuReap]);
@@ -143,7 +143,7 @@ fn what_is_gone_or_cannot_be_read_is_said() {
     let missing = |damage: &dyn Fn(&Path)| {
         let folder = copy("tcg-few-calls");
         damage(folder.path());
-        join(folder.path(), &record(MachineName::Tcg)).unwrap().missing
+        join(folder.path(), &record(Machine::TCG)).unwrap().missing
     };
     let says = |missing: &[vmtax_model::Missing], what: &str| missing.iter().any(|m| m.what.contains(what));
     assert!(says(&missing(&|p| fs::remove_dir_all(p.join("guest-trace")).unwrap()), "guest's kernel"));
@@ -164,7 +164,7 @@ fn what_is_gone_or_cannot_be_read_is_said() {
 
 #[test]
 fn eight_requests_at_once() {
-    let trial = joined("tcg-depth-8", MachineName::Tcg);
+    let trial = joined("tcg-depth-8", Machine::TCG);
     assert_eq!((trial.matched.operations, trial.matched.joined), (24, 24));
     have(
         &trial,
@@ -183,7 +183,7 @@ fn eight_requests_at_once() {
 
 #[test]
 fn the_micro_guest() {
-    let trial = joined("micro-kvm", MachineName::MicroKvm);
+    let trial = joined("micro-kvm", Machine::MICRO_KVM);
     assert_eq!((trial.matched.operations, trial.matched.joined), (12, 12));
     assert!(trial.clock.bound_ns < 100.0, "{:?}", trial.clock);
     have(&trial, &[Station::QemuPop, Station::HostIssue, Station::QemuPush, Station::QemuNotify, Station::Inject]);
@@ -217,7 +217,7 @@ fn what_is_damaged_is_named() {
     let error = |damage: &dyn Fn(&Path)| {
         let folder = copy("micro-kvm");
         damage(folder.path());
-        join(folder.path(), &record(MachineName::MicroKvm)).unwrap_err()
+        join(folder.path(), &record(Machine::MICRO_KVM)).unwrap_err()
     };
     let put = |path: &Path, name: &str, bytes: &[u8]| fs::write(path.join(name), bytes).unwrap();
     let missing = error(&|p| fs::remove_file(p.join("ops.series")).unwrap());
@@ -237,7 +237,7 @@ fn a_cut_trace_drops_requests_and_counts_them() {
         let bytes = fs::read(&path).unwrap();
         fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     }
-    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
     closes(&trial);
     let rejected: u64 = trial.matched.rejected.iter().map(|(_, count)| count).sum();
     assert_eq!(trial.matched.joined + rejected, 40);
@@ -252,7 +252,7 @@ fn a_wrong_page_and_a_full_buffer_are_losses() {
     let middle = bytes.len() / 4096 / 2 * 4096;
     bytes[middle + 8..middle + 16].fill(0xff);
     fs::write(&path, bytes).unwrap();
-    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
     assert!(trial.matched.lost_events > 0 && trial.matched.joined < 40, "{:?}", trial.matched);
     // Whatever lay on that page was lost, and nothing else is wrong.
     assert!(trial.matched.rejected.iter().all(|(reason, _)| reason.contains("lost")), "{:?}", trial.matched);
@@ -261,7 +261,7 @@ fn a_wrong_page_and_a_full_buffer_are_losses() {
     let path = folder.path().join("host-trace/stats");
     let stats = fs::read_to_string(&path).unwrap().replacen("dropped events: 0", "dropped events: 5", 1);
     fs::write(&path, stats).unwrap();
-    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
     assert_eq!(trial.matched.lost_events, 5);
 }
 
@@ -273,7 +273,7 @@ fn causes_and_effects_bound_the_clocks_too() {
     let mut facts: TraceFacts = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
     facts.pings.clear();
     fs::write(&path, serde_json::to_vec(&facts).unwrap()).unwrap();
-    let trial = join(folder.path(), &record(MachineName::Tcg)).unwrap();
+    let trial = join(folder.path(), &record(Machine::TCG)).unwrap();
     assert_eq!((trial.matched.joined, trial.clock.violations), (40, 0));
     assert_eq!(trial.clock.source, "causality of the requests");
     assert!(trial.clock.bound_ns < 60_000.0, "{:?}", trial.clock);
@@ -290,6 +290,6 @@ fn a_wrong_offset_joins_nothing() {
         operation.end += 200_000;
     }
     fs::write(&path, series.to_bytes()).unwrap();
-    let trial = join(folder.path(), &record(MachineName::MicroKvm)).unwrap();
+    let trial = join(folder.path(), &record(Machine::MICRO_KVM)).unwrap();
     assert_eq!((trial.matched.joined, trial.clock.violations), (0, 12), "{:?}", trial.matched);
 }

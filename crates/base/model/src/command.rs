@@ -187,7 +187,7 @@ impl From<Forward> for String {
 pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
     let refused = |what: &str| Err(PlanError::Range(what.to_owned()));
     let asked = plan.workloads.iter().any(|w| w.name == WorkloadName::Exec);
-    let micro = plan.machines.iter().any(|m| m.is_micro());
+    let micro = plan.machines.iter().any(|m| !m.has_kernel());
     let looked_at = matches!(plan.probes[..], [Probes::None | Probes::Inside(_)]);
     let plain = plan.variants.len() == 1 && looked_at && plan.ladder.is_none() && plan.tree.is_none();
     match &plan.command {

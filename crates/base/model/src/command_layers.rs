@@ -1,6 +1,6 @@
 //! What a command's requests to its guest's disk did.
 
-use crate::{Figure, LayerFindings, MachineName};
+use crate::{Figure, LayerFindings, Machine};
 use serde::{Deserialize, Serialize};
 
 /// What a request of the block layer asks for.
@@ -53,7 +53,7 @@ pub struct KindUse {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DiskUse {
     /// Which guest.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// How long the command took under probes, seconds.
     pub wall_s: f64,
     /// For how much of that requests were seen: less where a buffer for events became full, seconds.

@@ -1,6 +1,6 @@
 //! A command of the user's, run as it is on every machine: how it ended, what it says.
 
-use crate::{Findings, MachineName, Printed, PrintedRow, ShareFacts};
+use crate::{Findings, Machine, Printed, PrintedRow, ShareFacts};
 use serde::{Deserialize, Serialize};
 
 /// How a command ended, and what only the machine itself knows of the while.
@@ -88,7 +88,7 @@ pub struct PartRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Breakdown {
     /// Which machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// Rounds behind it.
     pub rounds: u32,
     /// Wall time natively times processors, seconds; `None` where it was not run natively.
@@ -105,7 +105,7 @@ pub struct Breakdown {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Statuses {
     /// Which machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// Each status there was, once, in the order in which they came.
     pub statuses: Vec<i32>,
 }
@@ -150,8 +150,7 @@ mod tests {
     use super::*;
 
     fn findings(statuses: &[&[i32]]) -> ExecFindings {
-        let statuses =
-            statuses.iter().map(|s| Statuses { machine: MachineName::Native, statuses: s.to_vec() }).collect();
+        let statuses = statuses.iter().map(|s| Statuses { machine: Machine::NATIVE, statuses: s.to_vec() }).collect();
         let taxes = Findings {
             schema: 1,
             rounds_planned: 1,

@@ -1,6 +1,6 @@
 //! What one VM exit of each kind costs, as the micro-guest stamps it.
 
-use crate::{MachineName, Missing, Warning};
+use crate::{Machine, Missing, Warning};
 use serde::{Deserialize, Serialize};
 
 /// The end of the name of an operation that ran in the micro-guest's kernel mode.
@@ -37,7 +37,7 @@ pub struct ExitKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineExits {
     /// Which machine: a micro-guest's.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// Its QEMU: "QEMU 7.2.22".
     pub qemu: String,
     /// A pair of stamps with nothing between.

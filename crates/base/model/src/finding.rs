@@ -1,6 +1,6 @@
 //! What an analysis says.
 
-use crate::{KernelIdentity, LatencySummary, MachineName, Metric, Warning};
+use crate::{KernelIdentity, LatencySummary, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
 
 /// A range that holds the true value in at least 95 % of repetitions.
@@ -84,7 +84,7 @@ pub struct Tax {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineColumn {
     /// Which machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// Its figures; `None` when no trial gave a value.
     pub spread: Option<Spread>,
     /// Against native; `None` for native itself and where one side is missing.
@@ -114,7 +114,7 @@ pub struct Findings {
     /// How the intervals are made, for people.
     pub method: String,
     /// The kernel each machine ran.
-    pub kernels: Vec<(MachineName, KernelIdentity)>,
+    pub kernels: Vec<(Machine, KernelIdentity)>,
     /// A row for each metric that any machine gave.
     pub rows: Vec<TaxRow>,
     /// What the reader has to know.

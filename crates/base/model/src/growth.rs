@@ -1,6 +1,6 @@
 //! Whether a cost grows with a size, by which law, and what one more item costs.
 
-use crate::{Estimate, MachineName, Metric, Warning};
+use crate::{Estimate, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
 
 /// How a cost grows with a size n, up to a constant part and a factor.
@@ -99,7 +99,7 @@ pub struct Growth {
     /// Of which metric; of a rate the cost is the time for one of what it counts.
     pub metric: Metric,
     /// Where.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// In which of the plan's variants, by name.
     pub variant: String,
     /// The law; `None` where fewer than three rungs or two rounds have values.
@@ -124,7 +124,7 @@ pub struct Growth {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MissingRung {
     /// Where.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// In which variant.
     pub variant: String,
     /// Which.

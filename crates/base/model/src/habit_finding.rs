@@ -1,6 +1,6 @@
 //! What habits of guest kernels and their cures cost.
 
-use crate::{Estimate, Habit, MachineName, Warning};
+use crate::{Estimate, Habit, Machine, Warning};
 use serde::{Deserialize, Serialize};
 
 /// A habit or its cure, measured.
@@ -35,7 +35,7 @@ pub struct HabitRow {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct MachineHabits {
     /// Which machine: a micro-guest's.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// The habits, in their order.
     pub rows: Vec<HabitRow>,
 }

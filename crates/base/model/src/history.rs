@@ -1,6 +1,6 @@
 //! What was measured before: figures of many runs in order of time, and where they changed.
 
-use crate::{Estimate, MachineName, Metric};
+use crate::{Estimate, Machine, Metric};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub struct PastRun {
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SeriesKey {
     /// Where it was measured.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// In which of the plan's variants; empty for the only one.
     pub variant: String,
     /// At which size of a ladder: `seqread.depth=8`; empty without one.
@@ -112,7 +112,7 @@ pub struct HistoryEntry {
     /// Which metric.
     pub metric: Metric,
     /// On which machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// In how many runs.
     pub runs: u32,
     /// In how many series: runs under the same conditions.

@@ -1,6 +1,6 @@
 //! What an analysis of requests through the layers says.
 
-use crate::{Estimate, MachineName, Missing, Role, Warning};
+use crate::{Estimate, Machine, Missing, Role, Warning};
 use serde::{Deserialize, Serialize};
 
 /// A part of the stack that a request is in.
@@ -346,7 +346,7 @@ pub struct HeatMap {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerColumn {
     /// Which machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// Which variant; empty for the only one.
     pub variant: String,
     /// Rounds with a result.
@@ -387,7 +387,7 @@ pub struct LayerColumn {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
     /// Which machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// The first variant.
     pub base: String,
     /// The other.

@@ -59,7 +59,7 @@ pub use layers::{
     CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span,
     State, Station, Step, TailRow, ThreadCalls, Waterfall,
 };
-pub use machine::{MachineName, UnknownMachine};
+pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
 pub use moments::Moments;
 pub use plan::{Column, Guest, Plan, PlanError, Turn};

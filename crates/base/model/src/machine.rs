@@ -1,64 +1,142 @@
-//! Where a workload runs.
+//! Where a workload runs: on the host itself, or in a guest given by its VMM, its accelerator and what it boots.
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use std::fmt;
 use std::str::FromStr;
 
-/// The machines of a plan.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MachineName {
-    /// The host itself, in a process with the guest's CPUs and memory limit.
-    Native,
-    /// A QEMU guest run by the processor.
-    Kvm,
-    /// A QEMU guest run by translation.
-    Tcg,
-    /// The micro-guest, a ROM of ours without an operating system, under KVM: the floor under a guest's figures.
-    MicroKvm,
-    /// The micro-guest under TCG.
-    MicroTcg,
+/// A virtual machine monitor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Vmm {
+    /// QEMU.
+    Qemu,
 }
 
-impl MachineName {
+/// What executes a guest's instructions.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Accelerator {
+    /// The processor.
+    Kvm,
+    /// A translator.
+    Tcg,
+}
+
+impl Accelerator {
+    /// QEMU's name for it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Accelerator::Kvm => "kvm",
+            Accelerator::Tcg => "tcg",
+        }
+    }
+}
+
+impl fmt::Display for Accelerator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// What a machine boots.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+enum System {
+    /// A Linux kernel, with the agent as its first process; natively the host's own.
+    Linux,
+    /// The bare-metal micro-guest: a ROM without an operating system.
+    MicroGuest,
+}
+
+/// A machine of a plan. Written as its name; ordered as in [`Machine::ALL`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Machine {
+    system: System,
+    /// What runs it; `None` natively.
+    by: Option<(Accelerator, Vmm)>,
+}
+
+impl Machine {
+    /// The host itself, in a process with the guest's CPUs and memory limit.
+    pub const NATIVE: Machine = Machine { system: System::Linux, by: None };
+    /// A Linux guest of QEMU under KVM.
+    pub const KVM: Machine = Machine::qemu(Accelerator::Kvm, System::Linux);
+    /// A Linux guest of QEMU under TCG.
+    pub const TCG: Machine = Machine::qemu(Accelerator::Tcg, System::Linux);
+    /// The micro-guest under KVM: the lower bound of a guest's figures.
+    pub const MICRO_KVM: Machine = Machine::qemu(Accelerator::Kvm, System::MicroGuest);
+    /// The micro-guest under TCG.
+    pub const MICRO_TCG: Machine = Machine::qemu(Accelerator::Tcg, System::MicroGuest);
+
     /// Every machine, native first.
-    pub const ALL: &'static [MachineName] =
-        &[MachineName::Native, MachineName::Kvm, MachineName::Tcg, MachineName::MicroKvm, MachineName::MicroTcg];
+    pub const ALL: &'static [Machine] =
+        &[Machine::NATIVE, Machine::KVM, Machine::TCG, Machine::MICRO_KVM, Machine::MICRO_TCG];
+
+    const fn qemu(accelerator: Accelerator, system: System) -> Machine {
+        Machine { system, by: Some((accelerator, Vmm::Qemu)) }
+    }
 
     /// The name as typed and stored.
     pub const fn as_str(self) -> &'static str {
-        match self {
-            MachineName::Native => "native",
-            MachineName::Kvm => "kvm",
-            MachineName::Tcg => "tcg",
-            MachineName::MicroKvm => "micro-kvm",
-            MachineName::MicroTcg => "micro-tcg",
+        match (self.by, self.system) {
+            (None, _) => "native",
+            (Some((Accelerator::Kvm, Vmm::Qemu)), System::Linux) => "kvm",
+            (Some((Accelerator::Tcg, Vmm::Qemu)), System::Linux) => "tcg",
+            (Some((Accelerator::Kvm, Vmm::Qemu)), System::MicroGuest) => "micro-kvm",
+            (Some((Accelerator::Tcg, Vmm::Qemu)), System::MicroGuest) => "micro-tcg",
         }
     }
 
-    /// Whether QEMU runs it.
+    /// The VMM that runs it; `None` natively.
+    pub const fn vmm(self) -> Option<Vmm> {
+        match self.by {
+            Some((_, vmm)) => Some(vmm),
+            None => None,
+        }
+    }
+
+    /// What executes its instructions; `None` natively.
+    pub const fn accelerator(self) -> Option<Accelerator> {
+        match self.by {
+            Some((accelerator, _)) => Some(accelerator),
+            None => None,
+        }
+    }
+
+    /// Whether a VMM runs it.
     pub const fn is_guest(self) -> bool {
-        !matches!(self, MachineName::Native)
+        self.by.is_some()
     }
 
-    /// Whether it is the micro-guest: no kernel, no workloads but block requests.
-    pub const fn is_micro(self) -> bool {
-        matches!(self, MachineName::MicroKvm | MachineName::MicroTcg)
+    /// Whether KVM runs it.
+    pub const fn is_kvm(self) -> bool {
+        matches!(self.by, Some((Accelerator::Kvm, _)))
     }
 
-    /// QEMU's name for what runs the guest's instructions; `None` natively.
-    pub const fn accelerator(self) -> Option<&'static str> {
-        match self {
-            MachineName::Native => None,
-            MachineName::Kvm | MachineName::MicroKvm => Some("kvm"),
-            MachineName::Tcg | MachineName::MicroTcg => Some("tcg"),
-        }
+    /// Whether a Linux kernel runs on it, and with it the agent, shared trees, commands and all workloads but the
+    /// micro-guest's own.
+    pub const fn has_kernel(self) -> bool {
+        matches!(self.system, System::Linux)
+    }
+
+    /// Whether it is a guest that boots a Linux kernel of its own.
+    pub const fn is_linux_guest(self) -> bool {
+        self.is_guest() && self.has_kernel()
     }
 }
 
-impl fmt::Display for MachineName {
+impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.as_str())
+    }
+}
+
+impl Serialize for Machine {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl<'de> Deserialize<'de> for Machine {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Machine, D::Error> {
+        String::deserialize(deserializer)?.parse().map_err(de::Error::custom)
     }
 }
 
@@ -67,9 +145,23 @@ impl fmt::Display for MachineName {
 #[error("unknown machine '{0}': choose from native, kvm, tcg, micro-kvm, micro-tcg")]
 pub struct UnknownMachine(pub String);
 
-impl FromStr for MachineName {
+impl FromStr for Machine {
     type Err = UnknownMachine;
-    fn from_str(s: &str) -> Result<Self, UnknownMachine> {
-        MachineName::ALL.iter().copied().find(|m| m.as_str() == s).ok_or_else(|| UnknownMachine(s.to_owned()))
+    fn from_str(name: &str) -> Result<Self, UnknownMachine> {
+        Machine::ALL.iter().copied().find(|m| m.as_str() == name).ok_or_else(|| UnknownMachine(name.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn machines_are_written_as_their_names_and_ordered_as_listed() {
+        let names = r#"["native","kvm","tcg","micro-kvm","micro-tcg"]"#;
+        assert_eq!(serde_json::to_string(Machine::ALL).unwrap(), names);
+        assert_eq!(serde_json::from_str::<Vec<Machine>>(names).unwrap(), Machine::ALL);
+        assert!(Machine::ALL.is_sorted());
+        assert!(serde_json::from_str::<Machine>("\"xen\"").unwrap_err().to_string().contains("unknown machine 'xen'"));
     }
 }

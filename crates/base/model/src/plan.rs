@@ -1,6 +1,6 @@
 //! A plan: the trials to make, how often and in which order. What a command line means, and what a person can write.
 
-use crate::{CommandSpec, Compare, Ladder, MachineName, Probes, Tree, Variant, WorkloadSpec};
+use crate::{CommandSpec, Compare, Ladder, Machine, Probes, Tree, Variant, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -119,7 +119,7 @@ pub struct Plan {
     #[serde(default = "default_deadline", rename = "deadline-s")]
     pub deadline_s: u32,
     /// Where to run.
-    pub machines: Vec<MachineName>,
+    pub machines: Vec<Machine>,
     /// Under what each workload runs, in this order, in each turn of a guest; unobserved when absent.
     #[serde(default = "unobserved", skip_serializing_if = "is_unobserved")]
     pub probes: Vec<Probes>,
@@ -183,7 +183,7 @@ pub struct Turn {
     /// The round, from 0.
     pub round: u32,
     /// Whose turn.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// In which of the plan's variants.
     pub variant: usize,
     /// At which rung of the plan's ladder.
@@ -191,11 +191,11 @@ pub struct Turn {
 }
 
 /// A machine in one variant, by its name; the host itself has none. What tables have a column for.
-pub type Column<'a> = (MachineName, &'a str);
+pub type Column<'a> = (Machine, &'a str);
 
 impl Plan {
     /// These workloads on these machines so many times: unobserved, in guests as they usually are.
-    pub fn new(name: &str, rounds: u32, machines: Vec<MachineName>, workloads: Vec<WorkloadSpec>) -> Plan {
+    pub fn new(name: &str, rounds: u32, machines: Vec<Machine>, workloads: Vec<WorkloadSpec>) -> Plan {
         Plan {
             schema: current_schema(),
             name: name.to_owned(),
@@ -262,7 +262,7 @@ impl Plan {
         range("rounds", self.rounds, 1, 10_000)?;
         range("deadline-s", self.deadline_s, 1, 86_400)?;
         self.guest.check()?;
-        if self.guest.devices() > 0 && self.machines.iter().any(|m| !m.is_guest() || m.is_micro()) {
+        if self.guest.devices() > 0 && self.machines.iter().any(|m| !m.is_linux_guest()) {
             let what = "guest.disks and guest.memory-regions are of guests with a kernel: leave other machines out";
             return Err(PlanError::Range(format!("{what} (--machines tcg)")));
         }
@@ -339,7 +339,7 @@ impl Plan {
     }
 
     /// The guests that are looked at behind the rounds.
-    fn looked_at(&self) -> impl Iterator<Item = (MachineName, usize)> {
+    fn looked_at(&self) -> impl Iterator<Item = (Machine, usize)> {
         let any = self.command.as_ref().is_some_and(|command| command.layers);
         self.machines.iter().filter(move |m| any && m.is_guest()).flat_map(|&m| self.ways(m))
     }
@@ -355,14 +355,14 @@ impl Plan {
     }
 
     /// A machine in each variant that is built on it; the host itself has no disk to attach, and is only once.
-    fn ways(&self, machine: MachineName) -> impl Iterator<Item = (MachineName, usize)> {
+    fn ways(&self, machine: Machine) -> impl Iterator<Item = (Machine, usize)> {
         let count = if machine.is_guest() { self.variants.len() } else { 1 };
         let on = move |variant: &usize| !machine.is_guest() || self.variants[*variant].is_on(machine);
         (0..count).filter(on).map(move |variant| (machine, variant))
     }
 
     /// Under what a machine's workloads run, in order: the host itself is only what guests are held against.
-    pub fn probes_on(&self, machine: MachineName) -> &[Probes] {
+    pub fn probes_on(&self, machine: Machine) -> &[Probes] {
         if machine.is_guest() { &self.probes } else { &[Probes::None] }
     }
 
@@ -383,7 +383,7 @@ impl Plan {
 
     /// How many trials one round has.
     pub fn trials_per_round(&self) -> u64 {
-        let trials = |&m: &MachineName| self.ways(m).count() * self.probes_on(m).len() * self.workloads.len();
+        let trials = |&m: &Machine| self.ways(m).count() * self.probes_on(m).len() * self.workloads.len();
         (self.machines.iter().map(trials).sum::<usize>() * self.rungs()) as u64
     }
 }
@@ -395,7 +395,7 @@ mod tests {
 
     fn plan() -> Plan {
         let workload = WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000);
-        Plan { seed: 7, ..Plan::new("t", 40, vec![MachineName::Native, MachineName::Tcg], vec![workload]) }
+        Plan { seed: 7, ..Plan::new("t", 40, vec![Machine::NATIVE, Machine::TCG], vec![workload]) }
     }
 
     #[test]
@@ -427,7 +427,7 @@ mod tests {
         assert!(refused(|p| p.rounds = 0));
         assert!(refused(|p| p.machines.clear()));
         assert!(refused(|p| p.workloads.clear()));
-        assert!(refused(|p| p.machines.push(MachineName::Tcg)));
+        assert!(refused(|p| p.machines.push(Machine::TCG)));
         assert!(refused(|p| p.name = "../x".into()));
         assert!(refused(|p| p.schema = 99));
         assert!(refused(|p| p.guest.cpus = 0));
@@ -450,7 +450,7 @@ mod tests {
     fn sides_may_be_on_machines_of_their_own() {
         let text = include_str!("../../../../fuzz/corpus/plan/compare.toml");
         let plan = Plan::from_toml(text).unwrap();
-        assert_eq!(plan.columns(), [(MachineName::Kvm, "a"), (MachineName::Tcg, "b")]);
+        assert_eq!(plan.columns(), [(Machine::KVM, "a"), (Machine::TCG, "b")]);
         assert_eq!((plan.schedule().len(), plan.trials_per_round()), (80, 4));
         assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
         let guest = plan.variants[1].guest(&plan.guest).unwrap();
@@ -474,7 +474,7 @@ mod tests {
         assert_eq!(variant.disk().into_keys().collect::<Vec<_>>(), ["aio"]);
         assert_eq!(variant.qemu(), Some(std::path::Path::new("5.2")));
         assert!(Plan { tree: None, ..plan.clone() }.check().is_err());
-        assert!(Plan { machines: vec![MachineName::MicroTcg], ..plan }.check().is_err());
+        assert!(Plan { machines: vec![Machine::MICRO_TCG], ..plan }.check().is_err());
     }
 
     #[test]
@@ -485,7 +485,7 @@ mod tests {
             assert_eq!(pair[0].round, pair[1].round);
             assert_ne!(pair[0].machine, pair[1].machine);
         }
-        let first_native = s.chunks(2).filter(|p| p[0].machine == MachineName::Native).count();
+        let first_native = s.chunks(2).filter(|p| p[0].machine == Machine::NATIVE).count();
         assert!((8..=32).contains(&first_native), "{first_native}");
         assert_eq!(s, plan().schedule());
         assert_ne!(s, Plan { seed: 8, ..plan() }.schedule());

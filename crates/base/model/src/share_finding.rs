@@ -1,13 +1,13 @@
 //! What an analysis says of ways to share a tree.
 
-use crate::{Estimate, Kept, MachineName, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName};
+use crate::{Estimate, Kept, Machine, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName};
 use serde::{Deserialize, Serialize};
 
 /// One way to share, on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShareColumn {
     /// The machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// The variant's name; empty for the host itself, which has the tree as a folder.
     pub variant: String,
     /// Rounds in which every workload had a result.

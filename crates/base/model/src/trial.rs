@@ -1,8 +1,7 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
 use crate::{
-    Execution, Latency, LatencySummary, MachineName, Metric, Probes, ProcessorSeconds, ShareFacts, Warning,
-    WorkloadSpec,
+    Execution, Latency, LatencySummary, Machine, Metric, Probes, ProcessorSeconds, ShareFacts, Warning, WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -219,7 +218,7 @@ pub struct TrialRecord {
     /// The round it belongs to, from 0.
     pub round: u32,
     /// Where it ran.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// Which of the plan's variants, by name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,

@@ -1,6 +1,6 @@
 //! A variant: one way to build a guest.
 
-use crate::{Guest, MachineName, Plan, PlanError, Share};
+use crate::{Guest, Machine, Plan, PlanError, Share};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ impl Variant {
     }
 
     /// Whether it is built on this machine.
-    pub fn is_on(&self, machine: MachineName) -> bool {
+    pub fn is_on(&self, machine: Machine) -> bool {
         self.get("machine").is_none_or(|name| name == machine.as_str())
     }
 
@@ -99,7 +99,7 @@ impl Variant {
             return Err(PlanError::Range("a variant's name or setting is too long or not plain text".to_owned()));
         }
         if let Some(name) = self.get("machine") {
-            let machine: MachineName = name.parse().map_err(|e| self.fault(&format!("{e}")))?;
+            let machine: Machine = name.parse().map_err(|e| self.fault(&format!("{e}")))?;
             if !plan.machines.contains(&machine) {
                 return Err(self.fault(&format!("it is for {machine} alone, which is not among the plan's machines")));
             }
@@ -114,7 +114,7 @@ impl Variant {
             (None, _) => Ok(()),
             (Some(_), None) if plan.command.is_some() => Ok(()),
             (Some(_), None) => named("it shares a tree, but the plan has none: add a table [tree]"),
-            (Some(_), _) if plan.machines.iter().any(|m| m.is_micro() && self.is_on(*m)) => {
+            (Some(_), _) if plan.machines.iter().any(|m| !m.has_kernel() && self.is_on(*m)) => {
                 named("the micro-guest has no kernel to mount a tree: leave it or the share out")
             }
             (Some(share), Some(tree)) if tree.path.is_some() && share.option("readonly") == Some("off") => {

@@ -1,6 +1,6 @@
 //! What a reader of the figures has to know, each with what to do about it.
 
-use crate::{MachineName, ShareMethod};
+use crate::{Machine, ShareMethod};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -13,7 +13,7 @@ pub enum Warning {
         /// `uname -r` of the host.
         host: String,
         /// The machine meant.
-        machine: MachineName,
+        machine: Machine,
         /// `uname -r` of the guest.
         guest: String,
     },
@@ -32,7 +32,7 @@ pub enum Warning {
     /// Some trials have no result.
     TrialsMissing {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
         /// How many have none.
         missing: u32,
         /// Out of how many.
@@ -48,14 +48,14 @@ pub enum Warning {
     /// The TSC would not do.
     NoTsc {
         /// Where.
-        machine: MachineName,
+        machine: Machine,
         /// Why.
         reason: String,
     },
     /// A machine came up, but not all of it.
     HalfUp {
         /// Where.
-        machine: MachineName,
+        machine: Machine,
         /// What did not work, from its agent.
         complaint: String,
     },

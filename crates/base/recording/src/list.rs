@@ -7,7 +7,7 @@ use serde::Serialize;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use vmtax_model::{MachineName, WorkloadName};
+use vmtax_model::{Machine, WorkloadName};
 
 /// What became of a recording.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -34,7 +34,7 @@ pub struct Listing {
     /// The plan's name; the folder's when damaged.
     pub name: String,
     /// The plan's machines.
-    pub machines: Vec<MachineName>,
+    pub machines: Vec<Machine>,
     /// The plan's workloads.
     pub workloads: Vec<WorkloadName>,
     /// Trials that are stored, whatever their outcome.

@@ -7,7 +7,7 @@ mod common;
 use common::{copy, host, plan, trials, write_run};
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{MachineName, WorkloadName};
+use vmtax_model::{Machine, WorkloadName};
 use vmtax_recording::{RecordingError, State, Writer, list, open};
 
 fn golden() -> PathBuf {
@@ -102,7 +102,7 @@ fn a_kill_loses_only_the_trial_under_way() {
     assert_eq!(recording.manifest.ended, None);
     let listing = &list(runs.path()).unwrap()[0];
     assert_eq!((listing.trials_done, listing.trials_planned, &listing.state), (1, 24, &State::Unfinished));
-    assert_eq!(listing.machines, [MachineName::Native, MachineName::Tcg]);
+    assert_eq!(listing.machines, [Machine::NATIVE, Machine::TCG]);
     assert_eq!(listing.workloads, [WorkloadName::Cpu, WorkloadName::Syscalls]);
 }
 

@@ -3,8 +3,8 @@
 use crate::{Means, RunError};
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{KernelError, Purpose};
-use vmtax_model::{KernelFacts, MachineName, Plan, ShareMethod};
-use vmtax_vm::{GuestImage, MachineError, MicroImage, Scratch, Target};
+use vmtax_model::{KernelFacts, Machine, Plan, ShareMethod};
+use vmtax_vm::{Boot, GuestImage, MachineError, MicroImage, Scratch};
 
 /// The images that the plan's machines need, for each variant.
 pub(crate) struct Images {
@@ -22,7 +22,6 @@ impl Images {
         methods: &[ShareMethod],
         scratch: &Scratch,
     ) -> Result<Images, RunError> {
-        let wants = |micro: bool| plan.machines.iter().any(|m| m.is_guest() && m.is_micro() == micro);
         let mut images = Images { guests: Vec::new(), micros: Vec::new(), refused: Vec::new() };
         let purpose = match &plan.command {
             Some(command) => Purpose::Command { network: command.net.is_some(), disk: command.scratch_mib.is_some() },
@@ -30,7 +29,7 @@ impl Images {
         };
         let Some(means) = means else { return Ok(images) };
         let mut made: Vec<(&KernelFacts, GuestImage)> = Vec::new();
-        for (kernel, qemu) in means.kernels.iter().zip(&means.qemus).filter(|_| wants(false)) {
+        for (kernel, qemu) in means.kernels.iter().zip(&means.qemus) {
             let known = made.iter().find(|(other, _)| *other == kernel).map(|(_, image)| image.clone());
             let image = match known {
                 Some(image) => GuestImage { qemu: qemu.clone(), ..image },
@@ -46,7 +45,7 @@ impl Images {
             made.push((kernel, image.clone()));
             images.guests.push(image);
         }
-        if wants(true) {
+        if plan.machines.iter().any(|m| !m.has_kernel()) {
             let rom = scratch.folder().join("micro.rom");
             std::fs::write(&rom, vmtax_vm::micro_guest::rom())
                 .map_err(|source| MachineError::System { what: format!("writing {}", rom.display()), source })?;
@@ -56,21 +55,19 @@ impl Images {
         Ok(images)
     }
 
-    pub fn target(&self, machine: MachineName, variant: usize) -> Result<Target<'_>, RunError> {
-        let guest = || self.guests.get(variant).ok_or_else(|| no_means(machine));
-        let micro = || self.micros.get(variant).ok_or_else(|| no_means(machine));
-        Ok(match machine {
-            MachineName::Native => Target::Native,
-            MachineName::Kvm => Target::Kvm(guest()?),
-            MachineName::Tcg => Target::Tcg(guest()?),
-            MachineName::MicroKvm => Target::MicroKvm(micro()?),
-            MachineName::MicroTcg => Target::MicroTcg(micro()?),
-        })
+    /// What the machine boots in this variant.
+    pub fn boot(&self, machine: Machine, variant: usize) -> Result<Boot<'_>, RunError> {
+        let boot = match (machine.is_guest(), machine.has_kernel()) {
+            (false, _) => Some(Boot::Host),
+            (true, true) => self.guests.get(variant).map(Boot::Linux),
+            (true, false) => self.micros.get(variant).map(Boot::Micro),
+        };
+        boot.ok_or_else(|| no_means(machine))
     }
 }
 
 /// A guest without what it is started from.
-pub(crate) fn no_means(machine: MachineName) -> RunError {
+pub(crate) fn no_means(machine: Machine) -> RunError {
     RunError::NoMachine { machine, reason: "no QEMU and kernel were found for it".to_owned() }
 }
 

@@ -21,7 +21,7 @@ pub use run::{Ended, Progress, Watch, run};
 
 use vmtax_guests::kernel::KernelError;
 use vmtax_host::HostError;
-use vmtax_model::{MachineName, WorkloadName};
+use vmtax_model::{Machine, WorkloadName};
 use vmtax_recording::RecordingError;
 use vmtax_vm::MachineError;
 use vmtax_workload::WorkloadError;
@@ -68,7 +68,7 @@ pub enum RunError {
     #[error("{machine} does not come up: {source}")]
     FirstBoot {
         /// Which.
-        machine: MachineName,
+        machine: Machine,
         /// Why.
         source: MachineError,
     },
@@ -76,7 +76,7 @@ pub enum RunError {
     #[error("{machine} cannot be had here: {reason}")]
     NoMachine {
         /// Which.
-        machine: MachineName,
+        machine: Machine,
         /// Why, and what to do.
         reason: String,
     },

@@ -7,7 +7,7 @@ use vmtax_model::{
     CommandSpec, Inside, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec,
 };
 use vmtax_vm::{
-    Files, Hello, MachineError, MicroSession, Observed, QemuMonitor, QemuOutside, Ran, Session, Setup, Streams, Target,
+    Boot, Files, Hello, MachineError, MicroSession, Observed, QemuMonitor, QemuOutside, Ran, Session, Setup, Streams,
     no_files,
 };
 
@@ -21,11 +21,9 @@ pub(crate) enum Up<'a> {
 
 impl<'a> Up<'a> {
     pub fn start(setup: &Setup<'a>) -> Result<Up<'a>, MachineError> {
-        match setup.target {
-            Target::MicroKvm(_) | Target::MicroTcg(_) => MicroSession::start(setup).map(Up::Micro),
-            Target::Native | Target::Kvm(_) | Target::Tcg(_) => {
-                Session::start(setup).map(|session| Up::Agent(Box::new(session)))
-            }
+        match setup.boot {
+            Boot::Micro(_) => MicroSession::start(setup).map(Up::Micro),
+            Boot::Host | Boot::Linux(_) => Session::start(setup).map(|session| Up::Agent(Box::new(session))),
         }
     }
 

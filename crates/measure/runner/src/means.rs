@@ -4,7 +4,7 @@ use crate::RunError;
 use std::path::PathBuf;
 use vmtax_guests::apt::AptError;
 use vmtax_guests::kernel::KernelError;
-use vmtax_model::{HostFacts, KernelFacts, KvmClass, MachineName, Plan, QemuFacts, Variant, WorkloadName};
+use vmtax_model::{Accelerator, HostFacts, KernelFacts, KvmClass, Machine, Plan, QemuFacts, Variant, WorkloadName};
 use vmtax_workload::WorkloadError;
 
 /// What guests are started with.
@@ -17,17 +17,17 @@ pub struct Means {
 }
 
 /// The machines a run takes when none are named: native, KVM where it runs kernels at speed, and TCG.
-pub fn default_machines(host: &HostFacts) -> Vec<MachineName> {
-    MachineName::ALL
+pub fn default_machines(host: &HostFacts) -> Vec<Machine> {
+    Machine::ALL
         .iter()
         .copied()
-        .filter(|&m| !m.is_micro() && (m != MachineName::Kvm || host.kvm.class == KvmClass::Hardware))
+        .filter(|&m| m.has_kernel() && (m != Machine::KVM || host.kvm.class == KvmClass::Hardware))
         .collect()
 }
 
 /// The machine for a Linux guest where none is named: KVM where it runs kernels at speed, else TCG.
-pub fn default_guest(host: &HostFacts) -> MachineName {
-    if host.kvm.class == KvmClass::Hardware { MachineName::Kvm } else { MachineName::Tcg }
+pub fn default_guest(host: &HostFacts) -> Machine {
+    if host.kvm.class == KvmClass::Hardware { Machine::KVM } else { Machine::TCG }
 }
 
 /// Finds what the plan's guests need, fetching a kernel if none is there; `None` for a plan without guests.
@@ -40,32 +40,32 @@ pub fn find_means(
     cache: &dyn Fn() -> Result<PathBuf, AptError>,
     say: &mut dyn FnMut(&str),
 ) -> Result<Option<Means>, RunError> {
-    if plan.machines.contains(&MachineName::Native) && plan.guest.cpus > host.cpu.online {
+    if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
         return Err(RunError::NoMachine {
-            machine: MachineName::Native,
+            machine: Machine::NATIVE,
             reason: format!(
                 "it has {} processors, {} were asked for: use --cpus {0}",
                 host.cpu.online, plan.guest.cpus
             ),
         });
     }
-    if let Some(&machine) = plan.machines.iter().find(|m| !m.is_micro()) {
+    if let Some(&machine) = plan.machines.iter().find(|m| m.has_kernel()) {
         if let Some(workload) = plan.workloads.iter().find(|w| !w.name.needs_kernel()) {
             let reason = WorkloadError::MicroGuestOnly(workload.name).to_string();
             return Err(RunError::NoMachine { machine, reason });
         }
     }
-    let guests: Vec<MachineName> = plan.machines.iter().copied().filter(|m| m.is_guest()).collect();
+    let guests: Vec<Machine> = plan.machines.iter().copied().filter(|m| m.is_guest()).collect();
     if guests.is_empty() {
         return Ok(None);
     }
-    if guests.contains(&MachineName::Kvm) {
+    if guests.contains(&Machine::KVM) {
         kvm_runs_kernels(host)?;
     }
-    if guests.contains(&MachineName::MicroKvm) {
+    if guests.contains(&Machine::MICRO_KVM) {
         kvm_opens(host)?;
     }
-    if let Some(&machine) = guests.iter().find(|m| m.is_micro()) {
+    if let Some(&machine) = guests.iter().find(|m| !m.has_kernel()) {
         micro_can(machine, plan)?;
     }
     // The facts have the best one first; asking again is for the error that says why there is none.
@@ -74,16 +74,16 @@ pub fn find_means(
         (named, _) => vmtax_host::best_qemu(named.as_deref())?,
     };
     let qemus: Vec<QemuFacts> = plan.variants.iter().map(|v| qemu_of(v, &qemu)).collect::<Result<_, _>>()?;
-    let built = |m: MachineName| plan.variants.iter().zip(&qemus).filter(move |(v, _)| v.is_on(m)).map(|(_, q)| q);
+    let built = |m: Machine| plan.variants.iter().zip(&qemus).filter(move |(v, _)| v.is_on(m)).map(|(_, q)| q);
     for (machine, qemu) in guests.iter().flat_map(|m| built(*m).map(move |q| (*m, q))) {
-        if !qemu.accelerators.iter().any(|a| Some(a.as_str()) == machine.accelerator()) {
+        if !qemu.accelerators.iter().any(|a| Some(a.as_str()) == machine.accelerator().map(Accelerator::as_str)) {
             return Err(RunError::NoMachine {
                 machine,
                 reason: format!("{} was built without it: name another QEMU with --qemu", qemu.path.display()),
             });
         }
     }
-    let kernels = match plan.machines.iter().any(|m| m.is_guest() && !m.is_micro()) {
+    let kernels = match plan.machines.iter().any(|m| m.is_linux_guest()) {
         true => kernels(plan, host, cache, say)?,
         false => Vec::new(),
     };
@@ -131,14 +131,14 @@ fn kvm_opens(host: &HostFacts) -> Result<(), RunError> {
     match host.kvm.class {
         KvmClass::EmulatesKernels => Ok(()),
         _ => kvm_runs_kernels(host).map_err(|error| match error {
-            RunError::NoMachine { reason, .. } => RunError::NoMachine { machine: MachineName::MicroKvm, reason },
+            RunError::NoMachine { reason, .. } => RunError::NoMachine { machine: Machine::MICRO_KVM, reason },
             other => other,
         }),
     }
 }
 
 /// It has no kernel: block requests, one at a time, are all that it makes.
-fn micro_can(machine: MachineName, plan: &Plan) -> Result<(), RunError> {
+fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
     for workload in &plan.workloads {
         if !workload.name.needs_kernel() {
@@ -166,5 +166,5 @@ fn kvm_runs_kernels(host: &HostFacts) -> Result<(), RunError> {
         KvmClass::NoPermission => "/dev/kvm may not be opened: `vmtax doctor` says what to do",
         KvmClass::Absent => "there is no /dev/kvm: `vmtax doctor` says what to do, or use the machine tcg",
     };
-    Err(RunError::NoMachine { machine: MachineName::Kvm, reason: reason.to_owned() })
+    Err(RunError::NoMachine { machine: Machine::KVM, reason: reason.to_owned() })
 }

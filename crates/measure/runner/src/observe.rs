@@ -6,7 +6,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use vmtax_clock::time_of_day;
-use vmtax_model::{HostDisk, MachineName, Missing, Moment, Ping, Probes, QemuFacts, SCHEMA, TraceFacts, files};
+use vmtax_model::{HostDisk, Machine, Missing, Moment, Ping, Probes, QemuFacts, SCHEMA, TraceFacts, files};
 use vmtax_observe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{Files, MachineError, Observed, QemuOutside};
@@ -19,7 +19,7 @@ const BUFFER_KIB: u32 = 64 << 10;
 /// What is observed.
 pub(crate) struct Observable<'a> {
     /// On which machine.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// Its QEMU.
     pub qemu: &'a QemuFacts,
     /// The file behind its measured disk.
@@ -150,7 +150,7 @@ fn host_tracer(
     let set = match what.probes {
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
-            let kvm = what.machine.accelerator() == Some("kvm");
+            let kvm = what.machine.is_kvm();
             ProbeSet::host(&threads, disk, kvm, vmtax_observe::uprobes(&binary))
         }
     };

@@ -17,9 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
-use vmtax_model::{
-    MachineName, ON_THE_HOST, Outcome, Plan, Probes, QemuFacts, Turn, Warning, WorkloadName, WorkloadSpec,
-};
+use vmtax_model::{Machine, ON_THE_HOST, Outcome, Plan, Probes, QemuFacts, Turn, Warning, WorkloadName, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
 use vmtax_vm::{
@@ -160,7 +158,7 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
         files_bytes = files_bytes.max(at_rung);
     }
     let written = shares::written(plan)?;
-    let guest = plan.machines.iter().any(|m| m.is_guest() && !m.is_micro());
+    let guest = plan.machines.iter().any(|m| m.is_linux_guest());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
     let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread).then_some(DiskKind::Data);
     let layer = plan.command.as_ref().filter(|_| guest).and_then(|c| c.scratch_mib);
@@ -188,9 +186,9 @@ struct Run<'a> {
     /// The next trial's.
     number: u32,
     /// Machines that came up once: a later failure there is an accident, not a verdict.
-    came_up: BTreeSet<(MachineName, usize)>,
+    came_up: BTreeSet<(Machine, usize)>,
     /// Rungs of a ladder at which a machine did not come up the first time, with the reason: not tried again.
-    refused: BTreeMap<(MachineName, usize, usize), String>,
+    refused: BTreeMap<(Machine, usize, usize), String>,
     first_failure: Option<MachineError>,
     writer: &'a mut Writer,
     progress: &'a mut dyn FnMut(Progress<'_>),
@@ -238,11 +236,12 @@ impl<'a> Run<'a> {
         let usual = &self.rungs[turn.rung].guest;
         let guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
         let mut options = way.options.clone();
-        if turn.machine.is_micro() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::Habits) {
+        if !turn.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::Habits) {
             options.extend(HABIT_DEVICES.map(str::to_owned));
         }
         let setup = Setup {
-            target: self.images.target(turn.machine, turn.variant)?,
+            machine: turn.machine,
+            boot: self.images.boot(turn.machine, turn.variant)?,
             cpus: guest.cpus,
             memory_mib: guest.memory_mib,
             disks: guest.disks,

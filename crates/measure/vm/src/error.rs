@@ -2,7 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
-use vmtax_model::{MachineName, ShareMethod, WorkloadName};
+use vmtax_model::{Machine, ShareMethod, WorkloadName};
 
 /// A machine does not come up, or a trial on it has no result.
 #[derive(Debug, thiserror::Error)]
@@ -25,7 +25,7 @@ pub enum MachineError {
     #[error("{machine} was not done with {doing} after {seconds} s: make it smaller, or give it longer with --deadline. QEMU's log is {log}", log = .log.display())]
     MicroSilent {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
         /// Where in its life.
         doing: String,
         /// How long was waited.
@@ -37,7 +37,7 @@ pub enum MachineError {
     #[error("{machine} has no agent for that: name another machine")]
     NoAgent {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
     },
     /// A setting of the host that cannot be made.
     #[error("host.{name}: {why}")]
@@ -170,7 +170,7 @@ pub enum MachineError {
     #[error("{machine} ended while {doing} (exit status {status}){console}\n{mend}", console = quoted(.tail, .log), mend = mend_ended(*.status))]
     Ended {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
         /// Where in its life.
         doing: String,
         /// Exit status of its process; 128 + n for signal n.
@@ -184,7 +184,7 @@ pub enum MachineError {
     #[error("no word from the agent on {machine} within {seconds} s{console}\nIs this kernel for x86-64 and has it virtio? Try `vmtax get kernel`, or give it longer with --boot-deadline", console = quoted(.tail, .log))]
     Silent {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
         /// How long was waited.
         seconds: u64,
         /// The console's last lines.
@@ -196,7 +196,7 @@ pub enum MachineError {
     #[error("{workload} on {machine} had no result after {seconds} s{console}\nMake it smaller, or give it longer with --deadline", console = quoted(.tail, .log))]
     Deadline {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
         /// Which workload.
         workload: WorkloadName,
         /// How long was waited.
@@ -212,7 +212,7 @@ pub enum MachineError {
     )]
     Nonsense {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
         /// What.
         what: String,
         /// The whole console.
@@ -222,7 +222,7 @@ pub enum MachineError {
     #[error("{machine} has {got} of the {asked} processors asked for: use --cpus {got}, or allow it more")]
     Processors {
         /// Which machine.
-        machine: MachineName,
+        machine: Machine,
         /// Processors asked for.
         asked: u32,
         /// Processors that it has.

@@ -56,7 +56,7 @@ pub use processor::{between as processor_between, descendants};
 pub use root::{RootMounts, root_mounts};
 pub use scratch::{DiskKind, Needs, Scratch, sweep};
 pub use session::{Session, no_files};
-pub use setup::{GuestImage, MicroImage, Setup, Target};
+pub use setup::{Boot, GuestImage, MicroImage, Setup};
 pub use share::{Besides, Sharing, check_rights, image_mib, make_image};
 pub use streams::Streams;
 pub use tree::tree_room;

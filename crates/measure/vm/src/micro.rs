@@ -6,13 +6,13 @@ use crate::micro_guest::{ExitKind, Exits, Mailbox, MicroRequest, Order, Run, Sta
 use crate::outside;
 use crate::qemu::{self, Streams};
 use crate::qmp::Monitor;
-use crate::setup::{Setup, Target};
+use crate::setup::{Boot, Setup};
 use crate::{Interrupt, MachineError, QemuMonitor, QemuOutside};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
-use vmtax_model::{Habit, MachineName, Ping};
+use vmtax_model::{Habit, Machine, Ping};
 
 /// How long QEMU may take over a monitor command, an exchange of stamps over its end, and the guest over its own.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -22,7 +22,7 @@ const GLANCE: Duration = Duration::from_millis(1);
 /// A micro-guest that is up and waits for orders. Ends with the value.
 #[derive(Debug)]
 pub struct MicroSession<'a> {
-    machine: MachineName,
+    machine: Machine,
     interrupt: &'a Interrupt,
     boot: Duration,
     disk_bytes: u64,
@@ -39,8 +39,8 @@ impl<'a> MicroSession<'a> {
     /// [`MachineError`] saying what QEMU said last.
     pub fn start(setup: &Setup<'a>) -> Result<MicroSession<'a>, MachineError> {
         let began = Instant::now();
-        let machine = setup.target.name();
-        let (Target::MicroKvm(image) | Target::MicroTcg(image)) = setup.target else {
+        let machine = setup.machine;
+        let Boot::Micro(image) = setup.boot else {
             return Err(MachineError::NoAgent { machine });
         };
         let memory = Shared::create(layout::RAM_BYTES)?;
@@ -57,7 +57,7 @@ impl<'a> MicroSession<'a> {
         let mut session = MicroSession { machine, interrupt, boot, disk_bytes, memory, monitor, log, child };
         session.wait(began + setup.boot_deadline, "coming up")?;
         session.boot = began.elapsed();
-        if machine == MachineName::MicroKvm {
+        if machine == Machine::MICRO_KVM {
             session.monitor.check_kvm(PATIENCE)?;
         }
         Ok(session)

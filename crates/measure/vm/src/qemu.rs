@@ -11,7 +11,7 @@ use crate::share::{self, Meets, Reach, Sharing};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use vmtax_model::{QemuFacts, ShareMethod, shell_line};
+use vmtax_model::{Accelerator, QemuFacts, ShareMethod, shell_line};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
@@ -105,9 +105,9 @@ const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
 const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
 
 fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
-    let (accelerator, cpu) = match setup.target.name().accelerator() {
-        Some("kvm") => ("kvm", "host"),
-        _ => ("tcg,thread=multi", "max"),
+    let (accelerator, cpu) = match setup.machine.is_kvm() {
+        true => ("kvm", "host"),
+        false => ("tcg,thread=multi", "max"),
     };
     let mut words = Words::new(&image.qemu, MONITOR);
     words.add(["-machine", &format!("q35{}", share::machine(setup.share)), "-accel", accelerator, "-cpu", cpu]);
@@ -145,7 +145,7 @@ fn share_words(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&Reach>) -> V
 }
 
 fn micro_guest(setup: &Setup<'_>, image: &MicroImage) -> Vec<String> {
-    let accelerator = setup.target.name().accelerator().unwrap_or("tcg");
+    let accelerator = setup.machine.accelerator().unwrap_or(Accelerator::Tcg).as_str();
     let mut words = Words::new(&image.qemu, MICRO_MONITOR);
     words.add(["-machine", micro::MACHINE, "-accel", accelerator]);
     words.add(["-m", micro::MEMORY, "-bios", &image.rom.display().to_string()]);

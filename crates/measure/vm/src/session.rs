@@ -8,7 +8,7 @@ use crate::outside::{self, QemuOutside};
 use crate::processor::Spenders;
 use crate::qemu::{SHARED_BYTES, Streams};
 use crate::qmp::Monitor;
-use crate::setup::{Setup, Target};
+use crate::setup::{Boot, Setup};
 use crate::share::{self, Server};
 use crate::{Interrupt, MachineError, QemuMonitor, Sharing, extra, native, qemu};
 use std::os::unix::net::UnixStream;
@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
 use vmtax_model::{
-    Inside, MachineName, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec,
+    Inside, Machine, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec,
 };
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
@@ -30,7 +30,7 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// A machine that is up and waits for workloads. Ends with the value, in whatever way that is dropped.
 #[derive(Debug)]
 pub struct Session<'a> {
-    pub(crate) machine: MachineName,
+    pub(crate) machine: Machine,
     pub(crate) interrupt: &'a Interrupt,
     hello: Hello,
     warnings: Vec<Warning>,
@@ -66,14 +66,14 @@ impl<'a> Session<'a> {
         let pair = || UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e));
         let (channel, their_channel) = pair()?;
         let mut lines = Lines::new(channel, setup.log);
-        let machine = setup.target.name();
+        let machine = setup.machine;
         let (mut server, reach) = served.take().unzip();
         if let Some(server) = &server {
             lines.watch(server.watch()?);
         }
         let mut words = Vec::new();
-        let (mut child, warnings, monitor) = match setup.target {
-            Target::Kvm(image) | Target::Tcg(image) => {
+        let (mut child, warnings, monitor) = match setup.boot {
+            Boot::Linux(image) => {
                 let (console, their_console) = pair()?;
                 let (monitor, their_monitor) = pair()?;
                 let log = Console::create(setup.log.join("console.log"))?;
@@ -89,8 +89,8 @@ impl<'a> Session<'a> {
                 words = guest.share;
                 (guest.child, Vec::new(), Some((monitor, shared)))
             }
-            Target::MicroKvm(_) | Target::MicroTcg(_) => return Err(MachineError::NoAgent { machine }),
-            Target::Native => {
+            Boot::Micro(_) => return Err(MachineError::NoAgent { machine }),
+            Boot::Host => {
                 let (child, warnings) = native::start(setup, their_channel.into())?;
                 (child, warnings, None)
             }
@@ -310,7 +310,7 @@ impl<'a> Session<'a> {
 
     fn check_accelerator(&mut self) -> Result<(), MachineError> {
         match (self.machine, &mut self.qemu) {
-            (MachineName::Kvm, Some(qemu)) => qemu.monitor.check_kvm(PATIENCE),
+            (Machine::KVM, Some(qemu)) => qemu.monitor.check_kvm(PATIENCE),
             _ => Ok(()),
         }
     }
@@ -365,7 +365,7 @@ fn boot_error(
     child: &mut Child,
     server: Option<&mut Server>,
 ) -> MachineError {
-    let machine = setup.target.name();
+    let machine = setup.machine;
     let (tail, log) = (lines.tail(), lines.log_path());
     let ended = matches!(nothing, Nothing::Closed | Nothing::ServerEnded);
     if ended && lines.panicked() {
@@ -394,12 +394,12 @@ fn boot_error(
 
 /// What QEMU said when it did not want to go on.
 fn refused(child: &mut Child, setup: &Setup<'_>) -> Option<MachineError> {
-    let status = child.wait(CLOSING).filter(|status| *status != 0 && setup.target.name().is_guest())?;
+    let status = child.wait(CLOSING).filter(|status| *status != 0 && setup.machine.is_guest())?;
     let log = qemu::log(setup.log);
     let said = printable_tail(&std::fs::read(&log).unwrap_or_default());
     (!said.is_empty()).then_some(MachineError::Refused { status, said, log })
 }
 
-pub(crate) fn nonsense(machine: MachineName, lines: &Lines, what: impl Into<String>) -> MachineError {
+pub(crate) fn nonsense(machine: Machine, lines: &Lines, what: impl Into<String>) -> MachineError {
     MachineError::Nonsense { machine, what: what.into(), log: lines.log_path() }
 }

@@ -4,41 +4,26 @@ use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{MachineName, QemuFacts};
+use vmtax_model::{Machine, QemuFacts};
 
-/// Which machine, with what a guest is started from.
+/// What a machine boots.
 #[derive(Debug, Clone, Copy)]
-pub enum Target<'a> {
-    /// The host itself.
-    Native,
-    /// A guest under KVM.
-    Kvm(&'a GuestImage),
-    /// A guest under TCG.
-    Tcg(&'a GuestImage),
-    /// The micro-guest under KVM.
-    MicroKvm(&'a MicroImage),
-    /// The micro-guest under TCG.
-    MicroTcg(&'a MicroImage),
-}
-
-impl Target<'_> {
-    /// The machine's name.
-    pub fn name(&self) -> MachineName {
-        match self {
-            Target::Native => MachineName::Native,
-            Target::Kvm(_) => MachineName::Kvm,
-            Target::Tcg(_) => MachineName::Tcg,
-            Target::MicroKvm(_) => MachineName::MicroKvm,
-            Target::MicroTcg(_) => MachineName::MicroTcg,
-        }
-    }
+pub enum Boot<'a> {
+    /// Nothing: it is the host itself.
+    Host,
+    /// A Linux kernel with the agent.
+    Linux(&'a GuestImage),
+    /// The micro-guest.
+    Micro(&'a MicroImage),
 }
 
 /// What to start.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
     /// Which machine.
-    pub target: Target<'a>,
+    pub machine: Machine,
+    /// What it boots.
+    pub boot: Boot<'a>,
     /// Its processors; natively that many of the host's.
     pub cpus: u32,
     /// Its memory, MiB; natively a limit.

@@ -15,7 +15,7 @@ pub use parquet::{Pieces, Requests};
 pub use perfetto::Perfetto;
 
 use vmtax_layers::{JoinedRequest, JoinedTrial};
-use vmtax_model::MachineName;
+use vmtax_model::Machine;
 
 /// A trial's joined requests, with what tells the trial from others.
 #[derive(Debug, Clone, Copy)]
@@ -23,7 +23,7 @@ pub struct Trial<'a> {
     /// Its number in the recording.
     pub number: u32,
     /// Where it ran.
-    pub machine: MachineName,
+    pub machine: Machine,
     /// In which of the plan's variants; empty for the only one.
     pub variant: &'a str,
     /// In which round, from 0.

@@ -3,7 +3,7 @@
 
 use crate::Trial;
 use vmtax_layers::{JoinedRequest, JoinedTrial, Who};
-use vmtax_model::{MachineName, State, Station};
+use vmtax_model::{Machine, State, Station};
 
 /// How many stations there are.
 pub const STATIONS: usize = Station::ALL.len();
@@ -12,7 +12,7 @@ pub const STATIONS: usize = Station::ALL.len();
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sheet {
     pub number: u32,
-    pub machine: MachineName,
+    pub machine: Machine,
     pub variant: String,
     pub round: u32,
     /// QEMU's threads as [`Who::Thread`] numbers them: what each is for, and its number on the host.

@@ -2,7 +2,7 @@
 
 use crate::record::{Record, STATIONS, Sheet, Slice};
 use vmtax_layers::Who;
-use vmtax_model::{MachineName, State, Station};
+use vmtax_model::{Machine, State, Station};
 
 /// From each station to the next: which state, who, how long in ns; the first stretch begins 500 ns into the operation.
 const WAY: &[(Station, State, Who, u64)] = {
@@ -45,7 +45,7 @@ fn request(number: u32, begin: u64) -> Record {
 pub fn sheet(number: u32, variant: &str, requests: u32, apart: u64) -> Sheet {
     Sheet {
         number,
-        machine: MachineName::Tcg,
+        machine: Machine::TCG,
         variant: variant.to_owned(),
         round: number / 2,
         threads: vec![("main loop".to_owned(), 4242), ("worker".to_owned(), 4250)],

@@ -123,7 +123,7 @@ fn size(length: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Figure, MachineName, RequestKind};
+    use vmtax_model::{Figure, Machine, RequestKind};
 
     #[test]
     fn a_disks_table_fits_any_terminal_and_keeps_what_matters() {
@@ -134,7 +134,7 @@ mod tests {
         };
         let write = kind(RequestKind::Write, 1_234_567, &[(4096, 1_000_000), (1_310_720, 234_567)]);
         let kinds = vec![write, kind(RequestKind::Flush, 22, &[(0, 22)])];
-        let disk = DiskUse { machine: MachineName::Tcg, wall_s: 9.0, observed_s: 9.0, under_way_s: 1.0, kinds };
+        let disk = DiskUse { machine: Machine::TCG, wall_s: 9.0, observed_s: 9.0, under_way_s: 1.0, kinds };
         for width in [40, 60, 80, 100] {
             let text = table(&disk, Style { width, color: false });
             assert!(text.lines().all(|line| columns(line) <= width), "{width}:\n{text}");

@@ -1,7 +1,7 @@
 //! A line of a report's tables and pictures: a metric, or a figure that a command printed of itself.
 
 use crate::view::by_workload;
-use vmtax_model::{Findings, MachineColumn, MachineName, Metric, PrintedRow, TrialRecord, Unit};
+use vmtax_model::{Findings, Machine, MachineColumn, Metric, PrintedRow, TrialRecord, Unit};
 
 /// What stands above figures that a person named.
 const NAMED: &str = "--metric";
@@ -69,12 +69,12 @@ pub fn undirected(rows: &[Row]) -> Option<String> {
 
 impl<'a> Row<'a> {
     /// A machine's column.
-    pub fn column(&self, machine: MachineName) -> Option<&'a MachineColumn> {
+    pub fn column(&self, machine: Machine) -> Option<&'a MachineColumn> {
         self.machines.iter().find(|c| c.machine == machine)
     }
 
     /// The values on a machine with their rounds, as the trials gave them.
-    pub fn rounds(&self, trials: &[TrialRecord], machine: MachineName) -> Vec<(u32, f64)> {
+    pub fn rounds(&self, trials: &[TrialRecord], machine: Machine) -> Vec<(u32, f64)> {
         let done = trials.iter().filter(|t| t.machine == machine).filter_map(|t| Some((t, t.result()?)));
         let values = done.filter_map(|(trial, result)| {
             let value = match self.what {

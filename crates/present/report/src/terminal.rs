@@ -7,7 +7,7 @@ use crate::table::{self, right};
 use crate::text::{Paint, columns, section, wrapped};
 use crate::view::{self, guests, machines};
 use comfy_table::{Attribute, Cell, CellAlignment, Color};
-use vmtax_model::{Findings, MachineColumn, MachineName, Spread, Tax, Verdict};
+use vmtax_model::{Findings, Machine, MachineColumn, Spread, Tax, Verdict};
 use vmtax_recording::Recording;
 
 /// The answer for a terminal. Nothing from a guest reaches the terminal as a control character.
@@ -134,7 +134,7 @@ fn table(findings: &Findings, rows: &[Row], detail: Detail, color: bool) -> Stri
     table::lines(table)
 }
 
-fn cells(row: &Row, machines: &[MachineName], detail: Detail) -> Vec<Cell> {
+fn cells(row: &Row, machines: &[Machine], detail: Detail) -> Vec<Cell> {
     let indent = if detail.native { "  " } else { "" };
     let mut cells = vec![Cell::new(format!("{indent}{}", row.label))];
     for machine in machines {
@@ -215,7 +215,7 @@ fn notes(findings: &Findings, rows: &[Row], detail: Detail) -> Vec<String> {
     notes
 }
 
-fn spread_note(rows: &[Row], machine: MachineName) -> Option<String> {
+fn spread_note(rows: &[Row], machine: Machine) -> Option<String> {
     let spread = |r: &Row| r.column(machine)?.spread.as_ref()?.relative_spread;
     let mut all: Vec<(f64, &str)> = rows.iter().filter_map(|r| Some((spread(r)?, r.label))).collect();
     all.sort_by(|a, b| a.0.total_cmp(&b.0));

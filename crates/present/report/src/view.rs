@@ -1,6 +1,6 @@
 //! What every report picks out of findings and recordings.
 
-use vmtax_model::{Findings, MachineColumn, MachineName, Metric, Tax, TaxRow, Verdict, Warning, WorkloadName};
+use vmtax_model::{Findings, Machine, MachineColumn, Metric, Tax, TaxRow, Verdict, Warning, WorkloadName};
 use vmtax_recording::Recording;
 
 /// Rows that each have a metric, workload by workload.
@@ -10,23 +10,23 @@ pub fn by_workload<R>(rows: &[R], metric: impl Fn(&R) -> Metric) -> Vec<(Workloa
 }
 
 /// Every machine of the findings, native first.
-pub fn machines(findings: &Findings) -> Vec<MachineName> {
-    let has = |m: MachineName| findings.rows.iter().flat_map(|r| &r.machines).any(|c| c.machine == m);
-    MachineName::ALL.iter().copied().filter(|m| has(*m)).collect()
+pub fn machines(findings: &Findings) -> Vec<Machine> {
+    let has = |m: Machine| findings.rows.iter().flat_map(|r| &r.machines).any(|c| c.machine == m);
+    Machine::ALL.iter().copied().filter(|m| has(*m)).collect()
 }
 
 /// The machines that have a tax column.
-pub fn guests(findings: &Findings) -> Vec<MachineName> {
+pub fn guests(findings: &Findings) -> Vec<Machine> {
     machines(findings).into_iter().filter(|m| m.is_guest()).collect()
 }
 
 /// A machine's column of a row.
-pub fn column(row: &TaxRow, machine: MachineName) -> Option<&MachineColumn> {
+pub fn column(row: &TaxRow, machine: Machine) -> Option<&MachineColumn> {
     row.machines.iter().find(|c| c.machine == machine)
 }
 
 /// Every tax of a machine.
-pub fn taxes(findings: &Findings, machine: MachineName) -> Vec<(Metric, &Tax)> {
+pub fn taxes(findings: &Findings, machine: Machine) -> Vec<(Metric, &Tax)> {
     let tax = |row| column(row, machine).and_then(|c: &MachineColumn| c.tax.as_ref());
     findings.rows.iter().filter_map(|row| Some((row.metric, tax(row)?))).collect()
 }
@@ -48,7 +48,7 @@ pub struct Summary<'a> {
 }
 
 /// A machine's taxes in short; `None` when it has none.
-pub fn summary(findings: &Findings, machine: MachineName) -> Option<Summary<'_>> {
+pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
     let taxes = taxes(findings, machine);
     let mut ratios: Vec<f64> = taxes.iter().map(|(_, t)| t.ratio.median).collect();
     ratios.sort_by(f64::total_cmp);

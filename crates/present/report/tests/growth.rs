@@ -6,7 +6,7 @@ mod common;
 
 use common::{assert_balanced, recording};
 use vmtax_model::{
-    CaseFindings, CaseRow, CaseUnit, CaseVerdict, Estimate, GrowthFindings, Interval, Ladder, MachineName, MissingRung,
+    CaseFindings, CaseRow, CaseUnit, CaseVerdict, Estimate, GrowthFindings, Interval, Ladder, Machine, MissingRung,
     Outcome,
 };
 use vmtax_recording::Recording;
@@ -14,7 +14,7 @@ use vmtax_report::{Style, case, growth};
 
 /// A recording along a ladder of three sizes; one more costs every metric a hundredth.
 fn grown() -> (Recording, GrowthFindings) {
-    let mut recording = recording(&[MachineName::Native, MachineName::Tcg], 6);
+    let mut recording = recording(&[Machine::NATIVE, Machine::TCG], 6);
     recording.plan.ladder = Some(Ladder { option: "threads.threads".into(), rungs: vec![1, 30, 900] });
     let flat = std::mem::take(&mut recording.trials);
     for rung in [1, 30, 900] {
@@ -68,7 +68,7 @@ fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
     findings.growths[0].curve[0].ns.median = f64::NAN;
     findings.growths[0].rungs[0].rounds[0].ns = -1.0;
     findings.missing =
-        vec![MissingRung { machine: MachineName::Tcg, variant: hostile.clone(), size: 5, reason: hostile.clone() }];
+        vec![MissingRung { machine: Machine::TCG, variant: hostile.clone(), size: 5, reason: hostile.clone() }];
     recording.plan.name = hostile;
     let page = growth::html(&recording, &findings);
     assert_balanced(&page);

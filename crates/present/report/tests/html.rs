@@ -5,15 +5,14 @@
 mod common;
 
 use common::{assert_balanced, findings, recording, trial_mut};
-use vmtax_model::{MachineName, Outcome, WorkloadName};
+use vmtax_model::{Machine, Outcome, WorkloadName};
 use vmtax_report::html;
 
-const ALL: &[MachineName] = common::THREE;
+const ALL: &[Machine] = common::THREE;
 
 #[test]
 fn well_formed_and_self_contained_whatever_was_measured() {
-    for (machines, rounds) in [(ALL, 6), (&ALL[..1], 1), (&ALL[1..], 1), (&[MachineName::Native, MachineName::Tcg], 3)]
-    {
+    for (machines, rounds) in [(ALL, 6), (&ALL[..1], 1), (&ALL[1..], 1), (&[Machine::NATIVE, Machine::TCG], 3)] {
         let r = recording(machines, rounds);
         let page = html(&r, &findings(&r));
         assert!(assert_balanced(&page) > 200);
@@ -83,7 +82,7 @@ fn hostile_strings_stay_text() {
     r.host.cpu.model = hostile.clone();
     r.host.checks[0].found = hostile.clone();
     r.damaged.push(hostile.clone());
-    trial_mut(&mut r, 0, MachineName::Tcg, WorkloadName::Cpu).outcome = Outcome::Failed { error: hostile.clone() };
+    trial_mut(&mut r, 0, Machine::TCG, WorkloadName::Cpu).outcome = Outcome::Failed { error: hostile.clone() };
     let mut f = findings(&r);
     f.method = hostile.clone();
     f.kernels[1].1.version = hostile.clone();

@@ -6,12 +6,12 @@ mod common;
 
 use common::{findings, recording};
 use serde_json::Value;
-use vmtax_model::{Findings, MachineName, TrialRecord};
+use vmtax_model::{Findings, Machine, TrialRecord};
 use vmtax_report::json;
 
 #[test]
 fn holds_everything_and_reads_back() {
-    let r = recording(MachineName::ALL, 2);
+    let r = recording(Machine::ALL, 2);
     let f = findings(&r);
     let v: Value = serde_json::from_str(&json(&r, &f).unwrap()).unwrap();
     assert_eq!(v["schema"], 1);
@@ -28,7 +28,7 @@ fn holds_everything_and_reads_back() {
 
 #[test]
 fn each_operation_has_its_summary() {
-    let r = recording(&[MachineName::Native], 1);
+    let r = recording(&[Machine::NATIVE], 1);
     let v: Value = serde_json::from_str(&json(&r, &findings(&r)).unwrap()).unwrap();
     let operation = &v["trials"][0]["result"]["operations"][0];
     let summary = r.trials[0].result().unwrap().operations[0].latency.summary().unwrap();

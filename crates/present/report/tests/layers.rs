@@ -6,7 +6,7 @@ mod common;
 
 use common::assert_balanced;
 use common::layers::{layers_recording, plain, varied};
-use vmtax_model::{LayerFindings, MachineName, Missing, State};
+use vmtax_model::{LayerFindings, Machine, Missing, State};
 use vmtax_report::{Style, layers};
 
 fn style(width: usize) -> Style {
@@ -84,7 +84,7 @@ fn the_answer_stands_first_with_floor_and_bare_host() {
     assert!(at("bare host 28.0 µs") < at("no-OS guest 5") && at("no-OS guest 5") < at("Linux guest 22"), "{line}");
     let both = {
         let mut f = plain(6);
-        f.columns.push(common::layers::column(MachineName::MicroTcg, "", 6, 30.0));
+        f.columns.push(common::layers::column(Machine::MICRO_TCG, "", 6, 30.0));
         terminal(&f, 200)
     };
     assert!(both.contains("no-OS guest on kvm 5") && both.contains("no-OS guest on tcg 6"), "{both}");

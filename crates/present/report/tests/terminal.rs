@@ -5,11 +5,11 @@
 mod common;
 
 use common::{findings, recording, trial_mut};
-use vmtax_model::{MachineName, Metric, Outcome, Readiness, Warning, WorkloadName};
+use vmtax_model::{Machine, Metric, Outcome, Readiness, Warning, WorkloadName};
 use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, terminal};
 
-const ALL: &[MachineName] = common::THREE;
-const WITH_TCG: &[MachineName] = &[MachineName::Native, MachineName::Tcg];
+const ALL: &[Machine] = common::THREE;
+const WITH_TCG: &[Machine] = &[Machine::NATIVE, Machine::TCG];
 
 fn plain(width: usize) -> Style {
     Style { width, color: false }
@@ -68,7 +68,7 @@ fn the_table_answers_with_medians_taxes_and_intervals() {
 
 #[test]
 fn no_difference_is_never_a_winner() {
-    let r = recording(&[MachineName::Native, MachineName::Kvm], 6);
+    let r = recording(&[Machine::NATIVE, Machine::KVM], 6);
     let mut f = findings(&r);
     f.rows.retain(|row| row.metric == Metric::SyscallClockVdso);
     let narrow = terminal(&r, &f, plain(80));
@@ -119,11 +119,11 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
     r.manifest.started = hostile.clone();
     r.host.cpu.model = hostile.clone();
     r.damaged.push(hostile.clone());
-    trial_mut(&mut r, 0, MachineName::Tcg, WorkloadName::Cpu).outcome = Outcome::Failed { error: hostile.clone() };
+    trial_mut(&mut r, 0, Machine::TCG, WorkloadName::Cpu).outcome = Outcome::Failed { error: hostile.clone() };
     let mut f = findings(&r);
     f.rows[0].machines[1].unsupported = Some(hostile.clone());
     f.rows[0].machines[1].spread = None;
-    f.warnings.push(Warning::HalfUp { machine: MachineName::Kvm, complaint: hostile.clone() });
+    f.warnings.push(Warning::HalfUp { machine: Machine::KVM, complaint: hostile.clone() });
     f.advice.push(hostile.clone());
     for check in &mut r.host.checks {
         check.subject = hostile.clone();
@@ -157,7 +157,7 @@ fn nothing_measured_is_said() {
 #[test]
 fn sysbench_figures_for_one_trial_and_for_all() {
     let mut r = recording(WITH_TCG, 6);
-    trial_mut(&mut r, 0, MachineName::Native, WorkloadName::Mutex).outcome =
+    trial_mut(&mut r, 0, Machine::NATIVE, WorkloadName::Mutex).outcome =
         Outcome::Failed { error: "no memory: give the guest more".into() };
     let text = sysbench(&r, Some(0));
     for name in [

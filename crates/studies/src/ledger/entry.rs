@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_analysis::estimate;
-use vmtax_model::{Estimate, HostFacts, MachineName, Metric, Plan, Probes, TrialRecord, Variant, shell_line};
+use vmtax_model::{Estimate, HostFacts, Machine, Metric, Plan, Probes, TrialRecord, Variant, shell_line};
 use vmtax_recording::Recording;
 
 /// A run.
@@ -65,7 +65,7 @@ pub fn name(folder: &Path) -> String {
 }
 
 /// What a figure is of: metric, machine, variant, size of a ladder.
-type Of<'a> = (Metric, MachineName, &'a str, Option<u64>);
+type Of<'a> = (Metric, Machine, &'a str, Option<u64>);
 
 fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
     // Repeats within a turn are one value of its round.

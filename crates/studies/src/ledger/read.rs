@@ -4,7 +4,7 @@ use crate::ledger::entry::{Entry, Fact, Figure};
 use crate::ledger::{Ledger, LedgerError, failed};
 use rusqlite::{Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{Estimate, HistoryEntry, Interval, MachineName, Metric, PastFigure, PastRun, SeriesKey};
+use vmtax_model::{Estimate, HistoryEntry, Interval, Machine, Metric, PastFigure, PastRun, SeriesKey};
 
 impl Ledger {
     /// What there is, metric by metric, machine by machine.
@@ -32,7 +32,7 @@ impl Ledger {
     pub fn figures(
         &self,
         metric: Metric,
-        machine: Option<MachineName>,
+        machine: Option<Machine>,
     ) -> Result<Vec<(SeriesKey, PastFigure)>, LedgerError> {
         let facts = self.facts()?;
         let all = "SELECT metric, machine, variant, rung, settings, n, median, low, high, coverage,
@@ -47,7 +47,7 @@ impl Ledger {
         let runs = self.path.parent().unwrap_or(&self.path);
         let past = |(figure, id, run, host): (Option<Figure>, i64, PastRun, String)| {
             let figure = figure?;
-            let on: MachineName = figure.machine.parse().ok()?;
+            let on: Machine = figure.machine.parse().ok()?;
             let of = |machine: &str, variant: &str| facts.get(&(id, machine.to_owned(), variant.to_owned()));
             let (host_s, own) = (of("", ""), of(&figure.machine, &figure.variant));
             let facts = host_s.into_iter().chain(own).flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
@@ -148,7 +148,7 @@ fn figure(row: &Row, first: usize) -> rusqlite::Result<Option<Figure>> {
 }
 
 /// Metric and machine in the first two columns; `None` for those of another vmtax.
-fn names(row: &Row) -> rusqlite::Result<Option<(Metric, MachineName)>> {
+fn names(row: &Row) -> rusqlite::Result<Option<(Metric, Machine)>> {
     let (metric, machine): (String, String) = (row.get(0)?, row.get(1)?);
     Ok(metric.parse().ok().zip(machine.parse().ok()))
 }

@@ -1,10 +1,10 @@
 //! Claims about habits of guest kernels against what was found.
 
 use crate::reproduce::judge::{Found, untestable, within};
-use vmtax_model::{CaseUnit, Estimate, Habit, HabitFindings, HabitForm, HabitRow, MachineName};
+use vmtax_model::{CaseUnit, Estimate, Habit, HabitFindings, HabitForm, HabitRow, Machine};
 
 /// A habit on a machine; `None` where the machine had no trial.
-pub(crate) fn row(findings: &HabitFindings, machine: MachineName, habit: Habit) -> Option<&HabitRow> {
+pub(crate) fn row(findings: &HabitFindings, machine: Machine, habit: Habit) -> Option<&HabitRow> {
     let rows = &findings.machines.iter().find(|m| m.machine == machine)?.rows;
     rows.iter().find(|row| row.habit == habit)
 }

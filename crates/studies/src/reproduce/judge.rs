@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use vmtax_analysis::paired;
 use vmtax_model::{
     CaseFindings, CaseRow, CaseUnit, CaseVerdict, CompareFindings, Estimate, ExecFindings, Findings, Growth,
-    GrowthFindings, HabitFindings, HostFacts, KvmClass, LayerFindings, MachineName, Metric, SCHEMA, ShareFindings,
+    GrowthFindings, HabitFindings, HostFacts, KvmClass, LayerFindings, Machine, Metric, SCHEMA, ShareFindings,
 };
 
 /// What a recording was found to say; it depends on what was run.
@@ -128,7 +128,7 @@ fn found(check: &Check, host: &HostFacts, measured: Measured<'_>) -> Found {
             habits::spared(habits::row(findings, *machine, *habit), *at_least).unwrap_or_else(|| absent(*machine, host))
         }
         (Check::Share { layers, at_least }, Measured::Layers(findings)) => {
-            let Some(column) = findings.columns.iter().find(|c| !c.machine.is_micro()) else {
+            let Some(column) = findings.columns.iter().find(|c| c.machine.has_kernel()) else {
                 return untestable("no guest was observed".to_owned());
             };
             if let Some(missing) = column.missing.first() {
@@ -195,7 +195,7 @@ fn why_not(findings: &ShareFindings, at: usize) -> Option<String> {
     failed(at).or_else(|| failed(findings.base))
 }
 
-fn column(findings: &Findings, metric: Metric, machine: MachineName) -> Option<&vmtax_model::MachineColumn> {
+fn column(findings: &Findings, metric: Metric, machine: Machine) -> Option<&vmtax_model::MachineColumn> {
     findings.rows.iter().find(|r| r.metric == metric)?.machines.iter().find(|c| c.machine == machine)
 }
 
@@ -245,11 +245,11 @@ fn nothing(variant: &str) -> Found {
 }
 
 /// Why a machine has no figure.
-fn absent(machine: MachineName, host: &HostFacts) -> Found {
+fn absent(machine: Machine, host: &HostFacts) -> Found {
     untestable(match (machine, host.kvm.class) {
-        (MachineName::Kvm | MachineName::MicroKvm, KvmClass::Absent) => "there is no /dev/kvm here".to_owned(),
-        (MachineName::Kvm, KvmClass::EmulatesKernels) => "this host's KVM only emulates guest kernels".to_owned(),
-        (MachineName::Kvm | MachineName::MicroKvm, KvmClass::Broken | KvmClass::NoPermission) => {
+        (Machine::KVM | Machine::MICRO_KVM, KvmClass::Absent) => "there is no /dev/kvm here".to_owned(),
+        (Machine::KVM, KvmClass::EmulatesKernels) => "this host's KVM only emulates guest kernels".to_owned(),
+        (Machine::KVM | Machine::MICRO_KVM, KvmClass::Broken | KvmClass::NoPermission) => {
             "KVM cannot be used here: `vmtax doctor` says why".to_owned()
         }
         _ => format!("no trial gave a value on {machine}"),

@@ -7,7 +7,7 @@ mod judge;
 pub use judge::{Measured, judge};
 
 use serde::Deserialize;
-use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, MachineName, Metric, Plan, PlanError};
+use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError};
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -123,7 +123,7 @@ pub enum Check {
         /// Of which metric.
         metric: Metric,
         /// On this machine.
-        machine: MachineName,
+        machine: Machine,
         /// The bound.
         at_least: f64,
     },
@@ -134,7 +134,7 @@ pub enum Check {
         /// Its name there.
         name: String,
         /// On this machine.
-        machine: MachineName,
+        machine: Machine,
         /// The bound.
         at_least: f64,
     },
@@ -143,7 +143,7 @@ pub enum Check {
         /// Of which metric.
         metric: Metric,
         /// On this machine.
-        machine: MachineName,
+        machine: Machine,
         /// The bound, in the metric's unit.
         at_most: f64,
     },
@@ -190,7 +190,7 @@ pub enum Check {
         /// Which.
         habit: Habit,
         /// On this machine.
-        machine: MachineName,
+        machine: Machine,
         /// The bound.
         at_least: f64,
     },
@@ -199,7 +199,7 @@ pub enum Check {
         /// Which.
         habit: Habit,
         /// On this machine.
-        machine: MachineName,
+        machine: Machine,
         /// The bound.
         at_least: f64,
     },
@@ -253,11 +253,11 @@ impl Case {
     pub fn plan_here(&self, host: &HostFacts, quick: bool) -> Plan {
         let mut plan = self.plan.clone();
         let kvm = host.kvm.class == KvmClass::Hardware;
-        plan.machines.retain(|m| match m {
-            MachineName::Kvm => kvm,
+        plan.machines.retain(|m| match *m {
+            Machine::KVM => kvm,
             // Its own code runs in user mode.
-            MachineName::MicroKvm => kvm || host.kvm.class == KvmClass::EmulatesKernels,
-            MachineName::Tcg => !(self.one_guest && kvm),
+            Machine::MICRO_KVM => kvm || host.kvm.class == KvmClass::EmulatesKernels,
+            Machine::TCG => !(self.one_guest && kvm),
             _ => true,
         });
         if quick {

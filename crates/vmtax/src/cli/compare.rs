@@ -3,7 +3,7 @@
 use super::{MachineArgs, RecordArgs};
 use clap::Args;
 use std::path::PathBuf;
-use vmtax_model::MachineName;
+use vmtax_model::Machine;
 
 #[derive(Debug, Args)]
 pub struct CompareArgs {
@@ -25,7 +25,7 @@ pub struct CompareArgs {
     /// The machine of sides that do not name one: kvm, tcg, micro-kvm, micro-tcg
     /// [default: kvm where it runs kernels at speed, else tcg]
     #[arg(long, value_name = "M")]
-    pub machine: Option<MachineName>,
+    pub machine: Option<Machine>,
     /// The smallest difference that matters: 2%, or 0.02 [default: 2%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
     pub detect: Option<f64>,

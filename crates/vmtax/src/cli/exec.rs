@@ -4,7 +4,7 @@ use super::CommonArgs;
 use clap::Args;
 use std::ffi::OsString;
 use std::path::PathBuf;
-use vmtax_model::{Forward, MachineName, MetricPattern, Net};
+use vmtax_model::{Forward, Machine, MetricPattern, Net};
 
 #[derive(Debug, Args)]
 pub struct ExecArgs {
@@ -28,7 +28,7 @@ pub struct ExecArgs {
     pub cleanup: Option<String>,
     /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    pub machines: Option<Vec<MachineName>>,
+    pub machines: Option<Vec<Machine>>,
     /// How guests are given the host's files: 9p or virtiofs with options, as `vmtax share` has them
     /// [default: virtiofs,cache=always for root where virtiofsd is there, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "WAY")]

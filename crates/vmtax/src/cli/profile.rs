@@ -3,7 +3,7 @@
 use super::CommonArgs;
 use clap::{Args, Subcommand};
 use std::path::PathBuf;
-use vmtax_model::MachineName;
+use vmtax_model::Machine;
 
 /// Samples a second of each thread that runs.
 pub const HZ: u32 = 99;
@@ -64,7 +64,7 @@ pub struct ProfileArgs {
     pub out: Option<PathBuf>,
     /// The guest for a workload: kvm, tcg, micro-kvm, micro-tcg [default: KVM where it runs kernels, else TCG]
     #[arg(long, value_name = "MACHINE")]
-    pub machine: Option<MachineName>,
+    pub machine: Option<Machine>,
     /// Samples a second in a workload's guest, by its own kernel; 0 for none
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     pub guest_hz: u32,

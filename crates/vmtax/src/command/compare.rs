@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use vmtax_analysis::{FEWEST_ROUNDS, Side};
-use vmtax_model::{Compare, HostFacts, MachineName, Plan, Probes, WorkloadName};
+use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, WorkloadName};
 use vmtax_report::compare::{duration, foretold};
 use vmtax_runner::{Preset, default_guest};
 
@@ -92,7 +92,7 @@ fn name(folder: &Path) -> String {
 fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let variants = sides::variants(args)?;
     let machine = args.machine.unwrap_or_else(|| default_guest(host));
-    let mut machines: Vec<MachineName> = Vec::new();
+    let mut machines: Vec<Machine> = Vec::new();
     for variant in &variants {
         let own = variant.get("machine").map_or(Ok(machine), str::parse);
         let own = own.map_err(|e: vmtax_model::UnknownMachine| Fault::Usage(e.to_string()))?;
@@ -110,7 +110,7 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
         }
     }
     let mut workloads = selection::workloads(&args.what, Preset::Quick, USUAL)?;
-    if machines.iter().any(|m| m.is_micro()) && args.what.is_empty() {
+    if machines.iter().any(|m| !m.has_kernel()) && args.what.is_empty() {
         workloads.retain(|w| w.name == WorkloadName::Seqread);
     }
     if let Some(seconds) = args.time {

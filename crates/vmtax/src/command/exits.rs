@@ -5,7 +5,7 @@ use super::{doctor, selection};
 use crate::cli::ExitsArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
-use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, UnknownMachine, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, KvmClass, Machine, Plan, UnknownMachine, WorkloadName, WorkloadSpec};
 
 /// A fresh QEMU each: what one of them had by luck counts once.
 const ROUNDS: u32 = 3;
@@ -21,9 +21,9 @@ fn plan(args: &ExitsArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let machines = match &args.guest {
         Some(names) => names.iter().map(|n| n.parse().map_err(unknown)).collect::<Result<_, _>>()?,
         None if matches!(host.kvm.class, KvmClass::Hardware | KvmClass::EmulatesKernels) => {
-            vec![MachineName::MicroKvm, MachineName::MicroTcg]
+            vec![Machine::MICRO_KVM, Machine::MICRO_TCG]
         }
-        None => vec![MachineName::MicroTcg],
+        None => vec![Machine::MICRO_TCG],
     };
     let mut plan =
         Plan::new("exits", ROUNDS, machines, vec![WorkloadSpec::new(WorkloadName::Exits).with("count", args.count)]);

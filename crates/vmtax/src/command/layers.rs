@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{HostFacts, KvmClass, MachineName, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, KvmClass, Machine, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::default_guest;
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
@@ -58,14 +58,14 @@ fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
 }
 
 /// The host itself, which guests are held against, then the guests.
-fn machines(guests: &[String], host: &HostFacts) -> Result<Vec<MachineName>, Fault> {
+fn machines(guests: &[String], host: &HostFacts) -> Result<Vec<Machine>, Fault> {
     let kvm_opens = matches!(host.kvm.class, KvmClass::Hardware | KvmClass::EmulatesKernels);
-    let mut machines = vec![MachineName::Native];
+    let mut machines = vec![Machine::NATIVE];
     for guest in guests {
         let machine = match guest.as_str() {
             // What the micro-guest measures runs natively also where a KVM only emulates kernels.
-            "micro" if kvm_opens => MachineName::MicroKvm,
-            "micro" => MachineName::MicroTcg,
+            "micro" if kvm_opens => Machine::MICRO_KVM,
+            "micro" => Machine::MICRO_TCG,
             "linux" => default_guest(host),
             name => name.parse().map_err(|e: vmtax_model::UnknownMachine| Fault::Usage(e.to_string()))?,
         };

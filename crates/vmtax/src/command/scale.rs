@@ -57,7 +57,7 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
     };
     let mut machines = default_machines(host);
     if matches!(ladder.grows()?, Grows::Guest(size) if !size.is_hosts_too()) {
-        machines.retain(|machine| machine.is_guest() && !machine.is_micro());
+        machines.retain(|machine| machine.is_linux_guest());
     }
     for name in named {
         let name: WorkloadName = name.parse()?;

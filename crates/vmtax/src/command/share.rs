@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{HostFacts, MachineName, Plan, Tree, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, Machine, Plan, Tree, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::default_guest;
 
 /// QEMU's default first: all others are held against it.
@@ -50,7 +50,7 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let mut plan = Plan {
         tree: Some(Tree { files, bytes: bytes.max(files.saturating_mul(Tree::SMALL)), path: args.tree.clone() }),
         variants: ways.iter().map(|way| variant(way)).collect::<Result<_, _>>()?,
-        ..Plan::new("share", FEWEST_ROUNDS, vec![MachineName::Native, guest], workloads)
+        ..Plan::new("share", FEWEST_ROUNDS, vec![Machine::NATIVE, guest], workloads)
     };
     selection::common(&mut plan, &args.common);
     selection::check(&plan)?;

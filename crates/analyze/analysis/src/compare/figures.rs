@@ -3,7 +3,7 @@
 use super::repeats::{settled, warming_up};
 use crate::tax::{estimate, median};
 use std::collections::BTreeMap;
-use vmtax_model::{Column, MachineName, Metric, Plan, Probes, TrialRecord, Warning};
+use vmtax_model::{Column, Machine, Metric, Plan, Probes, TrialRecord, Warning};
 
 /// Below this much a host counts as steady.
 const NOTABLE_DRIFT_PERCENT: f64 = 3.0;
@@ -102,7 +102,7 @@ pub fn drift(trials: &[TrialRecord]) -> Option<u32> {
 
 /// Trials without a result.
 pub fn missing(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<Warning> {
-    let failed = |machine: &MachineName| {
+    let failed = |machine: &Machine| {
         let of_machine = || trials.iter().filter(|t| t.machine == *machine && columns.contains(&column(t)));
         let missing = of_machine().filter(|t| t.result().is_none()).count() as u32;
         let reason = of_machine().find_map(TrialRecord::failure)?.to_owned();

@@ -85,11 +85,11 @@ fn method() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Estimate, MachineName, PastRun};
+    use vmtax_model::{Estimate, Machine, PastRun};
 
     fn key(host: &str) -> SeriesKey {
         SeriesKey {
-            machine: MachineName::Tcg,
+            machine: Machine::TCG,
             variant: String::new(),
             rung: String::new(),
             host: host.into(),

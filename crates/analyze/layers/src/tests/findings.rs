@@ -6,7 +6,7 @@ use crate::findings::{Gathered, together};
 use crate::stats::{CallStats, TrialCalls};
 use crate::synthetic::{Times, facts};
 use std::collections::BTreeMap;
-use vmtax_model::{Latency, LayerFindings, MachineName, Plan, Station};
+use vmtax_model::{Latency, LayerFindings, Machine, Plan, Station};
 
 const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
                     [[variant]]\nname = \"b\"\n[[variant]]\nname = \"c\"\n[[workload]]\nname = \"seqread\"\n";
@@ -14,12 +14,12 @@ const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"no
 /// Six rounds of three variants: the host gets slower all the while, b takes two thirds, c is as a but for noise.
 fn findings() -> LayerFindings {
     let plan = Plan::from_toml(PLAN).unwrap();
-    let mut all: BTreeMap<(MachineName, &str), Gathered> = BTreeMap::new();
+    let mut all: BTreeMap<(Machine, &str), Gathered> = BTreeMap::new();
     let mut host = Latency::new();
     host.record(28_000);
     for round in 0..6 {
         for (name, scale) in [("a", 3), ("b", 2), ("c", if round % 2 == 0 { 4 } else { 2 })] {
-            let gathered = all.entry((MachineName::Tcg, name)).or_default();
+            let gathered = all.entry((Machine::TCG, name)).or_default();
             let mut latency = Latency::new();
             (0..100).for_each(|i| latency.record(scale * (10_000 + u64::from(round) * 1000) + i));
             gathered.control.add(&latency);

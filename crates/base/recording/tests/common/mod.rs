@@ -10,7 +10,7 @@ pub fn plan() -> Plan {
         rounds: 6,
         seed: 1,
         deadline_s: 600,
-        machines: vec![MachineName::Native, MachineName::Tcg],
+        machines: vec![Machine::NATIVE, Machine::TCG],
         probes: vec![vmtax_model::Probes::None],
         tree: None,
         command: None,
@@ -68,8 +68,8 @@ pub fn latency(typical: f64, seed: u64) -> Latency {
     latency
 }
 
-fn result(plan: &Plan, machine: MachineName, workload: usize, round: u32) -> TrialResult {
-    let slow = if machine == MachineName::Native { 1.0 } else { 20.0 };
+fn result(plan: &Plan, machine: Machine, workload: usize, round: u32) -> TrialResult {
+    let slow = if machine == Machine::NATIVE { 1.0 } else { 20.0 };
     let noise = 1.0 + 0.01 * f64::from((round * 5 + 3) % 7);
     let operation = |name: &str, ns: f64| Operation { name: name.into(), latency: latency(ns, round.into()) };
     let measure = |metric, value| Measure { metric, value };

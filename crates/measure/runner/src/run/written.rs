@@ -115,7 +115,7 @@ pub(super) fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), 
 /// Where KVM runs the guest: which device has which address, by which the guest's exits are named later. At the turn's end,
 /// as a guest places its devices itself. A monitor that does not answer costs the names alone.
 pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &mut Up<'_>) -> Result<(), RunError> {
-    if turn.machine.accelerator() != Some("kvm") {
+    if !turn.machine.is_kvm() {
         return Ok(());
     }
     let Some(Ok(tree)) = machine.monitor().map(|monitor| monitor.memory_tree()) else { return Ok(()) };

@@ -7,7 +7,7 @@ use crate::view;
 use maud::{Markup, html as markup};
 use std::fmt::Write as _;
 use vmtax_analysis::distributions;
-use vmtax_model::{Latency, MachineName, WorkloadName};
+use vmtax_model::{Latency, Machine, WorkloadName};
 
 const MOST_BINS: f64 = 84.0;
 /// What a picture leaves out at each end, so that one outlier does not squeeze all the rest; the table has the maximum.
@@ -17,7 +17,7 @@ const CUT: f64 = 0.001;
 struct Picture {
     workload: WorkloadName,
     labels: Vec<&'static str>,
-    lanes: Vec<(MachineName, Latency)>,
+    lanes: Vec<(Machine, Latency)>,
 }
 
 pub fn charts(page: &Page) -> Markup {
@@ -42,7 +42,7 @@ fn pictures(page: &Page) -> Vec<Picture> {
     let mut all: Vec<Picture> = Vec::new();
     for row in &page.findings.rows {
         let trials = &page.recording.trials;
-        let lane = |m: MachineName| Some((m, distributions(trials, row.metric, m)?));
+        let lane = |m: Machine| Some((m, distributions(trials, row.metric, m)?));
         let lanes: Vec<_> = view::machines(page.findings).into_iter().filter_map(lane).collect();
         let workload = row.metric.workload();
         if lanes.is_empty() {
@@ -72,7 +72,7 @@ fn picture(p: &Picture) -> Markup {
     }
 }
 
-fn lane(machine: MachineName, latency: &Latency, axis: &Axis, ticks: &[f64]) -> Markup {
+fn lane(machine: Machine, latency: &Latency, axis: &Axis, ticks: &[f64]) -> Markup {
     let heights = bins(latency, axis);
     let (p50, p99) = (latency.quantile(0.5) as f64, latency.quantile(0.99) as f64);
     markup! {

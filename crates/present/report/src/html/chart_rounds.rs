@@ -6,10 +6,10 @@ use crate::number::value;
 use crate::row::Row;
 use crate::view;
 use maud::{Markup, html as markup};
-use vmtax_model::MachineName;
+use vmtax_model::Machine;
 
 /// Values of one metric: the machine with its rounds' values.
-type Lines = Vec<(MachineName, Vec<(u32, f64)>)>;
+type Lines = Vec<(Machine, Vec<(u32, f64)>)>;
 
 /// Deviations smaller than this do not fill a picture: noise of a percent must look like a percent.
 const LEAST_SPAN: f64 = 0.05;
@@ -36,12 +36,12 @@ pub fn charts(page: &Page) -> Markup {
     }
 }
 
-fn lines(page: &Page, row: &Row, machines: &[MachineName]) -> Lines {
+fn lines(page: &Page, row: &Row, machines: &[Machine]) -> Lines {
     machines.iter().map(|m| (*m, row.rounds(&page.recording.trials, *m))).collect()
 }
 
 fn picture(row: &Row, lines: &Lines, rounds: u32) -> Markup {
-    let median = |m: MachineName| row.column(m).and_then(|c| c.spread.as_ref()).map(|s| s.median);
+    let median = |m: Machine| row.column(m).and_then(|c| c.spread.as_ref()).map(|s| s.median);
     let mut dots = Vec::new();
     for (place, (machine, values)) in lines.iter().enumerate() {
         let Some(median) = median(*machine).filter(|m| *m > 0.0) else { continue };

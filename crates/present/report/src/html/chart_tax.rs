@@ -6,7 +6,7 @@ use crate::number::{NONE, range, ratio, significant};
 use crate::row::{self, Row};
 use crate::view;
 use maud::{Markup, html as markup};
-use vmtax_model::{MachineName, Tax, Verdict};
+use vmtax_model::{Machine, Tax, Verdict};
 
 /// Height of a guest's lane, CSS pixels; style.css gives the figures beside it the same.
 const LANE: f64 = 20.0;
@@ -64,8 +64,8 @@ fn tick(t: f64) -> String {
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-fn row_of_bars(row: &Row, guests: &[MachineName], axis: &Axis, ticks: &[f64]) -> Markup {
-    let found: Vec<(MachineName, Option<&Tax>)> =
+fn row_of_bars(row: &Row, guests: &[Machine], axis: &Axis, ticks: &[f64]) -> Markup {
+    let found: Vec<(Machine, Option<&Tax>)> =
         guests.iter().map(|g| (*g, row.column(*g).and_then(|c| c.tax.as_ref()))).collect();
     let height = LANE * guests.len() as f64 + 2.0 * AIR;
     let spoken: Vec<String> =
@@ -95,7 +95,7 @@ fn row_of_bars(row: &Row, guests: &[MachineName], axis: &Axis, ticks: &[f64]) ->
     }
 }
 
-fn missing(row: &Row, machine: MachineName) -> &'static str {
+fn missing(row: &Row, machine: Machine) -> &'static str {
     match row.column(machine) {
         Some(c) if c.unsupported.is_some() => "unsupported",
         _ => "no figure",
@@ -119,7 +119,7 @@ fn figure(tax: &Tax) -> String {
     format!("{} {} {}, n = {}", ratio(tax.ratio.median), ends(tax), view::verdict(tax.verdict), tax.rounds)
 }
 
-fn bar(machine: MachineName, tax: &Tax, axis: &Axis, top: f64) -> Markup {
+fn bar(machine: Machine, tax: &Tax, axis: &Axis, top: f64) -> Markup {
     let shade = if tax.verdict == Verdict::NoDifferenceShown { "pale" } else { "full" };
     markup! {
         g.(machine).(shade) {

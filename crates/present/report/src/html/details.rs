@@ -3,7 +3,7 @@
 use super::Page;
 use crate::sysbench;
 use maud::{Markup, html as markup};
-use vmtax_model::{MachineName, Outcome, TrialRecord, WorkloadName};
+use vmtax_model::{Machine, Outcome, TrialRecord, WorkloadName};
 
 pub fn details(page: &Page) -> Markup {
     let trials = &page.recording.trials;
@@ -13,14 +13,14 @@ pub fn details(page: &Page) -> Markup {
             p.intro { (trials.len()) " trials in the figures that sysbench prints. " span.source { code { (page.command()) " --details" } } }
             div.folded {
                 @for workload in WorkloadName::ALL {
-                    @for machine in MachineName::ALL { (group(trials, *workload, *machine)) }
+                    @for machine in Machine::ALL { (group(trials, *workload, *machine)) }
                 }
             }
         }
     }
 }
 
-fn group(trials: &[TrialRecord], workload: WorkloadName, machine: MachineName) -> Markup {
+fn group(trials: &[TrialRecord], workload: WorkloadName, machine: Machine) -> Markup {
     let is_of_group = |t: &&TrialRecord| t.workload.name == workload && t.machine == machine;
     let some: Vec<&TrialRecord> = trials.iter().filter(is_of_group).collect();
     markup! {

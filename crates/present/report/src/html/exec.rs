@@ -6,7 +6,7 @@ use crate::exec::{about, command, ended, lines, title, unit, warnings};
 use crate::number::{range, ratio, value};
 use crate::{command_layers, row, view};
 use maud::{Markup, html as markup};
-use vmtax_model::{Breakdown, CommandLayers, DiskUse, ExecFindings, MachineName, Metric, Unit};
+use vmtax_model::{Breakdown, CommandLayers, DiskUse, ExecFindings, Machine, Metric, Unit};
 use vmtax_recording::Recording;
 
 /// The report as one HTML file.
@@ -49,7 +49,7 @@ pub fn html(recording: &Recording, findings: &ExecFindings, layers: Option<&Comm
 }
 
 /// The wall time: what a person waits for.
-fn tile(findings: &ExecFindings, machine: MachineName) -> Markup {
+fn tile(findings: &ExecFindings, machine: Machine) -> Markup {
     let row = findings.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall);
     let Some(found) = row.and_then(|row| row.machines.iter().find(|c| c.machine == machine)) else {
         return Markup::default();

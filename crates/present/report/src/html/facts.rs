@@ -3,11 +3,11 @@
 use crate::doctor::marker;
 use crate::view;
 use maud::{Markup, html as markup};
-use vmtax_model::{Check, KernelIdentity, MachineName, shell_line};
+use vmtax_model::{Check, KernelIdentity, Machine, shell_line};
 use vmtax_recording::Recording;
 
 /// `kernels`: what each machine ran.
-pub fn facts(recording: &Recording, kernels: &[(MachineName, KernelIdentity)]) -> Markup {
+pub fn facts(recording: &Recording, kernels: &[(Machine, KernelIdentity)]) -> Markup {
     let host = &recording.host;
     let cpu = &host.cpu;
     markup! {

@@ -5,13 +5,13 @@ use super::notices::notices;
 use crate::number::{range, ratio};
 use crate::view::{self, Summary};
 use maud::{Markup, html as markup};
-use vmtax_model::MachineName;
+use vmtax_model::Machine;
 
 pub fn headline(page: &Page) -> Markup {
     let (recording, findings) = (page.recording, page.findings);
     let host = &recording.host;
     let guests = view::guests(findings);
-    let summaries: Vec<(MachineName, Summary)> =
+    let summaries: Vec<(Machine, Summary)> =
         guests.iter().filter_map(|m| Some((*m, view::summary(findings, *m)?))).collect();
     markup! {
         header {
@@ -39,7 +39,7 @@ pub fn headline(page: &Page) -> Markup {
     }
 }
 
-fn no_answer(empty: bool, guests: &[MachineName]) -> &'static str {
+fn no_answer(empty: bool, guests: &[Machine]) -> &'static str {
     match (empty, guests.is_empty()) {
         (true, _) => "No trial gave a value, so there is nothing to compare. The trials below say why.",
         (false, true) => "Only native was measured: there are figures below, and no guest to compare them with.",
@@ -47,7 +47,7 @@ fn no_answer(empty: bool, guests: &[MachineName]) -> &'static str {
     }
 }
 
-fn tile(machine: MachineName, s: &Summary, intervals: bool) -> Markup {
+fn tile(machine: Machine, s: &Summary, intervals: bool) -> Markup {
     let (metric, tax) = s.worst;
     let unproven = s.metrics - s.costs - s.gains - s.undecided;
     markup! {

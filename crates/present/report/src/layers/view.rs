@@ -1,19 +1,21 @@
 //! What every report of layers picks out of the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
-use vmtax_model::{Estimate, Figure, Layer, LayerColumn, LayerFindings, MachineName, Role, Row, State, Station};
+use vmtax_model::{
+    Accelerator, Estimate, Figure, Layer, LayerColumn, LayerFindings, Machine, Role, Row, State, Station,
+};
 use vmtax_recording::Recording;
 
 /// A column in full: "Linux guest on tcg, aio=native".
 pub fn title(column: &LayerColumn) -> String {
     let who = guest(column.machine);
-    let on = column.machine.accelerator().unwrap_or("the host");
+    let on = column.machine.accelerator().map_or("the host", Accelerator::as_str);
     if column.variant.is_empty() { format!("{who} on {on}") } else { format!("{who} on {on}, {}", column.variant) }
 }
 
 /// What kind of guest a machine is.
-pub fn guest(machine: MachineName) -> &'static str {
-    if machine.is_micro() { "no-OS guest" } else { "Linux guest" }
+pub fn guest(machine: Machine) -> &'static str {
+    if machine.has_kernel() { "Linux guest" } else { "no-OS guest" }
 }
 
 /// The column the report is about: the first Linux guest, or the first there is.
@@ -23,7 +25,7 @@ pub fn main_column(findings: &LayerFindings) -> Option<&LayerColumn> {
 
 /// The columns, Linux guests first and their floor behind them.
 pub fn columns(findings: &LayerFindings) -> Vec<&LayerColumn> {
-    let (floor, guests): (Vec<_>, Vec<_>) = findings.columns.iter().partition(|c| c.machine.is_micro());
+    let (floor, guests): (Vec<_>, Vec<_>) = findings.columns.iter().partition(|c| !c.machine.has_kernel());
     guests.into_iter().chain(floor).collect()
 }
 
@@ -36,12 +38,13 @@ pub fn undisturbed(column: &LayerColumn) -> &Figure {
 pub fn ladder(findings: &LayerFindings) -> Vec<(String, f64)> {
     let host = findings.host.iter().map(|f| ("bare host".to_owned(), f.p50_ns));
     let firsts = firsts(findings);
-    let several = |c: &LayerColumn| firsts.iter().filter(|o| o.machine.is_micro() == c.machine.is_micro()).count() > 1;
+    let several =
+        |c: &LayerColumn| firsts.iter().filter(|o| o.machine.has_kernel() == c.machine.has_kernel()).count() > 1;
     let name = |c: &LayerColumn| match c.machine.accelerator() {
         Some(accelerator) if several(c) => format!("{} on {accelerator}", guest(c.machine)),
         _ => guest(c.machine).to_owned(),
     };
-    let (floor, guests): (Vec<&LayerColumn>, Vec<_>) = firsts.iter().partition(|c| c.machine.is_micro());
+    let (floor, guests): (Vec<&LayerColumn>, Vec<_>) = firsts.iter().partition(|c| !c.machine.has_kernel());
     host.chain(floor.into_iter().chain(guests).map(|c| (name(c), undisturbed(c).p50_ns))).collect()
 }
 

@@ -158,7 +158,7 @@ fn span(low: f64, high: f64, text: impl Fn(f64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Estimate, Interval, MachineName};
+    use vmtax_model::{Estimate, Interval, Machine};
 
     fn difference_of(low: f64, median: f64, high: f64, faster: Option<bool>, rounds_suffice: bool) -> String {
         // Of a base of 240 µs.
@@ -167,7 +167,7 @@ mod tests {
             interval: rounds_suffice.then_some(Interval { low: of(low), high: of(high), coverage: 0.97 }),
         };
         difference(&Difference {
-            machine: MachineName::Tcg,
+            machine: Machine::TCG,
             base: "aio=threads".into(),
             variant: "aio=io_uring".into(),
             ratio: estimate(|r| r),

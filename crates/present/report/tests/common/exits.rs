@@ -42,7 +42,7 @@ pub fn exits() -> ExitFindings {
         cpu: "AMD EPYC 7763 64-Core Processor".into(),
         kernel: "6.18.0".into(),
         kvm: "a KVM that emulates kernels".into(),
-        machines: vec![machine(MachineName::MicroKvm, 1.0, vec![]), machine(MachineName::MicroTcg, 0.25, vec![hlt])],
+        machines: vec![machine(Machine::MICRO_KVM, 1.0, vec![]), machine(Machine::MICRO_TCG, 0.25, vec![hlt])],
         method: "Each exit is stamped by the guest's time stamp counter before and after; the figures are raw.".into(),
         warnings: vec![Warning::StolenTime { percent: 2 }],
         advice: vec!["Use ioeventfd: a notification costs 2.70 µs in the kernel, 25.8 µs through user space.".into()],

@@ -99,8 +99,8 @@ fn heat(median_ns: f64) -> HeatMap {
 }
 
 /// `device_us` in place of the disk's time, so that variants differ.
-pub fn column(machine: MachineName, variant: &str, rounds: u32, device_us: f64) -> LayerColumn {
-    let stretches = if machine.is_micro() { MICRO } else { TCG };
+pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> LayerColumn {
+    let stretches = if machine.has_kernel() { TCG } else { MICRO };
     let us = |s: &Stretch| if s.2 == Layer::Device { device_us } else { s.5 };
     let total: f64 = stretches.iter().map(|s| us(s) * s.6).sum();
     let mut traced = figure(total);
@@ -161,7 +161,7 @@ pub fn column(machine: MachineName, variant: &str, rounds: u32, device_us: f64) 
         },
         clock: ClockFinding {
             bound_ns: 180.0,
-            source: if machine.is_micro() { "same counter" } else { "exchanges through shared memory" }.into(),
+            source: if machine.has_kernel() { "exchanges through shared memory" } else { "same counter" }.into(),
             drift_ns: 0.0,
             violations: 0,
         },
@@ -209,7 +209,7 @@ pub fn column(machine: MachineName, variant: &str, rounds: u32, device_us: f64) 
             .collect(),
         waterfalls,
         heat: heat(total * 1e3),
-        missing: if machine.is_micro() {
+        missing: if !machine.has_kernel() {
             vec![]
         } else {
             vec![Missing {
@@ -228,7 +228,7 @@ fn difference(variant: &str, low: f64, median: f64, high: f64, rounds: u32) -> D
         interval: interval.map(|(l, h)| Interval { low: of(l), high: of(h), coverage: 0.969 }),
     };
     Difference {
-        machine: MachineName::Tcg,
+        machine: Machine::TCG,
         base: "aio=threads".into(),
         variant: variant.into(),
         ratio: estimate(|r| r),
@@ -247,7 +247,7 @@ fn difference(variant: &str, low: f64, median: f64, high: f64, rounds: u32) -> D
 
 /// Three ways of asynchronous I/O under TCG, the micro-guest under KVM, the bare host.
 pub fn varied(rounds: u32) -> LayerFindings {
-    let tcg = |variant: &str, device| column(MachineName::Tcg, variant, rounds, device);
+    let tcg = |variant: &str, device| column(Machine::TCG, variant, rounds, device);
     LayerFindings {
         schema: SCHEMA,
         rounds_planned: rounds,
@@ -256,7 +256,7 @@ pub fn varied(rounds: u32) -> LayerFindings {
             tcg("aio=threads", 47.0),
             tcg("aio=native", 46.2),
             tcg("aio=io_uring", 31.0),
-            column(MachineName::MicroKvm, "aio=threads", rounds, 22.6),
+            column(Machine::MICRO_KVM, "aio=threads", rounds, 22.6),
         ],
         differences: vec![
             difference("aio=native", 0.97, 0.995, 1.02, rounds),
@@ -283,7 +283,7 @@ pub fn plain(rounds: u32) -> LayerFindings {
 pub fn layers_recording(rounds: u32) -> Recording {
     let mut r = recording(&[], rounds);
     r.plan.name = "layers".into();
-    r.plan.machines = vec![MachineName::Native, MachineName::Tcg, MachineName::MicroKvm];
+    r.plan.machines = vec![Machine::NATIVE, Machine::TCG, Machine::MICRO_KVM];
     r.plan.workloads = vec![WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K").with("count", 10_000)];
     r.manifest.command = ["vmtax", "layers", "--vary", "aio=threads,native,io_uring"].map(Into::into).to_vec();
     r.folder = "runs/20261120T140211Z-layers".into();

@@ -10,7 +10,7 @@ use vmtax_model::*;
 use vmtax_recording::{Manifest, Recording};
 
 /// The machines that `run` compares.
-pub const THREE: &[MachineName] = &[MachineName::Native, MachineName::Kvm, MachineName::Tcg];
+pub const THREE: &[Machine] = &[Machine::NATIVE, Machine::KVM, Machine::TCG];
 
 /// Native figure, and the cost on KVM and TCG over it.
 const FIGURES: &[(Metric, f64, f64, f64)] = &[
@@ -88,20 +88,20 @@ pub fn kernel(release: &str) -> KernelIdentity {
     }
 }
 
-fn cost(figure: &(Metric, f64, f64, f64), machine: MachineName) -> f64 {
+fn cost(figure: &(Metric, f64, f64, f64), machine: Machine) -> f64 {
     match machine {
-        MachineName::Native => 1.0,
-        MachineName::Kvm => figure.2,
-        MachineName::Tcg | MachineName::MicroKvm | MachineName::MicroTcg => figure.3,
+        Machine::NATIVE => 1.0,
+        Machine::KVM => figure.2,
+        _ => figure.3,
     }
 }
 
-fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: MachineName) -> TrialResult {
+fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) -> TrialResult {
     let mut measures = Vec::new();
     let mut unsupported = Vec::new();
     let mut slower = 1.0;
     for f in FIGURES.iter().filter(|f| f.0.workload() == workload) {
-        if machine == MachineName::Tcg && f.0 == Metric::SyscallFutex {
+        if machine == Machine::TCG && f.0 == Metric::SyscallFutex {
             unsupported.push(Unsupported { metric: f.0, reason: "ENOSYS: futex".into() });
             continue;
         }
@@ -135,7 +135,7 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: MachineNa
         }),
         total_s: 1.0004,
         timer: Timer { source: TimerSource::Tsc, mhz: 2596.1, error: 1e-6, pair_ns: 24.0, reason: None },
-        kernel: kernel(if machine == MachineName::Native { "6.18.0" } else { "6.1.0-37-amd64" }),
+        kernel: kernel(if machine == Machine::NATIVE { "6.18.0" } else { "6.1.0-37-amd64" }),
     }
 }
 
@@ -217,7 +217,7 @@ pub fn host() -> HostFacts {
 }
 
 /// A whole run of these machines over this many rounds.
-pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
+pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
     let mut random = fastrand::Rng::with_seed(42);
     let mut trials = Vec::new();
     for round in 0..rounds {
@@ -277,7 +277,7 @@ pub fn recording(machines: &[MachineName], rounds: u32) -> Recording {
 }
 
 /// The trial of a round, to be spoiled.
-pub fn trial_mut(r: &mut Recording, round: u32, machine: MachineName, workload: WorkloadName) -> &mut TrialRecord {
+pub fn trial_mut(r: &mut Recording, round: u32, machine: Machine, workload: WorkloadName) -> &mut TrialRecord {
     r.trials.iter_mut().find(|t| t.round == round && t.machine == machine && t.workload.name == workload).unwrap()
 }
 

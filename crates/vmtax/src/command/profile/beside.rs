@@ -22,7 +22,7 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
     let mut first: Option<PathBuf> = None;
     for (machine, side) in plan.columns().into_iter().filter(|(machine, _)| machine.is_guest()) {
         let variants = plan.variants.iter().filter(|v| v.name == side).cloned().collect();
-        let probes = if machine.is_micro() { Probes::None } else { inside::probes(HZ, None) };
+        let probes = if machine.has_kernel() { inside::probes(HZ, None) } else { Probes::None };
         let (name, machines, probes) = (format!("{}-profile", plan.name), vec![machine], vec![probes]);
         // One look at a time.
         let command = plan.command.clone().map(|command| CommandSpec { layers: false, ..command });

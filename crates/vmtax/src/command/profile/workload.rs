@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use vmtax_model::{HostFacts, MachineName, Missing, Plan, Tree};
+use vmtax_model::{HostFacts, Machine, Missing, Plan, Tree};
 use vmtax_profile::Settings;
 use vmtax_runner::{Ended, Preset, Progress, default_guest};
 use vmtax_vm::{Streams, descendants};
@@ -58,7 +58,8 @@ pub fn look(
     streams: Option<&Streams>,
 ) -> Result<Looked, Fault> {
     // The micro-guest makes no breakpoints.
-    let ways = Ways { processors: ways.processors || plan.machines.iter().all(|machine| machine.is_micro()), ..ways };
+    let ways =
+        Ways { processors: ways.processors || plan.machines.iter().all(|machine| !machine.has_kernel()), ..ways };
     let over = Arc::new(AtomicBool::new(false));
     let watch = Rc::new(RefCell::new(Watch { settings, ways, over, looking: None }));
     let hears = Rc::clone(&watch);
@@ -150,7 +151,7 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
     plan.machines = vec![machine];
     selection::common(&mut plan, &args.common);
     plan.rounds = 1;
-    if machine.is_micro() {
+    if !machine.has_kernel() {
         // It has no kernel that could look.
         if args.syscalls.is_some() {
             return Err(Fault::Usage(format!("{machine} has no system calls: choose tcg or kvm with --machine")));
@@ -181,7 +182,7 @@ fn from_words(args: &ProfileArgs) -> Result<Plan, Fault> {
     let files = shared.and_then(|w| w.options.get("count")?.parse().ok()).unwrap_or(FILES).max(FILES);
     let tree = shared.map(|_| Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
     let way = shared.map(|_| share::variant(args.share.as_deref().unwrap_or(SHARE))).transpose()?;
-    let mut plan = Plan { tree, ..Plan::new("profile", 1, vec![MachineName::Tcg], workloads) };
+    let mut plan = Plan { tree, ..Plan::new("profile", 1, vec![Machine::TCG], workloads) };
     if let Some(way) = way {
         plan.variants = vec![way];
     } else if args.share.is_some() {
