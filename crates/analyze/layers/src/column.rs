@@ -75,7 +75,7 @@ fn lifecycle(tally: &Tally) -> Vec<Step> {
 
 fn calls(tally: &Tally) -> Vec<ThreadCalls> {
     let threads = tally.calls.iter().map(|(role, calls)| {
-        let name = |kind: Kind, after| if after { format!("{}_post", kind.name()) } else { kind.name() };
+        let name = |kind: Kind, after| if after { format!("{}_post", kind.name()) } else { kind.name().into_owned() };
         let mut rows: Vec<CallRow> = calls.iter().map(|(what, m)| m.row(name(what.kind, what.after))).collect();
         rows.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
         let locks = calls.iter().filter(|(what, _)| what.kind == Kind::Lock && !what.after);

@@ -3,7 +3,6 @@
 //! [`on_cpu`] samples threads that run, [`wall`] all of them, [`import`] reads what others sampled; a [`Profile`] is what
 //! comes of it; [`summary`], [`fold`], [`flame`] and [`firefox`] say it in figures, lines and pictures.
 
-mod calls;
 mod change;
 mod elf;
 mod error;

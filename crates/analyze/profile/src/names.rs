@@ -1,7 +1,6 @@
 //! From places in code to functions with names. What has no name keeps a place of its own: it is never counted to its
 //! neighbour.
 
-use crate::calls::system_call;
 use crate::elf::Elf;
 use crate::kernel::Kernel;
 use crate::place::{Home, Place};
@@ -85,7 +84,7 @@ impl<'a> Names<'a> {
                 Some(name) => plain(name.to_owned(), Layer::Kernel, true),
                 None => plain(format!("kernel:{:#x}", place.at), Layer::Kernel, false),
             },
-            Home::Call => plain(system_call(place.at as i64), Layer::Kernel, true),
+            Home::Call => plain(vmtax_trace::system_call_name(place.at as i64).into_owned(), Layer::Kernel, true),
             Home::Wait => plain(seen.waits[place.at as usize].clone(), Layer::Kernel, true),
             Home::Jit => plain("[translated code]".to_owned(), Layer::Translated, true),
             Home::Nowhere => plain(format!("unknown:{:#x}", place.at), Layer::Unknown, false),

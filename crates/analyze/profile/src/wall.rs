@@ -3,7 +3,6 @@
 //! A thread that waits, and waits where it did at the moment before with the same stack, is not stopped again: it is where it
 //! was.
 
-use crate::calls::FUTEX;
 use crate::kernel::Kernel;
 use crate::names::Names;
 use crate::on_cpu::{Settings, is_gone, thread_names};
@@ -16,6 +15,7 @@ use crate::{ProfileError, names};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 use vmtax_observe::{Look, Looker, State};
+use vmtax_trace::FUTEX;
 
 /// `restart_syscall`: what a thread that was stopped in a system call goes on with.
 const RESTARTED: i64 = 219;

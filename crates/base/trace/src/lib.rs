@@ -56,6 +56,7 @@ mod qemu;
 mod stats;
 mod stream;
 mod symbols;
+mod syscalls;
 
 #[cfg(test)]
 mod format_tests;
@@ -80,3 +81,4 @@ pub use perf::{Perf, PerfEvent, PerfRecords};
 pub use qemu::QemuEvents;
 pub use stats::{CpuStats, parse as cpu_stats};
 pub use symbols::symbols;
+pub use syscalls::{FUTEX, SystemCall, system_call, system_call_name};

@@ -2,10 +2,10 @@
 
 use super::Traced;
 use super::timeline::{Futex, Thread};
-use crate::calls::system_call;
 use crate::waits;
 use crate::wall::Wall;
 use vmtax_model::{BlockedOn, CallRow, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, WaitFor, Waker};
+use vmtax_trace::system_call_name;
 
 /// The figures. What stands at a futex is told by the stacks that were seen there by the clock.
 pub fn of(traced: &Traced, wall: Option<&Wall>) -> ScheduleFindings {
@@ -22,7 +22,7 @@ fn times(traced: &Traced, tid: i32, thread: &Thread) -> ThreadTimes {
     let share = |ns: u64| ns as f64 / traced.time.as_nanos().max(1) as f64;
     let mut on: Vec<BlockedOn> = (thread.on.iter())
         .map(|(on, (count, ns))| BlockedOn {
-            call: on.call.map(system_call).unwrap_or_default(),
+            call: on.call.map(system_call_name).unwrap_or_default().into_owned(),
             futex: on.futex.map(address),
             count: *count,
             share: share(*ns),
@@ -30,7 +30,9 @@ fn times(traced: &Traced, tid: i32, thread: &Thread) -> ThreadTimes {
         .collect();
     on.sort_by(|a, b| b.share.total_cmp(&a.share));
     let mut calls: Vec<CallRow> = (thread.calls.iter())
-        .map(|((call, after), moments)| moments.row(system_call(*call) + if *after { "_post" } else { "" }))
+        .map(|((call, after), moments)| {
+            moments.row(format!("{}{}", system_call_name(*call), if *after { "_post" } else { "" }))
+        })
         .collect();
     calls.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
     let blocked = share(thread.on.values().map(|(_, ns)| ns).sum());

@@ -8,7 +8,6 @@ mod timeline;
 pub use findings::of;
 
 use crate::ProfileError;
-use crate::calls::FUTEX;
 use crate::on_cpu::{is_gone, thread_names};
 use crate::wall::now;
 use decode::Decoder;
@@ -20,7 +19,7 @@ use std::time::{Duration, Instant};
 use timeline::Timeline;
 use vmtax_model::Missing;
 use vmtax_observe::{Looker, ProbeSet, State, Tracer};
-use vmtax_trace::{Entry, Folder};
+use vmtax_trace::{Entry, FUTEX, Folder};
 
 /// Room for events in the kernel, of all processors together, KiB. Of 60 bytes each that is a million.
 const ROOM_KIB: usize = 64 << 10;

@@ -1,9 +1,9 @@
 //! What threads did when, from the scheduler's events and system calls in their order.
 
-use crate::calls::FUTEX;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::Moments;
 use vmtax_observe::State;
+use vmtax_trace::FUTEX;
 
 /// What an event tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
