@@ -2,7 +2,6 @@
 
 use crate::RunError;
 use crate::images::Images;
-use crate::machine::Up;
 use crate::observe::{Observable, observed};
 use crate::shares::{Way, program};
 use crate::tool_output::{Patterns, figures};
@@ -10,7 +9,7 @@ use std::path::Path;
 use std::time::Duration;
 use vmtax_model::{Execution, Net, Plan, Probes, ProcessorSeconds, Share, ShareMethod, TrialResult};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{Besides, Finished, MachineError, Ran, Scratch, Sharing, Streams, no_files};
+use vmtax_vm::{Besides, CommandRun, Finished, MachineError, Ran, RunningMachine, Scratch, Sharing, Streams, no_files};
 
 /// Each variant of the plan, in order.
 pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<Way>, RunError> {
@@ -68,7 +67,7 @@ pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
 /// Runs the plan's command on a machine, observed where there is something to observe it with; with how it ended, as far as
 /// it began.
 pub(crate) fn run(
-    machine: &mut Up<'_>,
+    machine: &mut dyn RunningMachine,
     plan: &Plan,
     (streams, patterns): (Option<&Streams>, &Patterns),
     deadline: Duration,
@@ -78,22 +77,23 @@ pub(crate) fn run(
         let error = "the plan's command has no streams to run between".to_owned();
         return (Err(MachineError::Workload(error)), None, None);
     };
-    for line in command.before() {
-        if let Err(error) = machine.shell(line, command, streams, deadline) {
+    let run = CommandRun { command, streams, deadline };
+    for (option, line) in command.before() {
+        if let Err(error) = machine.shell(option, line, run) {
             return (Err(error), None, None);
         }
     }
     let ran = match observe {
-        None => machine.exec(command, streams, deadline, (Probes::None, &mut no_files)),
+        None => machine.exec(run, Probes::None, &mut no_files),
         Some((what, store)) => observed(machine, what, store, |machine, files| {
-            let mut ran = machine.exec(command, streams, deadline, (what.probes, files))?;
+            let mut ran = machine.exec(run, what.probes, files)?;
             let seen = if let Ran::Done(finished) = &mut ran { finished.observed.take() } else { None };
             Ok((ran, seen))
         }),
     };
     // A machine that is no more needs no cleaning.
     let cleaned = match command.after().filter(|_| matches!(ran, Ok(Ran::Done(_) | Ran::NotRun(..)))) {
-        Some(line) => machine.shell(line, command, streams, deadline),
+        Some((option, line)) => machine.shell(option, line, run),
         None => Ok(()),
     };
     match ran {

@@ -1,13 +1,12 @@
 //! One trial seen from inside its guest: the host's side of it.
 
-use crate::machine::Up;
 use crate::observe::{PING, answered, failed};
 use crate::run::Progress;
 use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_model::{Inside, InsideFacts, SCHEMA, TrialResult, files};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::MachineError;
+use vmtax_vm::{MachineError, RunningMachine};
 
 /// What a guest saw is names and numbers: more than this no guest sends that is sound, bytes.
 const MOST: usize = 256 << 20;
@@ -15,11 +14,11 @@ const MOST: usize = 256 << 20;
 /// Does a guest's work while it samples and counts, and tells when that begins and when it is over. What the guest saw, and
 /// what brings that together with what is seen of its QEMU, go to the trial's files.
 pub(crate) fn looked_at_inside(
-    machine: &mut Up<'_>,
+    machine: &mut dyn RunningMachine,
     (inside, deadline): (Inside, Duration),
     mut store: TrialFiles,
     (number, progress): (u32, &mut dyn FnMut(Progress<'_>)),
-    work: impl FnOnce(&mut Up<'_>) -> Result<TrialResult, MachineError>,
+    work: impl FnOnce(&mut dyn RunningMachine) -> Result<TrialResult, MachineError>,
 ) -> Result<TrialResult, MachineError> {
     let mut pings = vec![machine.ping(PING)];
     let begun = beat();

@@ -1,6 +1,5 @@
 //! One trial under probes: the host's side of it.
 
-use crate::machine::Up;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use vmtax_clock::time_of_day;
 use vmtax_model::{HostDisk, Machine, Missing, Moment, Ping, Probes, QemuFacts, SCHEMA, TraceFacts, files};
 use vmtax_observe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{Files, MachineError, Observed, QemuOutside};
+use vmtax_vm::{Files, MachineError, Observed, QemuOutside, RunningMachine};
 
 /// How long stamps are exchanged at a time, before and after the workload.
 pub(crate) const PING: Duration = Duration::from_millis(60);
@@ -32,10 +31,10 @@ pub(crate) struct Observable<'a> {
 
 /// Runs something under the probes of every layer. The traces and what it takes to read them go to the trial's files.
 pub(crate) fn observed<T>(
-    machine: &mut Up<'_>,
+    machine: &mut dyn RunningMachine,
     what: &Observable<'_>,
     mut store: TrialFiles,
-    run: impl FnOnce(&mut Up<'_>, &mut Files<'_>) -> Result<(T, Option<Observed>), MachineError>,
+    run: impl FnOnce(&mut dyn RunningMachine, &mut Files<'_>) -> Result<(T, Option<Observed>), MachineError>,
 ) -> Result<T, MachineError> {
     let outside = machine.qemu()?.ok_or(MachineError::NoAgent { machine: what.machine })?;
     let (mut missing, mut pings) = (Vec::new(), Vec::new());
@@ -108,13 +107,13 @@ struct EventLog<'a> {
 }
 
 impl<'a> EventLog<'a> {
-    fn begin(machine: &mut Up<'_>, path: &'a Path) -> Result<EventLog<'a>, MachineError> {
+    fn begin(machine: &mut dyn RunningMachine, path: &'a Path) -> Result<EventLog<'a>, MachineError> {
         let from = path.metadata().map_or(0, |m| m.len());
         machine.log_events(true)?;
         Ok(EventLog { path, from, moments: vec![time_of_day()] })
     }
 
-    fn end(&mut self, machine: &mut Up<'_>, store: &mut TrialFiles) -> Result<(), MachineError> {
+    fn end(&mut self, machine: &mut dyn RunningMachine, store: &mut TrialFiles) -> Result<(), MachineError> {
         self.moments.push(time_of_day());
         machine.log_events(false)?;
         let say = failed("storing QEMU's own events");

@@ -6,7 +6,6 @@ use crate::control;
 use crate::exec;
 use crate::images::{Images, no_means};
 use crate::inside::looked_at_inside;
-use crate::machine::Up;
 use crate::observe::{Observable, may_trace, observed};
 use crate::pin::pin;
 use crate::shares::{self, Way};
@@ -21,8 +20,8 @@ use vmtax_model::{Machine, ON_THE_HOST, Outcome, Plan, Probes, QemuFacts, Turn, 
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
 use vmtax_vm::{
-    DiskKind, HostSettings, Interrupt, MachineError, Needs, QemuMonitor, Scratch, Setup, Sharing, Streams,
-    processor_between,
+    DiskKind, HostSettings, Interrupt, MachineError, Needs, QemuMonitor, RunningMachine, Scratch, Setup, Sharing,
+    Streams, no_files, processor_between,
 };
 use written::{Made, note_boot, note_memory_tree};
 
@@ -257,7 +256,7 @@ impl<'a> Run<'a> {
             boot_deadline: Duration::from_secs(u64::from(self.plan.guest.boot_deadline_s)),
             interrupt: self.interrupt,
         };
-        match Up::start(&setup) {
+        match vmtax_vm::start(&setup) {
             Ok(session) => {
                 self.came_up.insert((turn.machine, turn.variant));
                 self.trials(turn, session, log, control_s)
@@ -290,13 +289,19 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    fn trials(&mut self, turn: Turn, mut machine: Up<'_>, log: &Path, control_s: Option<f64>) -> Result<(), RunError> {
-        note_boot(log, turn, &machine)?;
+    fn trials(
+        &mut self,
+        turn: Turn,
+        mut machine: Box<dyn RunningMachine + '_>,
+        log: &Path,
+        control_s: Option<f64>,
+    ) -> Result<(), RunError> {
+        note_boot(log, turn, &*machine)?;
         let mut warnings = machine.warnings().to_vec();
         if self.plan.compare.is_some() {
             warnings.extend(machine.qemu()?.as_ref().and_then(pin));
         }
-        let complaints = machine.complaints().iter();
+        let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
         warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
         let all = self.all(turn);
         for (index, &(workload, probes)) in all.iter().enumerate() {
@@ -320,24 +325,24 @@ impl<'a> Run<'a> {
             }
             let store = what.as_ref().map(|_| self.writer.trial_files(self.number)).transpose()?;
             let (plan, streams, observe) = (self.plan, (self.streams, self.patterns), what.as_ref().zip(store));
-            let work = |machine: &mut Up<'_>| match observe {
+            let work = |machine: &mut dyn RunningMachine| match observe {
                 observe if plan.command.is_some() => {
                     let result;
                     (result, execution, of_command) = exec::run(machine, plan, streams, deadline, observe);
                     result
                 }
-                Some((what, store)) => observed(machine, what, store, |machine, files| {
-                    machine.run_observed(workload, probes, deadline, files)
-                }),
-                None => machine.run(workload, deadline),
+                Some((what, store)) => {
+                    observed(machine, what, store, |machine, files| machine.run(workload, probes, deadline, files))
+                }
+                None => Ok(machine.run(workload, Probes::None, deadline, &mut no_files)?.0),
             };
             let result = match probes {
                 Probes::Inside(inside) => {
                     let files = self.writer.trial_files(self.number)?;
                     let (number, mut told) = (self.number, |progress: Progress<'_>| (self.progress)(progress));
-                    looked_at_inside(&mut machine, (inside, deadline), files, (number, &mut told), work)
+                    looked_at_inside(&mut *machine, (inside, deadline), files, (number, &mut told), work)
                 }
-                _ => work(&mut machine),
+                _ => work(&mut *machine),
             };
             let wall_s = clock.elapsed().as_secs_f64();
             if !inside {
@@ -357,7 +362,7 @@ impl<'a> Run<'a> {
             let write = |outcome| self.write(turn, (workload, probes), outcome, made);
             match result {
                 Ok(mut result) => {
-                    let tree = shares::hosts_tree(&machine, scratch);
+                    let tree = shares::hosts_tree(&*machine, scratch);
                     result.kept.extend(shares::seen_by_the_host(&result, tree.as_deref()));
                     if index + 1 == all.len() && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST)) {
                         // Nothing comes after it, so the guest may end as by a power cut, to see what that leaves.
@@ -379,7 +384,7 @@ impl<'a> Run<'a> {
                 }
             }
         }
-        note_memory_tree(log, turn, &mut machine)?;
+        note_memory_tree(log, turn, &*machine)?;
         machine.end();
         Ok(())
     }

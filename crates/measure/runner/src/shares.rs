@@ -1,14 +1,13 @@
 //! How each of a plan's variants gives its guests the plan's tree.
 
 use crate::images::Images;
-use crate::machine::Up;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_model::{
     ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree, TrialResult, Variant,
     Warning, WorkloadName, WorkloadSpec,
 };
-use vmtax_vm::{MachineError, Scratch, Sharing, image_mib, make_image, tree_room};
+use vmtax_vm::{MachineError, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room};
 
 /// What a small system takes of a machine's memory, MiB.
 const SYSTEM_MIB: u64 = 96;
@@ -217,7 +216,7 @@ pub(crate) fn program(share: &Share) -> Result<PathBuf, String> {
 }
 
 /// Where the host sees what a guest does to a tree of the run's own, if it does: a guest's disk is a copy.
-pub(crate) fn hosts_tree(machine: &Up<'_>, scratch: &Scratch) -> Option<PathBuf> {
+pub(crate) fn hosts_tree(machine: &dyn RunningMachine, scratch: &Scratch) -> Option<PathBuf> {
     let shared = machine.share().is_some_and(|share| !share.method.is_image()) && scratch.users_tree().is_none();
     machine.served().or_else(|| scratch.tree().map(ToOwned::to_owned)).filter(|_| shared)
 }

@@ -1,7 +1,8 @@
 //! A command on a machine that is up.
 
-use crate::lines::{Files, Heard, Nothing};
-use crate::session::{Session, no_files, nonsense};
+use crate::agent::Agent;
+use crate::lines::{Files, Heard, Nothing, no_files};
+use crate::processor::Spenders;
 use crate::{Besides, Capture, MachineError, Streams, processor_between};
 use rustix::fd::AsFd;
 use rustix::fs::Mode;
@@ -16,7 +17,7 @@ use vmtax_wire::{
 };
 
 /// Beyond its time a command is ended in good order; a machine that does not manage even that is given up.
-const GRACE: Duration = Duration::from_secs(15);
+const KILL_TIMEOUT: Duration = Duration::from_secs(15);
 const INTERRUPT: i32 = rustix::process::Signal::INT.as_raw();
 const HANG_UP: i32 = rustix::process::Signal::HUP.as_raw();
 
@@ -46,53 +47,68 @@ pub struct Finished {
     pub observed: Option<Observed>,
 }
 
-impl Session<'_> {
-    /// Runs a command between the user's streams, under `probes`; what these gave goes to `files`. The first wish to stop
-    /// goes to the command as SIGINT, the second ends the machine.
-    ///
-    /// # Errors
-    /// [`MachineError`]; after one the session is of no more use.
-    pub fn exec(
-        &mut self,
-        command: &CommandSpec,
-        streams: &Streams,
-        deadline: Duration,
-        (probes, files): (Probes, &mut Files<'_>),
-    ) -> Result<Ran, MachineError> {
-        let launch = launch(&command.words, command, deadline);
-        self.launch(launch, streams, deadline, (probes, files))
-    }
+/// A command as it is to be run.
+#[derive(Debug, Clone, Copy)]
+pub struct CommandRun<'a> {
+    /// The command.
+    pub command: &'a CommandSpec,
+    /// The user's streams.
+    pub streams: &'a Streams,
+    /// It is ended after so long.
+    pub deadline: Duration,
+}
 
-    /// Runs a line of a shell's before or behind the command, with its surroundings but without its input; what it prints
-    /// goes to standard error, and what it leaves running stays.
-    ///
-    /// # Errors
-    /// As [`Session::exec`]; and when it fails, by its `name`.
-    pub fn shell(
-        &mut self,
-        (name, line): (&str, &str),
-        command: &CommandSpec,
-        streams: &Streams,
-        deadline: Duration,
-    ) -> Result<(), MachineError> {
-        let launch = Launch { stays: true, ..launch(&CommandSpec::shell(line), command, deadline) };
-        let aside = streams.aside().map_err(|e| MachineError::system("taking over standard error", e))?;
-        let failed = |why: String| Err(MachineError::Workload(format!("--{name} '{line}' failed: {why}")));
-        match self.launch(launch, &aside, deadline, (Probes::None, &mut no_files))? {
-            Ran::Done(done) if done.execution.status == 0 => Ok(()),
-            Ran::Done(done) => failed(format!("it ended with status {}", done.execution.status)),
-            Ran::NotRun(_, error) => failed(error),
-            Ran::Stopped => Err(MachineError::Interrupted),
-        }
-    }
+/// Runs a command between the user's streams.
+pub(crate) fn exec(
+    agent: &mut Agent<'_>,
+    spenders: Option<&Spenders>,
+    run: CommandRun<'_>,
+    probes: Probes,
+    files: &mut Files<'_>,
+) -> Result<Ran, MachineError> {
+    let launch = launch(&run.command.words, run);
+    Conversation { agent, spenders, files }.hold(launch, run, probes)
+}
 
-    fn launch(
-        &mut self,
-        launch: Launch,
-        streams: &Streams,
-        deadline: Duration,
-        (probes, files): (Probes, &mut Files<'_>),
-    ) -> Result<Ran, MachineError> {
+/// Runs a shell line, with the command's environment.
+pub(crate) fn shell(agent: &mut Agent<'_>, option: &str, line: &str, run: CommandRun<'_>) -> Result<(), MachineError> {
+    let launch = Launch { stays: true, ..launch(&CommandSpec::shell(line), run) };
+    let aside = run.streams.aside().map_err(|e| MachineError::system("taking over standard error", e))?;
+    let failed = |why: String| Err(MachineError::Workload(format!("--{option} '{line}' failed: {why}")));
+    let run = CommandRun { streams: &aside, ..run };
+    match (Conversation { agent, spenders: None, files: &mut no_files }).hold(launch, run, Probes::None)? {
+        Ran::Done(done) if done.execution.status == 0 => Ok(()),
+        Ran::Done(done) => failed(format!("it ended with status {}", done.execution.status)),
+        Ran::NotRun(_, error) => failed(error),
+        Ran::Stopped => Err(MachineError::Interrupted),
+    }
+}
+
+/// Has a guest make of the host's files a root for commands.
+pub(crate) fn make_root(agent: &mut Agent<'_>, besides: &Besides, timeout: Duration) -> Result<(), MachineError> {
+    let host_name = OsString::from_vec(rustix::system::uname().nodename().to_bytes().to_vec()).into();
+    let writable = besides.writable.iter().map(Into::into).collect();
+    let request = Request::Root { host_name, writable, network: besides.network.is_some() };
+    match agent.ask(&request, timeout, &mut no_files) {
+        Ok(Reply::Rooted) => Ok(()),
+        Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
+        Ok(_) => Err(agent.nonsense("another answer than to a root")),
+        Err(nothing) => Err(agent.error(nothing, "making a root for commands")),
+    }
+}
+
+/// The conversation with the agent about one command.
+struct Conversation<'a, 'b> {
+    agent: &'a mut Agent<'b>,
+    /// Whose CPU time is counted, in a guest.
+    spenders: Option<&'a Spenders>,
+    files: &'a mut Files<'a>,
+}
+
+impl Conversation<'_, '_> {
+    fn hold(self, launch: Launch, run: CommandRun<'_>, probes: Probes) -> Result<Ran, MachineError> {
+        let Conversation { agent, spenders, files } = self;
+        let CommandRun { streams, deadline, .. } = run;
         let failed = |what: &str| {
             let what = what.to_owned();
             move |e: std::io::Error| MachineError::system(what, e)
@@ -101,7 +117,7 @@ impl Session<'_> {
         let launch = Box::new(Launch { stdin: input.is_some(), terminal: streams.size(), ..launch });
         let _raw = streams.raw().map_err(failed("setting the terminal"))?;
         match encode(&Request::Exec { launch, probes }) {
-            Ok(frame) => self.send(&frame)?,
+            Ok(frame) => agent.send(&frame)?,
             Err(WireError::TooLarge(bytes)) => {
                 let (mib, most) = (bytes.div_ceil(1 << 20), MAX_PAYLOAD >> 20);
                 let what = format!(
@@ -110,21 +126,22 @@ impl Session<'_> {
                 );
                 return Err(MachineError::Workload(what));
             }
-            Err(e) => return Err(self.nonsense(e.to_string())),
+            Err(e) => return Err(agent.nonsense(e.to_string())),
         }
-        let until = Instant::now() + deadline + GRACE;
+        let until = Instant::now() + deadline + KILL_TIMEOUT;
         let mut buffer = vec![0; STREAM_PIECE];
         let (mut closed, mut printed) = ([false; 2], [Capture::default(), Capture::default()]);
         let (mut stopped, mut wanted) = (false, false);
         let (mut began, mut spent) = (None, None);
+        let spent_now = || spenders.map(Spenders::spent);
         loop {
             // Read only where there is something: a pipe that is silent must not keep output and wishes to stop waiting.
             let reading = input.as_ref().filter(|_| wanted).map(|file| file.as_fd());
             let others: Vec<_> = streams.resized().into_iter().chain(reading).collect();
-            match self.lines.heard(until, self.interrupt, &others) {
+            match agent.heard(until, &others) {
                 Ok(Heard::Other(0)) if streams.resized().is_some() => {
                     if let Some(size) = streams.hear_resized() {
-                        self.tell(&Request::Resize { size })?;
+                        agent.tell(&Request::Resize { size })?;
                     }
                 }
                 Ok(Heard::Other(_)) => {
@@ -134,55 +151,63 @@ impl Session<'_> {
                         None => 0,
                     };
                     let frame = piece(Stream::Stdin.as_str(), &buffer[..length]);
-                    self.send(&frame.map_err(|e| self.nonsense(e.to_string()))?)?;
+                    agent.send(&frame.map_err(|e| agent.nonsense(e.to_string()))?)?;
                 }
                 Ok(Heard::Frame(Frame::Piece { name, bytes })) => {
                     let error = match name.as_str() {
                         name if name == Stream::Stdout.as_str() => false,
                         name if name == Stream::Stderr.as_str() => true,
                         file => {
-                            files(file, &bytes).map_err(|what| self.nonsense(what))?;
+                            files(file, &bytes).map_err(|what| agent.nonsense(what))?;
                             continue;
                         }
                     };
                     printed[usize::from(error)].push(&bytes);
                     let gone = &mut closed[usize::from(error)];
-                    if !*gone && streams.print(error, &bytes, self.interrupt).is_err() {
+                    if !*gone && streams.print(error, &bytes, agent.interrupt).is_err() {
                         *gone = true;
                         let stream = if error { Stream::Stderr } else { Stream::Stdout };
-                        self.tell(&Request::Close { stream })?;
+                        agent.tell(&Request::Close { stream })?;
                     }
                 }
-                Ok(Heard::Frame(Frame::Message(reply))) => match reply.checked().map_err(|what| self.nonsense(what))? {
-                    Reply::Input => wanted = true,
-                    Reply::Began => began = self.processor().map(|spent| (Instant::now(), spent)),
-                    Reply::Ended => {
-                        spent = began.zip(self.processor()).map(|((at, before), after)| {
-                            (at.elapsed().as_secs_f64(), processor_between(&before, &after))
-                        });
+                Ok(Heard::Frame(Frame::Message(reply))) => {
+                    match reply.checked().map_err(|what| agent.nonsense(what))? {
+                        Reply::Input => wanted = true,
+                        Reply::Began => began = spent_now().map(|spent| (Instant::now(), spent)),
+                        Reply::Ended => {
+                            spent = began.zip(spent_now()).map(|((at, before), after)| {
+                                (at.elapsed().as_secs_f64(), processor_between(&before, &after))
+                            });
+                        }
+                        _ if stopped => return Ok(Ran::Stopped),
+                        Reply::Ran { execution, result, observed } => {
+                            let (window_s, processor) = spent.unzip();
+                            // What it printed is for this side to understand.
+                            let execution = Execution { window_s, printed: Vec::new(), ..execution };
+                            let result = *result;
+                            return Ok(Ran::Done(Box::new(Finished {
+                                execution,
+                                result,
+                                processor,
+                                printed,
+                                observed,
+                            })));
+                        }
+                        Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
+                        Reply::Failed { error } => return Err(MachineError::Workload(error)),
+                        _ => return Err(agent.nonsense("another answer than to a command")),
                     }
-                    _ if stopped => return Ok(Ran::Stopped),
-                    Reply::Ran { execution, result, observed } => {
-                        let (window_s, processor) = spent.unzip();
-                        // What it printed is for this side to understand.
-                        let execution = Execution { window_s, printed: Vec::new(), ..execution };
-                        let result = *result;
-                        return Ok(Ran::Done(Box::new(Finished { execution, result, processor, printed, observed })));
-                    }
-                    Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
-                    Reply::Failed { error } => return Err(MachineError::Workload(error)),
-                    _ => return Err(self.nonsense("another answer than to a command".to_owned())),
-                },
+                }
                 Err(Nothing::Interrupted) if !stopped => {
-                    self.interrupt.hear();
+                    agent.interrupt.hear();
                     stopped = true;
                     // In a terminal Ctrl-C is what is typed; this is its end.
                     let signal = if streams.size().is_some() { HANG_UP } else { INTERRUPT };
-                    self.tell(&Request::Signal { signal })?;
+                    agent.tell(&Request::Signal { signal })?;
                 }
                 Err(Nothing::TooLate) => {
-                    let (machine, seconds) = (self.machine, deadline.as_secs());
-                    let (tail, log) = (self.lines.tail(), self.lines.log_path());
+                    let (machine, seconds) = (agent.machine, deadline.as_secs());
+                    let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
                     return Err(MachineError::Deadline {
                         machine,
                         workload: vmtax_model::WorkloadName::Exec,
@@ -191,50 +216,20 @@ impl Session<'_> {
                         log,
                     });
                 }
-                Err(nothing) => return Err(self.error(nothing, "running the command".to_owned())),
+                Err(nothing) => return Err(agent.error(nothing, "running the command")),
             }
         }
-    }
-
-    /// Has a guest make of the host's files a root for commands.
-    pub(crate) fn make_root(&mut self, besides: &Besides, patience: Duration) -> Result<(), MachineError> {
-        let host_name = OsString::from_vec(rustix::system::uname().nodename().to_bytes().to_vec()).into();
-        let writable = besides.writable.iter().map(Into::into).collect();
-        let request = Request::Root { host_name, writable, network: besides.network.is_some() };
-        match self.ask(&request, patience, &mut no_files) {
-            Ok(Reply::Rooted) => Ok(()),
-            Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(self.nonsense("another answer than to a root".to_owned())),
-            Err(nothing) => Err(self.error(nothing, "making a root for commands".to_owned())),
-        }
-    }
-
-    fn tell(&mut self, request: &Request) -> Result<(), MachineError> {
-        let frame = encode(request).map_err(|e| self.nonsense(e.to_string()))?;
-        self.send(&frame)
-    }
-
-    fn send(&mut self, frame: &[u8]) -> Result<(), MachineError> {
-        if self.lines.send(frame).is_err() {
-            self.lines.drain_console();
-            return Err(self.error(Nothing::Closed, "running the command".to_owned()));
-        }
-        Ok(())
-    }
-
-    fn nonsense(&self, what: String) -> MachineError {
-        nonsense(self.machine, &self.lines, what)
     }
 }
 
 /// These words with the surroundings of this process.
-fn launch(words: &[String], command: &CommandSpec, deadline: Duration) -> Launch {
+fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
     // There is no asking for it without setting it.
     let mask = umask(Mode::empty());
     umask(mask);
     Launch {
         words: words.iter().map(Into::into).collect(),
-        directory: (&command.directory).into(),
+        directory: (&run.command.directory).into(),
         environment: std::env::vars_os().map(|(name, value)| (name.into(), value.into())).collect(),
         user: geteuid().as_raw(),
         group: getegid().as_raw(),
@@ -244,7 +239,7 @@ fn launch(words: &[String], command: &CommandSpec, deadline: Duration) -> Launch
         stdin: false,
         terminal: None,
         stays: false,
-        deadline_s: deadline.as_secs() as u32,
+        deadline_s: run.deadline.as_secs() as u32,
     }
 }
 

@@ -37,6 +37,11 @@ struct Line {
 /// Takes pieces of files: name and bytes. Says why it will not take one.
 pub type Files<'a> = dyn FnMut(&str, &[u8]) -> Result<(), String> + 'a;
 
+/// Where no files are expected: says so.
+pub fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
+    Err(format!("a file '{}' that nobody asked for", name.escape_default()))
+}
+
 /// What came while somebody waited for a frame or for something else.
 pub(crate) enum Heard {
     Frame(Frame<Reply>),

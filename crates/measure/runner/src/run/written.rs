@@ -2,12 +2,11 @@
 
 use super::Run;
 use crate::RunError;
-use crate::machine::Up;
 use jiff::Timestamp;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Execution, Outcome, Probes, ProcessorSeconds, ShareFacts, TrialRecord, Turn, Warning, WorkloadSpec};
-use vmtax_vm::MachineError;
+use vmtax_vm::{MachineError, RunningMachine};
 
 impl Run<'_> {
     /// Writes down that the turn's trials from `from` on have no result.
@@ -97,7 +96,7 @@ impl Made {
 }
 
 /// `turn.json`: what a turn's trials have in common.
-pub(super) fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), RunError> {
+pub(super) fn note_boot(log: &Path, turn: Turn, machine: &dyn RunningMachine) -> Result<(), RunError> {
     let note = serde_json::json!({
         "schema": vmtax_model::SCHEMA,
         "round": turn.round,
@@ -114,7 +113,7 @@ pub(super) fn note_boot(log: &Path, turn: Turn, machine: &Up<'_>) -> Result<(), 
 
 /// Where KVM runs the guest: which device has which address, by which the guest's exits are named later. At the turn's end,
 /// as a guest places its devices itself. A monitor that does not answer costs the names alone.
-pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &mut Up<'_>) -> Result<(), RunError> {
+pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &dyn RunningMachine) -> Result<(), RunError> {
     if !turn.machine.is_kvm() {
         return Ok(());
     }

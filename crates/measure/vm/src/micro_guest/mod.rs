@@ -3,20 +3,26 @@
 //! QEMU starts it as firmware ([`rom`], [`qemu`]). It goes straight to 64-bit user mode, where its code runs natively
 //! under every KVM, also one that emulates kernel mode, and takes its orders through a [`Mailbox`] in its RAM, which is
 //! a file that the host maps too. It has a virtio-blk driver of its own, polled or interrupt driven, and stamps each
-//! request; it measures the cost of each kind of exit, and of habits of guest kernels beside their cures; it answers the host's clock. This crate starts nothing.
+//! request; it measures the cost of each kind of exit, and of habits of guest kernels beside their cures; it answers the host's clock.
 
 mod error;
 mod exits;
+mod guest;
+mod habit_workload;
 mod habits;
 pub mod layout;
 mod mailbox;
 mod order;
 pub mod qemu;
 mod requests;
+mod result;
 mod rom;
+mod session;
+mod workloads;
 
 pub use error::MicroError;
 pub use exits::{ExitKind, Exits};
+pub(crate) use guest::MicroGuest;
 pub use mailbox::{Failure, Mailbox, State};
 pub use order::{Completion, Direction, Order, Pattern, Run};
 pub use requests::MicroRequest;

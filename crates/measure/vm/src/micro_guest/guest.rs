@@ -1,48 +1,44 @@
-//! The micro-guest as a machine: no agent, orders go into its memory.
+//! A micro-guest that runs: no agent, orders go into its memory.
 
+use crate::agent::QMP_TIMEOUT;
 use crate::child::Child;
 use crate::console::printable_tail;
 use crate::micro_guest::{ExitKind, Exits, Mailbox, MicroRequest, Order, Run, State, layout};
 use crate::outside;
 use crate::qemu::{self, Streams};
 use crate::qmp::Monitor;
-use crate::setup::{Boot, Setup};
-use crate::{Interrupt, MachineError, QemuMonitor, QemuOutside};
+use crate::setup::{MicroImage, Setup};
+use crate::{Interrupt, MachineError};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
-use vmtax_model::{Habit, Machine, Ping};
+use vmtax_model::{Habit, Machine};
 
-/// How long QEMU may take over a monitor command, an exchange of stamps over its end, and the guest over its own.
-const PATIENCE: Duration = Duration::from_secs(10);
 /// How often the guest's memory is looked at: rarely, so that looking does not disturb.
-const GLANCE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
 /// A micro-guest that is up and waits for orders. Ends with the value.
 #[derive(Debug)]
-pub struct MicroSession<'a> {
+pub(crate) struct MicroGuest<'a> {
     machine: Machine,
     interrupt: &'a Interrupt,
-    boot: Duration,
+    pub(super) boot: Duration,
     disk_bytes: u64,
-    memory: Shared,
-    monitor: Monitor,
+    pub(super) memory: Shared,
+    pub(super) monitor: Monitor,
     log: PathBuf,
-    child: Child,
+    pub(super) child: Child,
 }
 
-impl<'a> MicroSession<'a> {
+impl<'a> MicroGuest<'a> {
     /// Starts one and waits until it takes orders.
     ///
     /// # Errors
     /// [`MachineError`] saying what QEMU said last.
-    pub fn start(setup: &Setup<'a>) -> Result<MicroSession<'a>, MachineError> {
+    pub fn start(setup: &Setup<'a>, image: &MicroImage) -> Result<MicroGuest<'a>, MachineError> {
         let began = Instant::now();
         let machine = setup.machine;
-        let Boot::Micro(image) = setup.boot else {
-            return Err(MachineError::NoAgent { machine });
-        };
         let memory = Shared::create(layout::RAM_BYTES)?;
         let (monitor, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
         let streams = Streams { agent: None, monitor: theirs.into(), shared: memory.descriptor()?, server: None };
@@ -54,18 +50,13 @@ impl<'a> MicroSession<'a> {
         };
         let disk_bytes = setup.scratch.disk().and_then(|disk| disk.metadata().ok()).map_or(0, |m| m.len());
         let (boot, interrupt) = (Duration::ZERO, setup.interrupt);
-        let mut session = MicroSession { machine, interrupt, boot, disk_bytes, memory, monitor, log, child };
+        let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, monitor, log, child };
         session.wait(began + setup.boot_deadline, "coming up")?;
         session.boot = began.elapsed();
         if machine == Machine::MICRO_KVM {
-            session.monitor.check_kvm(PATIENCE)?;
+            session.monitor.check_kvm(QMP_TIMEOUT)?;
         }
         Ok(session)
-    }
-
-    /// From the start of its process until it took orders.
-    pub fn boot(&self) -> Duration {
-        self.boot
     }
 
     /// The size of its disk.
@@ -85,7 +76,7 @@ impl<'a> MicroSession<'a> {
     /// Makes exits of one kind.
     ///
     /// # Errors
-    /// As [`MicroSession::requests`].
+    /// As [`MicroGuest::requests`].
     pub fn exits(&mut self, kind: ExitKind, count: u32, deadline: Duration) -> Result<Exits, MachineError> {
         self.carry_out(&Order::Exits { kind, count }, deadline, "making exits")?;
         Ok(self.mailbox()?.exits(kind)?)
@@ -94,7 +85,7 @@ impl<'a> MicroSession<'a> {
     /// Follows a habit, or its cure: how long each took, ticks.
     ///
     /// # Errors
-    /// As [`MicroSession::requests`].
+    /// As [`MicroGuest::requests`].
     pub fn habit(
         &mut self,
         habit: Habit,
@@ -111,49 +102,7 @@ impl<'a> MicroSession<'a> {
         outside::kvm_counters(&self.monitor)?.get("exits").copied()
     }
 
-    /// Exchanges stamps for `duration`.
-    ///
-    /// # Errors
-    /// As [`MicroSession::requests`], and [`MachineError::Clock`] when the guest does not answer.
-    pub fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
-        self.mailbox()?.order(&Order::Ping)?;
-        let (host, guest) = (layout::words::HOST_STAMP, layout::words::GUEST_STAMP);
-        let ping = vmtax_clock::exchange(&self.memory, layout::MAILBOX + host, layout::MAILBOX + guest, duration);
-        self.wait(Instant::now() + PATIENCE, "exchanging stamps")?;
-        Ok(ping?)
-    }
-
-    /// QEMU from outside: its process and its device.
-    ///
-    /// # Errors
-    /// [`MachineError`] when the monitor does not answer.
-    pub fn qemu(&mut self) -> Result<QemuOutside, MachineError> {
-        QemuOutside::ask(&self.monitor)
-    }
-
-    /// Its QEMU's monitor, for others who have questions meanwhile.
-    pub fn monitor(&self) -> QemuMonitor {
-        QemuMonitor(self.monitor.clone())
-    }
-
-    /// Switches QEMU's own log of block requests on or off.
-    ///
-    /// # Errors
-    /// [`MachineError`] when the monitor does not answer or refuses.
-    pub fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
-        outside::log_events(&self.monitor, on)
-    }
-
-    /// Ends it in good order.
-    pub fn end(mut self) {
-        let told = self.mailbox().is_ok_and(|mailbox| mailbox.order(&Order::Leave).is_ok());
-        if !told || self.child.wait(PATIENCE).is_none() {
-            let _ = self.monitor.execute("quit", PATIENCE);
-            self.child.wait(PATIENCE);
-        }
-    }
-
-    fn mailbox(&self) -> Result<Mailbox<'_>, MachineError> {
+    pub(super) fn mailbox(&self) -> Result<Mailbox<'_>, MachineError> {
         Ok(Mailbox::new(self.memory.words())?)
     }
 
@@ -163,7 +112,7 @@ impl<'a> MicroSession<'a> {
     }
 
     /// Waits until the last order is done with.
-    fn wait(&mut self, deadline: Instant, doing: &str) -> Result<(), MachineError> {
+    pub(super) fn wait(&mut self, deadline: Instant, doing: &str) -> Result<(), MachineError> {
         let machine = self.machine;
         let began = Instant::now();
         loop {
@@ -194,14 +143,14 @@ impl<'a> MicroSession<'a> {
                     log: self.log.clone(),
                 });
             }
-            std::thread::sleep(GLANCE);
+            std::thread::sleep(POLL_INTERVAL);
         }
     }
 }
 
 /// What QEMU said when it ended before it had a monitor.
 fn refused(child: &mut Child, log: &std::path::Path) -> Option<MachineError> {
-    let status = child.wait(PATIENCE)?;
+    let status = child.wait(QMP_TIMEOUT)?;
     let said = printable_tail(&std::fs::read(log).unwrap_or_default());
     Some(MachineError::Refused { status, said, log: log.to_path_buf() })
 }

@@ -1,14 +1,14 @@
 //! Workloads on the micro-guest: `seqread` by its own driver, `exits`, `habits`.
 
-mod habits;
-
+use super::guest::MicroGuest;
+use super::habit_workload::habits;
+use super::result::{ns, result};
+use super::{Completion, Direction, ExitKind, Pattern, Run, layout};
+use crate::MachineError;
 use std::time::Duration;
 use vmtax_model::{
-    KERNEL_MODE, KernelIdentity, Latency, Measure, Metric, Operation, Series, Stamped, Timer, TimerSource, TrialResult,
-    WorkloadName, WorkloadSpec,
+    KERNEL_MODE, Latency, Measure, Metric, Operation, Series, Stamped, TrialResult, WorkloadName, WorkloadSpec,
 };
-use vmtax_vm::micro_guest::{Completion, Direction, ExitKind, Pattern, Run, layout};
-use vmtax_vm::{MachineError, MicroSession};
 use vmtax_workload::{BlockWork, WorkloadError};
 
 /// Requests where the workload names no count.
@@ -19,8 +19,8 @@ const MOST_HALTS: u32 = 500;
 const COMPLETION_S: f64 = 30.0;
 
 /// Runs the workload; gives its result, and each request's own stamps where it makes requests.
-pub(crate) fn run(
-    session: &mut MicroSession<'_>,
+pub(super) fn run(
+    guest: &mut MicroGuest<'_>,
     workload: &WorkloadSpec,
     deadline: Duration,
 ) -> Result<(TrialResult, Series), MachineError> {
@@ -28,14 +28,14 @@ pub(crate) fn run(
     let refused = |e: WorkloadError| MachineError::Workload(e.to_string());
     if workload.name == WorkloadName::Exits {
         let count = vmtax_workload::exit_count(workload).map_err(refused)?;
-        return Ok((exits(session, workload, count, mhz, deadline)?, Series::default()));
+        return Ok((exits(guest, workload, count, mhz, deadline)?, Series::default()));
     }
     if workload.name == WorkloadName::Habits {
         let work = vmtax_workload::habit_work(workload).map_err(refused)?;
-        return Ok((habits::habits(session, workload, work, mhz, deadline)?, Series::default()));
+        return Ok((habits(guest, workload, work, mhz, deadline)?, Series::default()));
     }
     let work = vmtax_workload::block_work(workload).map_err(refused)?;
-    let requests = session.requests(order(&work, session.disk_bytes(), mhz), deadline)?;
+    let requests = guest.requests(order(&work, guest.disk_bytes(), mhz), deadline)?;
     let operations: Vec<Stamped> = requests
         .iter()
         .map(|r| Stamped { begin: r.begin, end: r.seen, offset: r.sector * u64::from(layout::SECTOR) })
@@ -69,7 +69,7 @@ fn measures(latency: &Latency, total_ns: u64) -> Vec<Measure> {
 
 /// Exits of every kind, `count` of each.
 fn exits(
-    session: &mut MicroSession<'_>,
+    guest: &mut MicroGuest<'_>,
     workload: &WorkloadSpec,
     count: u32,
     mhz: f64,
@@ -79,7 +79,7 @@ fn exits(
     for kind in ExitKind::ALL {
         // Each waits for a timer that is set a millisecond ahead.
         let count = if kind == ExitKind::Halt { count.min(MOST_HALTS) } else { count };
-        let exits = session.exits(kind, count, deadline)?;
+        let exits = guest.exits(kind, count, deadline)?;
         let mut latency = Latency::new();
         exits.ticks.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
         total += exits.ticks.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
@@ -98,10 +98,6 @@ fn exit_name(kind: ExitKind) -> String {
     }
 }
 
-fn ns(ticks: u64, mhz: f64) -> u64 {
-    (ticks as f64 * 1000.0 / mhz).round() as u64
-}
-
 fn order(work: &BlockWork, disk_bytes: u64, mhz: f64) -> Run {
     let count = if work.count == 0 { REQUESTS } else { work.count };
     Run {
@@ -112,25 +108,5 @@ fn order(work: &BlockWork, disk_bytes: u64, mhz: f64) -> Run {
         sectors: disk_bytes / u64::from(layout::SECTOR),
         completion: Completion::Msix,
         timeout: (COMPLETION_S * mhz * 1e6) as u64,
-    }
-}
-
-fn result(workload: &WorkloadSpec, operations: Vec<Operation>, total_ns: u64, mhz: f64) -> TrialResult {
-    TrialResult {
-        workload: workload.clone(),
-        measures: Vec::new(),
-        operations,
-        exits: Vec::new(),
-        unsupported: Vec::new(),
-        kept: Vec::new(),
-        notes: Vec::new(),
-        fairness: None,
-        total_s: total_ns as f64 / 1e9,
-        timer: Timer { source: TimerSource::Tsc, mhz, error: 0.0, pair_ns: 0.0, reason: None },
-        kernel: KernelIdentity {
-            system: "vmtax micro-guest".to_owned(),
-            release: env!("CARGO_PKG_VERSION").to_owned(),
-            version: String::new(),
-        },
     }
 }

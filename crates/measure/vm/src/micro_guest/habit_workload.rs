@@ -1,10 +1,11 @@
 //! `habits`: what guest kernels do at a cost, and the cures, with the exits that KVM counts meanwhile.
 
-use super::{ns, result};
+use super::guest::MicroGuest;
+use super::result::{ns, result};
+use super::{Failure, MicroError};
+use crate::MachineError;
 use std::time::{Duration, Instant};
 use vmtax_model::{Habit, Latency, Operation, OperationExits, TrialResult, WorkloadSpec};
-use vmtax_vm::micro_guest::{Failure, MicroError};
-use vmtax_vm::{MachineError, MicroSession};
 use vmtax_workload::HabitWork;
 
 /// Of what takes milliseconds each.
@@ -15,7 +16,7 @@ const MOST_REPEATED: u32 = 100_000;
 
 /// Habits and their cures, as often and as long as asked for.
 pub(super) fn habits(
-    session: &mut MicroSession<'_>,
+    guest: &mut MicroGuest<'_>,
     workload: &WorkloadSpec,
     work: HabitWork,
     mhz: f64,
@@ -30,7 +31,7 @@ pub(super) fn habits(
         }
         let long = matches!(habit, Habit::FastTick | Habit::TraceLine);
         let work = HabitWork { count: if long { work.count.min(MOST_LONG) } else { work.count }, ..work };
-        let made = match made(session, (habit, cured), work, deadline) {
+        let made = match made(guest, (habit, cured), work, deadline) {
             Ok(made) => made,
             Err(MachineError::Micro(MicroError::Failed(why @ (Failure::NoX2apic | Failure::NoHpet)))) => {
                 notes.push(format!("{name}: {why}"));
@@ -55,24 +56,24 @@ struct Made {
 /// An order has exits of its own; once and then `count` times shows how many each habit has. What is repeated for longer
 /// is for others to look at.
 fn made(
-    session: &mut MicroSession<'_>,
+    guest: &mut MicroGuest<'_>,
     (habit, cured): (Habit, bool),
     HabitWork { count, time, .. }: HabitWork,
     deadline: Duration,
 ) -> Result<Made, MachineError> {
-    let counted = |session: &mut MicroSession<'_>, count| {
-        let before = session.exits_by_now();
-        let ticks = session.habit(habit, cured, count, deadline)?;
-        let exits = session.exits_by_now().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
+    let counted = |guest: &mut MicroGuest<'_>, count| {
+        let before = guest.exits_by_now();
+        let ticks = guest.habit(habit, cured, count, deadline)?;
+        let exits = guest.exits_by_now().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
         Ok::<_, MachineError>((ticks, exits))
     };
-    counted(session, count)?; // the table's pages are new to the host the first time
-    let (_, once) = counted(session, 1)?;
-    let (ticks, all) = counted(session, count)?;
+    counted(guest, count)?; // the table's pages are new to the host the first time
+    let (_, once) = counted(guest, 1)?;
+    let (ticks, all) = counted(guest, count)?;
     let (mut more, begun) = (count, Instant::now());
     while begun.elapsed() < time {
         let order = Instant::now();
-        session.habit(habit, cured, more, deadline)?;
+        guest.habit(habit, cured, more, deadline)?;
         // Between orders it waits for the next one.
         if order.elapsed() < LONG_ORDER {
             more = (more * 2).min(MOST_REPEATED).max(count);

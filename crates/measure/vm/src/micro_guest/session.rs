@@ -1,0 +1,61 @@
+//! The micro-guest as a machine.
+
+use super::guest::MicroGuest;
+use super::{Order, layout, workloads};
+use crate::agent::QMP_TIMEOUT;
+use crate::lines::Files;
+use crate::outside;
+use crate::running::RunningMachine;
+use crate::{MachineError, QemuMonitor, QemuOutside};
+use std::time::{Duration, Instant};
+use vmtax_model::{Ping, Probes, TrialResult, WorkloadSpec};
+use vmtax_wire::Observed;
+
+impl RunningMachine for MicroGuest<'_> {
+    fn boot(&self) -> Duration {
+        self.boot
+    }
+
+    fn run(
+        &mut self,
+        workload: &WorkloadSpec,
+        probes: Probes,
+        deadline: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<(TrialResult, Option<Observed>), MachineError> {
+        let (result, series) = workloads::run(self, workload, deadline)?;
+        if probes != Probes::None {
+            files(vmtax_model::files::SERIES, &series.to_bytes())
+                .map_err(|what| MachineError::System { what, source: std::io::ErrorKind::Other.into() })?;
+        }
+        Ok((result, None))
+    }
+
+    fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
+        self.mailbox()?.order(&Order::Ping)?;
+        let (host, guest) = (layout::words::HOST_STAMP, layout::words::GUEST_STAMP);
+        let ping = vmtax_clock::exchange(&self.memory, layout::MAILBOX + host, layout::MAILBOX + guest, duration);
+        self.wait(Instant::now() + QMP_TIMEOUT, "exchanging stamps")?;
+        Ok(ping?)
+    }
+
+    fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
+        QemuOutside::ask(&self.monitor).map(Some)
+    }
+
+    fn monitor(&self) -> Option<QemuMonitor> {
+        Some(QemuMonitor(self.monitor.clone()))
+    }
+
+    fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
+        outside::log_events(&self.monitor, on)
+    }
+
+    fn end(mut self: Box<Self>) {
+        let told = self.mailbox().is_ok_and(|mailbox| mailbox.order(&Order::Leave).is_ok());
+        if !told || self.child.wait(QMP_TIMEOUT).is_none() {
+            let _ = self.monitor.execute("quit", QMP_TIMEOUT);
+            self.child.wait(QMP_TIMEOUT);
+        }
+    }
+}

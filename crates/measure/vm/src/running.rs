@@ -1,0 +1,120 @@
+//! What is common to every machine that runs.
+
+use crate::exec::{CommandRun, Ran};
+use crate::lines::Files;
+use crate::{MachineError, QemuMonitor, QemuOutside};
+use std::path::PathBuf;
+use std::time::Duration;
+use vmtax_model::{Inside, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_wire::{Hello, Observed};
+
+/// A machine that runs and waits for workloads. The defaults are those of a machine without an agent. It ends with the
+/// value, however that is dropped.
+pub trait RunningMachine {
+    /// From the start of its process until it accepts workloads.
+    fn boot(&self) -> Duration;
+
+    /// From the start of its process until it has its share too.
+    fn ready(&self) -> Duration {
+        self.boot()
+    }
+
+    /// The agent's greeting, where there is an agent.
+    fn hello(&self) -> Option<&Hello> {
+        None
+    }
+
+    /// What the reader of figures from this machine should know.
+    fn warnings(&self) -> &[Warning] {
+        &[]
+    }
+
+    /// What took effect of the guest's share.
+    fn share(&self) -> Option<&ShareFacts> {
+        None
+    }
+
+    /// Where the host sees the tree that the guest shares, if that is not where it lies: as long as the machine runs.
+    fn served(&self) -> Option<PathBuf> {
+        None
+    }
+
+    /// Ends the machine as a power cut does, but not the server of its share.
+    fn cut_off(&mut self) {}
+
+    /// The host CPU time that the machine has used; `None` natively.
+    fn processor(&self) -> Option<ProcessorSeconds> {
+        None
+    }
+
+    /// Runs one workload to its end. Under probes, the files of the guest's trace and the workload's own stamps go to
+    /// `files` before it returns.
+    ///
+    /// # Errors
+    /// [`MachineError`]; after one that does not leave the machine up, the machine is of no more use.
+    fn run(
+        &mut self,
+        workload: &WorkloadSpec,
+        probes: Probes,
+        deadline: Duration,
+        files: &mut Files<'_>,
+    ) -> Result<(TrialResult, Option<Observed>), MachineError>;
+
+    /// Runs a command between the user's streams, under `probes`; what these recorded goes to `files`. The first wish to
+    /// stop goes to the command as SIGINT, the second ends the machine.
+    ///
+    /// # Errors
+    /// [`MachineError`]; after one the machine is of no more use.
+    fn exec(&mut self, _: CommandRun<'_>, _: Probes, _: &mut Files<'_>) -> Result<Ran, MachineError> {
+        Err(MachineError::Workload("the micro-guest has no kernel to run a command".to_owned()))
+    }
+
+    /// Runs a shell line before or after the command, in its environment but without its input; what it prints goes to
+    /// standard error, and processes that it leaves stay.
+    ///
+    /// # Errors
+    /// As [`RunningMachine::exec`]; and when the line fails, named after its option.
+    fn shell(&mut self, _option: &str, _line: &str, _: CommandRun<'_>) -> Result<(), MachineError> {
+        Err(MachineError::Workload("the micro-guest has no kernel to run a shell".to_owned()))
+    }
+
+    /// Has the guest sample and count itself from now on; without effect in a guest without a kernel.
+    ///
+    /// # Errors
+    /// [`MachineError`] when it does not answer.
+    fn look(&mut self, _: Inside) -> Result<(), MachineError> {
+        Ok(())
+    }
+
+    /// Ends that; the samples go to `files`. Gives what could not be sampled.
+    ///
+    /// # Errors
+    /// [`MachineError`] when it does not answer within `deadline`, or has nothing to give.
+    fn seen(&mut self, _deadline: Duration, _files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+        Ok(Vec::new())
+    }
+
+    /// Exchanges time stamps with the guest for `duration`, to bring both clocks together.
+    ///
+    /// # Errors
+    /// [`MachineError::Clock`] when the guest does not answer, [`MachineError::NoAgent`] for the host itself.
+    fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError>;
+
+    /// QEMU from outside: its process and its measured disk. `None` natively.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the monitor does not answer.
+    fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError>;
+
+    /// QEMU's monitor, shared with whoever else asks; `None` natively.
+    fn monitor(&self) -> Option<QemuMonitor>;
+
+    /// Switches QEMU's own log of block requests on or off.
+    ///
+    /// # Errors
+    /// [`MachineError`] when the monitor does not answer or refuses.
+    fn log_events(&mut self, on: bool) -> Result<(), MachineError>;
+
+    /// Ends the machine in good order: the agent leaves, a guest powers off.
+    fn end(self: Box<Self>);
+}

@@ -1,0 +1,19 @@
+//! Starts a machine, whatever it boots.
+
+use crate::MachineError;
+use crate::micro_guest::MicroGuest;
+use crate::running::RunningMachine;
+use crate::session::Session;
+use crate::setup::{Boot, Setup};
+
+/// Starts a machine and waits until it accepts workloads.
+///
+/// # Errors
+/// [`MachineError`] with what the machine's console or QEMU printed last.
+pub fn start<'a>(setup: &Setup<'a>) -> Result<Box<dyn RunningMachine + 'a>, MachineError> {
+    Ok(match setup.boot {
+        Boot::Host => Box::new(Session::start(setup, None)?),
+        Boot::Linux(image) => Box::new(Session::start(setup, Some(image))?),
+        Boot::Micro(image) => Box::new(MicroGuest::start(setup, image)?),
+    })
+}
