@@ -5,10 +5,10 @@
 use libfuzzer_sys::fuzz_target;
 use vmtax_profile::fold::fold;
 use vmtax_model::{Beat, InsideFacts, Ping, SCHEMA};
-use vmtax_profile::inside::{Clock, GuestProfile, join, summary};
+use vmtax_profile::inside::{Clock, by_host_clock, join, parse, summary};
 
 fuzz_target!(|bytes: &[u8]| {
-    let Ok(mut guest) = GuestProfile::parse(bytes) else { return };
+    let Ok(mut guest) = parse(bytes) else { return };
     let facts = InsideFacts {
         schema: SCHEMA,
         threads: Vec::new(),
@@ -18,7 +18,7 @@ fuzz_target!(|bytes: &[u8]| {
         missing: Vec::new(),
     };
     if let Ok(clock) = Clock::new(guest.beats, &facts) {
-        guest.by_host_clock(&clock);
+        by_host_clock(&mut guest, &clock);
     }
     fold(&guest.profile);
     let joined = join(&guest.profile, &guest.profile, guest.hz, &[]);

@@ -33,6 +33,8 @@ pub enum Fault {
     #[error(transparent)]
     Profile(#[from] vmtax_profile::ProfileError),
     #[error(transparent)]
+    Observe(#[from] vmtax_observe::ProbeError),
+    #[error(transparent)]
     Export(#[from] vmtax_export::ExportError),
     #[error(transparent)]
     Case(#[from] vmtax_studies::reproduce::CaseError),

@@ -1,8 +1,8 @@
 //! What changed between two profiles, function by function.
 
-use crate::profile::Profile;
 use crate::summary::share_within;
 use std::collections::{BTreeSet, HashMap};
+use vmtax_model::samples::Profile;
 use vmtax_model::{FunctionChange, ProfileChanges};
 
 /// How often chance alone may name a function that did not change, when two profiles are compared.

@@ -3,14 +3,12 @@
 use std::io;
 use std::path::PathBuf;
 use vmtax_trace::TraceError;
+use vmtax_trace::stacks::StackError;
 
-/// A profile cannot be taken, read or written.
+/// A profile cannot be read or drawn.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileError {
-    /// The kernel, or the process itself.
-    #[error(transparent)]
-    Probe(#[from] vmtax_observe::ProbeError),
-    /// A recording of others.
+    /// A trace, or a file of another tool.
     #[error(transparent)]
     Recording(TraceError),
     /// A recording of others in a form that perf alone reads.
@@ -26,14 +24,6 @@ pub enum ProfileError {
         file = .0.display()
     )]
     NoRecording(PathBuf),
-    /// The process did nothing on a processor, so there is nothing to show.
-    #[error("process {pid} was not once on a processor in {seconds:.1} s: give it work, or look longer with --seconds")]
-    Idle {
-        /// Which.
-        pid: i32,
-        /// How long was looked.
-        seconds: f64,
-    },
     /// A file is not what it should be.
     #[error("{file}: {why}", file = .file.display())]
     Damaged {
@@ -42,22 +32,9 @@ pub enum ProfileError {
         /// What is wrong, and the next step.
         why: String,
     },
-    /// An unstripped build that is of another program.
-    #[error(
-        "{file} is no build of a program in this process: no build-id is the same and no layout of functions; \
-         give the file that was stripped, or build it again from the same source with the same options",
-        file = .file.display()
-    )]
-    ForeignSymbols {
-        /// Which.
-        file: PathBuf,
-    },
-    /// KVM's events are of a kernel that is not known here.
-    #[error("KVM's events cannot be read ({0}): report this as a fault of vmtax, with the kernel's version")]
-    Trace(String),
-    /// What the kernel traced could not be kept.
-    #[error("writing what the kernel traced: {0}: name a folder with room with TMPDIR")]
-    Scratch(io::Error),
+    /// An unstripped build that was given is of no use.
+    #[error(transparent)]
+    Stacks(#[from] StackError),
     /// A picture could not be drawn.
     #[error("drawing the flame graph: {0}")]
     Drawing(io::Error),

@@ -1,12 +1,12 @@
 //! What profiler.firefox.com reads: stacks over time, a track a thread, layers as categories.
 
-use crate::profile::{Layer, Profile, Sample};
 use fxprof_processed_profile::{
     CategoryColor, CategoryPairHandle, CpuDelta, Frame, FrameFlags, FrameInfo, Profile as Processed, SamplingInterval,
     Timestamp,
 };
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
+use vmtax_model::samples::{CodeOrigin, Profile, Sample};
 
 /// The profile as JSON, with its guest's of the same time where there is one. `time` is how long was sampled.
 pub fn json(
@@ -22,15 +22,15 @@ pub fn json(
     let mut out = Processed::new(program, began.into(), interval);
     let mut category = |name, color| CategoryPairHandle::from(out.add_category(name, color));
     let categories = [
-        (Layer::Program, category("QEMU", CategoryColor::Red)),
-        (Layer::Library, category("Library", CategoryColor::Yellow)),
-        (Layer::Kernel, category("Host kernel", CategoryColor::Orange)),
-        (Layer::Translated, category("Translated code", CategoryColor::Green)),
-        (Layer::GuestKernel, category("Guest kernel", CategoryColor::Blue)),
-        (Layer::GuestUser, category("Guest program", CategoryColor::LightBlue)),
-        (Layer::Unknown, category("Unknown", CategoryColor::Gray)),
+        (CodeOrigin::Program, category("QEMU", CategoryColor::Red)),
+        (CodeOrigin::Library, category("Library", CategoryColor::Yellow)),
+        (CodeOrigin::Kernel, category("Host kernel", CategoryColor::Orange)),
+        (CodeOrigin::Translated, category("Translated code", CategoryColor::Green)),
+        (CodeOrigin::GuestKernel, category("Guest kernel", CategoryColor::Blue)),
+        (CodeOrigin::GuestUser, category("Guest program", CategoryColor::LightBlue)),
+        (CodeOrigin::Unknown, category("Unknown", CategoryColor::Gray)),
     ];
-    let of = |layer| categories.iter().find(|(l, _)| *l == layer).map_or(categories[0].1, |(_, category)| *category);
+    let of = |origin| categories.iter().find(|(o, _)| *o == origin).map_or(categories[0].1, |(_, category)| *category);
     let zero = Timestamp::from_nanos_since_reference(0);
     let first = profile.samples.first().map_or(0, |sample| sample.time);
     let both = [(program, pid, Some(profile)), ("guest", 0, guest)];
@@ -47,7 +47,7 @@ pub fn json(
                 for &function in &profile.stacks[sample.stack] {
                     let function = &profile.functions[function];
                     let frame = Frame::Label(out.intern_string(&function.name));
-                    frames.push(FrameInfo { frame, category_pair: of(function.layer), flags: FrameFlags::empty() });
+                    frames.push(FrameInfo { frame, category_pair: of(function.origin), flags: FrameFlags::empty() });
                 }
                 let stack = out.intern_stack_frames(handle, frames.into_iter());
                 let at = Timestamp::from_nanos_since_reference(sample.time.saturating_sub(first));

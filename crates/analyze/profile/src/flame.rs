@@ -1,10 +1,11 @@
 //! Flame graphs: pictures of a profile, and of the difference between two.
 
-use crate::{Layer, ProfileError, fold, profile::Profile};
+use crate::{ProfileError, fold};
 use inferno::differential;
 use inferno::flamegraph::color::{Color, PaletteMap};
 use inferno::flamegraph::{Options, from_lines};
 use std::io::Cursor;
+use vmtax_model::samples::{CodeOrigin, Profile};
 
 /// The picture of a profile, an SVG that can be searched and zoomed into. Layers have colours: the program red, libraries
 /// yellow, the kernel orange, translated code green; the guest's own kernel blue, its programs cyan.
@@ -29,14 +30,14 @@ fn colours(profile: &Profile) -> PaletteMap {
         map.insert(fold::clean(&thread.name), Color::new(170, 190, 215));
     }
     for function in &profile.functions {
-        let (r, g, b) = match function.layer {
-            Layer::Program => (235, 110, 95),
-            Layer::Library => (235, 205, 110),
-            Layer::Kernel => (240, 155, 60),
-            Layer::Translated => (120, 200, 110),
-            Layer::GuestKernel => (90, 145, 210),
-            Layer::GuestUser => (110, 195, 205),
-            Layer::Unknown => (190, 190, 190),
+        let (r, g, b) = match function.origin {
+            CodeOrigin::Program => (235, 110, 95),
+            CodeOrigin::Library => (235, 205, 110),
+            CodeOrigin::Kernel => (240, 155, 60),
+            CodeOrigin::Translated => (120, 200, 110),
+            CodeOrigin::GuestKernel => (90, 145, 210),
+            CodeOrigin::GuestUser => (110, 195, 205),
+            CodeOrigin::Unknown => (190, 190, 190),
         };
         // The same function has the same colour in every picture.
         let own = function.name.bytes().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 20;

@@ -1,13 +1,17 @@
 //! Folded stacks: a line each, `thread;outermost;…;innermost count`, as flame graph tools read them.
 
 use crate::ProfileError;
-use crate::profile::{Function, Layer, Profile, Sample, Thread};
 use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
+use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample, Thread};
 
 /// What marks the functions of a layer: the kernel and translated code as flame graph tools do; the guest's own.
-const MARKS: [(Layer, &str); 4] =
-    [(Layer::Kernel, "_[k]"), (Layer::Translated, "_[j]"), (Layer::GuestKernel, "_[gk]"), (Layer::GuestUser, "_[g]")];
+const MARKS: [(CodeOrigin, &str); 4] = [
+    (CodeOrigin::Kernel, "_[k]"),
+    (CodeOrigin::Translated, "_[j]"),
+    (CodeOrigin::GuestKernel, "_[gk]"),
+    (CodeOrigin::GuestUser, "_[g]"),
+];
 
 /// The lines, sorted.
 pub fn fold(profile: &Profile) -> Vec<String> {
@@ -27,7 +31,7 @@ pub fn fold(profile: &Profile) -> Vec<String> {
 
 /// A function as a frame of a line.
 pub(crate) fn frame(function: &Function) -> String {
-    let mark = MARKS.iter().find(|(layer, _)| *layer == function.layer).map_or("", |(_, mark)| mark);
+    let mark = MARKS.iter().find(|(origin, _)| *origin == function.origin).map_or("", |(_, mark)| mark);
     clean(&function.name) + mark
 }
 
@@ -72,13 +76,13 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
 }
 
 fn function(frame: &str) -> Function {
-    let marked = MARKS.iter().find_map(|(layer, mark)| Some((frame.strip_suffix(mark)?, *layer)));
-    let (name, layer) = marked.unwrap_or((frame, Layer::Program));
+    let marked = MARKS.iter().find_map(|(origin, mark)| Some((frame.strip_suffix(mark)?, *origin)));
+    let (name, origin) = marked.unwrap_or((frame, CodeOrigin::Program));
     // `file:nearest+0x10`, `file:nearest-0x10` and `file:0x10`, as names.rs makes them.
     let named = !name
         .split_once(':')
         .is_some_and(|(_, place)| ["+0x", "-0x"].iter().any(|sign| place.contains(sign)) || place.starts_with("0x"));
-    Function { name: name.to_owned(), module: String::new(), layer, named }
+    Function { name: name.to_owned(), module: String::new(), origin, named }
 }
 
 #[cfg(test)]
@@ -91,8 +95,11 @@ mod tests {
         let text = "CPU 0/TCG;start;[translated code]_[j];helper 3\nCPU 0/TCG;start;read_[k] 4\nqemu;main;q:f+0x10 1\n";
         let profile = unfold(text, Path::new("x.folded")).unwrap();
         assert_eq!(profile.total(), 8);
-        let layers: Vec<Layer> = profile.functions.iter().map(|f| f.layer).collect();
-        assert_eq!(layers[..4], [Layer::Program, Layer::Translated, Layer::Program, Layer::Kernel]);
+        let origins: Vec<CodeOrigin> = profile.functions.iter().map(|f| f.origin).collect();
+        assert_eq!(
+            origins[..4],
+            [CodeOrigin::Program, CodeOrigin::Translated, CodeOrigin::Program, CodeOrigin::Kernel]
+        );
         assert!(!profile.functions.last().unwrap().named);
         assert_eq!(fold(&profile).join("\n") + "\n", text);
         let error = unfold("a;b 1\nnonsense\n", Path::new("x.folded")).unwrap_err().to_string();

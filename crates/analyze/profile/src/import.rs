@@ -1,14 +1,6 @@
 //! Profiles that others recorded: `perf.data`, and folded stacks.
 
-use crate::ProfileError;
-use crate::files::Source;
-use crate::fold;
-use crate::kernel::Kernel;
-use crate::names::{self, Names};
-use crate::on_cpu::OnCpu;
-use crate::records::{self, text};
-use crate::seen::Seen;
-use crate::space::Space;
+use crate::{ProfileError, fold};
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_COMM_EXEC;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
 use std::collections::HashMap;
@@ -17,7 +9,9 @@ use std::io::Read;
 use std::path::Path;
 use std::time::Duration;
 use vmtax_model::Missing;
+use vmtax_model::samples::OnCpu;
 use vmtax_trace::PerfRecords;
+use vmtax_trace::stacks::{self, Home, Kernel, Names, Seen, Source, Space, text};
 
 /// More ancestors of a process than this are none.
 const OLDEST: usize = 64;
@@ -31,8 +25,6 @@ pub struct Imported {
     pub pid: i32,
     /// Its program; empty where that is unknown.
     pub program: String,
-    /// Samples a second; 0 where that is unknown.
-    pub hz: u32,
     /// What is in the file but not in the profile, and what could not be told.
     pub missing: Vec<Missing>,
 }
@@ -62,8 +54,8 @@ pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<I
         return Err(ProfileError::NoRecording(path.to_owned()));
     }
     let profile = fold::unfold(&text, path)?;
-    let found = OnCpu { profile, ..OnCpu::nothing() };
-    Ok(Imported { found, pid: 0, program: String::new(), hz: 0, missing: Vec::new() })
+    let found = OnCpu { profile, ..OnCpu::default() };
+    Ok(Imported { found, pid: 0, program: String::new(), missing: Vec::new() })
 }
 
 /// What was said last, with when, ns: records of several processors come in the file's order, not in that of time.
@@ -124,7 +116,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
         // A panic there is a bug here.
         Ok::<_, ProfileError>(kernel.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
-    let build = symbols.map(|path| names::build(path, &space)).transpose()?;
+    let build = symbols.map(|path| stacks::build(path, &space)).transpose()?;
 
     let mut missing = Vec::new();
     let mut lacking = |what: &str, why: String, mend: &str| {
@@ -137,7 +129,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     if other_events > 0 {
         lacking("other events", format!("samples of other events: {other_events}"), "Record each event alone");
     }
-    let in_kernel = seen.stacks.iter().flatten().any(|place| place.home == crate::place::Home::Kernel);
+    let in_kernel = seen.stacks.iter().flatten().any(|place| place.home == Home::Kernel);
     if in_kernel && !kernel.is_named() {
         let why =
             "the recording is of another kernel, or from before this one was started, or /proc/kallsyms is hidden";
@@ -156,12 +148,12 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
         kernel: in_kernel,
         unwound: seen.unwound,
         lost: seen.lost.max(content.lost),
-        time: Duration::from_nanos(content.last.saturating_sub(content.first.unwrap_or(0))),
+        seconds: Duration::from_nanos(content.last.saturating_sub(content.first.unwrap_or(0))).as_secs_f64(),
+        hz: described.and_then(|event| event.hz).map_or(0, |hz| u32::try_from(hz).unwrap_or(0)),
         unnamed: names.unnamed(),
-        ..OnCpu::nothing()
+        ..OnCpu::default()
     };
-    let hz = described.and_then(|event| event.hz).map_or(0, |hz| u32::try_from(hz).unwrap_or(0));
-    Ok(Imported { found, pid, program, hz, missing })
+    Ok(Imported { found, pid, program, missing })
 }
 
 impl Content {
@@ -231,17 +223,17 @@ fn follow(record: &EventRecord<'_>, sampled: bool, line: &mut Vec<i32>, space: &
         EventRecord::Fork(fork) if fork.ppid == now && line.iter().rev().nth(1) == Some(&fork.pid) => {
             line.pop();
         }
-        EventRecord::Mmap2(map) if map.pid == now => records::take(record, space, seen),
+        EventRecord::Mmap2(map) if map.pid == now => stacks::take(record, space, seen),
         EventRecord::Comm(comm) if comm.pid == now => {
             if comm.is_execve {
                 space.clear();
             }
             if comm.pid == pid {
-                records::take(record, space, seen);
+                stacks::take(record, space, seen);
             }
         }
-        EventRecord::Sample(sample) if sampled && sample.pid == Some(pid) => records::take(record, space, seen),
-        EventRecord::Lost(_) => records::take(record, space, seen),
+        EventRecord::Sample(sample) if sampled && sample.pid == Some(pid) => stacks::take(record, space, seen),
+        EventRecord::Lost(_) => stacks::take(record, space, seen),
         _ => {}
     }
 }

@@ -1,12 +1,12 @@
 //! What pprof and its kin read: the profile as gzipped protocol buffers. Field numbers as in pprof's `profile.proto`.
 
-use crate::profile::{Layer, Profile};
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use prost::Message;
 use std::collections::HashMap;
 use std::io::{self, Write};
 use std::time::Duration;
+use vmtax_model::samples::{CodeOrigin, Profile};
 
 #[derive(Clone, PartialEq, Message)]
 struct Proto {
@@ -125,7 +125,7 @@ pub fn bytes(profile: &Profile, hz: u32, time: Duration) -> io::Result<Vec<u8>> 
     modules.sort_unstable();
     modules.dedup();
     // Readers take the first for the program.
-    let program = profile.functions.iter().find(|function| function.layer == Layer::Program);
+    let program = profile.functions.iter().find(|function| function.origin == CodeOrigin::Program);
     modules.sort_by_key(|module| program.is_none_or(|program| program.module != *module));
     let mapping = |(number, module): (usize, &&str)| Mapping {
         id: number as u64 + 1,

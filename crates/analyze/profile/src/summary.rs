@@ -1,9 +1,9 @@
 //! A profile in figures: shares of threads and functions, with the interval that sampling leaves.
 
-use crate::on_cpu::OnCpu;
-use crate::profile::{Layer, Profile};
 use crate::tcg;
 use std::collections::HashMap;
+use vmtax_model::samples::OnCpu;
+use vmtax_model::samples::{CodeOrigin, Profile};
 use vmtax_model::{FunctionShare, ProfileFindings, SampleShare, ThreadShare, UnnamedFile};
 
 /// More functions than this no table needs.
@@ -27,15 +27,15 @@ pub(crate) fn share_within(z: f64, part: u64, of: u64) -> SampleShare {
 }
 
 /// What [`OnCpu`] found; what else belongs to it is left empty.
-pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
-    let seconds = found.time.as_secs_f64();
+pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
+    let seconds = found.seconds;
     let unwound = found.unwound;
     ProfileFindings {
         file: None,
         pid,
         program: program.to_owned(),
         seconds,
-        hz,
+        hz: found.hz,
         trigger: found.trigger.clone(),
         kernel: found.kernel,
         samples: found.profile.total(),
@@ -46,8 +46,8 @@ pub fn of(found: &OnCpu, pid: i32, program: &str, hz: u32) -> ProfileFindings {
         cut: unwound.cut,
         translated_samples: unwound.translated,
         translated_unwound: share(unwound.translated_to_root, unwound.translated),
-        own_cpu: found.own.as_secs_f64() / seconds.max(f64::EPSILON),
-        threads: threads(&found.profile, f64::from(hz) * seconds),
+        own_cpu: found.own_s / seconds.max(f64::EPSILON),
+        threads: threads(&found.profile, f64::from(found.hz) * seconds),
         functions: functions(&found.profile),
         unnamed: found.unnamed.iter().map(|(file, why)| UnnamedFile { file: file.clone(), why: why.clone() }).collect(),
         tcg: tcg::parts(&found.profile),
@@ -68,9 +68,9 @@ pub(crate) fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
     for sample in &profile.samples {
         let count = &mut counts[sample.thread];
         count.0 += sample.weight;
-        match profile.stacks[sample.stack].last().map(|&leaf| profile.functions[leaf].layer) {
-            Some(Layer::Kernel | Layer::GuestKernel) => count.1 += sample.weight,
-            Some(Layer::Translated) => count.2 += sample.weight,
+        match profile.stacks[sample.stack].last().map(|&leaf| profile.functions[leaf].origin) {
+            Some(CodeOrigin::Kernel | CodeOrigin::GuestKernel) => count.1 += sample.weight,
+            Some(CodeOrigin::Translated) => count.2 += sample.weight,
             _ => {}
         }
     }
@@ -114,7 +114,7 @@ pub(crate) fn functions(profile: &Profile) -> Vec<FunctionShare> {
         .map(|(function, (inside, below))| FunctionShare {
             name: function.name.clone(),
             module: function.module.clone(),
-            layer: layer(function.layer).to_owned(),
+            layer: origin(function.origin).to_owned(),
             named: function.named,
             inside: share(inside, total),
             total: share(below, total),
@@ -128,15 +128,15 @@ pub(crate) fn functions(profile: &Profile) -> Vec<FunctionShare> {
     functions
 }
 
-fn layer(layer: Layer) -> &'static str {
-    match layer {
-        Layer::Program => "program",
-        Layer::Library => "library",
-        Layer::Kernel => "kernel",
-        Layer::Translated => "translated",
-        Layer::GuestKernel => "guest-kernel",
-        Layer::GuestUser => "guest-user",
-        Layer::Unknown => "unknown",
+fn origin(origin: CodeOrigin) -> &'static str {
+    match origin {
+        CodeOrigin::Program => "program",
+        CodeOrigin::Library => "library",
+        CodeOrigin::Kernel => "kernel",
+        CodeOrigin::Translated => "translated",
+        CodeOrigin::GuestKernel => "guest-kernel",
+        CodeOrigin::GuestUser => "guest-user",
+        CodeOrigin::Unknown => "unknown",
     }
 }
 

@@ -1,8 +1,8 @@
 //! What QEMU's processors do under TCG: run translated code, translate, or work for it.
 
-use crate::profile::{Layer, Profile};
 use crate::summary::share;
 use std::collections::{HashMap, HashSet};
+use vmtax_model::samples::{CodeOrigin, Profile};
 use vmtax_model::{TcgPart, TcgShare};
 
 /// What makes translated code of the guest's (accel/tcg/translate-all.c, translator.c; tcg/tcg.c).
@@ -25,7 +25,7 @@ const SOFTMMU: [&str; 9] = [
 
 /// The parts of the samples of threads that ran translated code, the largest first; empty where none did.
 pub fn parts(profile: &Profile) -> Vec<TcgShare> {
-    let translated = |number: &usize| profile.functions[*number].layer == Layer::Translated;
+    let translated = |number: &usize| profile.functions[*number].origin == CodeOrigin::Translated;
     let runs = |stack: &[usize]| stack.iter().position(translated);
     let threads: HashSet<usize> =
         profile.samples.iter().filter(|s| runs(&profile.stacks[s.stack]).is_some()).map(|s| s.thread).collect();
@@ -67,7 +67,7 @@ fn called<'a>(above: &[usize], searching: &HashSet<usize>, name: impl Fn(&usize)
 
 /// The functions that translated code calls and that search for the next block.
 fn searching(profile: &Profile) -> HashSet<usize> {
-    let translated = |number: &usize| profile.functions[*number].layer == Layer::Translated;
+    let translated = |number: &usize| profile.functions[*number].origin == CodeOrigin::Translated;
     let above = |stack: &Vec<usize>| stack.iter().position(translated).map(|at| stack[at + 1..].to_vec());
     let searches = |number: &usize| SEARCHES.contains(&profile.functions[*number].name.as_str());
     // Itself, or through one function more.

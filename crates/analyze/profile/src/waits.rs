@@ -1,10 +1,10 @@
 //! What threads wait for, and what that makes of the two pictures: on CPU, and by the clock.
 
-use crate::profile::{Layer, Profile};
 use crate::summary::share;
-use crate::wall::Wall;
 use std::collections::BTreeMap;
 use std::time::Duration;
+use vmtax_model::samples::WallClock;
+use vmtax_model::samples::{CodeOrigin, Profile, Thread};
 use vmtax_model::{Pauses, SampleShare, ThreadWaits, WaitFor, WaitShare, WallFindings};
 
 /// What takes a lock, and who waits for one below it; in the order in which a stack is read, innermost first.
@@ -32,29 +32,28 @@ const WORK: [&str; 7] = [
 const BIG_LOCK: [&str; 3] = ["qemu_mutex_lock_iothread_impl", "bql_lock_impl", "qemu_mutex_lock_iothread"];
 
 /// What the wall clock's stacks say.
-pub fn of(found: &Wall) -> WallFindings {
+pub fn of(found: &WallClock) -> WallFindings {
     let at = |share: f64| {
-        let last = found.pauses.len().saturating_sub(1);
-        found.pauses.get((last as f64 * share) as usize).copied().unwrap_or_default()
+        let last = found.pauses_ns.len().saturating_sub(1);
+        found.pauses_ns.get((last as f64 * share) as usize).copied().unwrap_or_default() as f64
     };
-    let ns = |time: Duration| time.as_nanos() as f64;
     let mut threads = threads(&found.profile);
     for thread in &mut threads {
-        let times = found.times.get(&thread.tid).filter(|times| !times.watched.is_zero());
-        let part = |of: Duration, all: Duration| of.as_secs_f64() / all.as_secs_f64();
-        thread.on_cpu = times.map(|times| part(times.ran, times.watched));
-        thread.ready = times.map(|times| part(times.ready, times.watched));
+        let times = found.times.get(&thread.tid).filter(|times| times.watched_ns > 0);
+        let part = |of, all| Duration::from_nanos(of).as_secs_f64() / Duration::from_nanos(all).as_secs_f64();
+        thread.on_cpu = times.map(|times| part(times.ran_ns, times.watched_ns));
+        thread.ready = times.map(|times| part(times.runnable_ns, times.watched_ns));
         as_counted(thread);
     }
     WallFindings {
         moments: found.moments,
         samples: found.profile.total(),
         pauses: Pauses {
-            count: found.pauses.len() as u64,
+            count: found.pauses_ns.len() as u64,
             unstopped: found.unstopped,
-            p50_ns: ns(at(0.5)),
-            p99_ns: ns(at(0.99)),
-            max_ns: ns(at(1.0)),
+            p50_ns: at(0.5),
+            p99_ns: at(0.99),
+            max_ns: at(1.0),
         },
         unwound: share(found.unwound.to_root, found.unwound.outside),
         explanation: explanation(&threads),
@@ -93,7 +92,7 @@ fn threads(profile: &Profile) -> Vec<ThreadWaits> {
             *waits.entry(key.clone()).or_default() += sample.weight;
         }
     }
-    let of = |(thread, (total, waits)): (&crate::Thread, (u64, BTreeMap<Key, u64>))| {
+    let of = |(thread, (total, waits)): (&Thread, (u64, BTreeMap<Key, u64>))| {
         let waited: u64 = waits.values().sum();
         let mut waits: Vec<WaitShare> = (waits.into_iter())
             .map(|((reason, call, below), n)| WaitShare { reason, call, below, share: share(n, total) })
@@ -126,12 +125,13 @@ type Key = (WaitFor, String, String);
 /// What a stack waits for; nothing when it runs.
 fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
     let functions = || stack.iter().rev().map(|&number| &profile.functions[number]);
-    functions().next().filter(|leaf| leaf.layer == Layer::Kernel)?;
-    let kernel: Vec<&str> = functions().take_while(|f| f.layer == Layer::Kernel).map(|f| f.name.as_str()).collect();
+    functions().next().filter(|leaf| leaf.origin == CodeOrigin::Kernel)?;
+    let kernel: Vec<&str> =
+        functions().take_while(|f| f.origin == CodeOrigin::Kernel).map(|f| f.name.as_str()).collect();
     // The system call is the outermost of the kernel's frames; in none, the function it waits in tells.
     let call = kernel.last().copied().unwrap_or_default().to_owned();
-    let below = functions().find(|f| f.layer == Layer::Program).map_or(String::new(), |f| f.name.clone());
-    let user: Vec<&str> = functions().filter(|f| f.layer != Layer::Kernel).map(|f| bare(&f.name)).collect();
+    let below = functions().find(|f| f.origin == CodeOrigin::Program).map_or(String::new(), |f| f.name.clone());
+    let user: Vec<&str> = functions().filter(|f| f.origin != CodeOrigin::Kernel).map(|f| bare(&f.name)).collect();
     let reason = match call.as_str() {
         "futex" if user.iter().any(|name| BIG_LOCK.contains(name)) => WaitFor::BigLock,
         "futex" => futex(&user),

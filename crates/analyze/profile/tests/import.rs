@@ -55,15 +55,15 @@ impl Recorded {
 
 #[test]
 fn a_recording_is_unwound_and_named() {
-    let Imported { found, program, hz, missing, pid } = Recorded::of(PROGRAM).import().unwrap();
-    assert_eq!((program.as_str(), hz, found.trigger.as_str(), missing), ("tiny", 250, "cpu-clock:u", vec![]));
+    let Imported { found, program, missing, pid } = Recorded::of(PROGRAM).import().unwrap();
+    assert_eq!((program.as_str(), found.hz, found.trigger.as_str(), missing), ("tiny", 250, "cpu-clock:u", vec![]));
     let unwound = found.unwound;
     assert_eq!((found.profile.total(), unwound.outside, unwound.to_root), (31, 31, 31));
     let folded = fold::fold(&found.profile);
     assert_eq!(folded.len(), 3, "{folded:#?}");
     assert!(folded.iter().all(|line| line.contains(";_start;run;") && line.contains(";spin ")), "{folded:#?}");
     assert!(folded[0].contains(";fifty;spin 16"), "{folded:#?}");
-    assert!((0.1..0.5).contains(&found.time.as_secs_f64()) && pid > 0);
+    assert!((0.1..0.5).contains(&found.seconds) && pid > 0);
 }
 
 #[test]

@@ -24,6 +24,7 @@ mod moments;
 mod plan;
 mod printed;
 mod profile;
+pub mod samples;
 mod schedule;
 mod series;
 mod share;

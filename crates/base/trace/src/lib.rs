@@ -58,6 +58,8 @@ mod stream;
 mod symbols;
 mod syscalls;
 
+pub mod stacks;
+
 #[cfg(test)]
 mod format_tests;
 #[cfg(test)]

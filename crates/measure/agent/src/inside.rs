@@ -5,8 +5,7 @@ use crate::observe::{Send, ship};
 use crate::serve::run_in_fresh_process;
 use crate::{AgentError, exec};
 use vmtax_model::{CallCounts, CountBy, Inside, Metric, Missing, Places, WorkloadName, WorkloadSpec, files};
-use vmtax_observe::{CallCounter, mount_tracefs};
-use vmtax_profile::inside::Taking;
+use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::Reply;
 
 /// How often what counting costs is measured, with and without it in turn: the least of each counts.
@@ -15,7 +14,7 @@ const TURNS: usize = 3;
 /// A guest that is being looked at.
 #[derive(Debug)]
 pub(crate) struct Looking {
-    taking: Option<Taking>,
+    sampler: Option<GuestSampler>,
     counter: Option<CallCounter>,
     added_ns: Option<f64>,
     missing: Vec<Missing>,
@@ -38,9 +37,9 @@ impl Looking {
         }
         let counter = inside.calls.map(|by| CallCounter::start(by == CountBy::Process));
         let counter = counter.and_then(|c| c.map_err(|e| lacking("the guest's system calls", &e)).ok());
-        let taking = (inside.hz > 0).then(|| Taking::begin(inside, vec![exec::ROOT.into()]));
-        let taking = taking.and_then(|t| t.map_err(|e| lacking("samples of what runs in the guest", &e)).ok());
-        Looking { taking, counter, added_ns, missing }
+        let sampler = (inside.hz > 0).then(|| GuestSampler::begin(inside, vec![exec::ROOT.into()]));
+        let sampler = sampler.and_then(|s| s.map_err(|e| lacking("samples of what runs in the guest", &e)).ok());
+        Looking { sampler, counter, added_ns, missing }
     }
 
     /// Ends it, and sends what was seen; gives the reply that comes last.
@@ -56,7 +55,7 @@ impl Looking {
         };
         // The programs that count stay until what was sampled has names: theirs are among them.
         let calls = self.counter.as_ref().map(counts);
-        let profile = self.taking.map(|taking| serde_json::to_vec(&taking.end()).map_err(|e| e.to_string()));
+        let profile = self.sampler.map(|sampler| serde_json::to_vec(&sampler.end()).map_err(|e| e.to_string()));
         let sent = ship(send, |ship| {
             for (name, bytes) in [(files::GUEST_CALLS, calls), (files::GUEST_PROFILE, profile)] {
                 let Some(bytes) = bytes.transpose()? else { continue };

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use vmtax_trace::stacks::StackError;
 
 /// Nothing can be observed, or what was observed cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -61,6 +62,20 @@ pub enum ProbeError {
         /// Why they cannot be traced, with what to do.
         trace: Box<ProbeError>,
     },
+    /// An unstripped build that was given is of no use.
+    #[error(transparent)]
+    Stacks(#[from] StackError),
+    /// The process was not once on a CPU, so there is nothing to show.
+    #[error("process {pid} was not once on a processor in {seconds:.1} s: give it work, or look longer with --seconds")]
+    Idle {
+        /// Which.
+        pid: i32,
+        /// For how long it was sampled.
+        seconds: f64,
+    },
+    /// KVM's events are of a kernel that is not known here.
+    #[error("KVM's events cannot be read ({0}): report this as a fault of vmtax, with the kernel's version")]
+    Trace(String),
     /// The disk is of another kind.
     #[error("{disk} is no virtio disk ({why}): give the guest a virtio-blk one")]
     NotVirtio {

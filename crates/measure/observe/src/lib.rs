@@ -1,11 +1,17 @@
-//! What observes a trial: tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest.
+//! What observes a process or a guest, and leaves samples, counts and traces; what they mean others say.
 //!
-//! A [`ProbeSet`] says what; a [`Tracer`] does it and leaves nothing behind; [`sweep`] removes what a killed one left.
-//! A guest's first process calls [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
+//! - Tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest: a [`ProbeSet`] says which,
+//!   a [`Tracer`] traces and leaves nothing behind; [`sweep`] removes what a killed one left. A guest's first process calls
+//!   [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
+//! - Stacks: [`on_cpu`], [`wall_clock`], in a guest [`GuestSampler`]. The scheduler's events: [`schedule`].
+//! - VM exits: [`ExitTracer`], [`kvm_counters`]. What vCPUs execute: [`guest_code`]. System calls: [`CallCounter`].
 
 mod calls;
+mod clock;
 mod error;
+mod exits;
 mod fiemap;
+mod guest_code;
 mod guest_disk;
 mod held;
 mod host_disk;
@@ -20,7 +26,9 @@ mod qemu;
 #[cfg(test)]
 mod qemu_tests;
 mod save;
+mod schedule;
 mod set;
+mod stacks;
 mod sweep;
 mod threads;
 mod tracefs;
@@ -29,14 +37,18 @@ mod uprobe;
 
 pub use calls::CallCounter;
 pub use error::ProbeError;
+pub use exits::{ExitTracer, has_kvm};
+pub use guest_code::guest_code;
 pub use guest_disk::guest_disk;
 pub use host_disk::host_disk;
 pub use kvm_counters::kvm_counters;
-pub use look::{Look, Looker, State};
+pub use look::{Look, Looker};
 pub use perf::{Sampler, Sampling, Trigger};
 pub use qemu::uprobes;
 pub use save::Sink;
+pub use schedule::schedule;
 pub use set::{Clock, Event, ProbeSet};
+pub use stacks::{GuestSampler, StackSampling, on_cpu, wall_clock};
 pub use sweep::sweep;
 pub use threads::{kvm_offset, threads};
 pub use tracefs::{mount_tracefs, tracefs};

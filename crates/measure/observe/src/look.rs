@@ -13,6 +13,7 @@ use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use crate::ProbeError;
+use vmtax_model::samples::ThreadState;
 
 /// A thread stops in microseconds, unless it has to wait for a processor, or for a disk where nothing wakes it.
 const PATIENCE: Duration = Duration::from_millis(20);
@@ -32,24 +33,6 @@ pub struct Look {
     pub sp: u64,
     /// Frame pointer.
     pub bp: u64,
-}
-
-/// What the kernel says of a thread without stopping it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
-    /// It runs, or could.
-    Runs,
-    /// It waits in the kernel.
-    Waits {
-        /// In which system call; `None` where it is in none, as in a page fault.
-        call: Option<i64>,
-        /// The call's first argument; 0 in none.
-        argument: u64,
-        /// Its stack pointer.
-        sp: u64,
-        /// Its instruction pointer.
-        ip: u64,
-    },
 }
 
 /// Looks at threads of one process. Of one thread of vmtax: the kernel ties tracing to it.
@@ -78,7 +61,7 @@ impl Looker {
     }
 
     /// Whether a thread runs or waits, without stopping it; `None` when it ended.
-    pub fn state(&self, tid: i32) -> Option<State> {
+    pub fn state(&self, tid: i32) -> Option<ThreadState> {
         state(&fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid)).ok()?)
     }
 
@@ -178,15 +161,15 @@ fn stopped(pid: Pid, patience: Duration) -> Option<(Option<Signal>, Instant)> {
 }
 
 /// Reads /proc/PID/task/TID/syscall: `running`, `NUMBER ARGUMENTS SP PC`, or `-1 SP PC`.
-fn state(text: &str) -> Option<State> {
+fn state(text: &str) -> Option<ThreadState> {
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
     let hex = |word: &str| u64::from_str_radix(word.strip_prefix("0x")?, 16).ok();
     match words[..] {
-        ["running"] => Some(State::Runs),
+        ["running"] => Some(ThreadState::Runs),
         [call, .., sp, ip] => {
             let call = call.parse::<i64>().ok()?;
             let argument = words.get(1).copied().filter(|_| call >= 0).and_then(hex).unwrap_or(0);
-            Some(State::Waits { call: (call >= 0).then_some(call), argument, sp: hex(sp)?, ip: hex(ip)? })
+            Some(ThreadState::Waits { call: (call >= 0).then_some(call), argument, sp: hex(sp)?, ip: hex(ip)? })
         }
         _ => None,
     }
@@ -198,10 +181,10 @@ mod tests {
 
     #[test]
     fn states_as_the_kernel_writes_them() {
-        assert_eq!(state("running\n"), Some(State::Runs));
+        assert_eq!(state("running\n"), Some(ThreadState::Runs));
         let waits = state("202 0x7f 0x80 0x0 0x0 0x0 0x0 0x7ffd10 0x7f1122\n");
-        assert_eq!(waits, Some(State::Waits { call: Some(202), argument: 0x7f, sp: 0x7f_fd10, ip: 0x7f_1122 }));
-        assert_eq!(state("-1 0x10 0x20"), Some(State::Waits { call: None, argument: 0, sp: 16, ip: 32 }));
+        assert_eq!(waits, Some(ThreadState::Waits { call: Some(202), argument: 0x7f, sp: 0x7f_fd10, ip: 0x7f_1122 }));
+        assert_eq!(state("-1 0x10 0x20"), Some(ThreadState::Waits { call: None, argument: 0, sp: 16, ip: 32 }));
         assert!(["", "x", "1 2", "-1 0x 0x"].iter().all(|text| state(text).is_none()));
     }
 }

@@ -21,6 +21,22 @@ pub fn threads(process: i32) -> Vec<QemuThread> {
     threads
 }
 
+/// Names of a process's threads, by number.
+pub(crate) fn thread_names(process: i32) -> Vec<(i32, String)> {
+    let name = |tid: i32| {
+        let name = fs::read_to_string(format!("/proc/{process}/task/{tid}/comm")).ok()?;
+        Some((tid, name.trim_end().to_owned()))
+    };
+    threads(process).iter().filter_map(|thread| name(thread.tid)).collect()
+}
+
+/// Whether the process ended; a zombie did.
+pub(crate) fn is_gone(process: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{process}/stat")).unwrap_or_default();
+    // "123 (name with ) in it) Z ..."
+    status.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+}
+
 /// QEMU's names: `CPU 0/KVM`, `CPU 0/TCG`, `ALL CPUs/TCG` for one thread that runs them all, `IO NAME` (cut off at 15
 /// bytes by the kernel).
 fn role(name: &str) -> Role {

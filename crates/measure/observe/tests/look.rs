@@ -5,7 +5,8 @@
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
-use vmtax_observe::{Looker, State};
+use vmtax_model::samples::ThreadState;
+use vmtax_observe::Looker;
 
 /// `clone(CLONE_VFORK | SIGCHLD)`: until its child has ended, which is when nobody writes to it any more, it waits in a way
 /// that nothing interrupts.
@@ -35,7 +36,7 @@ fn a_thread_that_stops_late_is_let_go_though_nobody_looks_again() {
     let tid = waiting.0.id() as i32;
     let mut looker = Looker::new(tid).unwrap();
     let begin = Instant::now();
-    let waits = |looker: &Looker| matches!(looker.state(tid), Some(State::Waits { call: Some(CLONE), .. }));
+    let waits = |looker: &Looker| matches!(looker.state(tid), Some(ThreadState::Waits { call: Some(CLONE), .. }));
     while !waits(&looker) {
         assert!(begin.elapsed() < PATIENCE, "it does not wait");
         std::thread::sleep(Duration::from_millis(5));

@@ -2,21 +2,12 @@
 
 use iced_x86::{Decoder, DecoderOptions, Formatter, Instruction, IntelFormatter};
 use std::collections::BTreeMap;
+use vmtax_model::samples::CodeBytes;
 
 /// An instruction is at most 15 bytes long, so of as many places in a row one begins an instruction.
 const STARTS: usize = 16;
 
-/// Some of a guest's code.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Window {
-    /// The address of its first byte.
-    pub from: u64,
-    pub bytes: Vec<u8>,
-    /// 16, 32 or 64.
-    pub bits: u32,
-}
-
-/// A window's instructions in a row.
+/// Instructions in a row.
 #[derive(Debug, Default)]
 pub(super) struct Code {
     pub instructions: Vec<Instruction>,
@@ -24,33 +15,31 @@ pub(super) struct Code {
     pub at: usize,
 }
 
-impl Window {
-    /// The instructions from an address on, as far as they can be read.
-    pub fn after(&self, address: u64) -> impl Iterator<Item = Instruction> {
-        let skipped = address.checked_sub(self.from).and_then(|skipped| usize::try_from(skipped).ok());
-        let bytes = skipped.and_then(|skipped| self.bytes.get(skipped..)).unwrap_or_default();
-        let mut decoder = Decoder::with_ip(self.bits, bytes, address, DecoderOptions::NONE);
-        std::iter::from_fn(move || {
-            let instruction = decoder.can_decode().then(|| decoder.decode())?;
-            (!instruction.is_invalid()).then_some(instruction)
-        })
-    }
+/// The instructions from an address on, as far as they can be decoded.
+pub(super) fn instructions_from(code: &CodeBytes, address: u64) -> impl Iterator<Item = Instruction> {
+    let skipped = address.checked_sub(code.from).and_then(|skipped| usize::try_from(skipped).ok());
+    let bytes = skipped.and_then(|skipped| code.bytes.get(skipped..)).unwrap_or_default();
+    let mut decoder = Decoder::with_ip(code.bits, bytes, address, DecoderOptions::NONE);
+    std::iter::from_fn(move || {
+        let instruction = decoder.can_decode().then(|| decoder.decode())?;
+        (!instruction.is_invalid()).then_some(instruction)
+    })
+}
 
-    /// The instructions around an address where one begins. Nobody says where those before it begin, but reading from any
-    /// byte falls into step with them soon: what most ways agree on counts.
-    pub fn around(&self, address: u64) -> Code {
-        let mut ways: BTreeMap<u64, (usize, Vec<Instruction>)> = BTreeMap::new();
-        for start in (0..STARTS as u64).filter_map(|skipped| self.from.checked_add(skipped)) {
-            let way: Vec<Instruction> = self.after(start).take_while(|i| i.ip() < address).collect();
-            let Some(last) = way.last().filter(|last| last.next_ip() == address) else { continue };
-            let known = ways.entry(last.ip()).or_insert((0, way));
-            known.0 += 1;
-        }
-        let (_, mut instructions) = ways.into_values().max_by_key(|(agree, _)| *agree).unwrap_or_default();
-        let at = instructions.len();
-        instructions.extend(self.after(address));
-        Code { instructions, at }
+/// The instructions around an address where one begins. Nobody says where those before it begin, but decoding from any byte
+/// falls into step with them soon: what most attempts agree on counts.
+pub(super) fn instructions_around(code: &CodeBytes, address: u64) -> Code {
+    let mut attempts: BTreeMap<u64, (usize, Vec<Instruction>)> = BTreeMap::new();
+    for start in (0..STARTS as u64).filter_map(|skipped| code.from.checked_add(skipped)) {
+        let attempt: Vec<Instruction> = instructions_from(code, start).take_while(|i| i.ip() < address).collect();
+        let Some(last) = attempt.last().filter(|last| last.next_ip() == address) else { continue };
+        let known = attempts.entry(last.ip()).or_insert((0, attempt));
+        known.0 += 1;
     }
+    let (_, mut instructions) = attempts.into_values().max_by_key(|(agree, _)| *agree).unwrap_or_default();
+    let at = instructions.len();
+    instructions.extend(instructions_from(code, address));
+    Code { instructions, at }
 }
 
 impl Code {

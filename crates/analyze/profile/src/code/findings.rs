@@ -1,11 +1,11 @@
 //! Known costs in a guest's code, each with its cure.
 
-use super::decode::{Code, Window, words};
-use super::{Looked, Spot};
+use super::decode::{Code, instructions_around, instructions_from, words};
 use crate::summary::share;
 use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
+use vmtax_model::samples::{CodeBytes, CodeSamples, SampledCode, Spot};
 use vmtax_model::{CodeFinding, CodePlace, CostlyCode, GuestCode, SampleShare};
 
 /// Fewer looks, or a smaller part of all, are nothing to speak of.
@@ -21,32 +21,37 @@ const SMALL: usize = 24;
 const WORD: usize = 8;
 
 /// What was seen, and what it says; `None` where nothing was.
-pub fn findings(looked: &Looked) -> Option<GuestCode> {
-    if looked.looks == 0 {
+pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
+    if sampled.samples == 0 {
         return None;
     }
-    let of = |part: u64| share(part, looked.looks);
+    let of = |part: u64| share(part, sampled.samples);
     let codes: BTreeMap<Spot, Code> =
-        looked.code.iter().map(|(spot, window)| (*spot, window.around(spot.address))).collect();
-    let place = |(spot, count): (&Spot, &u64)| {
+        windows(sampled).map(|(spot, code)| (spot, instructions_around(code, spot.address))).collect();
+    let place = |SampledCode { spot, count, .. }: &SampledCode| {
         let code = codes.get(spot);
         let said = |one: fn(&Code) -> Option<&Instruction>| code.and_then(one).map(words).unwrap_or_default();
         let (done, next) = (said(Code::done), said(Code::next));
         CodePlace { address: spot.address, level: spot.level, share: of(*count), done, next }
     };
-    let mut places: Vec<CodePlace> = looked.spots.iter().map(place).collect();
+    let mut places: Vec<CodePlace> = sampled.places.iter().map(place).collect();
     places.sort_by_key(|place| std::cmp::Reverse(place.share.samples));
     places.truncate(TOLD);
-    let mut took = looked.took.clone();
-    took.sort_unstable();
-    let look_ns = took.get(took.len() / 2).map_or(0.0, |time| time.as_nanos() as f64);
-    let findings = known(looked, &codes);
-    Some(GuestCode { looks: looked.looks, halted: of(looked.halted), look_ns, places, findings })
+    let mut took_ns = sampled.took_ns.clone();
+    took_ns.sort_unstable();
+    let look_ns = took_ns.get(took_ns.len() / 2).map_or(0.0, |ns| *ns as f64);
+    let findings = known(sampled, &codes);
+    Some(GuestCode { looks: sampled.samples, halted: of(sampled.halted), look_ns, places, findings })
+}
+
+/// Places with the code around them.
+fn windows(sampled: &CodeSamples) -> impl Iterator<Item = (Spot, &CodeBytes)> {
+    sampled.places.iter().filter_map(|place| Some((place.spot, place.code.as_ref()?)))
 }
 
 /// The known costs that processors were found at, the most frequent first.
-fn known(looked: &Looked, codes: &BTreeMap<Spot, Code>) -> Vec<CodeFinding> {
-    let pieces = pieces(looked, codes);
+fn known(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<CodeFinding> {
+    let pieces = pieces(sampled, codes);
     let mut found: BTreeMap<CostlyCode, Vec<(u64, u64)>> = BTreeMap::new();
     for (spot, code) in codes {
         let rules = [
@@ -54,15 +59,15 @@ fn known(looked: &Looked, codes: &BTreeMap<Spot, Code>) -> Vec<CodeFinding> {
             (CostlyCode::LockSavesInterrupts, saves_interrupts(code)),
             (CostlyCode::SmallCopies, pieces.iter().any(|(of, piece)| same(of, spot) && piece.contains(&spot.address))),
         ];
-        let count = looked.spots.get(spot).copied().unwrap_or(0);
+        let count = sampled.places.iter().find(|place| place.spot == *spot).map_or(0, |place| place.count);
         for (cost, _) in rules.into_iter().filter(|(_, fires)| *fires) {
             found.entry(cost).or_default().push((count, spot.address));
         }
     }
     let finding = |(cost, at): (&CostlyCode, &Vec<(u64, u64)>)| {
-        let share = share(at.iter().map(|(count, _)| count).sum(), looked.looks);
+        let share = share(at.iter().map(|(count, _)| count).sum(), sampled.samples);
         let (_, most) = at.iter().max()?;
-        (share.samples >= LEAST && share.share >= LEAST_SHARE).then(|| said(*cost, share, *most, looked.looks))
+        (share.samples >= LEAST && share.share >= LEAST_SHARE).then(|| said(*cost, share, *most, sampled.samples))
     };
     let mut findings: Vec<CodeFinding> = found.iter().filter_map(finding).collect();
     findings.sort_by_key(|finding| std::cmp::Reverse(finding.share.samples));
@@ -102,7 +107,7 @@ fn same(a: &Spot, b: &Spot) -> bool {
 
 /// Where a few bytes are handed over piece by piece: a small function that copies a word, and those who call it twice in a
 /// row, from the first call to behind the second. Each with a place of the same code.
-fn pieces(looked: &Looked, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, RangeInclusive<u64>)> {
+fn pieces(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, RangeInclusive<u64>)> {
     let mut pieces = Vec::new();
     for (spot, code) in codes {
         let calls = code.instructions.iter().enumerate().filter(|(_, i)| i.is_call_near());
@@ -115,8 +120,8 @@ fn pieces(looked: &Looked, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, RangeIncl
             if !in_a_row || second.near_branch_target() != to {
                 continue;
             }
-            let mut windows = looked.code.iter().filter(|(of, _)| same(of, spot));
-            if let Some(function) = windows.find_map(|(_, window)| small_copy(window, to)) {
+            let mut windows = windows(sampled).filter(|(of, _)| same(of, spot));
+            if let Some(function) = windows.find_map(|(_, code)| small_copy(code, to)) {
                 pieces.extend([first.ip()..=second.next_ip(), function].map(|piece| (*spot, piece)));
             }
         }
@@ -125,8 +130,8 @@ fn pieces(looked: &Looked, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, RangeIncl
 }
 
 /// The function that begins there, if all that it does to memory is to store one word that it loaded.
-fn small_copy(window: &Window, begin: u64) -> Option<RangeInclusive<u64>> {
-    let all: Vec<Instruction> = window.after(begin).take(SMALL).collect();
+fn small_copy(code: &CodeBytes, begin: u64) -> Option<RangeInclusive<u64>> {
+    let all: Vec<Instruction> = instructions_from(code, begin).take(SMALL).collect();
     let end = all.iter().position(|i| i.flow_control() == FlowControl::Return)?;
     let (body, end) = (all.get(..end)?, all.get(end)?);
     let stays = |i: &Instruction| matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);

@@ -1,10 +1,11 @@
 //! A guest that is made up, as QEMU 7.2 would print it.
 
-use super::said::{Registers, bytes};
-use super::{Looked, findings, look};
+use super::findings;
 use proptest::prelude::*;
 use std::time::Duration;
 use vmtax_model::CostlyCode;
+use vmtax_model::samples::CodeSamples;
+use vmtax_observe::guest_code;
 
 /// Of a guest of KVM, shortened.
 const PRINTED: &str = "\nCPU#0\nRAX=0000000000000001 RBX=0000000000000000 RCX=0000000000000040 RDX=0000000000000000\n\
@@ -16,25 +17,6 @@ const PRINTED: &str = "\nCPU#0\nRAX=0000000000000001 RBX=0000000000000000 RCX=00
 fn printed(address: u64, halted: bool) -> String {
     let text = PRINTED.replace("00000000000f186c", &format!("{address:016x}"));
     text.replace("HLT=0", if halted { "HLT=1" } else { "HLT=0" })
-}
-
-#[test]
-fn registers_are_read_in_every_mode() {
-    let long = Registers::read(PRINTED).unwrap();
-    assert_eq!(long, Registers { address: 0xf186c, bits: 64, level: 3, halted: false, space: 0x1000 });
-    let real = "EIP=0000e05b EFL=00000002 [-------] CPL=0 II=0 A20=1 SMM=0 HLT=1\n\
-        CS =f000 000f0000 0000ffff 00009b00\nCR0=60000010 CR2=00000000 CR3=00000000 CR4=00000000\n";
-    let real = Registers::read(real).unwrap();
-    assert_eq!(real, Registers { address: 0xfe05b, bits: 16, level: 0, halted: true, space: 0 });
-    assert_eq!(Registers::read("PC=0000000040000000 X00=0\n"), None, "an Arm processor");
-}
-
-#[test]
-fn bytes_end_where_there_is_no_memory() {
-    let text = "00000000000f1854: 0x4c 0x89 0xf0 0x31\r\n00000000000f1858: 0xd2 0x49\r\n";
-    assert_eq!(bytes(text, 0xf1854), [0x4c, 0x89, 0xf0, 0x31, 0xd2, 0x49]);
-    assert_eq!(bytes("0000000000001000: 0x90\n0000000000001001: Cannot access memory\n", 0x1000), [0x90]);
-    assert!(bytes("00000000000f1854: 0x4c\n", 0).is_empty(), "of another place");
 }
 
 const CODE: u64 = 0x10_0000;
@@ -51,9 +33,9 @@ fn memory(code: &[u8], command: &str) -> String {
 }
 
 /// A kernel of one processor with such code, seen at these offsets in turn, until QEMU is gone.
-fn looked(code: &[u8], seen: &[u64]) -> Looked {
+fn looked(code: &[u8], seen: &[u64]) -> CodeSamples {
     let mut at = seen.iter();
-    look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
+    guest_code(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
         "info registers" => Some(printed(CODE + at.next()?, false).replace("CPL=3", "CPL=0")),
         _ => Some(memory(code, command)),
     })
@@ -126,19 +108,19 @@ fn two_calls_of_a_small_copy_are_told_from_one() {
 #[test]
 fn halted_processors_are_nowhere_and_gone_ones_end_it() {
     let mut left = 10;
-    let looked = look(&[0, 1], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| {
+    let looked = guest_code(&[0, 1], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| {
         left -= 1;
         (left >= 0).then(|| printed(CODE, true))
     });
     let found = findings(&looked).unwrap();
     assert_eq!((found.looks, found.halted.samples, found.places.len()), (10, 10, 0));
     let mut number = 0;
-    let deaf = look(&[0, 7], 1_000_000, Duration::from_secs(60), &|| false, &mut |processor, _| {
+    let deaf = guest_code(&[0, 7], 1_000_000, Duration::from_secs(60), &|| false, &mut |processor, _| {
         number += 1;
         (processor == 0 && number < 100).then(|| printed(CODE, true))
     });
     assert_eq!(findings(&deaf).unwrap().looks, 50, "one that does not answer is no end");
-    let arm = look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| Some("PC=0\n".to_owned()));
+    let arm = guest_code(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| Some("PC=0\n".to_owned()));
     assert_eq!(findings(&arm), None);
 }
 
@@ -147,7 +129,7 @@ fn a_programs_code_is_read_only_while_it_runs() {
     let code = behind_nops(&[0x49, 0xf7, 0xf7, 0x90]);
     let of = |spaces: [&str; 2]| {
         let mut number = 0;
-        let looked = look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
+        let looked = guest_code(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
             "info registers" => {
                 number += 1;
                 let space = spaces[number % 2];
@@ -161,19 +143,13 @@ fn a_programs_code_is_read_only_while_it_runs() {
 }
 
 proptest! {
-    #[test]
-    fn any_text_is_read(text in ".{0,200}", from: u64) {
-        let _ = Registers::read(&text);
-        prop_assert!(bytes(&text, from).len() <= text.len());
-    }
-
     /// Any code anywhere, also at the ends of the address space.
     #[test]
     fn any_code_has_a_meaning(code: Vec<u8>, address: u64, real: bool) {
         let bytes: Vec<String> = code.iter().map(|byte| format!("{byte:#04x}")).collect();
         let mode = |text: String| if real { text.replace("CS64", "CS16") } else { text };
         let mut looks = 8;
-        let looked = look(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| {
+        let looked = guest_code(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| {
             looks -= 1;
             let from = command.rsplit("0x").next().unwrap_or_default();
             (looks > 0).then(|| match command {

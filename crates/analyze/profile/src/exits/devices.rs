@@ -1,6 +1,6 @@
 //! Which device, and which of its registers, an address belongs to.
 
-use super::event::Access;
+use vmtax_model::samples::Access;
 use vmtax_model::{AddressSpace, DevicesFrom};
 
 /// What a register is for, where that matters here.

@@ -1,7 +1,7 @@
 //! One picture: the guest's stack on top of the virtual processor's thread that ran it.
 
-use crate::profile::{Function, Layer, Profile, Sample};
 use std::collections::HashMap;
+use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample};
 use vmtax_model::{QemuThread, Role};
 
 /// Samples of both sides further apart than this many of the guest's are about different moments.
@@ -65,10 +65,10 @@ pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) ->
 /// How many of the stack's frames are below the guest's; `None` where it is not the guest that runs.
 fn where_guest_runs(host: &Profile, stack: usize) -> Option<usize> {
     let stack = &host.stacks[stack];
-    let translated = stack.iter().position(|&number| host.functions[number].layer == Layer::Translated);
+    let translated = stack.iter().position(|&number| host.functions[number].origin == CodeOrigin::Translated);
     let runs = |&number: &usize| {
         let function = &host.functions[number];
-        function.layer == Layer::Kernel && RUNS_GUEST.contains(&function.name.as_str())
+        function.origin == CodeOrigin::Kernel && RUNS_GUEST.contains(&function.name.as_str())
     };
     translated.map(|at| at + 1).or_else(|| stack.last().is_some_and(runs).then_some(stack.len()))
 }
@@ -101,7 +101,7 @@ impl Both {
             let name = guest.threads[sample.thread].name.as_str();
             let task = *named.entry(name).or_insert_with(|| {
                 let (name, module) = (format!("task {name}"), String::new());
-                profile.functions.push(Function { name, module, layer: Layer::GuestUser, named: true });
+                profile.functions.push(Function { name, module, origin: CodeOrigin::GuestUser, named: true });
                 profile.functions.len() - 1
             });
             tasks.insert(sample.thread, task);

@@ -1,29 +1,20 @@
-//! A guest from its inside: [`Taking`] samples it there, [`Recorded::read`] reads that on the host, and [`join`] puts
-//! the guest's stacks onto the threads that ran them.
+//! A guest from its inside: [`Recorded::read`] reads what its agent sampled there, and [`join`] puts the guest's stacks onto
+//! the threads that ran them.
 
 mod clock;
 mod join;
 mod summary;
-mod take;
 
 pub use clock::Clock;
 pub use join::{Joined, join};
 pub use summary::{calls, summary};
-pub use take::Taking;
 
 use crate::ProfileError;
-use crate::profile::Profile;
-use crate::seen::Unwound;
-use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::Path;
-use vmtax_model::{Beat, CallCounts, InsideFacts, files};
-
-/// A frame more than this is none: twice what stacks are unwound to.
-const DEEPEST: usize = 2048;
-/// A name that is longer is cut when it is sent, and is none when it is read, bytes.
-const LONGEST: usize = 4096;
+use vmtax_model::samples::GuestProfile;
+use vmtax_model::{CallCounts, InsideFacts, files};
 
 /// What a trial's files say of its guest's inside.
 #[derive(Debug)]
@@ -56,7 +47,7 @@ impl Recorded {
         };
         let facts = read(files::INSIDE)?.unwrap_or_default();
         let facts = serde_json::from_slice(&facts).map_err(|e| damaged(files::INSIDE, e.to_string()))?;
-        let profile = read(files::GUEST_PROFILE)?.map(|bytes| GuestProfile::parse(&bytes));
+        let profile = read(files::GUEST_PROFILE)?.map(|bytes| parse(&bytes));
         let profile = profile.transpose().map_err(|why| damaged(files::GUEST_PROFILE, why))?;
         let calls = read(files::GUEST_CALLS)?.map(|bytes| serde_json::from_slice(&bytes));
         let calls = calls.transpose().map_err(|e| damaged(files::GUEST_CALLS, e.to_string()))?;
@@ -64,65 +55,31 @@ impl Recorded {
     }
 }
 
-/// What ran in a guest, as its own kernel saw it.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct GuestProfile {
-    /// Who was seen where, by the guest's monotonic clock.
-    pub profile: Profile,
-    /// Samples a second of each processor that was not idle.
-    pub hz: u32,
-    /// `cycles`, or `cpu-clock` where the guest has no counter for them.
-    pub trigger: String,
-    /// How well the user's part of the stacks unwound.
-    pub unwound: Unwound,
-    /// Samples that there was no room for.
-    pub lost: u64,
-    /// The guest's clocks before and after.
-    pub beats: [Beat; 2],
+/// Reads what a guest sent, which is not believed: every number in it has to make sense.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse(bytes: &[u8]) -> Result<GuestProfile, String> {
+    let guest: GuestProfile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
+    guest.check().map(|()| guest)
 }
 
-impl GuestProfile {
-    /// Reads what a guest sent, which is not believed: every number in it has to make sense.
-    ///
-    /// # Errors
-    /// What is wrong with it.
-    pub fn parse(bytes: &[u8]) -> Result<GuestProfile, String> {
-        let guest: GuestProfile = serde_json::from_slice(bytes).map_err(|e| e.to_string())?;
-        let Profile { functions, stacks, threads, samples } = &guest.profile;
-        let [begun, ended] = guest.beats;
-        if ended.ticks <= begun.ticks || ended.monotonic_ns <= begun.monotonic_ns {
-            return Err("its clocks stand still".to_owned());
-        }
-        if functions.iter().any(|f| f.name.len() > LONGEST || f.module.len() > LONGEST)
-            || threads.iter().any(|t| t.name.len() > LONGEST)
-        {
-            return Err("a name is too long".to_owned());
-        }
-        if stacks.iter().any(|stack| stack.len() > DEEPEST || stack.iter().any(|&number| number >= functions.len())) {
-            return Err("a stack names a function that is not there".to_owned());
-        }
-        if samples.iter().any(|s| s.thread >= threads.len() || s.stack >= stacks.len() || s.weight != 1) {
-            return Err("a sample names a thread or a stack that is not there".to_owned());
-        }
-        Ok(guest)
-    }
-
-    /// Brings what was seen onto the host's clock.
-    pub fn by_host_clock(&mut self, clock: &Clock) {
-        self.profile.samples.iter_mut().for_each(|sample| sample.time = clock.host(sample.time));
-    }
+/// Brings what was seen onto the host's clock.
+pub fn by_host_clock(guest: &mut GuestProfile, clock: &Clock) {
+    guest.profile.samples.iter_mut().for_each(|sample| sample.time = clock.host(sample.time));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::profile::{Function, Layer, Sample, Thread};
     use proptest::prelude::*;
+    use vmtax_model::Beat;
+    use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample, Thread, Unwound};
 
     fn guest() -> GuestProfile {
         let function =
-            |name: &str, layer| Function { name: name.to_owned(), module: String::new(), layer, named: true };
-        let functions = vec![function("main", Layer::GuestUser), function("do_idle", Layer::GuestKernel)];
+            |name: &str, origin| Function { name: name.to_owned(), module: String::new(), origin, named: true };
+        let functions = vec![function("main", CodeOrigin::GuestUser), function("do_idle", CodeOrigin::GuestKernel)];
         let sample = |stack, time| Sample { thread: 0, stack, time, weight: 1, cpu: 0 };
         let profile = Profile {
             functions,
@@ -139,20 +96,20 @@ mod tests {
     fn it_comes_back_as_it_went_and_numbers_that_lead_nowhere_do_not() {
         let good = guest();
         let text = serde_json::to_vec(&good).unwrap();
-        assert_eq!(GuestProfile::parse(&text), Ok(good.clone()));
+        assert_eq!(parse(&text), Ok(good.clone()));
         let breaks: [fn(&mut GuestProfile); 6] = [
             |g| g.beats[1] = g.beats[0],
             |g| g.profile.stacks[0][0] = 2,
             |g| g.profile.samples[1].stack = 2,
             |g| g.profile.samples[0].thread = 1,
             |g| g.profile.samples[0].weight = u64::MAX,
-            |g| g.profile.functions[0].name = "x".repeat(LONGEST + 1),
+            |g| g.profile.functions[0].name = "x".repeat(GuestProfile::MAX_NAME + 1),
         ];
         for (number, breaks) in breaks.iter().enumerate() {
             let mut bad = good.clone();
             breaks(&mut bad);
             let text = serde_json::to_vec(&bad).unwrap();
-            assert!(GuestProfile::parse(&text).is_err(), "break {number}");
+            assert!(parse(&text).is_err(), "break {number}");
         }
     }
 
@@ -162,7 +119,7 @@ mod tests {
             let mut text = serde_json::to_vec(&guest()).unwrap();
             let at = at % text.len();
             text[at] = byte;
-            if let Ok(guest) = GuestProfile::parse(&text) {
+            if let Ok(guest) = parse(&text) {
                 crate::fold::fold(&guest.profile);
                 prop_assert!(guest.profile.total() <= 2);
             }

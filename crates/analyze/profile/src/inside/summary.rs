@@ -1,8 +1,10 @@
 //! What was seen inside a guest, in figures.
 
-use super::{GuestProfile, Joined};
+use super::Joined;
 use crate::summary::{functions, share, threads};
+use vmtax_model::samples::GuestProfile;
 use vmtax_model::{CallCounts, CallFindings, GuestCall, GuestFindings, JoinFindings};
+use vmtax_trace::system_call_name;
 
 /// What the samples say.
 pub fn summary(guest: &GuestProfile, joined: Option<&Joined>) -> GuestFindings {
@@ -32,7 +34,7 @@ pub fn summary(guest: &GuestProfile, joined: Option<&Joined>) -> GuestFindings {
 pub fn calls(counts: &CallCounts) -> CallFindings {
     let row = |row: &vmtax_model::CallCount| GuestCall {
         call: row.call,
-        name: vmtax_trace::system_call_name(row.call.into()).into_owned(),
+        name: system_call_name(row.call.into()).into_owned(),
         pid: row.pid,
         calls: row.count,
         avg_ns: row.total_ns as f64 / row.count.max(1) as f64,

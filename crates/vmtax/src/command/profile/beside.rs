@@ -10,7 +10,7 @@ use crate::fault::Fault;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::{CommandSpec, HostFacts, Plan, Probes};
-use vmtax_profile::Settings;
+use vmtax_observe::StackSampling;
 use vmtax_vm::Streams;
 
 /// What the profile's folder in a recording is called.
@@ -28,7 +28,7 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
         let command = plan.command.clone().map(|command| CommandSpec { layers: false, ..command });
         let once = Plan { name, machines, variants, probes, command, rounds: 1, compare: None, ..plan.clone() };
         let settings =
-            Settings { pid: 0, time: Duration::from_secs_f64(LONGEST_S), hz: HZ, stack: STACK, symbols: None };
+            StackSampling { pid: 0, time: Duration::from_secs_f64(LONGEST_S), hz: HZ, stack: STACK, symbols: None };
         // Which functions differ is asked for; events would take the first second of a short command.
         let ways = Ways { wall_hz: WALL_HZ, events: Duration::ZERO, processors: code::may_ask() };
         let display = Display::beside_output();

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 use vmtax_model::{GuestCode, Missing};
-use vmtax_profile::code::{findings, look};
+use vmtax_profile::code::findings;
 use vmtax_vm::QemuMonitor;
 
 /// Each look takes QEMU's main loop a millisecond or two.
@@ -42,7 +42,7 @@ pub fn executed(
     let silent = || missing("QEMU's monitor told of no x86 processor while it was looked at", "Look longer");
     let monitor = monitor.ok_or_else(no_monitor)?;
     let processors = monitor.processors().map_err(|_| silent())?;
-    let looked = look(&processors, hz.min(MOST_HZ), time, stop, &mut |processor, command| {
+    let looked = vmtax_observe::guest_code(&processors, hz.min(MOST_HZ), time, stop, &mut |processor, command| {
         monitor.of_processor(processor, command).ok()
     });
     findings(&looked).ok_or_else(silent)

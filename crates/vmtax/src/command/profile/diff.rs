@@ -7,7 +7,8 @@ use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_model::ProfileFindings;
-use vmtax_profile::{Profile, changes, flame, fold};
+use vmtax_model::samples::Profile;
+use vmtax_profile::{changes, flame, fold};
 
 pub fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
     draw(&args.before, &args.after, &args.out)?;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use vmtax_model::samples::{ExitCounts, TracedExits};
 use vmtax_model::{GuestExits, Missing};
-use vmtax_profile::ProfileError;
-use vmtax_profile::exits::{Devices, Seen, Watching, counters_alone, has_kvm, summary};
+use vmtax_observe::{ExitTracer, ProbeError, has_kvm};
+use vmtax_profile::exits::{Devices, summary};
 use vmtax_vm::QemuMonitor;
 
 /// A guest whose exits are being counted.
 pub struct Exits {
     pid: i32,
-    watching: Result<Watching, ProfileError>,
+    watching: Result<ExitTracer, ProbeError>,
     monitor: Option<QemuMonitor>,
     before: BTreeMap<String, u64>,
     begun: Instant,
@@ -19,7 +20,7 @@ pub struct Exits {
 /// What came of it.
 pub struct Counted {
     pid: i32,
-    seen: Result<Seen, ProfileError>,
+    seen: Result<TracedExits, ProbeError>,
     monitor: Option<QemuMonitor>,
     counters: BTreeMap<String, u64>,
     time: Duration,
@@ -31,7 +32,7 @@ impl Exits {
     pub fn begin(pid: i32, monitor: Option<QemuMonitor>) -> Option<Exits> {
         has_kvm(pid).unwrap_or_default().then(|| {
             let before = counters(pid, monitor.as_ref());
-            Exits { pid, watching: Watching::start(pid), monitor, before, begun: Instant::now() }
+            Exits { pid, watching: ExitTracer::start(pid), monitor, before, begun: Instant::now() }
         })
     }
 
@@ -68,18 +69,15 @@ impl Counted {
             Some(tree) => Devices::of_memory_tree(&tree),
             None => None,
         };
-        match self.seen {
-            Ok(seen) => {
-                let missing = devices.is_none().then(|| no_tree(self.pid));
-                let devices = devices.unwrap_or_else(Devices::usual);
-                (Some(summary(&seen, &devices, self.counters)), missing.into_iter().collect())
-            }
-            Err(why) => {
-                let missing = Missing::for_error("VM exits by reason and device", &why);
-                let counters = (!self.counters.is_empty()).then(|| counters_alone(self.time, self.counters));
-                (counters, vec![missing])
-            }
-        }
+        let (traced, missing) = match self.seen {
+            Ok(traced) => (Some(traced), devices.is_none().then(|| no_tree(self.pid))),
+            Err(why) => (None, Some(Missing::for_error("VM exits by reason and device", &why))),
+        };
+        let devices = devices.unwrap_or_else(Devices::usual);
+        let some = traced.is_some() || !self.counters.is_empty();
+        let (seconds, counters) = (self.time.as_secs_f64(), self.counters);
+        let counts = ExitCounts { seconds, traced, counters, memory_tree: None };
+        (some.then(|| summary(&counts, &devices)), missing.into_iter().collect())
     }
 }
 

@@ -3,9 +3,9 @@
 use crate::cli::SyscallsBy;
 use crate::fault::Fault;
 use std::path::Path;
+use vmtax_model::samples::Profile;
 use vmtax_model::{CountBy, GuestFindings, Inside, Missing, Probes};
-use vmtax_profile::Profile;
-use vmtax_profile::inside::{Clock, Recorded, calls, join, summary};
+use vmtax_profile::inside::{Clock, Recorded, by_host_clock, calls, join, summary};
 
 /// Bytes copied of a guest's stacks: workloads' own are shallow.
 const STACK: u32 = 8192;
@@ -43,7 +43,7 @@ pub fn read(run: &Path, on_cpu: &Profile) -> Result<SeenInside, Fault> {
         let mut joined = None;
         match Clock::new(guest.beats, &facts) {
             Ok(clock) => {
-                guest.by_host_clock(&clock);
+                by_host_clock(&mut guest, &clock);
                 joined = Some(join(on_cpu, &guest.profile, guest.hz, &facts.threads));
             }
             Err(why) => seen.missing.push(Missing {

@@ -21,7 +21,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 use take::{Taken, Ways};
 use vmtax_model::ProfileFindings;
-use vmtax_profile::{Settings, firefox, flame, fold, pprof};
+use vmtax_observe::StackSampling;
+use vmtax_profile::{firefox, flame, fold, pprof};
 use vmtax_report::counted;
 use vmtax_report::profile::Pictures;
 use vmtax_vm::QemuMonitor;
@@ -60,10 +61,10 @@ fn ways(args: &ProfileArgs) -> Result<Ways, Fault> {
 }
 
 /// What the command line says of looking.
-fn settings(args: &ProfileArgs, pid: i32, seconds: f64) -> Result<Settings, Fault> {
+fn settings(args: &ProfileArgs, pid: i32, seconds: f64) -> Result<StackSampling, Fault> {
     let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| !time.is_zero());
     let time = time.ok_or_else(|| Fault::Usage("--seconds takes a number above 0, as in --seconds 10".to_owned()))?;
-    Ok(Settings { pid, time, hz: args.hz, stack: args.stack, symbols: args.symbols.clone() })
+    Ok(StackSampling { pid, time, hz: args.hz, stack: args.stack, symbols: args.symbols.clone() })
 }
 
 /// The folder that is asked for, for what was looked at.
@@ -88,6 +89,7 @@ fn present(folder: &Folder, json: bool, taken: &Taken) -> Result<ExitCode, Fault
 fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
     let findings = &taken.findings;
     let (of, profile) = (vmtax_report::profile::of(findings), &taken.on_cpu.profile);
+    let time = Duration::from_secs_f64(taken.on_cpu.seconds);
     let mut files = vec!["report.html"];
     let mut pictures = Pictures::default();
     if findings.samples > 0 {
@@ -104,14 +106,14 @@ fn write(folder: &Folder, taken: &Taken) -> Result<Vec<&'static str>, Fault> {
     }
     if findings.samples > 0 {
         let whole = taken.inside.joined.as_ref().unwrap_or(profile);
-        let bytes = pprof::bytes(whole, findings.hz, taken.on_cpu.time);
+        let bytes = pprof::bytes(whole, findings.hz, time);
         folder.put("profile.pb.gz", bytes.map_err(|e| Fault::file("writing profile.pb.gz", e))?)?;
         files.push("profile.pb.gz");
     }
     // Over time, so only where that is known.
     if findings.seconds > 0.0 && findings.samples > 0 {
         let guest = taken.inside.guest.as_ref();
-        let json = firefox::json(profile, guest, &findings.program, findings.pid, findings.hz, taken.on_cpu.time)
+        let json = firefox::json(profile, guest, &findings.program, findings.pid, findings.hz, time)
             .map_err(|e| Fault::file("writing firefox.json", e.into()))?;
         folder.put("firefox.json", &json)?;
         files.push("firefox.json");

@@ -5,17 +5,21 @@ use super::exits::{Counted, Exits};
 use super::inside::SeenInside;
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use std::io::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
+use vmtax_model::samples::{OnCpu, ScheduleFacts, WallClock};
 use vmtax_model::{Missing, ProfileFindings};
-use vmtax_profile::traced::{self, traced};
-use vmtax_profile::{OnCpu, ProfileError, Settings, Wall, on_cpu, summary, waits, wall};
+use vmtax_observe::{ProbeError, StackSampling, on_cpu, schedule, wall_clock};
+use vmtax_profile::schedule::Schedule;
+use vmtax_profile::{summary, waits};
 
 /// What was seen, and what it says.
 pub struct Taken {
     pub on_cpu: OnCpu,
-    pub wall: Option<Wall>,
+    pub wall: Option<WallClock>,
     pub findings: ProfileFindings,
     /// The exits of its guest, to which [`Taken::name_exits`] gives names.
     pub counted: Option<Counted>,
@@ -55,13 +59,13 @@ pub struct Ways {
 /// Looks at a process on CPU, through its scheduler's events, and then by the clock, whose looks stop threads, as the events
 /// would show; the processors of a guest of KVM are looked at with those. What one way cannot see is said beside what the
 /// others saw. The exits of a guest are counted meanwhile. It ends when `stopped` becomes true.
-pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &AtomicBool) -> Result<Taken, Fault> {
+pub fn take(settings: &StackSampling, ways: Ways, exits: Option<Exits>, stopped: &AtomicBool) -> Result<Taken, Fault> {
     let pid = settings.pid;
     let program = program(pid);
     let stop = || stopped.load(Ordering::Relaxed);
     // Some time is left for looks by the clock.
     let tracing = ways.events.min(settings.time / 2);
-    let looking = Settings { time: settings.time - tracing, ..settings.clone() };
+    let looking = StackSampling { time: settings.time - tracing, hz: ways.wall_hz, ..settings.clone() };
     let monitor = exits.as_ref().and_then(Exits::monitor);
     let asks = ways.wall_hz > 0 && exits.is_some();
     let processors = || {
@@ -70,14 +74,14 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     };
     let in_turn = || {
         let events = (!tracing.is_zero()).then(|| traced(pid, tracing, &stop));
-        (events, (ways.wall_hz > 0).then(|| wall(&looking, ways.wall_hz, &stop)))
+        (events, (ways.wall_hz > 0).then(|| wall_clock(&looking, &stop)))
     };
     let (seen, (events, by_clock), counted, code) = std::thread::scope(|scope| {
         let counting = exits.map(|exits| scope.spawn(|| exits.follow(settings.time, &stop)));
         let clock = scope.spawn(in_turn);
         let code = scope.spawn(processors);
         let seen = on_cpu(settings, &stop);
-        if seen.is_err() && !matches!(seen, Err(ProfileError::Probe(_))) {
+        if matches!(seen, Err(ProbeError::Stacks(_))) {
             stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
         }
         // A panic there is a bug here.
@@ -89,13 +93,16 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     let mut missing: Vec<Missing> = Vec::new();
     let code = code.and_then(|code| code.map_err(|why| missing.push(why)).ok());
     let events = match events {
-        Some(Err(why @ (ProfileError::Probe(_) | ProfileError::Scratch(_)))) => {
+        Some(Err(why)) => {
             missing.push(Missing::for_error("the scheduler's events and system calls", &why));
             None
         }
-        events => events.transpose()?,
+        Some(Ok((folder, facts, lacking))) => {
+            missing.extend(lacking);
+            Some(Schedule::read(folder.path(), facts)?)
+        }
+        None => None,
     };
-    missing.extend(events.iter().flat_map(|events| events.missing.clone()));
     let wall = match by_clock {
         Some(Ok(wall)) => (wall.profile.total() > 0).then_some(wall),
         Some(Err(why)) => {
@@ -106,21 +113,37 @@ pub fn take(settings: &Settings, ways: Ways, exits: Option<Exits>, stopped: &Ato
     };
     let on_cpu = match seen {
         Ok(seen) => seen,
-        Err(why @ ProfileError::Probe(_)) if wall.is_some() => {
+        Err(why) if wall.is_some() && !matches!(why, ProbeError::Stacks(_)) => {
             missing.push(Missing::for_error("what runs on CPU", &why));
-            OnCpu::nothing()
+            OnCpu { hz: settings.hz, ..OnCpu::default() }
         }
         Err(why) => return Err(why.into()),
     };
     if on_cpu.profile.total() == 0 && wall.is_none() {
-        return Err(ProfileError::Idle { pid, seconds: on_cpu.time.as_secs_f64() }.into());
+        return Err(ProbeError::Idle { pid, seconds: on_cpu.seconds }.into());
     }
-    let mut findings = summary::of(&on_cpu, pid, &program, settings.hz);
+    let mut findings = summary::of(&on_cpu, pid, &program);
     findings.wall = wall.as_ref().map(waits::of);
-    findings.schedule = events.map(|events| traced::of(&events, wall.as_ref()));
+    findings.schedule = events.map(|events| vmtax_profile::schedule::of(&events, wall.as_ref()));
     findings.code = code;
     findings.missing = missing;
     Ok(Taken { on_cpu, wall, findings, counted, inside: SeenInside::default() })
+}
+
+/// Traces into a folder that goes away with it.
+fn traced(
+    pid: i32,
+    time: Duration,
+    stop: &dyn Fn() -> bool,
+) -> Result<(TempDir, ScheduleFacts, Vec<Missing>), ProbeError> {
+    let failed = |source| ProbeError::System { what: "writing what the kernel traced".to_owned(), source };
+    let folder = tempfile::tempdir().map_err(failed)?;
+    let (facts, missing) = schedule(pid, time, stop, &mut |name, bytes| {
+        let path = folder.path().join(name);
+        path.parent().map_or(Ok(()), std::fs::create_dir_all)?;
+        std::fs::OpenOptions::new().create(true).append(true).open(path)?.write_all(bytes)
+    })?;
+    Ok((folder, facts, missing))
 }
 
 /// Waits, unless it is to stop.

@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use vmtax_model::{HostFacts, Machine, Missing, Plan, Tree};
-use vmtax_profile::Settings;
+use vmtax_observe::StackSampling;
 use vmtax_runner::{Ended, Preset, Progress, default_guest};
 use vmtax_vm::{Streams, descendants};
 
@@ -54,7 +54,7 @@ pub fn look(
     host: HostFacts,
     args: &RecordArgs,
     display: Display,
-    (settings, ways): (Settings, Ways),
+    (settings, ways): (StackSampling, Ways),
     streams: Option<&Streams>,
 ) -> Result<Looked, Fault> {
     // The micro-guest makes no breakpoints.
@@ -96,7 +96,7 @@ fn memory_tree(run: &Path) -> Option<String> {
 
 /// Looks at a QEMU from the beginning of its trial to the end.
 struct Watch {
-    settings: Settings,
+    settings: StackSampling,
     ways: Ways,
     over: Arc<AtomicBool>,
     looking: Option<JoinHandle<Result<Taken, Fault>>>,
@@ -109,7 +109,7 @@ impl Watch {
                 let below = descendants(std::process::id() as i32);
                 let is_qemu = |pid: &i32| take::program(*pid).starts_with("qemu-system");
                 let Some(pid) = below.into_iter().find(is_qemu) else { return };
-                let (settings, ways) = (Settings { pid, ..self.settings.clone() }, self.ways);
+                let (settings, ways) = (StackSampling { pid, ..self.settings.clone() }, self.ways);
                 let over = Arc::clone(&self.over);
                 // Before the workload begins, so that each of its exits is counted.
                 let exits = Exits::begin(pid, monitor.cloned());

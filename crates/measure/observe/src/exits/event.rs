@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::AddressSpace;
+use vmtax_model::samples::Access;
 use vmtax_trace::{EventId, Field, Formats};
 
 /// Of `KVM_TRACE_MMIO_*`: a read that the kernel cannot answer.
@@ -10,14 +11,6 @@ const READ: u64 = 1;
 /// The system call `ioctl`, and its command by which a thread goes into its guest.
 const IOCTL: u64 = 16;
 pub(super) const KVM_RUN: u64 = 0xae80;
-
-/// One access by the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Access {
-    pub space: AddressSpace,
-    pub address: u64,
-    pub write: bool,
-}
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::Moments;
-use vmtax_observe::State;
+use vmtax_model::samples::ThreadState;
 use vmtax_trace::FUTEX;
 
 /// What an event tells.
@@ -100,12 +100,12 @@ pub struct Timeline {
 
 impl Timeline {
     /// Adds a thread as the kernel said before the first event that it is.
-    pub fn add(&mut self, tid: i32, state: State, at: u64) {
+    pub fn add(&mut self, tid: i32, state: ThreadState, at: u64) {
         let call = match state {
-            State::Waits { call: Some(call), argument, .. } => Some((call, argument, None)),
+            ThreadState::Waits { call: Some(call), argument, .. } => Some((call, argument, None)),
             _ => None,
         };
-        let doing = if state == State::Runs { Doing::Runs } else { Doing::Blocked(on(call)) };
+        let doing = if state == ThreadState::Runs { Doing::Runs } else { Doing::Blocked(on(call)) };
         let mut thread = Thread::new(doing, at);
         thread.call = call;
         self.threads.insert(tid, thread);
@@ -214,12 +214,12 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WAITS: State = State::Waits { call: Some(FUTEX), argument: 0x100, sp: 0, ip: 0 };
+    const WAITS: ThreadState = ThreadState::Waits { call: Some(FUTEX), argument: 0x100, sp: 0, ip: 0 };
 
     #[test]
     fn a_lock_that_goes_from_one_to_the_other() {
         let mut line = Timeline::default();
-        line.add(1, State::Runs, 0);
+        line.add(1, ThreadState::Runs, 0);
         line.add(2, WAITS, 0);
         line.add(3, WAITS, 0);
         line.take(10, 1, What::Enter(FUTEX, 0x100));
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn ready_at_first_and_ended_at_last() {
         let mut line = Timeline::default();
-        line.add(1, State::Runs, 0);
+        line.add(1, ThreadState::Runs, 0);
         line.take(7, 0, What::Switch { from: 0, leaves: Leaves::Ready, to: 1 });
         line.take(9, 1, What::Switch { from: 1, leaves: Leaves::Ended, to: 0 });
         line.end(100);
@@ -261,9 +261,9 @@ mod tests {
         #[test]
         fn all_time_is_counted_once(events in proptest::collection::vec((0u64..50, 1i32..4, 0u8..6, 1i32..4), 0..60)) {
             let mut line = Timeline::default();
-            line.add(1, State::Runs, 0);
+            line.add(1, ThreadState::Runs, 0);
             line.add(2, WAITS, 0);
-            line.add(3, State::Runs, 0);
+            line.add(3, ThreadState::Runs, 0);
             let mut now = 0;
             for (later, tid, kind, other) in events {
                 now += later;

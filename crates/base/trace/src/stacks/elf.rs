@@ -1,7 +1,7 @@
 //! What is needed of an ELF file: where its code was linked to, how to unwind it, what its functions are called.
 
-use crate::ranges::Ranges;
-use crate::symbols::Symbols;
+use crate::stacks::ranges::Ranges;
+use crate::stacks::symbols::Symbols;
 use object::elf::{FileHeader64, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
 use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
 use object::{Endianness, Object, ObjectSection, ReadRef};
@@ -147,7 +147,7 @@ mod tests {
     fn code_of_this_program_is_where_its_mapping_says() {
         let elf = Elf::read(&own()[..]).unwrap();
         let function = this_program_is_understood as fn() as usize as u64;
-        let maps = crate::maps::parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
+        let maps = crate::stacks::maps::parse(&std::fs::read_to_string("/proc/self/maps").unwrap());
         let mapping = maps.iter().find(|m| (m.start..m.end).contains(&function)).unwrap();
         let at = function - mapping.start + elf.linked(mapping.offset).unwrap();
         let symbol = elf.symbols.before(at).unwrap();

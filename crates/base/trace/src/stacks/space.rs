@@ -1,10 +1,10 @@
 //! A process's address space: which program or library is where, and how stacks in it unwind.
 
-use crate::elf::{Bytes, Elf};
-use crate::files::Source;
-use crate::jit;
-use crate::maps::{self, Mapping};
-use crate::place::{End, Home, Place, Registers};
+use crate::stacks::elf::{Bytes, Elf};
+use crate::stacks::files::Source;
+use crate::stacks::jit;
+use crate::stacks::maps::{self, Mapping};
+use crate::stacks::place::{End, Home, Place, Registers};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use std::ops::Range;

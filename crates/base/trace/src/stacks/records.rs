@@ -1,12 +1,12 @@
 //! Records of perf_event_open, taken live or from a file, as stacks.
 
-use crate::maps::Mapping;
-use crate::place::{Home, Place, Registers};
-use crate::profile::Sample;
-use crate::seen::Seen;
-use crate::space::Space;
+use crate::stacks::maps::Mapping;
+use crate::stacks::place::{Home, Place, Registers};
+use crate::stacks::seen::Seen;
+use crate::stacks::space::Space;
 use linux_perf_event_reader::constants::{PERF_REG_X86_BP, PERF_REG_X86_IP, PERF_REG_X86_SP};
 use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, SampleRecord};
+use vmtax_model::samples::Sample;
 
 /// From here on a callchain's entries mark whose addresses follow (`PERF_CONTEXT_*`).
 const MARKS: u64 = -4095_i64 as u64;

@@ -3,43 +3,21 @@
 //! A thread that waits, and waits where it did at the moment before with the same stack, is not stopped again: it is where it
 //! was.
 
-use crate::kernel::Kernel;
-use crate::names::Names;
-use crate::on_cpu::{Settings, is_gone, thread_names};
-use crate::place::{Home, Place, Registers};
-use crate::profile::{Profile, Sample};
-use crate::schedule::{Schedule, Times};
-use crate::seen::{Seen, Unwound};
-use crate::space::Space;
-use crate::{ProfileError, names};
-use std::collections::HashMap;
+use super::StackSampling;
+use super::run_queue::RunQueue;
+use crate::clock::{monotonic_ns, until_next};
+use crate::threads::{is_gone, thread_names};
+use crate::{Look, Looker, ProbeError};
+use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
-use vmtax_observe::{Look, Looker, State};
+use vmtax_model::samples::{Sample, ThreadState, WallClock};
 use vmtax_trace::FUTEX;
+use vmtax_trace::stacks::{self, Home, Kernel, Names, Place, Registers, Seen, Space};
 
 /// `restart_syscall`: what a thread that was stopped in a system call goes on with.
 const RESTARTED: i64 = 219;
 /// New libraries are looked for no more often than this.
 const RELOAD: Duration = Duration::from_secs(1);
-
-/// What came of it.
-#[derive(Debug)]
-pub struct Wall {
-    /// Every thread once for every moment.
-    pub profile: Profile,
-    /// How well stacks unwound.
-    pub unwound: Unwound,
-    /// Moments that were looked at.
-    pub moments: u64,
-    /// How long threads were stopped, one for each stop, sorted.
-    pub pauses: Vec<Duration>,
-    /// Looks at threads that waited on where they were, and were not stopped.
-    pub unstopped: u64,
-    /// How long each thread ran and was ready.
-    pub times: HashMap<i32, Times>,
-    /// Of each futex that a thread waited at, by address, a stack: one of [`Profile::stacks`].
-    pub futexes: HashMap<u64, usize>,
-}
 
 /// What was seen of a thread the last time.
 struct Last {
@@ -59,18 +37,18 @@ struct Watch {
     copied: Vec<u8>,
     reloaded: Instant,
     unstopped: u64,
-    futexes: HashMap<u64, usize>,
+    futexes: BTreeMap<u64, usize>,
 }
 
-/// Looks at all threads of a process `hz` times a second, until the time is over, the process ends, or `stop` says so. Has
+/// Samples all threads of a process, until the time is over, the process ends, or `stop` says so. Has
 /// to run in a thread of its own, whose end lets go of all that it stopped.
 ///
 /// # Errors
-/// [`ProfileError`] when the process may not be looked into.
-pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wall, ProfileError> {
+/// [`ProbeError`] when the process may not be looked into.
+pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<WallClock, ProbeError> {
     let pid = settings.pid;
     let space = Space::of(pid);
-    let build = settings.symbols.as_deref().map(|path| names::build(path, &space)).transpose()?;
+    let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
     let mut watch = Watch {
         looker: Looker::new(pid)?,
         space,
@@ -79,13 +57,13 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
         copied: vec![0; settings.stack as usize],
         reloaded: Instant::now(),
         unstopped: 0,
-        futexes: HashMap::new(),
+        futexes: BTreeMap::new(),
     };
-    let step = Duration::from_secs(1) / hz.max(1);
+    let step = Duration::from_secs(1) / settings.hz.max(1);
     let begin = Instant::now();
     let (mut threads, mut known) = (HashMap::new(), thread_names(pid));
     let mut moments = 0;
-    let mut schedule = Schedule::of(pid);
+    let mut run_queue = RunQueue::of(pid);
     while begin.elapsed() < settings.time && !stop() && !is_gone(pid) {
         // At once, and of all before any is stopped: a look takes a processor that somebody may want, and who works for a
         // stopped thread, or waits for it, is about to do something else.
@@ -94,44 +72,29 @@ pub fn wall(settings: &Settings, hz: u32, stop: &dyn Fn() -> bool) -> Result<Wal
             if let Some(state) = state {
                 watch.moment(tid, state);
             }
-            schedule.read(tid);
+            run_queue.read(tid);
         }
         threads.extend(known);
         known = thread_names(pid);
         moments += 1;
         watch.looker.rest(until_next(begin, step, settings.time));
     }
-    let mut pauses = watch.looker.end();
+    let mut pauses: Vec<u64> = watch.looker.end().iter().map(|pause| pause.as_nanos() as u64).collect();
     pauses.sort_unstable();
-    Ok(Wall {
+    Ok(WallClock {
         profile: Names::of(&watch.space, &Kernel::read(), build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
         unwound: watch.seen.unwound,
         moments,
-        pauses,
+        pauses_ns: pauses,
         unstopped: watch.unstopped,
-        times: schedule.times(),
+        times: run_queue.times(),
         futexes: watch.futexes,
     })
 }
 
-/// How long it is to the next of the looks that began then, or to the end of their time. They are not moved by what looking
-/// took, and missed ones not made up for.
-pub(crate) fn until_next(begin: Instant, step: Duration, time: Duration) -> Duration {
-    let gone = begin.elapsed();
-    let next = moment(step, (gone.as_nanos() / step.as_nanos() + 1) as u32);
-    next.min(time).saturating_sub(gone)
-}
-
-/// When a step's look is: somewhere in it, each time elsewhere, so that looks do not beat with what happens regularly, as
-/// timers tick. Multiples of the golden ratio fill an interval evenly (Weyl's sequence).
-fn moment(step: Duration, number: u32) -> Duration {
-    const GOLDEN: f64 = 0.618_033_988_749_894_9;
-    step * number + step.mul_f64((f64::from(number) * GOLDEN).fract())
-}
-
 impl Watch {
     /// Looks at one thread, which was in that state.
-    fn moment(&mut self, tid: i32, state: State) {
+    fn moment(&mut self, tid: i32, state: ThreadState) {
         let stack = match self.where_it_was(tid, state) {
             Some(stack) => {
                 self.unstopped += 1;
@@ -141,12 +104,12 @@ impl Watch {
         };
         let Some(stack) = stack else { return };
         let thread = self.seen.thread(tid);
-        self.seen.samples.push(Sample { thread, stack, time: now(), weight: 1, cpu: 0 });
+        self.seen.samples.push(Sample { thread, stack, time: monotonic_ns(), weight: 1, cpu: 0 });
     }
 
     /// The stack of a thread that waits on where it did.
-    fn where_it_was(&mut self, tid: i32, state: State) -> Option<usize> {
-        let State::Waits { call, sp, ip, .. } = state else { return None };
+    fn where_it_was(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
+        let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
         let last = self.last.get(&tid)?;
         (last.sp == sp && last.ip == ip && (call == last.call || call == Some(RESTARTED))).then_some(())?;
         let size = self.looker.copy(sp, &mut self.copied);
@@ -154,18 +117,18 @@ impl Watch {
     }
 
     /// Stops a thread to see where it is.
-    fn stopped(&mut self, tid: i32, state: State) -> Option<usize> {
-        let waits_in = matches!(state, State::Waits { .. }).then(|| self.looker.waits_in(tid));
+    fn stopped(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
+        let waits_in = matches!(state, ThreadState::Waits { .. }).then(|| self.looker.waits_in(tid));
         let reason = waits_in.filter(|name| !name.is_empty()).map(|name| self.seen.wait(&name));
         let Some((look, size)) = self.looker.look(tid, &mut self.copied) else {
             // It has ended, nothing interrupts its wait, or a debugger has it: then what the kernel says of it has to do.
-            let State::Waits { call, sp, ip, .. } = state else { return None };
+            let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
             return self.unseen(tid, call, (sp, ip), reason);
         };
         let mut places = Vec::new();
         let (mut call, mut futex) = (None, None);
         // What it waits for, innermost first.
-        if let State::Waits { call: said, argument, sp, ip } = state {
+        if let ThreadState::Waits { call: said, argument, sp, ip } = state {
             if sp == look.sp {
                 let known = self.last.get(&tid).and_then(|last| last.call);
                 call = if said == Some(RESTARTED) { known.or(said) } else { said };
@@ -212,31 +175,5 @@ impl Watch {
         }
         self.seen.ended(&places[inside..], end);
         self.seen.stack(&places)
-    }
-}
-
-/// Now, ns of the monotonic clock.
-pub(crate) fn now() -> u64 {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    time.tv_sec.unsigned_abs() * 1_000_000_000 + time.tv_nsec.unsigned_abs()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn looks_fall_into_every_part_of_what_is_regular() {
-        let step = Duration::from_millis(50);
-        let moments: Vec<Duration> = (0..1000).map(|number| moment(step, number)).collect();
-        assert!(moments.iter().zip(0..).all(|(moment, number)| (step * number..step * (number + 1)).contains(moment)));
-        for period in [1, 4, 10, 25, 50, 100] {
-            let mut parts = [0; 10];
-            for at in &moments {
-                let within = at.as_secs_f64() * 1e3 / f64::from(period);
-                parts[(within.fract() * 10.0) as usize] += 1;
-            }
-            assert!(parts.iter().all(|part| (60..=140).contains(part)), "{period} ms: {parts:?}");
-        }
     }
 }

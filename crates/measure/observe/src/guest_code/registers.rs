@@ -1,11 +1,11 @@
 //! What QEMU's human monitor prints of a processor.
 
-use super::Spot;
+use vmtax_model::samples::Spot;
 
 /// The command that prints a processor's registers.
-pub(super) const REGISTERS: &str = "info registers";
+pub(super) const COMMAND: &str = "info registers";
 
-/// Of an x86 processor's registers, what matters here.
+/// Of an x86 CPU's registers, those that are needed here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Registers {
     /// Of the next instruction, linear.

@@ -1,14 +1,8 @@
 //! In the guest: whatever runs is sampled while a workload runs, and unwound and named when it is over.
 
-use super::{GuestProfile, LONGEST};
-use crate::files::{Here, Source};
-use crate::kernel::Kernel;
-use crate::names::Names;
-use crate::on_cpu::{is_gone, thread_names, trigger};
-use crate::profile::{Layer, Profile};
-use crate::seen::{Seen, Unwound};
-use crate::space::Space;
-use crate::{ProfileError, records};
+use super::trigger;
+use crate::threads::{is_gone, thread_names};
+use crate::{ProbeError, Sampler, Sampling};
 use linux_perf_event_reader::{EventRecord, RawData, RawEventRecord, RecordParseInfo, RecordType};
 use std::collections::HashMap;
 use std::fs;
@@ -20,8 +14,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 use vmtax_clock::beat;
+use vmtax_model::samples::{CodeOrigin, GuestProfile, Profile, Unwound};
 use vmtax_model::{Beat, Inside};
-use vmtax_observe::{Sampler, Sampling};
+use vmtax_trace::stacks::{self, Here, Kernel, Names, Seen, Source, Space};
 
 /// How long the rings may fill before they are read.
 const PACE: Duration = Duration::from_millis(250);
@@ -30,7 +25,7 @@ const PART_OF_MEMORY: usize = 8;
 
 /// A guest that is being sampled.
 #[derive(Debug)]
-pub struct Taking {
+pub struct GuestSampler {
     over: Arc<AtomicBool>,
     taking: JoinHandle<Kept>,
     hz: u32,
@@ -40,12 +35,12 @@ pub struct Taking {
     roots: Vec<PathBuf>,
 }
 
-impl Taking {
+impl GuestSampler {
     /// Begins to sample all that runs here. `roots`: folders that processes may have for their root.
     ///
     /// # Errors
-    /// [`ProfileError`] when this kernel lets nobody sample.
-    pub fn begin(inside: Inside, roots: Vec<PathBuf>) -> Result<Taking, ProfileError> {
+    /// [`ProbeError`] when this kernel lets nobody sample.
+    pub fn begin(inside: Inside, roots: Vec<PathBuf>) -> Result<GuestSampler, ProbeError> {
         let names = all_names();
         let begun = beat();
         let sampler = Sampler::of_all(Sampling { hz: inside.hz, stack: inside.stack })?;
@@ -53,7 +48,7 @@ impl Taking {
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
         let taking = std::thread::spawn(move || Kept::follow(sampler, &told));
-        Ok(Taking { over, taking, hz: inside.hz, trigger, begun, names, roots })
+        Ok(GuestSampler { over, taking, hz: inside.hz, trigger, begun, names, roots })
     }
 
     /// Ends it: what was seen.
@@ -140,13 +135,13 @@ impl Kept {
 
 /// Names of templates have no end.
 fn cut(name: &mut String) {
-    let end = (0..=LONGEST).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
+    let end = (0..=GuestProfile::MAX_NAME).rev().find(|&end| name.is_char_boundary(end)).unwrap_or(0);
     name.truncate(end.min(name.len()));
 }
 
-/// Which layer it is when seen from the host.
-fn inside(layer: Layer) -> Layer {
-    if layer == Layer::Kernel { Layer::GuestKernel } else { Layer::GuestUser }
+/// Whose code it is when seen from the host.
+fn inside(origin: CodeOrigin) -> CodeOrigin {
+    if origin == CodeOrigin::Kernel { CodeOrigin::GuestKernel } else { CodeOrigin::GuestUser }
 }
 
 /// The address spaces: a process has its parent's until it runs a program of its own.
@@ -175,7 +170,7 @@ impl Processes {
                 if comm.is_execve {
                     self.begin(comm.pid, self.ended());
                 }
-                self.names.insert(comm.tid, records::text(&comm.name));
+                self.names.insert(comm.tid, stacks::text(&comm.name));
                 comm.pid
             }
             EventRecord::Mmap2(map) => map.pid,
@@ -189,7 +184,7 @@ impl Processes {
             None => self.begin(pid, if is_gone(pid) { self.ended() } else { Space::of(pid) }),
         };
         let (space, seen) = &mut self.programs[program];
-        records::take(record, space, seen);
+        stacks::take(record, space, seen);
         if let Some((tid, name @ None)) = seen.threads.last_mut() {
             *name = self.names.get(tid).cloned(); // a thread that is new here
         }
@@ -233,9 +228,9 @@ mod tests {
 
     #[test]
     fn names_are_cut_between_characters() {
-        let mut name = "é".repeat(LONGEST);
+        let mut name = "é".repeat(GuestProfile::MAX_NAME);
         cut(&mut name);
-        assert!(name.len() <= LONGEST && name.len() > LONGEST - 2 && name.ends_with('é'));
+        assert!(name.len() <= GuestProfile::MAX_NAME && name.len() > GuestProfile::MAX_NAME - 2 && name.ends_with('é'));
         let mut short = "main".to_owned();
         cut(&mut short);
         assert_eq!(short, "main");
@@ -245,8 +240,8 @@ mod tests {
     #[test]
     fn a_program_that_ended_is_named() {
         let inside = Inside { hz: 999, stack: 8192, calls: None };
-        let taking = match Taking::begin(inside, Vec::new()) {
-            Err(ProfileError::Probe(error)) => return eprintln!("skipped: {error}"),
+        let taking = match GuestSampler::begin(inside, Vec::new()) {
+            Err(error) => return eprintln!("skipped: {error}"),
             taking => taking.unwrap(),
         };
         let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exec sha256sum /proc/self/exe";
@@ -261,7 +256,9 @@ mod tests {
         assert!(of_shell > 3, "{:?}", guest.profile.threads);
         let modules: Vec<&str> = guest.profile.functions.iter().map(|f| f.module.as_str()).collect();
         assert!(modules.iter().any(|m| m.ends_with("sh")), "{modules:?}");
-        assert!(guest.profile.functions.iter().all(|f| matches!(f.layer, Layer::GuestUser | Layer::GuestKernel)));
-        assert_eq!(GuestProfile::parse(&serde_json::to_vec(&guest).unwrap()), Ok(guest));
+        assert!(
+            guest.profile.functions.iter().all(|f| matches!(f.origin, CodeOrigin::GuestUser | CodeOrigin::GuestKernel))
+        );
+        assert_eq!(guest.check(), Ok(()));
     }
 }

@@ -1,8 +1,8 @@
 //! The files that a process runs from: through its own root, in whatever mount namespace it lives; or, of a recorded one, by
 //! their build-ids.
 
-use crate::elf::Elf;
-use crate::maps::{self, Mapping};
+use crate::stacks::elf::Elf;
+use crate::stacks::maps::{self, Mapping};
 use object::ReadCache;
 use std::cell::RefCell;
 use std::collections::HashMap;

@@ -1,6 +1,6 @@
 //! Where code is, and where a stack begins and ends.
 
-/// A module's number in [`crate::space::Space::modules`]; code that belongs to none has one of the others.
+/// A module's number in [`crate::stacks::space::Space::modules`]; code that belongs to none has one of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Home {
     /// A program or library.
@@ -11,7 +11,7 @@ pub enum Home {
     Jit,
     /// A system call, by its number.
     Call,
-    /// A function of the kernel that a thread waits in, by its number in [`crate::seen::Seen::waits`].
+    /// A function of the kernel that a thread waits in, by its number in [`crate::stacks::seen::Seen::waits`].
     Wait,
     /// Nothing that is mapped from a file.
     Nowhere,

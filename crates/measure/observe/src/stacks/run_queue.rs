@@ -1,32 +1,22 @@
-//! How long threads ran, and how long they were ready without a processor, as the kernel's scheduler counts it.
+//! How long threads ran, and how long they were runnable without a CPU, as the kernel's run_queuer counts it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
-use std::time::{Duration, Instant};
-
-/// A thread's time since it was first looked at.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Times {
-    /// Looked at for so long.
-    pub watched: Duration,
-    /// On a processor.
-    pub ran: Duration,
-    /// Ready, and waiting for a processor.
-    pub ready: Duration,
-}
+use std::time::Instant;
+use vmtax_model::samples::RunTimes;
 
 /// The threads of one process.
 #[derive(Debug)]
-pub struct Schedule {
+pub struct RunQueue {
     pid: i32,
     first: HashMap<i32, (Instant, [u64; 2])>,
-    last: HashMap<i32, Times>,
+    last: BTreeMap<i32, RunTimes>,
 }
 
-impl Schedule {
+impl RunQueue {
     /// Of a process.
-    pub fn of(pid: i32) -> Schedule {
-        Schedule { pid, first: HashMap::new(), last: HashMap::new() }
+    pub fn of(pid: i32) -> RunQueue {
+        RunQueue { pid, first: HashMap::new(), last: BTreeMap::new() }
     }
 
     /// Reads a thread's counters; nothing where the kernel keeps none.
@@ -34,21 +24,21 @@ impl Schedule {
         let text = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid)).unwrap_or_default();
         let Some([ran, ready]) = counters(&text) else { return };
         let (since, [ran_first, ready_first]) = *self.first.entry(tid).or_insert((Instant::now(), [ran, ready]));
-        let times = Times {
-            watched: since.elapsed(),
-            ran: Duration::from_nanos(ran.saturating_sub(ran_first)),
-            ready: Duration::from_nanos(ready.saturating_sub(ready_first)),
+        let times = RunTimes {
+            watched_ns: since.elapsed().as_nanos() as u64,
+            ran_ns: ran.saturating_sub(ran_first),
+            runnable_ns: ready.saturating_sub(ready_first),
         };
         self.last.insert(tid, times);
     }
 
     /// What came of it, by thread.
-    pub fn times(self) -> HashMap<i32, Times> {
+    pub fn times(self) -> BTreeMap<i32, RunTimes> {
         self.last
     }
 }
 
-/// ns on a processor and ns ready; `0 0 0` where the kernel was built without.
+/// ns on a CPU and ns runnable; `0 0 0` where the kernel was built without.
 fn counters(text: &str) -> Option<[u64; 2]> {
     let mut words = text.split_ascii_whitespace().map(str::parse);
     let (ran, ready, turns) = (words.next()?.ok()?, words.next()?.ok()?, words.next()?.ok()?);
@@ -68,10 +58,10 @@ mod tests {
     #[test]
     fn time_on_a_processor_is_seen() {
         let tid = std::process::id() as i32; // as a thread it does nothing while tests run
-        let mut schedule = Schedule::of(tid);
-        schedule.read(tid);
-        schedule.read(tid);
-        let times = schedule.times();
-        assert!(times.values().all(|t| t.ran <= t.watched + Duration::from_millis(50)), "{times:?}");
+        let mut run_queue = RunQueue::of(tid);
+        run_queue.read(tid);
+        run_queue.read(tid);
+        let times = run_queue.times();
+        assert!(times.values().all(|t| t.ran_ns <= t.watched_ns + 50_000_000), "{times:?}");
     }
 }

@@ -1,25 +1,25 @@
 //! What the scheduler's events say, in figures.
 
-use super::Traced;
+use super::Schedule;
 use super::timeline::{Futex, Thread};
 use crate::waits;
-use crate::wall::Wall;
+use vmtax_model::samples::WallClock;
 use vmtax_model::{BlockedOn, CallRow, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, WaitFor, Waker};
 use vmtax_trace::system_call_name;
 
 /// The figures. What stands at a futex is told by the stacks that were seen there by the clock.
-pub fn of(traced: &Traced, wall: Option<&Wall>) -> ScheduleFindings {
+pub fn of(schedule: &Schedule, wall: Option<&WallClock>) -> ScheduleFindings {
     let mut threads: Vec<ThreadTimes> =
-        traced.timeline.threads.iter().map(|(tid, thread)| times(traced, *tid, thread)).collect();
+        schedule.timeline.threads.iter().map(|(tid, thread)| times(schedule, *tid, thread)).collect();
     threads.sort_by(|a, b| b.runs.total_cmp(&a.runs).then(a.tid.cmp(&b.tid)));
-    let futexes = traced.timeline.futexes.iter().filter(|(_, futex)| futex.waits > 0);
-    let mut futexes: Vec<FutexWaits> = futexes.map(|(at, futex)| self::futex(traced, wall, *at, futex)).collect();
+    let futexes = schedule.timeline.futexes.iter().filter(|(_, futex)| futex.waits > 0);
+    let mut futexes: Vec<FutexWaits> = futexes.map(|(at, futex)| self::futex(schedule, wall, *at, futex)).collect();
     futexes.sort_by(|a, b| b.waited_ns.total_cmp(&a.waited_ns).then_with(|| a.address.cmp(&b.address)));
-    ScheduleFindings { seconds: traced.time.as_secs_f64(), lost: traced.lost, threads, futexes }
+    ScheduleFindings { seconds: schedule.time.as_secs_f64(), lost: schedule.lost, threads, futexes }
 }
 
-fn times(traced: &Traced, tid: i32, thread: &Thread) -> ThreadTimes {
-    let share = |ns: u64| ns as f64 / traced.time.as_nanos().max(1) as f64;
+fn times(schedule: &Schedule, tid: i32, thread: &Thread) -> ThreadTimes {
+    let share = |ns: u64| ns as f64 / schedule.time.as_nanos().max(1) as f64;
     let mut on: Vec<BlockedOn> = (thread.on.iter())
         .map(|(on, (count, ns))| BlockedOn {
             call: on.call.map(system_call_name).unwrap_or_default().into_owned(),
@@ -38,7 +38,7 @@ fn times(traced: &Traced, tid: i32, thread: &Thread) -> ThreadTimes {
     let blocked = share(thread.on.values().map(|(_, ns)| ns).sum());
     ThreadTimes {
         tid,
-        name: name(traced, tid),
+        name: name(schedule, tid),
         runs: share(thread.ran),
         ready: share(thread.ready),
         blocked,
@@ -47,10 +47,10 @@ fn times(traced: &Traced, tid: i32, thread: &Thread) -> ThreadTimes {
     }
 }
 
-fn futex(traced: &Traced, wall: Option<&Wall>, at: u64, futex: &Futex) -> FutexWaits {
+fn futex(schedule: &Schedule, wall: Option<&WallClock>, at: u64, futex: &Futex) -> FutexWaits {
     let seen = wall.and_then(|wall| waits::at_futex(&wall.profile, *wall.futexes.get(&at)?));
     let (what, below) = seen.map_or((None, String::new()), |(what, below)| (Some(what), below));
-    let named = |tid: i32| NamedThread { tid, name: name(traced, tid) };
+    let named = |tid: i32| NamedThread { tid, name: name(schedule, tid) };
     let mut wakers: Vec<Waker> =
         futex.wakers.iter().map(|(tid, count)| Waker { thread: named(*tid), count: *count }).collect();
     wakers.sort_by_key(|waker| std::cmp::Reverse(waker.count));
@@ -65,12 +65,12 @@ fn futex(traced: &Traced, wall: Option<&Wall>, at: u64, futex: &Futex) -> FutexW
         longest_ns: futex.longest as f64,
         waiters: futex.waiters.iter().map(|tid| named(*tid)).collect(),
         wakers,
-        holder: traced.holders.get(&at).filter(|_| is_lock).map(|tid| named(*tid)),
+        holder: schedule.facts.holders.get(&at).filter(|_| is_lock).map(|tid| named(*tid)),
     }
 }
 
-fn name(traced: &Traced, tid: i32) -> String {
-    traced.names.get(&tid).cloned().unwrap_or_else(|| "ended".to_owned())
+fn name(schedule: &Schedule, tid: i32) -> String {
+    schedule.facts.names.get(&tid).cloned().unwrap_or_else(|| "ended".to_owned())
 }
 
 fn address(at: u64) -> String {

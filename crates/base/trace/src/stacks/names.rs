@@ -1,17 +1,19 @@
 //! From places in code to functions with names. What has no name keeps a place of its own: it is never counted to its
 //! neighbour.
 
-use crate::elf::Elf;
-use crate::kernel::Kernel;
-use crate::place::{Home, Place};
-use crate::profile::{Function, Layer, Profile, Thread};
-use crate::seen::Seen;
-use crate::space::{Loaded, Space};
-use crate::symbols::Symbol;
-use crate::{ProfileError, files};
+use crate::stacks::StackError;
+use crate::stacks::elf::Elf;
+use crate::stacks::files;
+use crate::stacks::kernel::Kernel;
+use crate::stacks::place::{Home, Place};
+use crate::stacks::seen::Seen;
+use crate::stacks::space::{Loaded, Space};
+use crate::stacks::symbols::Symbol;
+use crate::system_call_name;
 use std::collections::HashMap;
 use std::path::Path;
 use std::rc::Rc;
+use vmtax_model::samples::{CodeOrigin, Function, Profile, Thread};
 
 /// Names functions of one process.
 pub struct Names<'a> {
@@ -77,24 +79,24 @@ impl<'a> Names<'a> {
     }
 
     fn function(&self, place: Place, seen: &Seen) -> Function {
-        let plain = |name: String, layer, named| Function { name, module: String::new(), layer, named };
+        let plain = |name: String, origin, named| Function { name, module: String::new(), origin, named };
         match place.home {
             Home::Module(number) => self.in_module(number, place.at),
             Home::Kernel => match self.kernel.name(place.at) {
-                Some(name) => plain(name.to_owned(), Layer::Kernel, true),
-                None => plain(format!("kernel:{:#x}", place.at), Layer::Kernel, false),
+                Some(name) => plain(name.to_owned(), CodeOrigin::Kernel, true),
+                None => plain(format!("kernel:{:#x}", place.at), CodeOrigin::Kernel, false),
             },
-            Home::Call => plain(vmtax_trace::system_call_name(place.at as i64).into_owned(), Layer::Kernel, true),
-            Home::Wait => plain(seen.waits[place.at as usize].clone(), Layer::Kernel, true),
-            Home::Jit => plain("[translated code]".to_owned(), Layer::Translated, true),
-            Home::Nowhere => plain(format!("unknown:{:#x}", place.at), Layer::Unknown, false),
+            Home::Call => plain(system_call_name(place.at as i64).into_owned(), CodeOrigin::Kernel, true),
+            Home::Wait => plain(seen.waits[place.at as usize].clone(), CodeOrigin::Kernel, true),
+            Home::Jit => plain("[translated code]".to_owned(), CodeOrigin::Translated, true),
+            Home::Nowhere => plain(format!("unknown:{:#x}", place.at), CodeOrigin::Unknown, false),
         }
     }
 
     fn in_module(&self, number: u32, at: u64) -> Function {
         let module = &self.space.modules[number as usize];
-        let layer = if self.program == Some(number) { Layer::Program } else { Layer::Library };
-        let function = |name, named| Function { name, module: module.path.clone(), layer, named };
+        let origin = if self.program == Some(number) { CodeOrigin::Program } else { CodeOrigin::Library };
+        let function = |name, named| Function { name, module: module.path.clone(), origin, named };
         let own = self.tables[number as usize].as_ref().and_then(|table| covering(table, &module.elf, at));
         if let Some(symbol) = own.or_else(|| covering(&module.elf, &module.elf, at)) {
             return function(readable(symbol.name), true);
@@ -111,14 +113,11 @@ impl<'a> Names<'a> {
 ///
 /// # Errors
 /// When it is none.
-pub fn build(path: &Path, space: &Space) -> Result<Elf, ProfileError> {
-    let build = files::read(path).map_err(|why| ProfileError::Damaged {
-        file: path.to_owned(),
-        why: format!("{why}: give an ELF file, as the linker wrote it"),
-    })?;
+pub fn build(path: &Path, space: &Space) -> Result<Elf, StackError> {
+    let build = files::read(path).map_err(|why| StackError::NoBuild { file: path.to_owned(), why })?;
     match whose(&build, space) {
         Some(_) => Ok(build),
-        None => Err(ProfileError::ForeignSymbols { file: path.to_owned() }),
+        None => Err(StackError::ForeignSymbols { file: path.to_owned() }),
     }
 }
 

@@ -3,7 +3,7 @@
 //! The interface is GDB's: a descriptor in the program, a list of object files in memory. QEMU's is one file over its whole
 //! buffer, in every version with TCG, and says how a frame of translated code is left.
 
-use crate::elf::Elf;
+use crate::stacks::elf::Elf;
 use object::{Object, ObjectSection};
 use std::fs::File;
 use std::ops::Range;

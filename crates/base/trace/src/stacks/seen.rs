@@ -1,35 +1,8 @@
 //! Stacks as they come in: places in code, each stack kept once.
 
-use crate::place::{End, Home, Place};
-use crate::profile::Sample;
-use serde::{Deserialize, Serialize};
+use crate::stacks::place::{End, Home, Place};
 use std::collections::HashMap;
-
-/// How the user's part of the samples unwound.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unwound {
-    /// Samples with a user's part outside translated code.
-    pub outside: u64,
-    /// Of those, to where the thread or coroutine begins.
-    pub to_root: u64,
-    /// Of those, ended where the copy of the stack does.
-    pub cut: u64,
-    /// Samples in translated code.
-    pub translated: u64,
-    /// Of those, unwound past it to where the thread begins.
-    pub translated_to_root: u64,
-}
-
-impl Unwound {
-    /// Takes in what was counted elsewhere.
-    pub fn add(&mut self, other: Unwound) {
-        self.outside += other.outside;
-        self.to_root += other.to_root;
-        self.cut += other.cut;
-        self.translated += other.translated;
-        self.translated_to_root += other.translated_to_root;
-    }
-}
+use vmtax_model::samples::{Sample, Unwound};
 
 /// What was sampled so far.
 #[derive(Debug, Default)]

@@ -4,10 +4,11 @@
 //! of what it hands to QEMU: there an exit to QEMU lasts until QEMU's thread goes back into KVM, and one that the kernel
 //! serves has no time.
 
-use super::event::{Access, Event, What};
+use super::event::{Event, What};
 use super::ticks::Ticks;
 use std::collections::BTreeMap;
 use vmtax_model::AddressSpace;
+use vmtax_model::samples::Access;
 
 /// A guest may touch any number of addresses; those beyond so many are counted by reason alone.
 const MOST: usize = 1 << 16;

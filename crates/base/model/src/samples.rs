@@ -1,0 +1,411 @@
+//! What observers of a process leave: stacks that were sampled, VM exits that were counted, and what else a profile is made
+//! of. Each type is one file of a trial's folder ([`crate::files`]).
+
+use crate::{AddressSpace, Beat, Missing, QemuThread};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, HashMap};
+
+/// Whose code a function is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CodeOrigin {
+    /// The program itself: QEMU.
+    Program,
+    /// A library.
+    Library,
+    /// The host's kernel.
+    Kernel,
+    /// Code that the program translated: the guest, under TCG.
+    Translated,
+    /// The guest's kernel, as it saw itself.
+    GuestKernel,
+    /// A program in the guest.
+    GuestUser,
+    /// Code that belongs to no known file.
+    Unknown,
+}
+
+/// A function.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Function {
+    /// Its name; where it has none, `MODULE:NEAREST+0xOFFSET`.
+    pub name: String,
+    /// The file it is in; empty for the kernel and translated code.
+    pub module: String,
+    /// Whose it is.
+    #[serde(rename = "layer")]
+    pub origin: CodeOrigin,
+    /// Whether the name is its own.
+    pub named: bool,
+}
+
+/// A thread.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Thread {
+    /// Its number, on the machine where it was seen.
+    pub tid: i32,
+    /// Its name.
+    pub name: String,
+}
+
+/// A stack that was seen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Sample {
+    /// Of [`Profile::threads`].
+    pub thread: usize,
+    /// Of [`Profile::stacks`].
+    pub stack: usize,
+    /// When, ns of the monotonic clock; 0 where that is unknown.
+    pub time: u64,
+    /// How often.
+    pub weight: u64,
+    /// On which processor; 0 where that is unknown.
+    pub cpu: u32,
+}
+
+/// Who was seen where, when.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Profile {
+    /// Each function once.
+    pub functions: Vec<Function>,
+    /// Stacks, outermost function first, as numbers of [`Profile::functions`].
+    pub stacks: Vec<Vec<usize>>,
+    /// Threads.
+    pub threads: Vec<Thread>,
+    /// What was seen, by time.
+    pub samples: Vec<Sample>,
+}
+
+impl Profile {
+    /// Samples in all.
+    pub fn total(&self) -> u64 {
+        self.samples.iter().map(|sample| sample.weight).sum()
+    }
+
+    /// How often each thread was seen in each stack, by their numbers here.
+    pub fn counts(&self) -> BTreeMap<(usize, usize), u64> {
+        let mut counts = BTreeMap::new();
+        for sample in &self.samples {
+            *counts.entry((sample.thread, sample.stack)).or_default() += sample.weight;
+        }
+        counts
+    }
+
+    /// Whether every number in it leads somewhere. Files may be a stranger's.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        let Profile { functions, stacks, threads, samples } = self;
+        if stacks.iter().flatten().any(|&number| number >= functions.len()) {
+            return Err("a stack names a function that is not there".to_owned());
+        }
+        if samples.iter().any(|s| s.thread >= threads.len() || s.stack >= stacks.len()) {
+            return Err("a sample names a thread or a stack that is not there".to_owned());
+        }
+        if samples.iter().try_fold(0u64, |sum, sample| sum.checked_add(sample.weight)).is_none() {
+            return Err("it has more samples than can be counted".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Several as one, samples in the order of time. `origin` says whose code a function of theirs is in it.
+    pub fn together(all: impl Iterator<Item = Profile>, origin: impl Fn(CodeOrigin) -> CodeOrigin) -> Profile {
+        let (mut one, mut known) = (Profile::default(), HashMap::new());
+        for other in all {
+            let mut functions = Vec::new();
+            for function in other.functions {
+                let function = Function { origin: origin(function.origin), ..function };
+                functions.push(*known.entry(function).or_insert_with_key(|function| {
+                    one.functions.push(function.clone());
+                    one.functions.len() - 1
+                }));
+            }
+            let (stacks, threads) = (one.stacks.len(), one.threads.len());
+            one.stacks.extend(other.stacks.iter().map(|stack| stack.iter().map(|&at| functions[at]).collect()));
+            one.threads.extend(other.threads);
+            let moved = |s: &Sample| Sample { thread: threads + s.thread, stack: stacks + s.stack, ..*s };
+            one.samples.extend(other.samples.iter().map(moved));
+        }
+        one.samples.sort_by_key(|sample| sample.time);
+        one
+    }
+}
+
+/// How the user's part of the samples unwound.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unwound {
+    /// Samples with a user's part outside translated code.
+    pub outside: u64,
+    /// Of those, to where the thread or coroutine begins.
+    pub to_root: u64,
+    /// Of those, ended where the copy of the stack does.
+    pub cut: u64,
+    /// Samples in translated code.
+    pub translated: u64,
+    /// Of those, unwound past it to where the thread begins.
+    pub translated_to_root: u64,
+}
+
+impl Unwound {
+    /// Adds what was counted elsewhere.
+    pub fn add(&mut self, other: Unwound) {
+        self.outside += other.outside;
+        self.to_root += other.to_root;
+        self.cut += other.cut;
+        self.translated += other.translated;
+        self.translated_to_root += other.translated_to_root;
+    }
+}
+
+/// `on-cpu.json`: stacks of threads that ran.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct OnCpu {
+    /// The stacks.
+    pub profile: Profile,
+    /// Samples per second of each thread that runs; 0 where that is unknown.
+    pub hz: u32,
+    /// What drove the samples: `cycles`, `cpu-clock`, or as a file of another tool has it; empty where there are none.
+    pub trigger: String,
+    /// Whether the kernel's part of the stacks was seen.
+    pub kernel: bool,
+    /// How well stacks unwound.
+    pub unwound: Unwound,
+    /// Samples that the kernel had no room for.
+    pub lost: u64,
+    /// How long was sampled, s; 0 where that is unknown.
+    pub seconds: f64,
+    /// Whether the process ended before the time was over.
+    pub ended: bool,
+    /// Programs and libraries whose functions are not all named, with why.
+    pub unnamed: Vec<(String, String)>,
+    /// CPU time that sampling and unwinding took, of vmtax, s.
+    pub own_s: f64,
+}
+
+/// `wall-clock.json`: stacks of all threads at moments on the clock, whether they ran or waited.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WallClock {
+    /// Every thread once for every moment.
+    pub profile: Profile,
+    /// How well stacks unwound.
+    pub unwound: Unwound,
+    /// Moments that were sampled.
+    pub moments: u64,
+    /// How long threads were stopped, one for each stop, sorted, ns.
+    pub pauses_ns: Vec<u64>,
+    /// Samples of threads that waited on where they were, and were not stopped.
+    pub unstopped: u64,
+    /// How long each thread ran and was runnable.
+    pub times: BTreeMap<i32, RunTimes>,
+    /// Of each futex that a thread waited at, by address, a stack: one of [`Profile::stacks`].
+    pub futexes: BTreeMap<u64, usize>,
+}
+
+/// A thread's time since it was first sampled, as the scheduler counts it, ns.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunTimes {
+    /// In all.
+    pub watched_ns: u64,
+    /// On a CPU.
+    pub ran_ns: u64,
+    /// Runnable, waiting for a CPU.
+    pub runnable_ns: u64,
+}
+
+/// What the kernel says of a thread without stopping it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ThreadState {
+    /// It runs, or is runnable.
+    Runs,
+    /// It waits in the kernel.
+    Waits {
+        /// In which system call; `None` where it is in none, as in a page fault.
+        call: Option<i64>,
+        /// The call's first argument; 0 in none.
+        argument: u64,
+        /// Its stack pointer.
+        sp: u64,
+        /// Its instruction pointer.
+        ip: u64,
+    },
+}
+
+/// `schedule.json`: what it takes to read the scheduler's events and system calls of a process, whose trace is beside it.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ScheduleFacts {
+    /// When tracing began, ns of the monotonic clock, which stamps the events.
+    pub begin: u64,
+    /// When it ended.
+    pub end: u64,
+    /// What threads did when tracing began, by thread.
+    pub states: BTreeMap<i32, ThreadState>,
+    /// What threads are called, by thread.
+    pub names: BTreeMap<i32, String>,
+    /// Which thread held a lock of the C library that others waited for at the end, by the lock's address.
+    pub holders: BTreeMap<u64, i32>,
+}
+
+/// `exits.json`: a guest's VM exits, counted.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ExitCounts {
+    /// How long was counted, s.
+    pub seconds: f64,
+    /// The counts by vCPU thread, reason and address; null where KVM's tracepoints could not be read.
+    pub traced: Option<TracedExits>,
+    /// By how much KVM's own counters grew, summed over vCPUs.
+    pub counters: BTreeMap<String, u64>,
+    /// QEMU's memory tree, as `info mtree -f` prints it; null where its monitor could not be asked.
+    pub memory_tree: Option<String>,
+}
+
+/// VM exits from KVM's tracepoints.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct TracedExits {
+    /// Whether KVM traces each exit and entry; else only accesses and exits to user space have times.
+    pub brackets: bool,
+    /// QEMU's threads.
+    pub threads: Vec<QemuThread>,
+    /// The counts.
+    pub rows: Vec<ExitRow>,
+    /// Interrupts that came regularly: how often, and how often per second meanwhile.
+    pub regular: Vec<(u64, f64)>,
+    /// Ticks of the clock that stamps events, per µs.
+    pub mhz: f64,
+    /// Events that there was no room for.
+    pub lost: u64,
+}
+
+/// VM exits of one thread, for one reason, at one address.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRow {
+    /// The vCPU's thread.
+    pub tid: i32,
+    /// As KVM names it.
+    pub reason: String,
+    /// What the guest accessed; null for exits without an address.
+    pub access: Option<Access>,
+    /// How many.
+    pub count: u64,
+    /// Of those, handed to user space.
+    pub user: u64,
+    /// Of all, those whose time is known.
+    pub timed: u64,
+    /// Their time, ticks.
+    pub ticks: u64,
+}
+
+/// One access by a guest.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Access {
+    /// Where addresses are counted.
+    pub space: AddressSpace,
+    /// The address.
+    pub address: u64,
+    /// Whether it writes.
+    pub write: bool,
+}
+
+/// `guest-code.json`: where a guest's vCPUs were, as QEMU's monitor says.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeSamples {
+    /// Samples in all.
+    pub samples: u64,
+    /// Of those, halted.
+    pub halted: u64,
+    /// Where the others were.
+    pub places: Vec<SampledCode>,
+    /// How long each answer took, ns.
+    pub took_ns: Vec<u64>,
+}
+
+/// A place in a guest's code where a vCPU was.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SampledCode {
+    /// Where.
+    pub spot: Spot,
+    /// How often.
+    pub count: u64,
+    /// The code around it; null where it could not be read.
+    pub code: Option<CodeBytes>,
+}
+
+/// Where a vCPU was: its address, its privilege level, and, of a program, in which address space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Spot {
+    /// Of the next instruction, linear.
+    pub address: u64,
+    /// Privilege level: 0 is the kernel's.
+    pub level: u8,
+    /// Address space (CR3) of a program; 0 for a kernel.
+    pub space: u64,
+}
+
+/// Some of a guest's code.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CodeBytes {
+    /// The address of its first byte.
+    pub from: u64,
+    /// The bytes.
+    pub bytes: Vec<u8>,
+    /// 16, 32 or 64: how they are decoded.
+    pub bits: u32,
+}
+
+/// `guest-profile.json`: what ran in a guest, as its own kernel saw it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GuestProfile {
+    /// The stacks, by the guest's monotonic clock.
+    pub profile: Profile,
+    /// Samples per second of each CPU that was not idle.
+    pub hz: u32,
+    /// `cycles`, or `cpu-clock` where the guest has no counter for them.
+    pub trigger: String,
+    /// How well the user's part of the stacks unwound.
+    pub unwound: Unwound,
+    /// Samples that there was no room for.
+    pub lost: u64,
+    /// The guest's clocks before and after.
+    pub beats: [Beat; 2],
+}
+
+impl GuestProfile {
+    /// More frames than this no stack has: twice what stacks are unwound to.
+    const MAX_FRAMES: usize = 2048;
+    /// The longest name, bytes: longer ones are cut before they are sent, and refused when they are read.
+    pub const MAX_NAME: usize = 4096;
+
+    /// Whether what a guest sent makes sense.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub fn check(&self) -> Result<(), String> {
+        let Profile { functions, stacks, threads, samples } = &self.profile;
+        let [begun, ended] = self.beats;
+        if ended.ticks <= begun.ticks || ended.monotonic_ns <= begun.monotonic_ns {
+            return Err("its clocks stand still".to_owned());
+        }
+        let long = |name: &String| name.len() > Self::MAX_NAME;
+        if functions.iter().any(|f| long(&f.name) || long(&f.module)) || threads.iter().any(|t| long(&t.name)) {
+            return Err("a name is too long".to_owned());
+        }
+        if stacks.iter().any(|stack| stack.len() > Self::MAX_FRAMES) || samples.iter().any(|s| s.weight != 1) {
+            return Err("a stack is too deep, or a sample counts more than once".to_owned());
+        }
+        self.profile.check()
+    }
+}
+
+/// `profile.json` of a trial: what was observed, and what could not be.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProfileFacts {
+    /// The process; 0 where that is unknown.
+    pub pid: i32,
+    /// Its program; empty where that is unknown.
+    pub program: String,
+    /// The file of another tool that it was read from; null where a process was observed.
+    pub file: Option<String>,
+    /// What could not be observed.
+    pub missing: Vec<Missing>,
+}

@@ -1,0 +1,29 @@
+//! Stacks of a process: unwound without frame pointers from copies of their memory, their places named by the tables of the
+//! files that are mapped. The records that tell of them come live from the kernel or from a `perf.data`.
+//!
+//! [`Space`] is the process's address space, [`take`] adds a record of `perf_event_open` to the [`Seen`] stacks, [`Names`]
+//! makes a [`Profile`](vmtax_model::samples::Profile) of those.
+
+mod elf;
+mod error;
+mod files;
+mod jit;
+mod kernel;
+mod maps;
+mod names;
+mod place;
+mod ranges;
+mod records;
+mod seen;
+mod space;
+mod symbols;
+
+pub use elf::Elf;
+pub use error::StackError;
+pub use files::{Here, Source};
+pub use kernel::Kernel;
+pub use names::{Names, build};
+pub use place::{End, Home, Place, Registers};
+pub use records::{take, text};
+pub use seen::Seen;
+pub use space::{Loaded, Space};

@@ -1,0 +1,70 @@
+//! The scheduler's events and system calls of a process, traced: each switch, each wake-up and each call, not samples.
+
+use crate::clock::monotonic_ns;
+use crate::threads::{is_gone, thread_names};
+use crate::{Looker, ProbeError, ProbeSet, Sink, Tracer};
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::time::{Duration, Instant};
+use vmtax_model::Missing;
+use vmtax_model::samples::{ScheduleFacts, ThreadState};
+use vmtax_trace::FUTEX;
+
+/// Room for events in the kernel, of all CPUs together, KiB. Of 60 bytes each that is a million.
+const ROOM_KIB: usize = 64 << 10;
+/// Until the time is over, somebody may want to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+
+/// Traces a process's threads until the time is over, the process ends, or `stop` says so. The trace goes to `sink`, file by
+/// file. What this kernel does not trace is among what is missing.
+///
+/// # Errors
+/// [`ProbeError`] when there is no tracefs for us, or no such process.
+pub fn schedule(
+    pid: i32,
+    time: Duration,
+    stop: &dyn Fn() -> bool,
+    sink: Sink<'_>,
+) -> Result<(ScheduleFacts, Vec<Missing>), ProbeError> {
+    let looker = Looker::new(pid)?;
+    let mut names: BTreeMap<i32, String> = thread_names(pid).into_iter().collect();
+    let tids: Vec<i32> = names.keys().copied().collect();
+    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let tracer = Tracer::start(&ProbeSet::schedule(&tids), (ROOM_KIB / cpus).max(1024) as u32)?;
+    let begin = monotonic_ns();
+    let states = tids.iter().filter_map(|tid| Some((*tid, looker.state(*tid)?))).collect();
+    tracer.on()?;
+    let watched = Instant::now();
+    while watched.elapsed() < time && !stop() && !is_gone(pid) {
+        std::thread::sleep(POLL_INTERVAL.min(time.saturating_sub(watched.elapsed())));
+    }
+    tracer.off()?;
+    let end = monotonic_ns();
+    names.extend(thread_names(pid));
+    let holders = holders(pid, &looker, &names);
+    let missing = tracer.missing().to_vec();
+    tracer.save(sink)?;
+    Ok((ScheduleFacts { begin, end, states, names, holders }, missing))
+}
+
+/// Who holds the locks that threads wait for now. A mutex of the C library's (`pthread_mutex_t` of glibc on x86-64) is
+/// `{ int lock; unsigned count; int owner; … }`, waited for at `lock`.
+fn holders(pid: i32, looker: &Looker, names: &BTreeMap<i32, String>) -> BTreeMap<u64, i32> {
+    // By their numbers inside, where the process lives in a namespace of its own.
+    let inside = |tid: &i32| {
+        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
+        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
+        line.split_ascii_whitespace().last().and_then(|last| last.parse::<i32>().ok())
+    };
+    let numbers: HashMap<i32, i32> = names.keys().filter_map(|tid| Some((inside(tid)?, *tid))).collect();
+    let mut holders = BTreeMap::new();
+    for tid in names.keys() {
+        let Some(ThreadState::Waits { call: Some(FUTEX), argument, .. }) = looker.state(*tid) else { continue };
+        let mut mutex = [0; 12];
+        if looker.copy(argument, &mut mutex) == mutex.len() && mutex[..4] != [0; 4] {
+            let owner = i32::from_le_bytes([mutex[8], mutex[9], mutex[10], mutex[11]]);
+            holders.extend(numbers.get(&owner).map(|owner| (argument, *owner)));
+        }
+    }
+    holders
+}

@@ -1,0 +1,11 @@
+//! Stacks of a process's threads, sampled.
+
+mod guest;
+mod on_cpu;
+mod run_queue;
+mod wall_clock;
+
+pub use guest::GuestSampler;
+pub(crate) use on_cpu::trigger;
+pub use on_cpu::{StackSampling, on_cpu};
+pub use wall_clock::wall_clock;

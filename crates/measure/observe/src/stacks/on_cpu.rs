@@ -1,0 +1,90 @@
+//! What a process's threads do while they are on a CPU.
+
+use crate::threads::{is_gone, thread_names};
+use crate::{ProbeError, Sampler, Sampling, Trigger};
+use linux_perf_event_reader::RawEventRecord;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+use vmtax_model::samples::OnCpu;
+use vmtax_trace::stacks::{self, Kernel, Names, Seen, Space};
+
+/// How long the rings may fill before they are read.
+const PACE: Duration = Duration::from_millis(50);
+
+/// Of which process stacks are sampled, and how.
+#[derive(Debug, Clone)]
+pub struct StackSampling {
+    /// The process.
+    pub pid: i32,
+    /// How long.
+    pub time: Duration,
+    /// Samples per second: on CPU of each thread that runs, by the wall clock of every thread.
+    pub hz: u32,
+    /// Bytes copied of each stack.
+    pub stack: u32,
+    /// An unstripped build of the program.
+    pub symbols: Option<PathBuf>,
+}
+
+/// Samples a process's threads until the time is over, the process ends, or `stop` says so.
+///
+/// # Errors
+/// [`ProbeError`] when it may not be sampled; [`ProbeError::Stacks`] when a given build is of another program.
+pub fn on_cpu(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<OnCpu, ProbeError> {
+    let pid = settings.pid;
+    // Before anything is sampled, so that a wrong build is told at once.
+    let mut space = Space::of(pid);
+    let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
+    let mut seen = Seen::default();
+    let begin = Instant::now();
+    let before = own_time();
+    let mut sampler = Sampler::start(pid, Sampling { hz: settings.hz, stack: settings.stack })?;
+    let mut take = |record: RawEventRecord<'_>| {
+        if let Ok(record) = record.parse() {
+            stacks::take(&record, &mut space, &mut seen);
+        }
+    };
+    let mut ended = false;
+    let mut threads = thread_names(pid);
+    while begin.elapsed() < settings.time && !ended && !stop() {
+        let left = settings.time.saturating_sub(begin.elapsed());
+        std::thread::sleep(PACE.min(left));
+        let _ = sampler.wait(Duration::ZERO);
+        sampler.drain(&mut take);
+        ended = is_gone(pid);
+    }
+    let time = begin.elapsed();
+    sampler.stop();
+    sampler.drain(&mut take);
+    let own = own_time().saturating_sub(before);
+    threads.extend(thread_names(pid));
+    let kernel = Kernel::read();
+    let tables = Names::of(&space, &kernel, build);
+    let name = |tid| threads.iter().rev().find(|(t, _)| *t == tid).map(|(_, name)| name.clone());
+    Ok(OnCpu {
+        profile: tables.profile(&seen, name),
+        hz: settings.hz,
+        trigger: trigger(&sampler).to_owned(),
+        kernel: sampler.sees_kernel(),
+        unwound: seen.unwound,
+        lost: seen.lost,
+        seconds: time.as_secs_f64(),
+        ended,
+        unnamed: tables.unnamed(),
+        own_s: own.as_secs_f64(),
+    })
+}
+
+/// What drives the samples, as findings name it.
+pub(crate) fn trigger(sampler: &Sampler) -> &'static str {
+    match sampler.trigger() {
+        Trigger::Cycles => "cycles",
+        Trigger::CpuClock => "cpu-clock",
+    }
+}
+
+/// CPU time of this program so far.
+fn own_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
