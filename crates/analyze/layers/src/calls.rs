@@ -56,17 +56,7 @@ impl Kind {
     pub fn waits(self, args: &[u64; 4]) -> bool {
         match self.call() {
             Some(S::io_uring_enter) => args[2] > 0,
-            Some(
-                S::poll
-                | S::ppoll
-                | S::select
-                | S::pselect6
-                | S::epoll_wait
-                | S::epoll_pwait
-                | S::epoll_pwait2
-                | S::io_getevents
-                | S::io_pgetevents,
-            ) => true,
+            Some(call) if is_wait(call) => true,
             _ => self == Kind::Run,
         }
     }
@@ -91,6 +81,22 @@ impl Kind {
             matches!(self.call(), Some(S::pread64 | S::pwrite64 | S::preadv | S::pwritev | S::preadv2 | S::pwritev2));
         positioned.then_some(args[3])
     }
+}
+
+/// Whether a system call is an event loop's wait for work.
+pub(crate) fn is_wait(call: S) -> bool {
+    matches!(
+        call,
+        S::poll
+            | S::ppoll
+            | S::select
+            | S::pselect6
+            | S::epoll_wait
+            | S::epoll_pwait
+            | S::epoll_pwait2
+            | S::io_getevents
+            | S::io_pgetevents
+    )
 }
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! What requests of a command's say, on made-up ones.
 
 use super::*;
-use crate::guest::Moment;
 use crate::joined::{Reason, Rejected};
 use vmtax_model::ClockFinding;
+use vmtax_trace::Moment;
 
 fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> Part {
     let moment = |at| Moment { at, cpu: 0, tid: 1, interrupt: false };

@@ -1,9 +1,13 @@
 //! What the join knows of a trace record: few words, file formats and kernel versions left behind.
 
 use vmtax_model::RequestKind;
+use vmtax_trace::{Moment, Sched};
 
 /// Where a guest's request is that is about no bytes, as a flush.
 pub(crate) const NOWHERE: u64 = u64::MAX;
+
+/// Both the kernel's block events and QEMU give places on a disk in sectors of this, whatever the disk's own are.
+pub(crate) const SECTOR: u64 = 512;
 
 /// Something that happened, on either side.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -20,23 +24,10 @@ pub(crate) struct Event<W> {
     pub what: W,
 }
 
-/// What both kernels trace alike.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Sched {
-    /// A processor goes from one task to another.
-    Switch {
-        /// The task that leaves.
-        prev: i32,
-        /// Whether it would rather have stayed.
-        preempted: bool,
-        /// The task that comes.
-        next: i32,
-    },
-    /// A task is made runnable by the current one, or by an interrupt.
-    Waking {
-        /// Which.
-        tid: i32,
-    },
+impl<W> Event<W> {
+    pub fn moment(&self) -> Moment {
+        Moment { at: self.at, cpu: self.cpu, tid: self.tid, interrupt: self.interrupt }
+    }
 }
 
 /// What the guest's kernel traced. Block requests are those of the measured disk alone, system calls those of the

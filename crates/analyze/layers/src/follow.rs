@@ -2,11 +2,11 @@
 //! by order where there is not.
 
 use crate::event::Element;
-use crate::guest::{GuestPast, Moment, Part};
+use crate::guest::{GuestPast, Part};
 use crate::host::{Bytes, Call, HostPast};
-use crate::past::Past;
 use crate::way::{By, Way};
 use vmtax_model::{RequestKind, Station};
+use vmtax_trace::{EventWindow, Moment};
 
 /// How much the guest shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub(crate) struct Follow<'a> {
     pub host: &'a HostPast,
     pub guest: &'a GuestPast,
     /// The guest's requests that completed lately.
-    pub done: &'a Past<Part>,
+    pub done: &'a EventWindow<Part>,
     pub terms: Terms,
 }
 
@@ -106,7 +106,7 @@ impl Follow<'_> {
 
     /// The first event that is the request's by what identifies it, while the request is under way as well as the
     /// clocks can tell. One that lies outside of that shows that the clocks, or causes and effects, are not in order.
-    fn identified<T: Copy>(&self, past: &Past<T>, part: &Part, is: impl Fn(&T) -> bool) -> Found<T> {
+    fn identified<T: Copy>(&self, past: &EventWindow<T>, part: &Part, is: impl Fn(&T) -> bool) -> Found<T> {
         let (early, late) = (self.early(part), self.late(part));
         if let Some((at, event)) = past.within(early, late).find(|(_, e)| is(e)) {
             return Ok(Some((at, *event)));

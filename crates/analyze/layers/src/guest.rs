@@ -1,21 +1,10 @@
 //! What the guest saw lately: its block requests from issue to completion, and what lies around them.
 
 use crate::event::{Event, Guest, NOWHERE};
-use crate::past::Past;
-use crate::timeline::Tasks;
+use crate::path::Sleep;
 use std::collections::HashMap;
 use vmtax_model::RequestKind;
-
-/// A moment in the guest.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Moment {
-    pub at: u64,
-    pub cpu: u32,
-    /// The current task.
-    pub tid: i32,
-    /// In an interrupt, so that the current task has nothing to do with it.
-    pub interrupt: bool,
-}
+use vmtax_trace::{EventWindow, Moment, SchedTimeline};
 
 /// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbours merged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,13 +46,13 @@ pub(crate) struct Call {
 
 #[derive(Debug, Default)]
 pub(crate) struct GuestPast {
-    pub tasks: Tasks,
+    pub tasks: SchedTimeline<Sleep>,
     /// By entry.
-    pub calls: Past<Call>,
-    pub notifies: Past<Moment>,
+    pub calls: EventWindow<Call>,
+    pub notifies: EventWindow<Moment>,
     /// Whether there ever was one.
     pub notifies_seen: bool,
-    pub interrupts: Past<u32>,
+    pub interrupts: EventWindow<u32>,
     /// Taken in and not issued, by offset. One that was merged with another is never issued.
     inserted: HashMap<u64, u64>,
     /// Issued and not complete, by offset: without the completion yet.
@@ -73,13 +62,11 @@ pub(crate) struct GuestPast {
 impl GuestPast {
     /// Takes an event; gives the request that it completes.
     pub fn take(&mut self, event: &Event<Guest>) -> Option<Part> {
-        let &Event { at, cpu, tid, interrupt, what } = event;
-        let now = Moment { at, cpu, tid, interrupt };
+        let &Event { at, cpu, tid, what, .. } = event;
+        let now = event.moment();
         match what {
-            // 0 is every processor's idle task at once.
-            Guest::Sched(what) => {
-                self.tasks.take(&Event { at, cpu, tid, interrupt, what }, |tid| tid != 0, |_| false);
-            }
+            // 0 is every CPU's idle task at once.
+            Guest::Sched(what) => self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other),
             Guest::Enter => self.calls.push(at, Call { cpu, tid, exit: None }),
             Guest::Exit => {
                 if let Some(call) = self.calls.latest_mut().find(|c| c.tid == tid) {

@@ -1,11 +1,11 @@
 //! What the host saw lately, kept so that a request's stations can be found in it.
 
 use crate::calls::Kind;
-use crate::event::{Element, Event, Host, Sched};
-use crate::past::Past;
-use crate::timeline::Tasks;
+use crate::event::{Element, Event, Host};
+use crate::path::Sleep;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Extent, TraceFacts};
+use vmtax_trace::{EventWindow, Sched, SchedTimeline};
 
 /// A system call of a thread.
 #[derive(Debug, Clone, Copy)]
@@ -38,25 +38,25 @@ impl Bytes {
 #[derive(Debug, Default)]
 pub(crate) struct HostPast {
     /// By entry.
-    pub calls: HashMap<i32, Past<Call>>,
+    pub calls: HashMap<i32, EventWindow<Call>>,
     /// When a thread returned from waiting for work.
-    woken: HashMap<i32, Past<()>>,
-    pub tasks: Tasks,
+    woken: HashMap<i32, EventWindow<()>>,
+    pub tasks: SchedTimeline<Sleep>,
     /// Of QEMU: those that the facts name, and those that appear.
     pub threads: BTreeSet<i32>,
-    pub pops: Past<(i32, Element)>,
-    pub submits: Past<Bytes>,
-    pub pushes: Past<(i32, Element)>,
+    pub pops: EventWindow<(i32, Element)>,
+    pub submits: EventWindow<Bytes>,
+    pub pushes: EventWindow<(i32, Element)>,
     /// The thread, and the queue.
-    pub notifies: Past<(i32, u64)>,
+    pub notifies: EventWindow<(i32, u64)>,
     /// Whether there ever was one.
     pub notifies_seen: bool,
-    pub injects: Past<i32>,
-    pub kicks: Past<i32>,
+    pub injects: EventWindow<i32>,
+    pub kicks: EventWindow<i32>,
     /// Whether there ever was one.
     pub kicks_seen: bool,
-    pub issues: Past<Bytes>,
-    pub completes: Past<Bytes>,
+    pub issues: EventWindow<Bytes>,
+    pub completes: EventWindow<Bytes>,
     /// The disk's file on its device, by position on the device.
     extents: Vec<Extent>,
 }
@@ -77,14 +77,14 @@ impl HostPast {
         match what {
             Host::Sched(what) => {
                 let (threads, calls) = (&self.threads, &self.calls);
-                let for_lock = |tid| {
-                    let last = calls.get(&tid).and_then(|c| c.until(at).next());
-                    last.is_some_and(|(_, c)| c.exit.is_none() && c.kind == Kind::Lock)
+                let sleeps = |tid, _| match calls.get(&tid).and_then(|c| c.until(at).next()) {
+                    Some((_, c)) if c.exit.is_none() && c.kind == Kind::Lock => Sleep::Lock,
+                    _ => Sleep::Other,
                 };
-                self.tasks.take(&Event { at, cpu, tid, interrupt, what }, |tid| threads.contains(&tid), for_lock);
+                self.tasks.take(event.moment(), what, |tid| threads.contains(&tid), sleeps);
                 // The return from waiting for a lock may not be among the events: it comes with the processor.
                 if let Sched::Switch { next, .. } = what {
-                    let last = self.calls.get_mut(&next).and_then(Past::last_mut);
+                    let last = self.calls.get_mut(&next).and_then(EventWindow::last_mut);
                     if let Some((_, call)) = last.filter(|(_, c)| c.kind == Kind::Lock) {
                         call.exit.get_or_insert(at);
                     }
@@ -151,8 +151,8 @@ impl HostPast {
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        let calls =
-            self.calls.values().map(Past::len).sum::<usize>() + self.woken.values().map(Past::len).sum::<usize>();
+        let calls = self.calls.values().map(EventWindow::len).sum::<usize>()
+            + self.woken.values().map(EventWindow::len).sum::<usize>();
         calls + self.tasks.remembers() + self.pops.len() + self.submits.len() + self.issues.len() + self.kicks.len()
     }
 

@@ -3,16 +3,16 @@
 
 use crate::event::{Event, Guest, Host};
 use crate::follow::{Follow, Terms, View, Violation};
-use crate::guest::{GuestPast, Moment, Part};
+use crate::guest::{GuestPast, Part};
 use crate::host::HostPast;
 use crate::joined::{Joined, Reason, Rejected};
-use crate::past::Past;
 use crate::pieces::{Crew, Sides};
 use crate::request::JoinedRequest;
 use crate::way::{By, Way};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use vmtax_model::{RequestKind, Stamped, Station, TraceFacts};
+use vmtax_trace::{EventWindow, Moment};
 
 /// So many times the slack a request may wait in the guest's block layer while no other is under way: a tenth of a second
 /// and more. One that was taken in before was merged with another.
@@ -31,8 +31,8 @@ pub(crate) struct Join {
     crew: Crew,
     /// The guest's requests that are complete; the host may still tell of a moment before that.
     complete: VecDeque<Part>,
-    done: Past<Part>,
-    ways: Past<(Part, Result<Way, Violation>)>,
+    done: EventWindow<Part>,
+    ways: EventWindow<(Part, Result<Way, Violation>)>,
     /// In how many operations a task of the guest made a system call.
     callers: BTreeMap<i32, u64>,
     /// How many operations have begun.
@@ -58,8 +58,8 @@ impl Join {
             guest: GuestPast::default(),
             crew: Crew::new(facts),
             complete: VecDeque::new(),
-            done: Past::default(),
-            ways: Past::default(),
+            done: EventWindow::default(),
+            ways: EventWindow::default(),
             callers: BTreeMap::new(),
             begun: 0,
             open: BTreeSet::new(),

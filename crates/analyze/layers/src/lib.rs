@@ -30,13 +30,13 @@ mod heat;
 mod host;
 mod join;
 mod joined;
-mod letters;
 mod nested;
 mod open;
-mod past;
+mod path;
 mod pieces;
 mod qemu_log;
 mod request;
+mod rwbs;
 mod side;
 mod stats;
 #[cfg(test)]
@@ -44,7 +44,6 @@ mod synthetic;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod timeline;
 mod trial;
 mod waterfall;
 mod way;

@@ -10,7 +10,8 @@ use crate::qemu_log;
 use crate::side::{Side, next, open};
 use crate::stats::{CallStats, TrialCalls};
 use crate::trial::{JoinedTrial, Loss};
-use std::fs;
+use std::fs::{self, File};
+use std::io;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
 use vmtax_model::{ClockFinding, Missing, Series, Stamped, TraceFacts, TrialRecord, WorkloadName, files};
@@ -211,5 +212,9 @@ fn block_size(record: &TrialRecord) -> u64 {
 
 /// QEMU's own log; empty where there is none.
 fn logged(path: &Path, facts: &TraceFacts) -> Result<Vec<Event<Host>>, LayersError> {
-    if path.exists() { qemu_log::read(path, &facts.moments) } else { Ok(Vec::new()) }
+    match File::open(path) {
+        Ok(log) => qemu_log::read(log, path, &facts.moments),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(source) => Err(LayersError::Read { path: path.to_owned(), source }),
+    }
 }

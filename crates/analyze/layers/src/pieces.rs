@@ -1,12 +1,13 @@
 //! What a request does between its stations: each moment in exactly one state.
 
-use crate::guest::{GuestPast, Moment, Part};
+use crate::guest::{GuestPast, Part};
 use crate::host::HostPast;
+use crate::path::{PathStep, Sleep, critical_path};
 use crate::request::{JoinedRequest, Piece, Who};
-use crate::timeline::{Doing, Step};
 use crate::way::{By, Way};
 use std::collections::BTreeMap;
 use vmtax_model::{QemuThread, Role, State, Station, TraceFacts};
+use vmtax_trace::{Moment, ThreadState};
 
 /// QEMU's threads, numbered as requests name them.
 #[derive(Debug, Default)]
@@ -110,9 +111,9 @@ impl Sides<'_> {
             // The disk's own work, or a kernel thread's of which nothing is known.
             By::Host => pieces.push(stretch.piece(State::Running, Who::Host, stretch.from, stretch.at)),
             By::Thread(tid) => {
-                for step in self.host.tasks.walk(tid, 0, stretch.from, stretch.at) {
+                for step in critical_path(&self.host.tasks, tid, 0, stretch.from, stretch.at) {
                     let who = self.crew.who(step.tid, self.host);
-                    pieces.push(stretch.piece(host_state(step.doing), who, step.from, step.to));
+                    pieces.push(stretch.piece(host_state(step.state), who, step.from, step.to));
                 }
             }
             By::Guest(moment) => {
@@ -124,43 +125,49 @@ impl Sides<'_> {
     }
 
     /// The critical path among the guest's tasks; of an interrupt handler's work there is no other.
-    fn guest_path(&self, stretch: Stretch, end: Moment) -> Vec<Step> {
+    fn guest_path(&self, stretch: Stretch, end: Moment) -> Vec<PathStep> {
         if end.interrupt || end.tid == 0 {
-            return vec![Step { from: stretch.from, to: stretch.at, tid: 0, cpu: end.cpu, doing: Doing::On }];
+            return vec![PathStep {
+                from: stretch.from,
+                to: stretch.at,
+                tid: 0,
+                cpu: end.cpu,
+                state: ThreadState::Running,
+            }];
         }
-        self.guest.tasks.walk(end.tid, end.cpu, stretch.from, stretch.at)
+        critical_path(&self.guest.tasks, end.tid, end.cpu, stretch.from, stretch.at)
     }
 
     /// What the thread did that runs the guest's processor, while the guest's task did a step.
-    fn in_guest(&mut self, stretch: Stretch, step: Step, pieces: &mut Vec<Piece>) {
-        let on = match step.doing {
-            Doing::Ready { idle: true, .. } => State::IdleWakes,
-            Doing::Ready { .. } => State::GuestRunnable,
+    fn in_guest(&mut self, stretch: Stretch, step: PathStep, pieces: &mut Vec<Piece>) {
+        let on = match step.state {
+            ThreadState::Runnable { idle: true, .. } => State::IdleWakes,
+            ThreadState::Runnable { .. } => State::GuestRunnable,
             _ => State::Running,
         };
         let Some(vcpu) = self.crew.vcpu(step.cpu) else {
             pieces.push(stretch.piece(on, Who::Guest, step.from, step.to));
             return;
         };
-        for under in self.host.tasks.walk(vcpu, 0, step.from, step.to) {
-            let in_guest = under.tid == vcpu && under.doing == Doing::On;
+        for under in critical_path(&self.host.tasks, vcpu, 0, step.from, step.to) {
+            let in_guest = under.tid == vcpu && under.state == ThreadState::Running;
             let (state, who) = if in_guest {
                 (on, Who::Guest)
             } else {
-                (host_state(under.doing), self.crew.who(under.tid, self.host))
+                (host_state(under.state), self.crew.who(under.tid, self.host))
             };
             pieces.push(stretch.piece(state, who, under.from, under.to));
         }
     }
 }
 
-fn host_state(doing: Doing) -> State {
-    match doing {
-        Doing::On => State::Running,
-        Doing::Ready { idle: true, .. } => State::IdleWakes,
-        Doing::Ready { .. } => State::Runnable,
-        Doing::Asleep { lock: true } => State::Lock,
-        Doing::Asleep { lock: false } => State::Waiting,
+fn host_state(state: ThreadState<Sleep>) -> State {
+    match state {
+        ThreadState::Running => State::Running,
+        ThreadState::Runnable { idle: true, .. } => State::IdleWakes,
+        ThreadState::Runnable { .. } => State::Runnable,
+        ThreadState::Sleeping(Sleep::Lock) => State::Lock,
+        ThreadState::Sleeping(Sleep::Other) => State::Waiting,
     }
 }
 

@@ -2,39 +2,41 @@
 //! request and when it gave it back. Its stamps are whole microseconds of the time of day.
 
 use crate::error::LayersError;
-use crate::event::{Element, Event, Host};
-use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{BufRead, BufReader, Read};
+use crate::event::{Element, Event, Host, SECTOR};
+use std::io::Read;
 use std::path::Path;
 use vmtax_model::Moment;
+use vmtax_trace::{Entry, EventId, Formats, QemuEvents, TraceError};
 
 /// How much its stamps leave open, nanoseconds.
 pub(crate) const RESOLUTION_NS: f64 = 1000.0;
-/// No line of QEMU's is longer.
-const LONGEST: u64 = 4096;
-const SECTOR: u64 = 512;
+
+/// The events that are logged, as QEMU's own list declares them (`trace-events-all`); the same in all versions since 2.10.
+const EVENTS: &str = r#"
+virtio_blk_handle_read(void *vdev, void *req, uint64_t sector, size_t nsectors) "vdev %p req %p sector %"PRIu64" nsectors %zu"
+virtio_blk_handle_write(void *vdev, void *req, uint64_t sector, size_t nsectors) "vdev %p req %p sector %"PRIu64" nsectors %zu"
+virtio_blk_submit_multireq(void *vdev, void *mrb, int start, int num_reqs, uint64_t offset, size_t size, bool is_write) "vdev %p mrb %p start %d num_reqs %d offset %"PRIu64" size %zu is_write %d"
+virtio_blk_req_complete(void *vdev, void *req, int status) "vdev %p req %p status %d"
+virtio_notify_irqfd(void *vdev, void *vq) "vdev %p vq %p"
+"#;
 
 /// The events of a log, in order of time, at host ticks by the moments known on both clocks.
 ///
 /// # Errors
-/// [`LayersError::Read`] when the file cannot be read.
-pub(crate) fn read(path: &Path, moments: &[Moment]) -> Result<Vec<Event<Host>>, LayersError> {
-    let failed = |source| LayersError::Read { path: path.to_owned(), source };
+/// [`LayersError::Trace`] when the file cannot be read.
+pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Vec<Event<Host>>, LayersError> {
     let [first, .., last] = moments else { return Ok(Vec::new()) };
-    let mut file = BufReader::new(File::open(path).map_err(failed)?);
+    let qemu = QemuEvents::parse(EVENTS).map_err(|reason| TraceError::Damaged { path: path.to_owned(), reason })?;
+    let mut log = qemu.log_from(log, path);
     let mut events = Vec::new();
-    let mut text = Vec::new();
-    loop {
-        text.clear();
-        if file.by_ref().take(LONGEST).read_until(b'\n', &mut text).map_err(failed)? == 0 {
-            break;
-        }
-        let found = std::str::from_utf8(&text).ok().and_then(line);
-        events.extend(found.map(|(tid, ns, what)| Event {
-            at: ticks(ns, first, last),
+    while let Some(entry) = log.next()? {
+        let Entry::Event(event) = entry else { continue };
+        let number = |id: EventId, field: &str| qemu.formats().field(id, field)?.unsigned(event.data);
+        let what = what(qemu.formats(), event.id, &|field| number(event.id, field));
+        events.extend(what.map(|what| Event {
+            at: ticks(event.ticks, first, last),
             cpu: 0,
-            tid,
+            tid: event.pid,
             interrupt: false,
             what,
         }));
@@ -42,6 +44,20 @@ pub(crate) fn read(path: &Path, moments: &[Moment]) -> Result<Vec<Event<Host>>, 
     // Threads write as they come; their stamps may be a line apart.
     events.sort_by_key(|e| e.at);
     Ok(events)
+}
+
+fn what(formats: &Formats, id: EventId, number: &dyn Fn(&str) -> Option<u64>) -> Option<Host> {
+    let element = |offset| Some(Element { address: Some(number("req")?), offset, queue: None });
+    Some(match formats.get(id)?.name.as_str() {
+        "virtio_blk_handle_read" | "virtio_blk_handle_write" => {
+            Host::Pop(element(Some(number("sector")?.checked_mul(SECTOR)?))?)
+        }
+        "virtio_blk_submit_multireq" => Host::Submit { offset: number("offset")?, bytes: number("size")? },
+        // Right before it goes to the used ring.
+        "virtio_blk_req_complete" => Host::Push(element(None)?),
+        "virtio_notify_irqfd" => Host::Notify { queue: number("vq")? },
+        _ => return None,
+    })
 }
 
 /// The host's ticks at a time of day, on the line through two moments.
@@ -53,53 +69,35 @@ fn ticks(ns: u64, first: &Moment, last: &Moment) -> u64 {
     u64::try_from(at.max(0)).unwrap_or(u64::MAX)
 }
 
-/// A line such as `1234@1700000000.123456:virtio_blk_handle_read vdev 0x55d req 0x7f2 sector 64 nsectors 8`: thread, time
-/// of day in nanoseconds, event. `None` for any other.
-fn line(text: &str) -> Option<(i32, u64, Host)> {
-    let (stamp, event) = text.trim_end().split_once(':')?;
-    let (tid, time) = stamp.split_once('@')?;
-    let (seconds, micros) = time.split_once('.')?;
-    let micros = micros.parse::<u64>().ok().filter(|_| micros.len() == 6)?;
-    let ns = seconds.parse::<u64>().ok()?.checked_mul(1_000_000)?.checked_add(micros)?.checked_mul(1000)?;
-    let mut words = event.split(' ');
-    let name = words.next()?;
-    let words: Vec<&str> = words.collect();
-    let fields: BTreeMap<&str, &str> = words.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect();
-    let hex = |field: &str| u64::from_str_radix(fields.get(field)?.strip_prefix("0x")?, 16).ok();
-    let number = |field: &str| fields.get(field)?.parse::<u64>().ok();
-    let what = match name {
-        "virtio_blk_handle_read" | "virtio_blk_handle_write" => Host::Pop(Element {
-            address: Some(hex("req")?),
-            offset: Some(number("sector")?.checked_mul(SECTOR)?),
-            queue: None,
-        }),
-        "virtio_blk_submit_multireq" => Host::Submit { offset: number("offset")?, bytes: number("size")? },
-        // Right before it goes to the used ring.
-        "virtio_blk_req_complete" => Host::Push(Element { address: Some(hex("req")?), offset: None, queue: None }),
-        "virtio_notify_irqfd" => Host::Notify { queue: hex("vq")? },
-        _ => return None,
-    };
-    Some((tid.parse().ok()?, ns, what))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    /// The events of a text whose stamps are as many ticks as nanoseconds.
+    fn events(text: &str) -> Vec<(i32, u64, Host)> {
+        let moments = [0, 1 << 62].map(|at| Moment { ticks: at, realtime_ns: at });
+        let events = read(text.as_bytes(), "log".as_ref(), &moments).unwrap();
+        events.into_iter().map(|e| (e.tid, e.at, e.what)).collect()
+    }
+
     #[test]
     fn lines_as_qemu_writes_them() {
-        let (tid, ns, what) =
-            line("4711@1700000000.000123:virtio_blk_handle_read vdev 0x55d0 req 0x7f20 sector 64 nsectors 8\n")
-                .unwrap();
-        assert_eq!((tid, ns), (4711, 1_700_000_000_000_123_000));
-        assert_eq!(what, Host::Pop(Element { address: Some(0x7f20), offset: Some(32768), queue: None }));
-        let push = line("4711@1700000000.000200:virtio_blk_req_complete vdev 0x55d0 req 0x7f20 status 0").unwrap();
-        assert_eq!(push.2, Host::Push(Element { address: Some(0x7f20), offset: None, queue: None }));
-        let notify = line("4711@1700000000.000201:virtio_notify_irqfd vdev 0x55d0 vq 0x55e1").unwrap();
-        assert_eq!(notify.2, Host::Notify { queue: 0x55e1 });
+        let lines = "4711@1700000000.000123:virtio_blk_handle_read vdev 0x55d0 req 0x7f20 sector 64 nsectors 8\n\
+            4711@1700000000.000150:virtio_blk_submit_multireq vdev 0x55d0 mrb 0x7f00 start 0 num_reqs 1 offset 32768 size 4096 is_write 0\n\
+            4711@1700000000.000200:virtio_blk_req_complete vdev 0x55d0 req 0x7f20 status 0\n\
+            4711@1700000000.000201:virtio_notify_irqfd vdev 0x55d0 vq 0x55e1\n";
+        let element = |offset| Element { address: Some(0x7f20), offset, queue: None };
+        let expected = [
+            (123, Host::Pop(element(Some(32768)))),
+            (150, Host::Submit { offset: 32768, bytes: 4096 }),
+            (200, Host::Push(element(None))),
+            (201, Host::Notify { queue: 0x55e1 }),
+        ];
+        let expected = expected.map(|(us, what)| (4711, 1_700_000_000_000_000_000 + us * 1000, what));
+        assert_eq!(events(lines), expected);
         for other in ["", "qemu: warning: x", "1@2.3:virtio_notify_irqfd vdev 0x1 vq 0x2", "1@2.000003:else", "@.:"] {
-            assert_eq!(line(other), None, "{other}");
+            assert_eq!(events(other), [], "{other}");
         }
     }
 
@@ -115,8 +113,9 @@ mod tests {
     proptest! {
         #[test]
         fn any_line_is_survived(text in "\\PC*", tid in any::<i64>(), ns in any::<u64>(), hex in any::<u64>()) {
-            let _ = line(&text);
-            let _ = line(&format!("{tid}@{ns}.{ns:06}:virtio_blk_handle_read vdev 0x1 req {hex:#x} sector {hex} {text}"));
+            let moments = [0, 1 << 62].map(|at| Moment { ticks: at, realtime_ns: at });
+            let _ = read(text.as_bytes(), "log".as_ref(), &moments);
+            let _ = read(format!("{tid}@{ns}.{ns:06}:virtio_blk_handle_read vdev 0x1 req {hex:#x} sector {hex} {text}").as_bytes(), "log".as_ref(), &moments);
         }
     }
 }

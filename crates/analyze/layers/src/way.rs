@@ -1,7 +1,7 @@
 //! The stations that a request passed, and who made it.
 
-use crate::guest::Moment;
 use vmtax_model::Station;
+use vmtax_trace::Moment;
 
 /// Who made a request pass a station.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

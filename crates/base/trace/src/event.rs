@@ -28,6 +28,18 @@ pub struct Event<'a> {
     pub data: &'a [u8],
 }
 
+/// `TRACE_FLAG_HARDIRQ`, `_SOFTIRQ` and `_NMI` (`include/linux/trace_events.h`).
+const IN_INTERRUPT: u8 = 0x08 | 0x10 | 0x40;
+
+impl Event<'_> {
+    /// Whether an interrupt struck: the thread that was running has nothing to do with the event.
+    #[inline]
+    pub fn in_interrupt(&self) -> bool {
+        // `common_flags` has always been the third byte of a record.
+        self.data.get(2).is_some_and(|flags| flags & IN_INTERRUPT != 0)
+    }
+}
+
 /// Events are missing here: after the last event of this input, before its next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lost {

@@ -1,19 +1,24 @@
 //! One stream of entries, whatever the trace was.
 
-use crate::merge::Merge;
-use crate::perf::Samples;
-use crate::qemu::{Log, Simple};
+use crate::ring::Merge;
 use crate::{Counts, Entry, Formats, Input, TraceError};
 
 /// The entries of a trace in the order of their time. Each input (a processor's pages, a file) is believed to be in
 /// order itself: where its clock was set back ([`Counts::backwards`]), so is the stream.
-pub struct Events<'f>(pub(crate) Source<'f>);
+pub struct Events<'f>(Source<'f>);
 
-pub(crate) enum Source<'f> {
+enum Source<'f> {
+    /// The kernel's own pages: millions of events, so no call through a table.
     Pages(Merge<'f>),
-    Simple(Simple<'f>),
-    Log(Log<'f>),
-    Perf(Box<Samples<'f>>),
+    Other(Box<dyn Entries + 'f>),
+}
+
+/// The entries of another kind of trace.
+pub(crate) trait Entries {
+    /// The next entry; `None` at the end.
+    fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError>;
+
+    fn counts(&self) -> &Counts;
 }
 
 impl<'f> Events<'f> {
@@ -25,6 +30,10 @@ impl<'f> Events<'f> {
         Merge::new(formats, inputs).map(|merge| Events(Source::Pages(merge)))
     }
 
+    pub(crate) fn of(other: impl Entries + 'f) -> Events<'f> {
+        Events(Source::Other(Box::new(other)))
+    }
+
     /// The next entry; `None` at the end.
     ///
     /// # Errors
@@ -34,9 +43,7 @@ impl<'f> Events<'f> {
     pub fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
         match &mut self.0 {
             Source::Pages(pages) => pages.next(),
-            Source::Simple(simple) => simple.next(),
-            Source::Log(log) => log.next(),
-            Source::Perf(samples) => samples.next(),
+            Source::Other(other) => other.next(),
         }
     }
 
@@ -44,9 +51,7 @@ impl<'f> Events<'f> {
     pub fn counts(&self) -> &Counts {
         match &self.0 {
             Source::Pages(pages) => pages.counts(),
-            Source::Simple(simple) => simple.counts(),
-            Source::Log(log) => log.counts(),
-            Source::Perf(samples) => samples.counts(),
+            Source::Other(other) => other.counts(),
         }
     }
 }

@@ -37,50 +37,32 @@
 //!
 //! The samples of stacks in a `perf.data` come as the kernel's records from [`PerfRecords`].
 //!
+//! [`KernelDecoder`] gives the kernel's tracepoints as typed events, [`SchedTimeline`] what threads did when.
+//!
 //! Machines are little-endian. What in a trace makes no sense is either a [`TraceError`], when nothing could be read
 //! after it, or left out and counted in [`Counts`].
 
-mod dat;
 mod error;
 mod event;
 mod events;
-mod field;
 mod file;
-mod folder;
 mod format;
-mod formats;
-mod merge;
-mod page;
-mod perf;
-mod qemu;
-mod stats;
-mod stream;
-mod symbols;
-mod syscalls;
-
+mod import;
+mod kernel;
+mod ring;
 pub mod stacks;
-
-#[cfg(test)]
-mod format_tests;
-#[cfg(test)]
-mod merge_tests;
-#[cfg(test)]
-mod page_tests;
 #[cfg(test)]
 mod testing;
 
-pub use dat::Dat;
 pub use error::TraceError;
 pub use event::{Counts, Entry, Event, LEAP, Lost};
 pub use events::Events;
-pub use field::Field;
-pub use folder::{Folder, RawFile};
-pub use format::EventId;
-pub use formats::{Format, Formats};
-pub use merge::Input;
-pub use page::PageLayout;
-pub use perf::{Perf, PerfEvent, PerfRecords};
-pub use qemu::QemuEvents;
-pub use stats::{CpuStats, parse as cpu_stats};
-pub use symbols::symbols;
-pub use syscalls::{FUTEX, SystemCall, system_call, system_call_name};
+pub use format::{EventId, Field, Format, Formats, symbols};
+pub use import::dat::Dat;
+pub use import::perf::{Perf, PerfEvent, PerfRecords};
+pub use import::qemu::QemuEvents;
+pub use kernel::{
+    BlockRequest, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, Moment, Sched,
+    SchedTimeline, SystemCall, ThreadState, Waker, system_call, system_call_name,
+};
+pub use ring::{CpuStats, Folder, Input, PageLayout, RawFile, cpu_stats};

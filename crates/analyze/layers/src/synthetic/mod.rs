@@ -2,13 +2,14 @@
 
 pub mod deep;
 
-use crate::event::{Element, Event, Guest, Host, Sched};
+use crate::event::{Element, Event, Guest, Host};
 use crate::follow::View;
 use crate::join::Join;
 use crate::joined::Joined;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
 use vmtax_model::{Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, Station, TraceFacts};
+use vmtax_trace::{Leaves, Sched};
 
 pub const MAIN: i32 = 100;
 pub const VCPU: i32 = 101;
@@ -110,6 +111,10 @@ pub fn facts() -> TraceFacts {
     }
 }
 
+fn leaves(preempted: bool) -> Leaves {
+    if preempted { Leaves::Runnable } else { Leaves::Sleeping }
+}
+
 /// Where on the host's device a byte of the disk is.
 pub fn on_device(offset: u64) -> u64 {
     ON_DEVICE + (offset ^ (1 << 20))
@@ -142,12 +147,12 @@ impl World {
     }
 
     fn off(&mut self, at: u64, tid: i32, preempted: bool) {
-        self.on_host(at, tid, Host::Sched(Sched::Switch { prev: tid, preempted, next: OTHER }));
+        self.on_host(at, tid, Host::Sched(Sched::Switch { prev: tid, leaves: leaves(preempted), next: OTHER }));
     }
 
     fn on(&mut self, at: u64, tid: i32) {
         // The task that leaves is current.
-        let what = Host::Sched(Sched::Switch { prev: OTHER, preempted: true, next: tid });
+        let what = Host::Sched(Sched::Switch { prev: OTHER, leaves: Leaves::Runnable, next: tid });
         self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid: OTHER, interrupt: false, what });
     }
 
@@ -160,7 +165,7 @@ impl World {
     }
 
     fn switch(&mut self, at: u64, prev: i32, next: i32) {
-        self.in_guest(at, prev, Guest::Sched(Sched::Switch { prev, preempted: prev == 0, next }));
+        self.in_guest(at, prev, Guest::Sched(Sched::Switch { prev, leaves: leaves(prev == 0), next }));
     }
 
     /// A request that is alone, from `begin` on. Both threads of QEMU sleep before it, and the reader runs.
@@ -334,13 +339,11 @@ impl World {
         let (offset, bytes) = (place * BLOCK, BLOCK * (1 + place % 2));
         let element = Element { address: Some(place), offset: Some(offset), queue: Some(place % 2) };
         let nr = [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6];
-        let switch = Sched::Switch { prev: tid, preempted: interrupt, next: (tid + 1) % 4 };
+        let switch = Sched::Switch { prev: tid, leaves: leaves(interrupt), next: (tid + 1) % 4 };
         let waking = Sched::Waking { tid: place as i32 % 4 };
         let host = |what| Event { at, cpu: place as u32 % 2, tid: tid + MAIN, interrupt, what };
         let on_host = |s: Sched| match s {
-            Sched::Switch { prev, preempted, next } => {
-                Sched::Switch { prev: prev + MAIN, preempted, next: next + MAIN }
-            }
+            Sched::Switch { prev, leaves, next } => Sched::Switch { prev: prev + MAIN, leaves, next: next + MAIN },
             Sched::Waking { tid } => Sched::Waking { tid: tid + MAIN },
         };
         let what = match kind {

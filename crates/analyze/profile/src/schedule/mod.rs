@@ -1,20 +1,18 @@
 //! What a process's threads run, wait and call for, from the scheduler's events: each switch of a processor, each wake-up and
 //! each system call, not samples.
 
-mod decode;
 mod findings;
 mod timeline;
 
 pub use findings::of;
 
 use crate::ProfileError;
-use decode::Decoder;
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 use timeline::Timeline;
 use vmtax_model::samples::{ScheduleFacts, ThreadState};
-use vmtax_trace::{Entry, Folder};
+use vmtax_trace::{Entry, Folder, KernelDecoder};
 
 /// What threads did.
 #[derive(Debug)]
@@ -38,7 +36,7 @@ impl Schedule {
         let folder = Folder::open(folder)?;
         let lost: u64 = folder.stats().iter().map(|cpu| cpu.dropped + cpu.overrun + cpu.commit_overrun).sum();
         let end = if lost == 0 { facts.end } else { whole(&folder, facts.end)? };
-        let decoder = Decoder::new(folder.formats());
+        let decoder = KernelDecoder::new(folder.formats());
         let mut events = folder.events()?;
         while let Some(entry) = events.next()? {
             let Entry::Event(event) = entry else { continue };
@@ -49,7 +47,7 @@ impl Schedule {
             if facts.names.contains_key(&event.pid) && !timeline.threads.contains_key(&event.pid) {
                 timeline.add(event.pid, ThreadState::Runs, event.ticks);
             }
-            if let Some(what) = decoder.what(&event) {
+            if let Some(what) = decoder.decode(&event) {
                 timeline.take(event.ticks, event.pid, what);
             }
         }

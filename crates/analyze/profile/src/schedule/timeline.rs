@@ -2,39 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::Moments;
-use vmtax_model::samples::ThreadState;
-use vmtax_trace::FUTEX;
-
-/// What an event tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum What {
-    /// A processor goes from one thread to another.
-    Switch {
-        /// From this one.
-        from: i32,
-        /// How that one goes on.
-        leaves: Leaves,
-        /// To this one.
-        to: i32,
-    },
-    /// The thread wakes another one up.
-    Waking(i32),
-    /// It begins a system call, with its first argument.
-    Enter(i64, u64),
-    /// It ends it.
-    Exit,
-}
-
-/// How a thread goes on that leaves a processor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Leaves {
-    /// It would have run on.
-    Ready,
-    /// It waits.
-    Blocked,
-    /// It ended.
-    Ended,
-}
+use vmtax_model::samples;
+use vmtax_trace::{FUTEX, KernelEvent, Leaves, Moment, Sched, SchedTimeline, ThreadState};
 
 /// What a thread is blocked on: a system call, and the futex if it is that one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,20 +14,17 @@ pub struct On {
     pub futex: Option<u64>,
 }
 
+/// Why a thread is off its CPU, if it is not runnable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Doing {
-    Runs,
-    Ready,
+enum Off {
     Blocked(On),
     Ended,
 }
 
 /// One thread.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct Thread {
-    doing: Doing,
-    since: u64,
-    /// Whether an event said what it does, or only the look before.
+    /// Whether an event said what it does, or only the sample before.
     told: bool,
     /// The call it is in: number, first argument, and when it began, if that was seen.
     call: Option<(i64, u64, Option<u64>)>,
@@ -96,54 +62,36 @@ pub struct Timeline {
     pub threads: BTreeMap<i32, Thread>,
     /// Futexes by address.
     pub futexes: BTreeMap<u64, Futex>,
+    sched: SchedTimeline<Off>,
 }
 
 impl Timeline {
     /// Adds a thread as the kernel said before the first event that it is.
-    pub fn add(&mut self, tid: i32, state: ThreadState, at: u64) {
+    pub fn add(&mut self, tid: i32, state: samples::ThreadState, at: u64) {
         let call = match state {
-            ThreadState::Waits { call: Some(call), argument, .. } => Some((call, argument, None)),
+            samples::ThreadState::Waits { call: Some(call), argument, .. } => Some((call, argument, None)),
             _ => None,
         };
-        let doing = if state == ThreadState::Runs { Doing::Runs } else { Doing::Blocked(on(call)) };
-        let mut thread = Thread::new(doing, at);
-        thread.call = call;
-        self.threads.insert(tid, thread);
+        let state = match state {
+            samples::ThreadState::Runs => ThreadState::Running,
+            samples::ThreadState::Waits { .. } => ThreadState::Sleeping(Off::Blocked(on(call))),
+        };
+        self.sched.set(tid, at, 0, state);
+        self.threads.insert(tid, Thread { call, ..Thread::default() });
     }
 
     /// Takes the next event, of thread `tid`.
-    pub fn take(&mut self, at: u64, tid: i32, what: What) {
+    pub fn take(&mut self, at: u64, tid: i32, what: KernelEvent<'_>) {
         match what {
-            What::Switch { from, leaves, to } => {
-                let call = self.threads.get(&from).and_then(|thread| thread.call);
-                self.goes_on(
-                    from,
-                    at,
-                    match leaves {
-                        Leaves::Ready => Doing::Ready,
-                        Leaves::Blocked => Doing::Blocked(on(call)),
-                        Leaves::Ended => Doing::Ended,
-                    },
-                );
-                self.goes_on(to, at, Doing::Runs);
-            }
-            What::Waking(whom) => {
-                let Some(Doing::Blocked(on)) = self.threads.get(&whom).map(|thread| thread.doing) else { return };
-                let by = self.threads.get(&tid).and_then(|thread| thread.call);
-                let woken = |&futex: &u64| matches!(by, Some((FUTEX, address, _)) if address == futex);
-                if let Some(futex) = on.futex.filter(woken) {
-                    *self.futexes.entry(futex).or_default().wakers.entry(tid).or_default() += 1;
-                }
-                self.goes_on(whom, at, Doing::Ready);
-            }
-            What::Enter(call, argument) => {
+            KernelEvent::Sched(what) => self.scheduled(at, tid, what),
+            KernelEvent::SysEnter { nr, args: [argument, ..] } => {
                 let Some(thread) = self.running(tid, at) else { return };
                 if let Some((last, since)) = thread.left.take() {
                     thread.calls.entry((last, true)).or_default().add(at.saturating_sub(since) as f64);
                 }
-                thread.call = Some((call, argument, Some(at)));
+                thread.call = Some((nr, argument, Some(at)));
             }
-            What::Exit => {
+            KernelEvent::SysExit { .. } => {
                 let Some(thread) = self.running(tid, at) else { return };
                 let Some((call, _, since)) = thread.call.take() else { return };
                 if let Some(since) = since {
@@ -151,56 +99,83 @@ impl Timeline {
                 }
                 thread.left = Some((call, at));
             }
+            _ => {}
+        }
+    }
+
+    fn scheduled(&mut self, at: u64, tid: i32, what: Sched) {
+        let call = |tid: i32| self.threads.get(&tid).and_then(|thread| thread.call);
+        if let Sched::Waking { tid: woken } = what {
+            // Who wakes a thread by a call on the futex that it waits for.
+            if let (Some(ThreadState::Sleeping(Off::Blocked(on))), Some((FUTEX, address, _))) =
+                (self.sched.now(woken), call(tid))
+            {
+                if on.futex == Some(address) {
+                    *self.futexes.entry(address).or_default().wakers.entry(tid).or_default() += 1;
+                }
+            }
+        }
+        let off = |tid, leaves| match leaves {
+            Leaves::Ended => Off::Ended,
+            Leaves::Runnable | Leaves::Sleeping => Off::Blocked(on(call(tid))),
+        };
+        let moment = Moment { at, cpu: 0, tid, interrupt: false };
+        self.sched.take(moment, what, |tid| self.threads.contains_key(&tid), off);
+        match what {
+            Sched::Switch { prev, next, .. } => [prev, next].into_iter().for_each(|tid| self.count(tid)),
+            Sched::Waking { tid } => self.count(tid),
         }
     }
 
     /// Counts what each thread does at the end.
     pub fn end(&mut self, at: u64) {
-        let all: Vec<(i32, Doing)> = self.threads.iter().map(|(tid, thread)| (*tid, thread.doing)).collect();
-        for (tid, doing) in all {
-            self.goes_on(tid, at, doing);
+        let all: Vec<i32> = self.threads.keys().copied().collect();
+        for tid in all {
+            if let Some(state) = self.sched.now(tid) {
+                self.goes_on(tid, at, state);
+            }
         }
     }
 
-    /// The thread that makes a system call, which it does on a processor.
+    /// The thread that makes a system call, which it does on a CPU.
     fn running(&mut self, tid: i32, at: u64) -> Option<&mut Thread> {
-        let thread = self.threads.get(&tid)?;
-        if thread.doing != Doing::Runs {
-            self.goes_on(tid, at, Doing::Runs); // how it came there was not seen
+        if self.sched.now(tid)? != ThreadState::Running {
+            self.goes_on(tid, at, ThreadState::Running); // how it came there was not seen
         }
         self.threads.get_mut(&tid)
     }
 
-    /// Counts what a thread did until now.
-    fn goes_on(&mut self, tid: i32, at: u64, next: Doing) {
-        let Some(thread) = self.threads.get_mut(&tid) else { return };
-        let time = at.saturating_sub(thread.since);
-        match thread.doing {
-            // One that was said to run, and is given a processor, waited for that.
-            Doing::Runs if next == Doing::Runs && !thread.told => thread.ready += time,
-            Doing::Runs => thread.ran += time,
-            Doing::Ready => thread.ready += time,
-            Doing::Blocked(on) => {
-                let sum = thread.on.entry(on).or_default();
-                *sum = (sum.0 + 1, sum.1 + time);
-                if let Some(address) = on.futex {
-                    let futex = self.futexes.entry(address).or_default();
-                    futex.waits += 1;
-                    futex.waited += time;
-                    futex.longest = futex.longest.max(time);
-                    futex.waiters.insert(tid);
-                }
-            }
-            Doing::Ended => {}
-        }
-        (thread.doing, thread.since, thread.told) = (next, at.max(thread.since), true);
+    fn goes_on(&mut self, tid: i32, at: u64, state: ThreadState<Off>) {
+        self.sched.set(tid, at, 0, state);
+        self.count(tid);
     }
-}
 
-impl Thread {
-    fn new(doing: Doing, since: u64) -> Thread {
-        let (on, calls) = Default::default();
-        Thread { doing, since, told: false, call: None, left: None, ran: 0, ready: 0, on, calls }
+    /// Counts what is over of a thread's states.
+    fn count(&mut self, tid: i32) {
+        let Some(thread) = self.threads.get_mut(&tid) else { return };
+        while let Some((state, begin, end)) = self.sched.over(tid) {
+            let time = end.saturating_sub(begin);
+            let runs_on = self.sched.now(tid) == Some(ThreadState::Running);
+            match state {
+                // One that was said to run, and is given a CPU, waited for that.
+                ThreadState::Running if !thread.told && runs_on => thread.ready += time,
+                ThreadState::Running => thread.ran += time,
+                ThreadState::Runnable { .. } => thread.ready += time,
+                ThreadState::Sleeping(Off::Blocked(on)) => {
+                    let sum = thread.on.entry(on).or_default();
+                    *sum = (sum.0 + 1, sum.1 + time);
+                    if let Some(address) = on.futex {
+                        let futex = self.futexes.entry(address).or_default();
+                        futex.waits += 1;
+                        futex.waited += time;
+                        futex.longest = futex.longest.max(time);
+                        futex.waiters.insert(tid);
+                    }
+                }
+                ThreadState::Sleeping(Off::Ended) => {}
+            }
+            thread.told = true;
+        }
     }
 }
 
@@ -214,21 +189,32 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const WAITS: ThreadState = ThreadState::Waits { call: Some(FUTEX), argument: 0x100, sp: 0, ip: 0 };
+    const WAITS: samples::ThreadState =
+        samples::ThreadState::Waits { call: Some(FUTEX), argument: 0x100, sp: 0, ip: 0 };
+
+    const EXIT: KernelEvent<'_> = KernelEvent::SysExit { single: None };
+
+    fn enter(nr: i64, argument: u64) -> KernelEvent<'static> {
+        KernelEvent::SysEnter { nr, args: [argument, 0, 0, 0] }
+    }
+
+    fn switch(prev: i32, leaves: Leaves, next: i32) -> KernelEvent<'static> {
+        KernelEvent::Sched(Sched::Switch { prev, leaves, next })
+    }
 
     #[test]
     fn a_lock_that_goes_from_one_to_the_other() {
         let mut line = Timeline::default();
-        line.add(1, ThreadState::Runs, 0);
+        line.add(1, samples::ThreadState::Runs, 0);
         line.add(2, WAITS, 0);
         line.add(3, WAITS, 0);
-        line.take(10, 1, What::Enter(FUTEX, 0x100));
-        line.take(12, 1, What::Waking(2));
-        line.take(13, 1, What::Exit);
-        line.take(15, 1, What::Switch { from: 1, leaves: Leaves::Ready, to: 2 });
-        line.take(16, 2, What::Exit);
-        line.take(20, 2, What::Enter(FUTEX, 0x200));
-        line.take(21, 2, What::Switch { from: 2, leaves: Leaves::Blocked, to: 1 });
+        line.take(10, 1, enter(FUTEX, 0x100));
+        line.take(12, 1, KernelEvent::Sched(Sched::Waking { tid: 2 }));
+        line.take(13, 1, EXIT);
+        line.take(15, 1, switch(1, Leaves::Runnable, 2));
+        line.take(16, 2, EXIT);
+        line.take(20, 2, enter(FUTEX, 0x200));
+        line.take(21, 2, switch(2, Leaves::Sleeping, 1));
         line.end(31);
         let [one, two, three] = [1, 2, 3].map(|tid| &line.threads[&tid]);
         assert_eq!((one.ran, one.ready), (15 + 10, 6));
@@ -250,9 +236,9 @@ mod tests {
     #[test]
     fn ready_at_first_and_ended_at_last() {
         let mut line = Timeline::default();
-        line.add(1, ThreadState::Runs, 0);
-        line.take(7, 0, What::Switch { from: 0, leaves: Leaves::Ready, to: 1 });
-        line.take(9, 1, What::Switch { from: 1, leaves: Leaves::Ended, to: 0 });
+        line.add(1, samples::ThreadState::Runs, 0);
+        line.take(7, 0, switch(0, Leaves::Runnable, 1));
+        line.take(9, 1, switch(1, Leaves::Ended, 0));
         line.end(100);
         assert_eq!((line.threads[&1].ready, line.threads[&1].ran), (7, 2));
     }
@@ -261,19 +247,19 @@ mod tests {
         #[test]
         fn all_time_is_counted_once(events in proptest::collection::vec((0u64..50, 1i32..4, 0u8..6, 1i32..4), 0..60)) {
             let mut line = Timeline::default();
-            line.add(1, ThreadState::Runs, 0);
+            line.add(1, samples::ThreadState::Runs, 0);
             line.add(2, WAITS, 0);
-            line.add(3, ThreadState::Runs, 0);
+            line.add(3, samples::ThreadState::Runs, 0);
             let mut now = 0;
             for (later, tid, kind, other) in events {
                 now += later;
                 line.take(now, tid, match kind {
-                    0 => What::Switch { from: tid, leaves: Leaves::Ready, to: other },
-                    1 => What::Switch { from: tid, leaves: Leaves::Blocked, to: other },
-                    2 => What::Waking(other),
-                    3 => What::Enter(FUTEX, 0x300),
-                    4 => What::Enter(1, 2),
-                    _ => What::Exit,
+                    0 => switch(tid, Leaves::Runnable, other),
+                    1 => switch(tid, Leaves::Sleeping, other),
+                    2 => KernelEvent::Sched(Sched::Waking { tid: other }),
+                    3 => enter(FUTEX, 0x300),
+                    4 => enter(1, 2),
+                    _ => EXIT,
                 });
             }
             line.end(now + 5);

@@ -9,14 +9,14 @@ mod ticks;
 use crate::threads::is_gone;
 use crate::{ProbeError, ProbeSet, Tracer};
 use count::{Counts, Reason};
-use event::{Event, Readers};
+use event::Event;
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{ExitRow, TracedExits};
 use vmtax_model::{AddressSpace, QemuThread};
-use vmtax_trace::{Entry, Events, Formats, Input, PageLayout, cpu_stats, symbols};
+use vmtax_trace::{Entry, Events, Formats, Input, KernelDecoder, PageLayout, cpu_stats, symbols};
 
 /// Each processor's trace: some 40,000 events, and it is emptied forty times a second.
 const BUFFER_KIB: u32 = 4096;
@@ -88,15 +88,15 @@ impl ExitTracer {
     /// # Errors
     /// [`ProbeError`] when the trace cannot be read.
     pub fn follow(self, time: Duration, stop: &dyn Fn() -> bool) -> Result<TracedExits, ProbeError> {
-        let readers = Readers::of(&self.formats);
+        let decoder = KernelDecoder::new(&self.formats);
         let (mut counts, mut waiting) = (Counts::default(), Waiting::default());
         while self.begun.elapsed() < time && !stop() && !is_gone(self.pid) {
             std::thread::sleep(PACE.min(time.saturating_sub(self.begun.elapsed())));
-            self.drain(&readers, &mut waiting)?;
+            self.drain(&decoder, &mut waiting)?;
             waiting.hand_out(false, &mut counts);
         }
         self.tracer.off()?;
-        self.drain(&readers, &mut waiting)?;
+        self.drain(&decoder, &mut waiting)?;
         waiting.hand_out(true, &mut counts);
         counts.end();
         let mut stats = Vec::new();
@@ -114,7 +114,7 @@ impl ExitTracer {
     }
 
     /// Reads what was recorded since the last time.
-    fn drain(&self, readers: &Readers, waiting: &mut Waiting) -> Result<(), ProbeError> {
+    fn drain(&self, decoder: &KernelDecoder, waiting: &mut Waiting) -> Result<(), ProbeError> {
         let mut pages: BTreeMap<String, Vec<u8>> = BTreeMap::new();
         self.tracer.drain(&mut |name, bytes| {
             pages.entry(name.to_owned()).or_default().extend_from_slice(bytes);
@@ -130,7 +130,7 @@ impl ExitTracer {
         let mut events = Events::pages(&self.formats, inputs.collect()).map_err(unreadable)?;
         while let Some(entry) = events.next().map_err(unreadable)? {
             match entry {
-                Entry::Event(event) => waiting.events.extend(readers.read(&event)),
+                Entry::Event(event) => waiting.events.extend(Event::read(decoder, &event)),
                 Entry::Lost(lost) => waiting.lost += lost.events.unwrap_or(1),
             }
         }

@@ -1,0 +1,96 @@
+//! What the records of each kind of event hold.
+
+use super::field::{Field, Kind};
+use super::text::{self, EventId, Parsed};
+use std::collections::BTreeMap;
+
+/// One kind of event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Format {
+    /// Its subsystem, such as `sched`.
+    pub system: String,
+    /// Its name, such as `sched_switch`.
+    pub name: String,
+    /// Its fields by name, the common ones among them.
+    pub fields: Vec<(String, Field)>,
+}
+
+/// All kinds of events of a trace.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Formats {
+    formats: BTreeMap<EventId, Format>,
+    /// By ID: the least length of a record, bytes; [`UNKNOWN`] where there is no format.
+    least: Vec<u32>,
+}
+
+/// No record is so long.
+pub(crate) const UNKNOWN: u32 = u32::MAX;
+/// `common_type` and `common_pid` (`struct trace_entry`, `include/linux/trace_events.h`) have always been there.
+const HEADER: [(&str, u32, u32); 2] = [("common_type", 0, 2), ("common_pid", 4, 4)];
+
+impl Formats {
+    /// Takes the text of an event's `format` file.
+    ///
+    /// # Errors
+    /// What is wrong with it: no format file, of an unknown kernel, or with the ID of an event that is there.
+    pub fn add(&mut self, system: &str, format: &str) -> Result<(), String> {
+        let Parsed { name, id, fields } = text::parse(format)?;
+        for (common, offset, size) in HEADER {
+            let found = fields.iter().find(|(name, _)| name == common).map(|(_, f)| (f.offset, f.size));
+            if found != Some((offset, size)) {
+                return Err(format!("{common} is not {size} bytes at {offset}: no event of a known kernel"));
+            }
+        }
+        self.insert(id, Format { system: system.to_owned(), name, fields })
+    }
+
+    pub(crate) fn insert(&mut self, id: EventId, format: Format) -> Result<(), String> {
+        let least = format.least();
+        if let Some(other) = self.formats.insert(id, format) {
+            return Err(format!("its ID {} is that of {}.{}, too", id.0, other.system, other.name));
+        }
+        let at = usize::from(id.0);
+        if self.least.len() <= at {
+            self.least.resize(at + 1, UNKNOWN);
+        }
+        self.least[at] = least;
+        Ok(())
+    }
+
+    /// The least length that a record of this kind has, bytes.
+    #[inline]
+    pub(crate) fn least(&self, id: EventId) -> u32 {
+        self.least.get(usize::from(id.0)).copied().unwrap_or(UNKNOWN)
+    }
+
+    /// The ID of an event; `None` when the trace has no such kind.
+    pub fn event(&self, system: &str, name: &str) -> Option<EventId> {
+        self.iter().find(|(_, format)| format.system == system && format.name == name).map(|(id, _)| id)
+    }
+
+    /// A field of a kind of event.
+    pub fn field(&self, id: EventId, name: &str) -> Option<Field> {
+        self.get(id)?.fields.iter().find(|(field, _)| field == name).map(|(_, field)| *field)
+    }
+
+    /// The kind of event behind an ID.
+    pub fn get(&self, id: EventId) -> Option<&Format> {
+        self.formats.get(&id)
+    }
+
+    /// All kinds, by ID.
+    pub fn iter(&self) -> impl Iterator<Item = (EventId, &Format)> {
+        self.formats.iter().map(|(id, format)| (*id, format))
+    }
+}
+
+impl Format {
+    /// The least length of a record, bytes.
+    fn least(&self) -> u32 {
+        let ends = self.fields.iter().filter(|(_, field)| {
+            // The function tracer's own entries cut their last array (`caller[8]` of kernel_stack).
+            !(self.system == "ftrace" && matches!(field.kind, Kind::Array { .. }))
+        });
+        ends.map(|(_, field)| field.offset + field.size).max().unwrap_or(0)
+    }
+}

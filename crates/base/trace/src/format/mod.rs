@@ -1,0 +1,16 @@
+//! What records hold, from the `format` files of events.
+
+mod field;
+mod formats;
+mod symbols;
+#[cfg(test)]
+mod tests;
+mod text;
+
+pub use field::Field;
+pub(crate) use field::Kind;
+pub(crate) use formats::UNKNOWN;
+pub use formats::{Format, Formats};
+pub use symbols::symbols;
+pub use text::EventId;
+pub(crate) use text::field;

@@ -1,0 +1,117 @@
+//! The file, from its head to its events.
+
+use super::compress::Chunks;
+use super::part::{Head, Part};
+use super::read::{self, wrong};
+use super::{head, v6, v7};
+use crate::file::unreadable;
+use crate::{Events, Formats, Input, TraceError};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+/// A trace that trace-cmd recorded: the same raw pages as in a [`crate::Folder`], with the formats of all events of the
+/// kernel. [`crate::Event::ticks`] are as the kernel wrote them: the offsets and scales that trace-cmd keeps beside them
+/// are not applied. A format that makes no sense is left out, and its events are counted as unknown.
+#[derive(Debug)]
+pub struct Dat {
+    path: PathBuf,
+    clock: String,
+    formats: Formats,
+    parts: Vec<Part>,
+}
+
+const MAGIC: &[u8; 10] = b"\x17\x08\x44tracing";
+
+impl Dat {
+    /// Opens a file.
+    ///
+    /// # Errors
+    /// [`TraceError`] when it cannot be read, or is not a whole, little-endian file of version 6 or 7 with raw pages.
+    pub fn open(path: &Path) -> Result<Dat, TraceError> {
+        let file = File::open(path).map_err(|source| unreadable(path, source))?;
+        Dat::read(BufReader::new(file), path)
+    }
+
+    /// Reads the head of a file; the pages are read from `path` later.
+    pub(super) fn read(mut file: impl Read + Seek, path: &Path) -> Result<Dat, TraceError> {
+        let head = head(&mut file).map_err(|e| match e.kind() {
+            io::ErrorKind::InvalidData => TraceError::Damaged { path: path.to_owned(), reason: e.to_string() },
+            io::ErrorKind::UnexpectedEof => {
+                TraceError::Damaged { path: path.to_owned(), reason: "it is cut off".to_owned() }
+            }
+            _ => unreadable(path, e),
+        })?;
+        let Head { clock, formats, parts } = head;
+        // trace-cmd's own default.
+        let clock = clock.unwrap_or_else(|| "local".to_owned());
+        Ok(Dat { path: path.to_owned(), clock, formats, parts })
+    }
+
+    /// The name of the clock that [`crate::Event::ticks`] is read from.
+    pub fn clock(&self) -> &str {
+        &self.clock
+    }
+
+    /// The kinds of events.
+    pub fn formats(&self) -> &Formats {
+        &self.formats
+    }
+
+    /// The processors with data, of each instance; [`crate::Event::input`] counts them from 0.
+    pub fn parts(&self) -> &[Part] {
+        &self.parts
+    }
+
+    /// All events, from the first.
+    ///
+    /// # Errors
+    /// [`TraceError::Read`] when the file cannot be read.
+    pub fn events(&self) -> Result<Events<'_>, TraceError> {
+        let opened = self.parts.iter().map(|part| {
+            let mut file = File::open(&self.path).map_err(|source| unreadable(&self.path, source))?;
+            file.seek(SeekFrom::Start(part.place.0)).map_err(|source| unreadable(&self.path, source))?;
+            let pages: Box<dyn Read> = match part.codec {
+                None => Box::new(file.take(part.place.1)),
+                // These tell themselves where they end; the length beside their place leaves four bytes out.
+                Some(codec) => Box::new(Chunks::new(BufReader::new(file), codec)),
+            };
+            Ok(Input { path: self.path.clone(), cpu: part.cpu, layout: part.layout, pages })
+        });
+        Events::pages(&self.formats, opened.collect::<Result<_, TraceError>>()?)
+    }
+}
+
+/// Reads the formats that perf stores as old trace-cmds did, version 0.5 or 0.6.
+pub(crate) fn perf_head(mut data: &[u8]) -> io::Result<Formats> {
+    let from = &mut data;
+    begin(from)?;
+    let _layout = head::layout(from)?;
+    let mut formats = Formats::default();
+    head::ftrace_formats(from, &mut formats)?;
+    head::event_formats(from, &mut formats)?;
+    Ok(formats)
+}
+
+/// Reads what stands before the pages. An error of kind `InvalidData` says what is wrong with the file.
+fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
+    match begin(file)?.as_str() {
+        "6" => v6::head(file),
+        "7" => v7::head(file),
+        other => Err(wrong(&format!("version {other:?}, where 6 and 7 are known"))),
+    }
+}
+
+/// Reads how a file begins; gives its version.
+fn begin(file: &mut impl Read) -> io::Result<String> {
+    if &read::bytes(file)? != MAGIC {
+        return Err(wrong("it does not begin as a file of trace-cmd"));
+    }
+    let version = read::string(file)?;
+    let [endian, _long] = read::bytes(file)?;
+    if endian != 0 {
+        return Err(wrong("its machine was big-endian, and only little-endian ones can be read"));
+    }
+    let _page = read::u32(file)?;
+    Ok(version)
+}

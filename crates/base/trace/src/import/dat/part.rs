@@ -1,0 +1,24 @@
+//! What both versions' heads say.
+
+use super::compress::Codec;
+use crate::{Formats, PageLayout};
+
+/// The pages of one processor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Part {
+    /// The instance of tracefs; empty for the top one.
+    pub instance: String,
+    /// The processor.
+    pub cpu: u32,
+    /// Where its data begin in the file, and how long they are there, bytes.
+    pub(super) place: (u64, u64),
+    pub(super) layout: PageLayout,
+    pub(super) codec: Option<Codec>,
+}
+
+/// What the head of a file says.
+pub(super) struct Head {
+    pub clock: Option<String>,
+    pub formats: Formats,
+    pub parts: Vec<Part>,
+}

@@ -1,0 +1,105 @@
+//! Version 6: everything in one order.
+
+use super::head::{self, option};
+use super::part::{Head, Part};
+use super::read::{self, string, wrong};
+use crate::{Formats, PageLayout};
+use std::io::{self, Read, Seek, SeekFrom};
+
+/// More than any Linux has.
+const MOST_CPUS: u32 = 1 << 16;
+/// `local global counter …` is shorter.
+const LONGEST_CLOCK: u64 = 4096;
+
+pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
+    let layout = head::layout(file)?;
+    let mut formats = Formats::default();
+    head::ftrace_formats(file, &mut formats)?;
+    head::event_formats(file, &mut formats)?;
+    // Names of functions, of trace_printk formats, and of threads.
+    for wide in [false, false, true] {
+        let length = if wide { read::u64(file)? } else { u64::from(read::u32(file)?) };
+        read::skip(file, length)?;
+    }
+    let cpus = read::u32(file)?;
+    if cpus > MOST_CPUS {
+        return Err(wrong(&format!("it announces {cpus} processors")));
+    }
+    let mut buffers = Vec::new();
+    let mut clock = None;
+    let mut parts = table(file, "", cpus, layout, &mut |id, data| match id {
+        // Where an instance's own table is, and its name.
+        option::BUFFER => {
+            let mut data = data;
+            buffers.push((read::u64(&mut data)?, string(&mut data)?));
+            Ok(())
+        }
+        option::TRACECLOCK => {
+            clock = head::clock(&String::from_utf8_lossy(data));
+            Ok(())
+        }
+        _ => Ok(()),
+    })?;
+    if clock.is_none() {
+        clock = clock_behind(file, &parts)?;
+    }
+    for (offset, name) in buffers {
+        file.seek(SeekFrom::Start(offset))?;
+        parts.extend(table(file, &name, cpus, layout, &mut |_, _| Ok(()))?);
+        if parts.len() > MOST_CPUS as usize {
+            return Err(wrong("its instances have more processors than any machine"));
+        }
+    }
+    Ok(Head { clock, formats, parts })
+}
+
+/// The options of a buffer, and where each processor's data are.
+fn table(
+    file: &mut (impl Read + Seek),
+    instance: &str,
+    cpus: u32,
+    layout: PageLayout,
+    option: &mut dyn FnMut(u16, &[u8]) -> io::Result<()>,
+) -> io::Result<Vec<Part>> {
+    loop {
+        match &read::bytes::<10>(file)? {
+            b"options  \0" => loop {
+                let id = read::u16(file)?;
+                if id == option::DONE {
+                    break;
+                }
+                let length = read::u32(file)?;
+                option(id, &read::exactly(file, u64::from(length))?)?;
+            },
+            b"flyrecord\0" => break,
+            b"latency  \0" => return Err(wrong("it holds text, no raw pages")),
+            _ => return Err(wrong("it does not say where its pages are")),
+        }
+    }
+    let mut parts = Vec::new();
+    for cpu in 0..cpus {
+        let place = (read::u64(file)?, read::u64(file)?);
+        if place.1 > 0 {
+            parts.push(Part { instance: instance.to_owned(), cpu, place, layout, codec: None });
+        }
+    }
+    Ok(parts)
+}
+
+/// Newer files have the clock behind the table, where older ones have nothing or the pages.
+fn clock_behind(file: &mut (impl Read + Seek), parts: &[Part]) -> io::Result<Option<String>> {
+    let here = file.stream_position()?;
+    let pages = parts.iter().map(|part| part.place.0).min().unwrap_or(u64::MAX);
+    if here.saturating_add(8) > pages {
+        return Ok(None);
+    }
+    let found = read::u64(file).and_then(|length| match length <= LONGEST_CLOCK.min(pages - here - 8) {
+        true => read::exactly(file, length),
+        false => Ok(Vec::new()),
+    });
+    match found {
+        Ok(text) => Ok(head::clock(&String::from_utf8_lossy(&text))),
+        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+        Err(e) => Err(e),
+    }
+}

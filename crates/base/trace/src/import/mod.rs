@@ -1,0 +1,5 @@
+//! Traces that other tools wrote.
+
+pub(crate) mod dat;
+pub(crate) mod perf;
+pub(crate) mod qemu;

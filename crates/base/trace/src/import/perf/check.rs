@@ -1,0 +1,136 @@
+//! Looks at the lengths in a `perf.data` before the library believes them: it takes memory for what is announced.
+//!
+//! Source: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
+
+use crate::import::dat::read::{self, wrong};
+use linux_perf_data::linux_perf_event_reader::RecordType;
+use std::io::{self, Read, Seek, SeekFrom};
+
+const MAGIC: &[u8; 8] = b"PERFILE2";
+const SWAPPED: &[u8; 8] = b"2ELIFREP";
+/// A bit of the features in the header.
+const EVENT_DESC: usize = 12;
+/// Kinds of records (`enum perf_user_event_type`).
+const FINISHED_ROUND: u32 = 68;
+const AUXTRACE: u32 = 71;
+const COMPRESSED: u32 = 81;
+const COMPRESSED2: u32 = 83;
+/// The size of the header of a file that perf wrote into a pipe: no more than magic and size.
+const PIPE_HEADER: u64 = 16;
+const RECORD_HEADER: u64 = 8;
+/// All events that one `perf record` can have open, and more.
+const MOST_EVENTS: u32 = 1 << 16;
+
+/// What of a sample is read here: all that its kinds of events have in common lies before.
+const SAMPLE_HEAD: usize = 64;
+
+/// Where the records are in a file, in bytes.
+pub(super) struct Data {
+    offset: u64,
+    size: u64,
+}
+
+/// The file may be sound, but is in a form that is not read here.
+fn unsupported(form: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, form.to_owned())
+}
+
+/// Reads what is before and behind the records; an error of kind `InvalidData` says what is wrong, one of kind `Unsupported`
+/// what cannot be read though nothing is.
+pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
+    let length = file.seek(SeekFrom::End(0))?;
+    file.rewind()?;
+    match &read::bytes::<8>(file)? {
+        MAGIC => {}
+        SWAPPED => {
+            return Err(unsupported(
+                "its machine was big-endian, and only little-endian ones' can be read: record on x86-64",
+            ));
+        }
+        _ => return Err(wrong("it does not begin as a file of perf record")),
+    }
+    let (header, _attr_size) = (read::u64(file)?, read::u64(file)?);
+    if header == PIPE_HEADER {
+        return Err(unsupported(
+            "perf wrote it into a pipe, in another form than into files: record with `perf record -o FILE`",
+        ));
+    }
+    let inside = |(offset, size): (u64, u64)| match offset.checked_add(size) {
+        Some(end) if end <= length => Ok((offset, size)),
+        _ => Err(io::Error::from(io::ErrorKind::UnexpectedEof)),
+    };
+    let section = |file: &mut _| Ok::<_, io::Error>((read::u64(file)?, read::u64(file)?));
+    let [_attributes, data, _types] = [section(file)?, section(file)?, section(file)?];
+    let data = inside(data)?;
+    let features = [read::u64(file)?, read::u64(file)?, read::u64(file)?, read::u64(file)?];
+    if header > length || data.1 == 0 {
+        return Err(wrong("perf record did not end, so it holds no events"));
+    }
+
+    file.seek(SeekFrom::Start(data.0 + data.1))?;
+    let mut described = None;
+    for feature in (0..256).filter(|feature| features[feature / 64] & 1 << (feature % 64) != 0) {
+        let place = inside(section(file)?)?;
+        if feature == EVENT_DESC {
+            described = Some(place);
+        }
+    }
+    let described =
+        described.ok_or_else(|| wrong("it does not describe its events, as perf does since Linux 2.6.37"))?;
+    file.seek(SeekFrom::Start(described.0))?;
+    events(&mut file.take(described.1))?;
+    Ok(Data { offset: data.0, size: data.1 })
+}
+
+/// The description of the events.
+fn events(from: &mut impl Read) -> io::Result<()> {
+    let (events, attr_size) = (read::u32(from)?, read::u32(from)?);
+    if events > MOST_EVENTS {
+        return Err(wrong(&format!("it announces {events} events")));
+    }
+    for _ in 0..events {
+        read::skip(from, u64::from(attr_size))?;
+        let ids = read::u32(from)?;
+        let name = read::u32(from)?;
+        read::skip(from, u64::from(name) + 8 * u64::from(ids))?;
+    }
+    Ok(())
+}
+
+/// Goes over the records by their lengths, and hands over each one's kind, flags and body; of a sample only its first
+/// bytes: the copies of stacks behind them are most of a file, and are not read.
+pub(super) fn records(
+    file: &mut (impl Read + Seek),
+    data: &Data,
+    mut each: impl FnMut(RecordType, u16, &[u8]) -> io::Result<()>,
+) -> io::Result<()> {
+    file.seek(SeekFrom::Start(data.offset))?;
+    let mut body = [0; u16::MAX as usize];
+    let mut left = data.size;
+    while left > 0 {
+        let (kind, misc, length) = (read::u32(file)?, read::u16(file)?, u64::from(read::u16(file)?));
+        left = left.checked_sub(length).ok_or(io::ErrorKind::UnexpectedEof)?;
+        let rest = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("it has a record without a length"))?;
+        if matches!(kind, COMPRESSED | COMPRESSED2) {
+            return Err(unsupported("what is in it is compressed: record without -z of `perf record`"));
+        }
+        if kind == FINISHED_ROUND && rest > 0 {
+            // The library would take what is in it for records.
+            return Err(wrong("it has an end of a round with a body"));
+        }
+        let kind = RecordType(kind);
+        let wanted = if kind == RecordType::SAMPLE { SAMPLE_HEAD } else { body.len() };
+        let taken = &mut body[..wanted.min(rest as usize)];
+        file.read_exact(taken)?;
+        let mut over = rest - taken.len() as u64;
+        if let (AUXTRACE, Some(trace)) = (kind.0, taken.first_chunk()) {
+            let trace = u64::from_le_bytes(*trace);
+            left = left.checked_sub(trace).ok_or(io::ErrorKind::UnexpectedEof)?;
+            over += trace;
+        }
+        // All of it lies inside of the file, by `left`.
+        file.seek_relative(i64::try_from(over).map_err(|_| io::ErrorKind::UnexpectedEof)?)?;
+        each(kind, misc, taken)?;
+    }
+    Ok(())
+}

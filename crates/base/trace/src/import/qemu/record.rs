@@ -1,0 +1,69 @@
+//! Records of QEMU's events, laid out like the kernel's: the common fields, eight bytes for each argument, texts behind
+//! them. So [`Field`] reads both.
+
+use crate::EventId;
+use crate::format::{Field, Kind as FieldKind};
+
+const HEADER: usize = 8;
+const SLOT: usize = 8;
+
+/// What QEMU's trace backends distinguish.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Unsigned,
+    Signed,
+    Text,
+}
+
+/// The fields that every record begins with.
+pub(super) fn common() -> impl Iterator<Item = (String, Field)> {
+    let field = |offset, size, signed| Field { offset, size, signed, kind: FieldKind::Number };
+    [("common_type".to_owned(), field(0, 2, false)), ("common_pid".to_owned(), field(4, 4, true))].into_iter()
+}
+
+/// The field of argument `n`.
+pub(super) fn field(n: usize, kind: Kind) -> Field {
+    let offset = (HEADER + SLOT * n) as u32;
+    match kind {
+        Kind::Text => Field { offset, size: 4, signed: false, kind: FieldKind::Data },
+        Kind::Signed | Kind::Unsigned => {
+            Field { offset, size: SLOT as u32, signed: kind == Kind::Signed, kind: FieldKind::Number }
+        }
+    }
+}
+
+/// A record in the making; the memory is used again for the next.
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    bytes: Vec<u8>,
+}
+
+impl Record {
+    pub fn begin(&mut self, id: EventId, pid: i32, arguments: usize) {
+        self.bytes.clear();
+        self.bytes.extend_from_slice(&u32::from(id.0).to_le_bytes());
+        self.bytes.extend_from_slice(&pid.to_le_bytes());
+        self.bytes.resize(HEADER + SLOT * arguments, 0);
+    }
+
+    /// Sets argument `n`; one that was not announced is left out.
+    pub fn number(&mut self, n: usize, value: u64) {
+        let at = HEADER + SLOT * n;
+        if let Some(slot) = self.bytes.get_mut(at..at + SLOT) {
+            slot.copy_from_slice(&value.to_le_bytes());
+        }
+    }
+
+    /// Sets argument `n`; `None` when the texts of the record are longer than it can hold.
+    pub fn text(&mut self, n: usize, text: &[u8]) -> Option<()> {
+        let offset = u16::try_from(self.bytes.len()).ok()?;
+        let length = u16::try_from(text.len()).ok()?;
+        self.number(n, u64::from(length) << 16 | u64::from(offset));
+        self.bytes.extend_from_slice(text);
+        Some(())
+    }
+
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}

@@ -1,0 +1,11 @@
+//! What the kernel's events mean.
+
+mod decode;
+mod syscalls;
+mod timeline;
+mod window;
+
+pub use decode::{BlockRequest, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, Sched};
+pub use syscalls::{FUTEX, SystemCall, system_call, system_call_name};
+pub use timeline::{Moment, SchedTimeline, ThreadState, Waker};
+pub use window::EventWindow;

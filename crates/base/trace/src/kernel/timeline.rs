@@ -1,0 +1,230 @@
+//! What the threads of one kernel did when, from its scheduler's events: running, runnable, sleeping.
+
+use super::decode::{Leaves, Sched};
+use super::window::EventWindow;
+use std::collections::HashMap;
+
+/// Where and when an event was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Moment {
+    /// When, ticks.
+    pub at: u64,
+    /// On which CPU.
+    pub cpu: u32,
+    /// The current thread.
+    pub tid: i32,
+    /// In an interrupt, so that the current thread has nothing to do with it.
+    pub interrupt: bool,
+}
+
+/// What a thread does from some moment on; `S` says why one sleeps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ThreadState<S> {
+    /// On a CPU.
+    Running,
+    /// In a run queue: preempted, or woken.
+    Runnable {
+        /// Who woke it; `None` where it was preempted.
+        waker: Option<Waker>,
+        /// The CPU had nothing else to do: what takes time is its own waking up.
+        idle: bool,
+    },
+    /// Until it is woken.
+    Sleeping(S),
+}
+
+/// Who woke a thread.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Waker {
+    /// The thread; `None`: an interrupt did.
+    pub tid: Option<i32>,
+    /// On which CPU.
+    pub cpu: u32,
+}
+
+/// The kernel's own thread for a CPU that has nothing to do.
+const IDLE: i32 = 0;
+
+#[derive(Debug)]
+struct History<S> {
+    /// Each state until the next, with the CPU that was told.
+    states: EventWindow<(ThreadState<S>, u32)>,
+    /// A waking that came before the thread had left its CPU: it counts if no other comes until it is back.
+    early: Option<Waker>,
+}
+
+impl<S> Default for History<S> {
+    fn default() -> Self {
+        History { states: EventWindow::default(), early: None }
+    }
+}
+
+/// The threads of one kernel that matter, each with what it did lately.
+#[derive(Debug)]
+pub struct SchedTimeline<S>(HashMap<i32, History<S>>);
+
+impl<S> Default for SchedTimeline<S> {
+    fn default() -> Self {
+        SchedTimeline(HashMap::new())
+    }
+}
+
+impl<S: Copy> SchedTimeline<S> {
+    /// Takes an event. `followed` says which threads matter, `sleeps` why one sleeps from now on, or that it ended.
+    pub fn take(
+        &mut self,
+        moment: Moment,
+        what: Sched,
+        followed: impl Fn(i32) -> bool,
+        sleeps: impl Fn(i32, Leaves) -> S,
+    ) {
+        let Moment { at, cpu, .. } = moment;
+        match what {
+            Sched::Switch { prev, leaves, next } => {
+                if followed(prev) {
+                    let state = match leaves {
+                        Leaves::Runnable => ThreadState::Runnable { waker: None, idle: false },
+                        Leaves::Sleeping | Leaves::Ended => ThreadState::Sleeping(sleeps(prev, leaves)),
+                    };
+                    self.set(prev, at, cpu, state);
+                }
+                if followed(next) {
+                    let thread = self.0.entry(next).or_default();
+                    if let (Some(waker), Some((_, (state @ ThreadState::Sleeping(_), _)))) =
+                        (thread.early, thread.states.last_mut())
+                    {
+                        *state = ThreadState::Runnable { waker: Some(waker), idle: false };
+                    }
+                    if let Some((_, (ThreadState::Runnable { idle, waker: Some(_) }, _))) = thread.states.last_mut() {
+                        *idle = prev == IDLE;
+                    }
+                    thread.early = None;
+                    thread.states.push(at, (ThreadState::Running, cpu));
+                }
+            }
+            Sched::Waking { tid } if followed(tid) => {
+                let waker = Waker { tid: (!moment.interrupt).then_some(moment.tid), cpu };
+                let thread = self.0.entry(tid).or_default();
+                match thread.states.last_mut() {
+                    Some((_, (ThreadState::Running, _))) => thread.early = Some(waker),
+                    Some((_, (ThreadState::Runnable { .. }, _))) => {}
+                    Some((_, (ThreadState::Sleeping(_), _))) | None => {
+                        thread.early = None;
+                        thread.states.push(at, (ThreadState::Runnable { waker: Some(waker), idle: false }, cpu));
+                    }
+                }
+            }
+            Sched::Waking { .. } => {}
+        }
+    }
+
+    /// What is known otherwise: a thread is in a state from now on.
+    pub fn set(&mut self, tid: i32, at: u64, cpu: u32, state: ThreadState<S>) {
+        self.0.entry(tid).or_default().states.push(at, (state, cpu));
+    }
+
+    /// A thread that was woken is seen at work, and no event said that it was switched to: some kernels do not say that
+    /// where the CPU was idle (6.18 is one).
+    pub fn at_work(&mut self, tid: i32, at: u64, cpu: u32) {
+        let Some(states) = self.0.get_mut(&tid).map(|thread| &mut thread.states) else { return };
+        if let Some((_, (ThreadState::Runnable { waker: Some(_), idle }, _))) = states.last_mut() {
+            *idle = true;
+            states.push(at, (ThreadState::Running, cpu));
+        }
+    }
+
+    /// Whether anything is known of a thread.
+    pub fn knows(&self, tid: i32) -> bool {
+        self.0.contains_key(&tid)
+    }
+
+    /// The state of a thread right before a moment, since when, and the CPU that was told.
+    pub fn before(&self, tid: i32, at: u64) -> Option<(u64, ThreadState<S>, u32)> {
+        let (since, &(state, cpu)) = self.0.get(&tid)?.states.before(at).next()?;
+        Some((since, state, cpu))
+    }
+
+    /// What a thread does now.
+    pub fn now(&self, tid: i32) -> Option<ThreadState<S>> {
+        self.0.get(&tid)?.states.last().map(|(_, (state, _))| *state)
+    }
+
+    /// Takes out the oldest state of a thread that is over: from when, until when.
+    pub fn over(&mut self, tid: i32) -> Option<(ThreadState<S>, u64, u64)> {
+        let (begin, (state, _), end) = self.0.get_mut(&tid)?.states.pop_over()?;
+        Some((state, begin, end))
+    }
+
+    /// Forgets what was over before `at`.
+    pub fn forget(&mut self, at: u64) {
+        self.0.values_mut().for_each(|thread| thread.states.forget_but_one(at));
+    }
+
+    /// How many states it remembers.
+    pub fn remembers(&self) -> usize {
+        self.0.values().map(|thread| thread.states.len()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const THREAD: i32 = 7;
+    const SLEEPS: Sched = Sched::Switch { prev: THREAD, leaves: Leaves::Sleeping, next: IDLE };
+
+    fn comes(prev: i32) -> Sched {
+        Sched::Switch { prev, leaves: Leaves::Runnable, next: THREAD }
+    }
+
+    fn take(timeline: &mut SchedTimeline<()>, at: u64, tid: i32, what: Sched) {
+        let moment = Moment { at, cpu: 1, tid, interrupt: tid == IDLE };
+        timeline.take(moment, what, |tid| tid == THREAD, |_, _| ());
+    }
+
+    /// The states of the thread, each with its length.
+    fn states(timeline: &mut SchedTimeline<()>, end: u64) -> Vec<(ThreadState<()>, u64)> {
+        timeline.set(THREAD, end, 0, ThreadState::Running);
+        std::iter::from_fn(|| timeline.over(THREAD)).map(|(state, from, to)| (state, to - from)).collect()
+    }
+
+    fn woken_by(tid: Option<i32>, idle: bool) -> ThreadState<()> {
+        ThreadState::Runnable { waker: Some(Waker { tid, cpu: 1 }), idle }
+    }
+
+    #[test]
+    fn an_idle_cpu_that_wakes_up_is_no_busy_one() {
+        use ThreadState::{Running, Sleeping};
+        let woken = |then: &dyn Fn(&mut SchedTimeline<()>)| {
+            let mut timeline = SchedTimeline::default();
+            take(&mut timeline, 10, THREAD, SLEEPS);
+            take(&mut timeline, 20, IDLE, Sched::Waking { tid: THREAD });
+            then(&mut timeline);
+            states(&mut timeline, 40)
+        };
+        let of = |idle| [(Sleeping(()), 10), (woken_by(None, idle), 15), (Running, 5)];
+        assert_eq!(woken(&|t| take(t, 35, IDLE, comes(IDLE))), of(true));
+        assert_eq!(woken(&|t| take(t, 35, 5, comes(5))), of(false));
+        // No event said that it was switched to, but it is seen at work.
+        assert_eq!(woken(&|t| t.at_work(THREAD, 35, 1)), of(true));
+        assert_eq!(woken(&|_| ()).len(), 2);
+    }
+
+    #[test]
+    fn a_waking_before_the_thread_has_left_its_cpu_counts_as_soon_as_it_has() {
+        let mut timeline = SchedTimeline::default();
+        take(&mut timeline, 0, 5, comes(5));
+        take(&mut timeline, 8, 5, Sched::Waking { tid: THREAD });
+        take(&mut timeline, 10, THREAD, SLEEPS);
+        take(&mut timeline, 30, 5, comes(5));
+        let running = ThreadState::Running;
+        assert_eq!(states(&mut timeline, 31), [(running, 10), (woken_by(Some(5), false), 20), (running, 1)]);
+    }
+
+    #[test]
+    fn only_a_thread_that_was_woken_is_put_to_work() {
+        let mut timeline: SchedTimeline<()> = SchedTimeline::default();
+        timeline.at_work(THREAD, 5, 0);
+        assert_eq!(timeline.remembers(), 0);
+    }
+}

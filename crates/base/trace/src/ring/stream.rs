@@ -1,0 +1,189 @@
+//! The pages of one processor, one after another.
+
+use super::page::{Cursor, PageLayout, Step};
+use crate::file::unreadable;
+use crate::format::UNKNOWN;
+use crate::{Counts, Entry, Event, EventId, Formats, Lost, TraceError};
+use std::io::{self, Read};
+use std::path::PathBuf;
+
+/// What is read at once, bytes: enough that calls do not count, little enough for hundreds of processors.
+const CHUNK: usize = 64 << 10;
+
+/// The pages that one processor wrote, back to back.
+pub struct Input<'f> {
+    /// The file, for messages.
+    pub path: PathBuf,
+    /// The processor.
+    pub cpu: u32,
+    /// What a page looks like.
+    pub layout: PageLayout,
+    /// The pages.
+    pub pages: Box<dyn Read + 'f>,
+}
+
+/// One input, with its next entry at hand.
+pub(crate) struct Stream<'f> {
+    input: Input<'f>,
+    number: u32,
+    layout: PageLayout,
+    /// Whole pages, and a cut one at the end of the input.
+    buffer: Vec<u8>,
+    /// How much of the buffer is read.
+    filled: usize,
+    /// The page under way.
+    page: usize,
+    /// Whether there is one.
+    begun: bool,
+    cursor: Cursor,
+    /// The time of the last entry; 0 before the first.
+    last: u64,
+    head: Head,
+}
+
+/// The next entry.
+#[derive(Clone, Copy)]
+enum Head {
+    Record { start: usize, end: usize, id: EventId },
+    Lost(Option<u64>),
+}
+
+impl<'f> Stream<'f> {
+    pub fn new(input: Input<'f>, number: u32) -> Stream<'f> {
+        let layout = input.layout;
+        let pages = (CHUNK / layout.size()).max(1);
+        Stream {
+            input,
+            number,
+            layout,
+            buffer: vec![0; pages * layout.size()],
+            filled: 0,
+            page: 0,
+            begun: false,
+            cursor: Cursor::default(),
+            last: 0,
+            head: Head::Lost(None),
+        }
+    }
+
+    /// When the next entry is.
+    #[inline]
+    pub fn ticks(&self) -> u64 {
+        self.last
+    }
+
+    /// The next entry.
+    #[inline]
+    pub fn entry(&self) -> Entry<'_> {
+        let (ticks, cpu, input) = (self.last, self.input.cpu, self.number);
+        match self.head {
+            Head::Lost(events) => Entry::Lost(Lost { ticks, cpu, input, events }),
+            Head::Record { start, end, id } => {
+                let data = self.buffer.get(start..end).unwrap_or_default();
+                let pid = data.get(4..).and_then(|d| d.first_chunk()).map_or(0, |pid| i32::from_le_bytes(*pid));
+                Entry::Event(Event { ticks, cpu, input, id, pid, data })
+            }
+        }
+    }
+
+    /// Finds the next entry; `false` at the end.
+    #[inline]
+    pub fn advance(&mut self, formats: &Formats, counts: &mut Counts) -> Result<bool, TraceError> {
+        loop {
+            if !self.begun {
+                match self.next_page(counts)? {
+                    Next::End => return Ok(false),
+                    Next::Lost(events) => return Ok(self.lose(events, counts)),
+                    Next::Page => {}
+                }
+            }
+            let page = self.buffer.get(self.page..self.page + self.layout.size()).unwrap_or_default();
+            match self.cursor.step(page) {
+                Step::End => self.leave(),
+                Step::Damaged => {
+                    self.leave();
+                    counts.damaged_pages += 1;
+                    return Ok(self.lose(None, counts));
+                }
+                Step::Record(start, end) => {
+                    let id = match page.get(start..end).and_then(|data| data.first_chunk()) {
+                        Some(id) => EventId(u16::from_le_bytes(*id)),
+                        None => EventId(0),
+                    };
+                    let least = formats.least(id);
+                    if end - start < least as usize {
+                        *(if least == UNKNOWN { &mut counts.unknown } else { &mut counts.short }) += 1;
+                        continue;
+                    }
+                    counts.time(&mut self.last, self.cursor.ticks);
+                    counts.events += 1;
+                    self.head = Head::Record { start: self.page + start, end: self.page + end, id };
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    fn lose(&mut self, events: Option<u64>, counts: &mut Counts) -> bool {
+        counts.loss(events);
+        self.head = Head::Lost(events);
+        true
+    }
+
+    fn leave(&mut self) {
+        self.begun = false;
+        self.page += self.layout.size();
+    }
+
+    /// Goes on to the next page.
+    fn next_page(&mut self, counts: &mut Counts) -> Result<Next, TraceError> {
+        if self.page >= self.filled {
+            self.fill()?;
+            if self.filled == 0 {
+                return Ok(Next::End);
+            }
+        }
+        let end = (self.page + self.layout.size()).min(self.filled);
+        let begun = self.buffer.get(self.page..end).and_then(|page| self.layout.begin(page));
+        let Some(begun) = begun else {
+            // A wrong length, or a file that was cut off.
+            self.leave();
+            counts.damaged_pages += 1;
+            return Ok(Next::Lost(None));
+        };
+        self.begun = true;
+        self.cursor = begun.cursor;
+        match begun.missed {
+            None => Ok(Next::Page),
+            Some(events) => {
+                counts.time(&mut self.last, self.cursor.ticks);
+                Ok(Next::Lost(events))
+            }
+        }
+    }
+
+    /// Reads on, until whole pages are there or the input ends: of a pipe, what is in it.
+    fn fill(&mut self) -> Result<(), TraceError> {
+        self.page = 0;
+        self.filled = 0;
+        while self.filled == 0 || self.filled % self.layout.size() != 0 {
+            match self.input.pages.read(&mut self.buffer[self.filled..]) {
+                Ok(0) => break,
+                Ok(read) => self.filled += read,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
+                    return Err(TraceError::Damaged { path: self.input.path.clone(), reason: e.to_string() });
+                }
+                Err(source) => return Err(unreadable(&self.input.path, source)),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a page begins with.
+enum Next {
+    Page,
+    Lost(Option<u64>),
+    End,
+}
