@@ -84,7 +84,7 @@ fn every_case_is_sound_and_its_plan_can_be_run() {
         for (class, quick) in [(KvmClass::Hardware, false), (KvmClass::Absent, true)] {
             let plan = case.plan_here(&host(class), quick);
             plan.check().unwrap_or_else(|e| panic!("{}: {e}", case.name));
-            assert_eq!(plan.case.as_ref(), Some(&case.name));
+            assert_eq!(plan.reproduces.as_ref(), Some(&case.name));
             let wants_kvm = case.plan.machines.contains(&Machine::KVM);
             let has_kvm = plan.machines.contains(&Machine::KVM);
             assert_eq!(has_kvm, wants_kvm && class == KvmClass::Hardware, "{}", case.name);

@@ -14,7 +14,7 @@ pub(crate) fn advice(plan: &Plan, host: &HostFacts, done: &Trials, rows: &[TaxRo
     let mut all = Vec::new();
     all.extend(accelerator(plan, host, done, rows));
     // A command's figures are parts of one another, so that the largest says little.
-    for &machine in plan.machines.iter().filter(|m| m.is_guest() && plan.command.is_none()) {
+    for &machine in plan.machines.iter().filter(|m| m.is_guest() && plan.command().is_none()) {
         all.extend(largest(machine, rows));
         all.extend(waiting_reads(machine, rows));
     }

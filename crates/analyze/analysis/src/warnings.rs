@@ -21,7 +21,7 @@ pub(crate) fn warnings(
         all.extend(kernels_differ(host, machine, done));
     }
     // A command is timed as a whole: the timer's own cost is nothing in it.
-    for &machine in plan.machines.iter().filter(|_| plan.command.is_none()) {
+    for &machine in plan.machines.iter().filter(|_| plan.command().is_none()) {
         all.extend(no_tsc(machine, done));
     }
     all.extend(reference::smaller(plan, done).map(|what| Warning::SmallerThanReference { what }));

@@ -12,7 +12,7 @@ use vmtax_model::*;
 fn plan(rounds: u32) -> Plan {
     let machines = vec![Machine::NATIVE, Machine::TCG];
     let mut plan = Plan::new("exec-x", rounds, machines, vec![WorkloadSpec::new(WorkloadName::Exec)]);
-    plan.command = Some(CommandSpec::new(vec!["x".into()], "/".into()));
+    plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["x".into()], "/".into())));
     plan
 }
 

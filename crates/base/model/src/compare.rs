@@ -1,45 +1,9 @@
-//! `compare`: what a plan of it asks for, and what it finds.
+//! What `compare` finds.
 
-use crate::{Estimate, Metric, Plan, PlanError, SCHEMA, Spread, Warning};
+use crate::{Estimate, Metric, SCHEMA, Spread, Warning};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fmt;
-
-/// What a plan that holds guests against each other is to tell. As TOML:
-///
-/// ```toml
-/// [compare]
-/// detect = 0.02
-/// budget-s = 600
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Compare {
-    /// The smallest difference that matters, as a share: 0.02 for 2 %.
-    pub detect: f64,
-    /// No round is begun after so many seconds, above the sixth.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub budget_s: Option<u32>,
-}
-
-// `detect` is checked to be a number.
-impl Eq for Compare {}
-
-impl Compare {
-    pub(crate) fn check(&self, plan: &Plan) -> Result<(), PlanError> {
-        let refuse = |why: &str| Err(PlanError::Range(why.to_owned()));
-        if !(0.001..=1.0).contains(&self.detect) {
-            return refuse("compare.detect must be a share from 0.001 to 1: 0.02 for 2 %");
-        }
-        if plan.columns().len() < 2 {
-            return refuse("a comparison takes two sides: give two variants");
-        }
-        if plan.ladder.is_some() || plan.command.is_some() {
-            return refuse("a comparison has neither a ladder nor a command: leave them out");
-        }
-        Ok(())
-    }
-}
 
 /// What may be said of one metric.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

@@ -2,7 +2,6 @@
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
 mod case;
-mod command;
 mod command_layers;
 mod compare;
 mod exec;
@@ -15,7 +14,6 @@ mod guest_exits;
 mod habit;
 mod habit_finding;
 mod history;
-mod ladder;
 mod latency;
 mod layers;
 mod machine;
@@ -32,15 +30,13 @@ mod share_finding;
 mod shell;
 mod trace;
 mod trial;
-mod variant;
 mod warning;
 mod workload;
 
 pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
-pub use command::{CommandSpec, Forward, Net, OWN};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{
-    Against, CheckFindings, Checked, CheckedRow, Compare, CompareFindings, Compared, Shown, ThresholdError, Thresholds,
+    Against, CheckFindings, Checked, CheckedRow, CompareFindings, Compared, Shown, ThresholdError, Thresholds,
 };
 pub use exec::{Breakdown, ExecFindings, Execution, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, Statuses, TIMED_OUT};
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
@@ -54,7 +50,6 @@ pub use guest_exits::{
 pub use habit::Habit;
 pub use habit_finding::{HabitFindings, HabitForm, HabitRow, MachineHabits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
-pub use ladder::{Grows, GuestSize, Ladder};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span,
@@ -63,7 +58,10 @@ pub use layers::{
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Metric, Unit, UnknownMetric};
 pub use moments::Moments;
-pub use plan::{Column, Guest, Plan, PlanError, Turn};
+pub use plan::{
+    Column, CommandSpec, Compare, Forward, Grows, Guest, GuestSize, Ladder, Net, OWN, Plan, PlanError, ProfileSpec,
+    Study, Turn, Variant,
+};
 pub use printed::{MetricPattern, Printed, PrintedRow};
 pub use profile::{
     CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
@@ -83,7 +81,6 @@ pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,
     TimerSource, TrialRecord, TrialResult, Unsupported,
 };
-pub use variant::Variant;
 pub use warning::Warning;
 pub use workload::{Places, UnknownWorkload, WorkloadName, WorkloadSpec};
 

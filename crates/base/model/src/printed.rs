@@ -62,7 +62,7 @@ impl MetricPattern {
             return Ok(());
         }
         let name: String = self.name.escape_default().take(60).collect();
-        Err(PlanError::Range(format!(
+        Err(PlanError::Invalid(format!(
             "metric '{name}': give a name of 1 to 40 characters and an expression of 1 to 256, without control characters"
         )))
     }

@@ -34,7 +34,7 @@ impl Tree {
     pub(crate) fn check(&self) -> Result<(), PlanError> {
         // A hundred million files of a whole page each are 400 GB: more is a slip of the pen.
         if self.files > 100_000_000 || self.bytes > 1 << 50 {
-            return Err(PlanError::Range(format!(
+            return Err(PlanError::Invalid(format!(
                 "tree has {} files and {} bytes: give at most 100000000 and {}",
                 self.files,
                 self.bytes,
@@ -129,7 +129,7 @@ impl FromStr for ShareMethod {
         let known = Self::ALL.iter().copied().find(|m| m.as_str() == s);
         known.ok_or_else(|| {
             let all: Vec<&str> = Self::ALL.iter().map(|m| m.as_str()).collect();
-            PlanError::Range(format!("unknown share '{}': choose from {}", s.escape_default(), all.join(", ")))
+            PlanError::Invalid(format!("unknown share '{}': choose from {}", s.escape_default(), all.join(", ")))
         })
     }
 }
@@ -147,14 +147,14 @@ impl Share {
     /// The share that a variant's settings ask for.
     ///
     /// # Errors
-    /// [`PlanError::Range`] naming a method or an option that there is not, or a value that would be several.
+    /// [`PlanError::Invalid`] naming a method or an option that there is not, or a value that would be several.
     pub(crate) fn of(set: &BTreeMap<String, String>) -> Result<Option<Share>, PlanError> {
         let options: BTreeMap<String, String> =
             set.iter().filter_map(|(k, v)| Some((k.strip_prefix("share.")?.to_owned(), v.clone()))).collect();
         let Some(method) = set.get("share") else {
             return match options.first_key_value() {
                 Some((key, _)) => {
-                    Err(PlanError::Range(format!("share.{key} is set without share: add share=9p or another method")))
+                    Err(PlanError::Invalid(format!("share.{key} is set without share: add share=9p or another method")))
                 }
                 None => Ok(None),
             };
@@ -163,11 +163,11 @@ impl Share {
         for (key, value) in &options {
             if !method.is_image() && !method.options().contains(&key.as_str()) {
                 let all = method.options().join(", ");
-                return Err(PlanError::Range(format!("share={method} has no option '{key}': it takes {all}")));
+                return Err(PlanError::Invalid(format!("share={method} has no option '{key}': it takes {all}")));
             }
             // It would begin another option of QEMU's or of the mount.
             if value.contains(',') || value.is_empty() {
-                return Err(PlanError::Range(format!("share.{key} is '{value}': give one value, without a comma")));
+                return Err(PlanError::Invalid(format!("share.{key} is '{value}': give one value, without a comma")));
             }
         }
         let share = Share { method, options };
@@ -188,7 +188,7 @@ impl Share {
             None => Ok(None),
             Some("on") => Ok(Some(true)),
             Some("off") => Ok(Some(false)),
-            Some(other) => Err(PlanError::Range(format!("share.{key} is '{other}': give on or off"))),
+            Some(other) => Err(PlanError::Invalid(format!("share.{key} is '{other}': give on or off"))),
         }
     }
 

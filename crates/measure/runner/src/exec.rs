@@ -31,7 +31,7 @@ pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Ve
 
 /// What guests have besides the root.
 fn besides(plan: &Plan) -> Result<Besides, MachineError> {
-    let Some(command) = &plan.command else { return Ok(Besides::default()) };
+    let Some(command) = plan.command() else { return Ok(Besides::default()) };
     for folder in &command.write {
         if !folder.is_dir() {
             let source = std::io::ErrorKind::NotADirectory.into();
@@ -61,7 +61,7 @@ fn sharing(share: Share, images: &Images, source: &Path, besides: &Besides) -> R
 
 /// The expressions of the plan's command.
 pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
-    Ok(Patterns::new(plan.command.as_ref().map_or(&[], |command| &command.metrics))?)
+    Ok(Patterns::new(plan.command().map_or(&[], |command| &command.metrics))?)
 }
 
 /// Runs the plan's command on a machine, observed where there is something to observe it with; with how it ended, as far as
@@ -73,7 +73,7 @@ pub(crate) fn run(
     deadline: Duration,
     observe: Option<(&Observable<'_>, TrialFiles)>,
 ) -> (Result<TrialResult, MachineError>, Option<Execution>, Option<ProcessorSeconds>) {
-    let Some((command, streams)) = plan.command.as_ref().zip(streams) else {
+    let Some((command, streams)) = plan.command().zip(streams) else {
         let error = "the plan's command has no streams to run between".to_owned();
         return (Err(MachineError::Workload(error)), None, None);
     };

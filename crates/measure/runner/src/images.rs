@@ -23,7 +23,7 @@ impl Images {
         scratch: &Scratch,
     ) -> Result<Images, RunError> {
         let mut images = Images { guests: Vec::new(), micros: Vec::new(), refused: Vec::new() };
-        let purpose = match &plan.command {
+        let purpose = match plan.command() {
             Some(command) => Purpose::Command { network: command.net.is_some(), disk: command.scratch_mib.is_some() },
             None => Purpose::Workloads,
         };

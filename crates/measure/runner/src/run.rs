@@ -107,7 +107,7 @@ pub fn run(
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
     let images = Images::make(plan, means, &shares::methods(plan)?, &scratch)?;
-    let ways = match &plan.command {
+    let ways = match plan.command() {
         Some(_) => exec::ways(plan, &images, &scratch)?,
         None => shares::ways(plan, &images, &scratch),
     };
@@ -160,10 +160,10 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
     let guest = plan.machines.iter().any(|m| m.is_linux_guest());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
     let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread).then_some(DiskKind::Data);
-    let layer = plan.command.as_ref().filter(|_| guest).and_then(|c| c.scratch_mib);
+    let layer = plan.command().filter(|_| guest).and_then(|c| c.scratch_mib);
     let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
     // A command has the host's files.
-    let files = guest && plan.command.is_none();
+    let files = guest && plan.command().is_none();
     Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
 }
 
@@ -215,7 +215,7 @@ impl<'a> Run<'a> {
             return Ok(());
         }
         let log = self.log_folder(turn)?;
-        let control_s = self.plan.compare.map(|_| control::seconds());
+        let control_s = self.plan.comparison().map(|_| control::seconds());
         // The host itself is measured as it is.
         let settings = if turn.machine.is_guest() { way.variant.host() } else { BTreeMap::new() };
         let settings = HostSettings::set(&settings)?;
@@ -263,7 +263,7 @@ impl<'a> Run<'a> {
             }
             Err(MachineError::Interrupted) => Ok(()),
             // What one size or share is refused another may be given.
-            Err(error) if (self.plan.ladder.is_some() || share.is_some()) && turn.round == 0 => {
+            Err(error) if (self.plan.ladder().is_some() || share.is_some()) && turn.round == 0 => {
                 self.refuse(turn, error)
             }
             Err(source) if !self.came_up.contains(&(turn.machine, turn.variant)) => {
@@ -298,7 +298,7 @@ impl<'a> Run<'a> {
     ) -> Result<(), RunError> {
         note_boot(log, turn, &*machine)?;
         let mut warnings = machine.warnings().to_vec();
-        if self.plan.compare.is_some() {
+        if self.plan.comparison().is_some() {
             warnings.extend(machine.qemu()?.as_ref().and_then(pin));
         }
         let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
@@ -326,7 +326,7 @@ impl<'a> Run<'a> {
             let store = what.as_ref().map(|_| self.writer.trial_files(self.number)).transpose()?;
             let (plan, streams, observe) = (self.plan, (self.streams, self.patterns), what.as_ref().zip(store));
             let work = |machine: &mut dyn RunningMachine| match observe {
-                observe if plan.command.is_some() => {
+                observe if plan.command().is_some() => {
                     let result;
                     (result, execution, of_command) = exec::run(machine, plan, streams, deadline, observe);
                     result

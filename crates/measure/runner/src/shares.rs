@@ -36,7 +36,7 @@ pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
     for variant in &plan.variants {
         methods.extend(variant.share()?.map(|share| share.method));
     }
-    if plan.command.as_ref().is_some_and(|command| !command.write.is_empty()) {
+    if plan.command().is_some_and(|command| !command.write.is_empty()) {
         methods.push(ShareMethod::NineP);
     }
     methods.sort();

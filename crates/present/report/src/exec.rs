@@ -58,7 +58,7 @@ pub fn json(
 }
 
 pub(crate) fn command(plan: &Plan) -> String {
-    plan.command.as_ref().map_or(String::new(), |command| shell_line(&command.words))
+    plan.command().map_or(String::new(), |command| shell_line(&command.words))
 }
 
 /// How it ended, for people.
@@ -177,7 +177,7 @@ pub(crate) fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let layer = match plan.command.as_ref().and_then(|command| command.scratch_mib) {
+    let layer = match plan.command().and_then(|command| command.scratch_mib) {
         Some(mib) => format!("on a disk of {mib} MiB"),
         None => "in their memory".to_owned(),
     };

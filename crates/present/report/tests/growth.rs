@@ -15,7 +15,8 @@ use vmtax_report::{Style, case, growth};
 /// A recording along a ladder of three sizes; one more costs every metric a hundredth.
 fn grown() -> (Recording, GrowthFindings) {
     let mut recording = recording(&[Machine::NATIVE, Machine::TCG], 6);
-    recording.plan.ladder = Some(Ladder { option: "threads.threads".into(), rungs: vec![1, 30, 900] });
+    recording.plan.study =
+        vmtax_model::Study::Scale(Ladder { option: "threads.threads".into(), rungs: vec![1, 30, 900] });
     let flat = std::mem::take(&mut recording.trials);
     for rung in [1, 30, 900] {
         for mut trial in flat.clone() {

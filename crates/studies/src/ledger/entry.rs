@@ -81,7 +81,7 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
     let figure = |(key, rounds): (Of<'_>, BTreeMap<u32, Vec<f64>>)| {
         let values: Vec<f64> = rounds.into_values().map(|repeats| estimate(repeats).median).collect();
         let (metric, machine, variant, rung) = key;
-        let option = plan.ladder.as_ref().map_or("", |ladder| ladder.option.as_str());
+        let option = plan.ladder().map_or("", |ladder| ladder.option.as_str());
         Figure {
             metric: metric.id().to_owned(),
             machine: machine.to_string(),
@@ -101,12 +101,12 @@ fn settings(plan: &Plan, trial: &TrialRecord) -> BTreeMap<String, String> {
     let guest = &plan.guest;
     all.insert("guest.cpus".to_owned(), guest.cpus.to_string());
     all.insert("guest.memory-mib".to_owned(), guest.memory_mib.to_string());
-    if let (Some(ladder), Some(size)) = (&plan.ladder, trial.rung) {
+    if let (Some(ladder), Some(size)) = (plan.ladder(), trial.rung) {
         if let Some(of_guest) = all.get_mut(&ladder.option) {
             *of_guest = size.to_string();
         }
     }
-    if let Some(command) = &plan.command {
+    if let Some(command) = plan.command() {
         all.insert("command".to_owned(), shell_line(&command.words));
         all.insert("directory".to_owned(), command.directory.display().to_string());
     }

@@ -7,7 +7,7 @@ mod judge;
 pub use judge::{Measured, judge};
 
 use serde::Deserialize;
-use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError};
+use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError, Study};
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -243,7 +243,7 @@ fn read(name: &'static str, text: &str) -> Result<Case, CaseError> {
     let mut case: Case = toml::from_str(text).map_err(|e| CaseError::Damaged { name, reason: e.to_string() })?;
     name.clone_into(&mut case.name);
     name.clone_into(&mut case.plan.name);
-    case.plan.case = Some(name.to_owned());
+    case.plan.reproduces = Some(name.to_owned());
     case.plan.check().map_err(|e: PlanError| CaseError::Damaged { name, reason: e.to_string() })?;
     Ok(case)
 }
@@ -262,7 +262,7 @@ impl Case {
         });
         if quick {
             plan.rounds = self.quick.rounds.unwrap_or(plan.rounds);
-            if let (Some(ladder), Some(rungs)) = (&mut plan.ladder, &self.quick.rungs) {
+            if let (Study::Scale(ladder), Some(rungs)) = (&mut plan.study, &self.quick.rungs) {
                 ladder.rungs.clone_from(rungs);
             }
             if let (Some(tree), Some(files)) = (&mut plan.tree, self.quick.files) {

@@ -31,7 +31,7 @@ pub fn case(args: &CaseArgs) -> Result<ExitCode, Fault> {
                 let what = format!("{} needs {program}, which is not installed: apt-get install {program}", case.name);
                 return Err(Fault::Usage(what));
             }
-            if plan.command.is_some() {
+            if plan.command().is_some() {
                 plan.variants = vec![exec::root_share(None)?];
             }
             selection::common(&mut plan, &args.common);
@@ -72,7 +72,7 @@ fn show(case: &Case) -> Result<ExitCode, Fault> {
 
 /// What the recording says to the case that its plan names; `None` where it names none that this version knows.
 pub fn judged(recording: &Recording, measured: Measured<'_>) -> Option<CaseFindings> {
-    let case = vmtax_studies::reproduce::find(recording.plan.case.as_deref()?).ok()?;
+    let case = vmtax_studies::reproduce::find(recording.plan.reproduces.as_deref()?).ok()?;
     Some(vmtax_studies::reproduce::judge(&case, &recording.host, measured))
 }
 

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Instant;
 use vmtax_analysis::{FEWEST_ROUNDS, Side};
-use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, WorkloadName};
+use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, WorkloadName};
 use vmtax_report::compare::{duration, foretold};
 use vmtax_runner::{Preset, default_guest};
 
@@ -119,7 +119,7 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let mut plan = Plan {
         variants,
         probes: vec![Probes::None; args.repeats.unwrap_or(REPEATS) as usize],
-        compare: Some(Compare {
+        study: Study::Compare(Compare {
             detect: args.detect.unwrap_or(DETECT),
             budget_s: Some(args.budget.unwrap_or(BUDGET_S)),
         }),
@@ -155,7 +155,7 @@ impl<'a> GoingOn<'a> {
     /// After so many whole rounds.
     pub fn after(&mut self, folder: &Path, rounds: u32) -> bool {
         let spent = self.begun.elapsed().as_secs_f64();
-        let budget = self.plan.compare.and_then(|c| c.budget_s).map_or(f64::INFINITY, f64::from);
+        let budget = self.plan.comparison().and_then(|c| c.budget_s).map_or(f64::INFINITY, f64::from);
         if rounds == 1 {
             let affordable = (budget / spent).min(f64::from(self.plan.rounds)).max(f64::from(FEWEST_ROUNDS));
             let most = duration(affordable * spent);

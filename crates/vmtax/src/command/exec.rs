@@ -12,7 +12,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{CommandSpec, ExecFindings, HostFacts, Plan, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{CommandSpec, ExecFindings, HostFacts, Plan, Study, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::{Ended, default_machines};
 use vmtax_studies::reproduce::Measured;
 use vmtax_vm::{RootMounts, Streams, root_mounts};
@@ -142,7 +142,7 @@ fn plan(args: &ExecArgs, host: &HostFacts) -> Result<Plan, Fault> {
         variants: vec![root_share(args.root.as_deref())?],
         ..Plan::new(&name(&words), rounds, machines, vec![WorkloadSpec::new(WorkloadName::Exec)])
     };
-    plan.command = Some(CommandSpec {
+    plan.study = Study::Exec(Box::new(CommandSpec {
         words,
         directory,
         setup: args.setup.clone(),
@@ -154,7 +154,7 @@ fn plan(args: &ExecArgs, host: &HostFacts) -> Result<Plan, Fault> {
         net: args.net,
         forward: args.forward.clone(),
         metrics: args.metrics.clone(),
-    });
+    }));
     selection::common(&mut plan, &args.common);
     selection::check(&plan)?;
     Ok(plan)

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{HostFacts, KvmClass, Machine, Plan, Probes, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, KvmClass, Machine, Plan, Probes, Study, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::default_guest;
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
@@ -50,6 +50,7 @@ fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
     let guests = if alone { &["micro", "linux"][..] } else { &["linux"] };
     let guests: Vec<String> = guests.iter().map(|&g| g.to_owned()).collect();
     Ok(Plan {
+        study: Study::Layers,
         // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
         probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
         variants: variants(&[], &args.set)?,

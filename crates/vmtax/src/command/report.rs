@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use vmtax_layers::LayersError;
 use vmtax_model::{
     CaseFindings, CommandLayers, CompareFindings, ExecFindings, ExitFindings, Findings, GrowthFindings, HabitFindings,
-    LayerFindings, Probes, ShareFindings, WorkloadName,
+    LayerFindings, Probes, ProfileSpec, ShareFindings, Study,
 };
 use vmtax_recording::Recording;
 use vmtax_report::Style;
@@ -42,7 +42,7 @@ fn layers(recording: &Recording) -> Result<Box<LayerFindings>, Fault> {
 
 /// What a command's guests asked of their disks, where that was to be seen.
 pub(super) fn requests(recording: &Recording) -> Option<CommandLayers> {
-    let asked = recording.plan.command.as_ref().is_some_and(|command| command.layers);
+    let asked = recording.plan.command().is_some_and(|command| command.layers);
     let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
     asked.then(|| vmtax_layers::command(&recording.plan, trials))
 }
@@ -62,27 +62,28 @@ enum Shown {
 impl Shown {
     fn of(recording: &Recording) -> Result<Shown, Fault> {
         let plan = &recording.plan;
-        Ok(if plan.compare.is_some() {
-            let findings = vmtax_analysis::compare(plan, &recording.trials);
-            let layers = plan.probes.contains(&Probes::Layers).then(|| layers(recording)).transpose()?;
-            Shown::Compared(Box::new(findings), layers)
-        } else if plan.ladder.is_some() {
-            Shown::Growth(vmtax_analysis::growth(plan, &recording.trials))
-        } else if plan.workloads.iter().any(|w| w.name == WorkloadName::Exits) {
-            let manifest = &recording.manifest;
-            let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
-            Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
-        } else if plan.workloads.iter().any(|w| w.name == WorkloadName::Habits) {
-            Shown::Habits(vmtax_analysis::habits(plan, &recording.host, &recording.trials))
-        } else if plan.command.is_some() {
-            let findings = vmtax_analysis::exec(plan, &recording.host, &recording.trials);
-            Shown::Exec(Box::new(findings), requests(recording).map(Box::new))
-        } else if plan.tree.is_some() && plan.variants.iter().any(|v| v.set.contains_key("share")) {
-            Shown::Shares(Box::new(vmtax_analysis::shares(plan, &recording.trials)))
-        } else if plan.probes.contains(&Probes::Layers) {
-            Shown::Layers(layers(recording)?)
-        } else {
-            Shown::Taxes(vmtax_analysis::findings(plan, &recording.host, &recording.trials))
+        Ok(match &plan.study {
+            Study::Compare(_) => {
+                let findings = vmtax_analysis::compare(plan, &recording.trials);
+                let layers = plan.probes.contains(&Probes::Layers).then(|| layers(recording)).transpose()?;
+                Shown::Compared(Box::new(findings), layers)
+            }
+            Study::Scale(_) => Shown::Growth(vmtax_analysis::growth(plan, &recording.trials)),
+            Study::Exits => {
+                let manifest = &recording.manifest;
+                let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
+                Shown::Exits(vmtax_analysis::exits(plan, &recording.host, &recording.trials, about))
+            }
+            Study::GuestAntipatterns => Shown::Habits(vmtax_analysis::habits(plan, &recording.host, &recording.trials)),
+            Study::Exec(_) | Study::Profile(ProfileSpec { command: Some(_) }) => {
+                let findings = vmtax_analysis::exec(plan, &recording.host, &recording.trials);
+                Shown::Exec(Box::new(findings), requests(recording).map(Box::new))
+            }
+            Study::Share => Shown::Shares(Box::new(vmtax_analysis::shares(plan, &recording.trials))),
+            Study::Layers => Shown::Layers(layers(recording)?),
+            Study::Tax | Study::Profile(_) => {
+                Shown::Taxes(vmtax_analysis::findings(plan, &recording.host, &recording.trials))
+            }
         })
     }
 

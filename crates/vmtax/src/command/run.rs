@@ -24,12 +24,12 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, details
         print(&plan.to_toml()?)?;
         return Ok(ExitCode::SUCCESS);
     }
-    if plan.command.is_some() {
+    if plan.command().is_some() {
         return exec::carry_out(plan, host, args, false);
     }
     let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
     let mut going_on = GoingOn::new(plan, &display);
-    let mut go_on = |folder: &Path, rounds| plan.compare.is_none() || going_on.after(folder, rounds);
+    let mut go_on = |folder: &Path, rounds| plan.comparison().is_none() || going_on.after(folder, rounds);
     let Recorded { folder, ended } = record(plan, host, args, &display, None, &mut go_on)?;
     let shown = report::show(&vmtax_recording::open(&folder)?, args.json, details, None);
     match (ended, shown) {

@@ -7,7 +7,7 @@ use crate::cli::ScaleArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{Grows, HostFacts, Ladder, Plan, WorkloadName};
+use vmtax_model::{Grows, HostFacts, Ladder, Plan, Study, WorkloadName};
 use vmtax_runner::{Preset, default_machines};
 
 /// Of a ladder whose ends are no power of two apart.
@@ -28,10 +28,10 @@ fn plan(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
         plan.machines.clone_from(machines);
     }
     if let Some(ladder) = &args.ladder {
-        let option = plan.ladder.as_ref().map_or("", |l| l.option.as_str()).to_owned();
-        plan.ladder = Some(self::ladder(&option, ladder, args.rungs)?);
+        let option = plan.ladder().map_or("", |l| l.option.as_str()).to_owned();
+        plan.study = Study::Scale(self::ladder(&option, ladder, args.rungs)?);
     }
-    if plan.ladder.is_none() {
+    if plan.ladder().is_none() {
         return Err(Fault::Usage("nothing grows: give --ladder FROM..TO, or a plan with a [ladder]".to_owned()));
     }
     if !args.vary.is_empty() || !args.set.is_empty() {
@@ -69,10 +69,8 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
     for word in set {
         selection::set(&mut workloads, word)?;
     }
-    Ok(Plan {
-        ladder: args.ladder.is_some().then_some(ladder),
-        ..Plan::new("scale", FEWEST_ROUNDS, machines, workloads)
-    })
+    let plan = Plan::new("scale", FEWEST_ROUNDS, machines, workloads);
+    Ok(if args.ladder.is_some() { Plan { study: Study::Scale(ladder), ..plan } } else { plan })
 }
 
 /// `FROM..TO` or `A,B,C`; sizes may end in K, M, G.

@@ -7,7 +7,7 @@ use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{HostFacts, Machine, Plan, Tree, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, Machine, Plan, Study, Tree, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::default_guest;
 
 /// QEMU's default first: all others are held against it.
@@ -48,6 +48,7 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
         workloads.push(WorkloadSpec::new(WorkloadName::Meaning).with("linger", 3));
     }
     let mut plan = Plan {
+        study: Study::Share,
         tree: Some(Tree { files, bytes: bytes.max(files.saturating_mul(Tree::SMALL)), path: args.tree.clone() }),
         variants: ways.iter().map(|way| variant(way)).collect::<Result<_, _>>()?,
         ..Plan::new("share", FEWEST_ROUNDS, vec![Machine::NATIVE, guest], workloads)

@@ -34,7 +34,7 @@ pub fn is_look(plan: &Plan, rounds: u32) -> bool {
 
 /// What the rounds say that there are: the first column of the plan against each other one, within the same round.
 pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
-    let wanted = plan.compare.unwrap_or(Compare { detect: 0.02, budget_s: None });
+    let wanted = plan.comparison().unwrap_or(Compare { detect: 0.02, budget_s: None });
     let columns = plan.columns();
     let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.detect) };
     let figures = Figures::new(trials, &columns);

@@ -24,7 +24,7 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
     let rounds_complete = (0..plan.rounds).filter(|r| complete(plan, *r, &columns, &missing, trials)).count() as u32;
     GrowthFindings {
         schema: SCHEMA,
-        option: plan.ladder.as_ref().map_or(String::new(), |ladder| ladder.option.clone()),
+        option: plan.ladder().map_or(String::new(), |ladder| ladder.option.clone()),
         rounds_planned: plan.rounds,
         rounds_complete,
         method: METHOD.to_owned(),

@@ -62,7 +62,7 @@ fn measured_again(plan: &Plan, args: &CompareArgs) -> Result<PathBuf, Fault> {
         print(&plan.to_toml()?)?;
         return Ok(PathBuf::new());
     }
-    if plan.command.is_some() {
+    if plan.command().is_some() {
         let what = "a command's recording is not measured again by --check: run it with `vmtax exec`, and name that recording too";
         return Err(Fault::Usage(what.to_owned()));
     }

@@ -8,7 +8,7 @@ use vmtax_studies::ledger::Ledger;
 /// A sentence about the noisiest metric that the ledger beside the recordings knows under the same options; `None`
 /// where it knows none, or cannot be read: then the first rounds tell.
 pub fn foretold(plan: &Plan, runs: &Path) -> Option<String> {
-    let detect = plan.compare?.detect;
+    let detect = plan.comparison()?.detect;
     let machine = plan.columns().first()?.0;
     let ledger = Ledger::open_to_read(runs).ok()?;
     let mut known: Vec<(Metric, f64, Option<u32>)> = Vec::new();

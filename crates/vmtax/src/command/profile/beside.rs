@@ -9,7 +9,7 @@ use crate::command::progress::Display;
 use crate::fault::Fault;
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_model::{CommandSpec, HostFacts, Plan, Probes};
+use vmtax_model::{CommandSpec, HostFacts, Plan, Probes, ProfileSpec, Study};
 use vmtax_observe::StackSampling;
 use vmtax_vm::Streams;
 
@@ -25,8 +25,9 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
         let probes = if machine.has_kernel() { inside::probes(HZ, None) } else { Probes::None };
         let (name, machines, probes) = (format!("{}-profile", plan.name), vec![machine], vec![probes]);
         // One look at a time.
-        let command = plan.command.clone().map(|command| CommandSpec { layers: false, ..command });
-        let once = Plan { name, machines, variants, probes, command, rounds: 1, compare: None, ..plan.clone() };
+        let command = plan.command().map(|command| Box::new(CommandSpec { layers: false, ..command.clone() }));
+        let study = Study::Profile(ProfileSpec { command });
+        let once = Plan { name, study, machines, variants, probes, rounds: 1, ..plan.clone() };
         let settings =
             StackSampling { pid: 0, time: Duration::from_secs_f64(LONGEST_S), hz: HZ, stack: STACK, symbols: None };
         // Which functions differ is asked for; events would take the first second of a short command.

@@ -16,7 +16,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
-use vmtax_model::{HostFacts, Machine, Missing, Plan, Tree};
+use vmtax_model::{HostFacts, Machine, Missing, Plan, ProfileSpec, Study, Tree};
 use vmtax_observe::StackSampling;
 use vmtax_runner::{Ended, Preset, Progress, default_guest};
 use vmtax_vm::{Streams, descendants};
@@ -159,12 +159,14 @@ fn plan(args: &ProfileArgs, host: &HostFacts) -> Result<Plan, Fault> {
     } else {
         plan.probes = vec![inside::probes(args.guest_hz, args.syscalls)];
     }
-    if plan.workloads.len() != 1 || plan.ladder.is_some() || plan.variants.len() > 1 {
+    if plan.workloads.len() != 1 || plan.ladder().is_some() || plan.variants.len() > 1 {
         return Err(Fault::Usage(
             "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`"
                 .to_owned(),
         ));
     }
+    let command = plan.command().cloned().map(Box::new);
+    plan.study = Study::Profile(ProfileSpec { command });
     selection::check(&plan)?;
     Ok(plan)
 }

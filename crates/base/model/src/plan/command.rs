@@ -1,7 +1,7 @@
 //! A command of the user's, as a plan has it: what is run, and what it has on each machine.
 
-use crate::plan::range;
-use crate::{MetricPattern, Plan, PlanError, Probes, WorkloadName};
+use super::error::{PlanError, range};
+use crate::MetricPattern;
 use serde::{Deserialize, Serialize};
 use std::path::{Component, Path, PathBuf};
 use std::str::FromStr;
@@ -78,8 +78,9 @@ impl CommandSpec {
         Some(("cleanup", self.cleanup.as_deref()?))
     }
 
-    pub(crate) fn check(&self) -> Result<(), PlanError> {
-        let refused = |what: &str| Err(PlanError::Range(format!("command: {what}")));
+    /// Whether it can be run as written, whatever the plan around it.
+    pub(super) fn check(&self) -> Result<(), PlanError> {
+        let refused = |what: &str| Err(PlanError::Invalid(format!("command: {what}")));
         match self.words.first() {
             None => return refused("words is empty: give the program and its arguments"),
             Some(program) if program.is_empty() => return refused("the program's name is empty: name one"),
@@ -180,91 +181,5 @@ impl TryFrom<String> for Forward {
 impl From<Forward> for String {
     fn from(ports: Forward) -> String {
         format!("{}:{}", ports.host, ports.guest)
-    }
-}
-
-/// Whether a plan's command and the rest of it belong together.
-pub(crate) fn check(plan: &Plan) -> Result<(), PlanError> {
-    let refused = |what: &str| Err(PlanError::Range(what.to_owned()));
-    let asked = plan.workloads.iter().any(|w| w.name == WorkloadName::Exec);
-    let micro = plan.machines.iter().any(|m| !m.has_kernel());
-    let looked_at = matches!(plan.probes[..], [Probes::None | Probes::Inside(_)]);
-    let plain = plan.variants.len() == 1 && looked_at && plan.ladder.is_none() && plan.tree.is_none();
-    match &plan.command {
-        None if asked => refused("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`"),
-        None => Ok(()),
-        Some(_) if !plain => refused(
-            "a plan with a command has one variant, no probes of requests, no ladder and no tree: leave these out",
-        ),
-        Some(_) if !asked || plan.workloads.len() > 1 => {
-            refused("a plan with a command has the workload exec alone: leave others out")
-        }
-        Some(_) if micro => refused("the micro-guest has no kernel to run a command: leave it out"),
-        Some(command) if command.layers && !plan.machines.iter().any(|m| m.is_guest()) => refused(
-            "layers follows a guest's requests, natively there is nothing to follow: add a guest to the machines",
-        ),
-        Some(command) => command.check(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_command_stands_in_a_plan_with_its_workload_alone() {
-        let text = "rounds = 1\nmachines = [\"native\"]\n[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n\
-                    [[workload]]\nname = \"exec\"\n";
-        let plan = Plan::from_toml(text).unwrap();
-        assert_eq!(plan.command.as_ref().unwrap().words, ["make", "-j2"]);
-        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
-        let refused = |from: &str, to: &str, said: &str| {
-            let error = Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
-            assert!(error.contains(said), "{error}");
-        };
-        refused("[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n", "", "vmtax exec");
-        refused("name = \"exec\"", "name = \"cpu\"", "exec alone");
-        refused("\"/x\"", "\"x\"", "absolute");
-        refused("[\"make\", \"-j2\"]", "[]", "empty");
-        refused("\"native\"", "\"micro-tcg\"", "micro-guest");
-        let metric = "[[command.metric]]\nname = \"x\"\npattern = \"x=(.*)\"\nbetter = \"lower\"\n";
-        let with = text.replace("[[workload]]", &format!("{metric}[[workload]]"));
-        let plan = Plan::from_toml(&with).unwrap();
-        assert_eq!(plan.command.as_ref().unwrap().metrics[0].better, Some(crate::Better::Lower));
-        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
-        refused("[[workload]]", &format!("{metric}{metric}[[workload]]"), "twice");
-    }
-
-    #[test]
-    fn what_guests_have_besides_is_checked() {
-        let with = |change: fn(&mut CommandSpec)| {
-            let mut command = CommandSpec::new(vec!["x".into()], "/".into());
-            change(&mut command);
-            command.check()
-        };
-        assert!(with(|c| c.write = vec!["/home/x/out".into()]).is_ok());
-        for bad in ["/", "out", "/proc/x", "/run", "/home/../etc"] {
-            let mut command = CommandSpec::new(vec!["x".into()], "/".into());
-            command.write.push(bad.into());
-            assert!(command.check().is_err(), "{bad}");
-        }
-        assert!(with(|c| c.forward = vec![Forward { host: 80, guest: 80 }]).is_err());
-        assert!(with(|c| c.scratch_mib = Some(64)).is_ok() && with(|c| c.scratch_mib = Some(63)).is_err());
-        assert!(with(|c| c.prepare = Some("a\0".into())).is_err());
-        assert_eq!("8080:80".parse(), Ok(Forward { host: 8080, guest: 80 }));
-        for bad in ["80", "0:80", "80:x", "80:99999"] {
-            assert!(bad.parse::<Forward>().is_err(), "{bad}");
-        }
-        let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\nscratch-mib = 64\nlayers = true\n\
-                    write = [\"/x\"]\nnet = \"user\"\nforward = [\"8080:80\"]\n[[workload]]\nname = \"exec\"\n";
-        let plan = Plan::from_toml(text).unwrap();
-        assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
-        // One round, and the guest once more.
-        let turns: Vec<(u32, bool)> = plan.schedule().iter().map(|t| (t.round, plan.is_looked_at(*t))).collect();
-        assert_eq!((turns, plan.trials(), plan.rounds_with_looks()), (vec![(0, false), (1, true)], 2, 2));
-        assert_eq!(plan.probes_in(plan.schedule()[1]), [Probes::Layers]);
-        let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
-        assert!(refused("[\"tcg\"]", "[\"native\"]").contains("natively there is nothing"));
-        assert!(refused("scratch-mib = 64\n", "").contains("scratch-mib"));
     }
 }

@@ -1,6 +1,8 @@
 //! A variant: one way to build a guest.
 
-use crate::{Guest, Machine, Plan, PlanError, Share};
+use super::error::PlanError;
+use super::guest::Guest;
+use crate::{Machine, Share};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -29,7 +31,7 @@ impl Variant {
     /// How the guest is given the plan's tree; `None` for not at all.
     ///
     /// # Errors
-    /// [`PlanError::Range`] naming a method or an option that there is not.
+    /// [`PlanError::Invalid`] naming a method or an option that there is not.
     pub fn share(&self) -> Result<Option<Share>, PlanError> {
         Share::of(&self.set)
     }
@@ -68,7 +70,7 @@ impl Variant {
     /// The plan's guest as this variant has it.
     ///
     /// # Errors
-    /// [`PlanError::Range`] for a size that is no number, or modules without a kernel.
+    /// [`PlanError::Invalid`] for a size that is no number, or modules without a kernel.
     pub fn guest(&self, usual: &Guest) -> Result<Guest, PlanError> {
         let mut guest = usual.clone();
         for (key, size) in [("cpus", &mut guest.cpus), ("memory-mib", &mut guest.memory_mib)] {
@@ -93,38 +95,8 @@ impl Variant {
         self.get("machine").is_none_or(|name| name == machine.as_str())
     }
 
-    pub(crate) fn check(&self, plan: &Plan) -> Result<(), PlanError> {
-        let words = self.set.iter().flat_map(|(key, value)| [key, value]).chain([&self.name]);
-        if words.into_iter().any(|w| w.len() > 256 || w.chars().any(char::is_control)) {
-            return Err(PlanError::Range("a variant's name or setting is too long or not plain text".to_owned()));
-        }
-        if let Some(name) = self.get("machine") {
-            let machine: Machine = name.parse().map_err(|e| self.fault(&format!("{e}")))?;
-            if !plan.machines.contains(&machine) {
-                return Err(self.fault(&format!("it is for {machine} alone, which is not among the plan's machines")));
-            }
-        }
-        self.guest(&plan.guest)?.check()?;
-        self.check_share(plan)
-    }
-
-    fn check_share(&self, plan: &Plan) -> Result<(), PlanError> {
-        let named = |what: &str| Err(self.fault(what));
-        match (self.share()?, &plan.tree) {
-            (None, _) => Ok(()),
-            (Some(_), None) if plan.command.is_some() => Ok(()),
-            (Some(_), None) => named("it shares a tree, but the plan has none: add a table [tree]"),
-            (Some(_), _) if plan.machines.iter().any(|m| !m.has_kernel() && self.is_on(*m)) => {
-                named("the micro-guest has no kernel to mount a tree: leave it or the share out")
-            }
-            (Some(share), Some(tree)) if tree.path.is_some() && share.option("readonly") == Some("off") => {
-                named("a folder of yours is only ever read: leave share.readonly=off or tree.path out")
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn fault(&self, what: &str) -> PlanError {
-        PlanError::Range(format!("variant '{}': {what}", self.name.escape_default()))
+    /// What is wrong with it.
+    pub(super) fn fault(&self, what: &str) -> PlanError {
+        PlanError::Invalid(format!("variant '{}': {what}", self.name.escape_default()))
     }
 }

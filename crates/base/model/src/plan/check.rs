@@ -1,0 +1,197 @@
+//! Whether a plan makes sense: what every plan must satisfy, then what its study asks of it.
+
+use super::definition::Plan;
+use super::error::{PlanError, range};
+use super::ladder::{Grows, Ladder, MAX_RUNGS, MIN_RUNGS};
+use super::study::{Compare, Study};
+use super::variant::Variant;
+use crate::{Machine, Probes, WorkloadName};
+use std::fmt::Display;
+
+impl Plan {
+    /// Whether the plan makes sense.
+    ///
+    /// # Errors
+    /// [`PlanError`] with the first thing that does not.
+    pub fn check(&self) -> Result<(), PlanError> {
+        if self.schema > crate::SCHEMA {
+            return Err(PlanError::TooNew(self.schema));
+        }
+        let lists = [
+            ("machines", self.machines.is_empty()),
+            ("workload", self.workloads.is_empty()),
+            ("variant", self.variants.is_empty()),
+            ("probes", self.probes.is_empty()),
+        ];
+        if let Some((list, _)) = lists.into_iter().find(|(_, is_empty)| *is_empty) {
+            return Err(PlanError::Empty(list));
+        }
+        range("rounds", self.rounds, 1, 10_000)?;
+        range("deadline-s", self.deadline_s, 1, 86_400)?;
+        range("probes (how many)", self.probes.len() as u32, 1, 64)?;
+        range("variant (how many)", self.variants.len() as u32, 1, 64)?;
+        self.check_names()?;
+        self.check_machines()?;
+        self.variants.iter().try_for_each(|variant| self.check_variant(variant))?;
+        if let Some(machine) = self.machines.iter().find(|m| self.ways(**m).next().is_none()) {
+            return invalid(format!(
+                "every variant is for another machine than {machine}: leave {machine} or a variant's machine out"
+            ));
+        }
+        if let Some(tree) = &self.tree {
+            tree.check()?;
+        }
+        self.check_study()
+    }
+
+    fn check_names(&self) -> Result<(), PlanError> {
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        if self.name.is_empty() || self.name.len() > 64 || !self.name.chars().all(is_plain) {
+            return invalid(format!(
+                "name '{}' must be 1 to 64 letters, digits, '-' or '_': it names a folder",
+                self.name.escape_default()
+            ));
+        }
+        if self.reproduces.as_ref().is_some_and(|name| name.len() > 64 || !name.chars().all(is_plain)) {
+            return invalid("case must be the name of a case: `vmtax case list` has them");
+        }
+        listed_once("machine", self.machines.iter())?;
+        listed_once("workload", self.workloads.iter().map(|w| w.name))?;
+        listed_once("variant", self.variants.iter().map(|v| v.name.escape_default()))
+    }
+
+    fn check_machines(&self) -> Result<(), PlanError> {
+        self.guest.check()?;
+        if self.guest.devices() > 0 && self.machines.iter().any(|m| !m.is_linux_guest()) {
+            let what = "guest.disks and guest.memory-regions are of guests with a kernel: leave other machines out";
+            return invalid(format!("{what} (--machines tcg)"));
+        }
+        Ok(())
+    }
+
+    fn check_variant(&self, variant: &Variant) -> Result<(), PlanError> {
+        let words = variant.set.iter().flat_map(|(key, value)| [key, value]).chain([&variant.name]);
+        if words.into_iter().any(|w| w.len() > 256 || w.chars().any(char::is_control)) {
+            return invalid("a variant's name or setting is too long or not plain text");
+        }
+        if let Some(name) = variant.get("machine") {
+            let machine: Machine = name.parse().map_err(|e| variant.fault(&format!("{e}")))?;
+            if !self.machines.contains(&machine) {
+                let what = format!("it is for {machine} alone, which is not among the plan's machines");
+                return Err(variant.fault(&what));
+            }
+        }
+        variant.guest(&self.guest)?.check()?;
+        let refused = |what: &str| Err(variant.fault(what));
+        match (variant.share()?, &self.tree) {
+            (None, _) => Ok(()),
+            (Some(_), None) if self.command().is_some() => Ok(()),
+            (Some(_), None) => refused("it shares a tree, but the plan has none: add a table [tree]"),
+            (Some(_), _) if self.machines.iter().any(|m| !m.has_kernel() && variant.is_on(*m)) => {
+                refused("the micro-guest has no kernel to mount a tree: leave it or the share out")
+            }
+            (Some(share), Some(tree)) if tree.path.is_some() && share.option("readonly") == Some("off") => {
+                refused("a folder of yours is only ever read: leave share.readonly=off or tree.path out")
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The combinations that each study allows.
+    fn check_study(&self) -> Result<(), PlanError> {
+        if self.runs(WorkloadName::Exec) && self.command().is_none() {
+            return invalid("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`");
+        }
+        match &self.study {
+            Study::Tax => Ok(()),
+            Study::Layers if !self.probes.contains(&Probes::Layers) => {
+                invalid("the study 'layers' observes requests: add \"layers\" to probes")
+            }
+            Study::Layers => Ok(()),
+            Study::Exec(_) => self.check_command(),
+            Study::Compare(compare) => self.check_comparison(*compare),
+            Study::Scale(ladder) => self.check_ladder(ladder),
+            Study::Share if self.tree.is_none() || !self.variants.iter().any(|v| v.get("share").is_some()) => {
+                invalid("the study 'share' shares a tree: add a table [tree], and variants that set share")
+            }
+            Study::Share => Ok(()),
+            Study::Exits if !self.runs(WorkloadName::Exits) => {
+                invalid("the study 'exits' runs the workload exits: add it")
+            }
+            Study::Exits => Ok(()),
+            Study::GuestAntipatterns if !self.runs(WorkloadName::Habits) => {
+                invalid("the study 'guest-antipatterns' runs the workload habits: add it")
+            }
+            Study::GuestAntipatterns => Ok(()),
+            Study::Profile(_) => self.check_command(),
+        }
+    }
+
+    fn runs(&self, workload: WorkloadName) -> bool {
+        self.workloads.iter().any(|w| w.name == workload)
+    }
+
+    fn check_command(&self) -> Result<(), PlanError> {
+        let Some(command) = self.command() else { return Ok(()) };
+        let observed = !matches!(self.probes[..], [Probes::None | Probes::Inside(_)]);
+        if self.variants.len() != 1 || observed || self.tree.is_some() {
+            return invalid(
+                "a plan with a command has one variant, no probes of requests and no tree: leave these out",
+            );
+        }
+        if !self.runs(WorkloadName::Exec) || self.workloads.len() > 1 {
+            return invalid("a plan with a command has the workload exec alone: leave others out");
+        }
+        if self.machines.iter().any(|m| !m.has_kernel()) {
+            return invalid("the micro-guest has no kernel to run a command: leave it out");
+        }
+        if command.layers && !self.machines.iter().any(|m| m.is_guest()) {
+            return invalid(
+                "layers follows a guest's requests, natively there is nothing to follow: add a guest to the machines",
+            );
+        }
+        command.check()
+    }
+
+    fn check_comparison(&self, compare: Compare) -> Result<(), PlanError> {
+        if !(0.001..=1.0).contains(&compare.detect) {
+            return invalid("compare.detect must be a share from 0.001 to 1: 0.02 for 2 %");
+        }
+        if self.columns().len() < 2 {
+            return invalid("a comparison takes two sides: give two variants");
+        }
+        Ok(())
+    }
+
+    fn check_ladder(&self, ladder: &Ladder) -> Result<(), PlanError> {
+        if let Grows::Workload(workload, _) = ladder.grows()? {
+            if !self.runs(workload) {
+                return invalid(format!("ladder.option is of {workload}, which the plan does not run: add it"));
+            }
+        }
+        if !(MIN_RUNGS..=MAX_RUNGS).contains(&ladder.rungs.len()) {
+            return invalid(format!(
+                "the ladder has {} rungs: give {MIN_RUNGS} to {MAX_RUNGS} different sizes",
+                ladder.rungs.len()
+            ));
+        }
+        if ladder.rungs[0] == 0 || ladder.rungs.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return invalid("the ladder does not rise: give sizes above 0, each larger than the one before");
+        }
+        // What no machine could be given is a mistake of the plan; what this one refuses is found out on it.
+        (0..ladder.rungs.len()).try_for_each(|rung| self.at_rung(rung).check())
+    }
+}
+
+fn invalid(why: impl Into<String>) -> Result<(), PlanError> {
+    Err(PlanError::Invalid(why.into()))
+}
+
+fn listed_once<T: Display>(what: &str, names: impl Iterator<Item = T>) -> Result<(), PlanError> {
+    let mut names: Vec<String> = names.map(|name| name.to_string()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        Some(pair) => invalid(format!("{what} '{}' is listed twice: list it once", pair[0])),
+        None => Ok(()),
+    }
+}

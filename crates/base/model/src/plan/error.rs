@@ -1,0 +1,26 @@
+//! Why a plan cannot be used.
+
+/// A plan cannot be used.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PlanError {
+    /// Not TOML, an unknown key, a wrong type: the message names line and column.
+    #[error("the plan cannot be read: {0}")]
+    Syntax(String),
+    /// From a newer vmtax.
+    #[error("the plan has schema {0}, this vmtax knows up to {known}: update vmtax", known = crate::SCHEMA)]
+    TooNew(u32),
+    /// Nothing would be run.
+    #[error("the plan has no {0}: add at least one")]
+    Empty(&'static str),
+    /// What cannot be, or not together.
+    #[error("{0}")]
+    Invalid(String),
+}
+
+pub(crate) fn range(what: &str, value: u32, low: u32, high: u32) -> Result<(), PlanError> {
+    if (low..=high).contains(&value) {
+        Ok(())
+    } else {
+        Err(PlanError::Invalid(format!("{what} is {value}: give {low} to {high}")))
+    }
+}

@@ -1,0 +1,195 @@
+//! A plan as it is written: in TOML files and in recordings. The only place that knows older forms, in which the study has to
+//! be concluded from what the plan holds.
+
+use super::command::CommandSpec;
+use super::definition::Plan;
+use super::error::PlanError;
+use super::guest::Guest;
+use super::ladder::Ladder;
+use super::study::{Compare, ProfileSpec, Study};
+use super::variant::Variant;
+use crate::{Machine, Probes, SCHEMA, Tree, WorkloadSpec};
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PlanFile {
+    #[serde(default = "current_schema")]
+    schema: u32,
+    #[serde(default = "default_name")]
+    name: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    study: Option<String>,
+    rounds: u32,
+    #[serde(default)]
+    seed: u64,
+    #[serde(default = "default_deadline", rename = "deadline-s")]
+    deadline_s: u32,
+    machines: Vec<Machine>,
+    #[serde(default = "unobserved", skip_serializing_if = "is_unobserved")]
+    probes: Vec<Probes>,
+    #[serde(default)]
+    guest: Guest,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tree: Option<Tree>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    command: Option<Box<CommandSpec>>,
+    #[serde(default = "plain", rename = "variant", skip_serializing_if = "is_plain")]
+    variants: Vec<Variant>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    ladder: Option<Ladder>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    compare: Option<Compare>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    case: Option<String>,
+    #[serde(rename = "workload")]
+    workloads: Vec<WorkloadSpec>,
+}
+
+fn current_schema() -> u32 {
+    SCHEMA
+}
+
+fn default_deadline() -> u32 {
+    Plan::DEADLINE_S
+}
+
+fn default_name() -> String {
+    "run".to_owned()
+}
+
+fn plain() -> Vec<Variant> {
+    vec![Variant::default()]
+}
+
+fn is_plain(variants: &Vec<Variant>) -> bool {
+    *variants == plain()
+}
+
+fn unobserved() -> Vec<Probes> {
+    vec![Probes::None]
+}
+
+fn is_unobserved(probes: &Vec<Probes>) -> bool {
+    *probes == unobserved()
+}
+
+impl PlanFile {
+    /// The study of a plan that does not name it.
+    fn conclude(&self) -> &'static str {
+        let shares = || self.variants.iter().any(|v| v.set.contains_key("share"));
+        match Study::of(&self.workloads) {
+            _ if self.compare.is_some() => "compare",
+            _ if self.ladder.is_some() => "scale",
+            Study::Tax if self.command.is_some() => "exec",
+            Study::Tax if self.tree.is_some() && shares() => "share",
+            Study::Tax if self.probes.contains(&Probes::Layers) => "layers",
+            study => study.name(),
+        }
+    }
+}
+
+impl TryFrom<PlanFile> for Plan {
+    type Error = PlanError;
+    fn try_from(mut file: PlanFile) -> Result<Plan, PlanError> {
+        let name = file.study.take().unwrap_or_else(|| file.conclude().to_owned());
+        let lacks = |what: &str| PlanError::Invalid(format!("the study '{name}' takes a table [{what}]: add it"));
+        let study = match name.as_str() {
+            "tax" => Study::Tax,
+            "layers" => Study::Layers,
+            "exec" => Study::Exec(file.command.take().ok_or_else(|| lacks("command"))?),
+            "compare" => Study::Compare(file.compare.take().ok_or_else(|| lacks("compare"))?),
+            "scale" => Study::Scale(file.ladder.take().ok_or_else(|| lacks("ladder"))?),
+            "share" => Study::Share,
+            "exits" => Study::Exits,
+            "guest-antipatterns" => Study::GuestAntipatterns,
+            "profile" => Study::Profile(ProfileSpec { command: file.command.take() }),
+            other => {
+                return Err(PlanError::Invalid(format!(
+                    "unknown study '{}': leave it out, and it is concluded from the rest",
+                    other.escape_default()
+                )));
+            }
+        };
+        let left = [
+            ("command", file.command.is_some()),
+            ("ladder", file.ladder.is_some()),
+            ("compare", file.compare.is_some()),
+        ];
+        if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
+            return Err(PlanError::Invalid(format!("the study '{name}' has no table [{table}]: leave it out")));
+        }
+        Ok(Plan {
+            schema: file.schema,
+            name: file.name,
+            study,
+            rounds: file.rounds,
+            seed: file.seed,
+            deadline_s: file.deadline_s,
+            machines: file.machines,
+            probes: file.probes,
+            guest: file.guest,
+            tree: file.tree,
+            variants: file.variants,
+            reproduces: file.case,
+            workloads: file.workloads,
+        })
+    }
+}
+
+impl From<Plan> for PlanFile {
+    fn from(plan: Plan) -> PlanFile {
+        PlanFile {
+            schema: plan.schema,
+            name: plan.name.clone(),
+            study: Some(plan.study.name().to_owned()),
+            rounds: plan.rounds,
+            seed: plan.seed,
+            deadline_s: plan.deadline_s,
+            command: plan.command().cloned().map(Box::new),
+            ladder: plan.ladder().cloned(),
+            compare: plan.comparison(),
+            machines: plan.machines,
+            probes: plan.probes,
+            guest: plan.guest,
+            tree: plan.tree,
+            variants: plan.variants,
+            case: plan.reproduces,
+            workloads: plan.workloads,
+        }
+    }
+}
+
+impl Serialize for Plan {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        PlanFile::from(self.clone()).serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Plan {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Plan, D::Error> {
+        Plan::try_from(PlanFile::deserialize(deserializer)?).map_err(de::Error::custom)
+    }
+}
+
+impl Plan {
+    /// Reads a plan from TOML and checks it.
+    ///
+    /// # Errors
+    /// [`PlanError`], naming the line for what TOML can tell.
+    pub fn from_toml(text: &str) -> Result<Plan, PlanError> {
+        let file: PlanFile =
+            toml::from_str(text).map_err(|e| PlanError::Syntax(e.to_string().trim_end().to_owned()))?;
+        let plan = Plan::try_from(file)?;
+        plan.check()?;
+        Ok(plan)
+    }
+
+    /// The plan as TOML that [`Plan::from_toml`] reads.
+    ///
+    /// # Errors
+    /// [`PlanError::Syntax`] for values TOML has no form for (a path that is not UTF-8).
+    pub fn to_toml(&self) -> Result<String, PlanError> {
+        toml::to_string(self).map_err(|e| PlanError::Syntax(e.to_string()))
+    }
+}

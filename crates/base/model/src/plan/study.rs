@@ -1,0 +1,85 @@
+//! The kind of question that a plan is made for, with what that study alone needs.
+
+use super::command::CommandSpec;
+use super::ladder::Ladder;
+use crate::{WorkloadName, WorkloadSpec};
+use serde::{Deserialize, Serialize};
+
+/// A kind of question, end to end: from a plan to a report.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Study {
+    /// What machines cost over native.
+    Tax,
+    /// Where the time of a block request goes, layer by layer.
+    Layers,
+    /// What a command costs on each machine. The variants' shares then give guests the host's own root.
+    Exec(Box<CommandSpec>),
+    /// Which of several VM configurations is faster.
+    Compare(Compare),
+    /// How a cost grows with a size.
+    Scale(Ladder),
+    /// What each method of sharing the plan's tree with guests costs.
+    Share,
+    /// What one VM exit costs, by cause.
+    Exits,
+    /// What guest kernels do at an avoidable cost.
+    GuestAntipatterns,
+    /// Where the time of a guest's VMM goes while it runs the plan's workload, or a command.
+    Profile(ProfileSpec),
+}
+
+impl Study {
+    /// The study of these workloads where nothing else is asked for.
+    pub fn of(workloads: &[WorkloadSpec]) -> Study {
+        let runs = |name| workloads.iter().any(|w| w.name == name);
+        if runs(WorkloadName::Exits) {
+            Study::Exits
+        } else if runs(WorkloadName::Habits) {
+            Study::GuestAntipatterns
+        } else {
+            Study::Tax
+        }
+    }
+
+    /// As it is written in a plan.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Study::Tax => "tax",
+            Study::Layers => "layers",
+            Study::Exec(_) => "exec",
+            Study::Compare(_) => "compare",
+            Study::Scale(_) => "scale",
+            Study::Share => "share",
+            Study::Exits => "exits",
+            Study::GuestAntipatterns => "guest-antipatterns",
+            Study::Profile(_) => "profile",
+        }
+    }
+}
+
+/// What a comparison must be able to show. As TOML:
+///
+/// ```toml
+/// [compare]
+/// detect = 0.02
+/// budget-s = 600
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Compare {
+    /// The smallest difference that matters, as a share: 0.02 for 2 %.
+    pub detect: f64,
+    /// No round is begun after so many seconds, above the sixth.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_s: Option<u32>,
+}
+
+// `detect` is checked to be a number.
+impl Eq for Compare {}
+
+/// What is profiled.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ProfileSpec {
+    /// The command of the workload `exec`; `None` for a workload of vmtax's own.
+    pub command: Option<Box<CommandSpec>>,
+}

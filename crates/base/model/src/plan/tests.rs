@@ -1,0 +1,268 @@
+//! Plans as people write them: read, refused, and written again.
+
+use super::*;
+use crate::{Machine, Probes, WorkloadName, WorkloadSpec};
+
+fn plan() -> Plan {
+    let workload = WorkloadSpec::new(WorkloadName::Cpu).with("max-prime", 2000);
+    Plan { seed: 7, ..Plan::new("t", 40, vec![Machine::NATIVE, Machine::TCG], vec![workload]) }
+}
+
+#[test]
+fn toml_reads_back() {
+    assert_eq!(Plan::from_toml(&plan().to_toml().unwrap()), Ok(plan()));
+}
+
+#[test]
+fn unknown_keys_are_named_with_their_line() {
+    let text = "rounds = 6\nmachines = [\"native\"]\nrepeats = 3\n[[workload]]\nname = \"cpu\"\n";
+    let error = Plan::from_toml(text).unwrap_err().to_string();
+    assert!(error.contains("line 3") && error.contains("repeats"), "{error}");
+}
+
+#[test]
+fn numbers_and_booleans_need_no_quotes() {
+    let text = "rounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"fileio\"\noptions = { time = 0.5, fsync-end = false, num = 4 }\n";
+    let o = &Plan::from_toml(text).unwrap().workloads[0].options;
+    assert_eq!((o["time"].as_str(), o["fsync-end"].as_str(), o["num"].as_str()), ("0.5", "off", "4"));
+}
+
+#[test]
+fn nonsense_is_refused() {
+    let refused = |change: fn(&mut Plan)| {
+        let mut p = plan();
+        change(&mut p);
+        p.check().is_err()
+    };
+    assert!(refused(|p| p.rounds = 0));
+    assert!(refused(|p| p.machines.clear()));
+    assert!(refused(|p| p.workloads.clear()));
+    assert!(refused(|p| p.machines.push(Machine::TCG)));
+    assert!(refused(|p| p.name = "../x".into()));
+    assert!(refused(|p| p.schema = 99));
+    assert!(refused(|p| p.guest.cpus = 0));
+}
+
+#[test]
+fn a_guest_comes_up_in_each_variant_and_the_host_once() {
+    let text = "rounds = 1\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
+                [[variant]]\nname = \"b\"\nset = { aio = \"native\" }\n[[workload]]\nname = \"seqread\"\n";
+    let plan = Plan::from_toml(text).unwrap();
+    assert_eq!(plan.schedule().len(), 3);
+    assert_eq!(plan.trials_per_round(), 5);
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+    assert_eq!(plan.variants[1].set["aio"], "native");
+    let twice = Plan { variants: vec![Variant::default(), Variant::default()], ..plan };
+    assert!(twice.check().is_err());
+}
+
+#[test]
+fn sides_may_be_on_machines_of_their_own() {
+    let text = include_str!("../../../../../fuzz/corpus/plan/compare.toml");
+    let plan = Plan::from_toml(text).unwrap();
+    assert_eq!(plan.columns(), [(Machine::KVM, "a"), (Machine::TCG, "b")]);
+    assert_eq!((plan.schedule().len(), plan.trials_per_round()), (80, 4));
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+    let guest = plan.variants[1].guest(&plan.guest).unwrap();
+    assert_eq!((guest.memory_mib, guest.kernel), (512, Some("6.1".into())));
+    assert_eq!(plan.variants[1].host().into_iter().collect::<Vec<_>>(), [("thp", "never")]);
+    assert!(plan.variants.iter().all(|v| v.disk().is_empty()));
+    let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).is_err();
+    assert!(refused("machine = \"tcg\"", "machine = \"kvm\""), "nothing on tcg");
+    assert!(refused("detect = 0.02", "detect = 0.0") && refused("\"512\"", "\"some\""));
+    assert!(refused("\"512\"", "\"16\"") && refused("kernel = \"6.1\", ", "modules = \"x\", "));
+}
+
+#[test]
+fn a_shared_tree_needs_a_tree() {
+    let text = "rounds = 1\nmachines = [\"tcg\"]\n[tree]\nfiles = 10\n[[variant]]\nname = \"a\"\n\
+                set = { share = \"9p\", \"share.msize\" = \"8192\", qemu = \"5.2\", aio = \"native\" }\n\
+                [[workload]]\nname = \"cpu\"\n";
+    let plan = Plan::from_toml(text).unwrap();
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+    let variant = &plan.variants[0];
+    assert_eq!(variant.disk().into_keys().collect::<Vec<_>>(), ["aio"]);
+    assert_eq!(variant.qemu(), Some(std::path::Path::new("5.2")));
+    assert!(Plan { tree: None, ..plan.clone() }.check().is_err());
+    assert!(Plan { machines: vec![Machine::MICRO_TCG], ..plan }.check().is_err());
+}
+
+#[test]
+fn every_round_has_every_machine_and_the_order_varies_by_seed() {
+    let s = plan().schedule();
+    assert_eq!(s.len(), 80);
+    for pair in s.chunks(2) {
+        assert_eq!(pair[0].round, pair[1].round);
+        assert_ne!(pair[0].machine, pair[1].machine);
+    }
+    let first_native = s.chunks(2).filter(|p| p[0].machine == Machine::NATIVE).count();
+    assert!((8..=32).contains(&first_native), "{first_native}");
+    assert_eq!(s, plan().schedule());
+    assert_ne!(s, Plan { seed: 8, ..plan() }.schedule());
+}
+
+fn growing(option: &str, rungs: &[u64]) -> Result<Plan, PlanError> {
+    Plan::from_toml(&format!(
+        "rounds = 2\nmachines = [\"native\", \"tcg\"]\n[ladder]\noption = \"{option}\"\nrungs = {rungs:?}\n\
+         [[workload]]\nname = \"seqread\"\noptions = {{ mode = \"random\" }}\n"
+    ))
+}
+
+#[test]
+fn sizes_rise_by_about_the_same_factor_and_end_where_they_should() {
+    assert_eq!(Ladder::geometric("x.y", 1, 32, 6).rungs, [1, 2, 4, 8, 16, 32]);
+    assert_eq!(Ladder::geometric("x.y", 1, 4, 8).rungs, [1, 2, 3, 4]);
+    let wide = Ladder::geometric("x.y", 1000, 278_000, 8).rungs;
+    assert_eq!((wide.len(), wide[0], wide[7]), (8, 1000, 278_000));
+    assert!(wide.windows(2).all(|p| (2.1..2.4).contains(&(p[1] as f64 / p[0] as f64))), "{wide:?}");
+    // What does not rise is left for the check to refuse.
+    assert_eq!(Ladder::geometric("x.y", 5, 5, 4).rungs, [5]);
+}
+
+#[test]
+fn each_rung_is_a_plan_and_a_turn_of_its_own() {
+    let plan = growing("seqread.depth", &[1, 4, 32]).unwrap();
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+    let top = &plan.at_rung(2).workloads[0].options;
+    assert_eq!((top["depth"].as_str(), top["mode"].as_str()), ("32", "random"));
+    assert_eq!((plan.trials_per_round(), plan.schedule().len()), (6, 12));
+    for round in plan.schedule().chunks(6) {
+        let mut rungs: Vec<_> = round.iter().map(|t| (t.machine, t.rung)).collect();
+        assert!(!rungs.is_sorted(), "the order is drawn: {rungs:?}");
+        rungs.sort_unstable();
+        rungs.dedup();
+        assert_eq!(rungs.len(), 6);
+    }
+    let cpus = growing("guest.cpus", &[1, 2, 4]).unwrap();
+    assert_eq!(cpus.at_rung(1).guest.cpus, 2);
+    let text = cpus.to_toml().unwrap().replace("guest.cpus", "guest.disks").replace("\"native\", ", "");
+    let disks = Plan::from_toml(&text).unwrap();
+    assert_eq!((disks.at_rung(2).guest.disks, disks.at_rung(2).guest.cpus), (4, 1));
+    let too_many = Plan {
+        study: Study::Scale(Ladder { option: "guest.memory-regions".into(), rungs: vec![1, 2, 4000] }),
+        ..disks
+    };
+    assert!(too_many.check().unwrap_err().to_string().contains("0 to 960"));
+}
+
+#[test]
+fn what_does_not_rise_or_does_not_grow_is_refused() {
+    for (option, rungs, why) in [
+        ("seqread.depth", &[1, 2][..], "2 rungs"),
+        ("seqread.depth", &[4], "1 rungs"),
+        ("seqread.depth", &[1, 4, 4], "does not rise"),
+        ("seqread.depth", &[8, 4, 2], "does not rise"),
+        ("seqread.depth", &[0, 1, 2], "does not rise"),
+        ("cpu.max-prime", &[1, 2, 4], "does not run"),
+        ("guest.kernel", &[1, 2, 4], "nothing that grows"),
+        ("depth", &[1, 2, 4], "nothing that grows"),
+        ("guest.cpus", &[1, 2, 4000], "guest.cpus"),
+        ("guest.disks", &[1, 2, 4], "leave other machines out"),
+    ] {
+        let error = growing(option, rungs).unwrap_err().to_string();
+        assert!(error.contains(why), "{option} {rungs:?}: {error}");
+    }
+}
+
+#[test]
+fn a_command_stands_in_a_plan_with_its_workload_alone() {
+    let text = "rounds = 1\nmachines = [\"native\"]\n[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n\
+                [[workload]]\nname = \"exec\"\n";
+    let plan = Plan::from_toml(text).unwrap();
+    assert_eq!(plan.command().unwrap().words, ["make", "-j2"]);
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
+    let refused = |from: &str, to: &str, said: &str| {
+        let error = Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
+        assert!(error.contains(said), "{error}");
+    };
+    refused("[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n", "", "vmtax exec");
+    refused("name = \"exec\"", "name = \"cpu\"", "exec alone");
+    refused("\"/x\"", "\"x\"", "absolute");
+    refused("[\"make\", \"-j2\"]", "[]", "empty");
+    refused("\"native\"", "\"micro-tcg\"", "micro-guest");
+    let metric = "[[command.metric]]\nname = \"x\"\npattern = \"x=(.*)\"\nbetter = \"lower\"\n";
+    let with = text.replace("[[workload]]", &format!("{metric}[[workload]]"));
+    let plan = Plan::from_toml(&with).unwrap();
+    assert_eq!(plan.command().unwrap().metrics[0].better, Some(crate::Better::Lower));
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
+    refused("[[workload]]", &format!("{metric}{metric}[[workload]]"), "twice");
+}
+
+#[test]
+fn what_guests_have_besides_is_checked() {
+    let with = |change: fn(&mut CommandSpec)| {
+        let mut command = CommandSpec::new(vec!["x".into()], "/".into());
+        change(&mut command);
+        command.check()
+    };
+    assert!(with(|c| c.write = vec!["/home/x/out".into()]).is_ok());
+    for bad in ["/", "out", "/proc/x", "/run", "/home/../etc"] {
+        let mut command = CommandSpec::new(vec!["x".into()], "/".into());
+        command.write.push(bad.into());
+        assert!(command.check().is_err(), "{bad}");
+    }
+    assert!(with(|c| c.forward = vec![Forward { host: 80, guest: 80 }]).is_err());
+    assert!(with(|c| c.scratch_mib = Some(64)).is_ok() && with(|c| c.scratch_mib = Some(63)).is_err());
+    assert!(with(|c| c.prepare = Some("a\0".into())).is_err());
+    assert_eq!("8080:80".parse(), Ok(Forward { host: 8080, guest: 80 }));
+    for bad in ["80", "0:80", "80:x", "80:99999"] {
+        assert!(bad.parse::<Forward>().is_err(), "{bad}");
+    }
+    let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\nscratch-mib = 64\nlayers = true\n\
+                write = [\"/x\"]\nnet = \"user\"\nforward = [\"8080:80\"]\n[[workload]]\nname = \"exec\"\n";
+    let plan = Plan::from_toml(text).unwrap();
+    assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
+    // One round, and the guest once more.
+    let turns: Vec<(u32, bool)> = plan.schedule().iter().map(|t| (t.round, plan.is_looked_at(*t))).collect();
+    assert_eq!((turns, plan.trials(), plan.rounds_with_looks()), (vec![(0, false), (1, true)], 2, 2));
+    assert_eq!(plan.probes_in(plan.schedule()[1]), [Probes::Layers]);
+    let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
+    assert!(refused("[\"tcg\"]", "[\"native\"]").contains("natively there is nothing"));
+    assert!(refused("scratch-mib = 64\n", "").contains("scratch-mib"));
+}
+
+/// What a plan was of before plans named their study.
+#[test]
+fn a_plan_that_names_no_study_is_of_what_it_holds() {
+    let plan = |tables: &str, workload: &str| {
+        let text =
+            format!("rounds = 1\nmachines = [\"native\", \"tcg\"]\n{tables}\n[[workload]]\nname = \"{workload}\"\n");
+        Plan::from_toml(&text).map_err(|e| e.to_string())
+    };
+    let compare = "[compare]\ndetect = 0.02";
+    let ladder = "[ladder]\noption = \"guest.cpus\"\nrungs = [1, 2, 4]";
+    let command = "[command]\nwords = [\"x\"]\ndirectory = \"/\"";
+    let share = "[tree]\nfiles = 10\n[[variant]]\nset = { share = \"9p\" }";
+    let layers = "probes = [\"none\", \"layers\"]";
+    for (tables, workload, name) in [
+        ("", "cpu", "tax"),
+        (layers, "seqread", "layers"),
+        (command, "exec", "exec"),
+        (compare, "cpu", "compare"),
+        (&format!("{layers}\n{compare}"), "seqread", "compare"),
+        (ladder, "cpu", "scale"),
+        (&format!("{ladder}\n{share}"), "fids", "scale"),
+        (share, "tree", "share"),
+        ("", "exits", "exits"),
+        ("", "habits", "guest-antipatterns"),
+    ] {
+        let concluded = plan(tables, workload).unwrap();
+        assert_eq!(concluded.study.name(), name, "{tables}");
+        assert_eq!(plan(&format!("study = \"{name}\"\n{tables}"), workload).unwrap(), concluded);
+        assert_eq!(Plan::from_toml(&concluded.to_toml().unwrap()), Ok(concluded));
+    }
+    for (tables, workload, why) in [
+        (format!("{compare}\n{ladder}"), "cpu", "'compare' has no table [ladder]"),
+        (format!("{ladder}\n{command}"), "exec", "'scale' has no table [command]"),
+        (format!("study = \"tax\"\n{compare}"), "cpu", "'tax' has no table [compare]"),
+        ("study = \"scale\"".to_owned(), "cpu", "takes a table [ladder]"),
+        ("study = \"layers\"".to_owned(), "seqread", "add \"layers\" to probes"),
+        ("study = \"share\"".to_owned(), "tree", "table [tree]"),
+        ("study = \"exits\"".to_owned(), "cpu", "the workload exits"),
+        ("study = \"guest-antipatterns\"".to_owned(), "cpu", "the workload habits"),
+        ("study = \"other\"".to_owned(), "cpu", "unknown study 'other'"),
+    ] {
+        let error = plan(&tables, workload).unwrap_err();
+        assert!(error.contains(why), "{tables}: {error}");
+    }
+}
