@@ -16,7 +16,7 @@ pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
-use vmtax_model::{Machine, Metric};
+use vmtax_model::{Machine, Metric, Needs, WorkloadName};
 
 /// What a virtual machine costs, which layer takes it, and how to get it back.
 #[derive(Debug, Parser)]
@@ -41,15 +41,7 @@ pub enum Command {
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
     Doctor(DoctorArgs),
     /// Measure workloads natively and in guests, and say what virtualisation costs
-    #[command(after_help = "Workloads: cpu, threads, mutex, memory, fileio, syscalls, seqread; all when none is named.
-`vmtax agent run WORKLOAD --help-options` lists a workload's options; `--dry-run` shows what this command sets.
-Without a guest kernel here, the distribution's is fetched first (`vmtax get kernel`), not installed.
-
-Examples:
-  vmtax run --quick
-  vmtax run syscalls seqread --rounds 12
-  vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
-  vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml")]
+    #[command(after_help = run_help())]
     Run(Box<RunArgs>),
     /// Follow each block request through guest, KVM, QEMU and host, and say where the time goes
     #[command(
@@ -429,9 +421,31 @@ pub struct ListArgs {
     pub json: bool,
 }
 
+/// Below the options of `vmtax run`: the workloads, as they are registered.
+fn run_help() -> String {
+    let list = |fits: fn(Needs) -> bool| -> String {
+        let named = WorkloadName::ALL.iter().filter(|name| fits(name.needs()));
+        named.map(|name| format!("  {name:<10}{}\n", vmtax_workload::descriptor(*name).about)).collect()
+    };
+    format!(
+        "Workloads, all of which run when none is named:
+{}Workloads that run when named, on a shared tree or on the micro-guest:
+{}`vmtax agent run WORKLOAD --help-options` lists a workload's options; `--dry-run` shows what this command sets.
+Without a guest kernel here, the distribution's is fetched first (`vmtax get kernel`), not installed.
+
+Examples:
+  vmtax run --quick
+  vmtax run syscalls seqread --rounds 12
+  vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
+  vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml",
+        list(|needs| matches!(needs, Needs::System | Needs::Disk)),
+        list(|needs| matches!(needs, Needs::Share | Needs::MicroGuest)),
+    )
+}
+
 /// Bytes, with an optional suffix.
 fn size(text: &str) -> Result<u64, String> {
-    vmtax_workload::parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
+    vmtax_model::parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
 }
 
 #[cfg(test)]

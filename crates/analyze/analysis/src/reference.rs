@@ -1,7 +1,7 @@
-//! The totals and times of the published sysbench report (seed 004), and which of a run's are smaller.
+//! The totals and times of the published sysbench report ([`vmtax_model::WorkloadName::reference`]), and which of a run's are smaller.
 
 use crate::trials::Trials;
-use vmtax_model::Plan;
+use vmtax_model::{Plan, parse_size};
 
 /// What the run made smaller than the report, one phrase for each workload; `None` when nothing.
 pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
@@ -25,14 +25,7 @@ pub(crate) fn smaller(plan: &Plan, done: &Trials) -> Option<String> {
 
 /// A number, with an optional suffix for powers of 1024.
 fn amount(text: &str) -> Option<f64> {
-    let (digits, unit) = match text.char_indices().last()? {
-        (at, 'K' | 'k') => (&text[..at], 1024.0),
-        (at, 'M' | 'm') => (&text[..at], 1024.0 * 1024.0),
-        (at, 'G' | 'g') => (&text[..at], 1024.0 * 1024.0 * 1024.0),
-        (at, 'T' | 't') => (&text[..at], 1024.0 * 1024.0 * 1024.0 * 1024.0),
-        _ => (text, 1.0),
-    };
-    digits.parse::<f64>().ok().map(|n| n * unit)
+    parse_size(text).map(|bytes| bytes as f64).or_else(|| text.parse().ok())
 }
 
 #[cfg(test)]

@@ -194,20 +194,9 @@ fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
     operations
 }
 
-/// How much of the disk an operation is about: the workload's block size, with K and M as it writes them.
+/// Bytes of the disk that an operation is about.
 fn block_size(record: &TrialRecord) -> u64 {
-    let spec = record.result().map_or(&record.workload, |r| &r.workload);
-    let parse = |text: &String| {
-        let shift = match text.as_bytes().last()? {
-            b'K' | b'k' => 10,
-            b'M' | b'm' => 20,
-            b'G' | b'g' => 30,
-            _ => 0,
-        };
-        let digits = if shift > 0 { &text[..text.len() - 1] } else { text };
-        digits.parse::<u64>().ok()?.checked_shl(shift)
-    };
-    spec.options.get("block-size").and_then(parse).filter(|b| *b > 0).unwrap_or(BLOCK)
+    record.result().map_or(&record.workload, |r| &r.workload).block_size().unwrap_or(BLOCK)
 }
 
 /// QEMU's own log; empty where there is none.

@@ -56,7 +56,7 @@ pub use layers::{
     State, Station, Step, TailRow, ThreadCalls, Waterfall,
 };
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
-pub use metric::{Better, Metric, Unit, UnknownMetric};
+pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
     Column, CommandSpec, Compare, Forward, Grows, Guest, GuestSize, Ladder, Net, OWN, Plan, PlanError, ProfileSpec,
@@ -82,7 +82,7 @@ pub use trial::{
     TimerSource, TrialRecord, TrialResult, Unsupported,
 };
 pub use warning::Warning;
-pub use workload::{Places, UnknownWorkload, WorkloadName, WorkloadSpec};
+pub use workload::{Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size};
 
 /// The version of every file in a recording and of a plan. A reader accepts this one and older ones.
 pub const SCHEMA: u32 = 1;

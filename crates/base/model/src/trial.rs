@@ -179,6 +179,23 @@ fn few_operations<'de, D: Deserializer<'de>>(d: D) -> Result<Vec<Operation>, D::
 }
 
 impl TrialResult {
+    /// A result with nothing in it yet.
+    pub fn new(workload: WorkloadSpec, timer: Timer, kernel: KernelIdentity) -> TrialResult {
+        TrialResult {
+            workload,
+            measures: Vec::new(),
+            operations: Vec::new(),
+            exits: Vec::new(),
+            unsupported: Vec::new(),
+            kept: Vec::new(),
+            notes: Vec::new(),
+            fairness: None,
+            total_s: 0.0,
+            timer,
+            kernel,
+        }
+    }
+
     /// The value of a metric, if this trial has it.
     pub fn value(&self, metric: Metric) -> Option<f64> {
         self.measures.iter().find(|m| m.metric == metric).map(|m| m.value)

@@ -8,13 +8,11 @@ mod inside;
 mod means;
 mod observe;
 mod pin;
-mod preset;
 mod run;
 mod shares;
 pub mod tool_output;
 
 pub use means::{Means, default_guest, default_machines, find_means};
-pub use preset::Preset;
 pub use run::{Ended, Progress, Watch, run};
 
 use vmtax_guests::kernel::KernelError;

@@ -148,15 +148,7 @@ pub fn run(
 }
 
 fn needs(plan: &Plan) -> Result<Needs, RunError> {
-    let mut files_bytes = 0;
-    for rung in 0..plan.rungs() {
-        let mut at_rung = 0;
-        for workload in &plan.at_rung(rung).workloads {
-            at_rung += vmtax_workload::file_bytes(workload)?;
-        }
-        files_bytes = files_bytes.max(at_rung);
-    }
-    let written = shares::written(plan)?;
+    let shares::Written { files_bytes, share: written } = shares::written(plan)?;
     let guest = plan.machines.iter().any(|m| m.is_linux_guest());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
     let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread).then_some(DiskKind::Data);

@@ -5,9 +5,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use vmtax_model::{
     ImageFacts, Kept, ON_THE_HOST, Plan, PlanError, Share, ShareFacts, ShareMethod, Tree, TrialResult, Variant,
-    Warning, WorkloadName, WorkloadSpec,
+    Warning, WorkloadSpec,
 };
 use vmtax_vm::{MachineError, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room};
+use vmtax_workload::Guest;
 
 /// What a small system takes of a machine's memory, MiB.
 const SYSTEM_MIB: u64 = 96;
@@ -69,39 +70,52 @@ pub(crate) fn images_mib(plan: &Plan) -> Result<u64, crate::RunError> {
 /// Bytes and files that an image has to have room for: on a disk guests write.
 fn image_room(plan: &Plan, tree: &Tree, method: ShareMethod) -> Result<(u64, u64), crate::RunError> {
     let (bytes, files) = tree_room(tree)?;
-    let more = if method == ShareMethod::Disk { written(plan)? } else { (0, 0) };
+    let more = if method == ShareMethod::Disk { written(plan)?.share } else { (0, 0) };
     Ok((bytes.saturating_add(more.0), files.saturating_add(more.1)))
 }
 
-/// Bytes and files that the plan's largest workload makes in the tree: each removes its own.
+/// What a plan's workloads write.
+pub(crate) struct Written {
+    /// Bytes of files, of all workloads together.
+    pub files_bytes: u64,
+    /// Bytes and files that the largest makes in the tree: each removes its own.
+    pub share: (u64, u64),
+}
+
+/// What the plan's workloads write, at the rung where it is most.
 ///
 /// # Errors
 /// A workload that cannot be run as written, or that holds more names open than the machines' memory has room for.
-pub(crate) fn written(plan: &Plan) -> Result<(u64, u64), crate::RunError> {
+pub(crate) fn written(plan: &Plan) -> Result<Written, crate::RunError> {
     let tree_files = plan.tree.as_ref().filter(|tree| tree.path.is_none()).map_or(0, |tree| tree.files);
-    let mut most = (0, 0);
+    let mut most = Written { files_bytes: 0, share: (0, 0) };
     for rung in (0..plan.rungs()).map(|rung| plan.at_rung(rung)) {
         let memory_mib = u64::from(rung.guest.memory_mib);
+        let mut files_bytes = 0;
         for workload in &rung.workloads {
-            let (bytes, files) = vmtax_workload::written(workload, tree_files)?;
-            most = (bytes.max(most.0), files.max(most.1));
-            let held_mib = vmtax_workload::held_bytes(workload)? >> 20;
+            let room = vmtax_workload::check(workload)?.room(tree_files);
+            files_bytes += room.files_bytes;
+            most.share = (room.share_bytes.max(most.share.0), room.share_files.max(most.share.1));
+            let held_mib = room.held_bytes >> 20;
             if held_mib + SYSTEM_MIB > memory_mib {
                 let needed = held_mib + SYSTEM_MIB;
                 return Err(crate::RunError::HeldTooMany { workload: workload.name, held_mib, memory_mib, needed });
             }
         }
+        most.files_bytes = files_bytes.max(most.files_bytes);
     }
     Ok(most)
 }
 
 /// A warning where who serves the share may not have as many files open as a guest is to hold.
 pub(crate) fn few_open_files(workload: &WorkloadSpec, share: &ShareFacts) -> Option<Warning> {
-    let full = vmtax_workload::check(workload).ok()?;
-    // virtiofsd has one open for each name that it ever gave.
-    let held = full.options.get("how").is_some_and(|how| how == "held") || share.method == ShareMethod::Virtiofs;
-    let counts = full.name == WorkloadName::Fids && held && !share.method.is_image();
-    let needed = full.options.get("count").filter(|_| counts)?.parse().ok()?;
+    let room = vmtax_workload::check(workload).ok()?.room(0);
+    let needed = match share.method {
+        method if method.is_image() => 0,
+        // virtiofsd has one open for each name that it ever gave.
+        ShareMethod::Virtiofs => room.known_names,
+        _ => room.held_files,
+    };
     let limit = share.open_files.filter(|limit| *limit < needed)?;
     Some(Warning::FewOpenFiles { method: share.method, limit, needed })
 }
@@ -221,24 +235,14 @@ pub(crate) fn hosts_tree(machine: &dyn RunningMachine, scratch: &Scratch) -> Opt
     machine.served().or_else(|| scratch.tree().map(ToOwned::to_owned)).filter(|_| shared)
 }
 
-/// What the host sees of the files that `meaning` left in a shared `tree`, while the guest is up.
+/// What the host sees of the files that the trial left in a shared `tree`, while the guest runs.
 pub(crate) fn seen_by_the_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
-    let Some(tree) = tree.filter(|_| result.workload.name == WorkloadName::Meaning) else { return Vec::new() };
-    let lingers = lingers(&result.workload);
-    let mut seen = vmtax_workload::look(tree, vmtax_workload::Guest::Up);
-    // Without somebody in the guest who holds a lock, there is none to run into.
-    seen.retain(|kept| lingers || kept.what != "byte-range locks");
+    let mut seen = tree.map_or_else(Vec::new, |tree| vmtax_workload::look(&result.workload, tree, Guest::Up));
     seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
     seen
 }
 
 /// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
 pub(crate) fn left_behind(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
-    let tree = tree.filter(|_| lingers(workload));
-    tree.map_or_else(Vec::new, |tree| vmtax_workload::look(tree, vmtax_workload::Guest::Gone))
-}
-
-/// Whether a process of it stays behind in the guest.
-fn lingers(workload: &WorkloadSpec) -> bool {
-    workload.options.get("linger").is_some_and(|seconds| seconds != "0")
+    tree.map_or_else(Vec::new, |tree| vmtax_workload::look(workload, tree, Guest::Gone))
 }

@@ -13,6 +13,9 @@ pub enum WorkloadError {
     /// It is a command of the user's.
     #[error("{0} runs a command of yours: use `vmtax exec -- CMD`")]
     CommandAlone(WorkloadName),
+    /// A bug of its declaration.
+    #[error("{0}: an option is declared with other values than its field takes; please report this")]
+    Declaration(WorkloadName),
     /// The workload has no such option.
     #[error("{workload} has no option '{option}': choose from {known}")]
     UnknownOption {

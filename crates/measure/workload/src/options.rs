@@ -1,7 +1,7 @@
-//! Options: names, defaults, what values are allowed, and their one canonical spelling.
+//! Options: how a workload declares them, what values are allowed, and their one canonical spelling.
 
 use crate::WorkloadError;
-use vmtax_model::WorkloadSpec;
+use vmtax_model::{WorkloadName, WorkloadSpec, parse_size};
 
 /// An option of a workload.
 #[derive(Debug, Clone, Copy)]
@@ -12,12 +12,12 @@ pub struct OptionInfo {
     pub default: &'static str,
     /// What it does, one line.
     pub help: &'static str,
-    pub(crate) kind: Kind,
+    kind: Kind,
 }
 
 /// The values an option takes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Kind {
+enum Kind {
     /// A whole number.
     Count { min: u64, max: u64 },
     /// Bytes, with an optional suffix K, M, G or T (powers of 1024).
@@ -30,40 +30,128 @@ pub(crate) enum Kind {
     Switch,
     /// One of these words.
     OneOf(&'static [&'static str]),
-    /// Some of these words, comma separated; the first field is the word for the default set.
-    SomeOf(&'static str, &'static [&'static str]),
+    /// Some of these words, comma separated; the option's default is the word for the default set.
+    SomeOf(&'static [&'static str]),
 }
 
-impl Kind {
-    pub fn canonical(self, text: &str) -> Option<String> {
+/// A whole number from `min` to `max`: a `u64`, or a `u32` where `max` allows.
+pub(crate) const fn count(
+    name: &'static str,
+    default: &'static str,
+    (min, max): (u64, u64),
+    help: &'static str,
+) -> OptionInfo {
+    OptionInfo { name, default, help, kind: Kind::Count { min, max } }
+}
+
+/// Bytes from `min` to `max`, a multiple of `multiple`: a `u64`.
+pub(crate) const fn size(
+    name: &'static str,
+    default: &'static str,
+    (min, max): (u64, u64),
+    multiple: u64,
+    help: &'static str,
+) -> OptionInfo {
+    OptionInfo { name, default, help, kind: Kind::Size { min, max, multiple } }
+}
+
+/// Seconds from `min` to `max`: an `f64`.
+pub(crate) const fn seconds(
+    name: &'static str,
+    default: &'static str,
+    (min, max): (f64, f64),
+    help: &'static str,
+) -> OptionInfo {
+    OptionInfo { name, default, help, kind: Kind::Seconds { min, max } }
+}
+
+/// A ratio up to a million: an `f64`.
+pub(crate) const fn ratio(name: &'static str, default: &'static str, help: &'static str) -> OptionInfo {
+    OptionInfo { name, default, help, kind: Kind::Ratio }
+}
+
+/// `on` or `off`: a `bool`.
+pub(crate) const fn switch(name: &'static str, default: &'static str, help: &'static str) -> OptionInfo {
+    OptionInfo { name, default, help, kind: Kind::Switch }
+}
+
+/// One of the words: a [`Word`].
+pub(crate) const fn one_of(
+    name: &'static str,
+    default: &'static str,
+    words: &'static [&'static str],
+    help: &'static str,
+) -> OptionInfo {
+    OptionInfo { name, default, help, kind: Kind::OneOf(words) }
+}
+
+/// Some of the words: [`Words`], of which `default` gives none.
+pub(crate) const fn some_of(
+    name: &'static str,
+    default: &'static str,
+    words: &'static [&'static str],
+    help: &'static str,
+) -> OptionInfo {
+    OptionInfo { name, default, help, kind: Kind::SomeOf(words) }
+}
+
+/// One of an option's words.
+pub(crate) type Word = &'static str;
+/// Some of an option's words, in the order of their declaration; none where the default set is meant.
+pub(crate) type Words = Vec<&'static str>;
+
+/// An option's value, parsed.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    /// A count, or bytes.
+    Number(u64),
+    /// Seconds, or a ratio.
+    Real(f64),
+    Switch(bool),
+    Word(Word),
+    Words(Words),
+}
+
+impl OptionInfo {
+    /// The value, where the text is one that is allowed.
+    fn parse(&self, text: &str) -> Option<Value> {
         let text = text.trim();
-        match self {
-            Kind::Count { min, max } => {
-                text.parse::<u64>().ok().filter(|n| (min..=max).contains(n)).map(|n| n.to_string())
-            }
+        let real = |min, max| text.parse::<f64>().ok().filter(|x| (min..=max).contains(x)).map(Value::Real);
+        match self.kind {
+            Kind::Count { min, max } => text.parse().ok().filter(|n| (min..=max).contains(n)).map(Value::Number),
             Kind::Size { min, max, multiple } => {
-                parse_size(text).filter(|n| (min..=max).contains(n) && n % multiple == 0).map(size_text)
+                parse_size(text).filter(|n| (min..=max).contains(n) && n % multiple == 0).map(Value::Number)
             }
-            Kind::Seconds { min, max } => {
-                text.parse::<f64>().ok().filter(|s| (min..=max).contains(s)).map(|s| s.to_string())
-            }
-            Kind::Ratio => text.parse::<f64>().ok().filter(|r| (0.0..=1e6).contains(r)).map(|r| r.to_string()),
-            Kind::Switch => ["on", "off"].contains(&text).then(|| text.to_owned()),
-            Kind::OneOf(words) => words.contains(&text).then(|| text.to_owned()),
-            Kind::SomeOf(usual, words) => {
-                if text.is_empty() || text == usual {
-                    return Some(usual.to_owned());
-                }
+            Kind::Seconds { min, max } => real(min, max),
+            Kind::Ratio => real(0.0, 1e6),
+            Kind::Switch => ["on", "off"].contains(&text).then(|| Value::Switch(text == "on")),
+            Kind::OneOf(words) => words.iter().find(|w| **w == text).map(|w| Value::Word(w)),
+            Kind::SomeOf(_) if text == self.default => Some(Value::Words(Vec::new())),
+            Kind::SomeOf(words) => {
                 let given: Vec<&str> = text.split(',').map(str::trim).collect();
                 // In the table's order and each once, so that two ways to say the same are equal.
-                let chosen: Vec<&str> = words.iter().copied().filter(|w| given.contains(w)).collect();
-                given.iter().all(|g| words.contains(g)).then(|| chosen.join(","))
+                let chosen = words.iter().copied().filter(|w| given.contains(w)).collect();
+                given.iter().all(|g| words.contains(g)).then_some(Value::Words(chosen))
             }
         }
     }
 
-    pub fn allowed(self) -> String {
-        match self {
+    /// The canonical spelling of a value: `parse` gives the value again.
+    fn text(&self, value: &Value) -> String {
+        match value {
+            Value::Number(n) if matches!(self.kind, Kind::Size { .. }) => size_text(*n),
+            Value::Number(n) => n.to_string(),
+            Value::Real(x) => x.to_string(),
+            Value::Switch(on) => (if *on { "on" } else { "off" }).to_owned(),
+            Value::Word(word) => (*word).to_owned(),
+            Value::Words(words) if words.is_empty() => self.default.to_owned(),
+            Value::Words(words) => words.join(","),
+        }
+    }
+
+    /// What is allowed, for people.
+    fn allowed(&self) -> String {
+        match self.kind {
             Kind::Count { min, max } => format!("a whole number from {min} to {max}"),
             Kind::Size { min, max, multiple } => {
                 let step = if multiple > 1 { format!(", a multiple of {multiple}") } else { String::new() };
@@ -73,21 +161,9 @@ impl Kind {
             Kind::Ratio => "a ratio from 0 to 1000000, such as 1.5".to_owned(),
             Kind::Switch => "on or off".to_owned(),
             Kind::OneOf(words) => format!("one of {}", words.join(", ")),
-            Kind::SomeOf(usual, words) => format!("{usual}, or some of {} (comma separated)", words.join(", ")),
+            Kind::SomeOf(words) => format!("{}, or some of {} (comma separated)", self.default, words.join(", ")),
         }
     }
-}
-
-/// Bytes, with an optional suffix K, M, G or T (powers of 1024); a plain count as it is. `None` for what is neither.
-pub fn parse_size(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
-        'K' => (&text[..text.len() - 1], 10),
-        'M' => (&text[..text.len() - 1], 20),
-        'G' => (&text[..text.len() - 1], 30),
-        'T' => (&text[..text.len() - 1], 40),
-        _ => (text, 0),
-    };
-    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
 fn size_text(bytes: u64) -> String {
@@ -98,57 +174,114 @@ fn size_text(bytes: u64) -> String {
     format!("{}{unit}", bytes >> shift)
 }
 
-/// The typed values of a spec that [`check`] has made complete.
-pub(crate) struct Values<'a>(pub &'a WorkloadSpec);
-
-impl Values<'_> {
-    fn parsed<T>(&self, option: &str, parse: impl Fn(&str) -> Option<T>) -> Result<T, WorkloadError> {
-        let value = self.text(option);
-        parse(value).ok_or_else(|| WorkloadError::BadValue {
-            workload: self.0.name,
-            option: option.to_owned(),
-            value: value.to_owned(),
-            allowed: "a value as `check` returns it".to_owned(),
-        })
-    }
-
-    /// A number, or a size in bytes.
-    pub fn number(&self, option: &str) -> Result<u64, WorkloadError> {
-        self.parsed(option, parse_size)
-    }
-
-    /// A count that the table bounds to 32 bits.
-    pub fn small(&self, option: &str) -> Result<u32, WorkloadError> {
-        self.parsed(option, |v| v.parse().ok())
-    }
-
-    /// A ratio, or seconds.
-    pub fn real(&self, option: &str) -> Result<f64, WorkloadError> {
-        self.parsed(option, |v| v.parse().ok())
-    }
-
-    /// Seconds as nanoseconds.
-    pub fn nanoseconds(&self, option: &str) -> Result<u64, WorkloadError> {
-        Ok((self.real(option)? * 1e9) as u64)
-    }
-
-    /// A switch.
-    pub fn is_on(&self, option: &str) -> bool {
-        self.text(option) == "on"
-    }
-
-    /// A word, or words.
-    pub fn text(&self, option: &str) -> &str {
-        self.0.options.get(option).map_or("", String::as_str)
-    }
+/// A type that a field of [`options!`] can have.
+pub(crate) trait OptionValue: Sized {
+    /// The value as this type; `None` where the option is declared with another kind of values.
+    fn of(value: Value) -> Option<Self>;
+    fn value(&self) -> Value;
 }
 
-/// A run that neither its time nor `counter`, the option that counts, would end is refused.
-pub(crate) fn must_end(spec: &WorkloadSpec, counter: &str) -> Result<(), WorkloadError> {
-    let values = Values(spec);
-    if values.nanoseconds("time")? == 0 && values.number(counter)? == 0 {
-        return Err(WorkloadError::Conflict {
+macro_rules! option_values {
+    ($($type:ty: $value:pat => $of:expr, $this:ident => $back:expr;)*) => {$(
+        impl OptionValue for $type {
+            fn of(value: Value) -> Option<Self> {
+                if let $value = value { $of } else { None }
+            }
+            fn value(&self) -> Value {
+                let $this = self;
+                $back
+            }
+        }
+    )*};
+}
+
+option_values! {
+    u64: Value::Number(n) => Some(n), n => Value::Number(*n);
+    u32: Value::Number(n) => n.try_into().ok(), n => Value::Number(u64::from(*n));
+    f64: Value::Real(x) => Some(x), x => Value::Real(*x);
+    bool: Value::Switch(on) => Some(on), on => Value::Switch(*on);
+    Word: Value::Word(word) => Some(word), word => Value::Word(word);
+    Words: Value::Words(words) => Some(words), words => Value::Words(words.clone());
+}
+
+/// The options of a workload as a struct with typed fields: [`options!`] makes it.
+pub(crate) trait Options {
+    /// From a value for each option, in order; `None` where a field's type is not that of its option's values.
+    fn of(values: Vec<Value>) -> Option<Self>
+    where
+        Self: Sized;
+    /// A value for each option, in order.
+    fn values(&self) -> Vec<Value>;
+}
+
+/// A struct with a field for each option of a workload, and `OPTIONS` that lists them as declared.
+macro_rules! options {
+    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty = $option:expr;)* }) => {
+        $(#[$meta])*
+        #[derive(Debug, Clone, PartialEq)]
+        $vis struct $name { $($(#[$doc])* pub $field: $type,)* }
+
+        impl $name {
+            pub(crate) const OPTIONS: &'static [$crate::options::OptionInfo] = &[$($option),*];
+        }
+
+        impl $crate::options::Options for $name {
+            #[allow(unused_mut, unused_variables, reason = "a workload may have no options")]
+            fn of(values: Vec<$crate::options::Value>) -> Option<Self> {
+                let mut values = values.into_iter();
+                Some($name { $($field: $crate::options::OptionValue::of(values.next()?)?,)* })
+            }
+            fn values(&self) -> Vec<$crate::options::Value> {
+                vec![$($crate::options::OptionValue::value(&self.$field)),*]
+            }
+        }
+    };
+}
+pub(crate) use options;
+
+/// The spec's value of each of the options, in their order, defaults filled in.
+///
+/// # Errors
+/// An option that is none of these, or a value that is not allowed.
+pub(crate) fn parse(spec: &WorkloadSpec, known: &[OptionInfo]) -> Result<Vec<Value>, WorkloadError> {
+    if let Some(option) = spec.options.keys().find(|o| known.iter().all(|k| k.name != o.as_str())) {
+        return Err(WorkloadError::UnknownOption {
             workload: spec.name,
+            option: option.clone(),
+            known: known.iter().map(|o| o.name).collect::<Vec<_>>().join(", "),
+        });
+    }
+    let value = |option: &OptionInfo| {
+        let text = spec.options.get(option.name).map_or(option.default, String::as_str);
+        option.parse(text).ok_or_else(|| WorkloadError::BadValue {
+            workload: spec.name,
+            option: option.name.to_owned(),
+            value: text.to_owned(),
+            allowed: option.allowed(),
+        })
+    };
+    known.iter().map(value).collect()
+}
+
+/// The values as a spec: every option, in canonical spelling.
+pub(crate) fn spec(name: WorkloadName, known: &[OptionInfo], values: &[Value]) -> WorkloadSpec {
+    let options = known.iter().zip(values).map(|(option, value)| (option.name.to_owned(), option.text(value)));
+    WorkloadSpec { name, options: options.collect() }
+}
+
+/// What the option is called that says for how long a workload measures.
+pub(crate) const TIME: &str = "time";
+
+/// Seconds as nanoseconds.
+pub(crate) fn nanoseconds(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// A run that neither its time nor the option `counter`, which is `count`, would end is refused.
+pub(crate) fn must_end(workload: WorkloadName, time: f64, counter: &str, count: u64) -> Result<(), WorkloadError> {
+    if nanoseconds(time) == 0 && count == 0 {
+        return Err(WorkloadError::Conflict {
+            workload,
             conflict: format!("time=0 and {counter}=0 would never end: set one of them"),
         });
     }

@@ -5,7 +5,11 @@
 
 use proptest::prelude::*;
 use vmtax_model::{WorkloadName, WorkloadSpec};
-use vmtax_workload::{WorkloadError, check, options};
+use vmtax_workload::{Preset, WorkloadError, descriptor};
+
+fn check(spec: &WorkloadSpec) -> Result<WorkloadSpec, WorkloadError> {
+    vmtax_workload::check(spec).map(|checked| checked.spec())
+}
 
 fn accepted(name: WorkloadName, option: &str, value: &str) -> Option<String> {
     check(&WorkloadSpec::new(name).with(option, value)).ok().map(|full| full.options[option].clone())
@@ -15,8 +19,21 @@ fn accepted(name: WorkloadName, option: &str, value: &str) -> Option<String> {
 fn every_default_is_valid_and_filled_in() {
     for &name in WorkloadName::ALL {
         let full = check(&WorkloadSpec::new(name)).unwrap();
-        assert_eq!(full.options.len(), options(name).len(), "{name}");
+        assert_eq!(full.options.len(), descriptor(name).options.len(), "{name}");
         assert_eq!(check(&full).unwrap(), full, "{name}");
+        assert_eq!(descriptor(name).name, name);
+    }
+}
+
+#[test]
+fn full_is_the_reference_and_every_preset_can_be_run() {
+    for &name in WorkloadName::ALL {
+        for (option, value) in name.reference() {
+            assert_eq!(descriptor(name).preset(Preset::Full).options[*option], *value, "{name}.{option}");
+        }
+        for preset in [Preset::Quick, Preset::Default, Preset::Full] {
+            check(&descriptor(name).preset(preset)).unwrap();
+        }
     }
 }
 
@@ -82,6 +99,36 @@ fn a_sync_after_each_write_replaces_the_others() {
     assert_eq!((full.options["fsync-freq"].as_str(), full.options["fsync-end"].as_str()), ("0", "off"));
 }
 
+#[test]
+fn what_writes_says_how_much() {
+    let room = |spec: &WorkloadSpec, tree_files| {
+        let room = vmtax_workload::check(spec).unwrap().room(tree_files);
+        (room.share_bytes, room.share_files, room.held_bytes)
+    };
+    let bonnie = WorkloadSpec::new(WorkloadName::Bonnie).with("size", "10M").with("files", 10).with("file-size", 1);
+    assert_eq!(room(&bonnie, 0), ((10 << 20) + 10 * (4096 + 64), 13, 0));
+    let fids = WorkloadSpec::new(WorkloadName::Fids).with("count", 40_000);
+    assert_eq!((room(&fids, 0).1, room(&fids, 39_990).1), (40_042, 502));
+    assert_eq!(room(&WorkloadSpec::new(WorkloadName::Tree), 0), (0, 0, 0));
+    let names = WorkloadSpec::new(WorkloadName::Names).with("files", 1000).with("depth", 10).with("xattrs", 1);
+    assert_eq!(room(&names, 0), (1000 * 64 + 10 * 4096 + 100 * 4096, 1012, 0));
+    assert_eq!(room(&fids, 0).2, 0);
+    assert_eq!(room(&fids.with("how", "held"), 0).2, 40_000 * 2048);
+}
+
+#[test]
+fn a_duration_is_shared_out_among_kinds_of_calls() {
+    let time = |name, options: &[(&str, &str)]| {
+        let mut spec = options.iter().fold(WorkloadSpec::new(name), |spec, (option, value)| spec.with(option, value));
+        vmtax_workload::set_duration(&mut spec, 3.0).unwrap();
+        spec.options.get("time").cloned()
+    };
+    assert_eq!(time(WorkloadName::Cpu, &[]).as_deref(), Some("3"));
+    assert_eq!(time(WorkloadName::Syscalls, &[]).as_deref(), Some("0.2"));
+    assert_eq!(time(WorkloadName::Syscalls, &[("only", "getpid,stat")]).as_deref(), Some("1.5"));
+    assert_eq!(time(WorkloadName::Tree, &[]), None);
+}
+
 proptest! {
     #[test]
     fn sizes_mean_the_same_however_spelled(n in 1u64..1 << 20, (suffix, shift) in prop_oneof![
@@ -96,7 +143,7 @@ proptest! {
     #[test]
     fn what_comes_out_goes_in_again(value in "[0-9a-zA-Z.,-]{0,8}", workload in 0..7usize, option in 0..14usize) {
         let name = WorkloadName::ALL[workload];
-        let known = options(name);
+        let known = descriptor(name).options;
         let spec = WorkloadSpec::new(name).with(known[option % known.len()].name, value);
         if let Ok(full) = check(&spec) {
             prop_assert_eq!(check(&full).unwrap(), full);

@@ -1,4 +1,5 @@
 use super::print;
+use super::setting::setting;
 use crate::cli::{AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 use crate::fault::Fault;
 use std::ffi::CString;
@@ -18,9 +19,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let _ = rustix::thread::set_name(&called); // a name is no reason not to run
     let mut spec = WorkloadSpec::new(name);
     for option in &args.options {
-        let (key, value) = option
-            .split_once('=')
-            .ok_or_else(|| Fault::Usage(format!("'{option}' is no option: write OPTION=VALUE, as in time=1")))?;
+        let (key, value) = setting(option, "OPTION=VALUE, as in time=1")?;
         spec = spec.with(key, value);
     }
     let places = places(&args.places);
@@ -47,10 +46,11 @@ fn places(args: &PlaceArgs) -> Places {
 }
 
 fn options_help(name: WorkloadName) -> String {
-    let options = vmtax_workload::options(name);
+    let workload = vmtax_workload::descriptor(name);
+    let options = workload.options;
     let width = options.iter().map(|o| o.name.len() + o.default.len()).max().unwrap_or(0) + 1;
     let lines = options.iter().map(|o| format!("  {:width$}  {}\n", format!("{}={}", o.name, o.default), o.help));
-    format!("Options of {name}, with their defaults:\n{}", lines.collect::<String>())
+    format!("{name}: {}\nOptions, with their defaults:\n{}", workload.about, lines.collect::<String>())
 }
 
 pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {

@@ -16,7 +16,8 @@ use std::time::Instant;
 use vmtax_analysis::{FEWEST_ROUNDS, Side};
 use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, WorkloadName};
 use vmtax_report::compare::{duration, foretold};
-use vmtax_runner::{Preset, default_guest};
+use vmtax_runner::default_guest;
+use vmtax_workload::Preset;
 
 const DETECT: f64 = 0.02;
 const BUDGET_S: u32 = 600;
@@ -114,7 +115,7 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
         workloads.retain(|w| w.name == WorkloadName::Seqread);
     }
     if let Some(seconds) = args.time {
-        selection::time(&mut workloads, seconds, &args.what);
+        selection::time(&mut workloads, seconds, &args.what)?;
     }
     let mut plan = Plan {
         variants,

@@ -5,7 +5,7 @@ use super::{doctor, selection};
 use crate::cli::ExitsArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
-use vmtax_model::{HostFacts, KvmClass, Machine, Plan, UnknownMachine, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, KvmClass, Machine, Plan, UnknownMachine};
 
 /// A fresh QEMU each: what one of them had by luck counts once.
 const ROUNDS: u32 = 3;
@@ -25,8 +25,7 @@ fn plan(args: &ExitsArgs, host: &HostFacts) -> Result<Plan, Fault> {
         }
         None => vec![Machine::MICRO_TCG],
     };
-    let mut plan =
-        Plan::new("exits", ROUNDS, machines, vec![WorkloadSpec::new(WorkloadName::Exits).with("count", args.count)]);
+    let mut plan = Plan::new("exits", ROUNDS, machines, vec![vmtax_workload::exits(args.count)]);
     selection::common(&mut plan, &args.common);
     selection::check(&plan)?;
     Ok(plan)

@@ -1,17 +1,18 @@
 //! `vmtax layers`: from its command line to a plan.
 
 use super::run::carry_out;
+use super::setting::setting;
 use super::{doctor, selection};
 use crate::cli::LayersArgs;
 use crate::fault::Fault;
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{HostFacts, KvmClass, Machine, Plan, Probes, Study, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, KvmClass, Machine, Plan, Probes, Study, Variant};
 use vmtax_runner::default_guest;
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
-const REQUESTS: u32 = 1000;
+const REQUESTS: u64 = 1000;
 /// More columns than this nobody reads.
 const MOST_VARIANTS: usize = 16;
 
@@ -38,15 +39,13 @@ fn plan(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
 }
 
 fn from_words(args: &LayersArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let mut work = WorkloadSpec::new(WorkloadName::Seqread).with("count", REQUESTS).with("time", 0);
+    let mut work = vmtax_workload::requests(REQUESTS);
     for word in &args.what {
-        let (key, value) = word
-            .split_once('=')
-            .ok_or_else(|| Fault::Usage(format!("'{word}' sets nothing: write OPTION=VALUE, as in depth=32")))?;
+        let (key, value) = setting(word, "OPTION=VALUE, as in depth=32")?;
         work = work.with(key.strip_prefix("seqread.").unwrap_or(key), value);
     }
     // The micro-guest has one request under way at a time.
-    let alone = work.options.get("depth").is_none_or(|depth| depth == "1");
+    let alone = vmtax_workload::block_work(&work)?.depth == 1;
     let guests = if alone { &["micro", "linux"][..] } else { &["linux"] };
     let guests: Vec<String> = guests.iter().map(|&g| g.to_owned()).collect();
     Ok(Plan {
@@ -81,12 +80,16 @@ fn machines(guests: &[String], host: &HostFacts) -> Result<Vec<Machine>, Fault> 
 pub(super) fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, Fault> {
     let mut base = BTreeMap::new();
     for word in set {
-        let (key, value) = setting(word, "--set", "KEY=VALUE, as in --set cache=none")?;
+        let (key, value) = setting(word, "KEY=VALUE, as in --set cache=none")?;
         base.insert(key.to_owned(), value.to_owned());
     }
     let mut variants = vec![Variant { name: String::new(), set: base }];
     for word in vary {
-        let (key, list) = setting(word, "--vary", "KEY=VALUE,VALUE, as in --vary aio=threads,native")?;
+        let form = "KEY=VALUE,VALUE, as in --vary aio=threads,native";
+        let (key, list) = setting(word, form)?;
+        if list.split(',').any(str::is_empty) {
+            return Err(Fault::Usage(format!("'{word}' is not {form}")));
+        }
         let with = |variant: &Variant, value: &str| {
             let mut made = variant.clone();
             made.set.insert(key.to_owned(), value.to_owned());
@@ -103,12 +106,6 @@ pub(super) fn variants(vary: &[String], set: &[String]) -> Result<Vec<Variant>, 
         )));
     }
     Ok(variants)
-}
-
-fn setting<'a>(word: &'a str, option: &str, form: &str) -> Result<(&'a str, &'a str), Fault> {
-    word.split_once('=')
-        .filter(|(key, value)| !key.is_empty() && value.split(',').all(|v| !v.is_empty()))
-        .ok_or_else(|| Fault::Usage(format!("{option} '{word}' sets nothing: write {form}")))
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod report;
 mod run;
 mod scale;
 mod selection;
+mod setting;
 mod share;
 
 pub use agent::{agent_run, agent_serve, jail, watchdog};

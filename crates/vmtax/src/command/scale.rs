@@ -7,8 +7,9 @@ use crate::cli::ScaleArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{Grows, HostFacts, Ladder, Plan, Study, WorkloadName};
-use vmtax_runner::{Preset, default_machines};
+use vmtax_model::{Grows, HostFacts, Ladder, Plan, Study, WorkloadName, parse_size};
+use vmtax_runner::default_machines;
+use vmtax_workload::{Preset, descriptor};
 
 /// Of a ladder whose ends are no power of two apart.
 const RUNGS: usize = 8;
@@ -65,7 +66,7 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
             names.push(name);
         }
     }
-    let mut workloads = names.iter().map(|&name| Preset::Quick.workload(name)).collect::<Vec<_>>();
+    let mut workloads = names.iter().map(|&name| descriptor(name).preset(Preset::Quick)).collect::<Vec<_>>();
     for word in set {
         selection::set(&mut workloads, word)?;
     }
@@ -76,7 +77,7 @@ fn from_words(args: &ScaleArgs, host: &HostFacts) -> Result<Plan, Fault> {
 /// `FROM..TO` or `A,B,C`; sizes may end in K, M, G.
 fn ladder(option: &str, text: &str, rungs: Option<usize>) -> Result<Ladder, Fault> {
     let size = |word: &str| {
-        vmtax_workload::parse_size(word.trim()).filter(|n| *n > 0).ok_or_else(|| {
+        parse_size(word.trim()).filter(|n| *n > 0).ok_or_else(|| {
             Fault::Usage(format!("--ladder {text}: '{word}' is no size above 0: write 1..32, 4K..64M or 1,2,3"))
         })
     };

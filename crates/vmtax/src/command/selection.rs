@@ -1,11 +1,13 @@
 //! From a command line to a plan.
 
+use super::setting::setting;
 use crate::cli::{CommonArgs, MachineArgs, RunArgs};
 use crate::fault::Fault;
 use std::fs;
 use std::path::Path;
-use vmtax_model::{HostFacts, Metric, Plan, WorkloadName, WorkloadSpec};
-use vmtax_runner::{Preset, default_machines};
+use vmtax_model::{HostFacts, Plan, WorkloadName, WorkloadSpec};
+use vmtax_runner::default_machines;
+use vmtax_workload::{Preset, descriptor};
 
 /// No plan that a person writes is longer.
 const LONGEST_PLAN: u64 = 1 << 20;
@@ -24,7 +26,7 @@ pub fn plan(args: &RunArgs, host: &HostFacts) -> Result<Plan, Fault> {
         Some(file) => from_file(file)?,
         None => from_words(args, host)?,
     };
-    overrule(&mut plan, args);
+    overrule(&mut plan, args)?;
     check(&plan)?;
     Ok(plan)
 }
@@ -85,10 +87,10 @@ pub(super) fn workloads(
     let (options, names): (Vec<&String>, Vec<&String>) = words.iter().partition(|w| w.contains('='));
     let mut workloads: Vec<WorkloadSpec> = Vec::new();
     for name in names {
-        workloads.push(preset.workload(name.parse()?));
+        workloads.push(descriptor(name.parse()?).preset(preset));
     }
     if workloads.is_empty() {
-        workloads = usual.into_iter().map(|name| preset.workload(name)).collect();
+        workloads = usual.into_iter().map(|name| descriptor(name).preset(preset)).collect();
     }
     for option in options {
         set(&mut workloads, option)?;
@@ -98,10 +100,10 @@ pub(super) fn workloads(
 
 /// Applies `workload.option=value`.
 pub(super) fn set(workloads: &mut [WorkloadSpec], text: &str) -> Result<(), Fault> {
-    let usage =
-        || Fault::Usage(format!("'{text}' sets nothing: write WORKLOAD.OPTION=VALUE, as in cpu.max-prime=2000"));
-    let (key, value) = text.split_once('=').ok_or_else(usage)?;
-    let (workload, option) = key.split_once('.').ok_or_else(usage)?;
+    let form = "WORKLOAD.OPTION=VALUE, as in cpu.max-prime=2000";
+    let (key, value) = setting(text, form)?;
+    let (workload, option) =
+        key.split_once('.').ok_or_else(|| Fault::Usage(format!("'{}' is not {form}", text.escape_default())))?;
     let name: WorkloadName = workload.parse()?;
     let spec = workloads
         .iter_mut()
@@ -112,29 +114,25 @@ pub(super) fn set(workloads: &mut [WorkloadSpec], text: &str) -> Result<(), Faul
 }
 
 /// Options of the command line stand above the preset's and the plan file's.
-fn overrule(plan: &mut Plan, args: &RunArgs) {
+fn overrule(plan: &mut Plan, args: &RunArgs) -> Result<(), Fault> {
     if let Some(machines) = &args.machines {
         plan.machines.clone_from(machines);
     }
     common(plan, &args.common);
     if let Some(seconds) = args.time {
-        time(&mut plan.workloads, seconds, &args.what);
+        time(&mut plan.workloads, seconds, &args.what)?;
     }
+    Ok(())
 }
 
 /// Has each trial last so many seconds, where it has a time; what `words` say of a workload alone stands above it.
-pub(super) fn time(workloads: &mut [WorkloadSpec], seconds: f64, words: &[String]) {
+pub(super) fn time(workloads: &mut [WorkloadSpec], seconds: f64, words: &[String]) -> Result<(), Fault> {
     for workload in workloads {
-        let said = words.iter().any(|w| w.starts_with(&format!("{}.time=", workload.name)));
-        let timed = !said && vmtax_workload::options(workload.name).iter().any(|o| o.name == "time");
-        // For system calls `time` is each kind's own, so the whole is shared out.
-        let all = || Metric::ALL.iter().filter(|m| m.workload() == workload.name).count();
-        let kinds = workload.options.get("only").map_or_else(all, |only| only.split(',').count());
-        let share = if workload.name == WorkloadName::Syscalls { seconds / kinds as f64 } else { seconds };
-        if timed {
-            workload.options.insert("time".to_owned(), share.to_string());
+        if !words.iter().any(|w| w.starts_with(&format!("{}.time=", workload.name))) {
+            vmtax_workload::set_duration(workload, seconds)?;
         }
     }
+    Ok(())
 }
 
 /// What every measuring command can overrule.

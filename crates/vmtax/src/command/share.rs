@@ -1,6 +1,7 @@
 //! `vmtax share`: from its command line to a plan whose variants are ways to share a tree.
 
 use super::run::carry_out;
+use super::setting::setting;
 use super::{doctor, selection};
 use crate::cli::ShareArgs;
 use crate::fault::Fault;
@@ -41,11 +42,10 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     if args.tree.is_none() {
         if !args.quick {
             // An eighth of the usual: eight ways in six rounds, and a call on an uncached share takes milliseconds.
-            let bonnie = WorkloadSpec::new(WorkloadName::Bonnie);
-            workloads.push(bonnie.with("size", "8M").with("seeks", 1024).with("files", 128));
+            workloads.push(vmtax_workload::small_bonnie());
         }
         // Last, since a process of it stays for a moment, with a lock for the host to run into.
-        workloads.push(WorkloadSpec::new(WorkloadName::Meaning).with("linger", 3));
+        workloads.push(vmtax_workload::lingering(3));
     }
     let mut plan = Plan {
         study: Study::Share,
@@ -64,12 +64,7 @@ pub(super) fn variant(way: &str) -> Result<Variant, Fault> {
     let method = words.next().unwrap_or_default();
     let mut set = BTreeMap::from([("share".to_owned(), method.to_owned())]);
     for word in words {
-        let (key, value) =
-            word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty()).ok_or_else(|| {
-                Fault::Usage(format!(
-                    "'{word}' of '{way}' sets nothing: write METHOD,OPTION=VALUE, as in 9p,cache=loose"
-                ))
-            })?;
+        let (key, value) = setting(word, "OPTION=VALUE, as in 9p,cache=loose")?;
         // A QEMU of its own may be part of a way.
         let key = if key == "qemu" { key.to_owned() } else { format!("share.{key}") };
         set.insert(key, value.to_owned());

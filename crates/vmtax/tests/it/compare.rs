@@ -84,7 +84,7 @@ fn a_budget_ends_it_with_what_can_be_told_by_then() {
 fn sides_have_kernels_words_and_sizes_of_their_own() {
     let place = Place::new();
     let words = "usual,memory-mib=512 usual --rounds 1 --repeats 2 --time 0.05 -- cpu";
-    compare(&place, words).fails(&["'usual' sets nothing"]);
+    compare(&place, words).fails(&["'usual' is not KEY=VALUE"]);
     let sides = "memory-mib=512,append=vmtax.planted=1 options=-overcommit,,mem-lock=off";
     let words = format!("{sides} --machine tcg --rounds 1 --repeats 2 -- cpu cpu.max-prime=1000 cpu.time=0.05");
     let words = words.replace("options=-overcommit,,mem-lock=off", "name=b,options=-no-fd-bootchk");
@@ -112,7 +112,7 @@ fn what_is_no_comparison_is_refused() {
     for (words, why) in [
         ("usual", "two sides"),
         ("usual usual", "'usual' is there twice"),
-        ("usual aio", "'aio' sets nothing"),
+        ("usual aio", "'aio' is not KEY=VALUE"),
         ("usual machine=native", "native is no side"),
         ("usual machine=vax", "unknown machine 'vax'"),
         ("usual cpus=many", "cpus is 'many'"),

@@ -98,25 +98,15 @@ pub(crate) fn run(
 }
 
 fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialResult {
-    TrialResult {
-        workload: WorkloadSpec::new(WorkloadName::Exec),
-        measures,
-        operations: Vec::new(),
-        exits: Vec::new(),
-        unsupported: Vec::new(),
-        kept: Vec::new(),
-        notes,
-        fairness: None,
-        total_s: wall.as_secs_f64(),
-        timer: Timer {
-            source: TimerSource::ClockGettime,
-            mhz: 1000.0,
-            error: 0.0,
-            pair_ns: 0.0,
-            reason: Some("a command is timed as a whole".to_owned()),
-        },
-        kernel: kernel(),
-    }
+    let timer = Timer {
+        source: TimerSource::ClockGettime,
+        mhz: 1000.0,
+        error: 0.0,
+        pair_ns: 0.0,
+        reason: Some("a command is timed as a whole".to_owned()),
+    };
+    let new = TrialResult::new(WorkloadSpec::new(WorkloadName::Exec), timer, kernel());
+    TrialResult { measures, notes, total_s: wall.as_secs_f64(), ..new }
 }
 
 /// The status that stands for why a program could not be started, as a shell has it.

@@ -27,7 +27,7 @@ pub(super) fn run(
     let mhz = vmtax_clock::host_mhz();
     let refused = |e: WorkloadError| MachineError::Workload(e.to_string());
     if workload.name == WorkloadName::Exits {
-        let count = vmtax_workload::exit_count(workload).map_err(refused)?;
+        let count = vmtax_workload::exit_work(workload).map_err(refused)?.count;
         return Ok((exits(guest, workload, count, mhz, deadline)?, Series::default()));
     }
     if workload.name == WorkloadName::Habits {
@@ -48,8 +48,7 @@ pub(super) fn run(
         _ => 0,
     };
     let measures = measures(&latency, total);
-    let name = if work.write { "write" } else { "read" };
-    let operation = Operation { name: name.to_owned(), latency };
+    let operation = Operation { name: work.operation().to_owned(), latency };
     Ok((TrialResult { measures, ..result(workload, vec![operation], total, mhz) }, series))
 }
 

@@ -12,53 +12,44 @@ mod recorder;
 mod ring;
 
 use crate::buffer::Buffer;
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, Places, WorkloadError, Yield, check};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Workload, options_of, work};
+use crate::error::WorkloadError;
+use crate::options::{self, Options, Word, count, must_end, nanoseconds, one_of, options, seconds, size};
+use crate::outcome::{Yield, kernel_identity};
 use disk::Disk;
 use recorder::Recorder;
-use vmtax_model::{Latency, Metric, Series, WorkloadName, WorkloadSpec};
+use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
 
 /// Less than this and a disk's own cache would hold all of it.
 const SMALLEST: u64 = 1 << 20;
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "block-size",
-        default: "4K",
-        help: "bytes of a request",
-        kind: Kind::Size { min: 512, max: SMALLEST, multiple: 512 },
-    },
-    OptionInfo {
-        name: "mode",
-        default: "seq",
-        help: "seq: block after block; random: any block, each time the same sequence",
-        kind: Kind::OneOf(&["seq", "random"]),
-    },
-    OptionInfo {
-        name: "operation",
-        default: "read",
-        help: "read, or write, which overwrites the disk",
-        kind: Kind::OneOf(&["read", "write"]),
-    },
-    OptionInfo {
-        name: "depth",
-        default: "1",
-        help: "requests under way at a time; above 1 through io_uring",
-        kind: Kind::Count { min: 1, max: 32 },
-    },
-    OptionInfo {
-        name: "time",
-        default: "10",
-        help: "seconds after which no new request starts; 0: no limit",
-        kind: Kind::Seconds { min: 0.0, max: 86_400.0 },
-    },
-    OptionInfo {
-        name: "count",
-        default: "0",
-        help: "requests after which none starts; 0: no limit",
-        kind: Kind::Count { min: 0, max: u64::MAX },
-    },
-];
+const COUNT: options::OptionInfo = count("count", "0", (0, u64::MAX), "requests after which none starts; 0: no limit");
+
+options! {
+    struct Seqread {
+        block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request");
+        mode: Word = one_of(
+            "mode", "seq", &["seq", "random"],
+            "seq: block after block; random: any block, each time the same sequence",
+        );
+        operation: Word =
+            one_of("operation", "read", &["read", "write"], "read, or write, which overwrites the disk");
+        depth: u32 = count("depth", "1", (1, 32), "requests under way at a time; above 1 through io_uring");
+        time: f64 = seconds(
+            options::TIME, "10", (0.0, 86_400.0), "seconds after which no new request starts; 0: no limit",
+        );
+        count: u64 = COUNT;
+    }
+}
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Seqread,
+    about: "direct block requests, as fio's psync or io_uring",
+    options: Seqread::OPTIONS,
+    presets: Presets { quick: &[("time", "1")], default: &[("time", "2")], full: &[("time", "10")] },
+    parse: work::<Seqread>,
+};
 
 /// What `seqread` is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -82,26 +73,24 @@ pub struct BlockWork {
 /// # Errors
 /// As [`check`], and [`WorkloadError::NotBlocks`] for other workloads.
 pub fn block_work(spec: &WorkloadSpec) -> Result<BlockWork, WorkloadError> {
-    if spec.name != WorkloadName::Seqread {
-        return Err(WorkloadError::NotBlocks(spec.name));
+    Ok(asked(spec)?.work())
+}
+
+fn asked(spec: &WorkloadSpec) -> Result<Seqread, WorkloadError> {
+    match spec.name {
+        WorkloadName::Seqread => options_of(spec, Seqread::OPTIONS),
+        other => Err(WorkloadError::NotBlocks(other)),
     }
-    BlockWork::of(&Values(&check(spec)?))
+}
+
+/// `seqread` that ends after `count` requests, however long they take.
+pub fn requests(count: u64) -> WorkloadSpec {
+    WorkloadSpec::new(WorkloadName::Seqread).with(COUNT.name, count).with(options::TIME, 0)
 }
 
 impl BlockWork {
-    fn of(values: &Values) -> Result<BlockWork, WorkloadError> {
-        Ok(BlockWork {
-            block: values.number("block-size")?,
-            random: values.text("mode") == "random",
-            write: values.text("operation") == "write",
-            depth: values.small("depth")?,
-            time_ns: values.nanoseconds("time")?,
-            count: values.number("count")?,
-        })
-    }
-
     /// The operation's name, for people and in results.
-    fn operation(&self) -> &'static str {
+    pub fn operation(&self) -> &'static str {
         if self.write { "write" } else { "read" }
     }
 
@@ -115,7 +104,7 @@ impl BlockWork {
         Buffer::new(self.block as usize).ok_or(WorkloadError::NoMemory {
             workload: WorkloadName::Seqread,
             bytes: self.block,
-            option: "block-size",
+            option: WorkloadSpec::BLOCK_SIZE,
         })
     }
 
@@ -146,25 +135,49 @@ impl BlockWork {
     }
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-    let work = BlockWork::of(values)?;
-    let mut latency = Latency::new();
-    let (start, end) = work.run(places, clock, |began, ended, _| latency.record(clock.ns(began, ended)))?;
-    Ok(work.figures(latency, clock.ns(start, end)))
+impl Seqread {
+    fn work(&self) -> BlockWork {
+        BlockWork {
+            block: self.block_size,
+            random: self.mode == "random",
+            write: self.operation == "write",
+            depth: self.depth,
+            time_ns: nanoseconds(self.time),
+            count: self.count,
+        }
+    }
 }
 
-/// The same, and keeps the stamps of each request.
-pub(crate) fn run_with_series(
-    values: &Values,
-    clock: &Clock,
-    places: &Places,
-) -> Result<(Yield, Series), WorkloadError> {
-    let work = BlockWork::of(values)?;
-    let mut recorder = Recorder::new(&work, clock)?;
+impl Workload for Seqread {
+    fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        must_end(WorkloadName::Seqread, self.time, COUNT.name, self.count)
+    }
+
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        let work = self.work();
+        let mut latency = Latency::new();
+        let (start, end) = work.run(places, clock, |began, ended, _| latency.record(clock.ns(began, ended)))?;
+        Ok(work.figures(latency, clock.ns(start, end)))
+    }
+}
+
+/// Runs `seqread`, and keeps the stamps of each request, up to four million, in memory that is there before the first.
+/// A result whose operations are more says how many were not kept.
+///
+/// # Errors
+/// As [`crate::run`]; [`WorkloadError::NotBlocks`] for other workloads, [`WorkloadError::TooMany`], and
+/// [`WorkloadError::NoStamps`] where the clock is not the time stamp counter.
+pub fn run_with_series(spec: &WorkloadSpec, places: &Places) -> Result<(TrialResult, Series), WorkloadError> {
+    let asked = asked(spec)?;
+    let work = asked.work();
+    let clock = Clock::calibrate();
+    let mut recorder = Recorder::new(&work, &clock)?;
     let mut latency = Latency::new();
-    let (start, end) = work.run(places, clock, |began, ended, position| {
+    let (start, end) = work.run(places, &clock, |began, ended, position| {
         latency.record(clock.ns(began, ended));
         recorder.note(began, ended, position);
     })?;
-    Ok((work.figures(latency, clock.ns(start, end)), recorder.series(clock)))
+    let spec = options::spec(spec.name, Seqread::OPTIONS, &asked.values());
+    let found = work.figures(latency, clock.ns(start, end));
+    Ok((found.result(spec, clock.about().clone(), kernel_identity()), recorder.series(&clock)))
 }

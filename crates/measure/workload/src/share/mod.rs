@@ -6,28 +6,27 @@ pub(crate) mod bonnie;
 pub(crate) mod fids;
 pub(crate) mod meaning;
 pub(crate) mod names;
-mod room;
 pub(crate) mod tree;
 
-pub use room::{held_bytes, written};
-
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, Places, WorkloadError, Yield};
+use crate::clock::Clock;
+use crate::error::WorkloadError;
+use crate::options::{OptionInfo, switch};
+use crate::outcome::Yield;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Latency, Metric, Unsupported, WorkloadName};
+use vmtax_model::{Latency, Places, Unsupported, WorkloadName};
 
 /// The tree's one folder that is written to.
 const SCRATCH: &str = "scratch";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-const DROP: OptionInfo = OptionInfo {
-    name: "drop",
-    default: "off",
-    help: "empty this system's caches of files and names before what is to be cold; needs root",
-    kind: Kind::Switch,
-};
+const DROP: OptionInfo =
+    switch("drop", "off", "empty this system's caches of files and names before what is to be cold; needs root");
+
+/// A file takes whole pages, and its name part of one: what they take of a tree's room, bytes.
+const PAGE_BYTES: u64 = 4096;
+const NAME_BYTES: u64 = 64;
 
 /// Where the shared tree is.
 fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError> {
@@ -46,8 +45,8 @@ fn is_read_only(places: &Places) -> bool {
 
 /// What a workload that writes says of a share that may only be read: that it cannot be told, not that it failed.
 fn read_only(workload: WorkloadName) -> Yield {
-    let metrics = Metric::ALL.iter().filter(|m| m.workload() == workload);
-    let unsupported = metrics.map(|&metric| Unsupported { metric, reason: READ_ONLY.to_owned() }).collect();
+    let why = |metric| Unsupported { metric, reason: READ_ONLY.to_owned() };
+    let unsupported = workload.metrics().map(why).collect();
     Yield { unsupported, ..Yield::default() }
 }
 
@@ -120,9 +119,9 @@ fn error(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Err
     WorkloadError::File { action, path: path.as_ref().to_owned(), source, mend }
 }
 
-/// Empties this system's caches of files and names where the option `drop` asks for it.
-fn drop_caches(values: &Values) -> Result<(), WorkloadError> {
-    if !values.is_on(DROP.name) {
+/// Empties this system's caches of files and names, where that is wanted.
+fn drop_caches(wanted: bool) -> Result<(), WorkloadError> {
+    if !wanted {
         return Ok(());
     }
     rustix::fs::sync();

@@ -1,98 +1,100 @@
 //! `names`: what a call on a name costs where there are many beside it, a long way to it, or much that hangs on it: sizes
 //! for a ladder to grow. It writes in the share's folder `scratch`.
 
-use super::{error, is_read_only, own_folder, read_only, timed};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, Places, WorkloadError, Yield};
+use super::{NAME_BYTES, PAGE_BYTES, error, is_read_only, own_folder, read_only, timed};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{count, options};
+use crate::outcome::Yield;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Latency, Metric, Unsupported, WorkloadName};
+use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};
 
 /// Files that are called, spread among all.
-pub(super) const OWN: u64 = 100;
+const OWN: u64 = 100;
 /// A listing reads everything: fewer of them.
 const LISTINGS: u64 = 10;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4714;
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "files",
-        default: "100",
-        help: "files in the folder",
-        kind: Kind::Count { min: 1, max: 1 << 24 },
-    },
-    OptionInfo {
-        name: "depth",
-        default: "1",
-        help: "folders on the way to them, below scratch",
-        kind: Kind::Count { min: 1, max: 1000 },
-    },
-    OptionInfo {
-        name: "xattrs",
-        default: "0",
-        help: "user attributes of each file that is called",
-        kind: Kind::Count { min: 0, max: 10_000 },
-    },
-    OptionInfo {
-        name: "samples",
-        default: "500",
-        help: "calls of each kind that are timed",
-        kind: Kind::Count { min: 1, max: 1 << 24 },
-    },
-];
+options! {
+    struct Names {
+        files: u64 = count("files", "100", (1, 1 << 24), "files in the folder");
+        depth: u64 = count("depth", "1", (1, 1000), "folders on the way to them, below scratch");
+        xattrs: u64 = count("xattrs", "0", (0, 10_000), "user attributes of each file that is called");
+        samples: u64 = count("samples", "500", (1, 1 << 24), "calls of each kind that are timed");
+    }
+}
 
-pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-    if is_read_only(places) {
-        return Ok(read_only(WorkloadName::Names));
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Names,
+    about: "calls on names among many, in deep folders, or with attributes",
+    options: Names::OPTIONS,
+    presets: Presets::NONE,
+    parse: work::<Names>,
+};
+
+impl Workload for Names {
+    fn room(&self, _: u64) -> Room {
+        // Attributes that an inode has no room for take a page.
+        let attributes = if self.xattrs > 0 { self.files.min(OWN) * PAGE_BYTES } else { 0 };
+        let share_bytes = self.files * NAME_BYTES + self.depth * PAGE_BYTES + attributes;
+        Room { share_bytes, share_files: self.files + self.depth + 2, ..Room::default() }
     }
-    let own = own_folder(WorkloadName::Names, places)?;
-    let (files, samples) = (values.number("files")?, values.number("samples")?);
-    let began = clock.start();
-    let mut folder = own.0.clone();
-    for _ in 0..values.number("depth")? {
-        folder.push("d");
-        std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
-    }
-    let called = make(&folder, files)?;
-    let mut got = Yield::default();
-    let mut random = fastrand::Rng::with_seed(SEED);
-    let mut drawn = || called.get(random.usize(..called.len().max(1))).unwrap_or(&folder);
-    let mut measured = |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
-        let mut latency = Latency::new();
-        for _ in 0..count {
-            timed(clock, &mut latency, &mut *call)?;
+
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        if is_read_only(places) {
+            return Ok(read_only(WorkloadName::Names));
         }
-        got.measure(metric, latency.quantile(0.5) as f64);
-        got.operation(metric.operation().unwrap_or_default(), latency);
-        Ok(())
-    };
-    measured(Metric::NamesStat, samples, &mut || stat(drawn()))?;
-    measured(Metric::NamesOpenClose, samples, &mut || open_close(drawn()))?;
-    let new = folder.join("new");
-    measured(Metric::NamesCreateUnlink, samples, &mut || create_unlink(&new))?;
-    measured(Metric::NamesList, samples.min(LISTINGS), &mut || list(&folder))?;
-    match values.number("xattrs")? {
-        0 => {}
-        count => match hang(&called, count) {
-            Ok(()) => {
-                let last = attribute(count - 1);
-                measured(Metric::NamesGetxattr, samples, &mut || getxattr(drawn(), &last))?;
+        let own = own_folder(WorkloadName::Names, places)?;
+        let (files, samples) = (self.files, self.samples);
+        let began = clock.start();
+        let mut folder = own.0.clone();
+        for _ in 0..self.depth {
+            folder.push("d");
+            std::fs::create_dir(&folder).map_err(|e| error("make the folder", &folder, e))?;
+        }
+        let called = make(&folder, files)?;
+        let mut got = Yield::default();
+        let mut random = fastrand::Rng::with_seed(SEED);
+        let mut drawn = || called.get(random.usize(..called.len().max(1))).unwrap_or(&folder);
+        let mut measured = |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
+            let mut latency = Latency::new();
+            for _ in 0..count {
+                timed(clock, &mut latency, &mut *call)?;
             }
-            Err((_, e @ (Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT))) => {
-                let metric = Metric::NamesGetxattr;
-                let reason = match e {
-                    Errno::OPNOTSUPP => "EOPNOTSUPP: files have no user attributes here".to_owned(),
-                    _ => format!("a file has no room for {count} attributes here"),
-                };
-                got.unsupported.push(Unsupported { metric, reason });
-            }
-            Err((path, e)) => return Err(error("set an attribute of", path, e)),
-        },
+            got.measure(metric, latency.quantile(0.5) as f64);
+            got.operation(metric.operation().unwrap_or_default(), latency);
+            Ok(())
+        };
+        measured(Metric::NamesStat, samples, &mut || stat(drawn()))?;
+        measured(Metric::NamesOpenClose, samples, &mut || open_close(drawn()))?;
+        let new = folder.join("new");
+        measured(Metric::NamesCreateUnlink, samples, &mut || create_unlink(&new))?;
+        measured(Metric::NamesList, samples.min(LISTINGS), &mut || list(&folder))?;
+        match self.xattrs {
+            0 => {}
+            count => match hang(&called, count) {
+                Ok(()) => {
+                    let last = attribute(count - 1);
+                    measured(Metric::NamesGetxattr, samples, &mut || getxattr(drawn(), &last))?;
+                }
+                Err((_, e @ (Errno::OPNOTSUPP | Errno::NOSPC | Errno::DQUOT))) => {
+                    let metric = Metric::NamesGetxattr;
+                    let reason = match e {
+                        Errno::OPNOTSUPP => "EOPNOTSUPP: files have no user attributes here".to_owned(),
+                        _ => format!("a file has no room for {count} attributes here"),
+                    };
+                    got.unsupported.push(Unsupported { metric, reason });
+                }
+                Err((path, e)) => return Err(error("set an attribute of", path, e)),
+            },
+        }
+        got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+        Ok(got)
     }
-    got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
-    Ok(got)
 }
 
 /// Makes the files, all empty. Gives those that are called: the first of every so many.

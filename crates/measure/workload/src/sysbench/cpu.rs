@@ -5,23 +5,31 @@
 
 use super::events::{self, Worker};
 use super::{EVENTS, THREADS, TIME, common, limits};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, WorkloadError, Yield};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{count, must_end, options};
+use crate::outcome::Yield;
 use std::arch::asm;
 use std::hint::black_box;
-use vmtax_model::Metric;
+use vmtax_model::{Metric, Places, WorkloadName};
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "max-prime",
-        default: "10000",
-        help: "numbers below this are tested in an event",
-        kind: Kind::Count { min: 3, max: 1 << 31 },
-    },
-    THREADS,
-    TIME,
-    EVENTS,
-];
+options! {
+    struct Cpu {
+        max_prime: u64 = count("max-prime", "10000", (3, 1 << 31), "numbers below this are tested in an event");
+        threads: u32 = THREADS;
+        time: f64 = TIME;
+        events: u64 = EVENTS;
+    }
+}
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Cpu,
+    about: "prime numbers by trial division, as sysbench's cpu",
+    options: Cpu::OPTIONS,
+    presets: Presets { quick: &[("time", "1")], default: &[("time", "2")], full: &[] },
+    parse: work::<Cpu>,
+};
 
 /// Number of primes from 3 to below `max`. Division by 2 is a test of the lowest bit, as compilers made it in sysbench.
 #[inline(never)]
@@ -117,13 +125,18 @@ impl Worker for Primes {
     }
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
-    let max = values.number("max-prime")?;
-    let workers = (0..values.small("threads")?).map(|_| Primes(max)).collect();
-    let mut done = events::run(clock, &limits(values)?, workers)?;
-    let mut got = common(&mut done);
-    got.measure(Metric::CpuEvents, done.events as f64 / done.total_s);
-    Ok(got)
+impl Workload for Cpu {
+    fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        must_end(WorkloadName::Cpu, self.time, EVENTS.name, self.events)
+    }
+
+    fn run(&self, clock: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
+        let workers = (0..self.threads).map(|_| Primes(self.max_prime)).collect();
+        let mut done = events::run(clock, &limits(self.time, self.events), workers)?;
+        let mut got = common(&mut done);
+        got.measure(Metric::CpuEvents, done.events as f64 / done.total_s);
+        Ok(got)
+    }
 }
 
 #[cfg(test)]

@@ -4,66 +4,41 @@
 //! do `total-size` / `block-size` events, each thread the same number, unless the time is up before. Sequential writes
 //! store each word's distance from the end of the block; `rnd` draws a random word each time; `none` only walks.
 
-use super::events::{self, Limits, Worker};
+use super::events::{self, Worker};
 use super::random::Random;
-use super::{THREADS, TIME, common};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, WorkloadError, Yield};
+use super::{THREADS, TIME, common, limits};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{Word, one_of, options, size};
+use crate::outcome::Yield;
 use std::arch::asm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use vmtax_model::{Metric, WorkloadName, WorkloadSpec};
+use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
 const WORD: u64 = 8;
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "block-size",
-        default: "1K",
-        help: "bytes that an event passes over",
-        kind: Kind::Size { min: WORD, max: 1 << 36, multiple: WORD },
-    },
-    OptionInfo {
-        name: "total-size",
-        default: "100G",
-        help: "bytes to pass over in all",
-        kind: Kind::Size { min: WORD, max: 1 << 60, multiple: 1 },
-    },
-    OptionInfo {
-        name: "scope",
-        default: "global",
-        help: "one block for all threads, or one for each",
-        kind: Kind::OneOf(&["global", "local"]),
-    },
-    OptionInfo {
-        name: "oper",
-        default: "write",
-        help: "what to do with the words",
-        kind: Kind::OneOf(&["read", "write", "none"]),
-    },
-    OptionInfo {
-        name: "access-mode",
-        default: "seq",
-        help: "word after word, or random words",
-        kind: Kind::OneOf(&["seq", "rnd"]),
-    },
-    THREADS,
-    TIME,
-];
-
-/// Every thread has to have at least one block to do.
-pub(crate) fn reconcile(spec: &mut WorkloadSpec) -> Result<(), WorkloadError> {
-    let values = Values(spec);
-    if values.number("total-size")? / values.number("block-size")? < values.number("threads")? {
-        return Err(WorkloadError::Conflict {
-            workload: spec.name,
-            conflict: "total-size is less than one block for each thread: give a larger total-size or a smaller \
-                       block-size"
-                .to_owned(),
-        });
+options! {
+    struct Memory {
+        block_size: u64 =
+            size(WorkloadSpec::BLOCK_SIZE, "1K", (WORD, 1 << 36), WORD, "bytes that an event passes over");
+        total_size: u64 = size("total-size", "100G", (WORD, 1 << 60), 1, "bytes to pass over in all");
+        scope: Word = one_of("scope", "global", &["global", "local"], "one block for all threads, or one for each");
+        oper: Word = one_of("oper", "write", &["read", "write", "none"], "what to do with the words");
+        access_mode: Word = one_of("access-mode", "seq", &["seq", "rnd"], "word after word, or random words");
+        threads: u32 = THREADS;
+        time: f64 = TIME;
     }
-    Ok(())
 }
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Memory,
+    about: "memory read or written block by block, as sysbench's memory",
+    options: Memory::OPTIONS,
+    presets: Presets::NONE,
+    parse: work::<Memory>,
+};
 
 /// Hides a value from the optimiser: what is computed from it is computed each time. Costs no instruction.
 #[inline(always)]
@@ -144,8 +119,8 @@ enum Pass {
 }
 
 impl Pass {
-    fn of(values: &Values) -> Pass {
-        match (values.text("oper"), values.text("access-mode")) {
+    fn of(memory: &Memory) -> Pass {
+        match (memory.oper, memory.access_mode) {
             ("read", "seq") => Pass::Read,
             ("read", _) => Pass::RandomRead,
             ("write", "seq") => Pass::Write,
@@ -204,31 +179,45 @@ fn block(bytes: u64) -> Result<Arc<Vec<AtomicU64>>, WorkloadError> {
     words.try_reserve_exact((bytes / WORD) as usize).map_err(|_| WorkloadError::NoMemory {
         workload: WorkloadName::Memory,
         bytes,
-        option: "block-size",
+        option: WorkloadSpec::BLOCK_SIZE,
     })?;
     words.extend((0..bytes / WORD).map(|_| AtomicU64::new(0)));
     Ok(Arc::new(words))
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
-    let (bytes, threads) = (values.number("block-size")?, values.small("threads")?);
-    let left = values.number("total-size")? / bytes / u64::from(threads);
-    let shared = (values.text("scope") == "global").then(|| block(bytes)).transpose()?;
-    let workers = (0..threads)
-        .map(|thread| {
-            let block = shared.clone().map_or_else(|| block(bytes), Ok)?;
-            Ok(Mover { block, pass: Pass::of(values), left, random: Random::of_thread(thread) })
-        })
-        .collect::<Result<Vec<_>, WorkloadError>>()?;
-    let limits = Limits { time_ns: values.nanoseconds("time")?, events: 0 };
-    let mut done = events::run(clock, &limits, workers)?;
-    let mut got = common(&mut done);
-    got.measure(Metric::MemoryOperations, done.events as f64 / done.total_s);
-    if values.text("oper") != "none" {
-        let mebibytes = (done.events * bytes) as f64 / (1 << 20) as f64;
-        got.measure(Metric::MemoryBandwidth, mebibytes / done.total_s);
+impl Workload for Memory {
+    /// Every thread has to have at least one block to do.
+    fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        if self.total_size / self.block_size < u64::from(self.threads) {
+            return Err(WorkloadError::Conflict {
+                workload: WorkloadName::Memory,
+                conflict: "total-size is less than one block for each thread: give a larger total-size or a smaller \
+                           block-size"
+                    .to_owned(),
+            });
+        }
+        Ok(())
     }
-    Ok(got)
+
+    fn run(&self, clock: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
+        let bytes = self.block_size;
+        let left = self.total_size / bytes / u64::from(self.threads);
+        let shared = (self.scope == "global").then(|| block(bytes)).transpose()?;
+        let workers = (0..self.threads)
+            .map(|thread| {
+                let block = shared.clone().map_or_else(|| block(bytes), Ok)?;
+                Ok(Mover { block, pass: Pass::of(self), left, random: Random::of_thread(thread) })
+            })
+            .collect::<Result<Vec<_>, WorkloadError>>()?;
+        let mut done = events::run(clock, &limits(self.time, 0), workers)?;
+        let mut got = common(&mut done);
+        got.measure(Metric::MemoryOperations, done.events as f64 / done.total_s);
+        if self.oper != "none" {
+            let mebibytes = (done.events * bytes) as f64 / (1 << 20) as f64;
+            got.measure(Metric::MemoryBandwidth, mebibytes / done.total_s);
+        }
+        Ok(got)
+    }
 }
 
 #[cfg(test)]

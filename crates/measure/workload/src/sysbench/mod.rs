@@ -10,28 +10,19 @@ pub(crate) mod mutex;
 mod random;
 pub(crate) mod threads;
 
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{WorkloadError, Yield};
+use crate::options::{self, OptionInfo, nanoseconds};
+use crate::outcome::Yield;
 use events::{Finished, Limits};
 
-const THREADS: OptionInfo =
-    OptionInfo { name: "threads", default: "1", help: "worker threads", kind: Kind::Count { min: 1, max: 1024 } };
-const TIME: OptionInfo = OptionInfo {
-    name: "time",
-    default: "10",
-    help: "seconds after which no new event starts; 0: no limit",
-    kind: Kind::Seconds { min: 0.0, max: 86_400.0 },
-};
-const EVENTS: OptionInfo = OptionInfo {
-    name: "events",
-    default: "0",
-    help: "events of all threads together after which none starts; 0: no limit",
-    kind: Kind::Count { min: 0, max: u64::MAX },
-};
+const THREADS: OptionInfo = options::count("threads", "1", (1, 1024), "worker threads");
+const TIME: OptionInfo =
+    options::seconds(options::TIME, "10", (0.0, 86_400.0), "seconds after which no new event starts; 0: no limit");
+const EVENTS: OptionInfo =
+    options::count("events", "0", (0, u64::MAX), "events of all threads together after which none starts; 0: no limit");
 
-/// The limits of a test that takes `time` and `events`.
-fn limits(values: &Values) -> Result<Limits, WorkloadError> {
-    Ok(Limits { time_ns: values.nanoseconds("time")?, events: values.number("events")? })
+/// The limits of a test; `events` is 0 where it has no such option.
+fn limits(time: f64, events: u64) -> Limits {
+    Limits { time_ns: nanoseconds(time), events }
 }
 
 /// What every test reports: one `event` operation, fairness, the time.

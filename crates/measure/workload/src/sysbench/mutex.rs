@@ -3,38 +3,36 @@
 //!
 //! Reference: sysbench 1.0 `mutex`. Mutexes lie 256 bytes apart. The figure is the total time.
 
-use super::events::{self, Limits, Worker};
+use super::events::{self, Worker};
 use super::locks::Locks;
 use super::random::Random;
-use super::{THREADS, TIME, common};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, WorkloadError, Yield};
+use super::{THREADS, TIME, common, limits};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{count, options};
+use crate::outcome::Yield;
 use std::arch::asm;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use vmtax_model::Metric;
+use vmtax_model::{Metric, Places, WorkloadName};
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "num",
-        default: "4096",
-        help: "mutexes to choose from",
-        kind: Kind::Count { min: 1, max: 1 << 20 },
-    },
-    OptionInfo {
-        name: "locks",
-        default: "50000",
-        help: "locks that each thread takes",
-        kind: Kind::Count { min: 1, max: 1 << 31 },
-    },
-    OptionInfo {
-        name: "loops",
-        default: "10000",
-        help: "empty loops before each lock",
-        kind: Kind::Count { min: 0, max: 1 << 31 },
-    },
-    THREADS,
-    TIME,
-];
+options! {
+    struct Mutex {
+        num: u64 = count("num", "4096", (1, 1 << 20), "mutexes to choose from");
+        locks: u32 = count("locks", "50000", (1, 1 << 31), "locks that each thread takes");
+        loops: u32 = count("loops", "10000", (0, 1 << 31), "empty loops before each lock");
+        threads: u32 = THREADS;
+        time: f64 = TIME;
+    }
+}
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Mutex,
+    about: "locking and unlocking random mutexes, as sysbench's mutex",
+    options: Mutex::OPTIONS,
+    presets: Presets::NONE,
+    parse: work::<Mutex>,
+};
 
 /// Counts to `limit` as sysbench's binary does: add, compare with memory, branch.
 #[inline(always)]
@@ -85,24 +83,22 @@ impl Worker for Locker<'_> {
     }
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
-    let count = values.number("num")?;
-    let (repeats, loops) = (values.small("locks")?, values.small("loops")?);
-    let (locks, shared) = (Locks::new(count as usize), AtomicU32::new(0));
-    let workers = (0..values.small("threads")?)
-        .map(|thread| Locker {
+impl Workload for Mutex {
+    fn run(&self, clock: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
+        let (locks, shared) = (Locks::new(self.num as usize), AtomicU32::new(0));
+        let worker = |thread| Locker {
             locks: &locks,
-            count,
-            repeats,
-            loops,
+            count: self.num,
+            repeats: self.locks,
+            loops: self.loops,
             shared: &shared,
             random: Random::of_thread(thread),
             done: false,
-        })
-        .collect();
-    let limits = Limits { time_ns: values.nanoseconds("time")?, events: 0 };
-    let mut done = events::run(clock, &limits, workers)?;
-    let mut got = common(&mut done);
-    got.measure(Metric::MutexTime, done.total_s);
-    Ok(got)
+        };
+        let workers = (0..self.threads).map(worker).collect();
+        let mut done = events::run(clock, &limits(self.time, 0), workers)?;
+        let mut got = common(&mut done);
+        got.measure(Metric::MutexTime, done.total_s);
+        Ok(got)
+    }
 }

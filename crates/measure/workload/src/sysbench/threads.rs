@@ -6,28 +6,31 @@
 use super::events::{self, Worker};
 use super::locks::Locks;
 use super::{EVENTS, THREADS, TIME, common, limits};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, WorkloadError, Yield};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{count, must_end, options};
+use crate::outcome::Yield;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use vmtax_model::Metric;
+use vmtax_model::{Metric, Places, WorkloadName};
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "yields",
-        default: "1000",
-        help: "lock, yield, unlock: times in an event",
-        kind: Kind::Count { min: 0, max: 1 << 31 },
-    },
-    OptionInfo {
-        name: "locks",
-        default: "8",
-        help: "mutexes that the events take in turn",
-        kind: Kind::Count { min: 1, max: 1 << 20 },
-    },
-    THREADS,
-    TIME,
-    EVENTS,
-];
+options! {
+    struct Threads {
+        yields: u32 = count("yields", "1000", (0, 1 << 31), "lock, yield, unlock: times in an event");
+        locks: u32 = count("locks", "8", (1, 1 << 20), "mutexes that the events take in turn");
+        threads: u32 = THREADS;
+        time: f64 = TIME;
+        events: u64 = EVENTS;
+    }
+}
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Threads,
+    about: "yields under contended mutexes, as sysbench's threads",
+    options: Threads::OPTIONS,
+    presets: Presets { quick: &[("threads", "100"), ("time", "1")], default: &[("time", "2")], full: &[] },
+    parse: work::<Threads>,
+};
 
 struct Yields<'a> {
     locks: &'a Locks<0>,
@@ -54,13 +57,18 @@ impl Worker for Yields<'_> {
     }
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock) -> Result<Yield, WorkloadError> {
-    let count = values.small("locks")?;
-    let yields = values.small("yields")?;
-    let (locks, turn) = (Locks::new(count as usize), AtomicU32::new(0));
-    let workers = (0..values.small("threads")?).map(|_| Yields { locks: &locks, count, turn: &turn, yields }).collect();
-    let mut done = events::run(clock, &limits(values)?, workers)?;
-    let mut got = common(&mut done);
-    got.measure(Metric::ThreadsEvents, done.events as f64 / done.total_s);
-    Ok(got)
+impl Workload for Threads {
+    fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        must_end(WorkloadName::Threads, self.time, EVENTS.name, self.events)
+    }
+
+    fn run(&self, clock: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
+        let (locks, turn) = (Locks::new(self.locks as usize), AtomicU32::new(0));
+        let worker = |_| Yields { locks: &locks, count: self.locks, turn: &turn, yields: self.yields };
+        let workers = (0..self.threads).map(worker).collect();
+        let mut done = events::run(clock, &limits(self.time, self.events), workers)?;
+        let mut got = common(&mut done);
+        got.measure(Metric::ThreadsEvents, done.events as f64 / done.total_s);
+        Ok(got)
+    }
 }

@@ -15,11 +15,14 @@ mod partners;
 mod processes;
 mod watch;
 
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, Places, WorkloadError, Yield};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{self, Words, nanoseconds, options, seconds, some_of};
+use crate::outcome::Yield;
 use measure::{Bench, Lack, Sample};
 use std::path::PathBuf;
-use vmtax_model::{Metric, Unsupported};
+use vmtax_model::{Metric, Places, Unsupported, WorkloadName};
 
 const KINDS: [(&str, Metric); 15] = [
     ("getpid", Metric::SyscallGetpid),
@@ -49,20 +52,20 @@ const NAMES: [&str; KINDS.len()] = {
     names
 };
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "time",
-        default: "0.2",
-        help: "seconds for each kind of call",
-        kind: Kind::Seconds { min: 0.001, max: 3600.0 },
-    },
-    OptionInfo {
-        name: "only",
-        default: "all",
-        help: "which kinds of call, comma separated",
-        kind: Kind::SomeOf("all", &NAMES),
-    },
-];
+options! {
+    struct Syscalls {
+        time: f64 = seconds(options::TIME, "0.2", (0.001, 3600.0), "seconds for each kind of call");
+        only: Words = some_of("only", "all", &NAMES, "which kinds of call, comma separated");
+    }
+}
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Syscalls,
+    about: "what single system calls cost, as lmbench's lat_*",
+    options: Syscalls::OPTIONS,
+    presets: Presets { quick: &[("time", "0.04")], default: &[("time", "0.2")], full: &[("time", "1")] },
+    parse: work::<Syscalls>,
+};
 
 fn sample(metric: Metric, bench: &Bench) -> Result<Sample, Lack> {
     match metric {
@@ -85,30 +88,35 @@ fn sample(metric: Metric, bench: &Bench) -> Result<Sample, Lack> {
     }
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-    let only = values.text("only");
-    // The initramfs of a guest has no /tmp, but a root that may be written to.
-    let directories: Vec<PathBuf> =
-        places.files.iter().cloned().chain([std::env::temp_dir(), PathBuf::from("/")]).collect();
-    let bench = Bench { clock, budget_ns: values.nanoseconds("time")?, directories: &directories };
-    let mut got = Yield::default();
-    let start = clock.start();
-    for (name, metric) in KINDS {
-        if only != "all" && only.split(',').all(|o| o != name) {
-            continue;
-        }
-        let result = {
-            let _watch = watch::Watch::set(bench.budget_ns);
-            sample(metric, &bench)
-        };
-        match result {
-            Ok(sample) => {
-                got.measure(metric, sample.ns);
-                got.operation(name, sample.latency);
-            }
-            Err(Lack(reason)) => got.unsupported.push(Unsupported { metric, reason }),
-        }
+impl Workload for Syscalls {
+    fn parts(&self) -> usize {
+        if self.only.is_empty() { KINDS.len() } else { self.only.len() }
     }
-    got.total_s = clock.ns(start, clock.stop()) as f64 / 1e9;
-    Ok(got)
+
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        // The initramfs of a guest has no /tmp, but a root that may be written to.
+        let directories: Vec<PathBuf> =
+            places.files.iter().cloned().chain([std::env::temp_dir(), PathBuf::from("/")]).collect();
+        let bench = Bench { clock, budget_ns: nanoseconds(self.time), directories: &directories };
+        let mut got = Yield::default();
+        let start = clock.start();
+        for (name, metric) in KINDS {
+            if !self.only.is_empty() && !self.only.contains(&name) {
+                continue;
+            }
+            let result = {
+                let _watch = watch::Watch::set(bench.budget_ns);
+                sample(metric, &bench)
+            };
+            match result {
+                Ok(sample) => {
+                    got.measure(metric, sample.ns);
+                    got.operation(name, sample.latency);
+                }
+                Err(Lack(reason)) => got.unsupported.push(Unsupported { metric, reason }),
+            }
+        }
+        got.total_s = clock.ns(start, clock.stop()) as f64 / 1e9;
+        Ok(got)
+    }
 }

@@ -13,13 +13,13 @@ pub fn foretold(plan: &Plan, runs: &Path) -> Option<String> {
     let ledger = Ledger::open_to_read(runs).ok()?;
     let mut known: Vec<(Metric, f64, Option<u32>)> = Vec::new();
     for workload in &plan.workloads {
-        let options = vmtax_workload::check(workload).ok()?.options;
+        let options = vmtax_workload::check(workload).ok()?.spec().options;
         let same = |key: &SeriesKey| options.iter().all(|(name, value)| key.settings.get(name) == Some(value));
-        for metric in Metric::ALL.iter().filter(|m| m.workload() == workload.name) {
-            let figures = ledger.figures(*metric, Some(machine)).ok()?;
+        for metric in workload.name.metrics() {
+            let figures = ledger.figures(metric, Some(machine)).ok()?;
             let of_past = |figure: &PastFigure| from_the_past(&figure.value, figure.n, detect.ln_1p(), plan.rounds);
             let last = figures.iter().filter(|(key, _)| same(key)).max_by_key(|(_, figure)| figure.run.started.clone());
-            known.extend(last.and_then(|(_, figure)| of_past(figure)).map(|(noise, rounds)| (*metric, noise, rounds)));
+            known.extend(last.and_then(|(_, figure)| of_past(figure)).map(|(noise, rounds)| (metric, noise, rounds)));
         }
     }
     let (metric, noise, rounds) = known.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;

@@ -1,6 +1,7 @@
 //! The sides of a command line, as variants.
 
 use crate::cli::CompareArgs;
+use crate::command::setting::setting;
 use crate::fault::Fault;
 use std::collections::BTreeMap;
 use vmtax_model::Variant;
@@ -46,13 +47,7 @@ fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, Fau
 fn settings(text: &str) -> Result<BTreeMap<String, String>, Fault> {
     let mut settings = BTreeMap::new();
     for word in split(text) {
-        let Some((key, value)) = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty())
-        else {
-            return Err(Fault::Usage(format!(
-                "'{}' sets nothing: write KEY=VALUE, as in aio=native, or `usual`",
-                word.escape_default()
-            )));
-        };
+        let (key, value) = setting(&word, "KEY=VALUE, as in aio=native, nor `usual`")?;
         if settings.insert(key.to_owned(), value.to_owned()).is_some() {
             return Err(Fault::Usage(format!("{key} is set twice in '{}'", text.escape_default())));
         }

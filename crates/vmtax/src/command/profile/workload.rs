@@ -18,8 +18,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use vmtax_model::{HostFacts, Machine, Missing, Plan, ProfileSpec, Study, Tree};
 use vmtax_observe::StackSampling;
-use vmtax_runner::{Ended, Preset, Progress, default_guest};
+use vmtax_runner::{Ended, Progress, default_guest};
 use vmtax_vm::{Streams, descendants};
+use vmtax_workload::Preset;
 
 /// A trial is never looked at any longer.
 pub const LONGEST_S: f64 = 86_400.0;
@@ -181,7 +182,8 @@ fn from_words(args: &ProfileArgs) -> Result<Plan, Fault> {
     let words: Vec<String> = args.workload.iter().map(whole).collect();
     let workloads = selection::workloads(&words, Preset::Default, [])?;
     let shared = workloads.iter().find(|w| w.name.needs_share());
-    let files = shared.and_then(|w| w.options.get("count")?.parse().ok()).unwrap_or(FILES).max(FILES);
+    let names = shared.map(vmtax_workload::check).transpose()?.map_or(0, |w| w.room(0).known_names);
+    let files = names.max(FILES);
     let tree = shared.map(|_| Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
     let way = shared.map(|_| share::variant(args.share.as_deref().unwrap_or(SHARE))).transpose()?;
     let mut plan = Plan { tree, ..Plan::new("profile", 1, vec![Machine::TCG], workloads) };

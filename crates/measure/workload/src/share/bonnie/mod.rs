@@ -9,49 +9,40 @@ mod blocks;
 mod names;
 mod seeks;
 
-use super::{is_read_only, own_folder, read_only, root};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, Places, WorkloadError, Yield};
-use vmtax_model::{Latency, Metric, WorkloadName, WorkloadSpec};
+use super::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{count, options, size};
+use crate::outcome::Yield;
+use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
 
 /// Bonnie++'s block.
 const BLOCK: u64 = 8 << 10;
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "size",
-        default: "64M",
-        help: "bytes of the file; 0: no file. What memory holds is read from memory",
-        kind: Kind::Size { min: 0, max: 1 << 50, multiple: 1 << 20 },
-    },
-    OptionInfo {
-        name: "seeks",
-        default: "8192",
-        help: "blocks read at random, one in ten of them written again; 0: none",
-        kind: Kind::Count { min: 0, max: 1 << 20 },
-    },
-    OptionInfo {
-        name: "files",
-        default: "1024",
-        help: "files made, looked at and deleted in order, and again at random; 0: none",
-        kind: Kind::Count { min: 0, max: 1 << 24 },
-    },
-    OptionInfo {
-        name: "file-size",
-        default: "0",
-        help: "bytes of each",
-        kind: Kind::Size { min: 0, max: 1 << 30, multiple: 1 },
-    },
-];
-
-pub(crate) fn reconcile(spec: &WorkloadSpec) -> Result<(), WorkloadError> {
-    let values = Values(spec);
-    if values.number("size")? == 0 && values.number("files")? == 0 {
-        let conflict = "size=0 and files=0 leave nothing to do: set one of them".to_owned();
-        return Err(WorkloadError::Conflict { workload: spec.name, conflict });
+options! {
+    struct Bonnie {
+        size: u64 = size(
+            "size", "64M", (0, 1 << 50), 1 << 20,
+            "bytes of the file; 0: no file. What memory holds is read from memory",
+        );
+        seeks: u32 = count(
+            "seeks", "8192", (0, 1 << 20), "blocks read at random, one in ten of them written again; 0: none",
+        );
+        files: u64 = count(
+            "files", "1024", (0, 1 << 24), "files made, looked at and deleted in order, and again at random; 0: none",
+        );
+        file_size: u64 = size("file-size", "0", (0, 1 << 30), 1, "bytes of each");
     }
-    Ok(())
 }
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Bonnie,
+    about: "operations on a file and on many small ones, as bonnie++ -f",
+    options: Bonnie::OPTIONS,
+    presets: Presets::NONE,
+    parse: work::<Bonnie>,
+};
 
 /// One of Bonnie++'s operations, done so many times.
 struct Done {
@@ -66,43 +57,65 @@ impl Done {
     }
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-    if is_read_only(places) {
-        return Ok(read_only(WorkloadName::Bonnie));
-    }
-    let share = root(WorkloadName::Bonnie, places)?;
-    let (size, files) = (values.number("size")?, values.number("files")?);
-    let folder = own_folder(WorkloadName::Bonnie, places)?;
-    let mut got = Yield::default();
-    got.notes.extend(cached(size));
-    got.notes.extend(room(share, size));
-    let began = clock.start();
-    if size > 0 {
-        let file = blocks::File::new(folder.0.join("file"), size, clock)?;
-        let mebibytes = size as f64 / (1 << 20) as f64;
-        let mut rate = |metric, done: Done| add(&mut got, metric, mebibytes, done);
-        rate(Metric::BonnieWrite, file.write()?);
-        rate(Metric::BonnieRewrite, file.rewrite()?);
-        rate(Metric::BonnieRead, file.read()?);
-        let seeks = values.small("seeks")?;
-        if seeks > 0 {
-            add(&mut got, Metric::BonnieSeeks, f64::from(seeks), seeks::run(&file, seeks)?);
+/// `bonnie` with an eighth of its usual sizes, for shares on which a call takes milliseconds.
+pub fn small_bonnie() -> WorkloadSpec {
+    let sizes = [("size", "8M"), ("seeks", "1024"), ("files", "128")];
+    sizes.iter().fold(WorkloadSpec::new(WorkloadName::Bonnie), |spec, (option, value)| spec.with(option, value))
+}
+
+impl Workload for Bonnie {
+    fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        if self.size == 0 && self.files == 0 {
+            let conflict = "size=0 and files=0 leave nothing to do: set one of them".to_owned();
+            return Err(WorkloadError::Conflict { workload: WorkloadName::Bonnie, conflict });
         }
+        Ok(())
     }
-    if files > 0 {
-        let small = names::Small { folder: folder.0.join("files"), count: files, bytes: values.number("file-size")? };
-        let mut rate = |metric, done: Done| add(&mut got, metric, files as f64, done);
-        let in_order = names::Files::create(&small, names::Order::InOrder, clock)?;
-        rate(Metric::BonnieCreateSeq, in_order.created);
-        rate(Metric::BonnieStatSeq, in_order.files.stat_in_order()?);
-        rate(Metric::BonnieDeleteSeq, in_order.files.delete_in_order()?);
-        let mut at_random = names::Files::create(&small, names::Order::AtRandom, clock)?;
-        rate(Metric::BonnieCreateRandom, at_random.created);
-        rate(Metric::BonnieStatRandom, at_random.files.stat_at_random()?);
-        rate(Metric::BonnieDeleteRandom, at_random.files.delete_at_random()?);
+
+    fn room(&self, _: u64) -> Room {
+        let each = NAME_BYTES + self.file_size.next_multiple_of(PAGE_BYTES);
+        let share_bytes = self.size.saturating_add(self.files.saturating_mul(each));
+        Room { share_bytes, share_files: self.files + 3, ..Room::default() }
     }
-    got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
-    Ok(got)
+
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        if is_read_only(places) {
+            return Ok(read_only(WorkloadName::Bonnie));
+        }
+        let share = root(WorkloadName::Bonnie, places)?;
+        let (size, files) = (self.size, self.files);
+        let folder = own_folder(WorkloadName::Bonnie, places)?;
+        let mut got = Yield::default();
+        got.notes.extend(cached(size));
+        got.notes.extend(room(share, size));
+        let began = clock.start();
+        if size > 0 {
+            let file = blocks::File::new(folder.0.join("file"), size, clock)?;
+            let mebibytes = size as f64 / (1 << 20) as f64;
+            let mut rate = |metric, done: Done| add(&mut got, metric, mebibytes, done);
+            rate(Metric::BonnieWrite, file.write()?);
+            rate(Metric::BonnieRewrite, file.rewrite()?);
+            rate(Metric::BonnieRead, file.read()?);
+            let seeks = self.seeks;
+            if seeks > 0 {
+                add(&mut got, Metric::BonnieSeeks, f64::from(seeks), seeks::run(&file, seeks)?);
+            }
+        }
+        if files > 0 {
+            let small = names::Small { folder: folder.0.join("files"), count: files, bytes: self.file_size };
+            let mut rate = |metric, done: Done| add(&mut got, metric, files as f64, done);
+            let in_order = names::Files::create(&small, names::Order::InOrder, clock)?;
+            rate(Metric::BonnieCreateSeq, in_order.created);
+            rate(Metric::BonnieStatSeq, in_order.files.stat_in_order()?);
+            rate(Metric::BonnieDeleteSeq, in_order.files.delete_in_order()?);
+            let mut at_random = names::Files::create(&small, names::Order::AtRandom, clock)?;
+            rate(Metric::BonnieCreateRandom, at_random.created);
+            rate(Metric::BonnieStatRandom, at_random.files.stat_at_random()?);
+            rate(Metric::BonnieDeleteRandom, at_random.files.delete_at_random()?);
+        }
+        got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+        Ok(got)
+    }
 }
 
 /// The rate of so much, and each operation's latency, named as the metric says.

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use vmtax_model::Latency;
 
 /// Files of its own on which calls are timed, at most.
-const OWN: u64 = 500;
+pub(super) const OWN: u64 = 500;
 /// Names in a folder of its own.
 const FOLDER: u64 = 1000;
 

@@ -10,17 +10,22 @@
 
 mod known;
 
-use super::{error, own_folder, root};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Clock, Places, WorkloadError, Yield};
-use known::Known;
+use super::{NAME_BYTES, error, own_folder, root};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{Word, count, one_of, options};
+use crate::outcome::Yield;
+use known::{Known, OWN};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use vmtax_model::{Latency, Metric, WorkloadName};
+use vmtax_model::{Latency, Metric, Places, WorkloadName};
 
+/// What a name held open takes of its kernel's memory: inode, name, open file.
+const HELD_BYTES: u64 = 2048;
 /// Descriptors for all else.
 const SPARE: u64 = 64;
 /// Enough for a median that decides nothing but a note.
@@ -28,51 +33,71 @@ const LOCAL: usize = 101;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4713;
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo {
-        name: "count",
-        default: "1000",
-        help: "names that are known when calls are timed",
-        kind: Kind::Count { min: 1, max: 1 << 24 },
-    },
-    OptionInfo {
-        name: "how",
-        default: "cached",
-        help: "cached: looked up, which 9p with cache=loose remembers; held: held open",
-        kind: Kind::OneOf(&["cached", "held"]),
-    },
-    OptionInfo {
-        name: "samples",
-        default: "2000",
-        help: "calls of each kind that are timed",
-        kind: Kind::Count { min: 1, max: 1 << 24 },
-    },
-];
+options! {
+    struct Fids {
+        count: u64 = count("count", "1000", (1, 1 << 24), "names that are known when calls are timed");
+        how: Word = one_of(
+            "how", "cached", &["cached", "held"],
+            "cached: looked up, which 9p with cache=loose remembers; held: held open",
+        );
+        samples: u64 = count("samples", "2000", (1, 1 << 24), "calls of each kind that are timed");
+    }
+}
 
-pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-    let root = root(WorkloadName::Fids, places)?;
-    let (count, samples) = (values.number("count")?, values.number("samples")?);
-    let mut got = Yield::default();
-    let began = clock.start();
-    let mut known = Known::new(own_folder(WorkloadName::Fids, places)?, values.text("how") == "held", clock);
-    if known.hold {
-        got.notes.push(raise_limit(count)?);
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Fids,
+    about: "calls on names when the share's server knows many",
+    options: Fids::OPTIONS,
+    presets: Presets::NONE,
+    parse: work::<Fids>,
+};
+
+impl Fids {
+    fn holds(&self) -> bool {
+        self.how == "held"
     }
-    known.learn(count, root)?;
-    let own: Vec<CString> = known.own.iter().filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok()).collect();
-    let calls = Calls { clock, own: &own, stale: is_9p(root) };
-    let (stat, again) = calls.stat(samples)?;
-    let open_close = calls.open_close(samples)?;
-    if calls.stale && stat.quantile(0.5) < 4 * calls.local()? {
-        got.notes.push("fids.stat is little longer than a stat outside the share: was the server asked?".to_owned());
+}
+
+impl Workload for Fids {
+    fn room(&self, tree_files: u64) -> Room {
+        let files = self.count.saturating_sub(tree_files).max(OWN.min(self.count));
+        let held_files = if self.holds() { self.count } else { 0 };
+        Room {
+            share_bytes: files * NAME_BYTES,
+            share_files: files + files / 1000 + 2,
+            known_names: self.count,
+            held_files,
+            held_bytes: held_files.saturating_mul(HELD_BYTES),
+            ..Room::default()
+        }
     }
-    got.measure(Metric::FidsStat, stat.quantile(0.5) as f64);
-    got.measure(Metric::FidsOpenClose, open_close.quantile(0.5) as f64);
-    let learned = if known.hold { "hold" } else { "lookup" };
-    got.operations.extend([("stat", stat), ("stat-again", again), ("open_close", open_close)].map(named));
-    got.operation(learned, std::mem::take(&mut known.latency));
-    got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
-    Ok(got)
+
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        let root = root(WorkloadName::Fids, places)?;
+        let (count, samples) = (self.count, self.samples);
+        let mut got = Yield::default();
+        let began = clock.start();
+        let mut known = Known::new(own_folder(WorkloadName::Fids, places)?, self.holds(), clock);
+        if known.hold {
+            got.notes.push(raise_limit(count)?);
+        }
+        known.learn(count, root)?;
+        let own: Vec<CString> = known.own.iter().filter_map(|p| CString::new(p.as_os_str().as_bytes()).ok()).collect();
+        let calls = Calls { clock, own: &own, stale: is_9p(root) };
+        let (stat, again) = calls.stat(samples)?;
+        let open_close = calls.open_close(samples)?;
+        if calls.stale && stat.quantile(0.5) < 4 * calls.local()? {
+            got.notes
+                .push("fids.stat is little longer than a stat outside the share: was the server asked?".to_owned());
+        }
+        got.measure(Metric::FidsStat, stat.quantile(0.5) as f64);
+        got.measure(Metric::FidsOpenClose, open_close.quantile(0.5) as f64);
+        let learned = if known.hold { "hold" } else { "lookup" };
+        got.operations.extend([("stat", stat), ("stat-again", again), ("open_close", open_close)].map(named));
+        got.operation(learned, std::mem::take(&mut known.latency));
+        got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+        Ok(got)
+    }
 }
 
 fn named((name, latency): (&str, Latency)) -> vmtax_model::Operation {

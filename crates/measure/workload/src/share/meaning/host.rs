@@ -3,7 +3,7 @@
 
 use super::behaviour::lock;
 use super::linger::{LOCKED, UNLINKED};
-use super::{Found, kept_if, properties};
+use super::{Found, kept_if, lingers, properties};
 use crate::share::SCRATCH;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
@@ -11,7 +11,7 @@ use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Keeping, Kept, WorkloadName};
+use vmtax_model::{Keeping, Kept, WorkloadName, WorkloadSpec};
 
 /// Of what is left behind, so many names are told.
 const NAMES: usize = 5;
@@ -19,24 +19,30 @@ const NAMES: usize = 5;
 /// Whether the guest that made the trial still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Guest {
-    /// It runs, and its process lingers (`linger`).
+    /// It runs.
     Up,
     /// It ended, in whichever way.
     Gone,
 }
 
-/// Looks from the host's side at what a trial of `meaning` left in the shared tree `host_folder`: while the guest is up,
-/// whether what files have reached the host as it was set, and whether the guest's lock keeps the host out; when it is
-/// gone, what it left behind. Nothing is written.
-pub fn look(host_folder: &Path, guest: Guest) -> Vec<Kept> {
+/// What the host finds that a trial of `workload` left in the shared tree `host_folder`: while the guest runs, whether
+/// what files have reached the host as it was set, and whether the lock of a process that lingers keeps the host out;
+/// when it is gone, what that process left behind. Nothing of other workloads than `meaning`. Nothing is written.
+pub fn look(workload: &WorkloadSpec, host_folder: &Path, guest: Guest) -> Vec<Kept> {
+    if workload.name != WorkloadName::Meaning {
+        return Vec::new();
+    }
+    let lingers = lingers(workload);
     let folder = host_folder.join(SCRATCH).join(format!("vmtax-{}", WorkloadName::Meaning));
     match guest {
         Guest::Up => {
             let seen =
                 properties::ALL.iter().map(|t| told(t.what, inside(&folder, "").and_then(|f| (t.look)(&f.path()))));
-            seen.chain([told("byte-range locks", locked(&folder))]).collect()
+            // Without a process in the guest that holds a lock, there is none to run into.
+            seen.chain(lingers.then(|| told("byte-range locks", locked(&folder)))).collect()
         }
-        Guest::Gone => vec![told("freeing of deleted files that the guest died with", left(&folder))],
+        Guest::Gone if lingers => vec![told("freeing of deleted files that the guest died with", left(&folder))],
+        Guest::Gone => Vec::new(),
     }
 }
 

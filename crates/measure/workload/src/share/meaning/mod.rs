@@ -12,23 +12,48 @@ mod linger;
 mod properties;
 
 use super::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
-use crate::options::{Kind, OptionInfo, Values};
-use crate::{Places, WorkloadError, Yield};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{OptionInfo, count, options};
+use crate::outcome::Yield;
 pub use host::{Guest, look};
 use std::io;
 use std::path::Path;
 use std::time::Instant;
-use vmtax_model::{Keeping, Kept, WorkloadName};
+use vmtax_model::{Keeping, Kept, Places, WorkloadName, WorkloadSpec};
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    DROP,
-    OptionInfo {
-        name: "linger",
-        default: "0",
-        help: "seconds for which a process stays that holds a lock and an unlinked file; 0: none",
-        kind: Kind::Count { min: 0, max: 86_400 },
-    },
-];
+const LINGER: OptionInfo = count(
+    "linger",
+    "0",
+    (0, 86_400),
+    "seconds for which a process stays that holds a lock and an unlinked file; 0: none",
+);
+
+options! {
+    struct Meaning {
+        drop: bool = DROP;
+        linger: u32 = LINGER;
+    }
+}
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Meaning,
+    about: "which properties of files the share keeps",
+    options: Meaning::OPTIONS,
+    presets: Presets::NONE,
+    parse: work::<Meaning>,
+};
+
+/// `meaning`, after which a process stays for so many seconds that holds a lock and an unlinked file.
+pub fn lingering(seconds: u32) -> WorkloadSpec {
+    WorkloadSpec::new(WorkloadName::Meaning).with(LINGER.name, seconds)
+}
+
+/// Whether a process stays behind.
+fn lingers(spec: &WorkloadSpec) -> bool {
+    spec.options.get(LINGER.name).is_some_and(|seconds| seconds != "0")
+}
 
 /// What an attempt found. An error of the system is a refusal.
 type Found = io::Result<(Keeping, String)>;
@@ -52,26 +77,33 @@ fn told(what: &str, found: Found) -> Kept {
     Kept { what: what.to_owned(), keeping, detail }
 }
 
-pub(crate) fn run(values: &Values, places: &Places) -> Result<Yield, WorkloadError> {
-    if is_read_only(places) {
-        let refused = Kept { what: "writing".to_owned(), keeping: Keeping::Refused, detail: READ_ONLY.to_owned() };
-        return Ok(Yield { kept: vec![refused], ..Yield::default() });
+impl Workload for Meaning {
+    fn room(&self, _: u64) -> Room {
+        // Its files have a name and little else.
+        Room { share_bytes: 1 << 20, share_files: 100, ..Room::default() }
     }
-    let began = Instant::now();
-    let folder = own_folder(WorkloadName::Meaning, places)?.keep();
-    let set: Vec<io::Result<()>> = properties::ALL.iter().map(|t| (t.set)(&folder)).collect();
-    drop_caches(values)?;
-    let mut got = Yield::default();
-    for (trial, set) in properties::ALL.iter().zip(set) {
-        got.kept.push(told(trial.what, set.and_then(|()| (trial.look)(&folder))));
+
+    fn run(&self, _: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        if is_read_only(places) {
+            let refused = Kept { what: "writing".to_owned(), keeping: Keeping::Refused, detail: READ_ONLY.to_owned() };
+            return Ok(Yield { kept: vec![refused], ..Yield::default() });
+        }
+        let began = Instant::now();
+        let folder = own_folder(WorkloadName::Meaning, places)?.keep();
+        let set: Vec<io::Result<()>> = properties::ALL.iter().map(|t| (t.set)(&folder)).collect();
+        drop_caches(self.drop)?;
+        let mut got = Yield::default();
+        for (trial, set) in properties::ALL.iter().zip(set) {
+            got.kept.push(told(trial.what, set.and_then(|()| (trial.look)(&folder))));
+        }
+        for (what, attempt) in behaviour::ALL {
+            got.kept.push(told(what, attempt(&folder)));
+        }
+        if self.linger > 0 {
+            linger::start(&folder, self.linger)
+                .map_err(|e| error("leave a process that holds files of", &folder, e))?;
+        }
+        got.total_s = began.elapsed().as_secs_f64();
+        Ok(got)
     }
-    for (what, attempt) in behaviour::ALL {
-        got.kept.push(told(what, attempt(&folder)));
-    }
-    let seconds = values.small("linger")?;
-    if seconds > 0 {
-        linger::start(&folder, seconds).map_err(|e| error("leave a process that holds files of", &folder, e))?;
-    }
-    got.total_s = began.elapsed().as_secs_f64();
-    Ok(got)
 }

@@ -11,37 +11,54 @@ mod mapped;
 mod pass;
 
 use super::{DROP, drop_caches, error, root, timed};
-use crate::options::{OptionInfo, Values};
-use crate::{Clock, Places, WorkloadError, Yield};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::options;
+use crate::outcome::Yield;
 use pass::{LARGE, Latencies, Pass, Tree};
 use std::path::Path;
-use vmtax_model::{Latency, Metric, Unsupported, WorkloadName};
+use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[DROP];
+options! {
+    struct CopyTree {
+        drop: bool = DROP;
+    }
+}
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Tree,
+    about: "a tree copied out of the share, walked, and mapped",
+    options: CopyTree::OPTIONS,
+    presets: Presets::NONE,
+    parse: work::<CopyTree>,
+};
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 /// So much is read mapped: 4096 pages tell their time, and an uncached 9p gives 10 MiB/s under TCG.
 const MAPPED: u64 = 16 << 20;
 
-pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-    let root = root(WorkloadName::Tree, places)?;
-    let temporary = std::env::temp_dir();
-    let target = places.files.as_deref().unwrap_or(&temporary);
-    let mut got = Yield::default();
-    drop_caches(values)?;
-    let began = clock.start();
-    let (cold, tree) = Pass::copy(root, target, clock)?;
-    report(&mut got, cold, "cold", [Metric::TreeSmallCold, Metric::TreeLargeCold]);
-    let (warm, again) = Pass::copy(root, target, clock)?;
-    if tree != again {
-        return Err(changed(root));
+impl Workload for CopyTree {
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        let root = root(WorkloadName::Tree, places)?;
+        let temporary = std::env::temp_dir();
+        let target = places.files.as_deref().unwrap_or(&temporary);
+        let mut got = Yield::default();
+        drop_caches(self.drop)?;
+        let began = clock.start();
+        let (cold, tree) = Pass::copy(root, target, clock)?;
+        report(&mut got, cold, "cold", [Metric::TreeSmallCold, Metric::TreeLargeCold]);
+        let (warm, again) = Pass::copy(root, target, clock)?;
+        if tree != again {
+            return Err(changed(root));
+        }
+        report(&mut got, warm, "warm", [Metric::TreeSmallWarm, Metric::TreeLargeWarm]);
+        walk(root, &tree, clock, &mut got)?;
+        drop_caches(self.drop)?;
+        map(root, &tree, clock, &mut got)?;
+        got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
+        Ok(got)
     }
-    report(&mut got, warm, "warm", [Metric::TreeSmallWarm, Metric::TreeLargeWarm]);
-    walk(root, &tree, clock, &mut got)?;
-    drop_caches(values)?;
-    map(root, &tree, clock, &mut got)?;
-    got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
-    Ok(got)
 }
 
 fn changed(path: &Path) -> WorkloadError {

@@ -6,7 +6,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use vmtax_model::WorkloadName;
+use vmtax_model::{WorkloadName, WorkloadSpec};
 
 /// How many files of what size, in what blocks.
 #[derive(Clone, Copy)]
@@ -28,14 +28,14 @@ pub(super) fn buffer(bytes: usize) -> Result<Buffer, WorkloadError> {
     Buffer::new(bytes).ok_or(WorkloadError::NoMemory {
         workload: WorkloadName::Fileio,
         bytes: bytes as u64,
-        option: "block-size",
+        option: WorkloadSpec::BLOCK_SIZE,
     })
 }
 
-fn open_flags(words: &str) -> i32 {
-    words.split(',').fold(0, |flags, word| {
+fn open_flags(words: &[&str]) -> i32 {
+    words.iter().fold(0, |flags, word| {
         flags
-            | match word {
+            | match *word {
                 "sync" => libc::O_SYNC,
                 "dsync" => libc::O_DSYNC,
                 "direct" => libc::O_DIRECT,
@@ -68,7 +68,7 @@ impl Files {
     pub fn prepare(
         directory: &Path,
         layout: Layout,
-        flags: &str,
+        flags: &[&str],
         empty: bool,
         clock: &Clock,
     ) -> Result<(Files, Option<f64>), WorkloadError> {

@@ -15,84 +15,51 @@ mod requests;
 use super::events::{self, Worker};
 use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::buffer::Buffer;
-use crate::options::{Kind, OptionInfo, Values, must_end};
-use crate::{Clock, Places, WorkloadError, Yield};
+use crate::clock::Clock;
+use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::error::WorkloadError;
+use crate::options::{Word, Words, count, must_end, one_of, options, ratio, size, some_of, switch};
+use crate::outcome::Yield;
 use files::{Files, Layout};
 use requests::{Kinds, Plan, Request, Requests};
 use std::os::unix::fs::FileExt;
-use vmtax_model::{Latency, Metric, WorkloadName, WorkloadSpec};
+use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
 
-pub(crate) const OPTIONS: &[OptionInfo] = &[
-    OptionInfo { name: "num", default: "128", help: "number of files", kind: Kind::Count { min: 1, max: 1 << 20 } },
-    OptionInfo {
-        name: "block-size",
-        default: "16384",
-        help: "bytes of a read or write",
-        kind: Kind::Size { min: 1, max: 1 << 30, multiple: 1 },
-    },
-    OptionInfo {
-        name: "total-size",
-        default: "2G",
-        help: "bytes of all files together",
-        kind: Kind::Size { min: 1, max: 1 << 50, multiple: 1 },
-    },
-    OptionInfo {
-        name: "test-mode",
-        default: "rndrw",
-        help: "sequential or random, reads or writes",
-        kind: Kind::OneOf(&["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"]),
-    },
-    OptionInfo { name: "io-mode", default: "sync", help: "pread, pwrite and fsync", kind: Kind::OneOf(&["sync"]) },
-    OptionInfo {
-        name: "extra-flags",
-        default: "none",
-        help: "flags to open the files with",
-        kind: Kind::SomeOf("none", &["sync", "dsync", "direct"]),
-    },
-    OptionInfo {
-        name: "fsync-freq",
-        default: "100",
-        help: "sync all files after this many requests; 0: never",
-        kind: Kind::Count { min: 0, max: 1 << 31 },
-    },
-    OptionInfo {
-        name: "fsync-all",
-        default: "off",
-        help: "sync after each write, and not otherwise",
-        kind: Kind::Switch,
-    },
-    OptionInfo { name: "fsync-end", default: "on", help: "sync all files at the end", kind: Kind::Switch },
-    OptionInfo {
-        name: "fsync-mode",
-        default: "fsync",
-        help: "how to sync",
-        kind: Kind::OneOf(&["fsync", "fdatasync"]),
-    },
-    OptionInfo { name: "rw-ratio", default: "1.5", help: "reads for each write in rndrw", kind: Kind::Ratio },
-    THREADS,
-    TIME,
-    EVENTS,
-];
-
-/// `fsync-all` turns the other syncs off; files hold at least a block; direct I/O is of whole sectors.
-pub(crate) fn reconcile(spec: &mut WorkloadSpec) -> Result<(), WorkloadError> {
-    must_end(spec, "events")?;
-    let values = Values(spec);
-    let (file, block) = (values.number("total-size")? / values.number("num")?, values.number("block-size")?);
-    let conflict =
-        |conflict: &str| Err(WorkloadError::Conflict { workload: WorkloadName::Fileio, conflict: conflict.to_owned() });
-    if file < block {
-        return conflict("a file is smaller than a block: give a larger total-size, or a smaller num or block-size");
+options! {
+    struct Fileio {
+        num: u64 = count("num", "128", (1, 1 << 20), "number of files");
+        block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", (1, 1 << 30), 1, "bytes of a read or write");
+        total_size: u64 = size("total-size", "2G", (1, 1 << 50), 1, "bytes of all files together");
+        test_mode: Word = one_of(
+            "test-mode", "rndrw", &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"],
+            "sequential or random, reads or writes",
+        );
+        io_mode: Word = one_of("io-mode", "sync", &["sync"], "pread, pwrite and fsync");
+        extra_flags: Words =
+            some_of("extra-flags", "none", &["sync", "dsync", "direct"], "flags to open the files with");
+        fsync_freq: u64 =
+            count("fsync-freq", "100", (0, 1 << 31), "sync all files after this many requests; 0: never");
+        fsync_all: bool = switch("fsync-all", "off", "sync after each write, and not otherwise");
+        fsync_end: bool = switch("fsync-end", "on", "sync all files at the end");
+        fsync_mode: Word = one_of("fsync-mode", "fsync", &["fsync", "fdatasync"], "how to sync");
+        rw_ratio: f64 = ratio("rw-ratio", "1.5", "reads for each write in rndrw");
+        threads: u32 = THREADS;
+        time: f64 = TIME;
+        events: u64 = EVENTS;
     }
-    if values.text("extra-flags").contains("direct") && (block % 512 != 0 || file % block != 0) {
-        return conflict("direct needs a block-size that is a multiple of 512 and divides total-size / num");
-    }
-    if values.is_on("fsync-all") {
-        spec.options.insert("fsync-freq".to_owned(), "0".to_owned());
-        spec.options.insert("fsync-end".to_owned(), "off".to_owned());
-    }
-    Ok(())
 }
+
+pub(crate) static WORKLOAD: Descriptor = Descriptor {
+    name: WorkloadName::Fileio,
+    about: "reads, writes and syncs of files, as sysbench's fileio",
+    options: Fileio::OPTIONS,
+    presets: Presets {
+        quick: &[("total-size", "16M"), ("time", "1")],
+        default: &[("total-size", "128M"), ("time", "2")],
+        full: &[],
+    },
+    parse: work::<Fileio>,
+};
 
 /// How writes become durable.
 #[derive(Clone, Copy)]
@@ -170,69 +137,97 @@ impl Worker for Io<'_> {
     }
 }
 
-fn kinds(mode: &str) -> Kinds {
-    match mode {
-        "seqwr" | "seqrewr" => Kinds::SequentialWrites,
-        "seqrd" => Kinds::SequentialReads,
-        "rndrd" => Kinds::RandomReads,
-        "rndwr" => Kinds::RandomWrites,
-        _ => Kinds::RandomBoth,
+impl Fileio {
+    fn kinds(&self) -> Kinds {
+        match self.test_mode {
+            "seqwr" | "seqrewr" => Kinds::SequentialWrites,
+            "seqrd" => Kinds::SequentialReads,
+            "rndrd" => Kinds::RandomReads,
+            "rndwr" => Kinds::RandomWrites,
+            _ => Kinds::RandomBoth,
+        }
     }
 }
 
-pub(crate) fn run(values: &Values, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-    let directory = places.files.as_deref().ok_or(WorkloadError::NoPlace {
-        workload: WorkloadName::Fileio,
-        what: "a directory for its files",
-        option: "--files DIR",
-    })?;
-    let files = values.number("num")? as usize;
-    let layout = Layout {
-        files,
-        file_bytes: values.number("total-size")? / files as u64,
-        block_bytes: values.number("block-size")? as usize,
-    };
-    let (mode, flags) = (values.text("test-mode"), values.text("extra-flags"));
-    let kinds = kinds(mode);
-    let sync = Sync {
-        data_only: values.text("fsync-mode") == "fdatasync",
-        after_each_write: values.is_on("fsync-all"),
-        at_end: values.is_on("fsync-end") && kinds.writes(),
-    };
-    let (files, prepare) = Files::prepare(directory, layout, flags, mode == "seqwr", clock)?;
-    let plan = Plan::new(layout, kinds, values.number("fsync-freq")?, values.real("rw-ratio")?);
-    let workers = (0..values.small("threads")?)
-        .map(|thread| {
-            Ok(Io {
-                clock,
-                files: &files,
-                requests: Requests::of_thread(&plan, thread),
-                sync,
-                buffer: files::buffer(layout.block_bytes)?,
-                tally: Tally::default(),
-            })
-        })
-        .collect::<Result<Vec<_>, WorkloadError>>()?;
-    let mut done = events::run(clock, &limits(values)?, workers)?;
-    let mut got = common(&mut done);
-    if let Some(mebibytes_per_s) = prepare {
-        got.measure(Metric::FileioPrepare, mebibytes_per_s);
-    }
-    let mut report = |name, per_second, bandwidth: Option<Metric>, of: fn(&Tally) -> &Calls| {
-        let mut all = Latency::new();
-        done.workers.iter().for_each(|w| all.add(&of(&w.tally).latency));
-        // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
-        if all.count() > 0 {
-            got.measure(per_second, all.count() as f64 / done.total_s);
-            if let Some(metric) = bandwidth {
-                let bytes: u64 = done.workers.iter().map(|w| of(&w.tally).bytes).sum();
-                got.measure(metric, bytes as f64 / (1 << 20) as f64 / done.total_s);
-            }
-            got.operation(name, all);
+impl Workload for Fileio {
+    /// `fsync-all` turns the other syncs off; files hold at least a block; direct I/O is of whole sectors.
+    fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        must_end(WorkloadName::Fileio, self.time, EVENTS.name, self.events)?;
+        let (file, block) = (self.total_size / self.num, self.block_size);
+        let conflict = |conflict: &str| {
+            Err(WorkloadError::Conflict { workload: WorkloadName::Fileio, conflict: conflict.to_owned() })
+        };
+        if file < block {
+            return conflict(
+                "a file is smaller than a block: give a larger total-size, or a smaller num or block-size",
+            );
         }
-    };
-    report("read", Metric::FileioReads, Some(Metric::FileioReadBandwidth), |t| &t.reads);
-    report("write", Metric::FileioWrites, Some(Metric::FileioWriteBandwidth), |t| &t.writes);
-    report("fsync", Metric::FileioFsyncs, None, |t| &t.fsyncs);
-    Ok(got)
+        if self.extra_flags.contains(&"direct") && (block % 512 != 0 || file % block != 0) {
+            return conflict("direct needs a block-size that is a multiple of 512 and divides total-size / num");
+        }
+        if self.fsync_all {
+            (self.fsync_freq, self.fsync_end) = (0, false);
+        }
+        Ok(())
+    }
+
+    fn room(&self, _: u64) -> Room {
+        Room { files_bytes: self.total_size, ..Room::default() }
+    }
+
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
+        let directory = places.files.as_deref().ok_or(WorkloadError::NoPlace {
+            workload: WorkloadName::Fileio,
+            what: "a directory for its files",
+            option: "--files DIR",
+        })?;
+        let layout = Layout {
+            files: self.num as usize,
+            file_bytes: self.total_size / self.num,
+            block_bytes: self.block_size as usize,
+        };
+        let kinds = self.kinds();
+        let sync = Sync {
+            data_only: self.fsync_mode == "fdatasync",
+            after_each_write: self.fsync_all,
+            at_end: self.fsync_end && kinds.writes(),
+        };
+        let empty = self.test_mode == "seqwr";
+        let (files, prepare) = Files::prepare(directory, layout, &self.extra_flags, empty, clock)?;
+        let plan = Plan::new(layout, kinds, self.fsync_freq, self.rw_ratio);
+        let workers = (0..self.threads)
+            .map(|thread| {
+                Ok(Io {
+                    clock,
+                    files: &files,
+                    requests: Requests::of_thread(&plan, thread),
+                    sync,
+                    buffer: files::buffer(layout.block_bytes)?,
+                    tally: Tally::default(),
+                })
+            })
+            .collect::<Result<Vec<_>, WorkloadError>>()?;
+        let mut done = events::run(clock, &limits(self.time, self.events), workers)?;
+        let mut got = common(&mut done);
+        if let Some(mebibytes_per_s) = prepare {
+            got.measure(Metric::FileioPrepare, mebibytes_per_s);
+        }
+        let mut report = |name, per_second, bandwidth: Option<Metric>, of: fn(&Tally) -> &Calls| {
+            let mut all = Latency::new();
+            done.workers.iter().for_each(|w| all.add(&of(&w.tally).latency));
+            // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
+            if all.count() > 0 {
+                got.measure(per_second, all.count() as f64 / done.total_s);
+                if let Some(metric) = bandwidth {
+                    let bytes: u64 = done.workers.iter().map(|w| of(&w.tally).bytes).sum();
+                    got.measure(metric, bytes as f64 / (1 << 20) as f64 / done.total_s);
+                }
+                got.operation(name, all);
+            }
+        };
+        report("read", Metric::FileioReads, Some(Metric::FileioReadBandwidth), |t| &t.reads);
+        report("write", Metric::FileioWrites, Some(Metric::FileioWriteBandwidth), |t| &t.writes);
+        report("fsync", Metric::FileioFsyncs, None, |t| &t.fsyncs);
+        Ok(got)
+    }
 }

@@ -1,0 +1,86 @@
+//! Which workload, with which options. What an option means and its default is the workload's own business.
+
+use crate::WorkloadName;
+use serde::{Deserialize, Deserializer, Serialize};
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::PathBuf;
+
+/// Where the workloads that need files and disks find room for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Places {
+    /// Folder for `fileio`'s files, the temporary files of `syscalls`, and what `tree` copies. Whatever a workload puts there it removes.
+    pub files: Option<PathBuf>,
+    /// Block device or written file for `seqread`; written to only with `operation=write`.
+    pub disk: Option<PathBuf>,
+    /// The shared tree: `/share` in a guest, the folder itself natively. Written to only in its folder `scratch`.
+    pub share: Option<PathBuf>,
+}
+
+/// A workload with the options that differ from its defaults.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WorkloadSpec {
+    /// Which one.
+    pub name: WorkloadName,
+    /// Option name to value, as text (`max-prime` → `2000`). A TOML plan may give numbers and booleans unquoted.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty", deserialize_with = "scalars_as_text")]
+    pub options: BTreeMap<String, String>,
+}
+
+impl WorkloadSpec {
+    /// The workload with its defaults.
+    pub fn new(name: WorkloadName) -> Self {
+        WorkloadSpec { name, options: BTreeMap::new() }
+    }
+
+    /// The same with one option set.
+    pub fn with(mut self, option: &str, value: impl fmt::Display) -> Self {
+        self.options.insert(option.to_owned(), value.to_string());
+        self
+    }
+
+    /// The option that [`WorkloadSpec::block_size`] reads.
+    pub const BLOCK_SIZE: &str = "block-size";
+
+    /// Bytes of one of its requests, where the spec says so; a result's spec does.
+    pub fn block_size(&self) -> Option<u64> {
+        self.options.get(Self::BLOCK_SIZE).and_then(|text| parse_size(text)).filter(|bytes| *bytes > 0)
+    }
+}
+
+/// Bytes, with an optional suffix K, M, G or T (powers of 1024); a plain count as it is. `None` for what is neither.
+pub fn parse_size(text: &str) -> Option<u64> {
+    let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
+        'K' => (&text[..text.len() - 1], 10),
+        'M' => (&text[..text.len() - 1], 20),
+        'G' => (&text[..text.len() - 1], 30),
+        'T' => (&text[..text.len() - 1], 40),
+        _ => (text, 0),
+    };
+    digits.parse::<u64>().ok()?.checked_mul(1 << shift)
+}
+
+fn scalars_as_text<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<String, String>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Scalar {
+        Text(String),
+        Integer(i64),
+        Float(f64),
+        Boolean(bool),
+    }
+    let raw = BTreeMap::<String, Scalar>::deserialize(d)?;
+    Ok(raw
+        .into_iter()
+        .map(|(k, v)| {
+            let text = match v {
+                Scalar::Text(s) => s,
+                Scalar::Integer(i) => i.to_string(),
+                Scalar::Float(x) => x.to_string(),
+                Scalar::Boolean(b) => (if b { "on" } else { "off" }).to_owned(),
+            };
+            (k, text)
+        })
+        .collect())
+}

@@ -1,0 +1,165 @@
+//! What is known of a workload without running it.
+
+use crate::options::{self, OptionInfo, Options, Value};
+use crate::outcome::{Yield, kernel_identity};
+use crate::{Clock, WorkloadError};
+use vmtax_model::{Places, TrialResult, WorkloadName, WorkloadSpec};
+
+/// A workload with its options parsed; the options' struct itself. What it does not say, it does not need.
+pub(crate) trait Workload: Options {
+    /// What options mean for each other: refuses what does not go together, sets what others turn off.
+    fn reconcile(&mut self) -> Result<(), WorkloadError> {
+        Ok(())
+    }
+
+    /// What it takes, in a shared tree that has `tree_files` files.
+    fn room(&self, _tree_files: u64) -> Room {
+        Room::default()
+    }
+
+    /// How many measurements follow each other, each for the time that its options give.
+    fn parts(&self) -> usize {
+        1
+    }
+
+    /// Runs it once, from a defined state, and waits for its end.
+    fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError>;
+}
+
+/// What a workload takes while it runs, so that it can be provided or refused beforehand.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Room {
+    /// Bytes of files in [`Places::files`].
+    pub files_bytes: u64,
+    /// Bytes that it writes in the shared tree at most.
+    pub share_bytes: u64,
+    /// Files that it makes in the shared tree at most.
+    pub share_files: u64,
+    /// Names that the share's server knows when calls are timed.
+    pub known_names: u64,
+    /// Files that it holds open.
+    pub held_files: u64,
+    /// Bytes of memory that these take in the kernel on which it runs.
+    pub held_bytes: u64,
+}
+
+/// How much is measured.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Preset {
+    /// Under 3 minutes on 2 cores: enough rounds for an interval, small totals.
+    Quick,
+    /// Under 12 minutes.
+    #[default]
+    Default,
+    /// The parameters of the published sysbench report that this tool's five tests come from.
+    Full,
+}
+
+impl Preset {
+    /// The rounds it makes.
+    pub const fn rounds(self) -> u32 {
+        match self {
+            Preset::Quick | Preset::Full => 6,
+            Preset::Default => 8,
+        }
+    }
+}
+
+type Settings = &'static [(&'static str, &'static str)];
+
+/// What each preset sets besides the published report's settings ([`WorkloadName::reference`]).
+pub(crate) struct Presets {
+    pub quick: Settings,
+    pub default: Settings,
+    pub full: Settings,
+}
+
+impl Presets {
+    pub const NONE: Presets = Presets { quick: &[], default: &[], full: &[] };
+}
+
+type Parse = fn(WorkloadName, Vec<Value>) -> Result<Box<dyn Workload>, WorkloadError>;
+
+/// A workload as it is declared.
+pub struct Descriptor {
+    /// Its name.
+    pub name: WorkloadName,
+    /// What it measures, one line.
+    pub about: &'static str,
+    /// Its options, in the order in which help lists them.
+    pub options: &'static [OptionInfo],
+    pub(crate) presets: Presets,
+    /// [`work`] of the options' struct.
+    pub(crate) parse: Parse,
+}
+
+impl Descriptor {
+    /// The workload as a preset runs it: the published report's shape (threads, locks, block sizes) everywhere; quick
+    /// and default make times and the slowest totals smaller.
+    pub fn preset(&self, preset: Preset) -> WorkloadSpec {
+        let more = match preset {
+            Preset::Quick => self.presets.quick,
+            Preset::Default => self.presets.default,
+            Preset::Full => self.presets.full,
+        };
+        let settings = self.name.reference().iter().chain(more);
+        settings.fold(WorkloadSpec::new(self.name), |spec, (option, value)| spec.with(option, value))
+    }
+}
+
+/// The options' struct, as [`Descriptor::parse`] wants it.
+pub(crate) fn work<W: Workload + 'static>(
+    name: WorkloadName,
+    values: Vec<Value>,
+) -> Result<Box<dyn Workload>, WorkloadError> {
+    typed::<W>(name, values).map(|work| Box::new(work) as Box<dyn Workload>)
+}
+
+fn typed<W: Workload>(name: WorkloadName, values: Vec<Value>) -> Result<W, WorkloadError> {
+    let mut work = W::of(values).ok_or(WorkloadError::Declaration(name))?;
+    work.reconcile()?;
+    Ok(work)
+}
+
+/// The typed options of a spec of this workload.
+pub(crate) fn options_of<W: Workload>(spec: &WorkloadSpec, known: &[OptionInfo]) -> Result<W, WorkloadError> {
+    typed(spec.name, options::parse(spec, known)?)
+}
+
+/// A workload whose options were parsed and go together.
+pub struct Checked {
+    descriptor: &'static Descriptor,
+    work: Box<dyn Workload>,
+}
+
+impl Checked {
+    pub(crate) fn new(spec: &WorkloadSpec, descriptor: &'static Descriptor) -> Result<Checked, WorkloadError> {
+        let values = options::parse(spec, descriptor.options)?;
+        Ok(Checked { descriptor, work: (descriptor.parse)(spec.name, values)? })
+    }
+
+    /// The spec as it takes effect: every option, values in canonical spelling (`65536` becomes `64K`). Checked again
+    /// it stays as it is.
+    pub fn spec(&self) -> WorkloadSpec {
+        options::spec(self.descriptor.name, self.descriptor.options, &self.work.values())
+    }
+
+    /// What it takes, in a shared tree that has `tree_files` files.
+    pub fn room(&self, tree_files: u64) -> Room {
+        self.work.room(tree_files)
+    }
+
+    pub(crate) fn parts(&self) -> usize {
+        self.work.parts()
+    }
+
+    /// Runs it once, from a defined state, and waits for its end. Calibrates the clock first (40 ms).
+    ///
+    /// # Errors
+    /// A place that is missing, too small or refuses; threads or memory that the system will not give. What `syscalls`
+    /// finds missing in the kernel is no error: it is in [`TrialResult::unsupported`].
+    pub fn run(&self, places: &Places) -> Result<TrialResult, WorkloadError> {
+        let clock = Clock::calibrate();
+        Ok(self.work.run(&clock, places)?.result(self.spec(), clock.about().clone(), kernel_identity()))
+    }
+}
