@@ -1,7 +1,8 @@
 //! What a VM exit of each kind costs: all rounds' exits of a kind as one distribution.
 
 use vmtax_model::{
-    ExitFindings, ExitKind, HostFacts, KERNEL_MODE, KvmClass, Latency, Machine, MachineExits, Plan, TrialRecord,
+    ExitFindings, ExitKind, HostFacts, KERNEL_MODE, KvmClass, Latency, Machine, MachineExits, Plan, Summary,
+    TrialRecord,
 };
 
 const METHOD: &str = "Stamps of the time stamp counter before and after each, taken by the micro-guest itself; the rounds' \
@@ -59,17 +60,9 @@ fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> Option
 
 fn kind(name: &str, latency: &Latency, emulates: bool) -> ExitKind {
     let emulated = emulates && name.ends_with(KERNEL_MODE);
-    let at = |q: f64| latency.quantile(q) as f64;
-    let summary = latency.summary();
     ExitKind {
         label: name.to_owned(),
-        n: latency.count(),
-        min_ns: summary.map_or(0.0, |s| s.min_ns as f64),
-        p50_ns: at(0.5),
-        p90_ns: at(0.9),
-        p99_ns: at(0.99),
-        max_ns: at(1.0),
-        mean_ns: summary.map_or(0.0, |s| s.mean_ns),
+        time: Summary::of(latency).unwrap_or_default(),
         emulated,
         note: if name.starts_with("hlt") { HALT.to_owned() } else { String::new() },
     }
@@ -88,7 +81,7 @@ mod tests {
         let plain = kind(cpuid, &latency, true);
         assert!(!plain.emulated && plain.note.is_empty());
         assert_eq!(
-            (plain.n, plain.min_ns, plain.p50_ns, plain.p99_ns, plain.max_ns),
+            (plain.time.n, plain.time.min_ns, plain.time.p50_ns, plain.time.p99_ns, plain.time.max_ns),
             (100, 10.0, 500.0, 990.0, 1000.0)
         );
     }

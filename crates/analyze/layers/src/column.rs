@@ -2,16 +2,17 @@
 
 use crate::calls::Kind;
 use crate::chain::Key;
-use crate::distribution::figure;
 use crate::findings::{Gathered, row_means};
 use crate::tally::Tally;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{CallRow, ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, TailRow, ThreadCalls};
+use vmtax_model::{
+    CallRow, ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls,
+};
 
 pub(crate) fn column(machine: Machine, variant: &str, gathered: &Gathered) -> LayerColumn {
     let tally = &gathered.tally;
-    let traced = tally.total.figure();
+    let traced = tally.total.summary();
     let clock = tally.clock.clone().unwrap_or(ClockFinding {
         bound_ns: 0.0,
         source: String::new(),
@@ -28,7 +29,7 @@ pub(crate) fn column(machine: Machine, variant: &str, gathered: &Gathered) -> La
         matched: tally.matched.clone(),
         clock,
         traced,
-        control: figure(&gathered.control),
+        control: Summary::of(&gathered.control),
         control_median: (!control.is_empty()).then(|| estimate(control.values().copied().collect())),
         observer: paired(&control, &observed).map(|p| p.ratio),
         rows,
@@ -45,9 +46,9 @@ pub(crate) fn column(machine: Machine, variant: &str, gathered: &Gathered) -> La
 
 fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
     let requests = tally.total.count();
-    let whole = tally.total.figure().mean_ns;
+    let whole = tally.total.summary().mean_ns;
     let rows = tally.rows.iter().map(|(key, times)| {
-        let time = times.figure_of(requests);
+        let time = times.summary_of(requests);
         Row {
             from: key.from,
             to: key.to,
@@ -58,7 +59,7 @@ fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
             mean: estimate(row_means(tally, *key)),
             percent: if whole > 0.0 { 100.0 * time.mean_ns / whole } else { 0.0 },
             count: times.count(),
-            below_bound: key.crosses() && times.figure().mean_ns < bound_ns,
+            below_bound: key.crosses() && times.summary().mean_ns < bound_ns,
         }
     });
     rows.collect()
@@ -67,7 +68,7 @@ fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
 fn lifecycle(tally: &Tally) -> Vec<Step> {
     let steps = tally.steps.iter().map(|(station, (since, makers))| Step {
         label: station.label().to_owned(),
-        since_previous_ns: since.figure().p50_ns,
+        since_previous_ns: since.summary().p50_ns,
         thread: makers.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone()).unwrap_or_default(),
     });
     steps.collect()

@@ -84,7 +84,7 @@ fn disk(machine: Machine, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>
             followed: trial.matched.joined,
             bytes: parts.iter().map(|p| p.bytes).fold(0, u64::saturating_add),
             sizes: sizes.into_iter().collect(),
-            time: times.figure(),
+            time: times.summary(),
         });
         columns.push(column(machine, kind.label(), &gathered));
     }

@@ -1,12 +1,13 @@
 //! Distributions of times over requests.
 
-use vmtax_model::{Figure, Latency};
+use vmtax_model::{Latency, Summary};
 
 /// How long something took, over many requests: exact mean and maximum, quantiles to a thousandth.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Distribution {
     latency: Latency,
     sum: f64,
+    min: Option<f64>,
     max: f64,
 }
 
@@ -15,6 +16,7 @@ impl Distribution {
     pub fn add(&mut self, ns: f64) {
         self.latency.record(ns.round() as u64);
         self.sum += ns;
+        self.min = Some(self.min.map_or(ns, |min| min.min(ns)));
         self.max = self.max.max(ns);
     }
 
@@ -27,19 +29,21 @@ impl Distribution {
     }
 
     /// Over all that were counted.
-    pub fn figure(&self) -> Figure {
-        self.figure_of(self.count())
+    pub fn summary(&self) -> Summary {
+        self.summary_of(self.count())
     }
 
     /// Over `all` requests, of which those that were not counted took no time.
-    pub fn figure_of(&self, all: u64) -> Figure {
+    pub fn summary_of(&self, all: u64) -> Summary {
         let quantile = |q: f64| self.quantile(q, all);
-        Figure {
-            mean_ns: self.sum / all.max(1) as f64,
+        Summary {
+            n: all,
+            min_ns: if all > self.count() { 0.0 } else { self.min.unwrap_or(0.0) },
             p50_ns: quantile(0.5),
             p90_ns: quantile(0.9),
             p99_ns: quantile(0.99),
             max_ns: self.max,
+            mean_ns: self.sum / all.max(1) as f64,
         }
     }
 
@@ -54,18 +58,6 @@ impl Distribution {
     }
 }
 
-/// The same of a histogram that somebody else made.
-pub(crate) fn figure(latency: &Latency) -> Option<Figure> {
-    let summary = latency.summary()?;
-    Some(Figure {
-        mean_ns: summary.mean_ns,
-        p50_ns: summary.p50_ns as f64,
-        p90_ns: latency.quantile(0.9) as f64,
-        p99_ns: summary.p99_ns as f64,
-        max_ns: summary.max_ns as f64,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,11 +66,12 @@ mod tests {
     fn requests_without_it_count_as_no_time() {
         let mut d = Distribution::default();
         (1..=50).for_each(|ns| d.add(f64::from(ns)));
-        let own = d.figure();
+        let own = d.summary();
+        assert_eq!((own.n, own.min_ns, d.summary_of(100).min_ns), (50, 1.0, 0.0));
         assert_eq!((own.mean_ns, own.p50_ns, own.p90_ns, own.p99_ns, own.max_ns), (25.5, 25.0, 45.0, 50.0, 50.0));
-        let all = d.figure_of(100);
+        let all = d.summary_of(100);
         assert_eq!((all.mean_ns, all.p50_ns, all.p90_ns, all.p99_ns, all.max_ns), (12.75, 0.0, 40.0, 49.0, 50.0));
-        assert_eq!(Distribution::default().figure_of(10), Figure::default());
-        assert_eq!(Distribution::default().figure(), Figure::default());
+        assert_eq!(Distribution::default().summary_of(10), Summary { n: 10, ..Summary::default() });
+        assert_eq!(Distribution::default().summary(), Summary::default());
     }
 }

@@ -3,7 +3,6 @@
 use crate::advice;
 use crate::chain::Key;
 use crate::column::column;
-use crate::distribution::figure;
 use crate::error::LayersError;
 use crate::open::{calls, join};
 use crate::tally::Tally;
@@ -11,7 +10,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
 use vmtax_model::{
-    Difference, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, SCHEMA, TrialRecord, TrialResult, Warning,
+    Difference, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, SCHEMA, Summary, TrialRecord, TrialResult,
+    Warning,
 };
 
 /// What is known of one machine in one variant.
@@ -153,7 +153,7 @@ pub(crate) fn together(
     LayerFindings {
         schema: SCHEMA,
         rounds_planned: plan.rounds,
-        host: figure(host),
+        host: Summary::of(host),
         advice: advice::advice(plan, &columns, &differences),
         columns,
         differences,

@@ -4,7 +4,7 @@ use crate::chain::Chain;
 use crate::distribution::Distribution;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
-use vmtax_model::{Figure, Nested, Station};
+use vmtax_model::{Nested, Station, Summary};
 
 /// A layer's entry and exit: the first of each that a request has.
 struct Level {
@@ -69,12 +69,12 @@ impl NestedTally {
     pub fn table(&self) -> Vec<Nested> {
         let Some((has, times)) = self.0.iter().max_by_key(|(_, times)| times[0].count()) else { return Vec::new() };
         let levels = LEVELS.iter().zip(times.iter()).zip(has).filter(|(_, has)| **has);
-        nested(&levels.map(|((level, time), _)| (level.label, time.figure())).collect::<Vec<_>>())
+        nested(&levels.map(|((level, time), _)| (level.label, time.summary())).collect::<Vec<_>>())
     }
 }
 
 /// What each layer takes beyond the next inner one, and its share of the outermost: successive means subtracted.
-pub(crate) fn nested(levels: &[(&str, Figure)]) -> Vec<Nested> {
+pub(crate) fn nested(levels: &[(&str, Summary)]) -> Vec<Nested> {
     let whole = levels.first().map_or(0.0, |(_, f)| f.mean_ns);
     let inner = levels.iter().skip(1).map(|(_, f)| f.mean_ns).chain([0.0]);
     let rows = levels.iter().zip(inner);
@@ -100,7 +100,7 @@ mod tests {
             ("QEMU virtio", 159_628.0, 29_393.0, 14.96),
             ("QEMU paio", 130_235.0, 130_235.0, 66.27),
         ];
-        let figure = |mean_ns| Figure { mean_ns, ..Figure::default() };
+        let figure = |mean_ns| Summary { mean_ns, ..Summary::default() };
         let table = nested(&published.map(|(label, cumulative, ..)| (label, figure(cumulative))));
         for (row, (label, cumulative, delta, percent)) in table.iter().zip(published) {
             assert_eq!((row.label.as_str(), row.cumulative.mean_ns, row.delta_ns), (label, cumulative, delta));

@@ -141,7 +141,7 @@ impl Tally {
 
     /// The requests nearest to the median and to the 99th percentile.
     pub fn candidates(&self) -> impl Iterator<Item = &Candidate> {
-        let figure = self.total.figure();
+        let figure = self.total.summary();
         [("median", figure.p50_ns), ("p99", figure.p99_ns)]
             .into_iter()
             .filter_map(|(which, ns)| self.pictures.nearest(which, ns))

@@ -1,6 +1,6 @@
 //! What a command's requests to its guest's disk did.
 
-use crate::{Figure, LayerFindings, Machine};
+use crate::{LayerFindings, Machine, Summary};
 use serde::{Deserialize, Serialize};
 
 /// What a request of the block layer asks for.
@@ -46,7 +46,7 @@ pub struct KindUse {
     /// How many of each length: bytes, count; shortest first.
     pub sizes: Vec<(u64, u64)>,
     /// From the guest's block layer taking one in, to its completing it.
-    pub time: Figure,
+    pub time: Summary,
 }
 
 /// How a guest's disk was used while its command ran once more, under probes.

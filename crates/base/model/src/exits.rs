@@ -1,6 +1,6 @@
 //! What one VM exit of each kind costs, as the micro-guest stamps it.
 
-use crate::{Machine, Missing, Warning};
+use crate::{Machine, Missing, Summary, Warning};
 use serde::{Deserialize, Serialize};
 
 /// The end of the name of an operation that ran in the micro-guest's kernel mode.
@@ -12,20 +12,9 @@ pub const KERNEL_MODE: &str = ", kernel mode";
 pub struct ExitKind {
     /// For people: "port output to user space", "cpuid", "HLT until an interrupt".
     pub label: String,
-    /// How many were stamped.
-    pub n: u64,
-    /// Shortest.
-    pub min_ns: f64,
-    /// Half are at most this.
-    pub p50_ns: f64,
-    /// 90 % are at most this.
-    pub p90_ns: f64,
-    /// 99 % are at most this.
-    pub p99_ns: f64,
-    /// Longest.
-    pub max_ns: f64,
-    /// Mean.
-    pub mean_ns: f64,
+    /// What one took, of all that were stamped.
+    #[serde(flatten)]
+    pub time: Summary,
     /// Whether it ran in the part of a guest that this host's KVM emulates instruction by instruction: the figure is
     /// then the emulation's, not an exit's.
     pub emulated: bool,

@@ -1,6 +1,6 @@
 //! What an analysis of requests through the layers says.
 
-use crate::{Estimate, Machine, Missing, Role, Warning};
+use crate::{Estimate, Machine, Missing, Role, Summary, Warning};
 use serde::{Deserialize, Serialize};
 
 /// A part of the stack that a request is in.
@@ -170,21 +170,6 @@ impl Station {
     }
 }
 
-/// A distribution over the joined requests, in nanoseconds.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
-pub struct Figure {
-    /// Mean over all requests: the means of all rows of a table sum up to its total's.
-    pub mean_ns: f64,
-    /// Half are at most this.
-    pub p50_ns: f64,
-    /// 90 % are at most this.
-    pub p90_ns: f64,
-    /// 99 % are at most this.
-    pub p99_ns: f64,
-    /// The largest.
-    pub max_ns: f64,
-}
-
 /// One row: a stretch of the request's way, in one state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
@@ -199,7 +184,7 @@ pub struct Row {
     /// For people: "system call to block layer".
     pub label: String,
     /// How long, over all requests (0 where a request does not have it).
-    pub time: Figure,
+    pub time: Summary,
     /// Median of the rounds' means, with its interval, ns.
     pub mean: Estimate,
     /// Share of the whole, percent of the total's mean.
@@ -216,7 +201,7 @@ pub struct Nested {
     /// For people: "guest benchmark", "guest virtio", "KVM", "QEMU virtio", "QEMU AIO", "host disk".
     pub label: String,
     /// Time between entry and exit.
-    pub cumulative: Figure,
+    pub cumulative: Summary,
     /// What it takes beyond the next inner one, mean, ns.
     pub delta_ns: f64,
     /// That as a share of the outermost, percent.
@@ -356,9 +341,9 @@ pub struct LayerColumn {
     /// The clock.
     pub clock: ClockFinding,
     /// An operation as the workload stamped it, under probes.
-    pub traced: Figure,
+    pub traced: Summary,
     /// Beside it, without.
-    pub control: Option<Figure>,
+    pub control: Option<Summary>,
     /// Median of the rounds' untraced medians, with its interval, ns.
     pub control_median: Option<Estimate>,
     /// Traced over control, from the rounds' medians.
@@ -408,7 +393,7 @@ pub struct LayerFindings {
     /// Rounds asked for.
     pub rounds_planned: u32,
     /// The same work on the bare host and the same file; `None` where the plan has no native machine.
-    pub host: Option<Figure>,
+    pub host: Option<Summary>,
     /// Guests, in the plan's order, variants within them.
     pub columns: Vec<LayerColumn>,
     /// Variants against the first.

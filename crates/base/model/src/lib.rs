@@ -19,9 +19,11 @@ mod layers;
 mod machine;
 mod metric;
 mod moments;
+pub mod number;
 mod plan;
 mod printed;
 mod profile;
+mod result;
 pub mod samples;
 mod schedule;
 mod series;
@@ -52,8 +54,8 @@ pub use habit_finding::{HabitFindings, HabitForm, HabitRow, MachineHabits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
-    CallRow, ClockFinding, Difference, Figure, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span,
-    State, Station, Step, TailRow, ThreadCalls, Waterfall,
+    CallRow, ClockFinding, Difference, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span, State,
+    Station, Step, TailRow, ThreadCalls, Waterfall,
 };
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
@@ -68,6 +70,7 @@ pub use profile::{
     ProfileFindings, SampleShare, TcgPart, TcgShare, ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare,
     WallFindings,
 };
+pub use result::Summary;
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};

@@ -12,8 +12,9 @@ use vmtax_report::{Style, exits, layers};
 fn main() {
     let folder = std::path::PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| ".".to_owned()));
     let found = common::exits::exits();
-    std::fs::write(folder.join("exits.html"), exits::html(&found)).unwrap();
-    std::fs::write(folder.join("exits.txt"), exits::terminal(&found, Style { width: 80, color: false })).unwrap();
+    std::fs::write(folder.join("exits.html"), exits::report(&found).html()).unwrap();
+    std::fs::write(folder.join("exits.txt"), exits::report(&found).terminal(Style { width: 80, color: false }, false))
+        .unwrap();
     let recording = layers_recording(6);
     for (name, findings) in [("plain", plain(6)), ("varied", varied(6))] {
         for width in [40, 60, 80, 130] {

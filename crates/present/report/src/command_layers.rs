@@ -123,11 +123,12 @@ fn size(length: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Figure, Machine, RequestKind};
+    use vmtax_model::{Machine, RequestKind, Summary};
 
     #[test]
     fn a_disks_table_fits_any_terminal_and_keeps_what_matters() {
-        let time = Figure { mean_ns: 2e6, p50_ns: 1.234e6, p90_ns: 3e6, p99_ns: 123.4e6, max_ns: 2.345e9 };
+        let time =
+            Summary { n: 9, min_ns: 1e6, mean_ns: 2e6, p50_ns: 1.234e6, p90_ns: 3e6, p99_ns: 123.4e6, max_ns: 2.345e9 };
         let kind = |kind, requests, sizes: &[(u64, u64)]| {
             let bytes = sizes.iter().map(|(bytes, n)| bytes * n).sum();
             KindUse { kind, requests, followed: requests, bytes, sizes: sizes.to_vec(), time }

@@ -1,28 +1,26 @@
 //! Findings as people and programs see them: terminal, HTML, JSON. Everything is rendered from the recording alone.
 
 pub mod case;
+mod charts;
 pub mod check;
 mod command_layers;
-pub mod compare;
 mod doctor;
+mod engine;
 pub mod exec;
-pub mod exits;
-pub mod growth;
 mod guest_code;
 mod guest_exits;
 mod guest_inside;
-pub mod habits;
 pub mod history;
 mod html;
 mod json;
 pub mod layers;
-mod number;
 pub mod profile;
 mod profile_changes;
 mod profile_notes;
 mod row;
 mod schedule;
 pub mod shares;
+mod studies;
 mod sysbench;
 mod table;
 mod terminal;
@@ -30,12 +28,18 @@ mod text;
 mod view;
 
 pub use doctor::{doctor_json, doctor_terminal};
+pub use engine::{
+    Advice, Block, Cell, Chart, Column, Drawing, Figure, Notice, Origin, Report, Row, Section, Table, Tile, Tone,
+};
 pub use html::html;
 pub use json::json;
-pub use number::counted;
+pub use studies::{compare, exits, growth, habits};
 pub use sysbench::{result, sysbench};
 pub use terminal::terminal;
 pub use text::printable;
+pub use vmtax_model::number::counted;
+
+use vmtax_model::number;
 
 /// The terminal to write for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

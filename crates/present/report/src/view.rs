@@ -1,6 +1,11 @@
 //! What every report picks out of findings and recordings.
 
-use vmtax_model::{Findings, Machine, MachineColumn, Metric, Tax, TaxRow, Verdict, Warning, WorkloadName};
+use crate::doctor::marker;
+use crate::engine::{Block, Cell, Column, Origin, Section, Table, Tone};
+use vmtax_model::{
+    Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, Tax, TaxRow, Verdict, Warning, WorkloadName,
+    shell_line,
+};
 use vmtax_recording::Recording;
 
 /// Rows that each have a metric, workload by workload.
@@ -131,4 +136,77 @@ pub fn first_five(advice: &[String]) -> &[String] {
 pub fn report_command(recording: &Recording) -> String {
     let folder = recording.folder.to_string_lossy().into_owned();
     vmtax_model::shell_line(&["vmtax".to_owned(), "report".to_owned(), folder])
+}
+
+/// How a recording came about, and what renders it again.
+pub fn origin(recording: &Recording) -> Origin {
+    let manifest = &recording.manifest;
+    Origin { vmtax: manifest.vmtax.clone(), started: manifest.started.clone(), command: report_command(recording) }
+}
+
+/// The host in short.
+pub fn host(recording: &Recording) -> Vec<String> {
+    let host = &recording.host;
+    vec![host.cpu.model.clone(), format!("{}, Linux {}", host.distribution, host.kernel)]
+}
+
+/// What the figures were measured on and by: checks, kernels, QEMUs, the plan, the commands. `kernels`: what each machine
+/// ran.
+pub fn facts(recording: &Recording, kernels: &[(Machine, KernelIdentity)]) -> Vec<Section<'static>> {
+    let host = &recording.host;
+    let cpu = &host.cpu;
+    let governor = cpu.governor.as_ref().map_or(String::new(), |g| format!(", governor {g}"));
+    let outer = cpu.hypervisor.as_ref().map_or(String::new(), |h| format!(", itself a guest of {h}"));
+    let fact = |name: &str, value: String| (name.to_owned(), value);
+    let mut facts = vec![
+        fact("Processor", format!("{}, {} online, {} per core{governor}", cpu.model, cpu.online, cpu.threads_per_core)),
+        fact("Virtualization", format!("{}{outer}", cpu.virtualisation.as_deref().unwrap_or("none"))),
+        fact(
+            "Clock",
+            format!("{}, TSC {}", cpu.clocksource, if cpu.invariant_tsc { "invariant" } else { "not invariant" }),
+        ),
+        fact("Memory", format!("{} MiB", host.memory_mib)),
+        fact("System", format!("{}, Linux {}", host.distribution, host.kernel)),
+    ];
+    facts.extend(host.qemu.iter().map(|q| fact("QEMU", format!("{} `{}`", q.version, q.path.to_string_lossy()))));
+    facts.extend(kernels.iter().map(|(machine, k)| {
+        fact(&format!("Kernel of {machine}"), format!("{} {} {}", k.system, k.release, k.version))
+    }));
+    let mut made = vec![
+        Block::Text("Recorded with".to_owned()),
+        Block::Lines(shell_line(&recording.manifest.command)),
+        Block::Text("This report again, from the recording alone".to_owned()),
+        Block::Lines(report_command(recording)),
+    ];
+    if let Ok(plan) = recording.plan.to_toml() {
+        made.push(Block::Folded("The plan, which `vmtax run` takes".to_owned(), vec![Block::Lines(plan)]));
+    }
+    let checks = Block::Table(checks(recording));
+    vec![Section::detail("Host", vec![Block::Facts(facts), checks]), Section::detail("How it was made", made)]
+}
+
+fn checks(recording: &Recording) -> Table {
+    let columns = vec![
+        Column::words("check").broken(16, 8),
+        Column::words("state"),
+        Column::words("found").broken(24, 12),
+        Column::words("why it matters, what fixes it").broken(24, 12),
+    ];
+    let rows = recording.host.checks.iter().map(|check| {
+        let tone = match check.state {
+            Readiness::Ok => Tone::Good,
+            Readiness::Limited => Tone::Warn,
+            Readiness::Missing => Tone::Bad,
+        };
+        let fix = check.mend.as_ref().map_or(String::new(), |fix| format!("\n`{fix}`"));
+        let why: Cell = format!("{}{fix}", check.why).into();
+        vec![
+            check.subject.as_str().into(),
+            Cell::from(marker(check.state)).tone(tone),
+            check.found.as_str().into(),
+            why,
+        ]
+    });
+    let note = "Checks of the host when the recording was made, as `vmtax doctor` makes them.".to_owned();
+    Table::new("Checks of the host", columns).rows(rows).notes(vec![note])
 }

@@ -14,7 +14,7 @@ fn every_kind_has_a_line_that_fits() {
     let f = exits();
     for width in [40, 60, 80, 120] {
         for color in [false, true] {
-            let text = exits::terminal(&f, Style { width, color });
+            let text = exits::report(&f).terminal(Style { width, color }, false);
             for line in text.lines().filter(|_| !color) {
                 let columns = textwrap::core::display_width(line);
                 assert!(columns <= width && !line.ends_with(' '), "{columns} of {width}: {line:?}");
@@ -22,7 +22,7 @@ fn every_kind_has_a_line_that_fits() {
             assert_eq!(color, text.contains('\u{1b}'));
         }
     }
-    let text = exits::terminal(&f, Style { width: 120, color: false });
+    let text = exits::report(&f).terminal(Style { width: 120, color: false }, false);
     for kind in f.machines.iter().flat_map(|m| &m.kinds) {
         let line =
             text.lines().find(|l| l.starts_with(&kind.label)).unwrap_or_else(|| panic!("{}\n{text}", kind.label));
@@ -44,7 +44,7 @@ fn every_kind_has_a_line_that_fits() {
 fn json_and_html_hold_all_and_obey_nothing() {
     let mut f = exits();
     assert_eq!(serde_json::from_str::<ExitFindings>(&exits::json(&f).unwrap()).unwrap(), f);
-    let page = exits::html(&f);
+    let page = exits::report(&f).html();
     assert_balanced(&page);
     let kinds: usize = f.machines.iter().map(|m| m.kinds.len() + 1).sum();
     assert_eq!(page.matches("class=\"to-p99\"").count(), kinds);
@@ -53,12 +53,12 @@ fn json_and_html_hold_all_and_obey_nothing() {
     f.machines[0].kinds[0].label = hostile.clone();
     f.machines[0].qemu = hostile.clone();
     f.kvm = hostile;
-    f.machines[0].kinds[1].p50_ns = f64::NAN;
-    let page = exits::html(&f);
+    f.machines[0].kinds[1].time.p50_ns = f64::NAN;
+    let page = exits::report(&f).html();
     assert_balanced(&page);
     assert!(!page.contains("<script") && !page.contains("NaN%"));
-    let text = exits::terminal(&f, Style { width: 80, color: false });
+    let text = exits::report(&f).terminal(Style { width: 80, color: false }, false);
     assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
     f.machines.clear();
-    assert!(exits::terminal(&f, Style { width: 80, color: false }).contains("No machine was measured"));
+    assert!(exits::report(&f).terminal(Style { width: 80, color: false }, false).contains("No machine was measured"));
 }

@@ -41,14 +41,14 @@ fn grown() -> (Recording, GrowthFindings) {
 fn the_terminal_has_laws_rungs_and_a_sentence_that_fit() {
     let (recording, findings) = grown();
     for width in [40, 60, 80, 120] {
-        let text = growth::terminal(&recording, &findings, Style { width, color: false });
+        let text = growth::report(&recording, &findings).terminal(Style { width, color: false }, false);
         for line in text.lines() {
             let columns = textwrap::core::display_width(line);
             assert!(columns <= width, "{columns} of {width}: {line:?}");
         }
     }
-    let text = growth::terminal(&recording, &findings, Style { width: 160, color: false });
-    let line = text.lines().find(|l| l.starts_with("CPU events, each (tcg)")).unwrap();
+    let text = growth::report(&recording, &findings).terminal(Style { width: 160, color: false }, false);
+    let line = text.lines().find(|l| l.starts_with("CPU events, each ") && l.contains(" tcg ")).unwrap();
     assert!(line.contains("O(n)") && line.contains(" to "), "{line}");
     for said in ["grows with threads.threads as O(n)", "one more costs", "n = 6 rounds", "900"] {
         assert!(text.contains(said), "{said}\n{text}");
@@ -58,7 +58,7 @@ fn the_terminal_has_laws_rungs_and_a_sentence_that_fit() {
 #[test]
 fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
     let (mut recording, mut findings) = grown();
-    let page = growth::html(&recording, &findings);
+    let page = growth::report(&recording, &findings).html();
     assert_balanced(&page);
     assert_eq!(page.matches("class=\"law\"").count(), findings.growths.len());
     assert!(page.matches("class=\"band\" d=\"M").count() == findings.growths.len(), "each band has its points");
@@ -71,10 +71,10 @@ fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
     findings.missing =
         vec![MissingRung { machine: Machine::TCG, variant: hostile.clone(), size: 5, reason: hostile.clone() }];
     recording.plan.name = hostile;
-    let page = growth::html(&recording, &findings);
+    let page = growth::report(&recording, &findings).html();
     assert_balanced(&page);
     assert!(!page.contains("<script") && !page.contains('\u{1b}'));
-    let text = growth::terminal(&recording, &findings, Style { width: 80, color: false });
+    let text = growth::report(&recording, &findings).terminal(Style { width: 80, color: false }, false);
     assert!(!text.contains('\u{1b}') && !text.contains('\u{202e}'));
 }
 
@@ -102,7 +102,7 @@ fn a_case_stands_above_the_rest() {
     let text = case::terminal(&case, Style { width: 70, color: false });
     assert!(text.contains("Verdict: does not hold here") && text.contains("? not testable here"), "{text}");
     assert!(text.lines().all(|l| textwrap::core::display_width(l) <= 70), "{text}");
-    let page = case::into_page(&growth::html(&recording, &findings), &case);
+    let page = case::into_page(&growth::report(&recording, &findings).html(), &case);
     assert_balanced(&page);
     assert!(page.contains("ten &lt;times&gt;") && page.find("A title").unwrap() < page.find("Growth curves").unwrap());
     let json = growth::json(&recording, &findings).unwrap();

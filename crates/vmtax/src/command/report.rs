@@ -9,7 +9,7 @@ use vmtax_model::{
     LayerFindings, Probes, ProfileSpec, ShareFindings, Study,
 };
 use vmtax_recording::Recording;
-use vmtax_report::Style;
+use vmtax_report::{Report, Style};
 use vmtax_studies::reproduce::Measured;
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
@@ -101,6 +101,17 @@ impl Shown {
         }
     }
 
+    /// The report in sections.
+    fn report<'a>(&'a self, recording: &'a Recording) -> Option<Report<'a>> {
+        Some(match self {
+            Shown::Exits(findings) => vmtax_report::exits::report(findings),
+            Shown::Compared(findings, _) => vmtax_report::compare::report(Some(recording), findings),
+            Shown::Growth(findings) => vmtax_report::growth::report(recording, findings),
+            Shown::Habits(findings) => vmtax_report::habits::report(recording, findings),
+            _ => return None,
+        })
+    }
+
     fn json(&self, recording: &Recording, case: Option<&CaseFindings>) -> Result<String, Fault> {
         let document = match self {
             Shown::Taxes(findings) => vmtax_report::json(recording, findings)?,
@@ -124,7 +135,6 @@ impl Shown {
             Shown::Taxes(findings) => vmtax_report::terminal(recording, findings, style),
             Shown::Layers(findings) if details => vmtax_report::layers::details(recording, findings, style),
             Shown::Layers(findings) => vmtax_report::layers::terminal(recording, findings, style),
-            Shown::Exits(findings) => vmtax_report::exits::terminal(findings, style),
             Shown::Exec(findings, layers) if details => {
                 let layers = layers.as_ref().map(|l| vmtax_report::layers::details(recording, &l.layers, style));
                 let exec = vmtax_report::exec::terminal(recording, findings, None, style);
@@ -136,11 +146,12 @@ impl Shown {
             Shown::Compared(findings, layers) => {
                 let layers = layers.as_ref().map(|l| vmtax_report::layers::terminal(recording, l, style));
                 let gap = layers.as_ref().map_or("", |_| "\n");
-                vmtax_report::compare::terminal(Some(recording), findings, style) + gap + &layers.unwrap_or_default()
+                vmtax_report::compare::report(Some(recording), findings).terminal(style, details)
+                    + gap
+                    + &layers.unwrap_or_default()
             }
-            Shown::Growth(findings) => vmtax_report::growth::terminal(recording, findings, style),
             Shown::Shares(findings) => vmtax_report::shares::terminal(recording, findings, details, style),
-            Shown::Habits(findings) => vmtax_report::habits::terminal(findings, style),
+            _ => self.report(recording).map_or(String::new(), |report| report.terminal(style, details)),
         }
     }
 
@@ -170,12 +181,9 @@ impl Shown {
         let page = match self {
             Shown::Taxes(findings) => vmtax_report::html(recording, findings),
             Shown::Layers(findings) => vmtax_report::layers::html(recording, findings),
-            Shown::Exits(findings) => vmtax_report::exits::html(findings),
             Shown::Exec(findings, layers) => vmtax_report::exec::html(recording, findings, layers.as_deref()),
-            Shown::Compared(findings, _) => vmtax_report::compare::html(recording, findings),
-            Shown::Growth(findings) => vmtax_report::growth::html(recording, findings),
             Shown::Shares(findings) => vmtax_report::shares::html(recording, findings),
-            Shown::Habits(findings) => vmtax_report::habits::html(recording, findings),
+            _ => self.report(recording).map_or(String::new(), |report| report.html()),
         };
         match case {
             Some(case) => vmtax_report::case::into_page(&page, case),

@@ -25,7 +25,7 @@ fn rows(world: &World) -> BTreeMap<(Station, Station, State), f64> {
     let mut tally = Tally::default();
     tally.add(0, &trial(world, &[]));
     let count = tally.total.count();
-    tally.rows.iter().map(|(k, d)| ((k.from, k.to, k.state), d.figure_of(count).mean_ns)).collect()
+    tally.rows.iter().map(|(k, d)| ((k.from, k.to, k.state), d.summary_of(count).mean_ns)).collect()
 }
 
 type Change = (fn(&mut Times), Station, State);

@@ -1,7 +1,7 @@
 //! A series drawn with characters.
 
 use super::words;
-use crate::html::axis::Axis;
+use crate::charts::axis::Axis;
 use crate::number::value;
 use crate::text::{Paint, columns, fit, plain};
 use vmtax_model::{Metric, SeriesFindings};

@@ -1,7 +1,7 @@
 //! Latency distributions side by side: for each metric that has one, a lane for each machine on one logarithmic axis.
 
 use super::Page;
-use super::axis::{Axis, percent};
+use crate::charts::axis::{Axis, percent};
 use crate::number::{count, nanoseconds, nanoseconds_tick};
 use crate::view;
 use maud::{Markup, html as markup};

@@ -1,7 +1,7 @@
 //! Each round's value as a dot: drift and outliers are to be seen, not summed away.
 
 use super::Page;
-use super::axis::percent;
+use crate::charts::axis::percent;
 use crate::number::value;
 use crate::row::Row;
 use crate::view;

@@ -1,7 +1,7 @@
 //! The normalised comparison: native is 1, a bar for each guest and metric, a whisker for its interval.
 
 use super::Page;
-use super::axis::{Axis, percent};
+use crate::charts::axis::{Axis, percent};
 use crate::number::{NONE, range, ratio, significant};
 use crate::row::{self, Row};
 use crate::view;

@@ -1,21 +1,15 @@
 //! One self-contained page: no script, no font, no image, no request to anywhere. Pictures are SVG whose horizontal
 //! places are percentages, so that they follow the width of the page while their text keeps its size.
 
-pub(crate) mod axis;
 mod chart_latency;
 mod chart_rounds;
 mod chart_tax;
-pub(crate) mod compare;
 mod details;
 pub(crate) mod exec;
-pub(crate) mod exits;
 mod facts;
-pub(crate) mod growth;
-pub(crate) mod habits;
 mod headline;
 pub(crate) mod history;
 pub(crate) mod layers;
-mod marks;
 mod notices;
 pub(crate) mod profile;
 mod schedule;
@@ -30,7 +24,7 @@ use maud::{DOCTYPE, Markup, PreEscaped, html as markup};
 use vmtax_model::Findings;
 use vmtax_recording::Recording;
 
-const STYLE: &str = include_str!("style.css");
+const STYLE: &str = include_str!("../engine/style.css");
 /// Even if an escape were forgotten, the page could load and run nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
 

@@ -1,8 +1,8 @@
 //! `share`'s page: the ways beside each other, by workload and by metric, what took effect, and which to take.
 
-use super::axis::{Axis, percent};
 use super::notices::{breakable, notices};
 use super::{Head, document, facts};
+use crate::charts::axis::{Axis, percent};
 use crate::number::{NONE, range, ratio, significant, value};
 use crate::shares::{effects, heading, processor, title};
 use crate::view::{by_workload, first_five, report_command, warnings, when};

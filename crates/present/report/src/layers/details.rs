@@ -8,7 +8,7 @@ use crate::number::{count, nanoseconds, percent};
 use crate::table::{self, right};
 use crate::text::{Paint, cell, plain, wrapped};
 use comfy_table::{Attribute, Cell, Table};
-use vmtax_model::{CallRow, Estimate, Figure, LayerColumn, LayerFindings, Row};
+use vmtax_model::{CallRow, Estimate, LayerColumn, LayerFindings, Row, Summary};
 use vmtax_recording::Recording;
 
 /// Every table of every column. Lines of the widest tables may be broken below 80 columns.
@@ -58,7 +58,7 @@ impl Details {
         out.push_str(&wrapped(&format!("Clocks: {}.", words::clock(column)), self.width, "", "  "));
         out.push_str(&wrapped(&format!("Requests: {}.", words::matched(column)), self.width, "", "  "));
         out.push_str(&wrapped(&format!("Observer effect: {}.", words::observer(column)), self.width, "", "  "));
-        let wholes: Vec<(&str, &Figure)> = [("traced", Some(&column.traced)), ("control", column.control.as_ref())]
+        let wholes: Vec<(&str, &Summary)> = [("traced", Some(&column.traced)), ("control", column.control.as_ref())]
             .into_iter()
             .filter_map(|(name, figure)| Some((name, figure?)))
             .collect();
@@ -74,7 +74,7 @@ impl Details {
         out
     }
 
-    fn figures(&self, figures: &[(&str, &Figure)]) -> String {
+    fn figures(&self, figures: &[(&str, &Summary)]) -> String {
         let mut table = self.table(&["", "p50", "p90", "p99", "max", "mean"], 1);
         for (name, f) in figures {
             let cells = [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(|ns| right(nanoseconds(ns)));

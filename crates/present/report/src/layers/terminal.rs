@@ -8,7 +8,7 @@ use crate::table::{self, right};
 use crate::text::{Paint, cell, columns, plain, section, wrapped};
 use crate::view::{first_five, warnings, when};
 use comfy_table::{Attribute, Cell, Color};
-use vmtax_model::{Figure, LayerColumn, LayerFindings, Row, State};
+use vmtax_model::{LayerColumn, LayerFindings, Row, State, Summary};
 use vmtax_recording::Recording;
 
 /// Terminals from this width on have a bar beside each row.
@@ -86,7 +86,7 @@ struct Line<'a> {
     /// Whether the line above is the same stretch, in another state.
     again: bool,
     state: State,
-    figure: Option<&'a Figure>,
+    figure: Option<&'a Summary>,
     mean_ns: f64,
     share: Option<f64>,
     strong: bool,

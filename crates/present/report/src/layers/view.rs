@@ -2,7 +2,7 @@
 
 use crate::number::NONE;
 use vmtax_model::{
-    Accelerator, Estimate, Figure, Layer, LayerColumn, LayerFindings, Machine, Role, Row, State, Station,
+    Accelerator, Estimate, Layer, LayerColumn, LayerFindings, Machine, Role, Row, State, Station, Summary,
 };
 use vmtax_recording::Recording;
 
@@ -30,7 +30,7 @@ pub fn columns(findings: &LayerFindings) -> Vec<&LayerColumn> {
 }
 
 /// A request as it is when nobody looks, where that was measured; otherwise as traced.
-pub fn undisturbed(column: &LayerColumn) -> &Figure {
+pub fn undisturbed(column: &LayerColumn) -> &Summary {
     column.control.as_ref().unwrap_or(&column.traced)
 }
 

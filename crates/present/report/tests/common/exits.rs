@@ -5,13 +5,15 @@ use vmtax_model::*;
 fn kind(label: &str, p50_ns: f64, emulated: bool, note: &str) -> ExitKind {
     ExitKind {
         label: label.into(),
-        n: 20_000,
-        min_ns: p50_ns * 0.9264,
-        p50_ns,
-        p90_ns: p50_ns * 1.05,
-        p99_ns: p50_ns * 1.589,
-        max_ns: p50_ns * 120.0,
-        mean_ns: p50_ns * 1.0233,
+        time: Summary {
+            n: 20_000,
+            min_ns: p50_ns * 0.9264,
+            p50_ns,
+            p90_ns: p50_ns * 1.05,
+            p99_ns: p50_ns * 1.589,
+            max_ns: p50_ns * 120.0,
+            mean_ns: p50_ns * 1.0233,
+        },
         emulated,
         note: note.into(),
     }

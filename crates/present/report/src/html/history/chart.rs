@@ -1,7 +1,7 @@
 //! The runs from left to right.
 
+use crate::charts::axis::{Axis, percent};
 use crate::history::words;
-use crate::html::axis::{Axis, percent};
 use crate::number::value;
 use crate::view::when;
 use maud::{Markup, html as markup};

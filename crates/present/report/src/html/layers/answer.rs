@@ -1,8 +1,8 @@
 //! The answer: the ladder from the bare host to the guest, what the guest's time goes to, which variant wins.
 
-use super::super::axis::{Axis, percent};
 use super::super::notices::{breakable, notices};
 use super::{Page, class};
+use crate::charts::axis::{Axis, percent};
 use crate::layers::view::{self, Scale};
 use crate::layers::words;
 use crate::number::{nanoseconds, range, ratio};

@@ -1,7 +1,7 @@
 //! Latency over the run as a heat map: time to the right, latency upwards, darker where more requests are.
 
-use super::super::axis::{Axis, percent};
 use super::Page;
+use crate::charts::axis::{Axis, percent};
 use crate::layers::view::Scale;
 use crate::number::{count, nanoseconds};
 use maud::{Markup, html as markup};

@@ -1,35 +1,40 @@
 //! Each row's distribution: p50, p90, p99 and the maximum on one logarithmic axis, and the table of rows.
 
-use super::super::axis::Axis;
-use super::super::marks::marks;
 use super::{Page, class, stretch};
+use crate::charts::marks::{CAPTION, Mark, Marks};
+use crate::engine::Chart;
 use crate::layers::view::{self, Scale};
 use crate::layers::words;
-use crate::number::{count, nanoseconds_tick};
+use crate::number::count;
 use maud::{Markup, html as markup};
-use vmtax_model::{Figure, LayerColumn, Row};
+use vmtax_model::{LayerColumn, Row, Summary};
 
 pub fn rows(page: &Page, column: &LayerColumn) -> Markup {
     let rows: Vec<&Row> = column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r)).collect();
-    let ends =
-        rows.iter().flat_map(|r| [r.time.p50_ns, r.time.max_ns]).chain([column.traced.p50_ns, column.traced.max_ns]);
-    let axis = Axis::log(&ends.collect::<Vec<_>>());
-    let ticks = axis.ticks(7);
+    let mark = |row: &&'_ Row| {
+        (view::name(row.layer, &row.label, row.state), stretch(row.layer, &row.label, row.state), class(row.layer))
+    };
+    let mut marks: Vec<Mark> = Vec::new();
+    for row in &rows {
+        let (name, shown, class) = mark(row);
+        marks.push(Mark { name, shown, class, figure: &row.time });
+    }
+    let whole = |name: &str, figure| Mark {
+        name: name.to_owned(),
+        shown: markup! { b { "the whole, " (name) } },
+        class: "whole",
+        figure,
+    };
+    marks.push(whole("traced", &column.traced));
+    marks.extend(column.control.as_ref().map(|control| whole("untraced", control)));
     let scale = Scale::for_columns(&[column]);
     markup! {
         section {
             h3 { "How each row is distributed" }
             figure {
-                div.chart.spread {
-                    div.group { h4 {} div { (axis.labels(&ticks, nanoseconds_tick)) } span {} }
-                    @for row in &rows {
-                        (marks(&view::name(row.layer, &row.label, row.state), &stretch(row.layer, &row.label, row.state), class(row.layer), &row.time, &axis, &ticks))
-                    }
-                    (marks("traced", &markup! { b { "the whole, traced" } }, "whole", &column.traced, &axis, &ticks))
-                    @if let Some(control) = &column.control { (marks("untraced", &markup! { b { "the whole, untraced" } }, "whole", control, &axis, &ticks)) }
-                }
+                (Marks(marks).svg())
                 figcaption {
-                    "Over all requests, on a logarithmic axis: the dot is the median, the thick line ends at p90, the thin one at p99, the ring is the longest. "
+                    "Over all requests. " (CAPTION) " "
                     "A row whose median is 0 begins at the picture's edge; waits that are next to nothing are in the table alone. " (page.source(column))
                 }
             }
@@ -73,11 +78,11 @@ fn table(column: &LayerColumn, scale: &Scale) -> Markup {
     }
 }
 
-fn figures(f: &Figure, scale: &Scale) -> Markup {
+fn figures(f: &Summary, scale: &Scale) -> Markup {
     markup! { @for ns in [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns] { td.number { (scale.number(ns)) } } }
 }
 
-fn sum(name: &str, figure: Option<&Figure>, mean_ns: f64, scale: &Scale) -> Markup {
+fn sum(name: &str, figure: Option<&Summary>, mean_ns: f64, scale: &Scale) -> Markup {
     markup! {
         tr.first {
             td {} th.median scope="row" { (name) } td {} td {}

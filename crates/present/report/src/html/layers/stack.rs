@@ -1,7 +1,7 @@
 //! Layers stacked into one bar for each machine and variant, beside the bare host.
 
-use super::super::axis::{Axis, percent};
 use super::{Page, class, veil};
+use crate::charts::axis::{Axis, percent};
 use crate::layers::view::{self, Scale};
 use crate::number::NONE;
 use crate::text::columns as width_of;

@@ -1,7 +1,7 @@
 //! Single requests as waterfalls: who works when, then each stretch on a line of its own, so that no label meets another.
 
-use super::super::axis::{Axis, percent};
 use super::{Page, class, stretch, veil};
+use crate::charts::axis::{Axis, percent};
 use crate::layers::view::{self, Scale};
 use maud::{Markup, html as markup};
 use vmtax_model::{Layer, LayerColumn, Span, Waterfall};

@@ -1,7 +1,7 @@
 //! Numbers for people: three significant digits (four where the first is 1, so that the relative step stays below
 //! half a percent) and units scaled to keep them short.
 
-use vmtax_model::{Interval, Unit};
+use crate::{Interval, Unit};
 
 /// What stands where there is no number.
 pub const NONE: &str = "–";
@@ -135,6 +135,20 @@ pub fn count(n: u64) -> String {
 /// "1 sample", "1,200 samples".
 pub fn counted(n: u64, what: &str) -> String {
     format!("{} {what}{}", count(n), if n == 1 { "" } else { "s" })
+}
+
+/// A time to wait, given in seconds: "40 s", "12 min", "3.2 h".
+pub fn duration(s: f64) -> String {
+    match s {
+        s if s < 90.0 => format!("{s:.0} s"),
+        s if s < 5400.0 => format!("{:.0} min", s / 60.0),
+        s => format!("{:.1} h", s / 3600.0),
+    }
+}
+
+/// A share with its sign: "+4.1 %", "−0.3 %".
+pub fn signed_percent(share: f64) -> String {
+    if share < 0.0 { format!("−{}", percent(-share)) } else { format!("+{}", percent(share)) }
 }
 
 /// What goes with so many: "1 sample was", "2 samples were".

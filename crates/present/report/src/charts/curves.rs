@@ -1,66 +1,65 @@
 //! Growth curves on logarithmic axes: each round's cost as a dot, the law with the band of its interval.
 
-use super::Page;
-use crate::growth::words;
-use crate::html::axis::{Axis, percent};
+use super::axis::{Axis, percent};
+use crate::engine::Chart;
 use crate::number::{count, nanoseconds, nanoseconds_tick};
+use crate::studies::growth::{law, place, what};
 use maud::{Markup, html as markup};
 use std::fmt::Write as _;
-use vmtax_model::{CurvePoint, Growth, Metric};
+use vmtax_model::{CurvePoint, Growth};
 
 const HEIGHT: f64 = 230.0;
 /// Half the distance over which the columns of a rung lie side by side, in percent of the width.
 const APART: f64 = 1.1;
 
-pub fn charts(page: &Page) -> Markup {
-    let metrics = page.by_metric();
-    let kind = if metrics.len() < 3 { "wide" } else { "" };
-    markup! {
-        section {
-            h2 { "Growth curves" }
-            p.intro {
-                "Cost against " (page.findings.option) ", both on logarithmic axes. Each dot is one round at one size; the line is the law, "
-                "drawn through the rounds, its band the 95 % interval. " (page.source())
-            }
-            div.multiples.(kind) { @for (metric, growths) in &metrics { (picture(page, *metric, growths)) } }
-        }
+/// The curves of one metric.
+pub struct Curves<'a> {
+    /// A curve each, with the class that gives its colour.
+    pub growths: Vec<(&'static str, &'a Growth)>,
+    /// The option that grew.
+    pub option: &'a str,
+}
+
+impl Chart for Curves<'_> {
+    fn svg(&self) -> Markup {
+        picture(self)
     }
 }
 
-fn picture(page: &Page, metric: Metric, growths: &[&Growth]) -> Markup {
-    let costs = growths.iter().flat_map(|g| g.rungs.iter().flat_map(|r| r.rounds.iter().map(|c| c.ns)));
-    let y =
-        Axis::log(&costs.chain(growths.iter().flat_map(|g| g.curve.iter().map(|p| p.ns.median))).collect::<Vec<_>>());
-    let sizes: Vec<f64> = growths.iter().flat_map(|g| g.rungs.iter().map(|r| r.size as f64)).collect();
+fn picture(curves: &Curves) -> Markup {
+    let growths = &curves.growths;
+    let costs = growths.iter().flat_map(|(_, g)| g.rungs.iter().flat_map(|r| r.rounds.iter().map(|c| c.ns)));
+    let y = Axis::log(
+        &costs.chain(growths.iter().flat_map(|(_, g)| g.curve.iter().map(|p| p.ns.median))).collect::<Vec<_>>(),
+    );
+    let sizes: Vec<f64> = growths.iter().flat_map(|(_, g)| g.rungs.iter().map(|r| r.size as f64)).collect();
     let x = Axis::log(&sizes);
     let (across, up) = (x.ticks(6), y.ticks(5));
     let height = |ns: f64| HEIGHT * (1.0 - y.at(ns) / 100.0);
-    let what = growths.first().map_or(String::new(), |g| words::what(g));
+    let what = growths.first().map_or(String::new(), |(_, g)| self::what(g));
     markup! {
-        figure.card {
-            h3 { (what) " " small { (metric) } }
             p.legend {
-                @for g in growths { span.key.(page.class(g)) { (words::place(g)) ": " b { (words::law(g)) } } }
+                @for (class, g) in growths { span.key.(class) { (place(g)) ": " b { (law(g)) } } }
             }
             div.plot {
                 svg.up height=(HEIGHT) aria-hidden="true" {
                     @for t in &up { text x="100%" y=(format!("{:.1}", height(*t) + 4.0)) text-anchor="end" { (nanoseconds_tick(*t)) } }
                 }
-                svg height=(HEIGHT) role="img" aria-label={ (what) " by " (page.findings.option) ": " (spoken(growths)) } {
+                svg height=(HEIGHT) role="img" aria-label={ (what) " by " (curves.option) ": " (spoken(growths)) } {
                     @for t in &up { @let at = format!("{:.1}", height(*t)); line.grid x1="0" x2="100%" y1=(at) y2=(at) {} }
                     (x.grid(&across))
-                    @for g in growths {
-                        svg.(page.class(g)) viewBox="0 0 100 100" preserveAspectRatio="none" {
+                    @for (class, g) in growths {
+                        svg.(class) viewBox="0 0 100 100" preserveAspectRatio="none" {
                             path.band d=(band(&g.curve, &x, &y)) {}
                             path.law d=(line(&g.curve, &x, &y)) {}
                         }
                     }
-                    @for (place, g) in growths.iter().enumerate() {
-                        @let shift = APART * (2.0 * place as f64 - (growths.len() as f64 - 1.0)) / (growths.len() as f64);
+                    @for (at, (class, g)) in growths.iter().enumerate() {
+                        @let shift = APART * (2.0 * at as f64 - (growths.len() as f64 - 1.0)) / (growths.len() as f64);
                         @for rung in &g.rungs {
                             @for cost in &rung.rounds {
-                                circle.(page.class(g)) cx=(percent(x.at(rung.size as f64) + shift)) cy=(format!("{:.1}", height(cost.ns))) r="3" {
-                                    title { (words::place(g)) ", " (count(rung.size)) ", round " (cost.round + 1) ": " (nanoseconds(cost.ns)) }
+                                circle.(class) cx=(percent(x.at(rung.size as f64) + shift)) cy=(format!("{:.1}", height(cost.ns))) r="3" {
+                                    title { (place(g)) ", " (count(rung.size)) ", round " (cost.round + 1) ": " (nanoseconds(cost.ns)) }
                                 }
                             }
                         }
@@ -69,12 +68,12 @@ fn picture(page: &Page, metric: Metric, growths: &[&Growth]) -> Markup {
                 span {}
                 (x.labels(&across, |n| count(n.round() as u64)))
             }
-        }
+
     }
 }
 
-fn spoken(growths: &[&Growth]) -> String {
-    growths.iter().map(|g| format!("{} {}", words::place(g), words::law(g))).collect::<Vec<_>>().join(", ")
+fn spoken(growths: &[(&str, &Growth)]) -> String {
+    growths.iter().map(|(_, g)| format!("{} {}", place(g), law(g))).collect::<Vec<_>>().join(", ")
 }
 
 fn line(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {

@@ -1,0 +1,81 @@
+//! Ratios with their intervals, a line for each metric, around 1.
+
+use super::axis::{Axis, percent};
+use crate::engine::Chart;
+use crate::number::{ratio, significant};
+use crate::studies::compare::{interval, verdict};
+use crate::view::by_workload;
+use maud::{Markup, html as markup};
+use vmtax_model::{Against, Compared, Shown};
+
+/// The ratios of a side to the baseline.
+pub struct Intervals<'a> {
+    /// The side.
+    pub against: &'a Against,
+    /// The smallest difference that matters, as a share.
+    pub detect: f64,
+}
+
+impl Chart for Intervals<'_> {
+    fn svg(&self) -> Markup {
+        let rows = &self.against.rows;
+        let ends = rows
+            .iter()
+            .flat_map(|r| [r.ratio.median].into_iter().chain(r.ratio.interval.iter().flat_map(|i| [i.low, i.high])));
+        let ends: Vec<f64> = ends.chain([1.0, 1.0 + self.detect, 1.0 / (1.0 + self.detect)]).collect();
+        let axis = Axis::log(&ends);
+        let ticks = near_one(&axis);
+        markup! {
+            div.chart.compared {
+                @for (workload, rows) in by_workload(rows, |r| r.metric) {
+                    div.group { h3 { (workload) } div { (axis.labels(&ticks, |t| format!("×{}", significant(t)))) } span {} }
+                    @for row in rows { (line(row, self.detect, &axis, &ticks)) }
+                }
+            }
+        }
+    }
+}
+
+/// Ticks of an axis that may be narrow: where there are no round decades, shares of 1.
+fn near_one(axis: &Axis) -> Vec<f64> {
+    let (low, high) = axis.ends();
+    let usual = axis.ticks(7);
+    if usual.len() > 2 {
+        return usual;
+    }
+    let reach = (high.ln()).max(-low.ln());
+    let step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5].into_iter().find(|s| reach / s <= 5.0).unwrap_or(1.0);
+    (-8..=8).map(|i| 1.0 + f64::from(i) * step).filter(|t| (low..=high).contains(t)).collect()
+}
+
+fn line(row: &Compared, detect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
+    let verdict = verdict(row, detect);
+    let at = |v: f64| percent(axis.at(v));
+    let (from, to) = (axis.at(1.0 / (1.0 + detect)), axis.at(1.0 + detect));
+    let spoken = format!("{} {}: {verdict}", ratio(row.ratio.median), interval(row));
+    markup! {
+        div.row.(class(row.shown)) {
+            span.name { (row.metric.label()) }
+            svg height="20" role="img" aria-label={ (row.metric.label()) ": " (spoken) } {
+                title { (spoken) }
+                rect.matters x=(percent(from)) width=(percent(to - from)) y="0" height="100%" {}
+                (axis.grid(ticks))
+                line.one x1=(at(1.0)) x2=(at(1.0)) y1="0" y2="100%" {}
+                @if let Some(i) = &row.ratio.interval {
+                    line.ends x1=(at(i.low)) x2=(at(i.high)) y1="10" y2="10" {}
+                }
+                circle cx=(at(row.ratio.median)) cy="10" r="5" {}
+            }
+            span.time { b { (ratio(row.ratio.median)) } " " (verdict) }
+        }
+    }
+}
+
+fn class(shown: Shown) -> &'static str {
+    match shown {
+        Shown::Faster => "faster",
+        Shown::Slower => "slower",
+        Shown::Same => "same",
+        Shown::NotShown | Shown::TooFewRounds => "open",
+    }
+}

@@ -1,0 +1,109 @@
+//! A report as Markdown, for comments and issues: its tables, and no picture.
+
+use super::prose::{escaped, with_lines};
+use super::sections::{Advice, Block, Notice, Report, Section};
+use super::table::{Cell, Row, Table};
+use crate::text::printable;
+
+impl Report<'_> {
+    /// The report as GitHub's Markdown.
+    pub fn markdown(&self) -> String {
+        let about = self.about.iter().map(|part| escaped(part)).collect::<Vec<_>>().join(" · ");
+        let mut out = format!("# {}\n\n{about}\n", escaped(&self.title));
+        if !self.answer.is_empty() {
+            out += &format!("\n**{}**\n", escaped(&self.answer));
+        }
+        for tile in &self.tiles {
+            let limits = if tile.limits.is_empty() { String::new() } else { format!(" {}", escaped(&tile.limits)) };
+            out += &format!("\n- {}{limits}", escaped(&tile.text));
+        }
+        if !self.tiles.is_empty() {
+            out.push('\n');
+        }
+        self.notices.iter().for_each(|notice| out += &list(notice));
+        self.sections.iter().for_each(|one| out += &section(one));
+        if !self.method.is_empty() {
+            let method: Vec<String> = self.method.iter().map(|text| escaped(text)).collect();
+            out += &format!("\n**Method.** {}\n", method.join("\n\n"));
+        }
+        let origin =
+            [format!("vmtax {}", self.origin.vmtax), self.rests_on.clone(), format!("`{}`", self.origin.command)];
+        let origin: Vec<String> = origin.iter().filter(|part| !part.is_empty()).map(|part| escaped(part)).collect();
+        out + &format!("\n{}\n", origin.join(" · "))
+    }
+}
+
+fn list(notice: &Notice) -> String {
+    if notice.items.is_empty() {
+        return String::new();
+    }
+    let mark = if notice.kind == Advice::Warning { "⚠ " } else { "" };
+    let item = |item: &String| {
+        let (sentence, lines) = with_lines(item);
+        let lines = if lines.is_empty() { String::new() } else { format!("\n{}", fenced(lines)) };
+        format!("- {}{}\n", escaped(sentence), lines.replace('\n', "\n  ").trim_end())
+    };
+    format!("\n## {mark}{}\n\n{}", notice.title, notice.items.iter().map(item).collect::<String>())
+}
+
+fn section(section: &Section) -> String {
+    let body: String = section.blocks.iter().map(block).collect();
+    match (section.title.is_empty(), body.is_empty()) {
+        (_, true) => String::new(),
+        (true, false) => body,
+        (false, false) => format!("\n## {}\n{body}", escaped(&section.title)),
+    }
+}
+
+fn block(one: &Block) -> String {
+    match one {
+        Block::Text(text) => format!("\n{}\n", escaped(text)),
+        Block::Lines(lines) => format!("\n{}", fenced(lines)),
+        Block::Facts(facts) => {
+            let fact = |(name, value): &(String, String)| format!("- {}: {}\n", escaped(name), escaped(value));
+            format!("\n{}", facts.iter().map(fact).collect::<String>())
+        }
+        Block::Table(table) => self::table(table),
+        Block::Figure(figure) => figure.table.as_ref().map_or(String::new(), self::table),
+        Block::Figures(..) => String::new(),
+        Block::Folded(title, blocks) => {
+            let body: String = blocks.iter().map(block).collect();
+            let title = escaped(title);
+            if body.is_empty() { body } else { format!("\n<details><summary>{title}</summary>\n{body}\n</details>\n") }
+        }
+    }
+}
+
+/// Lines behind a fence that none of them ends.
+fn fenced(lines: &str) -> String {
+    let fence = "`".repeat(2 + lines.split(|c| c != '`').map(str::len).max().unwrap_or(0).max(1));
+    format!("{fence}text\n{}\n{fence}\n", printable(lines).trim_end())
+}
+
+fn table(table: &Table) -> String {
+    let names = table.columns.iter().map(|column| escaped(&column.name));
+    let aligned = table.columns.iter().map(|column| if column.figures { "--:" } else { "---" }.to_owned());
+    let mut out = format!("\n{}{}", line(names), line(aligned));
+    for row in &table.rows {
+        out += &match row {
+            Row::Group(name) => line([format!("**{}**", escaped(name))].into_iter().chain(empty(table, 1))),
+            Row::Cells(cells) | Row::First(cells) => {
+                let text = |cell: &Cell| match escaped(&cell.text) {
+                    text if cell.strong && !text.is_empty() => format!("**{text}**"),
+                    text => text,
+                };
+                line(cells.iter().map(text).chain(empty(table, cells.len())))
+            }
+        };
+    }
+    table.notes.iter().for_each(|note| out += &format!("\n{}\n", escaped(note)));
+    out
+}
+
+fn empty(table: &Table, from: usize) -> impl Iterator<Item = String> {
+    (from..table.columns.len()).map(|_| String::new())
+}
+
+fn line(cells: impl Iterator<Item = String>) -> String {
+    format!("| {} |\n", cells.collect::<Vec<_>>().join(" | "))
+}

@@ -1,0 +1,11 @@
+//! A report as sections of blocks, and its renderers: for a terminal, a page, Markdown. A study writes its report once.
+
+mod markdown;
+mod page;
+mod prose;
+mod sections;
+mod table;
+mod terminal;
+
+pub use sections::{Advice, Block, Chart, Drawing, Figure, Notice, Origin, Report, Section, Tile};
+pub use table::{Cell, Column, Row, Table, Tone};

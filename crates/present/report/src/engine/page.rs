@@ -1,0 +1,203 @@
+//! A report as one self-contained page: no script, no font, no image, no request to anywhere. Pictures are SVG whose
+//! horizontal places are percentages, so that they follow the width of the page while their text keeps its size.
+
+use super::prose::{parts, with_lines};
+use super::sections::{Advice, Block, Figure, Notice, Report, Section, Tile};
+use super::table::{Cell, Column, Row, Table, Tone};
+use crate::text::printable;
+use crate::view::when;
+use maud::{DOCTYPE, Markup, PreEscaped, html};
+
+const STYLE: &str = include_str!("style.css");
+/// Even if an escape were forgotten, the page could load and run nothing.
+const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+impl Report<'_> {
+    /// The report as one HTML file.
+    pub fn html(&self) -> String {
+        let (style, policy) = self.own();
+        let origin = &self.origin;
+        let page = html! {
+            (DOCTYPE)
+            html lang="en" {
+                head {
+                    meta charset="utf-8";
+                    meta name="viewport" content="width=device-width, initial-scale=1";
+                    meta http-equiv="Content-Security-Policy" content=(policy);
+                    meta name="color-scheme" content="light dark";
+                    meta name="generator" content={ "vmtax " (origin.vmtax) };
+                    title { (self.title.replace('`', "")) @if let Some(first) = self.about.first() { ": " (first) } }
+                    style { (PreEscaped(STYLE)) (PreEscaped(style)) }
+                }
+                body {
+                    main { (self.body()) }
+                    footer { "vmtax " (origin.vmtax) " · " (when(&origin.started)) " · " code { (origin.command) } }
+                }
+            }
+        };
+        printable(&page.into_string())
+    }
+
+    /// What a study's page has beside the style that all share, and what it may load and run.
+    fn own(&self) -> (&'static str, &'static str) {
+        match self.study {
+            "compare" => (include_str!("../charts/compare.css"), POLICY),
+            "growth" => (include_str!("../charts/growth.css"), POLICY),
+            _ => ("", POLICY),
+        }
+    }
+
+    fn body(&self) -> Markup {
+        html! {
+            header {
+                h1 { (prose(&self.title)) }
+                p.where { (self.about.join(" · ")) }
+            }
+            section.answer aria-label="The answer" {
+                @if !self.answer.is_empty() { p.lead { (prose(&self.answer)) } }
+                @if !self.tiles.is_empty() { div.tiles { @for one in &self.tiles { (tile(one)) } } }
+            }
+            div.notices { @for notice in &self.notices { (list(notice)) } }
+            @for section in &self.sections { (self.section(section)) }
+            @for (i, text) in self.method.iter().enumerate() { p.method { @if i == 0 { b { "Method. " } } (prose(text)) } }
+        }
+    }
+
+    fn section(&self, section: &Section) -> Markup {
+        html! {
+            section {
+                @if !section.title.is_empty() { h2 { (prose(&section.title)) } }
+                @for one in &section.blocks { (self.block(one)) }
+            }
+        }
+    }
+
+    fn block(&self, block: &Block) -> Markup {
+        html! {
+            @match block {
+                Block::Text(text) => { p.intro { (prose(text)) } }
+                Block::Lines(lines) => { pre { (lines) } }
+                Block::Facts(facts) => { dl { @for (name, value) in facts { dt { (name) } dd { (prose(value)) } } } }
+                Block::Table(one) => { (table(one)) }
+                Block::Figure(one) => { (self.figure(one, "")) }
+                Block::Figures(class, all) => { div.multiples.(class) { @for one in all { (self.figure(one, "card")) } } }
+                Block::Folded(title, blocks) => { details { summary { (prose(title)) } @for one in blocks { (self.block(one)) } } }
+            }
+        }
+    }
+
+    fn figure(&self, figure: &Figure, class: &str) -> Markup {
+        html! {
+            figure class=[(!class.is_empty()).then_some(class)] {
+                @if !figure.title.is_empty() { h3 { (figure.title) } }
+                (figure.chart.svg())
+                @if !figure.caption.is_empty() {
+                    figcaption {
+                        (prose(&figure.caption)) " "
+                        span.source { @if !self.rests_on.is_empty() { (self.rests_on) " · " } code { (self.origin.command) } }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// A sentence whose commands stand between backticks.
+pub fn prose(text: &str) -> Markup {
+    html! {
+        @for (is_command, part) in parts(text) {
+            @if is_command { code { (breakable(part)) } } @else { (breakable(part)) }
+        }
+    }
+}
+
+/// Text that a narrow column breaks after its commas: options and the names of variants have no blanks.
+fn breakable(text: &str) -> Markup {
+    html! { @for part in text.split_inclusive(',') { (part) @if part.ends_with(',') { wbr; } } }
+}
+
+fn tile(tile: &Tile) -> Markup {
+    html! {
+        div.tile.(tile.class) {
+            @if !tile.figure.is_empty() { p.figure { (tile.figure) } }
+            p { (prose(&tile.text)) }
+            @if !tile.limits.is_empty() { p.counts { (prose(&tile.limits)) } }
+        }
+    }
+}
+
+fn list(notice: &Notice) -> Markup {
+    let class = match notice.kind {
+        Advice::Advice => "advice",
+        Advice::Warning | Advice::Missing => "warnings",
+        Advice::Fact => "effects",
+    };
+    let item = |item: &String| {
+        let (sentence, lines) = with_lines(item);
+        html! { li { (prose(sentence)) @if !lines.is_empty() { pre { (lines) } } } }
+    };
+    html! {
+        @if !notice.items.is_empty() {
+            section.(class) { h2 { (notice.title) } ul { @for one in &notice.items { (item(one)) } } }
+        }
+    }
+}
+
+/// A table that scrolls by itself where the page is too narrow for it.
+fn table(table: &Table) -> Markup {
+    let cell = |(i, column): (usize, &Column), cell: Option<&Cell>| {
+        let empty = Cell::default();
+        let cell = cell.unwrap_or(&empty);
+        let text = html! {
+            @for (i, line) in cell.text.lines().enumerate() {
+                @if i > 0 { br; }
+                @if cell.key.is_empty() { (prose(line)) } @else { span.key.(cell.key) { (prose(line)) } }
+            }
+        };
+        let hint = (!cell.hint.is_empty()).then_some(&cell.hint);
+        let class = class(column, cell);
+        html! {
+            @if i == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
+        }
+    };
+    let row = |cells: &[Cell], class: Option<&str>| {
+        html! { tr class=[class] { @for (i, column) in table.columns.iter().enumerate() { (cell((i, column), cells.get(i))) } } }
+    };
+    html! {
+        div.scroll tabindex="0" role="region" aria-label=(table.label) {
+            table.taxes {
+                caption.hidden { (table.label) }
+                thead { tr {
+                    @for column in &table.columns {
+                        th.number[column.figures] scope="col" {
+                            @for (i, line) in column.name.lines().enumerate() { @if i > 0 { br; } (line) }
+                        }
+                    }
+                } }
+                tbody {
+                    @for one in &table.rows {
+                        @match one {
+                            Row::Group(name) => { tr.workload { th colspan=(table.columns.len()) scope="rowgroup" { (name) } } }
+                            Row::Cells(cells) => { (row(cells, None)) }
+                            Row::First(cells) => { (row(cells, Some("first"))) }
+                        }
+                    }
+                }
+            }
+        }
+        @for note in &table.notes { p.intro { (prose(note)) } }
+    }
+}
+
+fn class(column: &Column, cell: &Cell) -> Option<String> {
+    let tone = match cell.tone {
+        Tone::Plain => "",
+        Tone::Good => "gains",
+        Tone::Bad => "costs",
+        Tone::Warn => "notable",
+        Tone::Soft => "open",
+    };
+    let classes = [if column.figures { "number" } else { "" }, if cell.strong { "median" } else { "" }, tone];
+    let classes: Vec<&str> = classes.into_iter().filter(|class| !class.is_empty()).collect();
+    (!classes.is_empty()).then(|| classes.join(" "))
+}

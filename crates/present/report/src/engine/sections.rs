@@ -1,0 +1,165 @@
+//! What a report consists of. Text may hold commands between backticks and comes as it is: each renderer makes it harmless.
+
+use super::table::Table;
+use crate::text::Paint;
+use maud::Markup;
+
+/// A report: the answer, what the reader has to know, then sections.
+#[derive(Default)]
+pub struct Report<'a> {
+    /// The study, which names the page's style: "tax", "layers".
+    pub study: &'static str,
+    /// The title, a noun phrase or a question.
+    pub title: String,
+    /// When, how often, where: noun phrases.
+    pub about: Vec<String>,
+    /// How it came about.
+    pub origin: Origin,
+    /// What the figures rest on, in short: "n = 6 rounds".
+    pub rests_on: String,
+    /// The answer in a sentence; empty where the tiles say it.
+    pub answer: String,
+    /// The answer part by part.
+    pub tiles: Vec<Tile>,
+    /// Advice, warnings, what was not measured.
+    pub notices: Vec<Notice>,
+    /// The rest, in the order of reading.
+    pub sections: Vec<Section<'a>>,
+    /// How the figures are made.
+    pub method: Vec<String>,
+}
+
+/// What made a report.
+#[derive(Default)]
+pub struct Origin {
+    /// The version of vmtax that measured.
+    pub vmtax: String,
+    /// When the measurement began, RFC 3339.
+    pub started: String,
+    /// The command that makes the report again.
+    pub command: String,
+}
+
+/// A part of the answer.
+#[derive(Default)]
+pub struct Tile {
+    /// Its colour: a machine's name or a word of the page's style.
+    pub class: &'static str,
+    /// The figure that stands out; may be empty.
+    pub figure: String,
+    /// The sentence.
+    pub text: String,
+    /// What limits it; may be empty.
+    pub limits: String,
+}
+
+/// A kind of notice.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Advice {
+    /// What to do.
+    Advice,
+    /// What weakens the figures.
+    Warning,
+    /// What could not be measured.
+    Missing,
+    /// What else holds.
+    Fact,
+}
+
+/// A titled list. An item may end in lines of commands, to be copied.
+pub struct Notice {
+    /// What it is called.
+    pub title: &'static str,
+    /// Which kind it is.
+    pub kind: Advice,
+    /// The sentences.
+    pub items: Vec<String>,
+}
+
+impl Notice {
+    /// At most five pieces of advice.
+    pub fn advice(items: &[String]) -> Notice {
+        Notice { title: "Advice", kind: Advice::Advice, items: items.iter().take(5).cloned().collect() }
+    }
+
+    /// What weakens the figures.
+    pub fn warnings(items: Vec<String>) -> Notice {
+        Notice { title: "Warnings", kind: Advice::Warning, items }
+    }
+
+    /// What could not be measured.
+    pub fn missing(title: &'static str, items: Vec<String>) -> Notice {
+        Notice { title, kind: Advice::Missing, items }
+    }
+
+    /// What else holds.
+    pub fn facts(title: &'static str, items: Vec<String>) -> Notice {
+        Notice { title, kind: Advice::Fact, items }
+    }
+}
+
+/// A heading with its blocks.
+pub struct Section<'a> {
+    /// The heading; may be empty.
+    pub title: String,
+    /// Whether a terminal shows it only if asked for details.
+    pub detail: bool,
+    /// What it holds.
+    pub blocks: Vec<Block<'a>>,
+}
+
+impl<'a> Section<'a> {
+    /// One that every form of the report shows.
+    pub fn new(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
+        Section { title: title.into(), detail: false, blocks }
+    }
+
+    /// One that a terminal shows only if asked for details.
+    pub fn detail(title: impl Into<String>, blocks: Vec<Block<'a>>) -> Self {
+        Section { title: title.into(), detail: true, blocks }
+    }
+}
+
+/// A piece of a section.
+pub enum Block<'a> {
+    /// A paragraph.
+    Text(String),
+    /// Lines as they are.
+    Lines(String),
+    /// Names with their values.
+    Facts(Vec<(String, String)>),
+    /// Rows and columns.
+    Table(Table),
+    /// A picture.
+    Figure(Figure<'a>),
+    /// Small pictures side by side, of this class.
+    Figures(&'static str, Vec<Figure<'a>>),
+    /// What is read last: folded on a page, on a terminal only if asked for details.
+    Folded(String, Vec<Block<'a>>),
+}
+
+/// A picture with its caption.
+pub struct Figure<'a> {
+    /// What it shows; may be empty.
+    pub title: String,
+    /// The picture.
+    pub chart: Drawing<'a>,
+    /// How to read it; may be empty.
+    pub caption: String,
+    /// What stands in its place where nothing is drawn.
+    pub table: Option<Table>,
+}
+
+/// A picture.
+pub type Drawing<'a> = Box<dyn Chart + 'a>;
+
+/// A picture: the one block that draws itself, since each picture is of one kind only.
+pub trait Chart {
+    /// As part of a page.
+    fn svg(&self) -> Markup;
+
+    /// With characters, for pictures that can be.
+    fn text(&self, _width: usize, _paint: Paint) -> Option<String> {
+        None
+    }
+}

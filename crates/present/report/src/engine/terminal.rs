@@ -1,0 +1,257 @@
+//! A report for a terminal: no line is wider than it, nothing in it obeys what a guest sends.
+
+use super::sections::{Advice, Block, Figure, Notice, Report, Section};
+use super::table::{Cell, Column, Row, Table, Tone};
+use crate::Style;
+use crate::text::{Paint, cell as broken, columns, fit, plain, section as listed, wrapped};
+
+impl Report<'_> {
+    /// The report for a terminal. With `details` everything, else what a reader takes in at once.
+    pub fn terminal(&self, style: Style, details: bool) -> String {
+        let width = style.width.max(40);
+        let page = Page { width, paint: Paint(style.color), details };
+        let mut out = page.title(&self.title);
+        out += &wrapped(&self.about.join("; "), width, "", "");
+        let answers = self.tiles.iter().map(|tile| format!("{} {}", tile.text, tile.limits));
+        for answer in [self.answer.clone()].into_iter().chain(answers).filter(|text| !text.trim().is_empty()) {
+            out += &wrapped(answer.trim_end(), width, "→ ", "  ");
+        }
+        self.sections.iter().for_each(|section| out += &page.section(section));
+        if !self.method.is_empty() {
+            out.push('\n');
+        }
+        self.method.iter().for_each(|text| out += &wrapped(text, width, "", ""));
+        self.notices.iter().for_each(|notice| page.notice(&mut out, notice));
+        out
+    }
+}
+
+struct Page {
+    width: usize,
+    paint: Paint,
+    details: bool,
+}
+
+impl Page {
+    fn title(&self, title: &str) -> String {
+        let lines = wrapped(title, self.width, "", "");
+        lines.lines().map(|line| self.paint.bold(line) + "\n").collect()
+    }
+
+    fn notice(&self, out: &mut String, notice: &Notice) {
+        let (colour, bullet) = match notice.kind {
+            Advice::Advice => ("1;36", "→ "),
+            Advice::Warning => ("1;33", "! "),
+            Advice::Missing => ("1;33", "– "),
+            Advice::Fact => ("1", "· "),
+        };
+        listed(out, &self.paint.with(colour, notice.title), &notice.items, bullet, self.width);
+    }
+
+    fn section(&self, section: &Section) -> String {
+        if section.detail && !self.details {
+            return String::new();
+        }
+        let body: String = section.blocks.iter().map(|block| self.block(block)).collect();
+        match body.is_empty() {
+            true => body,
+            false if section.title.is_empty() => format!("\n{body}"),
+            false => format!("\n{}{body}", self.title(&section.title)),
+        }
+    }
+
+    fn block(&self, block: &Block) -> String {
+        match block {
+            Block::Text(text) => wrapped(text, self.width, "", ""),
+            Block::Lines(lines) => lines.lines().map(|line| format!("  {}\n", plain(line))).collect(),
+            Block::Facts(facts) => {
+                facts.iter().map(|(name, value)| wrapped(&format!("{name}: {value}"), self.width, "", "  ")).collect()
+            }
+            Block::Table(table) => self.table(table),
+            Block::Figure(figure) => self.figure(figure),
+            Block::Figures(_, figures) => figures.iter().map(|figure| self.figure(figure)).collect(),
+            Block::Folded(..) if !self.details => String::new(),
+            Block::Folded(title, blocks) => {
+                let body: String = blocks.iter().map(|block| self.block(block)).collect();
+                if body.is_empty() { body } else { format!("\n{}{body}", self.title(title)) }
+            }
+        }
+    }
+
+    fn figure(&self, figure: &Figure) -> String {
+        let drawn = figure.chart.text(self.width, self.paint);
+        let Some(body) = drawn.or_else(|| figure.table.as_ref().map(|table| self.table(table))) else {
+            return String::new();
+        };
+        if figure.title.is_empty() { body } else { self.title(&figure.title) + &body }
+    }
+
+    fn table(&self, table: &Table) -> String {
+        let shown = if table.most == 0 || self.details { table.rows.len() } else { table.most };
+        let rows: Vec<&Row> = table.rows.iter().take(shown).collect();
+        let mut out = fitted(table, &rows, self.width, self.paint);
+        if rows.len() < table.rows.len() {
+            out += &format!("and {} more\n", table.rows.len() - rows.len());
+        }
+        table.notes.iter().for_each(|note| out += &wrapped(note, self.width, "", "  "));
+        out
+    }
+}
+
+/// The table as wide as fits: tried narrower step by step, then its last columns in a table below or, at the worst, lines cut.
+fn fitted(table: &Table, rows: &[&Row], width: usize, paint: Paint) -> String {
+    let last = table.columns.iter().map(|c| c.spare.max(c.shorten)).max().unwrap_or(0);
+    for step in 0..=last {
+        for worst in [false, true].into_iter().take(if step == last { 2 } else { 1 }) {
+            let layout = Layout::of(table, rows, step, worst, width);
+            if layout.width() <= width {
+                return layout.lines(rows, paint);
+            }
+        }
+    }
+    let layout = Layout::of(table, rows, last, true, width);
+    if !table.parts || layout.columns.len() < 3 {
+        return layout.lines(rows, Paint(false)).lines().map(|line| fit(line, width) + "\n").collect();
+    }
+    let mut out = String::new();
+    let mut from = 1;
+    while from < layout.columns.len() {
+        let mut part = layout.part(from, from + 1);
+        let mut to = from + 1;
+        while to < layout.columns.len() && layout.part(from, to + 1).width() <= width {
+            to += 1;
+            part = layout.part(from, to);
+        }
+        let lines = part.lines(rows, paint);
+        let wide = part.width() > width;
+        let cut = |line: &str| if wide && !paint.0 { fit(line, width) } else { line.to_owned() };
+        out += if from > 1 { "\n" } else { "" };
+        out.extend(lines.lines().map(|line| cut(line) + "\n"));
+        from = to;
+    }
+    out
+}
+
+/// Columns that are shown, with their widths.
+struct Layout<'a> {
+    /// Position, column, width, whether in its short form.
+    columns: Vec<(usize, &'a Column, usize, bool)>,
+    grouped: bool,
+}
+
+impl<'a> Layout<'a> {
+    /// As many columns as a step has; those that can give way so narrow that all fit, if that goes.
+    fn of(table: &'a Table, rows: &[&Row], step: u8, worst: bool, width: usize) -> Layout<'a> {
+        let grouped = table.rows.iter().any(|row| matches!(row, Row::Group(_)));
+        let mut layout = Layout { columns: Vec::new(), grouped };
+        for (i, column) in table.columns.iter().enumerate().filter(|(_, c)| c.spare == 0 || step < c.spare) {
+            let short = column.shorten > 0 && step >= column.shorten;
+            let cells = rows.iter().filter_map(|row| match row {
+                Row::Group(_) => None,
+                Row::Cells(cells) | Row::First(cells) => cells.get(i),
+            });
+            let texts = cells.map(|cell| layout.text(i, cell, short)).chain([head(column)]);
+            let widest = texts.flat_map(|text| text.lines().map(columns).collect::<Vec<_>>()).max().unwrap_or(0);
+            layout.columns.push((i, column, widest, short));
+        }
+        let floor = |column: &Column| column.least.map(|(wanted, least)| if worst { least } else { wanted });
+        while layout.width() > width {
+            let gives = |c: &&mut (usize, &Column, usize, bool)| floor(c.1).is_some_and(|floor| c.2 > floor);
+            let Some(widest) = layout.columns.iter_mut().filter(gives).max_by_key(|c| c.2) else { break };
+            widest.2 -= 1;
+        }
+        layout
+    }
+
+    /// The first column with those from one to another.
+    fn part(&self, from: usize, to: usize) -> Layout<'a> {
+        let columns = self.columns[..1].iter().chain(&self.columns[from..to]).copied().collect();
+        Layout { columns, grouped: self.grouped }
+    }
+
+    fn width(&self) -> usize {
+        self.columns.iter().map(|c| c.2 + 1).sum::<usize>().saturating_sub(1)
+    }
+
+    /// A cell's text; below groups the first column is indented.
+    fn text(&self, column: usize, cell: &Cell, short: bool) -> String {
+        let text = cell.short.as_ref().filter(|_| short).unwrap_or(&cell.text);
+        let indent = if column == 0 && self.grouped && !text.is_empty() { "  " } else { "" };
+        format!("{indent}{}", plain(text))
+    }
+
+    fn lines(&self, rows: &[&Row], paint: Paint) -> String {
+        let head: Vec<Cell> = self.columns.iter().map(|c| Cell::from(head(c.1))).collect();
+        let mut out = self.row(&|i| head.get(i), Paint(false), true);
+        out += &format!("{}\n", "─".repeat(self.width()));
+        for row in rows {
+            out += &match row {
+                Row::Group(name) => paint.bold(&fit(&plain(name), self.width())) + "\n",
+                Row::Cells(cells) | Row::First(cells) => {
+                    self.row(&|i| self.columns.get(i).and_then(|c| cells.get(c.0)), paint, false)
+                }
+            };
+        }
+        out
+    }
+
+    /// The lines of a row, as many as its longest cell has.
+    fn row<'c>(&self, cell: &dyn Fn(usize) -> Option<&'c Cell>, paint: Paint, is_head: bool) -> String {
+        let empty = Cell::default();
+        let cells: Vec<(&Cell, Vec<String>)> = self
+            .columns
+            .iter()
+            .enumerate()
+            .map(|(i, (at, column, width, short))| {
+                let cell = cell(i).unwrap_or(&empty);
+                let text = if is_head { cell.text.clone() } else { self.text(*at, cell, *short) };
+                let lines = match column.cut && !is_head {
+                    true => fit(&text, *width),
+                    // An indent is kept when a text is broken.
+                    false if text.starts_with("  ") => {
+                        format!("  {}", broken(text.trim_start(), width - 2).replace('\n', "\n  "))
+                    }
+                    false => text.lines().map(|line| broken(line, *width)).collect::<Vec<_>>().join("\n"),
+                };
+                (cell, lines.lines().map(|line| fit(line, *width)).collect())
+            })
+            .collect();
+        let height = cells.iter().map(|(_, lines)| lines.len()).max().unwrap_or(0).max(1);
+        let mut out = String::new();
+        for at in 0..height {
+            let mut line = String::new();
+            for (i, (cell, lines)) in cells.iter().enumerate() {
+                let (_, column, width, _) = self.columns[i];
+                let text = lines.get(at).map_or("", String::as_str);
+                let room = " ".repeat(width - columns(text).min(width));
+                let text = painted(cell, text, paint);
+                line += if i > 0 { " " } else { "" };
+                line += &if column.figures { room + &text } else { text + &room };
+            }
+            out += line.trim_end();
+            out.push('\n');
+        }
+        out
+    }
+}
+
+/// A column's head; it may have several lines.
+fn head(column: &Column) -> String {
+    column.name.lines().map(plain).collect::<Vec<_>>().join("\n")
+}
+
+fn painted(cell: &Cell, text: &str, paint: Paint) -> String {
+    let code = match (cell.tone, cell.strong) {
+        _ if text.is_empty() => "",
+        (Tone::Plain, false) => "",
+        (Tone::Plain, true) => "1",
+        (Tone::Good, false) => "32",
+        (Tone::Good, true) => "1;32",
+        (Tone::Bad, false) => "31",
+        (Tone::Bad, true) => "1;31",
+        (Tone::Warn, false) => "33",
+        (Tone::Warn, true) => "1;33",
+        (Tone::Soft, _) => "90",
+    };
+    if code.is_empty() { text.to_owned() } else { paint.with(code, text) }
+}

@@ -1,0 +1,286 @@
+//! `compare`: of each side what is proven against the baseline.
+
+use crate::ReportError;
+use crate::charts::intervals::Intervals;
+use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile, Tone};
+use crate::json::document;
+pub use crate::number::duration;
+
+use crate::number::{NONE, factor, percent, range, ratio, value};
+use crate::view::{self, host, origin, when};
+use serde::Serialize;
+use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Shown};
+use vmtax_recording::Recording;
+
+/// The report; without a recording, of recordings that were compared with each other.
+pub fn report<'a>(recording: Option<&'a Recording>, findings: &'a CompareFindings) -> Report<'a> {
+    let tile = |against: &Against| Tile {
+        class: tone(against),
+        figure: String::new(),
+        text: format!("{}: {}", against.side, summary(against)),
+        limits: open(findings, against).unwrap_or_default(),
+    };
+    let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r)].concat());
+    let warnings = match recording {
+        Some(recording) => view::warnings(recording, &findings.warnings),
+        None => findings.warnings.iter().map(ToString::to_string).collect(),
+    };
+    let facts = recording.map_or(Vec::new(), |recording| view::facts(recording, &[]));
+    Report {
+        study: "compare",
+        title: format!("Compared with {}", findings.baseline),
+        about: [vec![rounds(findings)], place].concat(),
+        origin: recording.map_or(Origin::default(), origin),
+        rests_on: rounds(findings),
+        tiles: findings.against.iter().map(tile).collect(),
+        notices: vec![Notice::warnings(warnings)],
+        sections: findings.against.iter().map(|against| section(against, findings)).chain(facts).collect(),
+        method: warming_up(findings).into_iter().chain([findings.method.clone()]).collect(),
+        ..Report::default()
+    }
+}
+
+/// The findings, with what was found by layer, where that was asked for.
+#[derive(Serialize)]
+struct Both<'a> {
+    #[serde(flatten)]
+    findings: &'a CompareFindings,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    layers: Option<&'a LayerFindings>,
+}
+
+/// Recording and findings for scripts; docs/json.md describes them.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(
+    recording: &Recording,
+    findings: &CompareFindings,
+    layers: Option<&LayerFindings>,
+) -> Result<String, ReportError> {
+    let both = Both { findings, layers };
+    document(recording, &both).map_err(|source| ReportError::Json { what: "comparison", source })
+}
+
+/// The findings alone: of recordings compared with each other.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn findings_json(findings: &CompareFindings) -> Result<String, ReportError> {
+    let text = serde_json::to_string_pretty(findings);
+    text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "comparison", source })
+}
+
+/// The colour of a side's answer.
+fn tone(against: &Against) -> &'static str {
+    let any = |shown| against.rows.iter().any(|r| r.shown == shown);
+    match (any(Shown::Slower), any(Shown::Faster)) {
+        (true, false) => "slower",
+        (false, true) => "faster",
+        (true, true) => "tcg",
+        (false, false) if against.rows.iter().all(|r| r.shown == Shown::Same) => "same",
+        (false, false) => "open",
+    }
+}
+
+fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'a> {
+    let title = format!("{} against {}", against.side, findings.baseline);
+    if against.rows.is_empty() {
+        return Section::new(title, vec![Block::Text("No metric that both sides have.".to_owned())]);
+    }
+    let caption = format!(
+        "The side's cost over the baseline's, on a logarithmic axis: left of the line is faster, right of it slower. The dot \
+         is the median over rounds, the stroke its 95 % interval, the band what does not matter (±{}).",
+        percent(findings.detect)
+    );
+    let figure = Figure {
+        title: String::new(),
+        chart: Box::new(Intervals { against, detect: findings.detect }),
+        caption,
+        table: Some(table(against, findings.detect)),
+    };
+    let all = Block::Folded("All figures".to_owned(), vec![Block::Table(all_figures(against, findings))]);
+    Section::new(title, vec![Block::Figure(figure), all])
+}
+
+fn table(against: &Against, detect: f64) -> Table {
+    let columns = vec![
+        Column::words("metric").cut(22, 14),
+        Column::figures("baseline").spare(3),
+        Column::figures("side").spare(3),
+        Column::figures("cost"),
+        Column::figures("95 % interval").spare(4),
+        Column::words("verdict").broken(18, 12),
+        Column::figures("p").spare(2),
+        Column::figures("noise").spare(1),
+    ];
+    let row = |row: &Compared| {
+        let unit = row.metric.unit();
+        let cells: Vec<Cell> = vec![
+            row.metric.id().into(),
+            value(unit, row.base.median).into(),
+            value(unit, row.other.median).into(),
+            Cell::strong(ratio(row.ratio.median)),
+            interval(row).into(),
+            told(row, detect),
+            format!("{:.3}", row.p_adjusted).into(),
+            format!("±{}", percent(row.noise)).into(),
+        ];
+        cells
+    };
+    Table::new(format!("What {} costs", against.side), columns).rows(against.rows.iter().map(row))
+}
+
+fn told(row: &Compared, detect: f64) -> Cell {
+    let tone = match row.shown {
+        Shown::Faster => Tone::Good,
+        Shown::Slower => Tone::Bad,
+        Shown::Same => Tone::Plain,
+        Shown::NotShown | Shown::TooFewRounds => Tone::Soft,
+    };
+    Cell::from(verdict(row, detect)).tone(tone)
+}
+
+fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
+    let names = ["cost", "95 % interval", "p", "p of all", "permutation", "slower in", "noise of a round", "rounds"];
+    let figures = [findings.baseline.as_str(), against.side.as_str()].into_iter().chain(names).map(Column::figures);
+    let columns = [Column::words("metric")].into_iter().chain(figures).chain([Column::words("verdict")]);
+    let row = |r: &Compared| {
+        let unit = r.metric.unit();
+        let p = |p: f64| format!("{p:.4}").into();
+        let cells: Vec<Cell> = vec![
+            r.metric.id().into(),
+            value(unit, r.base.median).into(),
+            value(unit, r.other.median).into(),
+            ratio(r.ratio.median).into(),
+            interval(r).into(),
+            p(r.p),
+            p(r.p_adjusted),
+            p(r.permutation),
+            percent(r.superiority).into(),
+            format!("±{}", percent(r.noise)).into(),
+            r.rounds.to_string().into(),
+            told(r, findings.detect),
+        ];
+        cells
+    };
+    let table = Table::new(format!("All figures of {}", against.side), columns.collect());
+    Table { parts: true, ..table }.rows(against.rows.iter().map(row))
+}
+
+/// "faster by 3.1 %".
+pub fn verdict(row: &Compared, detect: f64) -> String {
+    let by = |ratio: f64| if ratio > 2.0 { format!("×{}", factor(ratio)) } else { percent(ratio - 1.0) };
+    match row.shown {
+        Shown::Slower => format!("slower by {}", by(row.ratio.median)),
+        // By how much more of it is had in the same time.
+        Shown::Faster => format!("faster by {}", by(1.0 / row.ratio.median)),
+        Shown::Same => format!("the same within ±{}", percent(detect)),
+        Shown::NotShown => "not shown".to_owned(),
+        Shown::TooFewRounds => "not shown: too few rounds".to_owned(),
+    }
+}
+
+/// The 95 % interval of the ratio.
+pub fn interval(row: &Compared) -> String {
+    row.ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
+}
+
+/// What more could tell, of the metrics that are not decided; one sentence each side.
+fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
+    let open: Vec<&Compared> = against.rows.iter().filter(|r| !r.shown.is_decided()).collect();
+    let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
+    let metrics = if open.len() == 1 { "1 metric is".to_owned() } else { format!("{} metrics are", open.len()) };
+    if noisiest.rounds <= 1 {
+        return Some(format!(
+            "{metrics} not shown: n = 1 a side. One run tells nothing of how much two runs of the same would differ; it takes \
+             {} rounds at least.",
+            vmtax_analysis::FEWEST_ROUNDS
+        ));
+    }
+    let noise = format!("a round's noise is up to ±{} ({})", percent(noisiest.noise), noisiest.metric);
+    let more = match more(findings, &open) {
+        Some((rounds, s)) => {
+            format!("some {rounds} more rounds, {}, would tell {}", duration(s), percent(findings.detect))
+        }
+        None if findings.round_s > 0.0 => {
+            format!("no affordable number of rounds would tell {}", percent(findings.detect))
+        }
+        None => "measure both sides in one `vmtax compare`, with more --rounds".to_owned(),
+    };
+    Some(format!("{metrics} not shown: {noise}; {more}."))
+}
+
+/// How many more rounds would tell all of these, and how many seconds they take.
+fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
+    let wanted = open.iter().map(|r| r.rounds_to_tell).collect::<Option<Vec<u32>>>()?.into_iter().max()?;
+    // What was foretold from the noise may be over: then chance was against it, or the difference is smaller.
+    let more = wanted.saturating_sub(findings.rounds).max(findings.rounds / 4).max(1);
+    Some((more, f64::from(more) * findings.round_s))
+}
+
+/// What is foretold of a comparison that goes on, with so many seconds left.
+pub fn foretold(findings: &CompareFindings, left_s: f64) -> String {
+    let open: Vec<&Compared> =
+        findings.against.iter().flat_map(|a| &a.rows).filter(|r| !r.shown.is_decided()).collect();
+    let noise = open.iter().map(|r| r.noise).fold(0.0, f64::max);
+    let wanted = percent(findings.detect);
+    let begin = format!("after {} rounds a round's noise is up to ±{}", findings.rounds, percent(noise));
+    match more(findings, &open) {
+        Some((rounds, s)) if s <= left_s => {
+            format!("{begin}: to tell {wanted} takes some {rounds} more, {}", duration(s))
+        }
+        Some((rounds, s)) => format!(
+            "{begin}: to tell {wanted} of everything takes some {rounds} more, {}; the budget ends in {}",
+            duration(s),
+            duration(left_s)
+        ),
+        None => format!("{begin}: {wanted} of everything cannot be told; the budget ends in {}", duration(left_s)),
+    }
+}
+
+/// "n = 12 rounds, decided", "n = 23 rounds of at most 40".
+fn rounds(findings: &CompareFindings) -> String {
+    let plural = if findings.rounds == 1 { "" } else { "s" };
+    let n = format!("n = {} round{plural}", findings.rounds);
+    match findings.rounds_planned {
+        0 => n,
+        planned if findings.is_decided() => format!("{n} of at most {planned}: all is decided"),
+        planned => format!("{n} of at most {planned}"),
+    }
+}
+
+/// Repeats that did not count.
+fn warming_up(findings: &CompareFindings) -> Option<String> {
+    let (metric, most) = findings.warming_up.iter().max_by_key(|(_, cut)| **cut)?;
+    Some(format!(
+        "Of each turn's repeats the first {most} did not count for {metric}{}: they were warming up, on all sides alike.",
+        if findings.warming_up.len() > 1 {
+            format!(" and {} more", findings.warming_up.len() - 1)
+        } else {
+            String::new()
+        }
+    ))
+}
+
+/// A side's answer in a sentence: "slower: 2 of 5 metrics (cpu.events by 3.1 %); the same: 3".
+fn summary(against: &Against) -> String {
+    let of = |shown: Shown| against.rows.iter().filter(move |r| r.shown == shown);
+    let largest = |shown: Shown| {
+        let most = of(shown).max_by(|a, b| a.ratio.median.ln().abs().total_cmp(&b.ratio.median.ln().abs()))?;
+        let count = of(shown).count();
+        let word = if shown == Shown::Slower { "slower" } else { "faster" };
+        let by = if shown == Shown::Slower { most.ratio.median } else { 1.0 / most.ratio.median };
+        let most = format!("{} ×{}", most.metric.label(), factor(by));
+        Some(if count == 1 { format!("{word}: {most}") } else { format!("{word}: {count} metrics, most {most}") })
+    };
+    let counted = |shown: Shown, word: &str| Some(of(shown).count()).filter(|n| *n > 0).map(|n| format!("{word}: {n}"));
+    let parts = [
+        largest(Shown::Slower),
+        largest(Shown::Faster),
+        counted(Shown::Same, "the same"),
+        counted(Shown::NotShown, "not shown"),
+        counted(Shown::TooFewRounds, "too few rounds"),
+    ];
+    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+}

@@ -1,0 +1,126 @@
+//! `exits`: what one VM exit of each kind costs.
+
+use crate::ReportError;
+use crate::charts::marks::{self, Mark, Marks};
+use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
+use crate::number::{count, nanoseconds};
+use crate::view::when;
+use maud::html;
+use vmtax_model::{ExitFindings, ExitKind, MachineExits, Missing, Summary, shell_line};
+
+/// The report.
+pub fn report(findings: &ExitFindings) -> Report<'_> {
+    let about =
+        [when(&findings.started), findings.cpu.clone(), format!("Linux {}", findings.kernel), findings.kvm.clone()];
+    let answers: Vec<String> = findings.machines.iter().filter_map(answer).collect();
+    Report {
+        study: "exits",
+        title: "What a VM exit costs".to_owned(),
+        about: about.into_iter().filter(|part| !part.is_empty()).collect(),
+        origin: Origin {
+            vmtax: findings.vmtax.clone(),
+            started: findings.started.clone(),
+            command: shell_line(&findings.command),
+        },
+        answer: match findings.machines.is_empty() {
+            true => "No machine was measured: there is nothing to show.".to_owned(),
+            false => answers.join(" "),
+        },
+        notices: vec![
+            Notice::missing("Not measured", missing(findings)),
+            Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect()),
+            Notice::advice(&findings.advice),
+        ],
+        sections: findings.machines.iter().map(section).collect(),
+        method: vec![findings.method.clone()],
+        ..Report::default()
+    }
+}
+
+/// The findings for scripts; docs/json.md describes them.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(findings: &ExitFindings) -> Result<String, ReportError> {
+    serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "report of the exits", source })
+}
+
+/// The cheapest and the dearest kind of a machine.
+fn answer(machine: &MachineExits) -> Option<String> {
+    let by_median = |a: &&ExitKind, b: &&ExitKind| a.time.p50_ns.total_cmp(&b.time.p50_ns);
+    let cheapest = machine.kinds.iter().min_by(by_median)?;
+    let dearest = machine.kinds.iter().max_by(by_median)?;
+    let said = |kind: &ExitKind| format!("{} ({})", nanoseconds(kind.time.p50_ns), kind.label);
+    Some(format!("One exit takes {} to {} on {}, medians.", said(cheapest), said(dearest), machine.machine))
+}
+
+/// The stamps' own cost first, then every kind.
+fn all(machine: &MachineExits) -> impl Iterator<Item = &ExitKind> {
+    [&machine.stamp].into_iter().chain(&machine.kinds)
+}
+
+fn section(machine: &MachineExits) -> Section<'_> {
+    let mark = |(i, kind): (usize, &'_ ExitKind)| (kind.label.clone(), label(kind), i == 0);
+    let marks = all(machine).enumerate().map(|(i, kind)| {
+        let (name, label, is_stamp) = mark((i, kind));
+        let class = if is_stamp { "whole" } else { machine.machine.as_str() };
+        Mark { name, shown: html! { (label) }, class, figure: &kind.time }
+    });
+    let figure = Figure {
+        title: String::new(),
+        chart: Box::new(Marks(marks.collect())),
+        caption: format!("{} Raw: the first row is what the stamps themselves take.", marks::CAPTION),
+        table: None,
+    };
+    let title = format!("{}, {}", machine.machine, machine.qemu);
+    Section::new(title.clone(), vec![Block::Figure(figure), Block::Table(table(machine, &title))])
+}
+
+fn label(kind: &ExitKind) -> String {
+    format!("{}{}", kind.label, if kind.emulated { " ‡" } else { "" })
+}
+
+fn table(machine: &MachineExits, title: &str) -> Table {
+    let columns = vec![
+        Column::words("exit").broken(30, 10),
+        Column::figures("n"),
+        Column::figures("min").spare(1),
+        Column::figures("p50"),
+        Column::figures("p90").spare(2),
+        Column::figures("p99"),
+        Column::figures("max").spare(2),
+        Column::figures("mean").spare(3),
+    ];
+    let row = |kind: &ExitKind| {
+        let Summary { min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, .. } = kind.time;
+        let figures = [min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns].map(nanoseconds);
+        let figures = figures.into_iter().enumerate().map(|(i, f)| if i == 1 { Cell::strong(f) } else { f.into() });
+        [label(kind).into(), count(kind.time.n).into()].into_iter().chain(figures).collect::<Vec<Cell>>()
+    };
+    Table::new(format!("Exits of {title}"), columns).rows(all(machine).map(row)).notes(notes(machine))
+}
+
+/// What the mark stands for, and what the kinds' makers say of them.
+fn notes(machine: &MachineExits) -> Vec<String> {
+    let emulated = all(machine).any(|k| k.emulated);
+    let mark = emulated.then(|| {
+        "‡ run where this host's KVM emulates the guest instruction by instruction: the emulation's cost, not an exit's.".to_owned()
+    });
+    let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
+    for kind in all(machine).filter(|k| !k.note.is_empty()) {
+        match said.iter_mut().find(|(note, _)| *note == kind.note) {
+            Some((_, labels)) => labels.push(&kind.label),
+            None => said.push((&kind.note, vec![&kind.label])),
+        }
+    }
+    mark.into_iter().chain(said.iter().map(|(note, labels)| format!("{}: {note}.", labels.join("; ")))).collect()
+}
+
+/// The kinds that could not be measured.
+fn missing(findings: &ExitFindings) -> Vec<String> {
+    let one = |(machine, m): (&MachineExits, &Missing)| {
+        let fix = if m.mend.is_empty() { String::new() } else { format!(" → {}", m.mend) };
+        format!("{} ({}): {}.{fix}", m.what, machine.machine, m.why.trim_end_matches('.'))
+    };
+    findings.machines.iter().flat_map(|machine| machine.missing.iter().map(move |m| (machine, m))).map(one).collect()
+}

@@ -1,0 +1,270 @@
+//! `scale`: which costs grow with a size, by which law, and what one more costs.
+
+use crate::ReportError;
+use crate::charts::curves::Curves;
+use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile};
+use crate::json::document;
+use crate::number::{NONE, count, nanoseconds, percent, range, ratio};
+use crate::view::{self, host, origin, when};
+use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingRung, Unit};
+use vmtax_recording::Recording;
+
+/// Sentences that a reader takes in.
+const SAID: usize = 4;
+/// A law that leaves a rung's interval by more than this does not hold there.
+const NOTABLE_MISFIT: f64 = 0.1;
+
+/// Whose cost: "stat", or of a rate "direct requests, each".
+pub fn what(growth: &Growth) -> String {
+    let label = growth.metric.label();
+    match growth.metric.unit() {
+        Unit::Nanoseconds | Unit::Seconds | Unit::Mebibytes | Unit::Count => label.to_owned(),
+        Unit::PerSecond => format!("{label}, each"),
+        Unit::MebibytesPerSecond => format!("{label}, each MiB"),
+    }
+}
+
+/// Where: "tcg, qemu=5.2".
+pub fn place(growth: &Growth) -> String {
+    let gap = if growth.variant.is_empty() { "" } else { ", " };
+    format!("{}{gap}{}", growth.machine, growth.variant)
+}
+
+/// "O(n)", "O(n) or O(n log n)", "O(log n) to O(n²)"; a dash where none can be named.
+pub fn law(growth: &Growth) -> String {
+    let Some(law) = growth.law else { return NONE.to_owned() };
+    let mut laws: Vec<Law> = [law].into_iter().chain(growth.or.iter().copied()).collect();
+    if laws.len() > 2 {
+        laws.sort_unstable();
+        return format!("{} to {}", laws[0].notation(), laws[laws.len() - 1].notation());
+    }
+    laws.iter().map(|law| law.notation()).collect::<Vec<_>>().join(" or ")
+}
+
+/// What one more costs, with its sign where it costs nothing: "9.12 ns".
+fn one_more(growth: &Growth) -> String {
+    growth.one_more.map_or(NONE.to_owned(), |e| signed(e.median))
+}
+
+/// The interval of what one more costs.
+fn one_more_range(growth: &Growth) -> String {
+    growth.one_more.and_then(|e| e.interval).map_or(NONE.to_owned(), |i| ends(&i))
+}
+
+fn ends(i: &Interval) -> String {
+    format!("{} to {}", signed(i.low), signed(i.high))
+}
+
+fn signed(ns: f64) -> String {
+    format!("{}{}", if ns < 0.0 { "−" } else { "" }, nanoseconds(ns.abs()))
+}
+
+/// The top rung's cost over the bottom rung's: "×13.1".
+fn change(growth: &Growth) -> String {
+    growth.change.map_or(NONE.to_owned(), |e| ratio(e.median))
+}
+
+/// The whole answer in a sentence.
+fn sentence(growth: &Growth, option: &str) -> String {
+    let (what, place) = (what(growth), place(growth));
+    let Some(found) = growth.law else {
+        return format!(
+            "{what} on {place}: too few rounds or rungs to name a law; it takes two rounds and three rungs."
+        );
+    };
+    let interval = |e: &Estimate| e.interval.map_or(String::new(), |i| format!(" (95 % interval {})", ends(&i)));
+    let over = growth.change.map_or(String::new(), |e| {
+        let interval = e.interval.map_or(String::new(), |i| format!(" (95 % interval {})", range(&i)));
+        format!("{}{interval} from the bottom rung to the top", ratio(e.median))
+    });
+    let misfit = match growth.misfit.filter(|m| *m > NOTABLE_MISFIT) {
+        Some(share) => format!(
+            " It is a rough fit: at one rung the law leaves the interval by {} (a step, as a cache has it, is no law).",
+            percent(share)
+        ),
+        None => String::new(),
+    };
+    let one_more = growth.one_more.as_ref();
+    if found == Law::Constant {
+        let left = one_more.map_or(String::new(), |e| match e.interval {
+            Some(i) => format!("; one more costs {} to {}, with 95 % coverage", signed(i.low), signed(i.high)),
+            None => String::new(),
+        });
+        return format!("{what} on {place} shows no growth with {option}: O(1), {over}{left}.{misfit}");
+    }
+    let costs =
+        one_more.map_or(String::new(), |e| format!("; {} costs {}{}", found.step(), signed(e.median), interval(e)));
+    format!("{what} on {place} grows with {option} as {}: {over}{costs}.{misfit}", law(growth))
+}
+
+/// The growths most worth reading first: those that grow, the largest at least first; then the others in their order.
+fn ranked(findings: &GrowthFindings) -> Vec<&Growth> {
+    let mut all: Vec<&Growth> = findings.growths.iter().collect();
+    let grows = |g: &Growth| g.law.is_some_and(|law| law != Law::Constant);
+    let weight = |g: &Growth| if grows(g) { g.change.map_or(0.0, |e| e.at_least()) } else { f64::NEG_INFINITY };
+    all.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
+    all
+}
+
+/// "n = 6 rounds".
+fn rounds(findings: &GrowthFindings) -> String {
+    let (done, planned) = (findings.rounds_complete, findings.rounds_planned);
+    let plural = if planned == 1 { "" } else { "s" };
+    if done == planned { format!("n = {done} round{plural}") } else { format!("n = {done} of {planned} round{plural}") }
+}
+
+/// Rungs without a value, each with its reason.
+fn missing(findings: &GrowthFindings) -> Vec<String> {
+    let one = |m: &MissingRung| {
+        let gap = if m.variant.is_empty() { "" } else { ", " };
+        format!("{}={} on {}{gap}{}: {}", findings.option, m.size, m.machine, m.variant, m.reason)
+    };
+    findings.missing.iter().map(one).collect()
+}
+
+/// The report.
+pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Report<'a> {
+    let tile = |growth: &Growth| Tile {
+        class: class(recording, growth),
+        figure: law(growth),
+        text: sentence(growth, &findings.option),
+        limits: String::new(),
+    };
+    let empty = findings.growths.is_empty();
+    Report {
+        study: "growth",
+        title: format!("What grows with {}", findings.option),
+        about: [
+            vec![recording.plan.name.clone(), when(&recording.manifest.started), rounds(findings)],
+            host(recording),
+        ]
+        .concat(),
+        origin: origin(recording),
+        rests_on: rounds(findings),
+        answer: if empty { "No trial gave a value: there is nothing to fit.".to_owned() } else { String::new() },
+        tiles: ranked(findings).into_iter().take(SAID).map(tile).collect(),
+        notices: vec![
+            Notice::missing("Not measured", missing(findings)),
+            Notice::warnings(view::warnings(recording, &findings.warnings)),
+        ],
+        sections: if empty { view::facts(recording, &[]) } else { sections(recording, findings) },
+        method: if empty { Vec::new() } else { vec![findings.method.clone()] },
+    }
+}
+
+/// Recording and findings for scripts; docs/json.md describes them.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(recording: &Recording, findings: &GrowthFindings) -> Result<String, ReportError> {
+    document(recording, findings).map_err(|source| ReportError::Json { what: "report of growth", source })
+}
+
+fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<Section<'a>> {
+    let mut metrics: Vec<(Metric, Vec<(&'static str, &Growth)>)> = Vec::new();
+    for growth in &findings.growths {
+        let curve = (class(recording, growth), growth);
+        match metrics.last_mut().filter(|(metric, _)| *metric == growth.metric) {
+            Some((_, curves)) => curves.push(curve),
+            None => metrics.push((growth.metric, vec![curve])),
+        }
+    }
+    let wide = if metrics.len() < 3 { "wide" } else { "" };
+    let figures = metrics.into_iter().map(|(metric, growths)| Figure {
+        title: format!("{} ({metric})", growths.first().map_or(String::new(), |(_, g)| what(g))),
+        chart: Box::new(Curves { growths, option: &findings.option }),
+        caption: String::new(),
+        table: None,
+    });
+    let intro = format!(
+        "Cost against {}, both on logarithmic axes. Each dot is one round at one size; the line is the law, drawn through \
+         the rounds, its band the 95 % interval.",
+        findings.option
+    );
+    let every = Block::Folded("Every size".to_owned(), vec![Block::Table(rungs(recording, findings))]);
+    let own = vec![
+        Section::detail("Growth curves", vec![Block::Text(intro), Block::Figures(wide, figures.collect())]),
+        Section::new("Laws", vec![Block::Table(laws(recording, findings))]),
+        Section::new("Cost by size, medians over rounds", vec![Block::Table(by_size(recording, findings)), every]),
+    ];
+    own.into_iter().chain(view::facts(recording, &[])).collect()
+}
+
+/// The class that gives a column its colour: its machine's, or where a machine has several variants one of each.
+fn class(recording: &Recording, growth: &Growth) -> &'static str {
+    let variants = &recording.plan.variants;
+    let place = variants.iter().position(|v| v.name == growth.variant).unwrap_or(0);
+    match growth.machine.is_guest() && variants.len() > 1 {
+        true => ["v0", "v1", "v2", "v3", "v4", "v5"][place % 6],
+        false => growth.machine.as_str(),
+    }
+}
+
+/// The columns that say which cost a row is of.
+fn of_what() -> [Column; 2] {
+    [Column::words("cost of").cut(24, 14), Column::words("where").cut(12, 4)]
+}
+
+fn named(recording: &Recording, growth: &Growth) -> [Cell; 2] {
+    [what(growth).into(), Cell::key(class(recording, growth), place(growth))]
+}
+
+fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
+    let rest = vec![
+        Column::words("law"),
+        Column::figures("one more").spare(4),
+        Column::figures("95 % interval").spare(3),
+        Column::figures("top:bottom").spare(2),
+        Column::figures("p").spare(1),
+    ];
+    let row = |growth: &Growth| {
+        let step = match growth.law.map(Law::step) {
+            None | Some("one more") => one_more(growth),
+            Some("twice as many") => format!("{} a doubling", one_more(growth)),
+            Some(_) => format!("{} at the top", one_more(growth)),
+        };
+        let figures: [Cell; 5] = [
+            Cell::strong(law(growth)),
+            step.into(),
+            one_more_range(growth).into(),
+            change(growth).into(),
+            format!("{:.3}", growth.p).into(),
+        ];
+        named(recording, growth).into_iter().chain(figures).collect::<Vec<Cell>>()
+    };
+    Table::new("The law of each cost", of_what().into_iter().chain(rest).collect())
+        .rows(findings.growths.iter().map(row))
+}
+
+/// The rungs' medians. Where not all sizes fit, every second is left out, then every fourth; the first and the last stay.
+fn by_size(recording: &Recording, findings: &GrowthFindings) -> Table {
+    let sizes: Vec<u64> = findings.growths.first().map_or(Vec::new(), |g| g.rungs.iter().map(|r| r.size).collect());
+    let last = sizes.len().saturating_sub(1);
+    let spare = |i: usize| if i == 0 || i == last { 0 } else { i.trailing_zeros() as u8 + 1 };
+    let columns = sizes.iter().enumerate().map(|(i, size)| Column::figures(count(*size)).spare(spare(i)));
+    let row = |growth: &Growth| {
+        let costs = growth.rungs.iter().map(|r| r.ns.map_or(NONE.to_owned(), |e| nanoseconds(e.median)).into());
+        named(recording, growth).into_iter().chain(costs).collect::<Vec<Cell>>()
+    };
+    Table::new("Median cost by size", of_what().into_iter().chain(columns).collect())
+        .rows(findings.growths.iter().map(row))
+}
+
+fn rungs(recording: &Recording, findings: &GrowthFindings) -> Table {
+    let figures = [findings.option.as_str(), "rounds", "median", "95 % interval"].map(Column::figures);
+    let mut table =
+        Table::new("Median cost at each size, with its interval", of_what().into_iter().chain(figures).collect());
+    for growth in &findings.growths {
+        for rung in &growth.rungs {
+            let interval = rung.ns.and_then(|e| e.interval);
+            let figures = [
+                count(rung.size),
+                rung.rounds.len().to_string(),
+                rung.ns.map_or(NONE.to_owned(), |e| nanoseconds(e.median)),
+                interval.map_or(NONE.to_owned(), |i| format!("{} to {}", nanoseconds(i.low), nanoseconds(i.high))),
+            ];
+            table.row(named(recording, growth).into_iter().chain(figures.map(Cell::from)).collect());
+        }
+    }
+    table
+}

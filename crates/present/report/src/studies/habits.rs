@@ -1,0 +1,90 @@
+//! `guest-antipatterns`: what each antipattern of guest kernels costs, and its fix.
+
+use crate::ReportError;
+use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table};
+use crate::json::document;
+use crate::number::{NONE, nanoseconds, range, ratio};
+use crate::view::{host, origin, when};
+use vmtax_model::{HabitFindings, HabitForm, HabitRow, MachineHabits, shell_line};
+use vmtax_recording::Recording;
+
+/// The report.
+pub fn report<'a>(recording: &'a Recording, findings: &'a HabitFindings) -> Report<'a> {
+    let manifest = &recording.manifest;
+    Report {
+        study: "habits",
+        title: "Guest kernel antipatterns and their fixes".to_owned(),
+        about: [vec![when(&manifest.started)], host(recording)].concat(),
+        origin: Origin { command: shell_line(&manifest.command), ..origin(recording) },
+        answer: findings.machines.iter().filter_map(answer).collect::<Vec<_>>().join(" "),
+        notices: vec![Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect())],
+        sections: findings.machines.iter().map(section).collect(),
+        method: vec![findings.method.clone()],
+        ..Report::default()
+    }
+}
+
+/// The findings for scripts, beside the recording's trials; docs/json.md describes them.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(recording: &Recording, findings: &HabitFindings) -> Result<String, ReportError> {
+    document(recording, findings).map_err(|source| ReportError::Json { what: "report of habits", source })
+}
+
+/// The antipattern that costs most beside its fix.
+fn answer(machine: &MachineHabits) -> Option<String> {
+    let measured = machine.rows.iter().filter_map(|row| Some((row, row.ratio?)));
+    let (row, most) = measured.max_by(|a, b| a.1.at_least().total_cmp(&b.1.at_least()))?;
+    let (habit, fix) = (row.habit.label(false), row.habit.label(true));
+    Some(format!("On {} {habit} costs {} as much as {fix}.", machine.machine, ratio(most.median)))
+}
+
+fn section(machine: &MachineHabits) -> Section<'_> {
+    let columns = vec![
+        Column::words("antipattern, → fix").cut(36, 16),
+        Column::figures("one"),
+        Column::figures("exits").spare(2),
+        Column::figures("costs"),
+        Column::figures("95 %").spare(1),
+    ];
+    let mut table = Table::new(format!("Antipatterns on {}", machine.machine), columns);
+    for row in &machine.rows {
+        let mark = if row.emulated { " ‡" } else { "" };
+        table.first(vec![
+            format!("{}{mark}", row.habit.label(false)).into(),
+            time(row.before.as_ref()).into(),
+            exits(row.before.as_ref()).into(),
+            Cell::strong(row.ratio.map_or(NONE.to_owned(), |r| ratio(r.median))),
+            row.ratio.and_then(|r| r.interval).map_or(NONE.to_owned(), |i| range(&i)).into(),
+        ]);
+        let fix = format!("→ {}{mark}", row.habit.label(true));
+        table.row(vec![fix, time(row.after.as_ref()), exits(row.after.as_ref())]);
+    }
+    Section::new(machine.machine.as_str(), vec![Block::Table(table.notes(notes(machine)))])
+}
+
+fn time(form: Option<&HabitForm>) -> String {
+    form.map_or(NONE.to_owned(), |form| nanoseconds(form.ns.median))
+}
+
+/// Exits of one, to the tenth: what is below is the host's own interrupts.
+fn exits(form: Option<&HabitForm>) -> String {
+    let Some(exits) = form.and_then(|form| form.exits) else { return NONE.to_owned() };
+    let tenths = (exits * 10.0).round() / 10.0;
+    if tenths.fract() == 0.0 { format!("{tenths:.0}") } else { format!("{tenths:.1}") }
+}
+
+/// What a mark stands for, and why a figure is missing.
+fn notes(machine: &MachineHabits) -> Vec<String> {
+    let mut notes = Vec::new();
+    if machine.rows.iter().any(|row| row.emulated) {
+        notes.push(
+            "‡ one of the two runs where this host's KVM emulates the guest instruction by instruction: the emulation's cost."
+                .to_owned(),
+        );
+    }
+    let missing = |row: &HabitRow| format!("{}: {}.", row.habit.label(false), row.why.trim_end_matches('.'));
+    notes.extend(machine.rows.iter().filter(|row| !row.why.is_empty()).map(missing));
+    notes
+}
