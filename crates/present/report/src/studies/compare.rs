@@ -1,11 +1,11 @@
 //! `compare`: of each side what is proven against the baseline.
 
+pub use crate::number::duration;
+
 use crate::ReportError;
 use crate::charts::intervals::Intervals;
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile, Tone};
 use crate::json::document;
-pub use crate::number::duration;
-
 use crate::number::{NONE, factor, percent, range, ratio, value};
 use crate::view::{self, host, origin, when};
 use serde::Serialize;
