@@ -1,8 +1,8 @@
 //! Which recordings there are.
 
+use crate::error::RecordingError;
+use crate::layout::{HOST, MANIFEST, PLAN, TRIAL, TRIALS, trial_folder};
 use crate::reader::{open_head, trial_numbers};
-use crate::writer::folder_name;
-use crate::{HOST, MANIFEST, PLAN, RecordingError, TRIAL, TRIALS};
 use serde::Serialize;
 use std::fs;
 use std::io;
@@ -71,7 +71,7 @@ fn listing(folder: PathBuf) -> Listing {
     match open_head(&folder).and_then(|head| trial_numbers(&folder).map(|numbers| (head, numbers))) {
         Ok(((manifest, plan, _), numbers)) => {
             let trials = folder.join(TRIALS);
-            let done = numbers.iter().filter(|n| trials.join(folder_name(**n)).join(TRIAL).exists()).count();
+            let done = numbers.iter().filter(|n| trials.join(trial_folder(**n)).join(TRIAL).exists()).count();
             Listing {
                 started: Some(manifest.started),
                 trials_done: done as u64,

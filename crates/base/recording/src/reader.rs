@@ -1,8 +1,9 @@
 //! Reading a recording back. Nothing in its files is trusted: they may be cut off, damaged, or a stranger's.
 
+use crate::error::RecordingError;
 use crate::file::{read_bounded, read_json};
-use crate::writer::folder_name;
-use crate::{HOST, MANIFEST, Manifest, PLAN, Recording, RecordingError, TRIALS, trial};
+use crate::layout::{HOST, MANIFEST, Manifest, PLAN, TRIALS, trial_folder};
+use crate::{Recording, trial};
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -21,7 +22,7 @@ pub fn open(folder: &Path) -> Result<Recording, RecordingError> {
     let (mut trials, mut damaged) = (Vec::new(), Vec::new());
     let numbers = trial_numbers(folder)?;
     for &number in &numbers {
-        let name = folder_name(number);
+        let name = trial_folder(number);
         match trial::read(&folder.join(TRIALS).join(&name)) {
             Ok(Some(record)) => match misfit(&record, number, &plan) {
                 None => trials.push(record),
@@ -68,7 +69,7 @@ pub(crate) fn trial_numbers(folder: &Path) -> Result<Vec<u32>, RecordingError> {
     for entry in entries {
         let name = entry.map_err(fail)?.file_name();
         let name = name.to_string_lossy();
-        numbers.extend(name.parse::<u32>().ok().filter(|n| folder_name(*n) == name));
+        numbers.extend(name.parse::<u32>().ok().filter(|n| trial_folder(*n) == name));
     }
     numbers.sort_unstable();
     Ok(numbers)

@@ -1,7 +1,8 @@
 //! One trial on disk: `trial.json` for the figures, `ops.hlog` for the distributions.
 
+use crate::error::RecordingError;
 use crate::file::{read_bounded, read_json, to_json, write_whole};
-use crate::{LATENCIES, RecordingError, TRIAL};
+use crate::layout::{LATENCIES, TRIAL};
 use hdrhistogram::serialization::V2DeflateSerializer;
 use hdrhistogram::serialization::interval_log::{IntervalLogIterator, IntervalLogWriterBuilder, LogEntry, Tag};
 use serde::{Deserialize, Serialize};

@@ -1,7 +1,9 @@
 //! Writing a recording, trial by trial.
 
+use crate::error::RecordingError;
 use crate::file::{to_json, write_whole};
-use crate::{HOST, MANIFEST, Manifest, PLAN, RecordingError, TRIALS, TrialFiles, trial};
+use crate::layout::{HOST, MANIFEST, Manifest, PLAN, TRIALS, trial_folder};
+use crate::{TrialFiles, trial};
 use jiff::Timestamp;
 use std::fs;
 use std::io;
@@ -65,7 +67,7 @@ impl Writer {
     }
 
     fn trial_folder(&self, number: u32) -> Result<PathBuf, RecordingError> {
-        let folder = self.folder.join(TRIALS).join(folder_name(number));
+        let folder = self.folder.join(TRIALS).join(trial_folder(number));
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),
             Err(source) => Err(RecordingError::Write { path: folder, source }),
@@ -93,11 +95,6 @@ impl Writer {
     fn write_manifest(&self) -> Result<(), RecordingError> {
         write_whole(&self.folder.join(MANIFEST), &to_json(MANIFEST, &self.manifest)?)
     }
-}
-
-/// The folder name of a trial: at least four digits.
-pub(crate) fn folder_name(number: u32) -> String {
-    format!("{number:04}")
 }
 
 /// The time, to the second.

@@ -1,7 +1,15 @@
 //! Which registers hold a function's arguments while its first instructions go by.
 
-use crate::place::Argument;
 use iced_x86::{Instruction, InstructionInfoFactory, Mnemonic, OpAccess, OpKind, Register};
+
+/// An argument or a result of a function, in its register (System V ABI).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Argument {
+    /// The register, all 64 bits of it.
+    pub register: Register,
+    /// Whether only its lower 32 bits are wanted.
+    pub narrow: bool,
+}
 
 /// Each argument with the registers that hold it.
 pub(crate) struct Held(Vec<Value>);

@@ -5,7 +5,7 @@
 //! first instruction of the first kind, as far as everyone goes who comes by; arguments are followed through the moves
 //! on the way.
 
-use crate::held::Held;
+use crate::held::{Argument, Held};
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
     Register,
@@ -14,15 +14,6 @@ use std::collections::HashSet;
 
 /// A place further down than this many instructions says little about where the probe was wanted.
 const FURTHEST: usize = 32;
-
-/// An argument or a result of a function, in its register (System V ABI).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Argument {
-    /// The register, all 64 bits of it.
-    pub register: Register,
-    /// Whether only its lower 32 bits are wanted.
-    pub narrow: bool,
-}
 
 /// Where to put a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]

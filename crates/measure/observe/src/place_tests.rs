@@ -1,6 +1,7 @@
 //! Functions as compilers made them (Debian's QEMU 5.2, 7.2, 11.1), and some that they might make.
 
-use crate::place::{Argument, Code, Place, is_cheap};
+use crate::held::Argument;
+use crate::place::{Code, Place, is_cheap};
 use iced_x86::Register::{self, *};
 use proptest::prelude::*;
 

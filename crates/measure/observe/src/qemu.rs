@@ -1,6 +1,7 @@
 //! Probes on a QEMU binary: its functions found, and a cheap instruction in each.
 
-use crate::place::{Argument, Code, Place};
+use crate::held::Argument;
+use crate::place::{Code, Place};
 use crate::points::{At, POINTS, Point, Used};
 use crate::uprobe::Uprobe;
 use iced_x86::Register;

@@ -18,7 +18,7 @@ pub use recordings::{Side, compare_recordings};
 
 use crate::tax::{estimate, spread};
 use crate::warnings;
-use figures::{Figures, drift};
+use figures::{Figures, drift, name};
 use looks::Looks;
 use std::collections::BTreeMap;
 use verdict::{decide, holm};
@@ -61,11 +61,6 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
         warnings: warnings(plan, trials, &columns),
         against,
     }
-}
-
-/// What a side is called.
-fn name((machine, variant): Column<'_>) -> String {
-    if variant.is_empty() { machine.to_string() } else { variant.to_owned() }
 }
 
 /// Corrects for the number of metrics, and says what may be said.

@@ -2,8 +2,7 @@
 
 use crate::apt::version;
 use crate::qemu::PROGRAM;
-use crate::qemu::build::is_built;
-use crate::qemu::suites::{is_known, is_suite, is_version};
+use crate::qemu::suites::{is_built, is_known, is_suite, is_version};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

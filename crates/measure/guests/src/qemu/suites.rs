@@ -5,6 +5,9 @@ use crate::apt::{Distribution, version};
 /// A suite, and the version that it was released with; none where that moves on.
 pub(crate) type Known = (&'static str, Option<&'static str>);
 
+/// How labels of builds begin; no suite is called so.
+pub(crate) const BUILT: &str = "built";
+
 /// Oldest first, what moves on last.
 const DEBIAN: [Known; 7] = [
     ("bullseye", Some("5.2")),
@@ -40,6 +43,11 @@ pub(crate) fn to_ask<'a>(known: &[Known], wanted: &'a str) -> Vec<&'a str> {
     let fits = |has: &str| version::matches(has, wanted) || version::matches(wanted, has);
     let released = known.iter().find(|(_, has)| has.is_some_and(fits)).map(|(suite, _)| vec![*suite]);
     released.unwrap_or_else(|| known.iter().filter(|(_, has)| has.is_none()).map(|(suite, _)| *suite).collect())
+}
+
+/// Whether a suite's name is a build's label.
+pub(crate) fn is_built(suite: &str) -> bool {
+    suite.strip_prefix(BUILT).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// A version or its beginning, as against a suite's name.

@@ -1,7 +1,6 @@
 //! bpf(2): maps, programs and where they are attached. Its structures are those of `linux/bpf.h`, whose order and sizes are
 //! kept for ever; each is as long as the last field that is used.
 
-use super::program::Instruction;
 use std::ffi::CStr;
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -13,6 +12,17 @@ const PROG_LOAD: libc::c_int = 5;
 const RAW_TRACEPOINT_OPEN: libc::c_int = 17;
 /// `BPF_PROG_TYPE_RAW_TRACEPOINT`.
 const RAW_TRACEPOINT: u32 = 17;
+
+/// One instruction, as the kernel takes it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(C)]
+pub(super) struct Instruction {
+    pub code: u8,
+    /// Destination in the low half, source in the high one.
+    pub registers: u8,
+    pub offset: i16,
+    pub immediate: i32,
+}
 
 /// What kind of map, by the kernel's number.
 #[derive(Debug, Clone, Copy)]

@@ -2,18 +2,7 @@
 //! are a helper's arguments and lost in its call, 6 to 9 stay, 10 is the end of the stack. Jumps count instructions from the
 //! next one.
 
-use super::bpf::Map;
-
-/// One instruction, as the kernel takes it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(C)]
-pub(super) struct Instruction {
-    code: u8,
-    /// Destination in the low half, source in the high one.
-    registers: u8,
-    offset: i16,
-    immediate: i32,
-}
+use super::bpf::{Instruction, Map};
 
 /// The helpers' numbers, as linux/bpf.h has them.
 const MAP_LOOKUP: i32 = 1;

@@ -7,8 +7,9 @@ mod log;
 mod recipe;
 mod source;
 mod steps;
+mod work;
 
-pub use recipe::{Recipe, is_built};
+pub use recipe::Recipe;
 #[cfg(test)]
 pub(crate) use source::find as find_program;
 
@@ -20,21 +21,12 @@ use crate::qemu::unpack::start;
 use source::Source;
 use std::fs;
 use std::path::{Path, PathBuf};
+use work::{Work, clear, write};
 
 /// Unpacked source, objects with debug information, program.
 const ROOM: u64 = 1_200_000_000;
 /// The file that says what a QEMU was built from, and with what a build was begun.
 const RECIPE: &str = "recipe";
-
-/// Where a build is under way.
-struct Work {
-    source: PathBuf,
-    build: PathBuf,
-    log: PathBuf,
-    /// Files that say how far it came.
-    unpacked: PathBuf,
-    configured: PathBuf,
-}
 
 /// Builds what `recipe` says, unless it was built from the same already. Nothing is installed, no root is needed, and a tree of
 /// one's own is only read. `say` gets a line for each step.
@@ -174,17 +166,6 @@ home=$(dirname -- \"$(readlink -f -- \"$0\")\")
 exec \"$home/root/bin/qemu-system-x86_64\" -L \"$home/root/share/qemu\" \\
     -L /usr/share/qemu -L /usr/share/seabios -L /usr/lib/ipxe/qemu \"$@\"
 ";
-
-fn clear(folder: &Path) -> Result<(), QemuError> {
-    match fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(QemuError::file(folder)(e)),
-        _ => Ok(()),
-    }
-}
-
-fn write(path: &Path, text: &str) -> Result<(), QemuError> {
-    fs::write(path, text).map_err(QemuError::file(path))
-}
 
 #[cfg(test)]
 #[path = "tests.rs"]

@@ -2,6 +2,7 @@
 
 use super::source::Source;
 use crate::qemu::error::QemuError;
+use crate::qemu::suites::BUILT;
 use std::fs;
 use std::path::Path;
 
@@ -9,8 +10,6 @@ use std::path::Path;
 const OURS: [(&str, &str); 2] =
     [("9p-list", include_str!("../patches/9p-list.patch")), ("cpu-loop", include_str!("../patches/cpu-loop.patch"))];
 
-/// How labels of builds begin; no suite is called so.
-const BUILT: &str = "built";
 /// Folders' names stay readable.
 const LONGEST: usize = 48;
 
@@ -23,11 +22,6 @@ pub struct Recipe {
     pub patches: Vec<String>,
     /// More words for configure.
     pub configure: Vec<String>,
-}
-
-/// Whether a suite's name is a build's label.
-pub fn is_built(suite: &str) -> bool {
-    suite.strip_prefix(BUILT).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 impl Recipe {

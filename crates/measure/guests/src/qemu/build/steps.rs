@@ -1,7 +1,8 @@
 //! Patch, configure, make.
 
 use super::source::find;
-use super::{Recipe, Work, log};
+use super::work::{Work, write};
+use super::{Recipe, log};
 use crate::qemu::error::QemuError;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -55,7 +56,7 @@ pub fn patch(recipe: &Recipe, work: &Work, say: &mut dyn FnMut(&str)) -> Result<
     for (number, given) in recipe.patches.iter().enumerate() {
         say(&format!("applying {given}"));
         let file = work.source.with_file_name(format!("{number}.patch"));
-        super::write(&file, &Recipe::patch(given)?)?;
+        write(&file, &Recipe::patch(given)?)?;
         for more in [&["--dry-run"][..], &[]] {
             let mut command = Command::new("patch");
             command.args(["-p1", "--batch", "--forward"]).args(more).arg("--input").arg(&file);

@@ -1,0 +1,71 @@
+//! Why a recording cannot be written or read.
+
+use std::path::PathBuf;
+use vmtax_model::{PlanError, SCHEMA};
+
+/// A recording cannot be written or read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The folder or a file in it cannot be written.
+    #[error("cannot write {path}: {source}; choose a folder you may write to, on a disk with free space")]
+    Write {
+        /// What was to be written.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The plan or a trial has no form on disk.
+    #[error("{what} cannot be stored: {reason}")]
+    Unstorable {
+        /// The plan, or which trial.
+        what: String,
+        /// Why, and what to do.
+        reason: String,
+    },
+    /// There is no such folder.
+    #[error("there is no folder {0}: `vmtax run` makes recordings, `vmtax list` shows them")]
+    NoFolder(PathBuf),
+    /// A folder, but not a recording, or its beginning is lost.
+    #[error(
+        "{folder} is no recording of vmtax: {missing} is missing; give a folder that `vmtax list` shows, or restore \
+         the file from where this recording was copied"
+    )]
+    Foreign {
+        /// The folder.
+        folder: PathBuf,
+        /// The file that should be in it.
+        missing: &'static str,
+    },
+    /// A file is damaged.
+    #[error("{path} is damaged ({reason}): restore it from where this recording was copied, or run the plan again")]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A newer vmtax wrote it.
+    #[error("{path} has schema {schema}, this vmtax knows up to {SCHEMA}: update vmtax to read it")]
+    TooNew {
+        /// The file.
+        path: PathBuf,
+        /// What it says.
+        schema: u64,
+    },
+    /// The plan in it is none.
+    #[error("{path}: {source}")]
+    Plan {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: PlanError,
+    },
+    /// A file is there and cannot be read.
+    #[error("cannot read {path}: {source}; check its owner and permissions")]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
+}

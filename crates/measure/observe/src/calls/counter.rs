@@ -1,0 +1,61 @@
+//! Counts system calls by whichever way this kernel has.
+
+use super::in_kernel::InKernel;
+use super::traced::Traced;
+use crate::ProbeError;
+use vmtax_model::{CallCount, CountWay};
+
+/// Counts the system calls of every process but this one, until it is dropped.
+#[derive(Debug)]
+pub struct CallCounter(pub(super) Way);
+
+#[derive(Debug)]
+pub(super) enum Way {
+    InKernel(InKernel),
+    Traced(Traced),
+}
+
+impl CallCounter {
+    /// Begins to count, by call, or by call and process: in the kernel where it has BPF, else call by call.
+    ///
+    /// # Errors
+    /// [`ProbeError::NoCalls`] when this kernel has neither, or lets this user have none.
+    pub fn start(by_process: bool) -> Result<CallCounter, ProbeError> {
+        let in_kernel = InKernel::start(by_process).map(Way::InKernel);
+        let way = in_kernel.or_else(|bpf| {
+            let traced = Traced::start(by_process).map(Way::Traced);
+            traced.map_err(|trace| ProbeError::NoCalls { source: bpf, trace: Box::new(trace) })
+        });
+        way.map(CallCounter)
+    }
+
+    /// How it counts.
+    pub fn way(&self) -> CountWay {
+        match self.0 {
+            Way::InKernel(_) => CountWay::InKernel,
+            Way::Traced(_) => CountWay::CallByCall,
+        }
+    }
+
+    /// What was counted so far, by call and process, those with most time first; calls that have not returned are not in it.
+    ///
+    /// # Errors
+    /// What the kernel says of reading.
+    pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
+        let failed = |source| ProbeError::System { what: "reading the counts of system calls".to_owned(), source };
+        let mut rows = match &self.0 {
+            Way::InKernel(counter) => counter.read().map_err(failed)?,
+            Way::Traced(counter) => counter.read(),
+        };
+        rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
+        Ok(rows)
+    }
+
+    /// Calls that there was no room for; call by call, events that were lost.
+    pub fn lost(&self) -> u64 {
+        match &self.0 {
+            Way::InKernel(counter) => counter.lost(),
+            Way::Traced(counter) => counter.lost(),
+        }
+    }
+}
