@@ -6,7 +6,7 @@ use vmtax_model::{
     CaseVerdict, Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, Machine, Measure, Metric,
     Operation, OperationExits, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult, WorkloadName,
 };
-use vmtax_studies::reproduce::{Case, Measured, all, find, judge};
+use vmtax_studies::reproduce::{Case, all, find, judge};
 
 fn host(class: KvmClass) -> HostFacts {
     let mut host: HostFacts = serde_json::from_str(include_str!("host.json")).unwrap();
@@ -71,7 +71,7 @@ fn fids(case: &Case, plan: &Plan, old: f64, new: f64) -> CaseVerdictAndRows {
         }
     }
     let findings = vmtax_analysis::growth(plan, &trials);
-    let found = judge(case, &host(KvmClass::Absent), Measured::Growth(&findings));
+    let found = judge(case, &host(KvmClass::Absent), &findings);
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
@@ -115,7 +115,7 @@ fn the_list_of_fids_against_the_table() {
     assert_eq!((verdict, rows[0], rows[3]), (Not, Not, Not));
     // No trial with a value says nothing.
     let none = vmtax_analysis::growth(&full, &[]);
-    let found = judge(&case, &host(KvmClass::Absent), Measured::Growth(&none));
+    let found = judge(&case, &host(KvmClass::Absent), &none);
     assert_eq!(found.verdict, Untestable);
 }
 
@@ -147,7 +147,7 @@ fn taxes(case: &Case, plan: &Plan, class: KvmClass, times: f64) -> CaseVerdictAn
     }
     let host = host(class);
     let findings = vmtax_analysis::findings(plan, &host, &records);
-    let found = judge(case, &host, Measured::Taxes(&findings));
+    let found = judge(case, &host, &findings);
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
@@ -194,7 +194,7 @@ fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> CaseVerdictAndRows {
         }
     }
     let findings = vmtax_analysis::shares(&plan, &trials);
-    let found = judge(&case, &host(KvmClass::Absent), Measured::Shares(&findings));
+    let found = judge(&case, &host(KvmClass::Absent), &findings);
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
@@ -230,7 +230,7 @@ fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<CaseVerdict> {
         trials.push(record);
     }
     let findings = vmtax_analysis::habits(&plan, &host(class), &trials);
-    judge(&case, &host(class), Measured::Habits(&findings)).rows.iter().map(|r| r.verdict).collect()
+    judge(&case, &host(class), &findings).rows.iter().map(|r| r.verdict).collect()
 }
 
 /// A plan with the workload that the helper's figure is of.
@@ -252,10 +252,6 @@ fn habits_are_held_against_their_cures() {
     let free = habits(KvmClass::Hardware, 0, 0.0);
     assert!(free.iter().all(|v| *v == Not), "{free:?}");
     let case = find("guest-habits").unwrap();
-    let none = judge(
-        &case,
-        &host(KvmClass::Absent),
-        Measured::Habits(&vmtax_analysis::habits(&seqread(), &host(KvmClass::Absent), &[])),
-    );
+    let none = judge(&case, &host(KvmClass::Absent), &vmtax_analysis::habits(&seqread(), &host(KvmClass::Absent), &[]));
     assert!(none.rows.iter().all(|r| r.verdict == Untestable), "{:?}", none.rows);
 }

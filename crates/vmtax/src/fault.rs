@@ -41,7 +41,9 @@ pub enum Fault {
     #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),
     #[error(transparent)]
-    Ledger(#[from] vmtax_studies::ledger::LedgerError),
+    Study(#[from] vmtax_studies::StudyError),
+    #[error(transparent)]
+    Ledger(#[from] vmtax_studies::history::LedgerError),
     /// A file or stream of this program's own.
     #[error("{what}: {source}")]
     File {

@@ -6,9 +6,7 @@ use crate::cli::CaseArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_host::find_program;
-use vmtax_model::{CaseFindings, CaseVerdict};
-use vmtax_recording::Recording;
-use vmtax_studies::reproduce::{Case, Measured};
+use vmtax_studies::reproduce::Case;
 
 pub fn case(args: &CaseArgs) -> Result<ExitCode, Fault> {
     let words: Vec<&str> = args.what.iter().map(String::as_str).collect();
@@ -68,18 +66,4 @@ fn show(case: &Case) -> Result<ExitCode, Fault> {
     }
     print(&format!("\nThe plan:\n{}", case.plan.to_toml()?))?;
     Ok(ExitCode::SUCCESS)
-}
-
-/// What the recording says to the case that its plan names; `None` where it names none that this version knows.
-pub fn judged(recording: &Recording, measured: Measured<'_>) -> Option<CaseFindings> {
-    let case = vmtax_studies::reproduce::find(recording.plan.reproduces.as_deref()?).ok()?;
-    Some(vmtax_studies::reproduce::judge(&case, &recording.host, measured))
-}
-
-/// 1 where a claim does not hold.
-pub fn status(case: Option<&CaseFindings>) -> ExitCode {
-    match case.map(|c| c.verdict) {
-        Some(CaseVerdict::DoesNotHoldHere) => ExitCode::from(1),
-        _ => ExitCode::SUCCESS,
-    }
 }

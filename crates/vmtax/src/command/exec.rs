@@ -2,7 +2,7 @@
 
 use super::profile::beside;
 use super::run::{Recorded, record};
-use super::{case, doctor, print, progress::Display, report, selection};
+use super::{doctor, print, progress::Display, report, selection};
 use crate::cli::{ExecArgs, RecordArgs};
 use crate::fault::Fault;
 use signal_hook::consts::SIGWINCH;
@@ -12,9 +12,8 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{CommandSpec, ExecFindings, HostFacts, Plan, Study, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{CommandSpec, HostFacts, Plan, Study, Variant, WorkloadName, WorkloadSpec};
 use vmtax_runner::{Ended, default_machines};
-use vmtax_studies::reproduce::Measured;
 use vmtax_vm::{RootMounts, Streams, root_mounts};
 
 /// A command may take as long as it takes.
@@ -85,23 +84,28 @@ fn between(streams: &Streams, plan: &Plan, host: HostFacts, args: &RecordArgs) -
     let display = Display::beside_output();
     let Recorded { folder, ended } = record(plan, host, args, &display, Some(streams), &mut |_, _| true)?;
     let recording = vmtax_recording::open(&folder)?;
-    let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
-    let case = case::judged(&recording, Measured::Exec(&findings));
-    let (status, ran) = (findings.status(), status(&findings));
-    report::show_exec(&recording, findings, case.as_ref(), args.json)?;
+    let answer = vmtax_studies::analyze(&recording)?;
+    let written = report::write(&answer, &recording.folder.join("report.html"))?;
+    // Standard output is the command's, so that all but JSON goes to standard error.
+    if args.json {
+        print(&answer.json()?)?;
+    } else {
+        let text = answer.terminal(false, super::style_of(&std::io::stderr()));
+        eprint!("\n{text}\nReport: {written}\n");
+    }
+    let status = answer.command_status();
     match ended {
         Ended::Interrupted => Err(Fault::Interrupted { folder }),
         // That the command went well where it ran must not pass for all.
         Ended::Incomplete(first) if status.unwrap_or(0) == 0 => {
             Err(Fault::Incomplete { folder, first: first.to_string() })
         }
-        // Of a case its verdict is what counts.
-        Ended::Complete | Ended::Incomplete(_) => Ok(case.map_or(ran, |c| case::status(Some(&c)))),
+        // Of a reproduction its verdict is what counts.
+        Ended::Complete | Ended::Incomplete(_) if answer.is_reproduction() => Ok(report::status(&answer)),
+        Ended::Complete | Ended::Incomplete(_) => {
+            Ok(ExitCode::from(status.and_then(|status| u8::try_from(status).ok()).unwrap_or(FAILED)))
+        }
     }
-}
-
-fn status(findings: &ExecFindings) -> ExitCode {
-    ExitCode::from(findings.status().and_then(|status| u8::try_from(status).ok()).unwrap_or(FAILED))
 }
 
 /// Whether standard input can be read once, and may stay open.

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use vmtax_model::shell_line;
 use vmtax_report::history as report;
-use vmtax_studies::ledger::Ledger;
+use vmtax_studies::history::Ledger;
 
 pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     let mut ledger = Ledger::open_to_read(&args.runs)?;
@@ -48,7 +48,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
 
 /// Puts a finished recording into the ledger. A run does not fail for its ledger.
 pub(super) fn remember(runs: &Path, recording: &Path) {
-    let lines = vmtax_studies::ledger::add(runs, recording).unwrap_or_else(|error| vec![error.to_string()]);
+    let lines = vmtax_studies::history::add(runs, recording).unwrap_or_else(|error| vec![error.to_string()]);
     for line in lines {
         eprintln!("Warning: {}", vmtax_report::printable(&line));
     }

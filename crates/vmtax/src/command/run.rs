@@ -10,6 +10,7 @@ use vmtax_layers::LayersError;
 use vmtax_model::{HostFacts, Plan};
 use vmtax_recording::Writer;
 use vmtax_runner::{Ended, Watch, find_means};
+use vmtax_studies::StudyError;
 use vmtax_vm::{Interrupt, Streams};
 
 pub fn run(args: &RunArgs) -> Result<ExitCode, Fault> {
@@ -35,10 +36,12 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, details
     match (ended, shown) {
         (Ended::Complete, shown) => shown,
         // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
-        (Ended::Incomplete(first), Ok(_) | Err(Fault::Layers(LayersError::Unobserved))) => {
+        (Ended::Incomplete(first), Ok(_) | Err(Fault::Study(StudyError::Layers(LayersError::Unobserved)))) => {
             Err(Fault::Incomplete { folder, first: first.to_string() })
         }
-        (Ended::Interrupted, Ok(_) | Err(Fault::Layers(LayersError::Unobserved))) => Err(Fault::Interrupted { folder }),
+        (Ended::Interrupted, Ok(_) | Err(Fault::Study(StudyError::Layers(LayersError::Unobserved)))) => {
+            Err(Fault::Interrupted { folder })
+        }
         (_, Err(fault)) => Err(fault),
     }
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 use vmtax_analysis::from_the_past;
 use vmtax_model::{Metric, PastFigure, Plan, SeriesKey};
-use vmtax_studies::ledger::Ledger;
+use vmtax_studies::history::Ledger;
 
 /// A sentence about the noisiest metric that the ledger beside the recordings knows under the same options; `None`
 /// where it knows none, or cannot be read: then the first rounds tell.

@@ -1,8 +1,7 @@
-//! Opening a ledger, whatever became of it.
+//! A connection to a ledger that is sound, or why there is none.
 
-use crate::ledger::{APPLICATION, FILE, Ledger, LedgerError, VERSION, WAIT, failed};
+use super::ledger::{APPLICATION, FILE, LedgerError, VERSION, WAIT, failed};
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
-use rustix::fs::Access;
 use std::path::{Path, PathBuf};
 
 const TABLES: &str = "
@@ -40,7 +39,7 @@ CREATE TABLE figure (
 CREATE INDEX figure_of_metric ON figure (metric, machine);
 ";
 /// That each table has what it should, without reading a row.
-const LOOKS: [&str; 3] = [
+const COLUMNS: [&str; 3] = [
     "SELECT id, folder, started, name, command, cpu, cpus FROM run LIMIT 0",
     "SELECT run, machine, variant, name, value FROM fact LIMIT 0",
     "SELECT run, metric, machine, variant, rung, settings, n, median, low, high, coverage FROM figure LIMIT 0",
@@ -55,56 +54,12 @@ pub(crate) enum Unfit {
     Error(LedgerError),
 }
 
-impl Ledger {
-    /// Opens the ledger of a folder of recordings, and makes it where there is none. A damaged one is moved aside and made
-    /// again from the recordings and from what can still be read of it: [`Ledger::notes`] say so.
-    ///
-    /// # Errors
-    /// [`LedgerError`] when it is locked, of a newer version, or may not be written.
-    pub fn open(runs: &Path) -> Result<Ledger, LedgerError> {
-        let path = runs.join(FILE);
-        match connect(&path) {
-            Ok(connection) => Ok(Ledger { connection, path, notes: Vec::new() }),
-            Err(Unfit::Error(error)) => Err(error),
-            Err(Unfit::Damaged(_)) => crate::ledger::mend::mend(runs, path),
-        }
-    }
-
-    /// The same for one who only wants to read: where the folder cannot be written, what the ledger lacks is added in memory
-    /// alone.
-    ///
-    /// # Errors
-    /// As [`Ledger::open`], and when there is no such folder.
-    pub fn open_to_read(runs: &Path) -> Result<Ledger, LedgerError> {
-        if !runs.is_dir() {
-            return Err(vmtax_recording::RecordingError::NoFolder(runs.to_owned()).into());
-        }
-        if rustix::fs::access(runs, Access::WRITE_OK).is_ok() {
-            return Ledger::open(runs);
-        }
-        let path = runs.join(FILE);
-        let memory = Connection::open_in_memory().and_then(|mut c| create(&mut c).map(|()| c));
-        let mut ledger = Ledger { connection: memory.map_err(failed(&path))?, path: path.clone(), notes: Vec::new() };
-        if path.exists() {
-            match connect_with(&path, rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY) {
-                Ok(stored) => _ = ledger.take_over(&stored)?,
-                Err(Unfit::Error(error)) => return Err(error),
-                Err(Unfit::Damaged(why)) => ledger.notes.push(format!(
-                    "{} is damaged ({why}) and its folder cannot be written: this is from the recordings alone",
-                    path.display()
-                )),
-            }
-        }
-        Ok(ledger)
-    }
-}
-
 /// The ledger at `path`; a new one where there is no file.
 pub(crate) fn connect(path: &Path) -> Result<Connection, Unfit> {
     connect_with(path, rusqlite::OpenFlags::SQLITE_OPEN_READ_WRITE | rusqlite::OpenFlags::SQLITE_OPEN_CREATE)
 }
 
-fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Connection, Unfit> {
+pub(crate) fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Connection, Unfit> {
     let unfit = |error: rusqlite::Error| unfit(path, error);
     let mut connection = Connection::open_with_flags(path, flags).map_err(unfit)?;
     connection.busy_timeout(WAIT).map_err(unfit)?;
@@ -124,8 +79,8 @@ fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Connection, U
     if version > VERSION {
         return Err(Unfit::Error(LedgerError::TooNew { path: path.to_owned(), version }));
     }
-    for look in LOOKS {
-        connection.prepare(look).map(drop).map_err(|e| match unfit(e) {
+    for columns in COLUMNS {
+        connection.prepare(columns).map(drop).map_err(|e| match unfit(e) {
             Unfit::Error(LedgerError::Failed { source, .. }) => Unfit::Damaged(source.to_string()),
             other => other,
         })?;
@@ -138,7 +93,7 @@ fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Connection, U
 }
 
 /// Makes the tables, unless another program was faster.
-fn create(connection: &mut Connection) -> rusqlite::Result<()> {
+pub(crate) fn create(connection: &mut Connection) -> rusqlite::Result<()> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let objects: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))?;
     if objects == 0 {

@@ -1,7 +1,7 @@
 //! Putting runs in.
 
-use crate::ledger::entry::{Entry, name};
-use crate::ledger::{Ledger, LedgerError, failed};
+use super::entry::{Entry, name};
+use super::ledger::{Ledger, LedgerError, failed};
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -51,7 +51,7 @@ impl Ledger {
     pub(crate) fn take_over(&mut self, other: &Connection) -> Result<usize, LedgerError> {
         let known: BTreeSet<String> = self.folders()?.into_iter().collect();
         let mut taken = 0;
-        for entry in crate::ledger::read::entries(other).into_iter().filter(|e| !known.contains(&e.folder)) {
+        for entry in super::read::entries(other).into_iter().filter(|e| !known.contains(&e.folder)) {
             self.put(&entry)?;
             taken += 1;
         }

@@ -1,7 +1,7 @@
 //! Reading runs back. Nothing in the file is trusted: what is no figure or has no name here is passed over.
 
-use crate::ledger::entry::{Entry, Fact, Figure};
-use crate::ledger::{Ledger, LedgerError, failed};
+use super::entry::{Entry, Fact, Figure};
+use super::ledger::{Ledger, LedgerError, failed};
 use rusqlite::{Connection, Row};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{Estimate, HistoryEntry, Interval, Machine, Metric, PastFigure, PastRun, SeriesKey};

@@ -1,17 +1,4 @@
-//! What was measured before: figures and facts of every run in `ledger.sqlite` beside the recordings. The recordings stay
-//! the truth: the ledger is made again from them, and adds that runs whose folders were deleted keep their figures.
-//!
-//! ```text
-//! run     one a run: folder, when, the plan's name, the command, processors
-//! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own
-//! figure  median, interval and rounds of a metric on a machine, in a variant, at a rung, with the workload's settings
-//! ```
-
-mod entry;
-mod mend;
-mod open;
-mod read;
-mod write;
+//! The ledger, and why it cannot be used.
 
 use rusqlite::{Connection, ErrorCode};
 use std::path::{Path, PathBuf};
@@ -21,8 +8,8 @@ use vmtax_recording::RecordingError;
 /// The ledger of a folder of recordings.
 #[derive(Debug)]
 pub struct Ledger {
-    connection: Connection,
-    path: PathBuf,
+    pub(super) connection: Connection,
+    pub(super) path: PathBuf,
     /// What whoever opened it should know: that it was damaged and made again, that nothing can be added.
     pub notes: Vec<String>,
 }
@@ -30,11 +17,11 @@ pub struct Ledger {
 /// Its name in the folder of recordings.
 pub const FILE: &str = "ledger.sqlite";
 /// The version of its tables. A newer vmtax changes those of an older one; an older one leaves a newer one's alone.
-const VERSION: i64 = 1;
+pub(super) const VERSION: i64 = 1;
 /// SQLite's mark for whose file it is: "vmtx".
-const APPLICATION: i64 = 0x766d_7478;
+pub(super) const APPLICATION: i64 = 0x766d_7478;
 /// How long another program is waited for.
-const WAIT: Duration = Duration::from_secs(5);
+pub(super) const WAIT: Duration = Duration::from_secs(5);
 
 /// A ledger cannot be opened, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -86,19 +73,9 @@ fn runs(ledger: &Path) -> String {
 }
 
 /// What SQLite said, as an error of a ledger.
-fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> LedgerError + '_ {
+pub(super) fn failed(path: &Path) -> impl Fn(rusqlite::Error) -> LedgerError + '_ {
     move |source| match source.sqlite_error_code() {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => LedgerError::Locked { path: path.to_owned() },
         _ => LedgerError::Failed { path: path.to_owned(), source },
     }
-}
-
-/// Puts a recording that was just finished into the ledger beside it. Returns what whoever made it should know.
-///
-/// # Errors
-/// [`LedgerError`], saying how to add it later; nothing is lost by it.
-pub fn add(runs: &Path, recording: &Path) -> Result<Vec<String>, LedgerError> {
-    let mut ledger = Ledger::open(runs)?;
-    ledger.add(&vmtax_recording::open(recording)?)?;
-    Ok(ledger.notes)
 }

@@ -1,16 +1,16 @@
 //! A damaged ledger is moved aside and made again.
 
-use crate::ledger::open::{Unfit, aside, connect};
-use crate::ledger::{Ledger, LedgerError, failed};
+use super::connect::{Unfit, aside, connect};
+use super::ledger::{Ledger, LedgerError, failed};
 use rusqlite::{Connection, OpenFlags};
 use rustix::fs::{FlockOperation, flock};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// Moves the ledger aside, and makes it again from the recordings and what can still be read of it.
-pub(crate) fn mend(runs: &Path, path: PathBuf) -> Result<Ledger, LedgerError> {
+pub(crate) fn repair(runs: &Path, path: PathBuf) -> Result<Ledger, LedgerError> {
     let stuck = |reason: &str, source| LedgerError::Stuck { path: path.clone(), reason: reason.to_owned(), source };
-    // One at a time; who comes second finds it mended. Given up when the descriptor closes.
+    // One at a time; who comes second finds it repaired. Given up when the descriptor closes.
     let folder = File::open(runs).map_err(|e| stuck("it was not looked at again", e))?;
     flock(&folder, FlockOperation::LockExclusive).map_err(|e| stuck("it was not looked at again", e.into()))?;
     let why = match connect(&path) {

@@ -7,7 +7,7 @@ use rusqlite::Connection;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Machine, Metric};
-use vmtax_studies::ledger::{FILE, Ledger, LedgerError};
+use vmtax_studies::history::{FILE, Ledger, LedgerError};
 
 /// A folder of recordings: copies of the golden one, each at another time.
 struct Runs(tempfile::TempDir);
@@ -74,9 +74,9 @@ fn folders(ledger: &Ledger) -> Vec<(String, bool)> {
 #[test]
 fn a_run_is_in_it_with_figures_facts_and_conditions() {
     let runs = Runs::with(1);
-    assert_eq!(vmtax_studies::ledger::add(runs.path(), &runs.path().join("run-0")).unwrap(), [""; 0]);
+    assert_eq!(vmtax_studies::history::add(runs.path(), &runs.path().join("run-0")).unwrap(), [""; 0]);
     // Twice is once.
-    vmtax_studies::ledger::add(runs.path(), &runs.path().join("run-0")).unwrap();
+    vmtax_studies::history::add(runs.path(), &runs.path().join("run-0")).unwrap();
     let ledger = Ledger::open(runs.path()).unwrap();
     let list = ledger.list().unwrap();
     let of = |machine| list.iter().find(|e| (e.metric, e.machine) == (Metric::CpuEvents, machine)).unwrap();
@@ -165,7 +165,7 @@ fn a_newer_one_is_left_alone() {
     runs.caught_up();
     Connection::open(runs.file()).unwrap().pragma_update(None, "user_version", 2).unwrap();
     let before = fs::read(runs.file()).unwrap();
-    let error = vmtax_studies::ledger::add(runs.path(), &runs.record(1)).unwrap_err().to_string();
+    let error = vmtax_studies::history::add(runs.path(), &runs.record(1)).unwrap_err().to_string();
     assert!(error.contains("has version 2") && error.contains("update vmtax"), "{error}");
     assert_eq!(fs::read(runs.file()).unwrap(), before);
     assert!(runs.damaged().is_empty());
@@ -175,11 +175,11 @@ fn a_newer_one_is_left_alone() {
 fn a_locked_one_is_waited_for_but_not_for_ever() {
     let runs = Runs::with(2);
     let file = runs.file();
-    vmtax_studies::ledger::add(runs.path(), &runs.path().join("run-0")).unwrap();
+    vmtax_studies::history::add(runs.path(), &runs.path().join("run-0")).unwrap();
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let began = std::time::Instant::now();
-    let error = vmtax_studies::ledger::add(runs.path(), &runs.path().join("run-1")).unwrap_err();
+    let error = vmtax_studies::history::add(runs.path(), &runs.path().join("run-1")).unwrap_err();
     let waited = began.elapsed().as_secs_f64();
     assert!(matches!(error, LedgerError::Locked { .. }), "{error}");
     assert!(error.to_string().contains("`vmtax history --runs "), "{error}");
@@ -187,7 +187,7 @@ fn a_locked_one_is_waited_for_but_not_for_ever() {
     // Free within the time: the run is in it.
     let waiting = std::thread::spawn({
         let path = runs.path().to_owned();
-        move || vmtax_studies::ledger::add(&path, &path.join("run-1"))
+        move || vmtax_studies::history::add(&path, &path.join("run-1"))
     });
     std::thread::sleep(std::time::Duration::from_millis(300));
     other.execute_batch("COMMIT").unwrap();
@@ -201,8 +201,9 @@ fn many_write_at_once() {
     std::thread::scope(|scope| {
         for i in 0..8 {
             let runs = &runs;
-            scope
-                .spawn(move || vmtax_studies::ledger::add(runs.path(), &runs.path().join(format!("run-{i}"))).unwrap());
+            scope.spawn(move || {
+                vmtax_studies::history::add(runs.path(), &runs.path().join(format!("run-{i}"))).unwrap()
+            });
         }
     });
     assert_eq!(folders(&Ledger::open(runs.path()).unwrap()).len(), 8);

@@ -1,0 +1,72 @@
+//! What guest kernels do at an avoidable cost.
+
+use crate::analysis::Analysis;
+use crate::reproduce::{Check, Evidence, Tested};
+use vmtax_model::{CaseUnit, Estimate, HabitFindings, HabitForm, HabitRow, HostFacts};
+use vmtax_recording::Recording;
+use vmtax_report::{ReportError, Style};
+
+pub(crate) struct Antipatterns<'a> {
+    recording: &'a Recording,
+    findings: HabitFindings,
+}
+
+impl<'a> Antipatterns<'a> {
+    pub(crate) fn of(recording: &'a Recording) -> Antipatterns<'a> {
+        let findings = vmtax_analysis::habits(&recording.plan, &recording.host, &recording.trials);
+        Antipatterns { recording, findings }
+    }
+}
+
+impl Analysis for Antipatterns<'_> {
+    fn terminal(&self, details: bool, style: Style) -> String {
+        vmtax_report::habits::report(self.recording, &self.findings).terminal(style, details)
+    }
+
+    fn html(&self) -> String {
+        vmtax_report::habits::report(self.recording, &self.findings).html()
+    }
+
+    fn json(&self) -> Result<String, ReportError> {
+        vmtax_report::habits::json(self.recording, &self.findings)
+    }
+
+    fn evidence(&self) -> &dyn Evidence {
+        &self.findings
+    }
+}
+
+impl Evidence for HabitFindings {
+    fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
+        let (Check::Habit { habit, machine, .. } | Check::Spared { habit, machine, .. }) = check else { return None };
+        let rows = self.machines.iter().find(|m| m.machine == *machine).map(|m| &m.rows);
+        let Some(row) = rows.and_then(|rows| rows.iter().find(|row| row.habit == *habit)) else {
+            return Some(Tested::absent(*machine, host));
+        };
+        if row.emulated {
+            let why = "it takes the guest's kernel mode, which this host's KVM emulates instruction by instruction";
+            return Some(Tested::untestable(why));
+        }
+        Some(match check {
+            Check::Habit { at_least, .. } => match row.ratio {
+                Some(ratio) => Tested::at_least(ratio, *at_least),
+                None => Tested::untestable(row.why.clone()),
+            },
+            Check::Spared { at_least, .. } => spared(row, *at_least),
+            _ => return None,
+        })
+    }
+}
+
+/// How many exits the fix saves.
+fn spared(row: &HabitRow, at_least: f64) -> Tested {
+    let exits = |form: &Option<HabitForm>| form.as_ref().and_then(|form| form.exits);
+    match (exits(&row.before), exits(&row.after)) {
+        (Some(before), Some(after)) => {
+            let spared = Estimate { median: before - after, interval: None };
+            Tested::within(spared, CaseUnit::Count, Some(at_least), None)
+        }
+        _ if !row.why.is_empty() => Tested::untestable(row.why.clone()),
+        _ => Tested::untestable("this QEMU does not tell KVM's counters: it takes 7.1 or newer"),
+    }
+}

@@ -1,0 +1,63 @@
+//! Which of several VM configurations is faster.
+
+use crate::analysis::{Analysis, StudyError};
+use crate::layers;
+use crate::reproduce::{Check, Evidence, Tested};
+use vmtax_model::{CaseUnit, CompareFindings, HostFacts, LayerFindings, Probes};
+use vmtax_recording::Recording;
+use vmtax_report::{ReportError, Style};
+
+pub(crate) struct Comparison<'a> {
+    recording: &'a Recording,
+    findings: CompareFindings,
+    /// Requests by layer, where they were observed.
+    layers: Option<LayerFindings>,
+}
+
+impl<'a> Comparison<'a> {
+    pub(crate) fn of(recording: &'a Recording) -> Result<Comparison<'a>, StudyError> {
+        let findings = vmtax_analysis::compare(&recording.plan, &recording.trials);
+        let observed = recording.plan.probes.contains(&Probes::Layers);
+        let layers = observed.then(|| layers::findings(recording)).transpose()?;
+        Ok(Comparison { recording, findings, layers })
+    }
+}
+
+impl Analysis for Comparison<'_> {
+    fn terminal(&self, details: bool, style: Style) -> String {
+        let mut text = vmtax_report::compare::report(Some(self.recording), &self.findings).terminal(style, details);
+        if let Some(layers) = &self.layers {
+            text += "\n";
+            text += &vmtax_report::layers::terminal(self.recording, layers, style);
+        }
+        text
+    }
+
+    fn html(&self) -> String {
+        vmtax_report::compare::report(Some(self.recording), &self.findings).html()
+    }
+
+    fn json(&self) -> Result<String, ReportError> {
+        vmtax_report::compare::json(self.recording, &self.findings, self.layers.as_ref())
+    }
+
+    fn evidence(&self) -> &dyn Evidence {
+        &self.findings
+    }
+
+    fn layers(&self) -> Option<&LayerFindings> {
+        self.layers.as_ref()
+    }
+}
+
+impl Evidence for CompareFindings {
+    fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
+        let Check::Side { metric, variant, at_least, at_most } = check else { return None };
+        let side = self.against.iter().find(|a| a.side == *variant);
+        let row = side.and_then(|a| a.rows.iter().find(|r| r.metric == *metric));
+        Some(row.map_or_else(
+            || Tested::no_value(variant),
+            |row| Tested::within(row.ratio, CaseUnit::Ratio, *at_least, *at_most),
+        ))
+    }
+}

@@ -1,0 +1,30 @@
+//! What was measured before: figures and facts of every run in `ledger.sqlite` beside the recordings. The recordings stay
+//! the truth: the ledger is made again from them, and adds that runs whose folders were deleted keep their figures.
+//!
+//! ```text
+//! run     one a run: folder, when, the plan's name, the command, processors
+//! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own
+//! figure  median, interval and rounds of a metric on a machine, in a variant, at a rung, with the workload's settings
+//! ```
+
+mod connect;
+mod entry;
+mod ledger;
+mod open;
+mod read;
+mod repair;
+mod write;
+
+pub use ledger::{FILE, Ledger, LedgerError};
+
+use std::path::Path;
+
+/// Puts a recording that was just finished into the ledger beside it. Returns what whoever made it should know.
+///
+/// # Errors
+/// [`LedgerError`], saying how to add it later; nothing is lost by it.
+pub fn add(runs: &Path, recording: &Path) -> Result<Vec<String>, LedgerError> {
+    let mut ledger = Ledger::open(runs)?;
+    ledger.add(&vmtax_recording::open(recording)?)?;
+    Ok(ledger.notes)
+}

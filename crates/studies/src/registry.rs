@@ -1,0 +1,89 @@
+//! The studies: which analysis a recording gets.
+
+use crate::analysis::{Analysis, StudyError};
+use crate::antipatterns::Antipatterns;
+use crate::compare::Comparison;
+use crate::exec::Exec;
+use crate::exits::Exits;
+use crate::layers::Layers;
+use crate::reproduce;
+use crate::scale::Scale;
+use crate::share::Shares;
+use crate::tax::Tax;
+use vmtax_model::{CaseFindings, CaseVerdict, ProfileSpec, Study};
+use vmtax_recording::Recording;
+use vmtax_report::{ReportError, Style};
+
+/// What the study of a recording's plan finds in it.
+///
+/// # Errors
+/// [`StudyError`] where it was to be observed and nothing that was observed can be read.
+pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
+    let analysis: Box<dyn Analysis> = match &recording.plan.study {
+        Study::Tax | Study::Profile(ProfileSpec { command: None, .. }) => Box::new(Tax::of(recording)),
+        Study::Layers => Box::new(Layers::of(recording)?),
+        Study::Exec(_) | Study::Profile(_) => Box::new(Exec::of(recording)),
+        Study::Compare(_) => Box::new(Comparison::of(recording)?),
+        Study::Scale(_) => Box::new(Scale::of(recording)),
+        Study::Share => Box::new(Shares::of(recording)),
+        Study::Exits => Box::new(Exits::of(recording)),
+        Study::GuestAntipatterns => Box::new(Antipatterns::of(recording)),
+    };
+    // A published result that this version does not know has no verdict.
+    let case = recording.plan.reproduces.as_deref().and_then(|name| reproduce::find(name).ok());
+    let reproduction = case.map(|case| reproduce::judge(&case, &recording.host, analysis.evidence()));
+    Ok(Answer { recording, analysis, reproduction })
+}
+
+/// What a recording says: its study's findings, under the verdict on the published result that it reproduces, if any.
+pub struct Answer<'a> {
+    recording: &'a Recording,
+    analysis: Box<dyn Analysis + 'a>,
+    reproduction: Option<CaseFindings>,
+}
+
+impl Answer<'_> {
+    /// For a terminal; with all details, or the most important.
+    pub fn terminal(&self, details: bool, style: Style) -> String {
+        let verdict = self.reproduction.as_ref().map_or(String::new(), |c| vmtax_report::case::terminal(c, style));
+        verdict + &self.analysis.terminal(details, style)
+    }
+
+    /// As a page of its own.
+    pub fn html(&self) -> String {
+        let page = self.analysis.html();
+        self.reproduction.as_ref().map_or_else(|| page.clone(), |case| vmtax_report::case::into_page(&page, case))
+    }
+
+    /// The page of requests by layer, that stands beside the first.
+    pub fn layers_html(&self) -> Option<String> {
+        self.analysis.layers().map(|layers| vmtax_report::layers::html(self.recording, layers))
+    }
+
+    /// For scripts.
+    ///
+    /// # Errors
+    /// [`ReportError::Json`] for a value JSON has no form for.
+    pub fn json(&self) -> Result<String, ReportError> {
+        let document = self.analysis.json()?;
+        match &self.reproduction {
+            Some(case) => vmtax_report::case::into_json(&document, case),
+            None => Ok(document),
+        }
+    }
+
+    /// Whether it reproduces a published result.
+    pub fn is_reproduction(&self) -> bool {
+        self.reproduction.is_some()
+    }
+
+    /// Whether a claim of the published result does not hold here.
+    pub fn contradicts(&self) -> bool {
+        self.reproduction.as_ref().is_some_and(|case| case.verdict == CaseVerdict::DoesNotHoldHere)
+    }
+
+    /// The status that the measured command gave; `None` where it has none.
+    pub fn command_status(&self) -> Option<i32> {
+        self.analysis.command_status()
+    }
+}

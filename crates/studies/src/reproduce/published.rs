@@ -1,0 +1,270 @@
+//! Published results as plans: each with its claims, the published figures, and how each claim is tested. The files in
+//! `published/` are part of the program.
+
+use serde::Deserialize;
+use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError, Study};
+
+/// A case cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CaseError {
+    /// There is none of that name.
+    #[error("there is no case '{0}': `vmtax case list` has those that there are")]
+    Unknown(String),
+    /// A file of the program's own is wrong.
+    #[error("the case {name} is damaged ({reason}): report this as a fault of vmtax")]
+    Damaged {
+        /// Which.
+        name: &'static str,
+        /// What is wrong with it.
+        reason: String,
+    },
+}
+
+/// A published finding.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Case {
+    /// As it is typed.
+    #[serde(skip)]
+    pub name: String,
+    /// In a few words.
+    pub title: String,
+    /// Where it was published.
+    pub source: String,
+    /// The finding in a sentence or two.
+    pub claim: String,
+    /// How long it takes, for people.
+    pub takes: String,
+    /// A program that has to be installed.
+    #[serde(default)]
+    pub needs: Option<String>,
+    /// Whether one guest is enough: KVM where it runs kernels at speed, else TCG.
+    #[serde(default)]
+    pub one_guest: bool,
+    /// The trials that it takes.
+    pub plan: Plan,
+    /// What `--quick` makes smaller.
+    #[serde(default)]
+    pub quick: Quick,
+    /// Its claims.
+    #[serde(rename = "test")]
+    pub tests: Vec<Claim>,
+}
+
+/// A smaller form of a case's plan; what is absent stays.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub struct Quick {
+    /// Rounds.
+    pub rounds: Option<u32>,
+    /// Rungs of the ladder.
+    pub rungs: Option<Vec<u64>>,
+    /// Files of the shared tree.
+    pub files: Option<u64>,
+}
+
+/// A claim.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Claim {
+    /// What is claimed.
+    pub what: String,
+    /// The published figure.
+    pub published: String,
+    /// How it is tested.
+    #[serde(flatten)]
+    pub check: Check,
+}
+
+/// How a claim is tested. Bounds hold when the interval lies within, and do not when it lies without.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
+pub enum Check {
+    /// The law by which a cost grows in a variant.
+    Law {
+        /// Of which metric.
+        metric: Metric,
+        /// In this variant.
+        variant: String,
+        /// The one that is claimed.
+        law: Law,
+    },
+    /// What one more costs in a variant, over what it costs in another.
+    OneMore {
+        /// Of which metric.
+        metric: Metric,
+        /// In this variant.
+        variant: String,
+        /// Against this one.
+        against: String,
+        /// The bound.
+        at_least: f64,
+    },
+    /// A variant's cost over another's, at a size.
+    At {
+        /// Of which metric.
+        metric: Metric,
+        /// In this variant.
+        variant: String,
+        /// Against this one.
+        against: String,
+        /// At this size.
+        size: u64,
+        /// The bound.
+        at_least: f64,
+    },
+    /// A machine's cost over native's.
+    Tax {
+        /// Of which metric.
+        metric: Metric,
+        /// On this machine.
+        machine: Machine,
+        /// The bound.
+        at_least: f64,
+    },
+    /// The same of a figure that a command prints.
+    Printed {
+        /// What it is a figure of.
+        of: String,
+        /// Its name there.
+        name: String,
+        /// On this machine.
+        machine: Machine,
+        /// The bound.
+        at_least: f64,
+    },
+    /// A metric's own value on a machine.
+    Value {
+        /// Of which metric.
+        metric: Metric,
+        /// On this machine.
+        machine: Machine,
+        /// The bound, in the metric's unit.
+        at_most: f64,
+    },
+    /// The share that layers have of a request's time, percent.
+    Share {
+        /// Whose.
+        layers: Vec<Layer>,
+        /// The bound.
+        at_least: f64,
+    },
+    /// What a way to share costs, over what the first way costs. At least one bound is given.
+    Way {
+        /// Of which metric.
+        metric: Metric,
+        /// In this variant.
+        variant: String,
+        /// The lower bound.
+        at_least: Option<f64>,
+        /// The upper bound.
+        at_most: Option<f64>,
+    },
+    /// What a side of a comparison costs, over what the first one costs. At least one bound is given.
+    Side {
+        /// Of which metric.
+        metric: Metric,
+        /// Which side.
+        variant: String,
+        /// The lower bound.
+        at_least: Option<f64>,
+        /// The upper bound.
+        at_most: Option<f64>,
+    },
+    /// What becomes of a property of files in a way to share.
+    Kept {
+        /// In this variant.
+        variant: String,
+        /// Which, as the workload `meaning` names it.
+        property: String,
+        /// The claim.
+        keeping: Keeping,
+    },
+    /// What a habit of guest kernels costs over its cure.
+    Habit {
+        /// Which.
+        habit: Habit,
+        /// On this machine.
+        machine: Machine,
+        /// The bound.
+        at_least: f64,
+    },
+    /// How many VM exits a habit has that its cure has not.
+    Spared {
+        /// Which.
+        habit: Habit,
+        /// On this machine.
+        machine: Machine,
+        /// The bound.
+        at_least: f64,
+    },
+    /// A variant is faster than the first one.
+    Faster {
+        /// In this variant.
+        variant: String,
+    },
+}
+
+const FILES: [(&str, &str); 9] = [
+    ("9p-fids", include_str!("published/9p-fids.toml")),
+    ("9p-fids-patched", include_str!("published/9p-fids-patched.toml")),
+    ("virtio-blk-latency", include_str!("published/virtio-blk-latency.toml")),
+    ("virtfs-or-nfs", include_str!("published/virtfs-or-nfs.toml")),
+    ("guest-syscalls", include_str!("published/guest-syscalls.toml")),
+    ("guest-habits", include_str!("published/guest-habits.toml")),
+    ("sysbench-five", include_str!("published/sysbench-five.toml")),
+    ("sysbench-five-real", include_str!("published/sysbench-five-real.toml")),
+    ("sysbench-patched", include_str!("published/sysbench-patched.toml")),
+];
+
+/// Every case, in the order in which they are listed.
+///
+/// # Errors
+/// [`CaseError::Damaged`] for a file that is none.
+pub fn all() -> Result<Vec<Case>, CaseError> {
+    FILES.iter().map(|(name, text)| read(name, text)).collect()
+}
+
+/// The case of a name.
+///
+/// # Errors
+/// [`CaseError::Unknown`].
+pub fn find(name: &str) -> Result<Case, CaseError> {
+    let file = FILES.iter().find(|(known, _)| *known == name);
+    file.map_or_else(|| Err(CaseError::Unknown(name.to_owned())), |(name, text)| read(name, text))
+}
+
+fn read(name: &'static str, text: &str) -> Result<Case, CaseError> {
+    let mut case: Case = toml::from_str(text).map_err(|e| CaseError::Damaged { name, reason: e.to_string() })?;
+    name.clone_into(&mut case.name);
+    name.clone_into(&mut case.plan.name);
+    case.plan.reproduces = Some(name.to_owned());
+    case.plan.check().map_err(|e: PlanError| CaseError::Damaged { name, reason: e.to_string() })?;
+    Ok(case)
+}
+
+impl Case {
+    /// The plan that tests it on this host: with the machines that there are.
+    pub fn plan_here(&self, host: &HostFacts, quick: bool) -> Plan {
+        let mut plan = self.plan.clone();
+        let kvm = host.kvm.class == KvmClass::Hardware;
+        plan.machines.retain(|m| match *m {
+            Machine::KVM => kvm,
+            // Its own code runs in user mode.
+            Machine::MICRO_KVM => kvm || host.kvm.class == KvmClass::EmulatesKernels,
+            Machine::TCG => !(self.one_guest && kvm),
+            _ => true,
+        });
+        if quick {
+            plan.rounds = self.quick.rounds.unwrap_or(plan.rounds);
+            if let (Study::Scale(ladder), Some(rungs)) = (&mut plan.study, &self.quick.rungs) {
+                ladder.rungs.clone_from(rungs);
+            }
+            if let (Some(tree), Some(files)) = (&mut plan.tree, self.quick.files) {
+                tree.files = files;
+                tree.bytes = files.saturating_mul(vmtax_model::Tree::SMALL);
+            }
+        }
+        plan
+    }
+}
