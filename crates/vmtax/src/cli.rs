@@ -114,7 +114,7 @@ Ctrl-C ends the looking at a process: what was seen until then is shown, and the
 Examples:
   vmtax profile --pid $(pgrep -n qemu-system)
   vmtax profile --pid 1234 --seconds 30 --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
-  vmtax profile --qemu 5.2 -- fids count=20000
+  vmtax profile --qemu 5.2 -- open-fids count=20000
   vmtax profile diff profiles/before profiles/after
   vmtax profile import perf.data"
     )]

@@ -227,7 +227,7 @@ impl<'a> Run<'a> {
         let usual = &self.rungs[turn.rung].guest;
         let guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
         let mut options = way.options.clone();
-        if !turn.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::Habits) {
+        if !turn.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
             options.extend(HABIT_DEVICES.map(str::to_owned));
         }
         let setup = Setup {

@@ -64,7 +64,7 @@ pub enum MachineError {
         needed_mib: u64,
     },
     /// Not enough inodes for the tree's files.
-    #[error("{folder} has room for {free} more files, the tree and what is made in it take {needed}: choose another folder with --runs, give the plan's tree fewer files, or make bonnie.files or fids.count smaller", folder = .folder.display())]
+    #[error("{folder} has room for {free} more files, the tree and what is made in it take {needed}: choose another folder with --runs, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
     NoInodes {
         /// Where.
         folder: PathBuf,

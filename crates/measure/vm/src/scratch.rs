@@ -335,7 +335,7 @@ mod tests {
         let error = check_space(run.path(), &Needs { written: (0, 1 << 60), ..needs });
         // A file system without a fixed number of inodes has room for any.
         let fixed = statvfs(run.path()).unwrap().f_files > 0;
-        assert_eq!(error.is_err_and(|e| e.to_string().contains("fids.count")), fixed);
+        assert_eq!(error.is_err_and(|e| e.to_string().contains("open-fids.count")), fixed);
         assert!(fs::read_dir(run.path()).unwrap().next().is_none());
     }
 }

@@ -11,7 +11,7 @@ mod descriptor;
 mod error;
 mod exec;
 mod exits;
-mod habits;
+mod guest_antipatterns;
 mod options;
 mod outcome;
 mod seqread;
@@ -23,11 +23,11 @@ pub use clock::Clock;
 pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
 pub use exits::{ExitWork, exit_work, exits};
-pub use habits::{HabitWork, habit_work};
+pub use guest_antipatterns::{HabitWork, habit_work};
 pub use options::OptionInfo;
 pub use seqread::{BlockWork, block_work, requests, run_with_series};
 pub use share::bonnie::small_bonnie;
-pub use share::meaning::{Guest, lingering, look};
+pub use share::fs_semantics::{Guest, lingering, look};
 
 use vmtax_model::{Places, TrialResult, WorkloadName, WorkloadSpec};
 
@@ -43,12 +43,12 @@ pub const fn descriptor(name: WorkloadName) -> &'static Descriptor {
         WorkloadName::Seqread => &seqread::WORKLOAD,
         WorkloadName::Tree => &share::tree::WORKLOAD,
         WorkloadName::Bonnie => &share::bonnie::WORKLOAD,
-        WorkloadName::Fids => &share::fids::WORKLOAD,
+        WorkloadName::OpenFids => &share::open_fids::WORKLOAD,
         WorkloadName::Names => &share::names::WORKLOAD,
-        WorkloadName::Meaning => &share::meaning::WORKLOAD,
+        WorkloadName::FsSemantics => &share::fs_semantics::WORKLOAD,
         WorkloadName::Exec => &exec::WORKLOAD,
         WorkloadName::Exits => &exits::WORKLOAD,
-        WorkloadName::Habits => &habits::WORKLOAD,
+        WorkloadName::GuestAntipatterns => &guest_antipatterns::WORKLOAD,
     }
 }
 

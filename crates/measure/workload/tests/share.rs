@@ -117,13 +117,13 @@ fn bonnie_does_each_operation_as_often_as_asked_and_leaves_nothing() {
 fn what_writes_does_so_in_scratch_alone_and_says_where_there_is_none() {
     let root = tree();
     fs::remove_dir(root.path().join("scratch")).unwrap();
-    for name in [WorkloadName::Bonnie, WorkloadName::Fids, WorkloadName::Names, WorkloadName::Meaning] {
+    for name in [WorkloadName::Bonnie, WorkloadName::OpenFids, WorkloadName::Names, WorkloadName::FsSemantics] {
         let error = attempt(name, root.path(), &[]).unwrap_err().to_string();
         assert!(error.contains("scratch") && error.contains("make that folder"), "{name}: {error}");
     }
     let missing = attempt(WorkloadName::Tree, Path::new("/nowhere/at/all"), &[]).unwrap_err().to_string();
     assert!(missing.contains("/nowhere/at/all"), "{missing}");
-    let none = run(&WorkloadSpec::new(WorkloadName::Fids), &Places::default()).unwrap_err().to_string();
+    let none = run(&WorkloadSpec::new(WorkloadName::OpenFids), &Places::default()).unwrap_err().to_string();
     assert!(none.contains("--share DIR"), "{none}");
 }
 
@@ -135,10 +135,10 @@ fn fids_knows_as_many_names_as_asked_and_leaves_nothing() {
     for (how, learned) in [("cached", "lookup"), ("held", "hold")] {
         for known in ["1", "20", "1500"] {
             let options = [("how", how), ("count", known), ("samples", "300")];
-            let got = attempt(WorkloadName::Fids, root.path(), &options).unwrap();
+            let got = attempt(WorkloadName::OpenFids, root.path(), &options).unwrap();
             assert_eq!(count(&got, learned), known.parse::<u64>().unwrap(), "{how}");
             assert_eq!((count(&got, "stat"), count(&got, "open_close")), (300, 300), "{how}");
-            assert!(got.value(Metric::FidsStat).unwrap() > 0.0);
+            assert!(got.value(Metric::OpenFidsStat).unwrap() > 0.0);
             assert_eq!(got.notes.iter().any(|n| n.contains("RLIMIT_NOFILE")), how == "held", "{:?}", got.notes);
         }
     }
@@ -182,7 +182,7 @@ fn lines<'a>(kept: &'a [Kept], what: &str) -> &'a Kept {
 fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
     let root = tree();
     for _ in 0..2 {
-        let got = attempt(WorkloadName::Meaning, root.path(), &[("linger", "20")]).unwrap();
+        let got = attempt(WorkloadName::FsSemantics, root.path(), &[("linger", "20")]).unwrap();
         for what in [
             "mode",
             "symlink",
@@ -214,7 +214,7 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
         assert_eq!((left[0].keeping, left.len()), (Keeping::Kept, 1), "{left:?}");
     }
     // What is changed on the other side is seen.
-    let folder = root.path().join("scratch/vmtax-meaning");
+    let folder = root.path().join("scratch/vmtax-fs-semantics");
     fs::set_permissions(folder.join("mode"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     fs::remove_file(folder.join("link-2")).unwrap();
     fs::write(folder.join("unlinked-and-held/.nfs0001"), "left").unwrap();
@@ -228,12 +228,12 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
 #[test]
 fn the_host_looks_at_nothing_outside_whatever_a_guest_puts_there() {
     let (root, outside) = (tree(), tempfile::tempdir().unwrap());
-    attempt(WorkloadName::Meaning, outside_with_scratch(&outside), &[]).unwrap();
-    let theirs = outside.path().join("scratch/vmtax-meaning");
+    attempt(WorkloadName::FsSemantics, outside_with_scratch(&outside), &[]).unwrap();
+    let theirs = outside.path().join("scratch/vmtax-fs-semantics");
     // The whole folder is elsewhere, by a link.
-    std::os::unix::fs::symlink(&theirs, root.path().join("scratch/vmtax-meaning")).unwrap();
+    std::os::unix::fs::symlink(&theirs, root.path().join("scratch/vmtax-fs-semantics")).unwrap();
     assert!(look(&lingering(5), root.path(), Guest::Up).iter().all(|k| k.keeping == Keeping::Lost));
-    fs::remove_file(root.path().join("scratch/vmtax-meaning")).unwrap();
+    fs::remove_file(root.path().join("scratch/vmtax-fs-semantics")).unwrap();
     // So is the folder above it.
     fs::remove_dir(root.path().join("scratch")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("scratch"), root.path().join("scratch")).unwrap();
@@ -241,8 +241,8 @@ fn the_host_looks_at_nothing_outside_whatever_a_guest_puts_there() {
     fs::remove_file(root.path().join("scratch")).unwrap();
     fs::create_dir(root.path().join("scratch")).unwrap();
     // A pipe, which would never open, and a link in the lock's place.
-    fs::create_dir(root.path().join("scratch/vmtax-meaning")).unwrap();
-    let lock = root.path().join("scratch/vmtax-meaning/locked");
+    fs::create_dir(root.path().join("scratch/vmtax-fs-semantics")).unwrap();
+    let lock = root.path().join("scratch/vmtax-fs-semantics/locked");
     rustix::fs::mknodat(rustix::fs::CWD, &lock, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
     assert_eq!(lines(&look(&lingering(5), root.path(), Guest::Up), "byte-range locks").detail, "it is no regular file");
     fs::remove_file(&lock).unwrap();

@@ -12,9 +12,11 @@ impl Ledger {
     /// # Errors
     /// [`LedgerError`] when the ledger is locked or cannot be read.
     pub fn list(&self) -> Result<Vec<HistoryEntry>, LedgerError> {
-        let all = "SELECT metric, machine, count(DISTINCT run),
-                          count(DISTINCT json_array(variant, rung, settings, cpu, cpus)), min(started), max(started)
-                   FROM figure JOIN run ON run.id = figure.run GROUP BY metric, machine";
+        // As `Metric::former_id` has it, so that figures under both names are one entry.
+        let all = "SELECT CASE WHEN metric GLOB 'fids.*' THEN 'open-' || metric ELSE metric END AS current, machine,
+                          count(DISTINCT run), count(DISTINCT json_array(variant, rung, settings, cpu, cpus)),
+                          min(started), max(started)
+                   FROM figure JOIN run ON run.id = figure.run GROUP BY current, machine";
         let entry = |row: &Row| -> rusqlite::Result<Option<HistoryEntry>> {
             let Some((metric, machine)) = names(row)? else { return Ok(None) };
             let (runs, series, first, last) = (row.get(2)?, row.get(3)?, row.get(4)?, row.get(5)?);
@@ -37,8 +39,10 @@ impl Ledger {
         let facts = self.facts()?;
         let all = "SELECT metric, machine, variant, rung, settings, n, median, low, high, coverage,
                           run, folder, started, name, cpu, cpus
-                   FROM figure JOIN run ON run.id = figure.run WHERE metric = ?1";
-        let figures = self.select(all, [metric.id()], |row| {
+                   FROM figure JOIN run ON run.id = figure.run WHERE metric IN (?1, ?2)";
+        let former = metric.former_id();
+        let ids = [metric.id(), former.as_deref().unwrap_or(metric.id())];
+        let figures = self.select(all, ids, |row| {
             let figure = figure(row, 0)?;
             let (run, cpu, cpus) = (row.get::<_, i64>(10)?, row.get::<_, String>(14)?, row.get::<_, u32>(15)?);
             let past = PastRun { folder: row.get(11)?, started: row.get(12)?, name: row.get(13)?, recorded: true };

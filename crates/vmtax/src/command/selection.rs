@@ -128,7 +128,8 @@ fn overrule(plan: &mut Plan, args: &RunArgs) -> Result<(), Fault> {
 /// Has each trial last so many seconds, where it has a time; what `words` say of a workload alone stands above it.
 pub(super) fn time(workloads: &mut [WorkloadSpec], seconds: f64, words: &[String]) -> Result<(), Fault> {
     for workload in workloads {
-        if !words.iter().any(|w| w.starts_with(&format!("{}.time=", workload.name))) {
+        let sets = |word: &String| word.split_once(".time=").is_some_and(|(name, _)| name.parse() == Ok(workload.name));
+        if !words.iter().any(sets) {
             vmtax_workload::set_duration(workload, seconds)?;
         }
     }

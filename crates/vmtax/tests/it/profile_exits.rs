@@ -47,7 +47,7 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_cure() {
     let place = Place::new();
     let mut last = String::new();
     for number in 0..TRIES {
-        let exits = profile(&place, &format!("-- habits count={COUNT}"), number);
+        let exits = profile(&place, &format!("-- guest-antipatterns count={COUNT}"), number);
         assert_eq!(exits["devices_from"], "memory-tree");
         if exits["lost"] != 0 {
             last = format!("{} events were lost", exits["lost"]);
@@ -111,7 +111,7 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
     .into();
     // Other load may leave too few looks at one, or delay ticks: then it is named the next time.
     for number in 0..2 * TRIES {
-        let habits = found(&place, "--wall-hz 49 -- habits form=habit time=1", number);
+        let habits = found(&place, "--wall-hz 49 -- guest-antipatterns form=habit time=1", number);
         for named in [costs(&habits["exits"]), costs(&habits["code"])].concat() {
             missed.remove(named);
         }
@@ -123,7 +123,7 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
         }
     }
     assert!(missed.is_empty(), "never named: {missed:?}");
-    let cures = found(&place, "--wall-hz 49 -- habits form=cure time=0.5", 2 * TRIES);
+    let cures = found(&place, "--wall-hz 49 -- guest-antipatterns form=cure time=0.5", 2 * TRIES);
     assert!(cures["code"]["looks"].as_u64().unwrap() > 20, "{:#}", cures["code"]);
     assert_eq!(costs(&cures["code"]), Vec::<&str>::new(), "{:#}", cures["code"]);
 }

@@ -119,8 +119,8 @@ impl Plan {
                 invalid("the study 'exits' runs the workload exits: add it")
             }
             Study::Exits => Ok(()),
-            Study::GuestAntipatterns if !self.runs(WorkloadName::Habits) => {
-                invalid("the study 'guest-antipatterns' runs the workload habits: add it")
+            Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => {
+                invalid("the study 'guest-antipatterns' runs the workload guest-antipatterns: add it")
             }
             Study::GuestAntipatterns => Ok(()),
             Study::Profile(_) => self.check_command(),

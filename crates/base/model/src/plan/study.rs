@@ -34,7 +34,7 @@ impl Study {
         let runs = |name| workloads.iter().any(|w| w.name == name);
         if runs(WorkloadName::Exits) {
             Study::Exits
-        } else if runs(WorkloadName::Habits) {
+        } else if runs(WorkloadName::GuestAntipatterns) {
             Study::GuestAntipatterns
         } else {
             Study::Tax

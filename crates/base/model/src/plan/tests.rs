@@ -259,7 +259,7 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
         ("study = \"layers\"".to_owned(), "seqread", "add \"layers\" to probes"),
         ("study = \"share\"".to_owned(), "tree", "table [tree]"),
         ("study = \"exits\"".to_owned(), "cpu", "the workload exits"),
-        ("study = \"guest-antipatterns\"".to_owned(), "cpu", "the workload habits"),
+        ("study = \"guest-antipatterns\"".to_owned(), "cpu", "the workload guest-antipatterns"),
         ("study = \"other\"".to_owned(), "cpu", "unknown study 'other'"),
     ] {
         let error = plan(&tables, workload).unwrap_err();

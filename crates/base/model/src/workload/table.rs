@@ -27,19 +27,24 @@ type Options = &'static [(&'static str, &'static str)];
 macro_rules! workloads {
     ($(
         #[doc = $doc:literal]
-        $workload:ident $name:literal, needs $needs:ident, published $published:tt {
+        $workload:ident $name:literal $(was $former:literal)?, needs $needs:ident, published $published:tt {
             $($metric:ident $suffix:literal $unit:ident $better:ident $label:literal $(of $operation:literal)?;)*
         }
     )*) => {
         /// The workloads there are.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum WorkloadName { $(#[doc = $doc] #[serde(rename = $name)] $workload,)* }
+        pub enum WorkloadName { $(#[doc = $doc] #[serde(rename = $name, $(alias = $former)?)] $workload,)* }
 
         impl WorkloadName {
             /// Every workload, in the order in which `run` makes and reports list them.
             pub const ALL: &'static [WorkloadName] = &[$(WorkloadName::$workload),*];
             /// The name as typed and stored.
             pub const fn as_str(self) -> &'static str { match self { $(WorkloadName::$workload => $name),* } }
+            /// The name that plans and recordings of earlier versions give it.
+            pub const fn former_name(self) -> Option<&'static str> {
+                let all: &[Option<&str>] = match self { $(WorkloadName::$workload => &[$(Some($former),)? None],)* };
+                all[0]
+            }
             /// What it needs to run.
             pub const fn needs(self) -> Needs { match self { $(WorkloadName::$workload => Needs::$needs),* } }
             /// How the published sysbench report that the five tests come from runs this workload, option by option;
@@ -154,9 +159,9 @@ workloads! {
         BonnieDeleteRandom "delete-random" PerSecond Higher "deletes, at random" of "delete-random";
     }
     /// What one more name known to the share's server costs.
-    Fids "fids", needs Share, published [] {
-        FidsStat "stat" Nanoseconds Lower "stat of a known name" of "stat";
-        FidsOpenClose "open_close" Nanoseconds Lower "open+close of a known name" of "open_close";
+    OpenFids "open-fids" was "fids", needs Share, published [] {
+        OpenFidsStat "stat" Nanoseconds Lower "stat of a known name" of "stat";
+        OpenFidsOpenClose "open_close" Nanoseconds Lower "open+close of a known name" of "open_close";
     }
     /// Calls on names among many, in deep folders, or with attributes.
     Names "names", needs Share, published [] {
@@ -167,7 +172,7 @@ workloads! {
         NamesGetxattr "getxattr" Nanoseconds Lower "getxattr" of "getxattr";
     }
     /// Which properties of files the share keeps.
-    Meaning "meaning", needs Share, published [] {
+    FsSemantics "fs-semantics" was "meaning", needs Share, published [] {
     }
     /// A command of the user's: [`crate::CommandSpec`].
     Exec "exec", needs Command, published [] {
@@ -188,7 +193,7 @@ workloads! {
     Exits "exits", needs MicroGuest, published [] {
     }
     /// Costly habits of guest kernels, and their cures.
-    Habits "habits", needs MicroGuest, published [] {
+    GuestAntipatterns "guest-antipatterns" was "habits", needs MicroGuest, published [] {
     }
 }
 
@@ -228,7 +233,8 @@ pub struct UnknownWorkload(pub String);
 impl FromStr for WorkloadName {
     type Err = UnknownWorkload;
     fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
-        WorkloadName::ALL.iter().copied().find(|w| w.as_str() == s).ok_or_else(|| UnknownWorkload(s.to_owned()))
+        let named = |w: &WorkloadName| w.as_str() == s || w.former_name() == Some(s);
+        WorkloadName::ALL.iter().copied().find(named).ok_or_else(|| UnknownWorkload(s.to_owned()))
     }
 }
 
@@ -236,6 +242,14 @@ impl FromStr for WorkloadName {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("unknown metric '{0}': this recording may come from a newer vmtax; update vmtax to read it")]
 pub struct UnknownMetric(pub String);
+
+impl Metric {
+    /// The identifier that recordings of earlier versions give it.
+    pub fn former_id(self) -> Option<String> {
+        let (_, name) = self.id().split_once('.')?;
+        Some(format!("{}.{name}", self.workload().former_name()?))
+    }
+}
 
 impl fmt::Display for Metric {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -246,7 +260,8 @@ impl fmt::Display for Metric {
 impl FromStr for Metric {
     type Err = UnknownMetric;
     fn from_str(id: &str) -> Result<Self, UnknownMetric> {
-        Metric::ALL.iter().copied().find(|m| m.id() == id).ok_or_else(|| UnknownMetric(id.to_owned()))
+        let named = |m: &Metric| m.id() == id || m.former_id().as_deref() == Some(id);
+        Metric::ALL.iter().copied().find(named).ok_or_else(|| UnknownMetric(id.to_owned()))
     }
 }
 
@@ -266,6 +281,18 @@ impl TryFrom<String> for Metric {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn former_names_are_read() {
+        for (former, name) in [("fids", "open-fids"), ("meaning", "fs-semantics"), ("habits", "guest-antipatterns")] {
+            let workload: WorkloadName = former.parse().unwrap();
+            assert_eq!((workload.as_str(), name.parse()), (name, Ok(workload)));
+            let spec = toml::from_str(&format!("name = \"{former}\"")).unwrap();
+            assert_eq!(crate::WorkloadSpec::new(workload), spec);
+        }
+        assert_eq!("fids.stat".parse(), Ok(Metric::OpenFidsStat));
+        assert_eq!(serde_json::from_str::<Metric>("\"fids.open_close\"").unwrap().id(), "open-fids.open_close");
+    }
 
     #[test]
     fn identifiers_are_unique_and_read_back() {

@@ -30,7 +30,7 @@ pub(super) fn run(
         let count = vmtax_workload::exit_work(workload).map_err(refused)?.count;
         return Ok((exits(guest, workload, count, mhz, deadline)?, Series::default()));
     }
-    if workload.name == WorkloadName::Habits {
+    if workload.name == WorkloadName::GuestAntipatterns {
         let work = vmtax_workload::habit_work(workload).map_err(refused)?;
         return Ok((habits(guest, workload, work, mhz, deadline)?, Series::default()));
     }

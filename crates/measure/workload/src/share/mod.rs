@@ -3,9 +3,9 @@
 //! What is there is only read. What a workload makes, it makes in the tree's folder `scratch`.
 
 pub(crate) mod bonnie;
-pub(crate) mod fids;
-pub(crate) mod meaning;
+pub(crate) mod fs_semantics;
 pub(crate) mod names;
+pub(crate) mod open_fids;
 pub(crate) mod tree;
 
 use crate::clock::Clock;

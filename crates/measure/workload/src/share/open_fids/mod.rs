@@ -1,4 +1,4 @@
-//! `fids`: what a call costs when the share's server knows many names. A 9p server has a *fid* for each name that the
+//! `open-fids`: what a call costs when the share's server knows many names. A 9p server has a *fid* for each name that the
 //! guest keeps: with `cache=loose` for each name ever looked up, and always for each file held open.
 //!
 //! `count` names are made known: names of the tree, and empty files in the share's folder `scratch` for the rest. Every
@@ -34,7 +34,7 @@ const LOCAL: usize = 101;
 const SEED: u64 = 4713;
 
 options! {
-    struct Fids {
+    struct OpenFids {
         count: u64 = count("count", "1000", (1, 1 << 24), "names that are known when calls are timed");
         how: Word = one_of(
             "how", "cached", &["cached", "held"],
@@ -45,20 +45,20 @@ options! {
 }
 
 pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Fids,
+    name: WorkloadName::OpenFids,
     about: "calls on names when the share's server knows many",
-    options: Fids::OPTIONS,
+    options: OpenFids::OPTIONS,
     presets: Presets::NONE,
-    parse: work::<Fids>,
+    parse: work::<OpenFids>,
 };
 
-impl Fids {
+impl OpenFids {
     fn holds(&self) -> bool {
         self.how == "held"
     }
 }
 
-impl Workload for Fids {
+impl Workload for OpenFids {
     fn room(&self, tree_files: u64) -> Room {
         let files = self.count.saturating_sub(tree_files).max(OWN.min(self.count));
         let held_files = if self.holds() { self.count } else { 0 };
@@ -73,11 +73,11 @@ impl Workload for Fids {
     }
 
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
-        let root = root(WorkloadName::Fids, places)?;
+        let root = root(WorkloadName::OpenFids, places)?;
         let (count, samples) = (self.count, self.samples);
         let mut got = Yield::default();
         let began = clock.start();
-        let mut known = Known::new(own_folder(WorkloadName::Fids, places)?, self.holds(), clock);
+        let mut known = Known::new(own_folder(WorkloadName::OpenFids, places)?, self.holds(), clock);
         if known.hold {
             got.notes.push(raise_limit(count)?);
         }
@@ -87,11 +87,12 @@ impl Workload for Fids {
         let (stat, again) = calls.stat(samples)?;
         let open_close = calls.open_close(samples)?;
         if calls.stale && stat.quantile(0.5) < 4 * calls.local()? {
-            got.notes
-                .push("fids.stat is little longer than a stat outside the share: was the server asked?".to_owned());
+            got.notes.push(
+                "open-fids.stat is little longer than a stat outside the share: was the server asked?".to_owned(),
+            );
         }
-        got.measure(Metric::FidsStat, stat.quantile(0.5) as f64);
-        got.measure(Metric::FidsOpenClose, open_close.quantile(0.5) as f64);
+        got.measure(Metric::OpenFidsStat, stat.quantile(0.5) as f64);
+        got.measure(Metric::OpenFidsOpenClose, open_close.quantile(0.5) as f64);
         let learned = if known.hold { "hold" } else { "lookup" };
         got.operations.extend([("stat", stat), ("stat-again", again), ("open_close", open_close)].map(named));
         got.operation(learned, std::mem::take(&mut known.latency));
@@ -117,7 +118,7 @@ fn raise_limit(count: u64) -> Result<String, WorkloadError> {
     let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(now), maximum: Some(now) });
     if hard < needed && raised.is_err() {
         return Err(WorkloadError::Conflict {
-            workload: WorkloadName::Fids,
+            workload: WorkloadName::OpenFids,
             conflict: format!(
                 "count={count} held open is above RLIMIT_NOFILE, {hard}: give a smaller count, how=cached, \
                                or raise `ulimit -Hn`"

@@ -1,9 +1,9 @@
-//! `meaning`: what a share keeps of what files are and how they behave, each found by trying it.
+//! `fs-semantics`: what a share keeps of what files are and how they behave, each found by trying it.
 //!
 //! What a file *has* (owner, attributes, type, …) is set first and looked at afterwards, past this system's caches if
 //! `drop` says so, by the same functions that [`look`] then uses on the host's side of the share. How files *behave*
 //! (renamed or unlinked while open, locked, mapped) is tried in one go. The files stay in the share's folder
-//! `scratch/vmtax-meaning` for the host to look at, until the next trial. With `linger` a process stays too, that holds
+//! `scratch/vmtax-fs-semantics` for the host to look at, until the next trial. With `linger` a process stays too, that holds
 //! a lock and an unlinked file.
 
 mod behaviour;
@@ -31,23 +31,23 @@ const LINGER: OptionInfo = count(
 );
 
 options! {
-    struct Meaning {
+    struct FsSemantics {
         drop: bool = DROP;
         linger: u32 = LINGER;
     }
 }
 
 pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Meaning,
+    name: WorkloadName::FsSemantics,
     about: "which properties of files the share keeps",
-    options: Meaning::OPTIONS,
+    options: FsSemantics::OPTIONS,
     presets: Presets::NONE,
-    parse: work::<Meaning>,
+    parse: work::<FsSemantics>,
 };
 
-/// `meaning`, after which a process stays for so many seconds that holds a lock and an unlinked file.
+/// `fs-semantics`, after which a process stays for so many seconds that holds a lock and an unlinked file.
 pub fn lingering(seconds: u32) -> WorkloadSpec {
-    WorkloadSpec::new(WorkloadName::Meaning).with(LINGER.name, seconds)
+    WorkloadSpec::new(WorkloadName::FsSemantics).with(LINGER.name, seconds)
 }
 
 /// Whether a process stays behind.
@@ -77,7 +77,7 @@ fn told(what: &str, found: Found) -> Kept {
     Kept { what: what.to_owned(), keeping, detail }
 }
 
-impl Workload for Meaning {
+impl Workload for FsSemantics {
     fn room(&self, _: u64) -> Room {
         // Its files have a name and little else.
         Room { share_bytes: 1 << 20, share_files: 100, ..Room::default() }
@@ -89,7 +89,7 @@ impl Workload for Meaning {
             return Ok(Yield { kept: vec![refused], ..Yield::default() });
         }
         let began = Instant::now();
-        let folder = own_folder(WorkloadName::Meaning, places)?.keep();
+        let folder = own_folder(WorkloadName::FsSemantics, places)?.keep();
         let set: Vec<io::Result<()>> = properties::ALL.iter().map(|t| (t.set)(&folder)).collect();
         drop_caches(self.drop)?;
         let mut got = Yield::default();

@@ -1,4 +1,4 @@
-//! `habits`: costly habits of guest kernels, made by the micro-guest's own code; here are its options alone.
+//! `guest-antipatterns`: costly habits of guest kernels, made by the micro-guest's own code; here are its options alone.
 
 use crate::clock::Clock;
 use crate::descriptor::{Descriptor, Presets, Workload, options_of, work};
@@ -9,7 +9,7 @@ use std::time::Duration;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 options! {
-    struct Habits {
+    struct GuestAntipatterns {
         count: u32 = count(
             "count", "500", (2, 1_000_000),
             "how often each habit and each cure; what takes milliseconds, at most 50 times",
@@ -23,20 +23,20 @@ options! {
 }
 
 pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Habits,
+    name: WorkloadName::GuestAntipatterns,
     about: "costly habits of guest kernels and their cures, on the micro-guest",
-    options: Habits::OPTIONS,
+    options: GuestAntipatterns::OPTIONS,
     presets: Presets::NONE,
-    parse: work::<Habits>,
+    parse: work::<GuestAntipatterns>,
 };
 
-impl Workload for Habits {
+impl Workload for GuestAntipatterns {
     fn run(&self, _: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
-        Err(WorkloadError::MicroGuestOnly(WorkloadName::Habits))
+        Err(WorkloadError::MicroGuestOnly(WorkloadName::GuestAntipatterns))
     }
 }
 
-/// What `habits` is asked to do.
+/// What `guest-antipatterns` is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct HabitWork {
     /// How often each is followed.
@@ -47,12 +47,12 @@ pub struct HabitWork {
     pub time: Duration,
 }
 
-/// What a spec of `habits` asks for.
+/// What a spec of `guest-antipatterns` asks for.
 ///
 /// # Errors
 /// As [`crate::check`].
 pub fn habit_work(spec: &WorkloadSpec) -> Result<HabitWork, WorkloadError> {
-    let Habits { count, form, time } = options_of(spec, Habits::OPTIONS)?;
+    let GuestAntipatterns { count, form, time } = options_of(spec, GuestAntipatterns::OPTIONS)?;
     let forms = ["habit", "cure"].map(|one| ["both", one].contains(&form));
     Ok(HabitWork { count, forms, time: Duration::from_secs_f64(time) })
 }

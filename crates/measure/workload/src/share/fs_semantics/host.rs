@@ -1,4 +1,4 @@
-//! The host's eyes on what a trial of `meaning` left. The guest is not trusted: no link is followed out of the tree, and
+//! The host's eyes on what a trial of `fs-semantics` left. The guest is not trusted: no link is followed out of the tree, and
 //! nothing but a regular file is opened.
 
 use super::behaviour::lock;
@@ -27,13 +27,13 @@ pub enum Guest {
 
 /// What the host finds that a trial of `workload` left in the shared tree `host_folder`: while the guest runs, whether
 /// what files have reached the host as it was set, and whether the lock of a process that lingers keeps the host out;
-/// when it is gone, what that process left behind. Nothing of other workloads than `meaning`. Nothing is written.
+/// when it is gone, what that process left behind. Nothing of other workloads than `fs-semantics`. Nothing is written.
 pub fn look(workload: &WorkloadSpec, host_folder: &Path, guest: Guest) -> Vec<Kept> {
-    if workload.name != WorkloadName::Meaning {
+    if workload.name != WorkloadName::FsSemantics {
         return Vec::new();
     }
     let lingers = lingers(workload);
-    let folder = host_folder.join(SCRATCH).join(format!("vmtax-{}", WorkloadName::Meaning));
+    let folder = host_folder.join(SCRATCH).join(format!("vmtax-{}", WorkloadName::FsSemantics));
     match guest {
         Guest::Up => {
             let seen =
