@@ -200,7 +200,7 @@ Examples:
   vmtax build qemu 7.2 --patch 9p-list
   vmtax build qemu ~/src/qemu")]
     Build(BuildArgs),
-    /// The far side, also alone: on any kernel with a Linux ABI
+    /// Guest agent; also runs workloads stand-alone on any kernel with a Linux ABI
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Print a shell's completions

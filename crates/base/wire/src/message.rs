@@ -20,13 +20,13 @@ pub enum Request {
         #[serde(default)]
         probes: Probes,
     },
-    /// Begin to look at the guest from its inside; answered by [`Reply::Looking`].
-    Look {
+    /// Start to sample the guest from its inside; answered by [`Reply::Sampling`].
+    StartSampling {
         /// How.
         inside: Inside,
     },
-    /// End that, and send what was seen; answered by [`Reply::Seen`] or [`Reply::Failed`], with the files before.
-    Tell,
+    /// Stop that, and send the samples; answered by [`Reply::Samples`] or [`Reply::Failed`], with the files before.
+    StopSampling,
     /// Mount the shared tree at [`crate::SHARE`], in a guest alone; answered by [`Reply::Shared`] or [`Reply::Failed`].
     Share {
         /// What.
@@ -119,11 +119,11 @@ pub enum Reply {
         #[serde(default)]
         observed: Option<Observed>,
     },
-    /// It is being looked.
-    Looking,
-    /// What was seen was sent.
-    Seen {
-        /// What could not be seen.
+    /// Sampling started.
+    Sampling,
+    /// The samples were sent.
+    Samples {
+        /// What could not be sampled.
         missing: Vec<Missing>,
     },
     /// The shared tree is there.
@@ -165,7 +165,7 @@ pub enum Reply {
     },
 }
 
-/// What reading the traces takes that only the far side knows.
+/// What reading the traces takes that only the guest agent knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Observed {
     /// The measured disk, where the machine is a guest.
@@ -202,8 +202,8 @@ impl Reply {
                 observed.as_ref().map_or(Ok(()), Observed::check)?;
             }
             Reply::Shared { mount } => short([mount])?,
-            Reply::Seen { missing } => check_missing(missing)?,
-            Reply::Looking | Reply::Pinged | Reply::Rooted | Reply::Began | Reply::Ended | Reply::Input => {}
+            Reply::Samples { missing } => check_missing(missing)?,
+            Reply::Sampling | Reply::Pinged | Reply::Rooted | Reply::Began | Reply::Ended | Reply::Input => {}
             Reply::Ran { execution, result, observed } => {
                 check_result(result)?;
                 observed.as_ref().map_or(Ok(()), Observed::check)?;

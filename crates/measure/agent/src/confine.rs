@@ -1,6 +1,6 @@
 //! A native trial gets what the guest has: its number of processors and its memory.
 
-use crate::AgentError;
+use crate::error::AgentError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::path::PathBuf;

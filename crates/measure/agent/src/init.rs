@@ -1,7 +1,8 @@
 //! A guest's first process: brings up just enough of a system for workloads, serves, and powers off.
 
-use crate::appears::appears;
-use crate::{AgentError, modules, serve};
+use crate::devices::{appears, disk_with_serial};
+use crate::error::AgentError;
+use crate::{modules, serve};
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::{MountFlags, mount};
 use rustix::system::RebootCommand;
@@ -67,14 +68,6 @@ fn console() -> Result<File, AgentError> {
     // Level 1: only emergencies. They would be skipped as noise, but would tear a frame apart.
     let _ = fs::write("/proc/sys/kernel/printk", "1");
     Ok(File::from(tty))
-}
-
-pub(crate) fn disk_with_serial(serial: &str) -> Option<PathBuf> {
-    let disks = fs::read_dir("/sys/block").ok()?.flatten();
-    disks
-        .into_iter()
-        .find(|d| fs::read_to_string(d.path().join("serial")).is_ok_and(|s| s.trim_end() == serial))
-        .map(|d| Path::new("/dev").join(d.file_name()))
 }
 
 fn mount_files(disk: &Path, complaints: &mut Vec<String>) -> Option<PathBuf> {

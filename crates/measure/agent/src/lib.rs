@@ -1,50 +1,22 @@
-//! The far side: answers the controller's requests, natively or as a guest's first process. Each workload runs in a
+//! The guest agent: answers the controller's requests, natively or as a guest's first process. Each workload runs in a
 //! fresh process of this same binary (`vmtax agent run`), which is also how the agent works alone; so native and guest
 //! trials start alike, and a workload that crashes or is killed for its memory is an error, not the end of the agent.
 
-mod appears;
 mod confine;
+mod devices;
+mod error;
 mod exec;
 mod init;
-mod inside;
 mod modules;
 mod network;
-mod observe;
+mod outbox;
+mod sampling;
 mod serve;
 mod share;
+mod trace;
+mod trial;
 
 pub use confine::{Confinement, confine};
+pub use error::AgentError;
 pub use init::init;
 pub use serve::serve;
-
-use std::io;
-use std::path::PathBuf;
-use vmtax_wire::PORT;
-
-/// The agent cannot go on.
-#[derive(Debug, thiserror::Error)]
-pub enum AgentError {
-    /// The stream to the controller broke.
-    #[error("the channel to the controller broke: {0}")]
-    Channel(#[source] io::Error),
-    /// The controller sent what is no request.
-    #[error(transparent)]
-    Wire(#[from] vmtax_wire::WireError),
-    /// A system call that setting up needs.
-    #[error("{what}: {source}")]
-    System {
-        /// What was tried, with its object.
-        what: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Neither a virtio-serial port nor a serial console.
-    #[error("no channel to the controller: this kernel has neither a virtio-serial port '{PORT}' nor {console}", console = .0.display())]
-    NoChannel(PathBuf),
-}
-
-impl AgentError {
-    fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
-        AgentError::System { what: what.into(), source: source.into() }
-    }
-}

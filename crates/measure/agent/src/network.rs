@@ -1,6 +1,6 @@
 //! A guest's network card, brought up for a share that comes over the network, or for a command.
 
-use crate::appears::appears;
+use crate::devices::appears;
 use std::fs;
 use std::io;
 use std::mem;

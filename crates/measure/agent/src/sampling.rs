@@ -1,9 +1,10 @@
 //! The guest from its inside while workloads run: samples of all that runs, and system calls counted. What was
-//! seen is made ready and sent when the workloads have ended.
+//! found is made ready and sent when the workloads have ended.
 
-use crate::observe::{Send, ship};
-use crate::serve::run_in_fresh_process;
-use crate::{AgentError, exec};
+use crate::error::AgentError;
+use crate::exec;
+use crate::outbox::{Send, ship};
+use crate::trial::run_in_fresh_process;
 use vmtax_model::{CallCounts, CountBy, Inside, Metric, Missing, Places, WorkloadName, WorkloadSpec, files};
 use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::Reply;
@@ -11,18 +12,18 @@ use vmtax_wire::Reply;
 /// How often what counting costs is measured, with and without it in turn: the least of each counts.
 const TURNS: usize = 3;
 
-/// A guest that is being looked at.
+/// A guest that is sampled from its inside.
 #[derive(Debug)]
-pub(crate) struct Looking {
+pub(crate) struct GuestSampling {
     sampler: Option<GuestSampler>,
     counter: Option<CallCounter>,
     added_ns: Option<f64>,
     missing: Vec<Missing>,
 }
 
-impl Looking {
-    /// Begins to sample and to count, as far as this kernel lets it.
-    pub fn begin(inside: Inside, places: &Places) -> Looking {
+impl GuestSampling {
+    /// Starts to sample and to count, as far as this kernel lets it.
+    pub fn start(inside: Inside, places: &Places) -> GuestSampling {
         let mut missing = Vec::new();
         let mut lacking = |what: &str, error: &dyn std::error::Error| missing.push(Missing::for_error(what, error));
         if inside.calls.is_some() {
@@ -39,14 +40,14 @@ impl Looking {
         let counter = counter.and_then(|c| c.map_err(|e| lacking("the guest's system calls", &e)).ok());
         let sampler = (inside.hz > 0).then(|| GuestSampler::begin(inside, vec![exec::ROOT.into()]));
         let sampler = sampler.and_then(|s| s.map_err(|e| lacking("samples of what runs in the guest", &e)).ok());
-        Looking { sampler, counter, added_ns, missing }
+        GuestSampling { sampler, counter, added_ns, missing }
     }
 
-    /// Ends it, and sends what was seen; gives the reply that comes last.
+    /// Ends it, and sends what was found; gives the reply that comes last.
     ///
     /// # Errors
     /// [`AgentError`] when the channel breaks; what else goes wrong is in the reply.
-    pub fn end(self, send: &mut Send<'_>) -> Result<Reply, AgentError> {
+    pub fn stop(self, send: &mut Send<'_>) -> Result<Reply, AgentError> {
         let added_ns = self.added_ns;
         let counts = |counter: &CallCounter| {
             let rows = counter.read().map_err(|e| e.to_string())?;
@@ -59,13 +60,13 @@ impl Looking {
         let sent = ship(send, |ship| {
             for (name, bytes) in [(files::GUEST_CALLS, calls), (files::GUEST_PROFILE, profile)] {
                 let Some(bytes) = bytes.transpose()? else { continue };
-                ship(name, &bytes).map_err(|e| format!("sending what was seen in the guest: {e}"))?;
+                ship(name, &bytes).map_err(|e| format!("sending what was sampled in the guest: {e}"))?;
             }
             Ok(())
         });
         match sent {
-            Ok(()) => Ok(Reply::Seen { missing: self.missing }),
-            Err(trouble) => trouble.reply(),
+            Ok(()) => Ok(Reply::Samples { missing: self.missing }),
+            Err(failure) => failure.reply(),
         }
     }
 }

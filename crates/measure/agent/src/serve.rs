@@ -1,17 +1,16 @@
 //! Requests come, workloads run, replies go.
 
-use crate::exec;
-use crate::inside::Looking;
-use crate::observe::run_observed;
-use crate::{AgentError, share};
-use rustix::fd::{AsFd, BorrowedFd};
-use std::io;
-use std::os::unix::process::ExitStatusExt;
-use std::process::{Command, Stdio};
+use crate::error::AgentError;
+use crate::outbox::{send, send_frame};
+use crate::sampling::GuestSampling;
+use crate::trace::run_observed;
+use crate::trial::{kernel, run_in_fresh_process};
+use crate::{exec, share};
+use rustix::fd::AsFd;
 use std::time::Duration;
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
-use vmtax_model::{KernelIdentity, Places, Probes, TrialResult, WorkloadSpec};
-use vmtax_wire::{Decoder, Frame, Hello, Reply, Request, encode};
+use vmtax_model::{Places, Probes, WorkloadSpec};
+use vmtax_wire::{Decoder, Frame, Hello, Reply, Request};
 
 /// No controller exchanges stamps for longer.
 const PING_DEADLINE: Duration = Duration::from_secs(10);
@@ -25,21 +24,21 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
     let mut places = places.clone();
     send(channel, &Reply::Hello(hello(complaints)))?;
     let mut decoder = Decoder::new();
-    let mut looking = None;
+    let mut sampling = None;
     let mut buffer = vec![0; 64 * 1024];
     loop {
         while let Some(frame) = decoder.frame() {
             let Frame::Message(request) = frame? else { continue };
             let reply = match request {
                 Request::Run { workload, probes: Probes::None } => run(&workload, &places),
-                Request::Look { inside } => {
-                    drop(looking.take()); // of a trial that failed
-                    looking = Some(Looking::begin(inside, &places));
-                    Reply::Looking
+                Request::StartSampling { inside } => {
+                    drop(sampling.take()); // of a trial that failed
+                    sampling = Some(GuestSampling::start(inside, &places));
+                    Reply::Sampling
                 }
-                Request::Tell => match looking.take() {
-                    Some(looking) => looking.end(&mut |frame| send_frame(channel, frame))?,
-                    None => Reply::Failed { error: "nobody asked to look".to_owned() },
+                Request::StopSampling => match sampling.take() {
+                    Some(sampling) => sampling.stop(&mut |frame| send_frame(channel, frame))?,
+                    None => Reply::Failed { error: "no sampling was started".to_owned() },
                 },
                 Request::Run { workload, probes } => {
                     run_observed(&workload, probes, &places, &mut |frame| send_frame(channel, frame))?
@@ -73,13 +72,6 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
     }
 }
 
-/// The kernel that runs this.
-pub(crate) fn kernel() -> KernelIdentity {
-    let uname = rustix::system::uname();
-    let text = |s: &std::ffi::CStr| s.to_string_lossy().into_owned();
-    KernelIdentity { system: text(uname.sysname()), release: text(uname.release()), version: text(uname.version()) }
-}
-
 fn hello(complaints: Vec<String>) -> Hello {
     Hello {
         vmtax: env!("CARGO_PKG_VERSION").to_owned(),
@@ -87,19 +79,6 @@ fn hello(complaints: Vec<String>) -> Hello {
         cpus: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         complaints,
     }
-}
-
-pub(crate) fn send(channel: BorrowedFd<'_>, reply: &Reply) -> Result<(), AgentError> {
-    send_frame(channel, &encode(reply)?)
-}
-
-pub(crate) fn send_frame(channel: BorrowedFd<'_>, frame: &[u8]) -> Result<(), AgentError> {
-    let mut rest = frame;
-    while !rest.is_empty() {
-        let written = rustix::io::retry_on_intr(|| rustix::io::write(channel, rest));
-        rest = &rest[written.map_err(|e| AgentError::Channel(e.into()))?..];
-    }
-    Ok(())
 }
 
 fn run(workload: &WorkloadSpec, places: &Places) -> Reply {
@@ -117,33 +96,4 @@ fn ping() -> Reply {
         Ok(()) => Reply::Pinged,
         Err(error) => Reply::Failed { error: error.to_string() },
     }
-}
-
-/// Runs a workload as a process of its own; its stamps, operation by operation, go to the file `series` if one is named.
-pub(crate) fn run_in_fresh_process(
-    workload: &WorkloadSpec,
-    places: &Places,
-    series: Option<&str>,
-) -> Result<TrialResult, String> {
-    let mut command = Command::new("/proc/self/exe");
-    command.args(["agent", "run", workload.name.as_str(), "--json"]);
-    command.args(workload.options.iter().map(|(option, value)| format!("{option}={value}")));
-    command.args(series.iter().flat_map(|file| ["--series", file]));
-    for (flag, place) in [("--files", &places.files), ("--disk", &places.disk), ("--share", &places.share)] {
-        if let Some(path) = place {
-            command.arg(flag).arg(path);
-        }
-    }
-    let tell = |e: io::Error| format!("{} could not be started: {e}", workload.name);
-    let output = command.stdin(Stdio::null()).output().map_err(tell)?;
-    if let Some(signal) = output.status.signal() {
-        let hint =
-            if signal == libc::SIGKILL { "; probably out of memory: give the guest more with --memory" } else { "" };
-        return Err(format!("{} was ended by signal {signal}{hint}", workload.name));
-    }
-    if !output.status.success() {
-        let said = String::from_utf8_lossy(&output.stderr);
-        return Err(said.trim().trim_start_matches("Error: ").to_owned());
-    }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("{} gave no result: {e}", workload.name))
 }

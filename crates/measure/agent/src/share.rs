@@ -1,7 +1,6 @@
 //! Mounts the tree that the host shares.
 
-use crate::appears::appears;
-use crate::init::disk_with_serial;
+use crate::devices::{appears, disk_with_serial};
 use crate::{modules, network};
 use rustix::mount::{MountFlags, mount as mount_at};
 use std::ffi::CString;

@@ -22,13 +22,13 @@ pub(crate) fn looked_at_inside(
 ) -> Result<TrialResult, MachineError> {
     let mut pings = vec![machine.ping(PING)];
     let begun = beat();
-    machine.look(inside)?;
+    machine.start_sampling(inside)?;
     progress(Progress::Working { number, monitor: machine.monitor().as_ref() });
     let result = work(machine);
     progress(Progress::Over { number });
     let result = result?;
     let mut taken = 0;
-    let mut missing = machine.seen(deadline, &mut |name, bytes| {
+    let mut missing = machine.stop_sampling(deadline, &mut |name, bytes| {
         let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
         let name = known.then_some(name).ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
         taken += bytes.len();

@@ -82,7 +82,7 @@ pub trait RunningMachine {
     ///
     /// # Errors
     /// [`MachineError`] when it does not answer.
-    fn look(&mut self, _: Inside) -> Result<(), MachineError> {
+    fn start_sampling(&mut self, _: Inside) -> Result<(), MachineError> {
         Ok(())
     }
 
@@ -90,7 +90,7 @@ pub trait RunningMachine {
     ///
     /// # Errors
     /// [`MachineError`] when it does not answer within `deadline`, or has nothing to give.
-    fn seen(&mut self, _deadline: Duration, _files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+    fn stop_sampling(&mut self, _deadline: Duration, _files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
         Ok(Vec::new())
     }
 

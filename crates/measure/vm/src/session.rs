@@ -210,20 +210,20 @@ impl RunningMachine for Session<'_> {
         exec::shell(&mut self.agent, option, line, run)
     }
 
-    fn look(&mut self, inside: Inside) -> Result<(), MachineError> {
-        match self.agent.ask(&Request::Look { inside }, GETTING_READY, &mut no_files) {
-            Ok(Reply::Looking) => Ok(()),
-            Ok(_) => Err(self.agent.nonsense("another answer than to being looked at")),
-            Err(nothing) => Err(self.agent.error(nothing, "getting ready to be looked at")),
+    fn start_sampling(&mut self, inside: Inside) -> Result<(), MachineError> {
+        match self.agent.ask(&Request::StartSampling { inside }, GETTING_READY, &mut no_files) {
+            Ok(Reply::Sampling) => Ok(()),
+            Ok(_) => Err(self.agent.nonsense("another answer than that sampling started")),
+            Err(nothing) => Err(self.agent.error(nothing, "starting to sample the guest")),
         }
     }
 
-    fn seen(&mut self, deadline: Duration, files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
-        match self.agent.ask(&Request::Tell, deadline, files) {
-            Ok(Reply::Seen { missing }) => Ok(missing),
+    fn stop_sampling(&mut self, deadline: Duration, files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+        match self.agent.ask(&Request::StopSampling, deadline, files) {
+            Ok(Reply::Samples { missing }) => Ok(missing),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(self.agent.nonsense("another answer than what it saw")),
-            Err(nothing) => Err(self.agent.error(nothing, "telling what it saw")),
+            Ok(_) => Err(self.agent.nonsense("another answer than the samples")),
+            Err(nothing) => Err(self.agent.error(nothing, "sending samples")),
         }
     }
 

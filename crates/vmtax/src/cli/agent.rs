@@ -1,4 +1,4 @@
-//! What the far side and the watchdog take: but for `agent run`, the program's words to itself.
+//! Arguments of the guest agent and the watchdog. But for `agent run`, only the program itself gives them.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! The agent: alone, in poor surroundings, and as the far side of the protocol.
+//! The agent: alone, in poor surroundings, and as the guest's end of the protocol.
 
 use crate::common::{Place, Signal, is_root, json, send, trials};
 use serde_json::Value;

@@ -8,17 +8,17 @@ mod root;
 mod start;
 mod terminal;
 
-use crate::AgentError;
-use crate::observe::{Look, Trouble, ship};
-use crate::serve::{kernel, send, send_frame};
+use crate::error::AgentError;
+use crate::outbox::{Failure, send, send_frame, ship};
+use crate::trace::GuestTrace;
+use crate::trial::kernel;
 use pump::{End, Pump};
 pub(crate) use root::{ROOT, prepare};
 use rustix::fd::BorrowedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use vmtax_model::{
-    Execution, Measure, NOT_EXECUTABLE, NOT_FOUND, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult,
-    WorkloadName, WorkloadSpec,
+    Execution, Measure, Places, Probes, TIMED_OUT, Timer, TimerSource, TrialResult, WorkloadName, WorkloadSpec,
 };
 use vmtax_observe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply};
@@ -38,10 +38,10 @@ pub(crate) fn run(
 ) -> Result<Reply, AgentError> {
     let guest = std::process::id() == 1;
     let root = guest.then(|| Path::new(root::ROOT));
-    let mut look = match probes {
+    let mut trace = match probes {
         Probes::None => None,
-        _ => match Look::begin(places, Some(ProbeSet::guest_of_command())) {
-            Ok(look) => Some(look),
+        _ => match GuestTrace::begin(places, Some(ProbeSet::guest_of_command())) {
+            Ok(trace) => Some(trace),
             Err(error) => return Ok(Reply::Failed { error }),
         },
     };
@@ -49,7 +49,7 @@ pub(crate) fn run(
     let stay = end::running();
     send(channel, &Reply::Began)?;
     let before = account::Account::now(guest);
-    if let Some(Err(error)) = look.as_ref().map(Look::on) {
+    if let Some(Err(error)) = trace.as_ref().map(GuestTrace::on) {
         return Ok(Reply::Failed { error });
     }
     let began = Instant::now();
@@ -64,7 +64,7 @@ pub(crate) fn run(
     }
     let ended = pump.until_end();
     let (wall, after) = (began.elapsed(), account::Account::now(guest));
-    let looked = look.as_ref().map_or(Ok(()), Look::off);
+    let switched_off = trace.as_ref().map_or(Ok(()), GuestTrace::off);
     pump.say(&Reply::Ended)?;
     let left = if launch.stays { 0 } else { end::end_all_but(&stay) };
     let rest = pump.rest();
@@ -84,16 +84,16 @@ pub(crate) fn run(
     let execution = Execution { status, left, busy_s: spent.busy_s, stolen_s: spent.stolen_s, ..Execution::default() };
     let measures = account::measures(wall, &usage, &spent);
     let result = result(measures, wall, if guest { root::notes(places) } else { Vec::new() });
-    let shipped = looked.map_err(Trouble::Trial).and_then(|()| match &mut look {
-        Some(look) => ship(&mut |frame| send_frame(channel, frame), |ship| look.save(ship)),
+    let shipped = switched_off.map_err(Failure::Trial).and_then(|()| match &mut trace {
+        Some(trace) => ship(&mut |frame| send_frame(channel, frame), |ship| trace.save(ship)),
         None => Ok(()),
     });
     match shipped {
         Ok(()) => {
-            let observed = look.map(|look| look.observed);
+            let observed = trace.map(|trace| trace.observed);
             Ok(Reply::Ran { execution, result: Box::new(result), observed })
         }
-        Err(trouble) => trouble.reply(),
+        Err(failure) => failure.reply(),
     }
 }
 
@@ -107,12 +107,4 @@ fn result(measures: Vec<Measure>, wall: Duration, notes: Vec<String>) -> TrialRe
     };
     let new = TrialResult::new(WorkloadSpec::new(WorkloadName::Exec), timer, kernel());
     TrialResult { measures, notes, total_s: wall.as_secs_f64(), ..new }
-}
-
-/// The status that stands for why a program could not be started, as a shell has it.
-fn status_of(error: &std::io::Error) -> i32 {
-    match error.kind() {
-        std::io::ErrorKind::NotFound => NOT_FOUND,
-        _ => NOT_EXECUTABLE,
-    }
 }

@@ -1,6 +1,5 @@
 //! Starts a command with the surroundings of the one who asks.
 
-use super::status_of;
 use super::terminal::{self, Terminal};
 use rustix::fd::OwnedFd;
 use rustix::fs::Mode;
@@ -10,7 +9,7 @@ use std::os::fd::OwnedFd as StdFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
-use vmtax_model::NOT_EXECUTABLE;
+use vmtax_model::{NOT_EXECUTABLE, NOT_FOUND};
 use vmtax_wire::Launch;
 
 /// A command that runs.
@@ -146,5 +145,13 @@ fn said(launch: &Launch, error: &io::Error) -> String {
             )
         }
         _ => format!("'{program}' cannot be started in {directory}: {error}"),
+    }
+}
+
+/// The status that stands for why a program could not be started, as a shell has it.
+fn status_of(error: &std::io::Error) -> i32 {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => NOT_FOUND,
+        _ => NOT_EXECUTABLE,
     }
 }

@@ -1,0 +1,33 @@
+//! Why the agent cannot go on.
+
+use std::io;
+use std::path::PathBuf;
+use vmtax_wire::PORT;
+
+/// The agent cannot go on.
+#[derive(Debug, thiserror::Error)]
+pub enum AgentError {
+    /// The stream to the controller broke.
+    #[error("the channel to the controller broke: {0}")]
+    Channel(#[source] io::Error),
+    /// The controller sent what is no request.
+    #[error(transparent)]
+    Wire(#[from] vmtax_wire::WireError),
+    /// A system call that setting up needs.
+    #[error("{what}: {source}")]
+    System {
+        /// What was tried, with its object.
+        what: String,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// Neither a virtio-serial port nor a serial console.
+    #[error("no channel to the controller: this kernel has neither a virtio-serial port '{PORT}' nor {console}", console = .0.display())]
+    NoChannel(PathBuf),
+}
+
+impl AgentError {
+    pub(crate) fn system(what: impl Into<String>, source: impl Into<io::Error>) -> Self {
+        AgentError::System { what: what.into(), source: source.into() }
+    }
+}
