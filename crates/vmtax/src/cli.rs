@@ -97,7 +97,7 @@ With --check it ends with 1 where a metric is worse than in the baseline's recor
 Examples:
   vmtax compare --qemu 7.2 --qemu 10.0 -- cpu syscalls seqread
   vmtax compare aio=threads aio=native aio=io_uring --set cache=none --detect 5% -- seqread
-  vmtax compare usual append=mitigations=off -- syscalls
+  vmtax compare usual kernel-args=mitigations=off -- syscalls
   vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
     )]

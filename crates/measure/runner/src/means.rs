@@ -59,7 +59,7 @@ pub fn find_means(
     if guests.is_empty() {
         return Ok(None);
     }
-    if guests.contains(&Machine::KVM) {
+    if guests.contains(&Machine::KVM) && !(host.kvm.class == KvmClass::EmulatesKernels && all_name_kernels(plan)?) {
         kvm_runs_kernels(host)?;
     }
     if guests.contains(&Machine::MICRO_KVM) {
@@ -126,6 +126,12 @@ fn qemu_of(variant: &Variant, usual: &QemuFacts) -> Result<QemuFacts, RunError> 
     }
 }
 
+/// Whether every guest under KVM has a kernel that a person named, who may have one that a KVM runs which emulates others.
+fn all_name_kernels(plan: &Plan) -> Result<bool, RunError> {
+    let mut guests = plan.variants.iter().filter(|v| v.is_on(Machine::KVM)).map(|v| v.guest(&plan.guest));
+    Ok(guests.try_fold(true, |all, guest| guest.map(|guest| all && guest.kernel.is_some()))?)
+}
+
 /// The micro-guest's own code runs in user mode: a KVM that emulates kernels will do.
 fn kvm_opens(host: &HostFacts) -> Result<(), RunError> {
     match host.kvm.class {
@@ -161,7 +167,9 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
 fn kvm_runs_kernels(host: &HostFacts) -> Result<(), RunError> {
     let reason = match host.kvm.class {
         KvmClass::Hardware => return Ok(()),
-        KvmClass::EmulatesKernels => "this host's KVM only emulates guest kernels: use the machine tcg",
+        KvmClass::EmulatesKernels => {
+            "this host's KVM only emulates guest kernels: use the machine tcg, or name a kernel made for it with --kernel"
+        }
         KvmClass::Broken => "this host's KVM opens, but does not run: `vmtax doctor` says what was tried",
         KvmClass::NoPermission => "/dev/kvm may not be opened: `vmtax doctor` says what to do",
         KvmClass::Absent => "there is no /dev/kvm: `vmtax doctor` says what to do, or use the machine tcg",

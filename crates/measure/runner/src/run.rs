@@ -225,27 +225,20 @@ impl<'a> Run<'a> {
         (control_s, put_back): (Option<f64>, &[(PathBuf, String)]),
     ) -> Result<(), RunError> {
         let usual = &self.rungs[turn.rung].guest;
-        let guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
-        let mut options = way.options.clone();
+        let mut guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
         if !turn.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
-            options.extend(HABIT_DEVICES.map(str::to_owned));
+            guest.qemu_args.extend(HABIT_DEVICES.map(str::to_owned));
         }
         let setup = Setup {
             machine: turn.machine,
             boot: self.images.boot(turn.machine, turn.variant)?,
-            cpus: guest.cpus,
-            memory_mib: guest.memory_mib,
-            disks: guest.disks,
-            memory_regions: guest.memory_regions,
+            guest: &guest,
             disk: &way.disk,
-            append: way.variant.get("append"),
-            options: &options,
             put_back,
             share,
             scratch: self.scratch,
             log,
             events: self.events,
-            boot_deadline: Duration::from_secs(u64::from(self.plan.guest.boot_deadline_s)),
             interrupt: self.interrupt,
         };
         match vmtax_vm::start(&setup) {

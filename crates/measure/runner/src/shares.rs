@@ -19,15 +19,13 @@ pub(crate) struct Way {
     pub variant: Variant,
     /// Settings of the measured disk.
     pub disk: BTreeMap<String, String>,
-    /// Words for QEMU's command line.
-    pub options: Vec<String>,
     /// The share, if it has one; or why it cannot be had.
     pub share: Result<Option<Sharing>, String>,
 }
 
 impl Way {
     pub fn new(variant: &Variant, share: Result<Option<Sharing>, String>) -> Way {
-        Way { variant: variant.clone(), disk: variant.disk(), options: variant.options(), share }
+        Way { variant: variant.clone(), disk: variant.disk(), share }
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn words(disks: u32, regions: u32) -> Vec<String> {
 
 /// Whether a guest that is up has all of them at addresses of their own: not each firmware has room for each number.
 pub(crate) fn check(setup: &Setup<'_>, monitor: &Monitor) -> Result<(), MachineError> {
-    let asked = setup.disks + setup.memory_regions;
+    let asked = setup.guest.devices();
     if asked == 0 {
         return Ok(());
     }
@@ -83,7 +83,7 @@ mod tests {
         places.dedup_by_key(|(_, place)| *place);
         assert_eq!(places.len(), 17);
         assert!(super::words(0, 0).is_empty());
-        let most = super::words(vmtax_model::Guest::MOST_DEVICES, 0);
+        let most = super::words(vmtax_model::Guest::MAX_DEVICES, 0);
         let last = most.iter().rfind(|word| word.starts_with("pcie-root-port")).unwrap();
         assert!(last.contains("chassis=120,") && last.contains("addr=0x1e.7"), "{last}");
     }

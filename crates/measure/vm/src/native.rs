@@ -10,7 +10,7 @@ use vmtax_model::Warning;
 pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<Warning>), MachineError> {
     let mut warnings = Vec::new();
     let name = format!("vmtax-{}-{}", std::process::id(), fastrand::u32(..));
-    let group = match memory::limited_group(setup.memory_mib, &name) {
+    let group = match memory::limited_group(setup.guest.memory_mib, &name) {
         Ok(folder) => Some(folder),
         Err(reason) => {
             warnings.push(Warning::NoMemoryLimit { reason });
@@ -19,7 +19,7 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
     };
     let text = |path: &std::path::Path| path.display().to_string();
     let mut command = vec!["/proc/self/exe".to_owned(), "agent".to_owned(), "serve".to_owned()];
-    command.extend(["--cpus".to_owned(), setup.cpus.to_string()]);
+    command.extend(["--cpus".to_owned(), setup.guest.cpus.to_string()]);
     command.extend(["--files".to_owned(), text(&setup.scratch.native_files())]);
     if let Some(disk) = setup.scratch.disk() {
         command.extend(["--disk".to_owned(), text(&disk)]);

@@ -11,7 +11,7 @@ use crate::share::{self, Meets, Reach, Sharing};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Accelerator, QemuFacts, ShareMethod, shell_line};
+use vmtax_model::{Accelerator, Guest, QemuFacts, ShareMethod, shell_line};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
 /// `panic=-1` with `-no-reboot` turns a panic into the end of QEMU, at once. `no_timer_check`: on a busy host TCG may
@@ -34,15 +34,15 @@ pub(crate) struct Streams {
 }
 
 /// Starts a guest with a kernel.
-pub(crate) fn start(setup: &Setup<'_>, image: &GuestImage, streams: Streams) -> Result<Guest, MachineError> {
+pub(crate) fn start(setup: &Setup<'_>, image: &GuestImage, streams: Streams) -> Result<Started, MachineError> {
     let share = share_words(setup, &image.qemu, streams.server.as_ref());
     let mut words = guest(setup, image);
     words.extend(share.iter().cloned());
-    Ok(Guest { child: spawn(setup, words, streams)?, share })
+    Ok(Started { child: spawn(setup, words, streams)?, share })
 }
 
 /// A guest that was started.
-pub(crate) struct Guest {
+pub(crate) struct Started {
     pub child: Child,
     /// The words of its share.
     pub share: Vec<String>,
@@ -58,7 +58,7 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
         command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
         command.push(events(setup.log).display().to_string());
     }
-    command.extend(setup.options.iter().cloned());
+    command.extend(setup.guest.qemu_args.iter().cloned());
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
@@ -105,16 +105,22 @@ const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
 const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
 
 fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
-    let (accelerator, cpu) = match setup.machine.is_kvm() {
+    let (accelerator, usual_cpu) = match setup.machine.is_kvm() {
         true => ("kvm", "host"),
         false => ("tcg,thread=multi", "max"),
     };
+    let Guest { cpu_model, machine_type, firmware, kernel_args, .. } = setup.guest;
+    let machine = format!("{}{}", machine_type.as_deref().unwrap_or("q35"), share::machine(setup.share));
+    let cpu = cpu_model.as_deref().unwrap_or(usual_cpu);
     let mut words = Words::new(&image.qemu, MONITOR);
-    words.add(["-machine", &format!("q35{}", share::machine(setup.share)), "-accel", accelerator, "-cpu", cpu]);
-    words.add(["-smp", &setup.cpus.to_string(), "-m", &format!("{}M", setup.memory_mib)]);
+    words.add(["-machine", &machine, "-accel", accelerator, "-cpu", cpu]);
+    if let Some(firmware) = firmware {
+        words.add(["-bios", &firmware.display().to_string()]);
+    }
+    words.add(["-smp", &setup.guest.cpus.to_string(), "-m", &format!("{}M", setup.guest.memory_mib)]);
     words.add(["-kernel", &image.kernel.display().to_string()]);
     words.add(["-initrd", &image.initramfs.display().to_string()]);
-    let append = setup.append.map_or(String::new(), |more| format!(" {more}"));
+    let append = kernel_args.as_ref().map_or(String::new(), |more| format!(" {more}"));
     words.add(["-append", &format!("{KERNEL_PARAMETERS}{append}")]);
     words.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
     words.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={AGENT}")]);
@@ -133,14 +139,14 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
             words.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.words());
         }
     }
-    words.0.extend(extra::words(setup.disks, setup.memory_regions));
+    words.0.extend(extra::words(setup.guest.disks, setup.guest.memory_regions));
     words.0
 }
 
 /// The words of the guest's share.
 fn share_words(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&Reach>) -> Vec<String> {
     let ports = if let Some(Reach::Ports { ports, .. }) = server { *ports } else { [0; 2] };
-    let meets = Meets { memory_mib: setup.memory_mib, stream: SERVER, ports };
+    let meets = Meets { memory_mib: setup.guest.memory_mib, stream: SERVER, ports };
     setup.share.map(|sharing| share::words(sharing, qemu, usual(setup, qemu), &meets)).unwrap_or_default()
 }
 

@@ -84,14 +84,14 @@ impl<'a> Session<'a> {
             }
         };
         let mut agent = Agent { machine, interrupt, lines, child, server };
-        let hello = match agent.lines.message(began + setup.boot_deadline, interrupt, &mut no_files) {
+        let hello = match agent.lines.message(began + setup.guest.boot_deadline(), interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
             Ok(_) => return Err(agent.nonsense("an answer before a greeting")),
             Err(nothing) => return Err(boot_error(&mut agent, nothing, setup)),
         };
         let boot = began.elapsed();
-        if hello.cpus != setup.cpus {
-            return Err(MachineError::Processors { machine, asked: setup.cpus, got: hello.cpus });
+        if hello.cpus != setup.guest.cpus {
+            return Err(MachineError::Processors { machine, asked: setup.guest.cpus, got: hello.cpus });
         }
         let qemu = match monitor {
             Some((stream, shared)) => {
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
         if let Some(sharing) = setup.share.filter(|_| image.is_some()) {
             session.mount(setup, sharing, words)?;
             if let Some(besides) = &sharing.host_root {
-                exec::make_root(&mut session.agent, besides, setup.boot_deadline)?;
+                exec::make_root(&mut session.agent, besides, setup.guest.boot_deadline())?;
             }
             session.ready = began.elapsed();
         }
@@ -121,7 +121,7 @@ impl<'a> Session<'a> {
     /// Has the guest mount its share, and notes what took effect.
     fn mount(&mut self, setup: &Setup<'_>, sharing: &Sharing, words: Vec<String>) -> Result<(), MachineError> {
         let request = Request::Share { mount: share::mount(sharing) };
-        let line = match self.agent.ask(&request, setup.boot_deadline, &mut no_files) {
+        let line = match self.agent.ask(&request, setup.guest.boot_deadline(), &mut no_files) {
             Ok(Reply::Shared { mount }) => mount,
             Ok(Reply::Failed { error: said }) => {
                 let (method, log) = (sharing.share.method, qemu::log(setup.log));
@@ -289,7 +289,7 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>) -> Mac
             Some(refused) => refused,
             None => agent.error(nothing, "coming up"),
         },
-        Nothing::TooLate => MachineError::Silent { machine, seconds: setup.boot_deadline.as_secs(), tail, log },
+        Nothing::TooLate => MachineError::Silent { machine, seconds: setup.guest.boot_deadline().as_secs(), tail, log },
         other => agent.error(other, "coming up"),
     }
 }

@@ -3,8 +3,7 @@
 use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
-use vmtax_model::{Machine, QemuFacts};
+use vmtax_model::{Guest, Machine, QemuFacts};
 
 /// What a machine boots.
 #[derive(Debug, Clone, Copy)]
@@ -24,20 +23,10 @@ pub struct Setup<'a> {
     pub machine: Machine,
     /// What it boots.
     pub boot: Boot<'a>,
-    /// Its processors; natively that many of the host's.
-    pub cpus: u32,
-    /// Its memory, MiB; natively a limit.
-    pub memory_mib: u32,
-    /// Disks that a guest has besides.
-    pub disks: u32,
-    /// Regions of memory that a guest has besides.
-    pub memory_regions: u32,
+    /// The guest's description; natively its CPUs, and its memory as a limit.
+    pub guest: &'a Guest,
     /// How the measured disk is attached: a variant's settings.
     pub disk: &'a BTreeMap<String, String>,
-    /// Words for the kernel's command line, besides the usual ones.
-    pub append: Option<&'a str>,
-    /// Words for QEMU's command line, behind all others.
-    pub options: &'a [String],
     /// What has to be written where should this program be killed: settings of the host.
     pub put_back: &'a [(PathBuf, String)],
     /// The tree that a guest is given, if any.
@@ -48,8 +37,6 @@ pub struct Setup<'a> {
     pub log: &'a Path,
     /// Whether QEMU is to have a log of its own events, to be switched on later: in [`Setup::log`], `qemu.events`.
     pub events: bool,
-    /// How long it may take to come up.
-    pub boot_deadline: Duration,
     /// Somebody's wish to stop.
     pub interrupt: &'a Interrupt,
 }

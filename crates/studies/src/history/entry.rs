@@ -101,6 +101,16 @@ fn settings(plan: &Plan, trial: &TrialRecord) -> BTreeMap<String, String> {
     let guest = &plan.guest;
     all.insert("guest.cpus".to_owned(), guest.cpus.to_string());
     all.insert("guest.memory-mib".to_owned(), guest.memory_mib.to_string());
+    let firmware = guest.firmware.as_ref().map(|file| file.display().to_string());
+    let qemu_args = (!guest.qemu_args.is_empty()).then(|| shell_line(&guest.qemu_args));
+    let own = [
+        ("guest.cpu-model", guest.cpu_model.clone()),
+        ("guest.machine-type", guest.machine_type.clone()),
+        ("guest.kernel-args", guest.kernel_args.clone()),
+        ("guest.firmware", firmware),
+        ("guest.qemu-args", qemu_args),
+    ];
+    all.extend(own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
     if let (Some(ladder), Some(size)) = (plan.ladder(), trial.rung) {
         if let Some(of_guest) = all.get_mut(&ladder.option) {
             *of_guest = size.to_string();

@@ -12,7 +12,7 @@ pub struct CommonArgs {
     /// The QEMU to use: a file, or the version or suite of one that `vmtax get qemu` fetched
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
-    /// The guest's kernel (a bzImage)
+    /// The guest's kernel: a bzImage, or an ELF vmlinux with a PVH note
     #[arg(long, value_name = "FILE")]
     pub kernel: Option<PathBuf>,
     /// The kernel's modules (lib/modules or a folder in it)
@@ -33,6 +33,21 @@ pub struct MachineArgs {
     /// Memory of the guest, and limit of native trials, MiB [default: 1024]
     #[arg(long, value_name = "MIB")]
     pub memory: Option<u32>,
+    /// CPU model of the guest and its features, as for QEMU's -cpu [default: host under KVM, max under TCG]
+    #[arg(long, value_name = "MODEL")]
+    pub cpu_model: Option<String>,
+    /// Machine type of the guest and its properties, as for QEMU's -machine [default: q35]
+    #[arg(long, value_name = "TYPE")]
+    pub machine_type: Option<String>,
+    /// Firmware of the guest, as for QEMU's -bios
+    #[arg(long, value_name = "FILE")]
+    pub firmware: Option<PathBuf>,
+    /// Further arguments of the guest's kernel command line
+    #[arg(long, visible_alias = "append", value_name = "ARGS", allow_hyphen_values = true)]
+    pub kernel_args: Option<String>,
+    /// A further QEMU argument; given for each, as in --qemu-arg=-device --qemu-arg=virtio-rng-pci
+    #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
+    pub qemu_args: Vec<String>,
     /// Seeds the order of the machines [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,

@@ -158,4 +158,19 @@ pub(super) fn machine(plan: &mut Plan, args: &MachineArgs) {
     guest.cpus = args.cpus.unwrap_or(guest.cpus);
     guest.memory_mib = args.memory.unwrap_or(guest.memory_mib);
     guest.boot_deadline_s = args.boot_deadline.unwrap_or(guest.boot_deadline_s);
+    for (field, given) in [
+        (&mut guest.cpu_model, &args.cpu_model),
+        (&mut guest.machine_type, &args.machine_type),
+        (&mut guest.kernel_args, &args.kernel_args),
+    ] {
+        if given.is_some() {
+            field.clone_from(given);
+        }
+    }
+    if args.firmware.is_some() {
+        guest.firmware.clone_from(&args.firmware);
+    }
+    if !args.qemu_args.is_empty() {
+        guest.qemu_args.clone_from(&args.qemu_args);
+    }
 }

@@ -49,6 +49,36 @@ fn a_command_has_on_each_machine_what_it_has_without() {
 }
 
 #[test]
+fn a_guest_is_as_it_was_described() {
+    let place = Place::new();
+    let kernel = kernel();
+    let facts = vmtax_model::KernelFacts {
+        image: kernel.image.clone(),
+        modules: Some(kernel.modules.clone()),
+        release: kernel.release.clone(),
+        source: vmtax_model::SourceOfKernel::Given,
+    };
+    let vmlinux = place.path("vmlinux");
+    assert!(vmtax_guests::kernel::unpack_vmlinux(&facts, &vmlinux), "{} has no PVH note", kernel.image.display());
+    let words = format!(
+        "--machines tcg --kernel {} --modules {} --cpu-model max,-rdrand --machine-type q35,hpet=off --firmware bios.bin \
+         --append vmtax.test=1 --qemu-arg=-device --qemu-arg=virtio-rng-pci",
+        vmlinux.display(),
+        kernel.modules.display()
+    );
+    let script =
+        "cat /proc/cmdline; grep -c -w rdrand /proc/cpuinfo; cat /sys/bus/pci/devices/*/device | grep -c 0x1005";
+    let said = exec(&place, &words, &["sh", "-c", script]).start(120).outcome().exits(0).stdout;
+    assert!(said.ends_with(" vmtax.test=1\n0\n1\n"), "{said}");
+    let plan = fs::read_to_string(place.recording().join("plan.toml")).unwrap();
+    for field in
+        ["cpu-model = \"max,-rdrand\"", "machine-type = ", "firmware = ", "kernel-args = ", "\"virtio-rng-pci\""]
+    {
+        assert!(plan.contains(field), "{field}: {plan}");
+    }
+}
+
+#[test]
 fn the_parts_of_the_time_add_up_and_agree_with_two_clocks() {
     let place = Place::new();
     let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; cat /bin/bash /bin/bash /usr/bin/perl > /dev/null; sleep 0.3";

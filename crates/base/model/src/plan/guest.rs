@@ -1,10 +1,25 @@
-//! The guest of a plan.
+//! The guest of a plan: all that people set of one.
 
 use super::error::{PlanError, range};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::time::Duration;
 
-/// The guest that a plan's `kvm` and `tcg` machines are; `native` gets the same number of CPUs and the same memory.
+/// The guest that a plan's `kvm` and `tcg` machines are; `native` gets the same number of CPUs and the same memory, the
+/// micro-guest its disk, QEMU and QEMU arguments alone. As TOML, with the defaults of the first four:
+///
+/// ```toml
+/// [guest]
+/// cpus = 1
+/// memory-mib = 1024
+/// machine-type = "q35"
+/// cpu-model = "host"            # under TCG: max
+/// firmware = "qboot.rom"
+/// kernel = "vmlinux"
+/// kernel-args = "mitigations=off"
+/// qemu-args = ["-device", "virtio-rng-pci"]
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
 pub struct Guest {
@@ -12,55 +27,239 @@ pub struct Guest {
     pub cpus: u32,
     /// Memory, MiB.
     pub memory_mib: u32,
-    /// Virtio disks besides those that are worked on: they are only there.
-    #[serde(skip_serializing_if = "is_none")]
+    /// Virtio disks without use, besides those of the workloads.
+    #[serde(skip_serializing_if = "is_zero")]
     pub disks: u32,
-    /// Regions of memory besides the guest's own, each behind a PCI device: likewise.
-    #[serde(skip_serializing_if = "is_none")]
+    /// Memory regions without use, each behind a PCI device.
+    #[serde(skip_serializing_if = "is_zero")]
     pub memory_regions: u32,
-    /// A guest that takes longer than this many seconds to come up is given up.
+    /// A guest that takes longer than this many seconds to boot is given up.
     pub boot_deadline_s: u32,
-    /// The QEMU to use; the best one found when absent.
+    /// The QEMU: a path, or the version or suite of a fetched one; the best one found when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu: Option<PathBuf>,
-    /// The kernel image; the first one found when absent.
+    /// The kernel: a bzImage, an ELF vmlinux with a PVH note, or the release of a fetched one; the first one found when
+    /// absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kernel: Option<PathBuf>,
     /// The folder with the kernel's modules.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub modules: Option<PathBuf>,
+    /// Kernel command-line arguments after vmtax's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_args: Option<String>,
+    /// The CPU model with its features, as for QEMU's `-cpu`; `host` under KVM and `max` under TCG when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_model: Option<String>,
+    /// The machine type with its properties, as for QEMU's `-machine`; `q35` when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub machine_type: Option<String>,
+    /// The firmware, as for QEMU's `-bios`: a file, or the name of one in QEMU's data folder; that of the machine type when
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub firmware: Option<PathBuf>,
+    /// QEMU arguments after vmtax's own.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub qemu_args: Vec<String>,
 }
 
 impl Default for Guest {
     fn default() -> Self {
-        let (qemu, kernel, modules) = (None, None, None);
-        Guest { cpus: 1, memory_mib: 1024, disks: 0, memory_regions: 0, boot_deadline_s: 60, qemu, kernel, modules }
+        Guest {
+            cpus: 1,
+            memory_mib: 1024,
+            disks: 0,
+            memory_regions: 0,
+            boot_deadline_s: 60,
+            qemu: None,
+            kernel: None,
+            modules: None,
+            kernel_args: None,
+            cpu_model: None,
+            machine_type: None,
+            firmware: None,
+            qemu_args: Vec::new(),
+        }
     }
 }
 
 impl Guest {
-    /// Devices that may only be there: 120 root ports of a q35, eight to a port.
-    pub const MOST_DEVICES: u32 = 960;
+    /// Devices without use: 120 root ports of a q35, eight functions to a port.
+    pub const MAX_DEVICES: u32 = 960;
+    /// The kernel takes 2048 bytes, vmtax's own arguments included.
+    const MAX_KERNEL_ARGS: usize = 1900;
+    const MAX_LEN: usize = 1024;
+    const MAX_QEMU_ARGS: usize = 256;
+
+    /// What a variant may set, by its name in a plan; `append` and `options` are former names of `kernel-args` and
+    /// `qemu-args`.
+    pub const KEYS: [&str; 14] = [
+        "cpus",
+        "memory-mib",
+        "disks",
+        "memory-regions",
+        "qemu",
+        "kernel",
+        "modules",
+        "kernel-args",
+        "append",
+        "cpu-model",
+        "machine-type",
+        "firmware",
+        "qemu-args",
+        "options",
+    ];
+
+    /// This guest with those of the settings that are [`Guest::KEYS`]: a kernel brings its own modules, arguments come
+    /// after those that are there.
+    ///
+    /// # Errors
+    /// For people: a number that is none, modules without a kernel.
+    pub(crate) fn with(&self, settings: &BTreeMap<String, String>) -> Result<Guest, String> {
+        let mut guest = self.clone();
+        for (key, text) in settings {
+            let number = || text.parse().map_err(|_| format!("{key} is '{text}': give a number"));
+            let file = || Some(PathBuf::from(text));
+            match key.as_str() {
+                "cpus" => guest.cpus = number()?,
+                "memory-mib" => guest.memory_mib = number()?,
+                "disks" => guest.disks = number()?,
+                "memory-regions" => guest.memory_regions = number()?,
+                "qemu" => guest.qemu = file(),
+                "kernel" => (guest.kernel, guest.modules) = (file(), settings.get("modules").map(PathBuf::from)),
+                "modules" if settings.contains_key("kernel") => {}
+                "modules" => return Err("modules is given without kernel: give both".to_owned()),
+                "kernel-args" | "append" => {
+                    guest.kernel_args = Some(guest.kernel_args.map_or(text.clone(), |own| format!("{own} {text}")));
+                }
+                "cpu-model" => guest.cpu_model = Some(text.clone()),
+                "machine-type" => guest.machine_type = Some(text.clone()),
+                "firmware" => guest.firmware = file(),
+                "qemu-args" | "options" => guest.qemu_args.extend(text.split_whitespace().map(str::to_owned)),
+                _ => {}
+            }
+        }
+        Ok(guest)
+    }
 
     /// Whether it makes sense.
     pub(crate) fn check(&self) -> Result<(), PlanError> {
         range("guest.boot-deadline-s", self.boot_deadline_s, 1, 3600)?;
         range("guest.cpus", self.cpus, 1, 1024)?;
         range("guest.memory-mib", self.memory_mib, 128, 16 * 1024 * 1024)?;
-        range("guest.disks and guest.memory-regions", self.devices(), 0, Guest::MOST_DEVICES)?;
+        range("guest.disks and guest.memory-regions", self.devices(), 0, Guest::MAX_DEVICES)?;
+        range("guest.qemu-args (how many)", self.qemu_args.len() as u32, 0, Guest::MAX_QEMU_ARGS as u32)?;
+        let refused = |what: &str| Err(PlanError::Invalid(what.to_owned()));
         if self.modules.is_some() && self.kernel.is_none() {
-            return Err(PlanError::Invalid("guest.modules is given without guest.kernel: give both".to_owned()));
+            return refused("guest.modules is given without guest.kernel: give both");
         }
-        Ok(())
+        if let Some(args) = &self.kernel_args {
+            text("guest.kernel-args", args, Guest::MAX_KERNEL_ARGS)?;
+        }
+        for (name, value) in [("guest.cpu-model", &self.cpu_model), ("guest.machine-type", &self.machine_type)] {
+            let Some(value) = value else { continue };
+            text(name, value, Guest::MAX_LEN)?;
+            if value.contains(char::is_whitespace) || value.starts_with(['-', ',']) {
+                let known = if name == "guest.cpu-model" { "-cpu help" } else { "-machine help" };
+                return Err(PlanError::Invalid(format!(
+                    "{name} is '{}': give a name and its properties without blanks, NAME,KEY=VALUE; \
+                     `qemu-system-x86_64 {known}` lists the names",
+                    value.escape_default()
+                )));
+            }
+        }
+        if self.machine_type.iter().flat_map(|m| m.split(',')).any(|property| property.starts_with("accel=")) {
+            return refused("guest.machine-type sets accel: leave that to the plan's machines (kvm, tcg)");
+        }
+        self.qemu_args.iter().try_for_each(|arg| text("an argument of guest.qemu-args", arg, Guest::MAX_LEN))?;
+        match self.qemu_args.first() {
+            Some(first) if !first.starts_with('-') => Err(PlanError::Invalid(format!(
+                "guest.qemu-args begins with '{}', which is no option: give each option and its value as an argument, as \
+                 in -device and virtio-rng-pci",
+                first.escape_default()
+            ))),
+            _ => Ok(()),
+        }
     }
 
-    /// Devices that are only there.
+    /// Devices without use.
     pub fn devices(&self) -> u32 {
         self.disks.saturating_add(self.memory_regions)
+    }
+
+    /// How long it may take to boot.
+    pub fn boot_deadline(&self) -> Duration {
+        Duration::from_secs(self.boot_deadline_s.into())
+    }
+}
+
+fn text(what: &str, value: &str, max: usize) -> Result<(), PlanError> {
+    match value.trim().is_empty() || value.len() > max || value.chars().any(char::is_control) {
+        true => Err(PlanError::Invalid(format!(
+            "{what} is empty, longer than {max} bytes or has control characters: '{}'",
+            value.chars().take(80).collect::<String>().escape_default()
+        ))),
+        false => Ok(()),
     }
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "as serde calls it")]
-fn is_none(count: &u32) -> bool {
+fn is_zero(count: &u32) -> bool {
     *count == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(pairs: &[(&str, &str)]) -> BTreeMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    #[test]
+    fn a_variant_sets_any_field_by_its_name() {
+        let usual = Guest { kernel_args: Some("a=1".to_owned()), modules: Some("m".into()), ..Guest::default() };
+        let values = |key: &'static str| (key, if key.ends_with("args") { "-b c" } else { "7" });
+        let all: Vec<(&str, &str)> =
+            Guest::KEYS.into_iter().filter(|key| !["append", "options"].contains(key)).map(values).collect();
+        let guest = usual.with(&set(&all)).unwrap();
+        let seven = || Some(PathBuf::from("7"));
+        let expected = Guest {
+            cpus: 7,
+            memory_mib: 7,
+            disks: 7,
+            memory_regions: 7,
+            boot_deadline_s: usual.boot_deadline_s,
+            qemu: seven(),
+            kernel: seven(),
+            modules: seven(),
+            kernel_args: Some("a=1 -b c".to_owned()),
+            cpu_model: Some("7".to_owned()),
+            machine_type: Some("7".to_owned()),
+            firmware: seven(),
+            qemu_args: vec!["-b".to_owned(), "c".to_owned()],
+        };
+        assert_eq!(guest, expected);
+        let former = usual.with(&set(&[("append", "-b c"), ("options", "-b c"), ("kernel", "7")])).unwrap();
+        assert_eq!((former.kernel_args, former.qemu_args), (expected.kernel_args, expected.qemu_args));
+        assert_eq!(former.modules, None, "those of another kernel");
+        assert!(usual.with(&set(&[("modules", "x")])).is_err() && usual.with(&set(&[("cpus", "some")])).is_err());
+    }
+
+    #[test]
+    fn what_no_qemu_takes_is_refused() {
+        let refused = |key: &str, value: &str| {
+            let error = Guest::default().with(&set(&[(key, value)])).unwrap().check().unwrap_err().to_string();
+            assert!(error.contains(key), "{error}");
+        };
+        refused("cpu-model", "host -x2apic");
+        refused("cpu-model", " ");
+        refused("machine-type", "-machine");
+        refused("machine-type", "q35,accel=tcg");
+        refused("kernel-args", "a\nb");
+        refused("kernel-args", &"x".repeat(2000));
+        refused("qemu-args", "virtio-rng-pci");
+        let good = [("cpu-model", "host,-x2apic"), ("machine-type", "microvm,pcie=on"), ("qemu-args", "-device x")];
+        assert_eq!(Guest::default().with(&set(&good)).unwrap().check(), Ok(()));
+    }
 }

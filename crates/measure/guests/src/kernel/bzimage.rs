@@ -152,7 +152,7 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
     NotBzImage::Other { what, mend }
 }
 
-fn elf_machine(bytes: &[u8]) -> Option<&'static str> {
+pub(crate) fn elf_machine(bytes: &[u8]) -> Option<&'static str> {
     let field: [u8; 2] = bytes.get(18..20)?.try_into().ok()?;
     let big_endian = bytes.get(5) == Some(&2);
     let machine = if big_endian { u16::from_be_bytes(field) } else { u16::from_le_bytes(field) };

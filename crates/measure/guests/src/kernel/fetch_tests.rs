@@ -68,7 +68,7 @@ impl Site {
     fn command(&self, version: &str) -> Command {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command
-            .args(["--exact", "fetch::tests::fetches_in_a_process_of_its_own", "--ignored", "--nocapture"])
+            .args(["--exact", "kernel::fetch::tests::fetches_in_a_process_of_its_own", "--ignored", "--nocapture"])
             .env("APT_CONFIG", self.path("apt.conf"))
             .env("VMTAX_TEST_CACHE", self.path("cache"))
             .env("VMTAX_TEST_VERSION", version)

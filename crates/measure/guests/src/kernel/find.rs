@@ -1,10 +1,11 @@
 //! Kernels that are already here: the running one, those in the cache, the one a person names.
 
 use crate::apt::version as release;
-use crate::kernel::bzimage::{self, Header, NotBzImage};
+use crate::kernel::bzimage::{self, NotBzImage};
 use crate::kernel::error::KernelError;
 use crate::kernel::initramfs::{WANTED, check};
 use crate::kernel::modules::{Tree, module_name};
+use crate::kernel::vmlinux;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -43,9 +44,9 @@ pub fn find(cache: &Path) -> Found {
 /// everything is taken to be built in.
 ///
 /// # Errors
-/// When the image is no x86-64 bzImage or not whole, the modules are of another release, or virtio is missing.
+/// When the image is neither an x86-64 bzImage nor a vmlinux with a PVH note, or not whole, the modules are of another release, or virtio is missing.
 pub fn given(image: &Path, modules: Option<&Path>) -> Result<KernelFacts, KernelError> {
-    let release = read_image(image)?.release;
+    let release = read_image(image)?;
     let modules = match modules {
         Some(dir) => Some(named_modules(image, &release, dir)?),
         None => modules_beside(image, &release),
@@ -95,11 +96,11 @@ fn running(root: &Path, release: &str) -> Result<KernelFacts, (PathBuf, String)>
 /// A kernel where packages put it below `root`.
 pub(crate) fn in_layout(root: &Path, release: &str, source: SourceOfKernel) -> Result<KernelFacts, KernelError> {
     let image = image_in(root, release);
-    let header = read_image(&image)?;
-    if header.release != release {
+    let found = read_image(&image)?;
+    if found != release {
         return Err(KernelError::OtherVersion {
             image,
-            release: header.release,
+            release: found,
             dir: root.join("lib/modules"),
             found: release.into(),
         });
@@ -118,7 +119,7 @@ fn image_in(root: &Path, release: &str) -> PathBuf {
     if File::open(&boot).is_err() && beside.is_file() { beside } else { boot }
 }
 
-fn read_image(path: &Path) -> Result<Header, KernelError> {
+fn read_image(path: &Path) -> Result<String, KernelError> {
     let metadata = fs::metadata(path).map_err(KernelError::read(path))?;
     if !metadata.is_file() {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
@@ -128,11 +129,14 @@ fn read_image(path: &Path) -> Result<Header, KernelError> {
     let file = File::open(path).map_err(KernelError::read(path))?;
     file.take(bzimage::HEAD).read_to_end(&mut head).map_err(KernelError::read(path))?;
     let not = |why| KernelError::NotAKernel { path: path.into(), why };
+    if vmlinux::is_elf(&head) && metadata.len() <= vmlinux::MAX_BYTES {
+        return vmlinux::release(&fs::read(path).map_err(KernelError::read(path))?).map_err(not);
+    }
     let header = bzimage::parse(&head).map_err(not)?;
     if metadata.len() < header.size {
         return Err(not(NotBzImage::Truncated { have: metadata.len(), need: header.size }));
     }
-    Ok(header)
+    Ok(header.release)
 }
 
 /// Where a folder that holds `release` may keep it: itself a `lib/modules`, or the root of a package.

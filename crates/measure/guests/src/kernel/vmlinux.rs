@@ -1,10 +1,11 @@
-//! The kernel proper inside a bzImage, for QEMU to start directly.
+//! Kernels as ELF files, which QEMU starts directly: one that a person names, and the one inside a bzImage.
 //!
 //! A bzImage unpacks itself. Under TCG that takes longer than the rest of the boot; here it takes a fraction of a second.
 //! QEMU starts an uncompressed kernel that has a PVH entry point (`CONFIG_PVH`, which distributions set).
 //! Source: `Documentation/arch/x86/boot.rst` (payload_offset, payload_length) and Xen's `docs/misc/pvh.pandoc`.
 
-use crate::kernel::bzimage;
+use crate::apt::version;
+use crate::kernel::bzimage::{self, NotBzImage};
 use object::Endianness;
 use object::elf::FileHeader64;
 use object::read::elf::{FileHeader, ProgramHeader};
@@ -14,9 +15,35 @@ use std::path::Path;
 use vmtax_model::KernelFacts;
 
 /// A kernel of a distribution takes about 70 MB uncompressed.
-const LARGEST: u64 = 1 << 30;
+pub(crate) const MAX_BYTES: u64 = 1 << 30;
 /// `XEN_ELFNOTE_PHYS32_ENTRY`: where PVH enters.
 const PHYS32_ENTRY: u32 = 18;
+
+/// What precedes the release in a kernel (`linux_banner` of init/version.c).
+const BANNER: &[u8] = b"Linux version ";
+
+/// Whether a file that begins so is an ELF file for x86-64.
+pub(crate) fn is_elf(head: &[u8]) -> bool {
+    head.starts_with(b"\x7fELF") && bzimage::elf_machine(head) == Some("x86-64")
+}
+
+/// The release of an uncompressed kernel.
+pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
+    if !has_pvh_entry(elf) {
+        return Err(NotBzImage::Other {
+            what: "an uncompressed x86-64 ELF file without a PVH note".to_owned(),
+            mend: "build it with CONFIG_PVH=y, or give arch/x86/boot/bzImage of its build",
+        });
+    }
+    let need = end(elf).unwrap_or(u64::MAX);
+    if need > elf.len() as u64 {
+        return Err(NotBzImage::Truncated { have: elf.len() as u64, need });
+    }
+    let banners = memchr::memmem::find_iter(elf, BANNER).map(|at| &elf[at + BANNER.len()..]);
+    let releases =
+        banners.filter_map(|rest| std::str::from_utf8(rest.get(..rest.iter().position(|b| *b == b' ')?)?).ok());
+    releases.filter(|text| version::is_plausible(text)).map(str::to_owned).next().ok_or(NotBzImage::NoRelease)
+}
 
 /// Writes the uncompressed kernel to `out`. `false` when it cannot be had or has no PVH entry; the bzImage itself
 /// boots all the same, only later.
@@ -35,8 +62,19 @@ fn payload(image: &[u8]) -> Option<Vec<u8>> {
         _ => return None,
     };
     let mut elf = Vec::new();
-    reader.take(LARGEST).read_to_end(&mut elf).ok()?;
+    reader.take(MAX_BYTES).read_to_end(&mut elf).ok()?;
     Some(elf)
+}
+
+/// Where the last segment of an ELF file ends.
+fn end(elf: &[u8]) -> object::Result<u64> {
+    let header = FileHeader64::<Endianness>::parse(elf)?;
+    let endian = header.endian()?;
+    let ends = header.program_headers(endian, elf)?.iter().map(|segment| {
+        let (offset, size) = segment.file_range(endian);
+        offset.saturating_add(size)
+    });
+    Ok(ends.max().unwrap_or(0))
 }
 
 fn has_pvh_entry(elf: &[u8]) -> bool {
@@ -109,6 +147,23 @@ mod tests {
         assert_eq!(payload(&bzimage_around(&gzip(&pvh))).as_deref(), Some(&pvh[..]));
         assert!(has_pvh_entry(&pvh));
         assert!(!has_pvh_entry(&elf_with_note(b"Xen\0", 5)) && !has_pvh_entry(&elf_with_note(b"GNU\0", PHYS32_ENTRY)));
+    }
+
+    #[test]
+    fn an_elf_kernel_tells_its_release() {
+        let pvh = elf_with_note(b"Xen\0", PHYS32_ENTRY);
+        assert!(is_elf(&pvh) && !is_elf(&testing::bzimage("6.1.0")));
+        let banner = b"Linux version %s\0Linux version 6.12.1-guest (someone@host) #1";
+        assert_eq!(release(&[&pvh[..], banner].concat()).as_deref(), Ok("6.12.1-guest"));
+        assert_eq!(release(&pvh), Err(NotBzImage::NoRelease));
+        let other = release(&elf_with_note(b"GNU\0", PHYS32_ENTRY)).unwrap_err();
+        assert!(other.to_string().contains("CONFIG_PVH"), "{other}");
+        // The same with a segment behind the note's, of which the file has nothing.
+        let mut load = pvh[64..120].to_vec();
+        (load[0], load[33]) = (1, 4);
+        let mut cut = [&pvh[..], &[0; 4], &pvh[64..120], &load].concat();
+        (cut[32], cut[56]) = (144, 2);
+        assert_eq!(release(&cut), Err(NotBzImage::Truncated { have: 256, need: 120 + 4 * 256 + 20 }));
     }
 
     #[test]

@@ -44,14 +44,14 @@ impl<'a> MicroGuest<'a> {
         let streams = Streams { agent: None, monitor: theirs.into(), shared: memory.descriptor()?, server: None };
         let mut child = qemu::start_micro(setup, image, streams)?;
         let log = qemu::log(setup.log);
-        let monitor = match Monitor::connect(monitor, setup.boot_deadline) {
+        let monitor = match Monitor::connect(monitor, setup.guest.boot_deadline()) {
             Ok(monitor) => monitor,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };
         let disk_bytes = setup.scratch.disk().and_then(|disk| disk.metadata().ok()).map_or(0, |m| m.len());
         let (boot, interrupt) = (Duration::ZERO, setup.interrupt);
         let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, monitor, log, child };
-        session.wait(began + setup.boot_deadline, "coming up")?;
+        session.wait(began + setup.guest.boot_deadline(), "coming up")?;
         session.boot = began.elapsed();
         if machine == Machine::MICRO_KVM {
             session.monitor.check_kvm(QMP_TIMEOUT)?;

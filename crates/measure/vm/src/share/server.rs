@@ -116,7 +116,7 @@ impl Server {
             Meeting::Stream(stream) => Reach::Stream(stream),
             Meeting::Ports(ports) => {
                 let of = server.session();
-                if !ganesha::listens(ports[0], of, setup.boot_deadline, || server.status().is_some()) {
+                if !ganesha::listens(ports[0], of, setup.guest.boot_deadline(), || server.status().is_some()) {
                     return Err(server.ended("coming up"));
                 }
                 Reach::Ports { ports, of }
