@@ -1,6 +1,6 @@
 //! `vmtax case`: published findings, put to the test here.
 
-use super::run::carry_out;
+use super::carry_out::carry_out;
 use super::{doctor, exec, print, selection};
 use crate::cli::CaseArgs;
 use crate::fault::Fault;

@@ -1,21 +1,18 @@
-//! `vmtax compare`: from its command line to a plan whose columns are sides, and when enough was measured.
+//! `vmtax compare`: from its command line to a plan whose columns are sides.
 
 mod check;
 mod past;
 mod sides;
 
+use super::carry_out::carry_out;
 use super::profile::beside;
-use super::progress::Display;
-use super::run::carry_out;
 use super::{doctor, print, selection, style};
 use crate::cli::CompareArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::Instant;
-use vmtax_analysis::{FEWEST_ROUNDS, Side};
+use vmtax_analysis::Side;
 use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, WorkloadName};
-use vmtax_report::compare::{duration, foretold};
 use vmtax_runner::default_guest;
 use vmtax_workload::Preset;
 
@@ -138,46 +135,4 @@ fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     selection::machine(&mut plan, &args.machine_args);
     selection::check(&plan)?;
     Ok(plan)
-}
-
-/// Whether a comparison goes on: it ends when all is decided, or its time is over.
-pub(super) struct GoingOn<'a> {
-    plan: &'a Plan,
-    display: &'a Display,
-    begun: Instant,
-    foretold: bool,
-}
-
-impl<'a> GoingOn<'a> {
-    pub fn new(plan: &'a Plan, display: &'a Display) -> GoingOn<'a> {
-        GoingOn { plan, display, begun: Instant::now(), foretold: false }
-    }
-
-    /// After so many whole rounds.
-    pub fn after(&mut self, folder: &Path, rounds: u32) -> bool {
-        let spent = self.begun.elapsed().as_secs_f64();
-        let budget = self.plan.comparison().and_then(|c| c.budget_s).map_or(f64::INFINITY, f64::from);
-        if rounds == 1 {
-            let affordable = (budget / spent).min(f64::from(self.plan.rounds)).max(f64::from(FEWEST_ROUNDS));
-            let most = duration(affordable * spent);
-            self.display.say(&format!(
-                "a round takes {}: at most {affordable:.0} rounds, {most}; how many it takes is foretold from the first rounds' noise",
-                duration(spent)
-            ));
-        }
-        if rounds >= FEWEST_ROUNDS && spent >= budget {
-            return false;
-        }
-        if !vmtax_analysis::is_look(self.plan, rounds) {
-            return true;
-        }
-        // A look that cannot be had decides nothing.
-        let Ok(recording) = vmtax_recording::open(folder) else { return true };
-        let findings = vmtax_analysis::compare(self.plan, &recording.trials);
-        if !self.foretold && !findings.is_decided() {
-            self.foretold = true;
-            self.display.say(&foretold(&findings, budget - spent));
-        }
-        !findings.is_decided()
-    }
 }

@@ -1,7 +1,7 @@
 //! `vmtax exec`: a command of the user's on every machine, and its own status.
 
 use super::profile::beside;
-use super::run::{Recorded, record};
+use super::record::{Recorded, record};
 use super::{doctor, print, progress::Display, report, selection};
 use crate::cli::{ExecArgs, RecordArgs};
 use crate::fault::Fault;

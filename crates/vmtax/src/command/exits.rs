@@ -1,6 +1,6 @@
 //! `vmtax exits`: from its command line to a plan.
 
-use super::run::carry_out;
+use super::carry_out::carry_out;
 use super::{doctor, selection};
 use crate::cli::ExitsArgs;
 use crate::fault::Fault;

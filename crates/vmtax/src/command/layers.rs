@@ -1,6 +1,6 @@
 //! `vmtax layers`: from its command line to a plan.
 
-use super::run::carry_out;
+use super::carry_out::carry_out;
 use super::setting::setting;
 use super::{doctor, selection};
 use crate::cli::LayersArgs;

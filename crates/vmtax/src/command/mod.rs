@@ -2,6 +2,7 @@
 
 mod agent;
 mod build;
+mod carry_out;
 mod case;
 mod compare;
 mod doctor;
@@ -10,11 +11,13 @@ mod exits;
 mod export;
 mod get;
 mod history;
+mod interim;
 mod layers;
 mod list;
 mod manual;
 mod profile;
 mod progress;
+mod record;
 mod report;
 mod run;
 mod scale;

@@ -1,7 +1,7 @@
 //! `vmtax scale`: from its command line to a plan with a ladder.
 
+use super::carry_out::carry_out;
 use super::layers::variants;
-use super::run::carry_out;
 use super::{doctor, selection};
 use crate::cli::ScaleArgs;
 use crate::fault::Fault;

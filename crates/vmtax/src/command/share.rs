@@ -1,6 +1,6 @@
 //! `vmtax share`: from its command line to a plan whose variants are ways to share a tree.
 
-use super::run::carry_out;
+use super::carry_out::carry_out;
 use super::setting::setting;
 use super::{doctor, selection};
 use crate::cli::ShareArgs;

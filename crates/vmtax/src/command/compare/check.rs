@@ -3,7 +3,7 @@
 use super::name;
 use crate::cli::CompareArgs;
 use crate::command::progress::Display;
-use crate::command::run::{Recorded, record};
+use crate::command::record::{Recorded, record};
 use crate::command::{doctor, print, style};
 use crate::fault::Fault;
 use std::fs;

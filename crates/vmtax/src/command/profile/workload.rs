@@ -5,7 +5,7 @@ use super::take::{self, Taken, Ways};
 use super::{Folder, folder, inside, present, settings, ways};
 use crate::cli::{ProfileArgs, RecordArgs};
 use crate::command::progress::Display;
-use crate::command::run::{Recorded, record};
+use crate::command::record::{Recorded, record};
 use crate::command::{doctor, print, selection, share};
 use crate::fault::Fault;
 use std::cell::RefCell;
