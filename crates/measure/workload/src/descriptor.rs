@@ -67,15 +67,50 @@ impl Preset {
 
 type Settings = &'static [(&'static str, &'static str)];
 
+/// Declares a workload: a struct named like it, with a typed field for each option, and its [`Descriptor`] `WORKLOAD`.
+macro_rules! workload {
+    (
+        $name:ident: $about:literal $(, quick $quick:tt, default $default:tt, full $full:tt)?;
+        $($field:ident: $type:ty = $option:expr;)*
+    ) => {
+        #[derive(Debug, Clone, PartialEq)]
+        struct $name { $($field: $type,)* }
+
+        impl $name {
+            const OPTIONS: &'static [$crate::options::OptionInfo] = &[$($option),*];
+        }
+
+        impl $crate::options::Options for $name {
+            #[allow(unused_mut, unused_variables, reason = "a workload may have no options")]
+            fn of(values: Vec<$crate::options::Value>) -> Option<Self> {
+                let mut values = values.into_iter();
+                Some($name { $($field: $crate::options::OptionValue::of(values.next()?)?,)* })
+            }
+            fn values(&self) -> Vec<$crate::options::Value> {
+                vec![$($crate::options::OptionValue::value(&self.$field)),*]
+            }
+        }
+
+        pub(crate) static WORKLOAD: $crate::descriptor::Descriptor = $crate::descriptor::Descriptor {
+            name: vmtax_model::WorkloadName::$name,
+            about: $about,
+            options: $name::OPTIONS,
+            presets: [
+                $($crate::descriptor::Presets { quick: &$quick, default: &$default, full: &$full },)?
+                $crate::descriptor::Presets { quick: &[], default: &[], full: &[] },
+            ][0],
+            parse: $crate::descriptor::work::<$name>,
+        };
+    };
+}
+pub(crate) use workload;
+
 /// What each preset sets besides the published report's settings ([`WorkloadName::reference`]).
+#[derive(Clone, Copy)]
 pub(crate) struct Presets {
     pub quick: Settings,
     pub default: Settings,
     pub full: Settings,
-}
-
-impl Presets {
-    pub const NONE: Presets = Presets { quick: &[], default: &[], full: &[] };
 }
 
 type Parse = fn(WorkloadName, Vec<Value>) -> Result<Box<dyn Workload>, WorkloadError>;

@@ -1,34 +1,25 @@
 //! `guest-antipatterns`: costly habits of guest kernels, made by the micro-guest's own code; here are its options alone.
 
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, options_of, work};
+use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
-use crate::options::{self, Word, count, one_of, options, seconds};
+use crate::options::{self, Word, count, one_of, seconds};
 use crate::outcome::Yield;
 use std::time::Duration;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
-options! {
-    struct GuestAntipatterns {
-        count: u32 = count(
-            "count", "500", (2, 1_000_000),
-            "how often each habit and each cure; what takes milliseconds, at most 50 times",
-        );
-        form: Word = one_of("form", "both", &["both", "habit", "cure"], "both, the habits alone, or the cures alone");
-        time: f64 = seconds(
-            options::TIME, "0", (0.0, 60.0),
-            "seconds for which each is repeated at least, so that it can be looked at",
-        );
-    }
+workload! {
+    GuestAntipatterns: "costly habits of guest kernels and their cures, on the micro-guest";
+    count: u32 = count(
+        "count", "500", (2, 1_000_000),
+        "how often each habit and each cure; what takes milliseconds, at most 50 times",
+    );
+    form: Word = one_of("form", "both", &["both", "habit", "cure"], "both, the habits alone, or the cures alone");
+    time: f64 = seconds(
+        options::TIME, "0", (0.0, 60.0),
+        "seconds for which each is repeated at least, so that it can be looked at",
+    );
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::GuestAntipatterns,
-    about: "costly habits of guest kernels and their cures, on the micro-guest",
-    options: GuestAntipatterns::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<GuestAntipatterns>,
-};
 
 impl Workload for GuestAntipatterns {
     fn run(&self, _: &Clock, _: &Places) -> Result<Yield, WorkloadError> {

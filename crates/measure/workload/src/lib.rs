@@ -22,7 +22,7 @@ mod syscalls;
 pub use clock::Clock;
 pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
-pub use exits::{ExitWork, exit_work, exits};
+pub use exits::{exit_count, exits};
 pub use guest_antipatterns::{HabitWork, habit_work};
 pub use options::OptionInfo;
 pub use seqread::{BlockWork, block_work, requests, run_with_series};

@@ -174,7 +174,7 @@ fn size_text(bytes: u64) -> String {
     format!("{}{unit}", bytes >> shift)
 }
 
-/// A type that a field of [`options!`] can have.
+/// A type that the value of an option can have.
 pub(crate) trait OptionValue: Sized {
     /// The value as this type; `None` where the option is declared with another kind of values.
     fn of(value: Value) -> Option<Self>;
@@ -204,7 +204,7 @@ option_values! {
     Words: Value::Words(words) => Some(words), words => Value::Words(words.clone());
 }
 
-/// The options of a workload as a struct with typed fields: [`options!`] makes it.
+/// The options of a workload as a struct with typed fields: [`crate::descriptor::workload!`] makes it.
 pub(crate) trait Options {
     /// From a value for each option, in order; `None` where a field's type is not that of its option's values.
     fn of(values: Vec<Value>) -> Option<Self>
@@ -213,31 +213,6 @@ pub(crate) trait Options {
     /// A value for each option, in order.
     fn values(&self) -> Vec<Value>;
 }
-
-/// A struct with a field for each option of a workload, and `OPTIONS` that lists them as declared.
-macro_rules! options {
-    ($(#[$meta:meta])* $vis:vis struct $name:ident { $($(#[$doc:meta])* $field:ident: $type:ty = $option:expr;)* }) => {
-        $(#[$meta])*
-        #[derive(Debug, Clone, PartialEq)]
-        $vis struct $name { $($(#[$doc])* pub $field: $type,)* }
-
-        impl $name {
-            pub(crate) const OPTIONS: &'static [$crate::options::OptionInfo] = &[$($option),*];
-        }
-
-        impl $crate::options::Options for $name {
-            #[allow(unused_mut, unused_variables, reason = "a workload may have no options")]
-            fn of(values: Vec<$crate::options::Value>) -> Option<Self> {
-                let mut values = values.into_iter();
-                Some($name { $($field: $crate::options::OptionValue::of(values.next()?)?,)* })
-            }
-            fn values(&self) -> Vec<$crate::options::Value> {
-                vec![$($crate::options::OptionValue::value(&self.$field)),*]
-            }
-        }
-    };
-}
-pub(crate) use options;
 
 /// The spec's value of each of the options, in their order, defaults filled in.
 ///

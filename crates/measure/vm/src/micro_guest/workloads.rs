@@ -27,7 +27,7 @@ pub(super) fn run(
     let mhz = vmtax_clock::host_mhz();
     let refused = |e: WorkloadError| MachineError::Workload(e.to_string());
     if workload.name == WorkloadName::Exits {
-        let count = vmtax_workload::exit_work(workload).map_err(refused)?.count;
+        let count = vmtax_workload::exit_count(workload).map_err(refused)?;
         return Ok((exits(guest, workload, count, mhz, deadline)?, Series::default()));
     }
     if workload.name == WorkloadName::GuestAntipatterns {

@@ -13,9 +13,9 @@ mod ring;
 
 use crate::buffer::Buffer;
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, options_of, work};
+use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
-use crate::options::{self, Options, Word, count, must_end, nanoseconds, one_of, options, seconds, size};
+use crate::options::{self, Options, Word, count, must_end, nanoseconds, one_of, seconds, size};
 use crate::outcome::{Yield, kernel_identity};
 use disk::Disk;
 use recorder::Recorder;
@@ -26,30 +26,22 @@ const SMALLEST: u64 = 1 << 20;
 
 const COUNT: options::OptionInfo = count("count", "0", (0, u64::MAX), "requests after which none starts; 0: no limit");
 
-options! {
-    struct Seqread {
-        block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request");
-        mode: Word = one_of(
-            "mode", "seq", &["seq", "random"],
-            "seq: block after block; random: any block, each time the same sequence",
-        );
-        operation: Word =
-            one_of("operation", "read", &["read", "write"], "read, or write, which overwrites the disk");
-        depth: u32 = count("depth", "1", (1, 32), "requests under way at a time; above 1 through io_uring");
-        time: f64 = seconds(
-            options::TIME, "10", (0.0, 86_400.0), "seconds after which no new request starts; 0: no limit",
-        );
-        count: u64 = COUNT;
-    }
+workload! {
+    Seqread: "direct block requests, as fio's psync or io_uring",
+        quick [("time", "1")], default [("time", "2")], full [("time", "10")];
+    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request");
+    mode: Word = one_of(
+        "mode", "seq", &["seq", "random"],
+        "seq: block after block; random: any block, each time the same sequence",
+    );
+    operation: Word =
+        one_of("operation", "read", &["read", "write"], "read, or write, which overwrites the disk");
+    depth: u32 = count("depth", "1", (1, 32), "requests under way at a time; above 1 through io_uring");
+    time: f64 = seconds(
+        options::TIME, "10", (0.0, 86_400.0), "seconds after which no new request starts; 0: no limit",
+    );
+    count: u64 = COUNT;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Seqread,
-    about: "direct block requests, as fio's psync or io_uring",
-    options: Seqread::OPTIONS,
-    presets: Presets { quick: &[("time", "1")], default: &[("time", "2")], full: &[("time", "10")] },
-    parse: work::<Seqread>,
-};
 
 /// What `seqread` is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -3,9 +3,9 @@
 
 use super::{NAME_BYTES, PAGE_BYTES, error, is_read_only, own_folder, read_only, timed};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{count, options};
+use crate::options::count;
 use crate::outcome::Yield;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
@@ -19,22 +19,13 @@ const LISTINGS: u64 = 10;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4714;
 
-options! {
-    struct Names {
-        files: u64 = count("files", "100", (1, 1 << 24), "files in the folder");
-        depth: u64 = count("depth", "1", (1, 1000), "folders on the way to them, below scratch");
-        xattrs: u64 = count("xattrs", "0", (0, 10_000), "user attributes of each file that is called");
-        samples: u64 = count("samples", "500", (1, 1 << 24), "calls of each kind that are timed");
-    }
+workload! {
+    Names: "calls on names among many, in deep folders, or with attributes";
+    files: u64 = count("files", "100", (1, 1 << 24), "files in the folder");
+    depth: u64 = count("depth", "1", (1, 1000), "folders on the way to them, below scratch");
+    xattrs: u64 = count("xattrs", "0", (0, 10_000), "user attributes of each file that is called");
+    samples: u64 = count("samples", "500", (1, 1 << 24), "calls of each kind that are timed");
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Names,
-    about: "calls on names among many, in deep folders, or with attributes",
-    options: Names::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<Names>,
-};
 
 impl Workload for Names {
     fn room(&self, _: u64) -> Room {

@@ -6,30 +6,22 @@
 use super::events::{self, Worker};
 use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{count, must_end, options};
+use crate::options::{count, must_end};
 use crate::outcome::Yield;
 use std::arch::asm;
 use std::hint::black_box;
 use vmtax_model::{Metric, Places, WorkloadName};
 
-options! {
-    struct Cpu {
-        max_prime: u64 = count("max-prime", "10000", (3, 1 << 31), "numbers below this are tested in an event");
-        threads: u32 = THREADS;
-        time: f64 = TIME;
-        events: u64 = EVENTS;
-    }
+workload! {
+    Cpu: "prime numbers by trial division, as sysbench's cpu",
+        quick [("time", "1")], default [("time", "2")], full [];
+    max_prime: u64 = count("max-prime", "10000", (3, 1 << 31), "numbers below this are tested in an event");
+    threads: u32 = THREADS;
+    time: f64 = TIME;
+    events: u64 = EVENTS;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Cpu,
-    about: "prime numbers by trial division, as sysbench's cpu",
-    options: Cpu::OPTIONS,
-    presets: Presets { quick: &[("time", "1")], default: &[("time", "2")], full: &[] },
-    parse: work::<Cpu>,
-};
 
 /// Number of primes from 3 to below `max`. Division by 2 is a test of the lowest bit, as compilers made it in sysbench.
 #[inline(never)]

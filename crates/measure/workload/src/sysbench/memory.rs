@@ -8,9 +8,9 @@ use super::events::{self, Worker};
 use super::random::Random;
 use super::{THREADS, TIME, common, limits};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{Word, one_of, options, size};
+use crate::options::{Word, one_of, size};
 use crate::outcome::Yield;
 use std::arch::asm;
 use std::sync::Arc;
@@ -19,26 +19,17 @@ use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
 const WORD: u64 = 8;
 
-options! {
-    struct Memory {
-        block_size: u64 =
-            size(WorkloadSpec::BLOCK_SIZE, "1K", (WORD, 1 << 36), WORD, "bytes that an event passes over");
-        total_size: u64 = size("total-size", "100G", (WORD, 1 << 60), 1, "bytes to pass over in all");
-        scope: Word = one_of("scope", "global", &["global", "local"], "one block for all threads, or one for each");
-        oper: Word = one_of("oper", "write", &["read", "write", "none"], "what to do with the words");
-        access_mode: Word = one_of("access-mode", "seq", &["seq", "rnd"], "word after word, or random words");
-        threads: u32 = THREADS;
-        time: f64 = TIME;
-    }
+workload! {
+    Memory: "memory read or written block by block, as sysbench's memory";
+    block_size: u64 =
+        size(WorkloadSpec::BLOCK_SIZE, "1K", (WORD, 1 << 36), WORD, "bytes that an event passes over");
+    total_size: u64 = size("total-size", "100G", (WORD, 1 << 60), 1, "bytes to pass over in all");
+    scope: Word = one_of("scope", "global", &["global", "local"], "one block for all threads, or one for each");
+    oper: Word = one_of("oper", "write", &["read", "write", "none"], "what to do with the words");
+    access_mode: Word = one_of("access-mode", "seq", &["seq", "rnd"], "word after word, or random words");
+    threads: u32 = THREADS;
+    time: f64 = TIME;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Memory,
-    about: "memory read or written block by block, as sysbench's memory",
-    options: Memory::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<Memory>,
-};
 
 /// Hides a value from the optimiser: what is computed from it is computed each time. Costs no instruction.
 #[inline(always)]

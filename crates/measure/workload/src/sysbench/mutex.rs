@@ -8,31 +8,22 @@ use super::locks::Locks;
 use super::random::Random;
 use super::{THREADS, TIME, common, limits};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{count, options};
+use crate::options::count;
 use crate::outcome::Yield;
 use std::arch::asm;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
-use vmtax_model::{Metric, Places, WorkloadName};
+use vmtax_model::{Metric, Places};
 
-options! {
-    struct Mutex {
-        num: u64 = count("num", "4096", (1, 1 << 20), "mutexes to choose from");
-        locks: u32 = count("locks", "50000", (1, 1 << 31), "locks that each thread takes");
-        loops: u32 = count("loops", "10000", (0, 1 << 31), "empty loops before each lock");
-        threads: u32 = THREADS;
-        time: f64 = TIME;
-    }
+workload! {
+    Mutex: "locking and unlocking random mutexes, as sysbench's mutex";
+    num: u64 = count("num", "4096", (1, 1 << 20), "mutexes to choose from");
+    locks: u32 = count("locks", "50000", (1, 1 << 31), "locks that each thread takes");
+    loops: u32 = count("loops", "10000", (0, 1 << 31), "empty loops before each lock");
+    threads: u32 = THREADS;
+    time: f64 = TIME;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Mutex,
-    about: "locking and unlocking random mutexes, as sysbench's mutex",
-    options: Mutex::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<Mutex>,
-};
 
 /// Counts to `limit` as sysbench's binary does: add, compare with memory, branch.
 #[inline(always)]

@@ -7,30 +7,22 @@ use super::events::{self, Worker};
 use super::locks::Locks;
 use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{count, must_end, options};
+use crate::options::{count, must_end};
 use crate::outcome::Yield;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places, WorkloadName};
 
-options! {
-    struct Threads {
-        yields: u32 = count("yields", "1000", (0, 1 << 31), "lock, yield, unlock: times in an event");
-        locks: u32 = count("locks", "8", (1, 1 << 20), "mutexes that the events take in turn");
-        threads: u32 = THREADS;
-        time: f64 = TIME;
-        events: u64 = EVENTS;
-    }
+workload! {
+    Threads: "yields under contended mutexes, as sysbench's threads",
+        quick [("threads", "100"), ("time", "1")], default [("time", "2")], full [];
+    yields: u32 = count("yields", "1000", (0, 1 << 31), "lock, yield, unlock: times in an event");
+    locks: u32 = count("locks", "8", (1, 1 << 20), "mutexes that the events take in turn");
+    threads: u32 = THREADS;
+    time: f64 = TIME;
+    events: u64 = EVENTS;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Threads,
-    about: "yields under contended mutexes, as sysbench's threads",
-    options: Threads::OPTIONS,
-    presets: Presets { quick: &[("threads", "100"), ("time", "1")], default: &[("time", "2")], full: &[] },
-    parse: work::<Threads>,
-};
 
 struct Yields<'a> {
     locks: &'a Locks<0>,

@@ -16,13 +16,13 @@ mod processes;
 mod watch;
 
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{self, Words, nanoseconds, options, seconds, some_of};
+use crate::options::{self, Words, nanoseconds, seconds, some_of};
 use crate::outcome::Yield;
 use measure::{Bench, Lack, Sample};
 use std::path::PathBuf;
-use vmtax_model::{Metric, Places, Unsupported, WorkloadName};
+use vmtax_model::{Metric, Places, Unsupported};
 
 const KINDS: [(&str, Metric); 15] = [
     ("getpid", Metric::SyscallGetpid),
@@ -52,20 +52,12 @@ const NAMES: [&str; KINDS.len()] = {
     names
 };
 
-options! {
-    struct Syscalls {
-        time: f64 = seconds(options::TIME, "0.2", (0.001, 3600.0), "seconds for each kind of call");
-        only: Words = some_of("only", "all", &NAMES, "which kinds of call, comma separated");
-    }
+workload! {
+    Syscalls: "what single system calls cost, as lmbench's lat_*",
+        quick [("time", "0.04")], default [("time", "0.2")], full [("time", "1")];
+    time: f64 = seconds(options::TIME, "0.2", (0.001, 3600.0), "seconds for each kind of call");
+    only: Words = some_of("only", "all", &NAMES, "which kinds of call, comma separated");
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Syscalls,
-    about: "what single system calls cost, as lmbench's lat_*",
-    options: Syscalls::OPTIONS,
-    presets: Presets { quick: &[("time", "0.04")], default: &[("time", "0.2")], full: &[("time", "1")] },
-    parse: work::<Syscalls>,
-};
 
 fn sample(metric: Metric, bench: &Bench) -> Result<Sample, Lack> {
     match metric {

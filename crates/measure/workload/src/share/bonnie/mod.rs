@@ -11,38 +11,29 @@ mod seeks;
 
 use super::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{count, options, size};
+use crate::options::{count, size};
 use crate::outcome::Yield;
 use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
 
 /// Bonnie++'s block.
 const BLOCK: u64 = 8 << 10;
 
-options! {
-    struct Bonnie {
-        size: u64 = size(
-            "size", "64M", (0, 1 << 50), 1 << 20,
-            "bytes of the file; 0: no file. What memory holds is read from memory",
-        );
-        seeks: u32 = count(
-            "seeks", "8192", (0, 1 << 20), "blocks read at random, one in ten of them written again; 0: none",
-        );
-        files: u64 = count(
-            "files", "1024", (0, 1 << 24), "files made, looked at and deleted in order, and again at random; 0: none",
-        );
-        file_size: u64 = size("file-size", "0", (0, 1 << 30), 1, "bytes of each");
-    }
+workload! {
+    Bonnie: "operations on a file and on many small ones, as bonnie++ -f";
+    size: u64 = size(
+        "size", "64M", (0, 1 << 50), 1 << 20,
+        "bytes of the file; 0: no file. What memory holds is read from memory",
+    );
+    seeks: u32 = count(
+        "seeks", "8192", (0, 1 << 20), "blocks read at random, one in ten of them written again; 0: none",
+    );
+    files: u64 = count(
+        "files", "1024", (0, 1 << 24), "files made, looked at and deleted in order, and again at random; 0: none",
+    );
+    file_size: u64 = size("file-size", "0", (0, 1 << 30), 1, "bytes of each");
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Bonnie,
-    about: "operations on a file and on many small ones, as bonnie++ -f",
-    options: Bonnie::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<Bonnie>,
-};
 
 /// One of Bonnie++'s operations, done so many times.
 struct Done {

@@ -13,9 +13,9 @@ mod properties;
 
 use super::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{OptionInfo, count, options};
+use crate::options::{OptionInfo, count};
 use crate::outcome::Yield;
 pub use host::{Guest, look};
 use std::io;
@@ -30,20 +30,11 @@ const LINGER: OptionInfo = count(
     "seconds for which a process stays that holds a lock and an unlinked file; 0: none",
 );
 
-options! {
-    struct FsSemantics {
-        drop: bool = DROP;
-        linger: u32 = LINGER;
-    }
+workload! {
+    FsSemantics: "which properties of files the share keeps";
+    drop: bool = DROP;
+    linger: u32 = LINGER;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::FsSemantics,
-    about: "which properties of files the share keeps",
-    options: FsSemantics::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<FsSemantics>,
-};
 
 /// `fs-semantics`, after which a process stays for so many seconds that holds a lock and an unlinked file.
 pub fn lingering(seconds: u32) -> WorkloadSpec {

@@ -12,9 +12,9 @@ mod known;
 
 use super::{NAME_BYTES, error, own_folder, root};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{Word, count, one_of, options};
+use crate::options::{Word, count, one_of};
 use crate::outcome::Yield;
 use known::{Known, OWN};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
@@ -33,24 +33,15 @@ const LOCAL: usize = 101;
 /// The drawing is the same in every trial.
 const SEED: u64 = 4713;
 
-options! {
-    struct OpenFids {
-        count: u64 = count("count", "1000", (1, 1 << 24), "names that are known when calls are timed");
-        how: Word = one_of(
-            "how", "cached", &["cached", "held"],
-            "cached: looked up, which 9p with cache=loose remembers; held: held open",
-        );
-        samples: u64 = count("samples", "2000", (1, 1 << 24), "calls of each kind that are timed");
-    }
+workload! {
+    OpenFids: "calls on names when the share's server knows many";
+    count: u64 = count("count", "1000", (1, 1 << 24), "names that are known when calls are timed");
+    how: Word = one_of(
+        "how", "cached", &["cached", "held"],
+        "cached: looked up, which 9p with cache=loose remembers; held: held open",
+    );
+    samples: u64 = count("samples", "2000", (1, 1 << 24), "calls of each kind that are timed");
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::OpenFids,
-    about: "calls on names when the share's server knows many",
-    options: OpenFids::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<OpenFids>,
-};
 
 impl OpenFids {
     fn holds(&self) -> bool {

@@ -12,33 +12,23 @@ mod pass;
 
 use super::{DROP, drop_caches, error, root, timed};
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Workload, work};
+use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::options;
 use crate::outcome::Yield;
-use pass::{LARGE, Latencies, Pass, Tree};
+use pass::{LARGE, Latencies, Pass, TreeFiles};
 use std::path::Path;
 use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};
 
-options! {
-    struct CopyTree {
-        drop: bool = DROP;
-    }
+workload! {
+    Tree: "a tree copied out of the share, walked, and mapped";
+    drop: bool = DROP;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Tree,
-    about: "a tree copied out of the share, walked, and mapped",
-    options: CopyTree::OPTIONS,
-    presets: Presets::NONE,
-    parse: work::<CopyTree>,
-};
 
 const MEBIBYTE: f64 = (1 << 20) as f64;
 /// So much is read mapped: 4096 pages tell their time, and an uncached 9p gives 10 MiB/s under TCG.
 const MAPPED: u64 = 16 << 20;
 
-impl Workload for CopyTree {
+impl Workload for Tree {
     fn run(&self, clock: &Clock, places: &Places) -> Result<Yield, WorkloadError> {
         let root = root(WorkloadName::Tree, places)?;
         let temporary = std::env::temp_dir();
@@ -91,7 +81,7 @@ fn seconds(ns: u64) -> f64 {
 
 /// Every name by its path from the root, in order, as git looks at what its index lists; then every folder, as it looks
 /// for what is new.
-fn walk(root: &Path, tree: &Tree, clock: &Clock, got: &mut Yield) -> Result<(), WorkloadError> {
+fn walk(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result<(), WorkloadError> {
     let mut latencies = Latencies::default();
     let began = clock.start();
     for (path, _) in &tree.files {
@@ -114,7 +104,7 @@ fn walk(root: &Path, tree: &Tree, clock: &Clock, got: &mut Yield) -> Result<(), 
     Ok(())
 }
 
-fn map(root: &Path, tree: &Tree, clock: &Clock, got: &mut Yield) -> Result<(), WorkloadError> {
+fn map(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result<(), WorkloadError> {
     let (mut pages, mut bytes) = (Latency::new(), 0);
     let has_large = tree.files.iter().any(|(_, length)| *length >= LARGE);
     let began = clock.start();

@@ -62,7 +62,7 @@ pub(super) struct Part {
 
 /// What there is: files with their lengths, and folders, by path, both in order.
 #[derive(Default, PartialEq, Eq)]
-pub(super) struct Tree {
+pub(super) struct TreeFiles {
     pub files: Vec<(PathBuf, u64)>,
     pub folders: Vec<PathBuf>,
 }
@@ -113,11 +113,11 @@ struct Copier<'a> {
 
 impl Pass {
     /// Copies every regular file below `root`; follows no link.
-    pub fn copy(root: &Path, target: &Path, clock: &Clock) -> Result<(Pass, Tree), WorkloadError> {
+    pub fn copy(root: &Path, target: &Path, clock: &Clock) -> Result<(Pass, TreeFiles), WorkloadError> {
         let no_memory = WorkloadError::NoMemory { workload: WorkloadName::Tree, bytes: LARGE, option: "tree" };
         let buffer = Buffer::new(LARGE as usize).ok_or(no_memory)?;
         let mut copier = Copier { clock, latencies: Latencies::default(), target: Target::new(target)?, buffer };
-        let (mut small, mut large, mut tree) = (Part::default(), Part::default(), Tree::default());
+        let (mut small, mut large, mut tree) = (Part::default(), Part::default(), TreeFiles::default());
         let (mut waiting, mut postponed) = (vec![root.to_owned()], Vec::new());
         let began = clock.start();
         while let Some(folder) = waiting.pop() {

@@ -16,50 +16,38 @@ use super::events::{self, Worker};
 use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::buffer::Buffer;
 use crate::clock::Clock;
-use crate::descriptor::{Descriptor, Presets, Room, Workload, work};
+use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{Word, Words, count, must_end, one_of, options, ratio, size, some_of, switch};
+use crate::options::{Word, Words, count, must_end, one_of, ratio, size, some_of, switch};
 use crate::outcome::Yield;
 use files::{Files, Layout};
 use requests::{Kinds, Plan, Request, Requests};
 use std::os::unix::fs::FileExt;
 use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
 
-options! {
-    struct Fileio {
-        num: u64 = count("num", "128", (1, 1 << 20), "number of files");
-        block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", (1, 1 << 30), 1, "bytes of a read or write");
-        total_size: u64 = size("total-size", "2G", (1, 1 << 50), 1, "bytes of all files together");
-        test_mode: Word = one_of(
-            "test-mode", "rndrw", &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"],
-            "sequential or random, reads or writes",
-        );
-        io_mode: Word = one_of("io-mode", "sync", &["sync"], "pread, pwrite and fsync");
-        extra_flags: Words =
-            some_of("extra-flags", "none", &["sync", "dsync", "direct"], "flags to open the files with");
-        fsync_freq: u64 =
-            count("fsync-freq", "100", (0, 1 << 31), "sync all files after this many requests; 0: never");
-        fsync_all: bool = switch("fsync-all", "off", "sync after each write, and not otherwise");
-        fsync_end: bool = switch("fsync-end", "on", "sync all files at the end");
-        fsync_mode: Word = one_of("fsync-mode", "fsync", &["fsync", "fdatasync"], "how to sync");
-        rw_ratio: f64 = ratio("rw-ratio", "1.5", "reads for each write in rndrw");
-        threads: u32 = THREADS;
-        time: f64 = TIME;
-        events: u64 = EVENTS;
-    }
+workload! {
+    Fileio: "reads, writes and syncs of files, as sysbench's fileio",
+        quick [("total-size", "16M"), ("time", "1")], default [("total-size", "128M"), ("time", "2")], full [];
+    num: u64 = count("num", "128", (1, 1 << 20), "number of files");
+    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", (1, 1 << 30), 1, "bytes of a read or write");
+    total_size: u64 = size("total-size", "2G", (1, 1 << 50), 1, "bytes of all files together");
+    test_mode: Word = one_of(
+        "test-mode", "rndrw", &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"],
+        "sequential or random, reads or writes",
+    );
+    io_mode: Word = one_of("io-mode", "sync", &["sync"], "pread, pwrite and fsync");
+    extra_flags: Words =
+        some_of("extra-flags", "none", &["sync", "dsync", "direct"], "flags to open the files with");
+    fsync_freq: u64 =
+        count("fsync-freq", "100", (0, 1 << 31), "sync all files after this many requests; 0: never");
+    fsync_all: bool = switch("fsync-all", "off", "sync after each write, and not otherwise");
+    fsync_end: bool = switch("fsync-end", "on", "sync all files at the end");
+    fsync_mode: Word = one_of("fsync-mode", "fsync", &["fsync", "fdatasync"], "how to sync");
+    rw_ratio: f64 = ratio("rw-ratio", "1.5", "reads for each write in rndrw");
+    threads: u32 = THREADS;
+    time: f64 = TIME;
+    events: u64 = EVENTS;
 }
-
-pub(crate) static WORKLOAD: Descriptor = Descriptor {
-    name: WorkloadName::Fileio,
-    about: "reads, writes and syncs of files, as sysbench's fileio",
-    options: Fileio::OPTIONS,
-    presets: Presets {
-        quick: &[("total-size", "16M"), ("time", "1")],
-        default: &[("total-size", "128M"), ("time", "2")],
-        full: &[],
-    },
-    parse: work::<Fileio>,
-};
 
 /// How writes become durable.
 #[derive(Clone, Copy)]
