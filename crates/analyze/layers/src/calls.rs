@@ -11,7 +11,7 @@ const KVM_SIGNAL_MSI: u64 = 0x4020_aea5;
 
 /// A kind of system call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) enum Kind {
+pub(crate) enum CallKind {
     Run,
     IrqLine,
     Msi,
@@ -19,35 +19,35 @@ pub(crate) enum Kind {
     Other(u32),
 }
 
-impl Kind {
-    pub fn of(nr: u32, args: &[u64; 4]) -> Kind {
+impl CallKind {
+    pub fn of(nr: u32, args: &[u64; 4]) -> CallKind {
         // The upper half of an ioctl's request is not the kernel's to read.
         match (system_call(nr.into()), args[1] & 0xffff_ffff) {
-            (Some(S::ioctl), KVM_RUN) => Kind::Run,
-            (Some(S::ioctl), KVM_IRQ_LINE | KVM_IRQ_LINE_STATUS) => Kind::IrqLine,
-            (Some(S::ioctl), KVM_SIGNAL_MSI) => Kind::Msi,
+            (Some(S::ioctl), KVM_RUN) => CallKind::Run,
+            (Some(S::ioctl), KVM_IRQ_LINE | KVM_IRQ_LINE_STATUS) => CallKind::IrqLine,
+            (Some(S::ioctl), KVM_SIGNAL_MSI) => CallKind::Msi,
             // FUTEX_WAIT is how glibc waits for a mutex; for a condition it uses FUTEX_WAIT_BITSET.
-            (Some(S::futex), op) if op & 0x7f == 0 => Kind::Lock,
-            _ => Kind::Other(nr),
+            (Some(S::futex), op) if op & 0x7f == 0 => CallKind::Lock,
+            _ => CallKind::Other(nr),
         }
     }
 
     /// For people: "ppoll", "ioctl(KVM_RUN)".
     pub fn name(self) -> Cow<'static, str> {
         match self {
-            Kind::Run => "ioctl(KVM_RUN)".into(),
-            Kind::IrqLine => "ioctl(KVM_IRQ_LINE)".into(),
-            Kind::Msi => "ioctl(KVM_SIGNAL_MSI)".into(),
-            Kind::Lock => "futex(FUTEX_WAIT)".into(),
-            Kind::Other(nr) => system_call_name(nr.into()),
+            CallKind::Run => "ioctl(KVM_RUN)".into(),
+            CallKind::IrqLine => "ioctl(KVM_IRQ_LINE)".into(),
+            CallKind::Msi => "ioctl(KVM_SIGNAL_MSI)".into(),
+            CallKind::Lock => "futex(FUTEX_WAIT)".into(),
+            CallKind::Other(nr) => system_call_name(nr.into()),
         }
     }
 
     /// The system call, of those that are no special form of one.
     fn call(self) -> Option<S> {
         match self {
-            Kind::Other(nr) => system_call(nr.into()),
-            Kind::Run | Kind::IrqLine | Kind::Msi | Kind::Lock => None,
+            CallKind::Other(nr) => system_call(nr.into()),
+            CallKind::Run | CallKind::IrqLine | CallKind::Msi | CallKind::Lock => None,
         }
     }
 
@@ -57,7 +57,7 @@ impl Kind {
         match self.call() {
             Some(S::io_uring_enter) => args[2] > 0,
             Some(call) if is_wait(call) => true,
-            _ => self == Kind::Run,
+            _ => self == CallKind::Run,
         }
     }
 
@@ -105,9 +105,9 @@ mod tests {
 
     #[test]
     fn what_calls_are() {
-        let of = |nr, args| Kind::of(nr, &args);
-        assert_eq!(of(16, [3, 0xae80, 0, 0]), Kind::Run);
-        assert_eq!(of(202, [0, 0x80, 2, 0]), Kind::Lock);
+        let of = |nr, args| CallKind::of(nr, &args);
+        assert_eq!(of(16, [3, 0xae80, 0, 0]), CallKind::Run);
+        assert_eq!(of(202, [0, 0x80, 2, 0]), CallKind::Lock);
         assert_eq!(of(202, [0, 0x89, 2, 0]).name(), "futex");
         assert_eq!(of(9999, [0; 4]).name(), "syscall 9999");
         assert!(of(426, [3, 0, 1, 0]).waits(&[3, 0, 1, 0]) && !of(426, [3, 1, 0, 0]).waits(&[3, 1, 0, 0]));

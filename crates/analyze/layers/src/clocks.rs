@@ -1,11 +1,11 @@
 //! How both sides' clocks compare in one trial.
 
 use crate::error::LayersError;
-use crate::event::{Element, Event, Guest, Host};
-use crate::side::{Trace, each};
+use crate::event::{Event, Guest, Host, Mark};
+use crate::trace_reader::{Trace, each};
 use std::collections::HashMap;
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
-use vmtax_model::{Ping, Series, TraceFacts};
+use vmtax_model::{Checkpoint, Ping, Series, TraceFacts};
 
 /// A bound that leaves nothing to be wished for, microseconds.
 const GOOD_US: f64 = 0.5;
@@ -40,8 +40,8 @@ pub(crate) fn clock(
         }
     }
     let mut of_host = |event: &Event<Host>| match event.what {
-        Host::Pop(Element { offset: Some(offset), .. }) => pops.add(offset, event.at),
-        Host::Push(Element { offset: Some(offset), .. }) => pushes.add(offset, event.at),
+        Host::Passes(Checkpoint::QemuPop, Mark { offset: Some(offset), .. }) => pops.add(offset, event.at),
+        Host::Passes(Checkpoint::QemuPush, Mark { offset: Some(offset), .. }) => pushes.add(offset, event.at),
         _ => {}
     };
     if let Some(trace) = host {

@@ -1,6 +1,6 @@
 //! One machine in one variant: its table and what goes with it.
 
-use crate::calls::Kind;
+use crate::calls::CallKind;
 use crate::chain::Key;
 use crate::findings::{Gathered, row_means};
 use crate::tally::Tally;
@@ -66,8 +66,8 @@ fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
 }
 
 fn lifecycle(tally: &Tally) -> Vec<Step> {
-    let steps = tally.steps.iter().map(|(station, (since, makers))| Step {
-        label: station.label().to_owned(),
+    let steps = tally.steps.iter().map(|(checkpoint, (since, makers))| Step {
+        label: checkpoint.label().to_owned(),
         since_previous_ns: since.summary().p50_ns,
         thread: makers.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone()).unwrap_or_default(),
     });
@@ -76,10 +76,11 @@ fn lifecycle(tally: &Tally) -> Vec<Step> {
 
 fn calls(tally: &Tally) -> Vec<ThreadCalls> {
     let threads = tally.calls.iter().map(|(role, calls)| {
-        let name = |kind: Kind, after| if after { format!("{}_post", kind.name()) } else { kind.name().into_owned() };
+        let name =
+            |kind: CallKind, after| if after { format!("{}_post", kind.name()) } else { kind.name().into_owned() };
         let mut rows: Vec<CallRow> = calls.iter().map(|(what, m)| m.row(name(what.kind, what.after))).collect();
         rows.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
-        let locks = calls.iter().filter(|(what, _)| what.kind == Kind::Lock && !what.after);
+        let locks = calls.iter().filter(|(what, _)| what.kind == CallKind::Lock && !what.after);
         let locks = locks.map(|(_, m): (_, &Moments)| m.row("waits for locks".to_owned())).next();
         ThreadCalls { role: role.clone(), calls: rows, locks }
     });

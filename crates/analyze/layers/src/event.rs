@@ -1,6 +1,6 @@
 //! What the join knows of a trace record: few words, file formats and kernel versions left behind.
 
-use vmtax_model::RequestKind;
+use vmtax_model::{Checkpoint, RequestKind};
 use vmtax_trace::{Moment, Sched};
 
 /// Where a guest's request is that is about no bytes, as a flush.
@@ -50,9 +50,8 @@ pub(crate) enum Guest {
     Complete {
         offset: u64,
     },
-    /// The driver notifies the device.
-    Notify,
-    Interrupt,
+    /// A request, or several, pass a checkpoint.
+    Passes(Checkpoint),
 }
 
 /// What the host's kernel traced. System calls and probes are those of QEMU's threads.
@@ -64,42 +63,37 @@ pub(crate) enum Host {
         args: [u64; 4],
     },
     Exit,
-    /// A wait for work returns: of an event loop, or of a processor's run in the guest.
+    /// A wait for work returns: of an event loop, or of a vCPU's run in the guest.
     Woke,
-    /// A request leaves the ring.
-    Pop(Element),
-    /// QEMU's block layer begins with these bytes of the disk, perhaps of several requests.
-    Submit {
-        offset: u64,
-        bytes: u64,
-    },
-    /// A request goes to the used ring.
-    Push(Element),
-    /// The guest is to be told of a queue.
-    Notify {
-        queue: u64,
-    },
-    /// An interrupt is handed to the guest's interrupt controller.
-    Inject,
-    /// KVM takes a notification of the measured disk.
-    Kick,
-    /// The host's block layer: bytes of the host's device.
-    Issue {
-        offset: u64,
-        bytes: u64,
-    },
-    Complete {
-        offset: u64,
-        bytes: u64,
-    },
+    /// A request, or several, pass a checkpoint.
+    Passes(Checkpoint, Mark),
+    /// The same in the host's block layer: bytes of the host's device.
+    OnDevice(Checkpoint, Mark),
 }
 
-/// A request as QEMU's rings know it, as far as a probe tells.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Element {
+/// What an event says of the request that it is about, as far as it does.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Mark {
     /// QEMU's address for it; no other has it from pop to push.
     pub address: Option<u64>,
     /// Where on the disk it is, if it is the disk's: other devices' requests have anything there.
     pub offset: Option<u64>,
+    /// How long, perhaps of several that were merged.
+    pub bytes: u64,
+    /// QEMU's address for its virtqueue.
     pub queue: Option<u64>,
+}
+
+impl Mark {
+    pub fn range(offset: u64, bytes: u64) -> Mark {
+        Mark { offset: Some(offset), bytes, ..Mark::default() }
+    }
+
+    pub fn covers(&self, offset: u64) -> bool {
+        self.offset.and_then(|from| offset.checked_sub(from)).is_some_and(|into| into < self.bytes)
+    }
+
+    pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
+        self.offset.is_some_and(|from| offset < from.saturating_add(self.bytes) && from < offset.saturating_add(bytes))
+    }
 }

@@ -1,7 +1,8 @@
 //! What the guest saw lately: its block requests from issue to completion, and what lies around them.
 
+use crate::critical_path::Sleep;
 use crate::event::{Event, Guest, NOWHERE};
-use crate::path::Sleep;
+use crate::passed::Passed;
 use std::collections::HashMap;
 use vmtax_model::RequestKind;
 use vmtax_trace::{EventWindow, Moment, SchedTimeline};
@@ -45,21 +46,18 @@ pub(crate) struct Call {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct GuestPast {
+pub(crate) struct GuestWindow {
     pub tasks: SchedTimeline<Sleep>,
     /// By entry.
     pub calls: EventWindow<Call>,
-    pub notifies: EventWindow<Moment>,
-    /// Whether there ever was one.
-    pub notifies_seen: bool,
-    pub interrupts: EventWindow<u32>,
+    pub passed: Passed<Moment>,
     /// Taken in and not issued, by offset. One that was merged with another is never issued.
     inserted: HashMap<u64, u64>,
     /// Issued and not complete, by offset: without the completion yet.
     under_way: HashMap<u64, Part>,
 }
 
-impl GuestPast {
+impl GuestWindow {
     /// Takes an event; gives the request that it completes.
     pub fn take(&mut self, event: &Event<Guest>) -> Option<Part> {
         let &Event { at, cpu, tid, what, .. } = event;
@@ -88,11 +86,7 @@ impl GuestPast {
                 self.inserted.retain(|at, _| !part.overlaps(*at, 1));
                 return Some(part);
             }
-            Guest::Notify => {
-                self.notifies_seen = true;
-                self.notifies.push(at, now);
-            }
-            Guest::Interrupt => self.interrupts.push(at, cpu),
+            Guest::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
         }
         None
     }
@@ -105,15 +99,14 @@ impl GuestPast {
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        self.tasks.remembers() + self.calls.len() + self.notifies.len() + self.interrupts.len() + self.under_way.len()
+        self.tasks.remembers() + self.calls.len() + self.passed.len() + self.under_way.len()
     }
 
     /// Forgets what was over before `at`.
     pub fn forget(&mut self, at: u64) {
         self.tasks.forget(at);
         self.calls.forget(at);
-        self.notifies.forget(at);
-        self.interrupts.forget(at);
+        self.passed.forget(at);
         self.inserted.retain(|_, inserted| *inserted >= at);
         self.under_way.retain(|_, part| part.issue.at >= at);
     }

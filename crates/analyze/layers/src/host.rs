@@ -1,8 +1,9 @@
-//! What the host saw lately, kept so that a request's stations can be found in it.
+//! What the host saw lately, kept so that a request's checkpoints can be found in it.
 
-use crate::calls::Kind;
-use crate::event::{Element, Event, Host};
-use crate::path::Sleep;
+use crate::calls::CallKind;
+use crate::critical_path::Sleep;
+use crate::event::{Event, Host, Mark};
+use crate::passed::Passed;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Extent, TraceFacts};
 use vmtax_trace::{EventWindow, Sched, SchedTimeline};
@@ -10,33 +11,22 @@ use vmtax_trace::{EventWindow, Sched, SchedTimeline};
 /// A system call of a thread.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Call {
-    pub kind: Kind,
+    pub kind: CallKind,
     pub args: [u64; 4],
     /// When it returned; `None` while it has not.
     pub exit: Option<u64>,
 }
 
-/// Bytes of the disk, and the thread that was current.
+/// A request, or several, that passed a checkpoint, and the thread that was current.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bytes {
+pub(crate) struct Passing {
     pub tid: i32,
-    pub offset: u64,
-    pub bytes: u64,
-}
-
-impl Bytes {
-    pub fn cover(&self, offset: u64) -> bool {
-        offset.checked_sub(self.offset).is_some_and(|into| into < self.bytes)
-    }
-
-    pub fn overlap(&self, offset: u64, bytes: u64) -> bool {
-        offset < self.offset.saturating_add(self.bytes) && self.offset < offset.saturating_add(bytes)
-    }
+    pub mark: Mark,
 }
 
 /// The histories of the host, by kind.
 #[derive(Debug, Default)]
-pub(crate) struct HostPast {
+pub(crate) struct HostWindow {
     /// By entry.
     pub calls: HashMap<i32, EventWindow<Call>>,
     /// When a thread returned from waiting for work.
@@ -44,29 +34,17 @@ pub(crate) struct HostPast {
     pub tasks: SchedTimeline<Sleep>,
     /// Of QEMU: those that the facts name, and those that appear.
     pub threads: BTreeSet<i32>,
-    pub pops: EventWindow<(i32, Element)>,
-    pub submits: EventWindow<Bytes>,
-    pub pushes: EventWindow<(i32, Element)>,
-    /// The thread, and the queue.
-    pub notifies: EventWindow<(i32, u64)>,
-    /// Whether there ever was one.
-    pub notifies_seen: bool,
-    pub injects: EventWindow<i32>,
-    pub kicks: EventWindow<i32>,
-    /// Whether there ever was one.
-    pub kicks_seen: bool,
-    pub issues: EventWindow<Bytes>,
-    pub completes: EventWindow<Bytes>,
+    pub passed: Passed<Passing>,
     /// The disk's file on its device, by position on the device.
     extents: Vec<Extent>,
 }
 
-impl HostPast {
+impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
         let mut extents = facts.host_disk.extents.clone();
         extents.sort_by_key(|e| e.device);
         let threads = facts.threads.iter().map(|t| t.tid).collect();
-        HostPast { extents, threads, ..HostPast::default() }
+        HostWindow { extents, threads, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<Host>) {
@@ -78,14 +56,14 @@ impl HostPast {
             Host::Sched(what) => {
                 let (threads, calls) = (&self.threads, &self.calls);
                 let sleeps = |tid, _| match calls.get(&tid).and_then(|c| c.until(at).next()) {
-                    Some((_, c)) if c.exit.is_none() && c.kind == Kind::Lock => Sleep::Lock,
+                    Some((_, c)) if c.exit.is_none() && c.kind == CallKind::Lock => Sleep::Lock,
                     _ => Sleep::Other,
                 };
                 self.tasks.take(event.moment(), what, |tid| threads.contains(&tid), sleeps);
                 // The return from waiting for a lock may not be among the events: it comes with the processor.
                 if let Sched::Switch { next, .. } = what {
                     let last = self.calls.get_mut(&next).and_then(EventWindow::last_mut);
-                    if let Some((_, call)) = last.filter(|(_, c)| c.kind == Kind::Lock) {
+                    if let Some((_, call)) = last.filter(|(_, c)| c.kind == CallKind::Lock) {
                         call.exit.get_or_insert(at);
                     }
                 }
@@ -93,7 +71,7 @@ impl HostPast {
             Host::Enter { nr, args } => {
                 // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
                 self.threads.insert(tid);
-                let call = Call { kind: Kind::of(nr, &args), args, exit: None };
+                let call = Call { kind: CallKind::of(nr, &args), args, exit: None };
                 self.calls.entry(tid).or_default().push(at, call);
             }
             Host::Exit => {
@@ -108,26 +86,10 @@ impl HostPast {
                 self.threads.insert(tid);
                 self.woken.entry(tid).or_default().push(at, ());
             }
-            Host::Pop(element) => self.pops.push(at, (tid, element)),
-            Host::Submit { offset, bytes } => self.submits.push(at, Bytes { tid, offset, bytes }),
-            Host::Push(element) => self.pushes.push(at, (tid, element)),
-            Host::Notify { queue } => {
-                self.notifies_seen = true;
-                self.notifies.push(at, (tid, queue));
-            }
-            Host::Inject => self.injects.push(at, tid),
-            Host::Kick => {
-                self.kicks_seen = true;
-                self.kicks.push(at, tid);
-            }
-            Host::Issue { offset, bytes } => {
-                for part in in_file(&self.extents, offset, bytes) {
-                    self.issues.push(at, Bytes { tid, ..part });
-                }
-            }
-            Host::Complete { offset, bytes } => {
-                for part in in_file(&self.extents, offset, bytes) {
-                    self.completes.push(at, Bytes { tid, ..part });
+            Host::Passes(checkpoint, mark) => self.passed.push(checkpoint, at, Passing { tid, mark }),
+            Host::OnDevice(checkpoint, mark) => {
+                for mark in in_file(&self.extents, mark.offset.unwrap_or(0), mark.bytes) {
+                    self.passed.push(checkpoint, at, Passing { tid, mark });
                 }
             }
         }
@@ -153,7 +115,7 @@ impl HostPast {
     pub fn remembers(&self) -> usize {
         let calls = self.calls.values().map(EventWindow::len).sum::<usize>()
             + self.woken.values().map(EventWindow::len).sum::<usize>();
-        calls + self.tasks.remembers() + self.pops.len() + self.submits.len() + self.issues.len() + self.kicks.len()
+        calls + self.tasks.remembers() + self.passed.len()
     }
 
     /// Forgets what was over before `at`.
@@ -163,24 +125,17 @@ impl HostPast {
         }
         self.woken.values_mut().for_each(|woken| woken.forget(at));
         self.tasks.forget(at);
-        self.pops.forget(at);
-        self.submits.forget(at);
-        self.pushes.forget(at);
-        self.notifies.forget(at);
-        self.injects.forget(at);
-        self.kicks.forget(at);
-        self.issues.forget(at);
-        self.completes.forget(at);
+        self.passed.forget(at);
     }
 }
 
 /// A range of the device as ranges of the disk's file.
-fn in_file(extents: &[Extent], offset: u64, bytes: u64) -> impl Iterator<Item = Bytes> {
+fn in_file(extents: &[Extent], offset: u64, bytes: u64) -> impl Iterator<Item = Mark> {
     let end = offset.saturating_add(bytes);
     let first = extents.partition_point(|e| e.device.saturating_add(e.length) <= offset);
     extents[first..].iter().take_while(move |e| e.device < end).map(move |e| {
         let from = offset.max(e.device);
         let to = end.min(e.device.saturating_add(e.length));
-        Bytes { tid: 0, offset: e.file.saturating_add(from - e.device), bytes: to - from }
+        Mark::range(e.file.saturating_add(from - e.device), to - from)
     })
 }

@@ -1,20 +1,20 @@
 //! From the events of both sides, in one order of time, to joined requests. Remembers no more than the requests under
-//! way need, and one record for each that was joined.
+//! path need, and one record for each that was joined.
 
 use crate::event::{Event, Guest, Host};
-use crate::follow::{Follow, Terms, View, Violation};
-use crate::guest::{GuestPast, Part};
-use crate::host::HostPast;
+use crate::follow::{Follow, MatchParams, View, Violation};
+use crate::guest::{GuestWindow, Part};
+use crate::host::HostWindow;
 use crate::joined::{Joined, Reason, Rejected};
-use crate::pieces::{Crew, Sides};
 use crate::request::JoinedRequest;
-use crate::way::{By, Way};
+use crate::request_path::{By, RequestPath};
+use crate::segments::{Sides, ThreadTable};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
-use vmtax_model::{RequestKind, Stamped, Station, TraceFacts};
+use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts};
 use vmtax_trace::{EventWindow, Moment};
 
-/// So many times the slack a request may wait in the guest's block layer while no other is under way: a tenth of a second
+/// So many times the slack a request may wait in the guest's block layer while no other is under path: a tenth of a second
 /// and more. One that was taken in before was merged with another.
 const LONGEST_WAIT: u64 = 100;
 
@@ -25,14 +25,14 @@ pub(crate) struct Join {
     operations: Vec<Stamped>,
     /// How much of the disk an operation is about.
     bytes: u64,
-    terms: Terms,
-    host: HostPast,
-    guest: GuestPast,
-    crew: Crew,
+    params: MatchParams,
+    host: HostWindow,
+    guest: GuestWindow,
+    thread_table: ThreadTable,
     /// The guest's requests that are complete; the host may still tell of a moment before that.
     complete: VecDeque<Part>,
     done: EventWindow<Part>,
-    ways: EventWindow<(Part, Result<Way, Violation>)>,
+    paths: EventWindow<(Part, Result<RequestPath, Violation>)>,
     /// In how many operations a task of the guest made a system call.
     callers: BTreeMap<i32, u64>,
     /// How many operations have begun.
@@ -47,19 +47,19 @@ pub(crate) struct Join {
 impl Join {
     /// For operations in the order in which they began, in host ticks, each about `bytes` of the disk.
     pub fn new(facts: &TraceFacts, operations: Vec<Stamped>, bytes: u64, view: View, bound: u64) -> Self {
-        // Far longer than any clock is wrong that is right at all, and short beside a request under way.
+        // Far longer than any clock is wrong that is right at all, and short beside a request under path.
         let slack = ((facts.tsc_mhz * 1000.0) as u64).max(bound.saturating_mul(4));
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
         Join {
             unstamped: false,
             bytes,
-            terms: Terms { view, bound, slack, alone },
-            host: HostPast::new(facts),
-            guest: GuestPast::default(),
-            crew: Crew::new(facts),
+            params: MatchParams { view, bound, slack, alone },
+            host: HostWindow::new(facts),
+            guest: GuestWindow::default(),
+            thread_table: ThreadTable::new(facts),
             complete: VecDeque::new(),
             done: EventWindow::default(),
-            ways: EventWindow::default(),
+            paths: EventWindow::default(),
             callers: BTreeMap::new(),
             begun: 0,
             open: BTreeSet::new(),
@@ -74,7 +74,7 @@ impl Join {
     pub fn unstamped(facts: &TraceFacts, bound: u64) -> Self {
         let join = Join::new(facts, Vec::new(), 0, View::Kernel, bound);
         // How many there are at once is not known beforehand.
-        Join { unstamped: true, terms: Terms { alone: false, ..join.terms }, ..join }
+        Join { unstamped: true, params: MatchParams { alone: false, ..join.params }, ..join }
     }
 
     /// Takes an event of the host. Events of both sides must come in the order of time.
@@ -86,22 +86,22 @@ impl Join {
     /// Takes an event of the guest.
     pub fn guest(&mut self, event: &Event<Guest>) {
         self.advance(event.at);
-        if let Some(vcpu) = self.crew.vcpu(event.cpu) {
+        if let Some(vcpu) = self.thread_table.vcpu(event.cpu) {
             self.host.tasks.at_work(vcpu, event.at, event.cpu);
         }
         self.complete.extend(self.guest.take(event));
     }
 
-    /// How many events and requests under way it remembers.
+    /// How many events and requests under path it remembers.
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        self.host.remembers() + self.guest.remembers() + self.done.len() + self.ways.len() + self.open.len()
+        self.host.remembers() + self.guest.remembers() + self.done.len() + self.paths.len() + self.open.len()
     }
 
     /// There are no more events.
     pub fn finish(mut self) -> Joined {
         self.advance(u64::MAX);
-        self.out.threads = self.crew.threads;
+        self.out.threads = self.thread_table.threads;
         self.out
     }
 
@@ -112,7 +112,7 @@ impl Join {
             self.ending.push(Reverse((operation.end, self.begun)));
             self.begun += 1;
         }
-        let slack = self.terms.slack;
+        let slack = self.params.slack;
         while let Some(part) = self.complete.front().copied() {
             if part.complete.at.saturating_add(slack) >= now && now != u64::MAX {
                 break;
@@ -139,14 +139,14 @@ impl Join {
             self.host.forget(horizon);
             self.guest.forget(horizon);
             self.done.forget(horizon);
-            self.ways.forget(horizon);
+            self.paths.forget(horizon);
         }
     }
 
     /// When the oldest operation began that is not over.
     fn oldest(&self, now: u64) -> Option<u64> {
         if self.unstamped {
-            let since = now.saturating_sub(self.terms.slack.saturating_mul(LONGEST_WAIT));
+            let since = now.saturating_sub(self.params.slack.saturating_mul(LONGEST_WAIT));
             self.complete.iter().map(Part::begin).chain(self.guest.oldest(since)).min()
         } else {
             self.open.first().map(|number| self.operations[*number].begin)
@@ -154,19 +154,19 @@ impl Join {
     }
 
     fn follow(&mut self, part: Part) {
-        let way = Follow { host: &self.host, guest: &self.guest, done: &self.done, terms: self.terms }.way(&part);
+        let path = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params }.path(&part);
         self.done.push(part.complete.at, part);
         if !self.unstamped {
-            self.ways.push(part.complete.at, (part, way));
+            self.paths.push(part.complete.at, (part, path));
             return;
         }
         self.out.parts.push(part);
         let (begin, end) = (part.begin(), part.complete.at);
-        let whole = |mut way: Way| {
-            way.begins_in_kernel = true;
-            self.whole(way, &part, (begin, end, part.at_device()))
+        let whole = |mut path: RequestPath| {
+            path.begins_in_kernel = true;
+            self.whole(path, &part, (begin, end, part.at_device()))
         };
-        match way.map_err(|Violation| Reason::Violation).and_then(whole) {
+        match path.map_err(|Violation| Reason::Violation).and_then(whole) {
             Ok(request) => self.out.requests.push(request),
             Err(reason) => self.out.rejected.push(Rejected { begin, end, kind: part.kind, reason }),
         }
@@ -174,7 +174,7 @@ impl Join {
 
     /// Ends an operation: with a joined request, or with the reason why there is none.
     fn end(&mut self, operation: Stamped) {
-        if self.terms.view != View::Kernel {
+        if self.params.view != View::Kernel {
             // Without a block layer to tell of requests, the operation itself is one.
             let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
             let (issue, complete) = (moment(operation.begin), moment(operation.end));
@@ -194,35 +194,35 @@ impl Join {
         let Stamped { begin, end, offset } = operation;
         let mine = |part: &Part| part.issue.at >= begin && part.overlaps(offset, self.bytes);
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
-        let of_mine = self.ways.within(begin, end).filter(|(_, (part, _))| mine(part));
-        let (_, (part, way)) = of_mine.last().ok_or(Reason::NoRequest)?;
-        let (part, mut way) = (*part, way.map_err(|Violation| Reason::Violation)?);
-        if self.terms.view == View::Kernel {
-            self.call(&part, begin, end, &mut way);
+        let of_mine = self.paths.within(begin, end).filter(|(_, (part, _))| mine(part));
+        let (_, (part, path)) = of_mine.last().ok_or(Reason::NoRequest)?;
+        let (part, mut path) = (*part, path.map_err(|Violation| Reason::Violation)?);
+        if self.params.view == View::Kernel {
+            self.call(&part, begin, end, &mut path);
         }
-        self.whole(way, &part, (begin, end, offset))
+        self.whole(path, &part, (begin, end, offset))
     }
 
-    /// A way with its operation's begin and end.
+    /// A path with its operation's begin and end.
     fn whole(
         &mut self,
-        mut way: Way,
+        mut path: RequestPath,
         part: &Part,
         (begin, end, offset): (u64, u64, u64),
     ) -> Result<JoinedRequest, Reason> {
         let stamp = |at| By::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
-        way.set(Station::Begin, begin, stamp(begin));
-        way.set(Station::End, end, stamp(end));
-        if !way.in_order(self.terms.bound) {
+        path.set(Checkpoint::Begin, begin, stamp(begin));
+        path.set(Checkpoint::End, end, stamp(end));
+        if !path.in_order(self.params.bound) {
             return Err(Reason::Violation);
         }
-        let mut sides = Sides { host: &self.host, guest: &self.guest, crew: &mut self.crew };
-        Ok(sides.request(&way, part, offset))
+        let mut sides = Sides { host: &self.host, guest: &self.guest, thread_table: &mut self.thread_table };
+        Ok(sides.request(&path, part, offset))
     }
 
     /// The workload's system call: of the task that issued the request, if that made one; else the first since of the
     /// task that makes one in most operations, which is the workload.
-    fn call(&mut self, part: &Part, begin: u64, end: u64, way: &mut Way) {
+    fn call(&mut self, part: &Part, begin: u64, end: u64, path: &mut RequestPath) {
         let calls = || self.guest.calls.within(begin, part.issue.at);
         let callers: BTreeSet<i32> = calls().map(|(_, c)| c.tid).collect();
         for caller in &callers {
@@ -232,12 +232,12 @@ impl Join {
         let usual = callers.iter().max_by_key(|tid| self.callers.get(tid));
         let Some((enter, call)) = own.or_else(|| calls().find(|(_, c)| Some(&c.tid) == usual)) else { return };
         let moment = |at, cpu| By::Guest(Moment { at, cpu, tid: call.tid, interrupt: false });
-        way.set(Station::GuestCall, enter, moment(enter, call.cpu));
+        path.set(Checkpoint::GuestCall, enter, moment(enter, call.cpu));
         // It may have returned before the request was complete; then a later call brings it.
         let calls = self.guest.calls.within(begin, end).filter(|(_, c)| c.tid == call.tid);
         let mut exits = calls.filter_map(|(_, c)| c.exit).filter(|(at, _)| (part.complete.at..=end).contains(at));
         let Some((at, cpu)) = exits.next() else { return };
-        way.set(Station::GuestReturn, at, moment(at, cpu));
-        way.busy_until = exits.last().map(|(at, cpu)| Moment { at, cpu, tid: call.tid, interrupt: false });
+        path.set(Checkpoint::GuestReturn, at, moment(at, cpu));
+        path.busy_until = exits.last().map(|(at, cpu)| Moment { at, cpu, tid: call.tid, interrupt: false });
     }
 }

@@ -2,19 +2,19 @@
 
 use crate::guest::Part;
 use crate::request::JoinedRequest;
-use vmtax_model::{QemuThread, RequestKind, Station};
+use vmtax_model::{Checkpoint, QemuThread, RequestKind};
 
 /// Why an operation is no joined request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// Events were lost while it was under way.
+    /// Events were lost while it was under path.
     Lost,
     /// Cause and effect contradict each other.
     Violation,
     /// The guest's block layer shows no request for it.
     NoRequest,
-    /// It lacks a station that the others have.
-    Missing(Station),
+    /// It lacks a checkpoint that the others have.
+    Missing(Checkpoint),
 }
 
 /// An operation that was not joined.

@@ -4,18 +4,18 @@ use crate::chain::Chain;
 use crate::distribution::Distribution;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
-use vmtax_model::{Nested, Station, Summary};
+use vmtax_model::{Checkpoint, Nested, Summary};
 
 /// A layer's entry and exit: the first of each that a request has.
 struct Level {
     label: &'static str,
-    enter: &'static [Station],
-    leave: &'static [Station],
+    enter: &'static [Checkpoint],
+    leave: &'static [Checkpoint],
 }
 
 /// From the outermost to the innermost, after the KVM wiki's page on virtio-blk latency (2010).
 const LEVELS: [Level; 5] = {
-    use Station as S;
+    use Checkpoint as S;
     [
         Level { label: "guest benchmark", enter: &[S::Begin], leave: &[S::End] },
         Level {
@@ -31,7 +31,7 @@ const LEVELS: [Level; 5] = {
 
 impl Level {
     fn ticks(&self, request: &JoinedRequest) -> Option<u64> {
-        let first = |stations: &[Station]| stations.iter().find_map(|s| request.at(*s));
+        let first = |checkpoints: &[Checkpoint]| checkpoints.iter().find_map(|s| request.at(*s));
         first(self.leave)?.checked_sub(first(self.enter)?)
     }
 }
@@ -46,7 +46,7 @@ impl NestedTally {
     /// Adds a trial's requests. A level counts that more than half of them have; a request, that has all of those.
     pub fn add(&mut self, requests: &[JoinedRequest], chain: &Chain, mhz: f64) {
         // In the micro-guest the driver's stamps are the workload's own: the same level twice.
-        let kernel = chain.stations().contains(&Station::GuestIssue);
+        let kernel = chain.checkpoints().contains(&Checkpoint::GuestIssue);
         let has = LEVELS.each_ref().map(|level| {
             let having = requests.iter().filter(|r| level.ticks(r).is_some()).count();
             having * 2 > requests.len() && (kernel || level.label != "guest virtio")

@@ -1,5 +1,6 @@
 //! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
 
+use crate::call_times::{CallStats, TrialCalls};
 use crate::clocks::clock;
 use crate::error::LayersError;
 use crate::event::{Event, Host};
@@ -7,14 +8,13 @@ use crate::follow::View;
 use crate::join::Join;
 use crate::joined::Joined;
 use crate::qemu_log;
-use crate::side::{Side, next, open};
-use crate::stats::{CallStats, TrialCalls};
+use crate::trace_reader::{TraceReader, next, open};
 use crate::trial::{JoinedTrial, Loss};
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
-use vmtax_model::{ClockFinding, Missing, Series, Stamped, TraceFacts, TrialRecord, WorkloadName, files};
+use vmtax_model::{ClockFinding, Missing, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files};
 
 /// What an operation is about where the workload does not say.
 const BLOCK: u64 = 4096;
@@ -45,7 +45,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
     // A command's requests are stamped by nobody.
     let unstamped = record.workload.name == WorkloadName::Exec;
     let series = if unstamped { Series::default() } else { series(folder)? };
-    let (guest, host) = (open(&folder.join(files::GUEST))?, open(&folder.join(files::HOST))?);
+    let (guest, host) = (open(&folder.join(files::GUEST), Side::Guest)?, open(&folder.join(files::HOST), Side::Host)?);
     let log = match &host {
         None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
         Some(_) => Vec::new(),
@@ -68,8 +68,8 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
         false => Join::new(&facts, operations, block_size(record), view, bound),
     };
 
-    let mut guest = guest.as_ref().map(|g| Side::begin(g, |ticks| map.host(GuestTicks(ticks)).0)).transpose()?;
-    let mut host = host.as_ref().map(|h| Side::begin(h, |ticks| ticks)).transpose()?;
+    let mut guest = guest.as_ref().map(|g| TraceReader::begin(g, |ticks| map.host(GuestTicks(ticks)).0)).transpose()?;
+    let mut host = host.as_ref().map(|h| TraceReader::begin(h, |ticks| ticks)).transpose()?;
     let mut log = log.into_iter();
     let mut next_of_host = || match &mut host {
         None => Ok(log.next()),
@@ -130,14 +130,14 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     let facts = facts(folder)?;
     let series = series(folder)?;
     let (mut stats, mut missing, mut losses) = (CallStats::default(), facts.missing.clone(), Vec::new());
-    if let Some(host) = open(&folder.join(files::HOST))? {
+    if let Some(host) = open(&folder.join(files::HOST), Side::Host)? {
         // Without a clock for both sides all that was traced counts: the agent's own few calls with it.
         let during = clock(&facts, &series, None, Some(&host), &[]).map_or(0..=u64::MAX, |map| {
             let operations = in_host_ticks(&series, &map);
             let end = operations.iter().map(|o| o.end).max().unwrap_or(u64::MAX);
             operations.first().map_or(0, |o| o.begin)..=end
         });
-        let mut side = Some(Side::begin(&host, |ticks| ticks)?);
+        let mut side = Some(TraceReader::begin(&host, |ticks| ticks)?);
         while let Some(event) = next(&mut side, |r, e| r.host(e, &facts))? {
             stats.take(&event, &during);
         }

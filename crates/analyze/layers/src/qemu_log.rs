@@ -2,11 +2,11 @@
 //! request and when it gave it back. Its stamps are whole microseconds of the time of day.
 
 use crate::error::LayersError;
-use crate::event::{Element, Event, Host, SECTOR};
+use crate::event::{Event, Host, Mark, SECTOR};
 use std::io::Read;
 use std::path::Path;
-use vmtax_model::Moment;
-use vmtax_trace::{Entry, EventId, Formats, QemuEvents, TraceError};
+use vmtax_model::{DISK, Moment};
+use vmtax_trace::{Entry, Formats, QemuEvents, TraceError};
 
 /// How much its stamps leave open, nanoseconds.
 pub(crate) const RESOLUTION_NS: f64 = 1000.0;
@@ -31,33 +31,26 @@ pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Ve
     let mut events = Vec::new();
     while let Some(entry) = log.next()? {
         let Entry::Event(event) = entry else { continue };
-        let number = |id: EventId, field: &str| qemu.formats().field(id, field)?.unsigned(event.data);
-        let what = what(qemu.formats(), event.id, &|field| number(event.id, field));
-        events.extend(what.map(|what| Event {
-            at: ticks(event.ticks, first, last),
-            cpu: 0,
-            tid: event.pid,
-            interrupt: false,
-            what,
-        }));
+        let what = what(qemu.formats(), &event);
+        let at = ticks(event.ticks, first, last);
+        events.extend(what.map(|what| Event { at, cpu: 0, tid: event.pid, interrupt: false, what }));
     }
     // Threads write as they come; their stamps may be a line apart.
     events.sort_by_key(|e| e.at);
     Ok(events)
 }
 
-fn what(formats: &Formats, id: EventId, number: &dyn Fn(&str) -> Option<u64>) -> Option<Host> {
-    let element = |offset| Some(Element { address: Some(number("req")?), offset, queue: None });
-    Some(match formats.get(id)?.name.as_str() {
-        "virtio_blk_handle_read" | "virtio_blk_handle_write" => {
-            Host::Pop(element(Some(number("sector")?.checked_mul(SECTOR)?))?)
-        }
-        "virtio_blk_submit_multireq" => Host::Submit { offset: number("offset")?, bytes: number("size")? },
-        // Right before it goes to the used ring.
-        "virtio_blk_req_complete" => Host::Push(element(None)?),
-        "virtio_notify_irqfd" => Host::Notify { queue: number("vq")? },
-        _ => return None,
-    })
+fn what(formats: &Formats, event: &vmtax_trace::Event<'_>) -> Option<Host> {
+    let name = formats.get(event.id)?.name.as_str();
+    let info = DISK.iter().find(|info| info.sources.iter().any(|source| source.gives("qemu", name)))?;
+    let number = |field: &str| formats.field(event.id, field)?.unsigned(event.data);
+    let mark = Mark {
+        address: number("req"),
+        offset: number("offset").or_else(|| number("sector")?.checked_mul(SECTOR)),
+        bytes: number("size").unwrap_or(1),
+        queue: number("vq"),
+    };
+    Some(Host::Passes(info.checkpoint, mark))
 }
 
 /// The host's ticks at a time of day, on the line through two moments.
@@ -73,6 +66,7 @@ fn ticks(ns: u64, first: &Moment, last: &Moment) -> u64 {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use vmtax_model::Checkpoint;
 
     /// The events of a text whose stamps are as many ticks as nanoseconds.
     fn events(text: &str) -> Vec<(i32, u64, Host)> {
@@ -87,14 +81,15 @@ mod tests {
             4711@1700000000.000150:virtio_blk_submit_multireq vdev 0x55d0 mrb 0x7f00 start 0 num_reqs 1 offset 32768 size 4096 is_write 0\n\
             4711@1700000000.000200:virtio_blk_req_complete vdev 0x55d0 req 0x7f20 status 0\n\
             4711@1700000000.000201:virtio_notify_irqfd vdev 0x55d0 vq 0x55e1\n";
-        let element = |offset| Element { address: Some(0x7f20), offset, queue: None };
+        let element = |offset| Mark { address: Some(0x7f20), offset, bytes: 1, queue: None };
         let expected = [
-            (123, Host::Pop(element(Some(32768)))),
-            (150, Host::Submit { offset: 32768, bytes: 4096 }),
-            (200, Host::Push(element(None))),
-            (201, Host::Notify { queue: 0x55e1 }),
+            (123, Checkpoint::QemuPop, element(Some(32768))),
+            (150, Checkpoint::QemuSubmit, Mark::range(32768, 4096)),
+            (200, Checkpoint::QemuPush, element(None)),
+            (201, Checkpoint::QemuNotify, Mark { queue: Some(0x55e1), bytes: 1, ..Mark::default() }),
         ];
-        let expected = expected.map(|(us, what)| (4711, 1_700_000_000_000_000_000 + us * 1000, what));
+        let expected =
+            expected.map(|(us, c, mark)| (4711, 1_700_000_000_000_000_000 + us * 1000, Host::Passes(c, mark)));
         assert_eq!(events(lines), expected);
         for other in ["", "qemu: warning: x", "1@2.3:virtio_notify_irqfd vdev 0x1 vq 0x2", "1@2.000003:else", "@.:"] {
             assert_eq!(events(other), [], "{other}");

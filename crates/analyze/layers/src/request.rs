@@ -1,10 +1,7 @@
 //! A request as it was joined: what exports write, one record each.
 
 use std::num::NonZeroU64;
-use vmtax_model::{RequestKind, State, Station};
-
-/// How many stations there are.
-const STATIONS: usize = Station::ALL.len();
+use vmtax_model::{Checkpoint, RequestKind, State};
 
 /// Who works for a request, or should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -17,11 +14,11 @@ pub enum Who {
     Thread(u16),
 }
 
-/// A piece of a request's way in one state.
+/// A part of an interval in one state.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Piece {
-    /// The station to which the stretch leads that this is a piece of.
-    pub to: Station,
+pub struct Segment {
+    /// The checkpoint to which the interval leads that this is a segment of.
+    pub to: Checkpoint,
     /// What the request did.
     pub state: State,
     /// Who worked, or should have.
@@ -33,50 +30,56 @@ pub struct Piece {
 /// One operation of the workload, or one request of a command's, followed through the layers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JoinedRequest {
-    times: [Option<NonZeroU64>; STATIONS],
-    who: [Who; STATIONS],
+    times: [Option<NonZeroU64>; Checkpoint::COUNT],
+    who: [Who; Checkpoint::COUNT],
     /// Where on the disk, bytes; 0 for what is about none.
     pub offset: u64,
     /// What it asks for.
     pub kind: RequestKind,
-    /// The way without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0. Those
-    /// that lead to [`Station::End`] are what the workload did for other requests when this one had come back.
-    pub pieces: Box<[Piece]>,
+    /// The path without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0. Those
+    /// that lead to [`Checkpoint::End`] are what the workload did for other requests when this one had come back.
+    pub segments: Box<[Segment]>,
 }
 
 impl JoinedRequest {
     pub(crate) fn new(offset: u64, kind: RequestKind) -> Self {
-        JoinedRequest { times: [None; STATIONS], who: [Who::Host; STATIONS], offset, kind, pieces: Box::default() }
+        JoinedRequest {
+            times: [None; Checkpoint::COUNT],
+            who: [Who::Host; Checkpoint::COUNT],
+            offset,
+            kind,
+            segments: Box::default(),
+        }
     }
 
-    pub(crate) fn set(&mut self, station: Station, at: u64, who: Who) {
-        self.times[station as usize] = NonZeroU64::new(at);
-        self.who[station as usize] = who;
+    pub(crate) fn set(&mut self, checkpoint: Checkpoint, at: u64, who: Who) {
+        self.times[checkpoint as usize] = NonZeroU64::new(at);
+        self.who[checkpoint as usize] = who;
     }
 
-    /// When the request passed a station, host ticks; `None` where it did not, or nobody saw it.
-    pub fn at(&self, station: Station) -> Option<u64> {
-        self.times[station as usize].map(NonZeroU64::get)
+    /// When the request passed a checkpoint, host ticks; `None` where it did not, or nobody saw it.
+    pub fn at(&self, checkpoint: Checkpoint) -> Option<u64> {
+        self.times[checkpoint as usize].map(NonZeroU64::get)
     }
 
-    /// Who made it pass a station.
-    pub fn who(&self, station: Station) -> Who {
-        self.who[station as usize]
+    /// Who made it pass a checkpoint.
+    pub fn who(&self, checkpoint: Checkpoint) -> Who {
+        self.who[checkpoint as usize]
     }
 
-    /// The stations that it passed, in order, the workload's own among them.
-    pub fn stations(&self) -> impl Iterator<Item = (Station, u64)> + '_ {
-        Station::ALL.into_iter().filter_map(|s| Some((s, self.at(s)?)))
+    /// The checkpoints that it passed, in order, the workload's own among them.
+    pub fn checkpoints(&self) -> impl Iterator<Item = (Checkpoint, u64)> + '_ {
+        Checkpoint::ALL.into_iter().filter_map(|s| Some((s, self.at(s)?)))
     }
 
     /// When it began, host ticks, by the workload's own stamp; of a command's, when the guest's block layer took it in.
     pub fn begin(&self) -> u64 {
-        self.at(Station::Begin).unwrap_or(0)
+        self.at(Checkpoint::Begin).unwrap_or(0)
     }
 
     /// When it had ended, host ticks, likewise; of a command's, when the block layer completed it.
     pub fn end(&self) -> u64 {
-        self.at(Station::End).unwrap_or(0)
+        self.at(Checkpoint::End).unwrap_or(0)
     }
 
     /// How long it took by the workload's own stamps, ticks.
@@ -84,16 +87,17 @@ impl JoinedRequest {
         self.end().saturating_sub(self.begin())
     }
 
-    /// Where its pieces begin, host ticks: the first moment that a tracer saw.
+    /// Where its segments begin, host ticks: the first moment that a tracer saw.
     pub fn first(&self) -> u64 {
-        let Some((station, at)) = self.stations().find(|(s, _)| *s != Station::Begin) else { return 0 };
-        // Of a command's request a tracer saw the begin, too, and a piece leads from there.
-        let from_begin = self.pieces.first().is_some_and(|piece| piece.to == station && station != Station::End);
+        let Some((checkpoint, at)) = self.checkpoints().find(|(s, _)| *s != Checkpoint::Begin) else { return 0 };
+        // Of a command's request a tracer saw the begin, too, and a segment leads from there.
+        let from_begin =
+            self.segments.first().is_some_and(|segment| segment.to == checkpoint && checkpoint != Checkpoint::End);
         if from_begin { self.begin() } else { at }
     }
 
-    /// Where its pieces end, host ticks: the last of it that a tracer saw.
+    /// Where its segments end, host ticks: the last of it that a tracer saw.
     pub fn last(&self) -> u64 {
-        self.first() + self.pieces.iter().map(|p| p.ticks).sum::<u64>()
+        self.first() + self.segments.iter().map(|p| p.ticks).sum::<u64>()
     }
 }

@@ -1,15 +1,15 @@
 //! The requests of one column, over its trials: each trial is added and forgotten.
 
+use crate::call_times::{CallPhase, TrialCalls};
 use crate::chain::Key;
 use crate::distribution::Distribution;
 use crate::heat::Heat;
 use crate::nested::NestedTally;
 use crate::request::{JoinedRequest, Who};
-use crate::stats::{TrialCalls, What};
 use crate::trial::JoinedTrial;
 use crate::waterfall::{Candidate, Pictures};
 use std::collections::BTreeMap;
-use vmtax_model::{ClockFinding, Matched, Missing, Moments, Role, Station};
+use vmtax_model::{Checkpoint, ClockFinding, Matched, Missing, Moments, Role};
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.
 #[derive(Debug, Clone, Default)]
@@ -32,12 +32,12 @@ pub(crate) struct Tally {
     pub rows: BTreeMap<Key, Distribution>,
     pub rounds: BTreeMap<u32, Round>,
     pub tail: Tail,
-    /// By station: the time since the one before, and who made requests pass.
-    pub steps: BTreeMap<Station, (Distribution, BTreeMap<String, u64>)>,
+    /// By checkpoint: the time since the one before, and who made requests pass.
+    pub steps: BTreeMap<Checkpoint, (Distribution, BTreeMap<String, u64>)>,
     pub nested: NestedTally,
     pub heat: Heat,
     pub pictures: Pictures,
-    pub calls: BTreeMap<Role, BTreeMap<What, Moments>>,
+    pub calls: BTreeMap<Role, BTreeMap<CallPhase, Moments>>,
     pub matched: Matched,
     pub clock: Option<ClockFinding>,
     pub missing: Vec<Missing>,
@@ -66,7 +66,7 @@ impl Tally {
     fn requests(&mut self, number: u32, trial: &JoinedTrial) {
         let round = self.rounds.entry(number).or_default();
         let first = trial.requests.iter().map(JoinedRequest::begin).min().unwrap_or(0);
-        let mut makers: BTreeMap<(Station, Who), u64> = BTreeMap::new();
+        let mut makers: BTreeMap<(Checkpoint, Who), u64> = BTreeMap::new();
         for request in &trial.requests {
             round.requests += 1;
             let total = trial.ns(request.total());
@@ -77,13 +77,13 @@ impl Tally {
                 self.rows.entry(key).or_default().add(ns);
                 *round.rows.entry(key).or_default() += ns;
             }
-            for (station, since) in steps(trial, request) {
-                self.steps.entry(station).or_default().0.add(trial.ns(since));
-                *makers.entry((station, request.who(station))).or_default() += 1;
+            for (checkpoint, since) in steps(trial, request) {
+                self.steps.entry(checkpoint).or_default().0.add(trial.ns(since));
+                *makers.entry((checkpoint, request.who(checkpoint))).or_default() += 1;
             }
         }
-        for ((station, who), count) in makers {
-            *self.steps.entry(station).or_default().1.entry(trial.name(who)).or_default() += count;
+        for ((checkpoint, who), count) in makers {
+            *self.steps.entry(checkpoint).or_default().1.entry(trial.name(who)).or_default() += count;
         }
     }
 
@@ -151,19 +151,19 @@ impl Tally {
 /// A request's rows, each once, in ticks.
 pub(crate) fn rows(trial: &JoinedTrial, request: &JoinedRequest) -> BTreeMap<Key, u64> {
     let mut rows = BTreeMap::new();
-    for piece in &request.pieces {
-        *rows.entry(trial.chain.key(piece)).or_default() += piece.ticks;
+    for segment in &request.segments {
+        *rows.entry(trial.chain.key(segment)).or_default() += segment.ticks;
     }
     rows
 }
 
-/// The time from each station of the chain that a request passes to the next, its end among them.
-fn steps<'a>(trial: &'a JoinedTrial, request: &'a JoinedRequest) -> impl Iterator<Item = (Station, u64)> + 'a {
+/// The time from each checkpoint of the chain that a request passes to the next, its end among them.
+fn steps<'a>(trial: &'a JoinedTrial, request: &'a JoinedRequest) -> impl Iterator<Item = (Checkpoint, u64)> + 'a {
     let mut previous = request.begin();
-    let passed = trial.chain.stations().iter().chain([&Station::End]).filter_map(|s| Some((*s, request.at(*s)?)));
-    passed.map(move |(station, at)| {
+    let passed = trial.chain.checkpoints().iter().chain([&Checkpoint::End]).filter_map(|s| Some((*s, request.at(*s)?)));
+    passed.map(move |(checkpoint, at)| {
         let since = at.saturating_sub(previous);
         previous = at;
-        (station, since)
+        (checkpoint, since)
     })
 }

@@ -91,7 +91,7 @@ fn text(reason: Reason) -> String {
         Reason::Lost => "events were lost while it was under way".to_owned(),
         Reason::Violation => "its events contradict cause and effect".to_owned(),
         Reason::NoRequest => "the guest's block layer shows no request for it".to_owned(),
-        Reason::Missing(station) => format!("no event for it: {}", station.label()),
+        Reason::Missing(checkpoint) => format!("no event for it: {}", checkpoint.label()),
     }
 }
 

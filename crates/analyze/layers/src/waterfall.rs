@@ -3,7 +3,7 @@
 use crate::chain::{label, layer};
 use crate::request::JoinedRequest;
 use crate::trial::JoinedTrial;
-use vmtax_model::{Span, Station, Waterfall};
+use vmtax_model::{Checkpoint, Span, Waterfall};
 
 /// A request that may be drawn.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,18 +43,19 @@ impl Pictures {
     }
 }
 
-/// The pieces of a request as they follow each other.
+/// The segments of a request as they follow each other.
 fn spans(trial: &JoinedTrial, request: &JoinedRequest) -> Vec<Span> {
     let mut at = request.first();
-    let spans = request.pieces.iter().map(|piece| {
+    let spans = request.segments.iter().map(|segment| {
         let begin = at;
-        at += piece.ticks;
-        let from = request.stations().take_while(|(s, _)| *s < piece.to).last().map_or(Station::Begin, |(s, _)| s);
+        at += segment.ticks;
+        let from =
+            request.checkpoints().take_while(|(s, _)| *s < segment.to).last().map_or(Checkpoint::Begin, |(s, _)| s);
         Span {
-            layer: layer(from, piece.to),
-            state: piece.state,
-            label: label(from, piece.to),
-            thread: trial.name(piece.who),
+            layer: layer(from, segment.to),
+            state: segment.state,
+            label: label(from, segment.to),
+            thread: trial.name(segment.who),
             begin_ns: trial.ns(begin - request.begin()),
             end_ns: trial.ns(at - request.begin()),
         }

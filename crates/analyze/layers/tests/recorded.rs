@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_layers::{JoinedTrial, LayersError, join};
 use vmtax_model::{
-    Machine, Outcome, Probes, SCHEMA, Series, State, Station, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
+    Checkpoint, Machine, Outcome, Probes, SCHEMA, Series, State, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
 };
 use vmtax_trace::{Entry, Folder};
 
@@ -42,20 +42,20 @@ fn joined(name: &str, machine: Machine) -> JoinedTrial {
     trial
 }
 
-/// Each request's pieces fill its way, and its way lies within its stamps.
+/// Each request's segments fill its way, and its way lies within its stamps.
 fn closes(trial: &JoinedTrial) {
     for request in &trial.requests {
         assert!(request.begin() <= request.first() && request.last() <= request.end());
-        assert!(request.pieces.iter().all(|p| p.ticks > 0));
-        let times: Vec<u64> = request.stations().map(|(_, at)| at).collect();
+        assert!(request.segments.iter().all(|p| p.ticks > 0));
+        let times: Vec<u64> = request.checkpoints().map(|(_, at)| at).collect();
         assert!(times.windows(2).all(|w| w[0] <= w[1]));
     }
 }
 
-fn have(trial: &JoinedTrial, stations: &[Station]) {
+fn have(trial: &JoinedTrial, checkpoints: &[Checkpoint]) {
     for request in &trial.requests {
-        for station in stations {
-            assert!(request.at(*station).is_some(), "{station:?} of {}", request.offset);
+        for checkpoint in checkpoints {
+            assert!(request.at(*checkpoint).is_some(), "{checkpoint:?} of {}", request.offset);
         }
     }
 }
@@ -96,23 +96,26 @@ fn a_linux_guest() {
     have(
         &trial,
         &[
-            Station::GuestCall,
-            Station::GuestIssue,
-            Station::QemuPop,
-            Station::QemuSubmit,
-            Station::HostCall,
-            Station::HostIssue,
-            Station::QemuPush,
+            Checkpoint::GuestCall,
+            Checkpoint::GuestIssue,
+            Checkpoint::QemuPop,
+            Checkpoint::QemuSubmit,
+            Checkpoint::HostCall,
+            Checkpoint::HostIssue,
+            Checkpoint::QemuPush,
         ],
     );
-    have(&trial, &[Station::GuestNotify, Station::GuestInterrupt, Station::GuestComplete, Station::GuestReturn]);
+    have(
+        &trial,
+        &[Checkpoint::GuestNotify, Checkpoint::GuestInterrupt, Checkpoint::GuestComplete, Checkpoint::GuestReturn],
+    );
     let device = device_ticks(&recorded("tcg"));
     for request in &trial.requests {
-        let took = request.at(Station::HostComplete).unwrap() - request.at(Station::HostIssue).unwrap();
+        let took = request.at(Checkpoint::HostComplete).unwrap() - request.at(Checkpoint::HostIssue).unwrap();
         assert_eq!(device.get(&request.offset), Some(&took), "{}", request.offset);
         // The main loop takes the request from the ring, and nobody else works for it until the disk does.
-        assert_eq!(trial.name(request.who(Station::QemuPop)), "main loop");
-        assert_eq!(trial.name(request.who(Station::HostComplete)), "host kernel");
+        assert_eq!(trial.name(request.who(Checkpoint::QemuPop)), "main loop");
+        assert_eq!(trial.name(request.who(Checkpoint::HostComplete)), "host kernel");
     }
     let unexplained: u64 = trial.requests.iter().map(|r| r.total() - (r.last() - r.first())).sum();
     let total: u64 = trial.requests.iter().map(|r| r.total()).sum();
@@ -125,17 +128,21 @@ fn a_linux_guest_by_few_system_calls() {
     let trial = joined("tcg-few-calls", Machine::TCG);
     assert_eq!((trial.matched.operations, trial.matched.joined), (40, 40));
     assert_eq!((trial.clock.violations, trial.matched.lost_events, trial.missing.len()), (0, 0, 0));
-    have(&trial, &[Station::QemuWake, Station::QemuPop, Station::HostCall, Station::HostIssue, Station::QemuReap]);
-    let time = |to: Station, states: &[State]| -> u64 {
-        let pieces = trial.requests.iter().flat_map(|r| &r.pieces).filter(|p| p.to == to && states.contains(&p.state));
-        pieces.map(|p| p.ticks).sum()
+    have(
+        &trial,
+        &[Checkpoint::QemuWake, Checkpoint::QemuPop, Checkpoint::HostCall, Checkpoint::HostIssue, Checkpoint::QemuReap],
+    );
+    let time = |to: Checkpoint, states: &[State]| -> u64 {
+        let segments =
+            trial.requests.iter().flat_map(|r| &r.segments).filter(|p| p.to == to && states.contains(&p.state));
+        segments.map(|p| p.ticks).sum()
     };
     // What QEMU's probes saw, its thread did on a processor: nothing of that waits for one.
-    for to in [Station::QemuPop, Station::QemuSubmit, Station::QemuPush, Station::QemuNotify] {
+    for to in [Checkpoint::QemuPop, Checkpoint::QemuSubmit, Checkpoint::QemuPush, Checkpoint::QemuNotify] {
         let (runs, not) = (time(to, &[State::Running]), time(to, &[State::Runnable, State::IdleWakes, State::Waiting]));
         assert!(runs > not, "{to:?}: {runs} on a processor, {not} not");
     }
-    assert!(time(Station::QemuWake, &[State::IdleWakes]) > 0 && time(Station::QemuReap, &[State::IdleWakes]) > 0);
+    assert!(time(Checkpoint::QemuWake, &[State::IdleWakes]) > 0 && time(Checkpoint::QemuReap, &[State::IdleWakes]) > 0);
 }
 
 #[test]
@@ -168,17 +175,23 @@ fn eight_requests_at_once() {
     assert_eq!((trial.matched.operations, trial.matched.joined), (24, 24));
     have(
         &trial,
-        &[Station::GuestIssue, Station::QemuPop, Station::HostIssue, Station::QemuPush, Station::GuestComplete],
+        &[
+            Checkpoint::GuestIssue,
+            Checkpoint::QemuPop,
+            Checkpoint::HostIssue,
+            Checkpoint::QemuPush,
+            Checkpoint::GuestComplete,
+        ],
     );
     let device = device_ticks(&recorded("tcg-depth-8"));
     for request in &trial.requests {
-        let took = request.at(Station::HostComplete).unwrap() - request.at(Station::HostIssue).unwrap();
+        let took = request.at(Checkpoint::HostComplete).unwrap() - request.at(Checkpoint::HostIssue).unwrap();
         assert_eq!(device.get(&request.offset), Some(&took), "{}", request.offset);
         // Who was not notified of it, found it in the ring.
-        let in_ring = request.pieces.iter().any(|p| p.state == State::InRing);
-        assert_eq!(in_ring, request.at(Station::GuestNotify).is_none());
+        let in_ring = request.segments.iter().any(|p| p.state == State::InRing);
+        assert_eq!(in_ring, request.at(Checkpoint::GuestNotify).is_none());
     }
-    assert!(trial.requests.iter().any(|r| r.at(Station::GuestNotify).is_none()));
+    assert!(trial.requests.iter().any(|r| r.at(Checkpoint::GuestNotify).is_none()));
 }
 
 #[test]
@@ -186,15 +199,18 @@ fn the_micro_guest() {
     let trial = joined("micro-kvm", Machine::MICRO_KVM);
     assert_eq!((trial.matched.operations, trial.matched.joined), (12, 12));
     assert!(trial.clock.bound_ns < 100.0, "{:?}", trial.clock);
-    have(&trial, &[Station::QemuPop, Station::HostIssue, Station::QemuPush, Station::QemuNotify, Station::Inject]);
+    have(
+        &trial,
+        &[Checkpoint::QemuPop, Checkpoint::HostIssue, Checkpoint::QemuPush, Checkpoint::QemuNotify, Checkpoint::Inject],
+    );
     for request in &trial.requests {
-        assert_eq!(request.at(Station::GuestIssue), None);
+        assert_eq!(request.at(Checkpoint::GuestIssue), None);
         assert_eq!(request.last() - request.first(), request.total());
     }
     // A device that just begins looks into the ring by itself, before it is told.
     for request in &trial.requests[1..] {
-        assert!(request.at(Station::KvmNotify).is_some() && request.at(Station::QemuWake).is_some());
-        assert_eq!(trial.name(request.who(Station::KvmNotify)), "vCPU 0");
+        assert!(request.at(Checkpoint::KvmNotify).is_some() && request.at(Checkpoint::QemuWake).is_some());
+        assert_eq!(trial.name(request.who(Checkpoint::KvmNotify)), "vCPU 0");
     }
 }
 

@@ -1,182 +1,15 @@
 //! What an analysis of requests through the layers says.
 
-use crate::{Estimate, Machine, Missing, Role, Summary, Warning};
+use crate::{Checkpoint, Estimate, Layer, Machine, Missing, Role, State, Summary, Warning};
 use serde::{Deserialize, Serialize};
-
-/// A part of the stack that a request is in.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Layer {
-    /// The program in the guest.
-    GuestApplication,
-    /// The guest's kernel, or the micro-guest's driver.
-    GuestKernel,
-    /// From the guest's notification to QEMU's event loop.
-    Notify,
-    /// KVM itself.
-    Kvm,
-    /// QEMU.
-    Qemu,
-    /// The host's kernel.
-    HostKernel,
-    /// The host's disk.
-    Device,
-    /// From QEMU's notification to the guest's interrupt handler.
-    Interrupt,
-}
-
-impl Layer {
-    /// For people.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Layer::GuestApplication => "guest application",
-            Layer::GuestKernel => "guest kernel",
-            Layer::Notify => "notify",
-            Layer::Kvm => "KVM",
-            Layer::Qemu => "QEMU",
-            Layer::HostKernel => "host kernel",
-            Layer::Device => "device",
-            Layer::Interrupt => "interrupt",
-        }
-    }
-}
-
-/// What a request does while it is in a layer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum State {
-    /// A processor works for it, or the device does.
-    Running,
-    /// A thread of QEMU that should work for it waits for a host processor.
-    Runnable,
-    /// A task in the guest that should work for it waits for the guest's processor.
-    GuestRunnable,
-    /// A processor, of the host or the guest's, that had nothing to do wakes up for it.
-    IdleWakes,
-    /// A thread waits for a lock.
-    Lock,
-    /// The thread that should work for it sleeps and nobody has woken it yet.
-    Waiting,
-    /// It lies in the ring and nobody was told of it.
-    InRing,
-}
-
-impl State {
-    /// For people.
-    pub const fn label(self) -> &'static str {
-        match self {
-            State::Running => "running",
-            State::Runnable => "runnable, waiting for a host processor",
-            State::GuestRunnable => "runnable, waiting for the guest's processor",
-            State::IdleWakes => "an idle processor wakes up",
-            State::Lock => "waiting for a lock",
-            State::Waiting => "waiting",
-            State::InRing => "in ring, no kick",
-        }
-    }
-}
-
-/// A point that a request passes, in the order in which it passes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Station {
-    /// The workload's own stamp before the operation.
-    Begin,
-    /// The guest's system call is entered.
-    GuestCall,
-    /// The guest's block layer issues the request.
-    GuestIssue,
-    /// The guest's driver notifies the device.
-    GuestNotify,
-    /// KVM takes the notification.
-    KvmNotify,
-    /// QEMU's event loop wakes.
-    QemuWake,
-    /// QEMU takes the request from the ring.
-    QemuPop,
-    /// QEMU's block layer begins to read or write.
-    QemuSubmit,
-    /// The host's system call that submits is entered.
-    HostCall,
-    /// The host's block layer issues the request.
-    HostIssue,
-    /// The host's block layer completes the request.
-    HostComplete,
-    /// QEMU learns of it.
-    QemuReap,
-    /// QEMU puts the request into the used ring.
-    QemuPush,
-    /// QEMU notifies the guest.
-    QemuNotify,
-    /// The interrupt is handed to the guest's interrupt controller.
-    Inject,
-    /// The guest's interrupt handler starts.
-    GuestInterrupt,
-    /// The guest's block layer completes the request.
-    GuestComplete,
-    /// The guest's system call returns.
-    GuestReturn,
-    /// The workload's own stamp after the operation.
-    End,
-}
-
-impl Station {
-    /// Every station, in the order in which a request passes them: `ALL[s as usize] == s`.
-    pub const ALL: [Station; 19] = [
-        Station::Begin,
-        Station::GuestCall,
-        Station::GuestIssue,
-        Station::GuestNotify,
-        Station::KvmNotify,
-        Station::QemuWake,
-        Station::QemuPop,
-        Station::QemuSubmit,
-        Station::HostCall,
-        Station::HostIssue,
-        Station::HostComplete,
-        Station::QemuReap,
-        Station::QemuPush,
-        Station::QemuNotify,
-        Station::Inject,
-        Station::GuestInterrupt,
-        Station::GuestComplete,
-        Station::GuestReturn,
-        Station::End,
-    ];
-
-    /// For people: what happens there.
-    pub const fn label(self) -> &'static str {
-        match self {
-            Station::Begin => "workload begins",
-            Station::GuestCall => "guest system call",
-            Station::GuestIssue => "guest block issue",
-            Station::GuestNotify => "guest notify",
-            Station::KvmNotify => "KVM notify",
-            Station::QemuWake => "QEMU wakes",
-            Station::QemuPop => "virtqueue pop",
-            Station::QemuSubmit => "QEMU submit",
-            Station::HostCall => "host system call",
-            Station::HostIssue => "host block issue",
-            Station::HostComplete => "host block complete",
-            Station::QemuReap => "QEMU reaps",
-            Station::QemuPush => "virtqueue push",
-            Station::QemuNotify => "QEMU notify",
-            Station::Inject => "interrupt injected",
-            Station::GuestInterrupt => "guest interrupt",
-            Station::GuestComplete => "guest block complete",
-            Station::GuestReturn => "guest call returns",
-            Station::End => "workload ends",
-        }
-    }
-}
 
 /// One row: a stretch of the request's way, in one state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
     /// Where the stretch begins.
-    pub from: Station,
+    pub from: Checkpoint,
     /// Where it ends.
-    pub to: Station,
+    pub to: Checkpoint,
     /// The layer it counts for.
     pub layer: Layer,
     /// What the request does there.
@@ -404,16 +237,4 @@ pub struct LayerFindings {
     pub warnings: Vec<Warning>,
     /// At most five lines.
     pub advice: Vec<String>,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn stations_are_listed_in_their_order() {
-        for (i, station) in Station::ALL.iter().enumerate() {
-            assert_eq!(*station as usize, i);
-        }
-    }
 }

@@ -2,6 +2,7 @@
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
 mod case;
+mod checkpoint;
 mod command_layers;
 mod compare;
 mod exec;
@@ -36,6 +37,7 @@ mod warning;
 mod workload;
 
 pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
+pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Side, Source, State, Whose};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{
     Against, CheckFindings, Checked, CheckedRow, CompareFindings, Compared, Shown, ThresholdError, Thresholds,
@@ -54,8 +56,8 @@ pub use habit_finding::{HabitFindings, HabitForm, HabitRow, MachineHabits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
-    CallRow, ClockFinding, Difference, HeatMap, Layer, LayerColumn, LayerFindings, Matched, Nested, Row, Span, State,
-    Station, Step, TailRow, ThreadCalls, Waterfall,
+    CallRow, ClockFinding, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested, Row, Span, Step, TailRow,
+    ThreadCalls, Waterfall,
 };
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};

@@ -6,8 +6,18 @@ use crate::points::{POINTS, Used};
 use crate::qemu::{arguments, moved, uprobes};
 use iced_x86::Register;
 use proptest::prelude::*;
+use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
+use vmtax_model::Source;
+
+#[test]
+fn the_points_are_those_of_the_checkpoints() {
+    let sources = vmtax_model::DISK.iter().flat_map(|info| info.sources);
+    let wanted: BTreeSet<&str> =
+        sources.filter_map(|source| if let Source::Qemu(event) = source { Some(*event) } else { None }).collect();
+    assert_eq!(POINTS.iter().map(|point| point.event).collect::<BTreeSet<_>>(), wanted);
+}
 
 #[test]
 fn points_of_an_event_have_the_same_fields() {

@@ -1,7 +1,7 @@
 //! What is observed, declared once for both sides.
 
 use crate::Uprobe;
-use vmtax_model::{HostDisk, Missing};
+use vmtax_model::{Checkpoint, DISK, HostDisk, Missing, Side, Source, Whose};
 
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,9 +59,6 @@ impl Clock {
     }
 }
 
-/// By which a guest's kernel notifies a virtio device, in kernels 3.x to 6.x; newer ones add the second.
-const NOTIFY: &[&str] = &["vp_notify", "vp_notify_with_data", "vm_notify", "vm_notify_with_data"];
-
 impl ProbeSet {
     /// A guest's side of each block request: the system call, the block layer, the notification, the interrupt, and who
     /// had the processor.
@@ -69,24 +66,26 @@ impl ProbeSet {
     /// Nothing is filtered, neither by thread nor by disk: in a guest that does nothing else it all belongs to the
     /// workload, and under TCG a filter, or a list of threads, takes as long as an event.
     pub fn guest() -> ProbeSet {
-        let mut set = ProbeSet::guest_kernel();
-        set.free.extend(ALL_CALLS.map(|name| event("raw_syscalls", name, None)));
-        set
+        ProbeSet::guest_without(&[Checkpoint::Begin])
     }
 
     /// The same without system calls: a command makes many, of which none is a request's. Its requests begin in the block
     /// layer, where some wait before they are issued.
     pub fn guest_of_command() -> ProbeSet {
-        let mut set = ProbeSet::guest_kernel();
-        set.free.push(event("block", &["block_rq_insert"], None));
-        set
+        ProbeSet::guest_without(&[Checkpoint::GuestCall, Checkpoint::GuestReturn])
     }
 
-    fn guest_kernel() -> ProbeSet {
-        let events = [("irq", &["irq_handler_entry"][..]), ("sched", SCHED[0]), ("sched", SCHED[1])];
-        let events = BLOCK.map(|names| ("block", names)).into_iter().chain(events);
-        let free = events.map(|(system, names)| event(system, names, None)).collect();
-        ProbeSet { free, notify: NOTIFY, alone: true, ..ProbeSet::default() }
+    fn guest_without(left_out: &[Checkpoint]) -> ProbeSet {
+        let free = SCHED.map(|names| event("sched", names, None)).into();
+        let mut set = ProbeSet { free, alone: true, ..ProbeSet::default() };
+        for source in sources(Side::Guest, left_out) {
+            match *source {
+                Source::Tracepoint { system, names, .. } => set.free.push(event(system, names, None)),
+                Source::Functions(functions) => set.notify = functions,
+                Source::Calls(_) | Source::Qemu(_) | Source::QemuLog(_) => {}
+            }
+        }
+        set
     }
 
     /// The host's side: QEMU's threads on and off the processor, where they wait for work and hand some to the kernel, in
@@ -97,26 +96,38 @@ impl ProbeSet {
         let mut set =
             ProbeSet { threads: qemu.to_vec(), uprobes: uprobes.0, missing: uprobes.1, ..ProbeSet::default() };
         set.bound.extend(SCHED.map(|name| event("sched", name, None)));
-        set.calls.extend(WAITS.iter().chain(SUBMITS).map(|name| call(name, None)));
         // FUTEX_WAIT and FUTEX_WAIT_PRIVATE, by which glibc waits for a mutex.
         set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
         // One that did not wait returns an error; the others are over when the thread is back on a processor.
         set.calls.push(call(&["sys_exit_futex"], Some("ret < 0")));
-        if kvm {
-            set.bound.extend(KVM_BOUND.map(|name| event("kvm", name, None)));
-            set.free.extend(KVM_FREE.map(|name| event("kvm", name, None)));
-        }
-        match disk.device {
-            Some(device) => {
-                let filter = Some(format!("dev == {device}"));
-                set.free.extend(BLOCK.map(|name| event("block", name, filter.clone())));
-            }
-            None => set.missing.push(Missing {
+        let device = disk.device.map(|device| format!("dev == {device}"));
+        if device.is_none() {
+            set.missing.push(Missing {
                 what: "requests at the host's disk".into(),
                 why: "the disk's file lies on no single block device (a memory, network, RAID or overlay file system)"
                     .into(),
                 mend: "put the run's folder on a plain file system on one disk with --runs".into(),
-            }),
+            });
+        }
+        for source in sources(Side::Host, &[]) {
+            match *source {
+                Source::Tracepoint { system: "kvm", .. } if !kvm => {}
+                Source::Tracepoint { system, names, of: Whose::Qemu } => set.bound.push(event(system, names, None)),
+                Source::Tracepoint { system, names, of: Whose::All } => set.free.push(event(system, names, None)),
+                Source::Tracepoint { system, names, of: Whose::Device } => {
+                    set.free.extend(device.clone().map(|filter| event(system, names, Some(filter))));
+                }
+                // Some tell of two checkpoints.
+                Source::Calls(calls) => {
+                    let calls: Vec<Event> = calls.iter().map(|names| call(names, None)).collect();
+                    set.calls.extend(calls.into_iter().filter(|call| !set.calls.contains(call)).collect::<Vec<_>>());
+                }
+                Source::Functions(_) | Source::Qemu(_) | Source::QemuLog(_) => {}
+            }
+        }
+        if kvm {
+            set.bound.extend(KVM_BOUND.map(|name| event("kvm", name, None)));
+            set.free.extend(KVM_FREE.map(|name| event("kvm", name, None)));
         }
         set
     }
@@ -149,55 +160,12 @@ const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
 /// Every system call's entry and return.
 pub(crate) const ALL_CALLS: [&[&str]; 2] = [&["sys_enter"], &["sys_exit"]];
 
-/// Returns from waiting for work.
-const WAITS: &[&[&str]] = &[
-    &["sys_exit_ppoll"],
-    &["sys_exit_poll"],
-    &["sys_exit_select", "sys_exit_newselect"],
-    &["sys_exit_pselect6"],
-    &["sys_exit_epoll_wait"],
-    &["sys_exit_epoll_pwait"],
-    &["sys_exit_epoll_pwait2"],
-    &["sys_exit_io_getevents"],
-    &["sys_exit_io_pgetevents"],
-];
+/// What KVM does in the thread of a vCPU, beside the checkpoints.
+const KVM_BOUND: [&[&str]; 5] =
+    [&["kvm_entry"], &["kvm_exit"], &["kvm_halt_poll_ns"], &["kvm_vcpu_wakeup"], &["kvm_write_tsc_offset"]];
 
-/// What hands work to the host's kernel.
-const SUBMITS: &[&[&str]] = &[
-    &["sys_enter_io_submit"],
-    &["sys_exit_io_submit"],
-    &["sys_enter_io_uring_enter"],
-    &["sys_exit_io_uring_enter"],
-    &["sys_enter_pread64"],
-    &["sys_exit_pread64"],
-    &["sys_enter_pwrite64"],
-    &["sys_exit_pwrite64"],
-    &["sys_enter_preadv"],
-    &["sys_exit_preadv"],
-    &["sys_enter_pwritev"],
-    &["sys_exit_pwritev"],
-    &["sys_enter_preadv2"],
-    &["sys_exit_preadv2"],
-    &["sys_enter_pwritev2"],
-    &["sys_exit_pwritev2"],
-    &["sys_enter_fdatasync"],
-    &["sys_exit_fdatasync"],
-];
-
-const BLOCK: [&[&str]; 2] = [&["block_rq_issue"], &["block_rq_complete"]];
-
-/// What happens in the thread of a virtual processor.
-const KVM_BOUND: [&[&str]; 9] = [
-    &["kvm_entry"],
-    &["kvm_exit"],
-    &["kvm_pio"],
-    &["kvm_mmio"],
-    &["kvm_fast_mmio"],
-    &["kvm_userspace_exit"],
-    &["kvm_halt_poll_ns"],
-    &["kvm_vcpu_wakeup"],
-    &["kvm_write_tsc_offset"],
-];
+/// The same in whichever thread or kernel worker an injection begins.
+const KVM_FREE: [&[&str]; 1] = [&["kvm_apic_accept_irq"]];
 
 /// What exits are counted by.
 const EXITS: [&[&str]; 10] = [
@@ -213,8 +181,11 @@ const EXITS: [&[&str]; 10] = [
     &["kvm_set_irq"],
 ];
 
-/// What an injection passes, in whichever thread or kernel worker it begins.
-const KVM_FREE: [&[&str]; 3] = [&["kvm_set_irq"], &["kvm_msi_set_irq"], &["kvm_apic_accept_irq"]];
+/// What shows the checkpoints of one side.
+fn sources(side: Side, left_out: &[Checkpoint]) -> impl Iterator<Item = &'static Source> {
+    let infos = DISK.iter().filter(move |info| info.side == side && !left_out.contains(&info.checkpoint));
+    infos.flat_map(|info| info.sources)
+}
 
 fn call(names: &'static [&'static str], filter: Option<&str>) -> Event {
     event("syscalls", names, filter.map(str::to_owned))

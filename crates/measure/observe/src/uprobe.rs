@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// Before all groups of ours.
-pub(crate) const PREFIX: &str = "vmtax_";
+pub(crate) use vmtax_model::PROBE_GROUP as PREFIX;
 
 /// A probe on an instruction of a program. Several may share an event: they then have the same fields.
 ///

@@ -1,59 +1,21 @@
 //! Joined requests as Parquet: a row for each request, and a row for each piece of one. docs/export.md is the schema.
 
-use crate::record::{STATIONS, Sheet};
+use crate::record::Sheet;
 use crate::table::{Cell, Column, Table};
 use crate::{ExportError, Trial};
 use parquet::data_type::ByteArray;
 use std::io::Write;
-use vmtax_model::{State, Station};
+use vmtax_model::{Checkpoint, State};
 
-/// A station's name in files.
-const fn station(station: Station) -> &'static str {
-    match station {
-        Station::Begin => "begin",
-        Station::GuestCall => "guest_call",
-        Station::GuestIssue => "guest_issue",
-        Station::GuestNotify => "guest_notify",
-        Station::KvmNotify => "kvm_notify",
-        Station::QemuWake => "qemu_wake",
-        Station::QemuPop => "qemu_pop",
-        Station::QemuSubmit => "qemu_submit",
-        Station::HostCall => "host_call",
-        Station::HostIssue => "host_issue",
-        Station::HostComplete => "host_complete",
-        Station::QemuReap => "qemu_reap",
-        Station::QemuPush => "qemu_push",
-        Station::QemuNotify => "qemu_notify",
-        Station::Inject => "inject",
-        Station::GuestInterrupt => "guest_interrupt",
-        Station::GuestComplete => "guest_complete",
-        Station::GuestReturn => "guest_return",
-        Station::End => "end",
-    }
+/// A checkpoint's name in files.
+fn name(checkpoint: Checkpoint) -> String {
+    checkpoint.info().id.replace('-', "_")
 }
 
-/// The columns that hold when a request passed each station.
-const STATION_COLUMNS: [&str; STATIONS] = [
-    "begin_ns",
-    "guest_call_ns",
-    "guest_issue_ns",
-    "guest_notify_ns",
-    "kvm_notify_ns",
-    "qemu_wake_ns",
-    "qemu_pop_ns",
-    "qemu_submit_ns",
-    "host_call_ns",
-    "host_issue_ns",
-    "host_complete_ns",
-    "qemu_reap_ns",
-    "qemu_push_ns",
-    "qemu_notify_ns",
-    "inject_ns",
-    "guest_interrupt_ns",
-    "guest_complete_ns",
-    "guest_return_ns",
-    "end_ns",
-];
+/// The columns that hold when a request passed each checkpoint.
+fn checkpoint_columns() -> [String; Checkpoint::COUNT] {
+    Checkpoint::ALL.map(|checkpoint| format!("{}_ns", name(checkpoint)))
+}
 
 /// A state's name in files, and the column of the time in it.
 const STATES: [(State, &str, &str); 7] = [
@@ -71,7 +33,7 @@ fn state(state: State) -> &'static str {
 }
 
 /// What both tables begin with: which trial, which request.
-fn identity() -> Vec<(&'static str, Column)> {
+fn identity<'n>() -> Vec<(&'n str, Column)> {
     vec![
         ("machine", Column::Text(vec![])),
         ("variant", Column::Text(vec![])),
@@ -101,12 +63,13 @@ impl<W: Write + Send> Requests<W> {
         let time = |i: usize| match i {
             // Every request has the workload's own stamps.
             0 => Column::Long(vec![]),
-            _ if i + 1 == STATIONS => Column::Long(vec![]),
+            _ if i + 1 == Checkpoint::COUNT => Column::Long(vec![]),
             _ => Column::Maybe(vec![]),
         };
         let mut columns = identity();
         columns.push(("offset", Column::Long(vec![])));
-        columns.extend(STATION_COLUMNS.iter().enumerate().map(|(i, name)| (*name, time(i))));
+        let names = checkpoint_columns();
+        columns.extend(names.iter().enumerate().map(|(i, name)| (name.as_str(), time(i))));
         columns.extend(STATES.map(|(_, _, column)| (column, Column::Long(vec![]))));
         columns.push(("unexplained_ns", Column::Long(vec![])));
         Table::new("table of requests", out, columns).map(Requests)
@@ -123,7 +86,7 @@ impl<W: Write + Send> Requests<W> {
     pub(crate) fn sheet(&mut self, sheet: &Sheet) -> Result<(), ExportError> {
         let identity = identify(sheet);
         for r in &sheet.requests {
-            let between = r.stations[1..STATIONS - 1].iter().map(|at| Cell::Maybe(*at));
+            let between = r.checkpoints[1..Checkpoint::COUNT - 1].iter().map(|at| Cell::Maybe(*at));
             let times = [Cell::Long(r.begin())].into_iter().chain(between).chain([Cell::Long(r.end())]);
             let states = STATES.iter().map(|(state, ..)| Cell::Long(r.in_state(*state)));
             let row = identity(r.number).into_iter().chain([Cell::Long(r.offset)]).chain(times).chain(states);
@@ -168,7 +131,7 @@ impl<W: Write + Send> Pieces<W> {
         let identity = identify(sheet);
         for r in &sheet.requests {
             for s in &r.slices {
-                let words = [station(s.from), station(s.to), state(s.state), sheet.name(s.who)];
+                let words = [&name(s.from), &name(s.to), state(s.state), sheet.name(s.who)];
                 let words = words.map(|w| Cell::Text(ByteArray::from(w)));
                 let times = [Cell::Long(s.begin), Cell::Long(s.end)];
                 self.0.push(identity(r.number).into_iter().chain(words).chain(times))?;

@@ -3,10 +3,7 @@
 
 use crate::Trial;
 use vmtax_layers::{JoinedRequest, JoinedTrial, Who};
-use vmtax_model::{Machine, State, Station};
-
-/// How many stations there are.
-pub const STATIONS: usize = Station::ALL.len();
+use vmtax_model::{Checkpoint, Machine, State};
 
 /// A trial as exports write it.
 #[derive(Debug, Clone, PartialEq)]
@@ -27,17 +24,17 @@ pub struct Record {
     pub number: u32,
     /// Where on the disk, bytes.
     pub offset: u64,
-    /// When it passed each station, ns.
-    pub stations: [Option<u64>; STATIONS],
-    /// The way between the first and the last station that a tracer saw.
+    /// When it passed each checkpoint, ns.
+    pub checkpoints: [Option<u64>; Checkpoint::COUNT],
+    /// The path between the first and the last checkpoint that a tracer saw.
     pub slices: Vec<Slice>,
 }
 
-/// A piece of the way.
+/// A segment of the path.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Slice {
-    pub from: Station,
-    pub to: Station,
+    pub from: Checkpoint,
+    pub to: Checkpoint,
     pub state: State,
     pub who: Who,
     /// ns.
@@ -47,18 +44,18 @@ pub struct Slice {
 }
 
 impl Record {
-    fn at(&self, station: Station) -> u64 {
-        self.stations[station as usize].unwrap_or(0)
+    fn at(&self, checkpoint: Checkpoint) -> u64 {
+        self.checkpoints[checkpoint as usize].unwrap_or(0)
     }
 
     /// By the workload's own stamp, ns.
     pub fn begin(&self) -> u64 {
-        self.at(Station::Begin)
+        self.at(Checkpoint::Begin)
     }
 
     /// By the workload's own stamp, ns.
     pub fn end(&self) -> u64 {
-        self.at(Station::End)
+        self.at(Checkpoint::End)
     }
 
     /// How long it is in a state, ns.
@@ -66,7 +63,7 @@ impl Record {
         self.slices.iter().filter(|s| s.state == state).map(|s| s.end - s.begin).sum()
     }
 
-    /// What no piece accounts for, ns.
+    /// What no segment accounts for, ns.
     pub fn unexplained(&self) -> u64 {
         let explained: u64 = self.slices.iter().map(|s| s.end - s.begin).sum();
         (self.end() - self.begin()).saturating_sub(explained)
@@ -104,19 +101,19 @@ fn record(trial: &JoinedTrial, request: &JoinedRequest, number: u32, origin: u64
     // A request's first event is not before the operation that it belongs to.
     let ns = |at: u64| trial.ns(at.saturating_sub(origin)).round() as u64;
     let mut at = request.first();
-    let slices = request.pieces.iter().map(|piece| {
+    let slices = request.segments.iter().map(|segment| {
         let begin = at;
-        at += piece.ticks;
-        let before = request.stations().take_while(|(s, _)| *s < piece.to).last();
+        at += segment.ticks;
+        let before = request.checkpoints().take_while(|(s, _)| *s < segment.to).last();
         Slice {
-            from: before.map_or(Station::Begin, |(s, _)| s),
-            to: piece.to,
-            state: piece.state,
-            who: piece.who,
+            from: before.map_or(Checkpoint::Begin, |(s, _)| s),
+            to: segment.to,
+            state: segment.state,
+            who: segment.who,
             begin: ns(begin),
             end: ns(at),
         }
     });
     let slices = slices.collect();
-    Record { number, offset: request.offset, stations: Station::ALL.map(|s| request.at(s).map(ns)), slices }
+    Record { number, offset: request.offset, checkpoints: Checkpoint::ALL.map(|s| request.at(s).map(ns)), slices }
 }

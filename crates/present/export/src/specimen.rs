@@ -1,12 +1,12 @@
 //! Trials to write in tests.
 
-use crate::record::{Record, STATIONS, Sheet, Slice};
+use crate::record::{Record, Sheet, Slice};
 use vmtax_layers::Who;
-use vmtax_model::{Machine, State, Station};
+use vmtax_model::{Checkpoint, Machine, State};
 
 /// From each station to the next: which state, who, how long in ns; the first stretch begins 500 ns into the operation.
-const WAY: &[(Station, State, Who, u64)] = {
-    use Station as S;
+const WAY: &[(Checkpoint, State, Who, u64)] = {
+    use Checkpoint as S;
     &[
         (S::GuestIssue, State::Running, Who::Guest, 20_000),
         (S::GuestNotify, State::GuestRunnable, Who::Guest, 4_000),
@@ -24,10 +24,10 @@ const WAY: &[(Station, State, Who, u64)] = {
 const REST: u64 = 700;
 
 fn request(number: u32, begin: u64) -> Record {
-    let mut stations = [None; STATIONS];
-    let (mut at, mut from) = (begin + 500, Station::GuestCall);
-    stations[Station::Begin as usize] = Some(begin);
-    stations[from as usize] = Some(at);
+    let mut checkpoints = [None; Checkpoint::COUNT];
+    let (mut at, mut from) = (begin + 500, Checkpoint::GuestCall);
+    checkpoints[Checkpoint::Begin as usize] = Some(begin);
+    checkpoints[from as usize] = Some(at);
     let mut slices: Vec<Slice> = Vec::new();
     for (to, state, who, ns) in WAY {
         if let Some(before) = slices.last().filter(|s| s.to != *to) {
@@ -35,10 +35,10 @@ fn request(number: u32, begin: u64) -> Record {
         }
         slices.push(Slice { from, to: *to, state: *state, who: *who, begin: at, end: at + ns });
         at += ns;
-        stations[*to as usize] = Some(at);
+        checkpoints[*to as usize] = Some(at);
     }
-    stations[Station::End as usize] = Some(at + REST);
-    Record { number, offset: u64::from(number) * 4096, stations, slices }
+    checkpoints[Checkpoint::End as usize] = Some(at + REST);
+    Record { number, offset: u64::from(number) * 4096, checkpoints, slices }
 }
 
 /// A trial whose requests begin every `apart` ns: below 155,000 they overlap.

@@ -97,11 +97,11 @@ pub struct Table<W: Write + Send> {
 
 impl<W: Write + Send> Table<W> {
     /// A table of these columns; `what` it is, for errors.
-    pub fn new(what: &'static str, out: W, columns: Vec<(&'static str, Column)>) -> Result<Self, ExportError> {
+    pub fn new(what: &'static str, out: W, columns: Vec<(&str, Column)>) -> Result<Self, ExportError> {
         Self::begin(what, out, columns).map_err(|source| ExportError::Parquet { what, source })
     }
 
-    fn begin(what: &'static str, out: W, columns: Vec<(&'static str, Column)>) -> Result<Self> {
+    fn begin(what: &'static str, out: W, columns: Vec<(&str, Column)>) -> Result<Self> {
         let fields = columns.iter().map(|(name, column)| column.field(name)).collect::<Result<Vec<_>>>()?;
         let schema = Type::group_type_builder(what).with_fields(fields).build()?;
         let properties = WriterProperties::builder()

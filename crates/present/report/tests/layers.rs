@@ -114,9 +114,9 @@ fn what_it_rests_on_is_said() {
         "17 events lost",
         "within ±180.0 ns (exchanges through shared memory)",
         "Observer effect: +4.1 % (95 % interval +3.0 to +5.2 %)",
-        "→ KVM notify †",
+        "→ ioeventfd / MMIO exit †",
         "† shorter than the clocks' bound",
-        "no guest CPU: runnable, waiting for the guest's processor",
+        "idle exit: idle exit (wake-up)",
         "KVM's entries and exits (tcg): the guest runs under TCG. → use",
     ];
     for s in said {

@@ -1,8 +1,8 @@
 //! Many requests at once: shared notifications, merged submits, completions out of order, shared interrupts.
 
 use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, QUEUE, READER, Truth, VCPU, World, on_device};
-use crate::event::{Element, Guest, Host};
-use vmtax_model::{RequestKind, Stamped, State, Station};
+use crate::event::{Guest, Host, Mark};
+use vmtax_model::{Checkpoint, RequestKind, Stamped, State};
 
 /// One round of a workload that keeps many requests under way.
 #[derive(Debug, Clone)]
@@ -22,15 +22,19 @@ pub struct Batch {
 impl World {
     /// A batch, from `begin` on, on consecutive blocks from `offset` on. The event loop sleeps before and after it.
     pub fn batch(&mut self, begin: u64, offset: u64, batch: &Batch) {
-        use Station as S;
+        use Checkpoint as S;
         let count = batch.issues.len();
         let place = |i: usize| offset + i as u64 * BLOCK;
         let mut truth: Vec<Truth> = (0..count).map(|i| Truth { offset: place(i), ..Truth::default() }).collect();
-        fn put(truth: &mut [Truth], i: usize, station: Station, at: u64) {
-            truth[i].stations.insert(station, at);
+        fn put(truth: &mut [Truth], i: usize, checkpoint: Checkpoint, at: u64) {
+            truth[i].checkpoints.insert(checkpoint, at);
         }
-        let element =
-            |i: usize| Element { address: Some(0x1000 + place(i)), offset: Some(place(i)), queue: Some(QUEUE) };
+        let element = |i: usize| Mark {
+            address: Some(0x1000 + place(i)),
+            offset: Some(place(i)),
+            queue: Some(QUEUE),
+            ..Mark::default()
+        };
 
         // The workload stamps all, then one call submits all.
         (0..count).for_each(|i| put(&mut truth, i, S::Begin, begin + i as u64));
@@ -47,9 +51,9 @@ impl World {
             if *notifies || i == 0 {
                 at += 2;
                 notify.push(at);
-                self.in_guest(at, READER, Guest::Notify);
+                self.in_guest(at, READER, Guest::Passes(Checkpoint::GuestNotify));
                 // The guest stands still until KVM has taken it.
-                self.on_host(at + 3, VCPU, Host::Kick);
+                self.on_host(at + 3, VCPU, Host::Passes(Checkpoint::KvmNotify, Mark::default()));
                 at += 4;
             }
         }
@@ -62,7 +66,7 @@ impl World {
         let mut pop = wake + 1;
         for i in 0..count {
             pop = (pop + 3).max(issue[i] + 4);
-            self.on_host(pop, MAIN, Host::Pop(element(i)));
+            self.on_host(pop, MAIN, Host::Passes(Checkpoint::QemuPop, element(i)));
             put(&mut truth, i, S::QemuPop, pop);
             match notify.iter().find(|n| **n >= issue[i] && **n <= pop) {
                 Some(told) => {
@@ -87,7 +91,7 @@ impl World {
             let group = first..(first + sizes.next().unwrap_or(1).max(1)).min(count);
             at += 3;
             let bytes = group.len() as u64 * BLOCK;
-            self.on_host(at, MAIN, Host::Submit { offset: place(first), bytes });
+            self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuSubmit, Mark::range(place(first), bytes)));
             group.clone().for_each(|i| put(&mut truth, i, S::QemuSubmit, at));
             groups.push(group);
         }
@@ -98,9 +102,9 @@ impl World {
         for (g, group) in groups.iter().enumerate() {
             at += 3;
             let (from, bytes) = (on_device(place(group.start)), group.len() as u64 * BLOCK);
-            self.on_host(at, MAIN, Host::Issue { offset: from, bytes });
+            self.on_host(at, MAIN, Host::OnDevice(Checkpoint::HostIssue, Mark::range(from, bytes)));
             let complete = at + 20 + 3 * groups.len() as u64 + batch.device.get(g).copied().unwrap_or(0);
-            self.interrupt_on_host(complete, Host::Complete { offset: from, bytes });
+            self.interrupt_on_host(complete, Host::OnDevice(Checkpoint::HostComplete, Mark::range(from, bytes)));
             completes.push((complete, g));
             for i in group.clone() {
                 put(&mut truth, i, S::HostCall, submits);
@@ -125,16 +129,20 @@ impl World {
                 at += 3;
                 put(&mut truth, i, S::QemuReap, reap);
                 put(&mut truth, i, S::QemuPush, at);
-                self.on_host(at, MAIN, Host::Push(element(i)));
+                self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuPush, element(i)));
             }
             let polled = batch.polled && half == 1;
             let (mut told, mut interrupt) = (None, None);
             if !polled {
-                self.on_host(at + 2, MAIN, Host::Notify { queue: QUEUE });
-                self.on_host(at + 4, MAIN, Host::Inject);
+                self.on_host(
+                    at + 2,
+                    MAIN,
+                    Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+                );
+                self.on_host(at + 4, MAIN, Host::Passes(Checkpoint::Inject, Mark::default()));
                 (told, interrupt) = (Some(at + 2), Some(at + 20));
                 at += 20;
-                self.interrupt_in_guest(at, Guest::Interrupt);
+                self.interrupt_in_guest(at, Guest::Passes(Checkpoint::GuestInterrupt));
             }
             for &i in &requests {
                 at += 3;
@@ -147,7 +155,11 @@ impl World {
                 self.interrupt_in_guest(at, Guest::Complete { offset: place(i) });
             }
             if polled {
-                self.on_host(at + 2, MAIN, Host::Notify { queue: QUEUE });
+                self.on_host(
+                    at + 2,
+                    MAIN,
+                    Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+                );
             }
             at += 5;
             self.in_guest(at, READER, Guest::Exit);
@@ -169,5 +181,5 @@ impl World {
 
 /// What the analysis says a request waited in the ring.
 pub fn in_ring(truth: &Truth) -> Option<u64> {
-    truth.states.get(&(Station::QemuPop, State::InRing)).copied()
+    truth.states.get(&(Checkpoint::QemuPop, State::InRing)).copied()
 }

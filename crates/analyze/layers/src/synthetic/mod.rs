@@ -2,13 +2,13 @@
 
 pub mod deep;
 
-use crate::event::{Element, Event, Guest, Host};
+use crate::event::{Event, Guest, Host, Mark};
 use crate::follow::View;
 use crate::join::Join;
 use crate::joined::Joined;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
-use vmtax_model::{Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, Station, TraceFacts};
+use vmtax_model::{Checkpoint, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts};
 use vmtax_trace::{Leaves, Sched};
 
 pub const MAIN: i32 = 100;
@@ -28,9 +28,9 @@ const ON_DEVICE: u64 = 1 << 30;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Truth {
     pub offset: u64,
-    pub stations: BTreeMap<Station, u64>,
-    /// By the station at the stretch's end.
-    pub states: BTreeMap<(Station, State), u64>,
+    pub checkpoints: BTreeMap<Checkpoint, u64>,
+    /// By the checkpoint at the interval's end.
+    pub states: BTreeMap<(Checkpoint, State), u64>,
 }
 
 /// Both sides' events.
@@ -45,8 +45,8 @@ pub struct World {
 /// How long everything takes in a request that is alone, ticks; 0 for what does not happen.
 #[derive(Debug, Clone, Copy)]
 pub struct Times {
-    /// From each station to the next, by the next; without the waits below. At least 10 each.
-    pub stretch: [u64; Station::ALL.len()],
+    /// From each checkpoint to the next, by the next; without the waits below. At least 10 each.
+    pub interval: [u64; Checkpoint::ALL.len()],
     /// A kernel thread issues the request; this long it waits for the guest's processor.
     pub kworker_waits: Option<u64>,
     /// The vCPU's thread is thrown off its processor while the guest's kernel prepares the request.
@@ -72,7 +72,7 @@ pub struct Times {
 impl Default for Times {
     fn default() -> Self {
         Times {
-            stretch: [100; Station::ALL.len()],
+            interval: [100; Checkpoint::ALL.len()],
             kworker_waits: None,
             vcpu_preempted: 0,
             wake_runnable: 0,
@@ -170,14 +170,15 @@ impl World {
 
     /// A request that is alone, from `begin` on. Both threads of QEMU sleep before it, and the reader runs.
     pub fn request(&mut self, begin: u64, offset: u64, times: &Times) {
-        use Station as S;
+        use Checkpoint as S;
         let mut truth = Truth { offset, ..Truth::default() };
         let mut at = begin;
-        let d = |s: Station| times.stretch[s as usize];
+        let d = |s: Checkpoint| times.interval[s as usize];
         let bytes = BLOCK;
-        let element = Element { address: Some(0x1000 + offset), offset: Some(offset), queue: Some(QUEUE) };
-        truth.stations.insert(S::Begin, at);
-        let mut spend = |to: Station, state: State, ticks: u64| {
+        let element =
+            Mark { address: Some(0x1000 + offset), offset: Some(offset), queue: Some(QUEUE), ..Mark::default() };
+        truth.checkpoints.insert(S::Begin, at);
+        let mut spend = |to: Checkpoint, state: State, ticks: u64| {
             if ticks > 0 {
                 *truth.states.entry((to, state)).or_default() += ticks;
             }
@@ -207,11 +208,11 @@ impl World {
 
         at += spend(S::GuestNotify, State::Running, d(S::GuestNotify));
         let notify = at;
-        self.in_guest(at, issuer, Guest::Notify);
+        self.in_guest(at, issuer, Guest::Passes(Checkpoint::GuestNotify));
 
         if times.kick {
             at += spend(S::KvmNotify, State::Running, d(S::KvmNotify));
-            self.on_host(at, VCPU, Host::Kick);
+            self.on_host(at, VCPU, Host::Passes(Checkpoint::KvmNotify, Mark::default()));
         }
         let kick = at;
 
@@ -239,24 +240,24 @@ impl World {
         }
         at += spend(S::QemuPop, State::Running, d(S::QemuPop) - d(S::QemuPop) / 2);
         let pop = at;
-        self.on_host(at, MAIN, Host::Pop(element));
+        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuPop, element));
 
         at += spend(S::QemuSubmit, State::Running, d(S::QemuSubmit));
         let submit = at;
-        self.on_host(at, MAIN, Host::Submit { offset, bytes });
+        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
         at += spend(S::HostCall, State::Running, d(S::HostCall));
         let host_call = at;
         self.enter(at, MAIN, IO_SUBMIT, [0, 1, 0, 0]);
         at += spend(S::HostIssue, State::Running, d(S::HostIssue));
         let host_issue = at;
-        self.on_host(at, MAIN, Host::Issue { offset: on_device(offset), bytes });
+        self.on_host(at, MAIN, Host::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)));
         self.on_host(at + 2, MAIN, Host::Exit);
         self.enter(at + 4, MAIN, PPOLL, [0; 4]);
         self.off(at + 6, MAIN, false);
 
         at += spend(S::HostComplete, State::Running, d(S::HostComplete));
         let host_complete = at;
-        self.interrupt_on_host(at, Host::Complete { offset: on_device(offset), bytes });
+        self.interrupt_on_host(at, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)));
         at += spend(S::QemuReap, State::Waiting, times.reap_waiting.max(1));
         self.interrupt_on_host(at, Host::Sched(Sched::Waking { tid: MAIN }));
         at += spend(S::QemuReap, State::Runnable, times.reap_runnable.max(1));
@@ -273,13 +274,13 @@ impl World {
         }
         at += spend(S::QemuPush, State::Running, d(S::QemuPush) - d(S::QemuPush) / 2);
         let push = at;
-        self.on_host(at, MAIN, Host::Push(element));
+        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuPush, element));
         at += spend(S::QemuNotify, State::Running, d(S::QemuNotify));
         let qemu_notify = at;
-        self.on_host(at, MAIN, Host::Notify { queue: QUEUE });
+        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }));
         at += spend(S::Inject, State::Running, d(S::Inject));
         let inject = at;
-        self.on_host(at, MAIN, Host::Inject);
+        self.on_host(at, MAIN, Host::Passes(Checkpoint::Inject, Mark::default()));
 
         // The main loop wakes the vCPU's thread, and goes to wait.
         at += spend(S::GuestInterrupt, State::Running, d(S::GuestInterrupt) / 2);
@@ -290,7 +291,7 @@ impl World {
         self.enter(at, MAIN, PPOLL, [0; 4]);
         self.off(at, MAIN, false);
         let interrupt = at;
-        self.interrupt_in_guest(at, Guest::Interrupt);
+        self.interrupt_in_guest(at, Guest::Passes(Checkpoint::GuestInterrupt));
         at += spend(S::GuestComplete, State::Running, d(S::GuestComplete));
         let complete = at;
         self.interrupt_in_guest(at, Guest::Complete { offset });
@@ -302,7 +303,7 @@ impl World {
         let back = at;
         self.in_guest(at, READER, Guest::Exit);
         at += d(S::End);
-        let stations = [
+        let checkpoints = [
             (S::GuestCall, call),
             (S::GuestIssue, issue),
             (S::GuestNotify, notify),
@@ -321,9 +322,9 @@ impl World {
             (S::GuestReturn, back),
             (S::End, at),
         ];
-        truth.stations.extend(stations);
+        truth.checkpoints.extend(checkpoints);
         if times.kick {
-            truth.stations.insert(S::KvmNotify, kick);
+            truth.checkpoints.insert(S::KvmNotify, kick);
         }
         self.operations.push(Stamped { begin, end: at, offset });
         self.truth.push(truth);
@@ -337,7 +338,7 @@ impl World {
     /// Any event at all.
     pub fn any(&mut self, at: u64, kind: u8, tid: i32, place: u64, interrupt: bool) {
         let (offset, bytes) = (place * BLOCK, BLOCK * (1 + place % 2));
-        let element = Element { address: Some(place), offset: Some(offset), queue: Some(place % 2) };
+        let element = Mark { address: Some(place), offset: Some(offset), queue: Some(place % 2), ..Mark::default() };
         let nr = [PPOLL, IO_SUBMIT, FUTEX, 16, 17, 426][place as usize % 6];
         let switch = Sched::Switch { prev: tid, leaves: leaves(interrupt), next: (tid + 1) % 4 };
         let waking = Sched::Waking { tid: place as i32 % 4 };
@@ -351,14 +352,14 @@ impl World {
             1 => Host::Sched(on_host(waking)),
             2 | 3 => Host::Enter { nr, args: [0, u64::from(interrupt), place, offset] },
             4 | 5 => Host::Exit,
-            6 | 7 => Host::Pop(element),
-            8 | 9 => Host::Submit { offset, bytes },
-            10 | 11 => Host::Push(element),
-            12 => Host::Notify { queue: place % 2 },
-            13 => Host::Inject,
-            14 => Host::Kick,
-            15 => Host::Issue { offset: on_device(offset), bytes },
-            16 => Host::Complete { offset: on_device(offset), bytes },
+            6 | 7 => Host::Passes(Checkpoint::QemuPop, element),
+            8 | 9 => Host::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
+            10 | 11 => Host::Passes(Checkpoint::QemuPush, element),
+            12 => Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(place % 2), ..Mark::default() }),
+            13 => Host::Passes(Checkpoint::Inject, Mark::default()),
+            14 => Host::Passes(Checkpoint::KvmNotify, Mark::default()),
+            15 => Host::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)),
+            16 => Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)),
             _ => {
                 let what = match kind {
                     17 => Guest::Sched(if interrupt { waking } else { switch }),
@@ -366,9 +367,9 @@ impl World {
                     19 => Guest::Exit,
                     20 => Guest::Issue { offset, bytes, kind: RequestKind::Read },
                     21 => Guest::Complete { offset },
-                    22 => Guest::Notify,
+                    22 => Guest::Passes(Checkpoint::GuestNotify),
                     23 => Guest::Insert { offset },
-                    _ => Guest::Interrupt,
+                    _ => Guest::Passes(Checkpoint::GuestInterrupt),
                 };
                 self.guest.push(Event { at, cpu: 0, tid, interrupt, what });
                 return;
@@ -419,9 +420,9 @@ impl World {
 /// A request as the truth has it.
 pub fn found(request: &JoinedRequest) -> Truth {
     let mut truth = Truth { offset: request.offset, ..Truth::default() };
-    truth.stations.extend(request.stations());
-    for piece in &request.pieces {
-        *truth.states.entry((piece.to, piece.state)).or_default() += piece.ticks;
+    truth.checkpoints.extend(request.checkpoints());
+    for segment in &request.segments {
+        *truth.states.entry((segment.to, segment.state)).or_default() += segment.ticks;
     }
     truth
 }

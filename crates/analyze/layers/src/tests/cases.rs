@@ -1,7 +1,7 @@
 //! What real trials have, one at a time: no block device, a polling guest, requests that are split or merged, lost events.
 
 use super::{START, alone};
-use crate::event::{Event, Guest, Host};
+use crate::event::{Event, Guest, Host, Mark};
 use crate::follow::View;
 use crate::joined::Reason;
 use crate::synthetic::deep::Batch;
@@ -9,7 +9,7 @@ use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, fo
 use crate::tally::Tally;
 use crate::trial::{JoinedTrial, Loss};
 use std::collections::BTreeMap;
-use vmtax_model::{ClockFinding, Layer, RequestKind, Role, Stamped, State, Station};
+use vmtax_model::{Checkpoint, ClockFinding, Layer, RequestKind, Role, Stamped, State};
 
 pub fn made_up() -> ClockFinding {
     ClockFinding { bound_ns: 0.0, source: "made up".into(), drift_ns: 0.0, violations: 0 }
@@ -21,21 +21,21 @@ pub fn trial(world: &World, losses: &[Loss]) -> JoinedTrial {
 }
 
 /// Means of the rows, by their ends and state.
-fn rows(world: &World) -> BTreeMap<(Station, Station, State), f64> {
+fn rows(world: &World) -> BTreeMap<(Checkpoint, Checkpoint, State), f64> {
     let mut tally = Tally::default();
     tally.add(0, &trial(world, &[]));
     let count = tally.total.count();
     tally.rows.iter().map(|(k, d)| ((k.from, k.to, k.state), d.summary_of(count).mean_ns)).collect()
 }
 
-type Change = (fn(&mut Times), Station, State);
+type Change = (fn(&mut Times), Checkpoint, State);
 
 /// Everything that takes time, made longer one by one: that row grows by it, and no other by anything.
 #[test]
 fn what_is_added_shows_in_its_row_alone() {
     const MORE: u64 = 777;
     let usual = Times {
-        stretch: [400; 19],
+        interval: [400; 19],
         kworker_waits: Some(30),
         vcpu_preempted: 40,
         wake_runnable: 50,
@@ -49,7 +49,7 @@ fn what_is_added_shows_in_its_row_alone() {
         kick: true,
     };
     let before = rows(&alone(&[usual; 9]));
-    let check = |times: Times, to: Station, state: State| {
+    let check = |times: Times, to: Checkpoint, state: State| {
         let after = rows(&alone(&[times; 9]));
         assert_eq!(before.keys().collect::<Vec<_>>(), after.keys().collect::<Vec<_>>());
         for (key, ns) in &after {
@@ -57,37 +57,37 @@ fn what_is_added_shows_in_its_row_alone() {
             assert!((ns - before[key] - more).abs() < 1e-6, "{to:?} {state:?}: {key:?} {} {ns}", before[key]);
         }
     };
-    for station in &Station::ALL[2..18] {
+    for checkpoint in &Checkpoint::ALL[2..18] {
         let mut times = usual;
-        times.stretch[*station as usize] += MORE;
-        check(times, *station, State::Running);
+        times.interval[*checkpoint as usize] += MORE;
+        check(times, *checkpoint, State::Running);
     }
     let waits: [Change; 9] = [
-        (|t| t.kworker_waits = Some(30 + MORE), Station::GuestIssue, State::GuestRunnable),
-        (|t| t.vcpu_preempted += MORE, Station::GuestIssue, State::Runnable),
-        (|t| t.wake_runnable += MORE, Station::QemuWake, State::Runnable),
-        (|t| t.lock += MORE, Station::QemuPop, State::Lock),
-        (|t| t.lock_runnable += MORE, Station::QemuPop, State::Runnable),
-        (|t| t.reap_waiting += MORE, Station::QemuReap, State::Waiting),
-        (|t| t.reap_runnable += MORE, Station::QemuReap, State::Runnable),
-        (|t| t.push_preempted += MORE, Station::QemuPush, State::Runnable),
-        (|t| t.interrupt_runnable += MORE, Station::GuestInterrupt, State::Runnable),
+        (|t| t.kworker_waits = Some(30 + MORE), Checkpoint::GuestIssue, State::GuestRunnable),
+        (|t| t.vcpu_preempted += MORE, Checkpoint::GuestIssue, State::Runnable),
+        (|t| t.wake_runnable += MORE, Checkpoint::QemuWake, State::Runnable),
+        (|t| t.lock += MORE, Checkpoint::QemuPop, State::Lock),
+        (|t| t.lock_runnable += MORE, Checkpoint::QemuPop, State::Runnable),
+        (|t| t.reap_waiting += MORE, Checkpoint::QemuReap, State::Waiting),
+        (|t| t.reap_runnable += MORE, Checkpoint::QemuReap, State::Runnable),
+        (|t| t.push_preempted += MORE, Checkpoint::QemuPush, State::Runnable),
+        (|t| t.interrupt_runnable += MORE, Checkpoint::GuestInterrupt, State::Runnable),
     ];
-    for (change, station, state) in waits {
+    for (change, checkpoint, state) in waits {
         let mut times = usual;
         change(&mut times);
-        check(times, station, state);
+        check(times, checkpoint, state);
     }
 }
 
 #[test]
 fn what_lies_outside_of_all_events_is_unexplained() {
     let mut times = Times::default();
-    times.stretch[Station::GuestCall as usize] = 5000;
-    times.stretch[Station::End as usize] = 700;
+    times.interval[Checkpoint::GuestCall as usize] = 5000;
+    times.interval[Checkpoint::End as usize] = 700;
     let trial = trial(&alone(&[times; 3]), &[]);
     for request in &trial.requests {
-        let explained: u64 = request.pieces.iter().map(|p| p.ticks).sum();
+        let explained: u64 = request.segments.iter().map(|p| p.ticks).sum();
         assert_eq!(request.total() - explained, 5700);
     }
 }
@@ -108,8 +108,8 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
     let mut world = alone(&[Times::default(); 30]);
     let mut pops = 0;
     world.host.retain(|e| {
-        pops += usize::from(matches!(e.what, Host::Pop(_)));
-        !(matches!(e.what, Host::Pop(_)) && pops == 5)
+        pops += usize::from(matches!(e.what, Host::Passes(Checkpoint::QemuPop, _)));
+        !(matches!(e.what, Host::Passes(Checkpoint::QemuPop, _)) && pops == 5)
     });
     let trial = trial(&world, &[]);
     assert_eq!(trial.matched.rejected, [("no event for it: virtqueue pop".to_owned(), 1)]);
@@ -119,16 +119,36 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
     assert_eq!(joined.rejected.last().map(|r| r.reason), Some(Reason::NoRequest));
 }
 
-/// What no kernel or QEMU of a trial traces is no station of it: its stretch joins the next.
+/// What no kernel or QEMU of a trial traces is no checkpoint of it: its interval joins the next.
 #[test]
 fn stations_that_nobody_saw_drop_out_and_sums_close() {
     let whole = alone(&[Times::default(); 5]);
     type Gone = fn(&Host) -> bool;
-    let without: [(Gone, Station, Station, Layer); 4] = [
-        (|h| matches!(h, Host::Pop(_)), Station::QemuWake, Station::QemuSubmit, Layer::Qemu),
-        (|h| matches!(h, Host::Submit { .. }), Station::QemuPop, Station::HostCall, Layer::Qemu),
-        (|h| matches!(h, Host::Kick), Station::GuestNotify, Station::QemuWake, Layer::Notify),
-        (|h| matches!(h, Host::Notify { .. }), Station::QemuPush, Station::Inject, Layer::Interrupt),
+    let without: [(Gone, Checkpoint, Checkpoint, Layer); 4] = [
+        (
+            |h| matches!(h, Host::Passes(Checkpoint::QemuPop, _)),
+            Checkpoint::QemuWake,
+            Checkpoint::QemuSubmit,
+            Layer::Qemu,
+        ),
+        (
+            |h| matches!(h, Host::Passes(Checkpoint::QemuSubmit, _)),
+            Checkpoint::QemuPop,
+            Checkpoint::HostCall,
+            Layer::Qemu,
+        ),
+        (
+            |h| matches!(h, Host::Passes(Checkpoint::KvmNotify, _)),
+            Checkpoint::GuestNotify,
+            Checkpoint::QemuWake,
+            Layer::Notify,
+        ),
+        (
+            |h| matches!(h, Host::Passes(Checkpoint::QemuNotify, _)),
+            Checkpoint::QemuPush,
+            Checkpoint::Inject,
+            Layer::Interrupt,
+        ),
     ];
     for (gone, from, to, layer) in without {
         let mut world = whole.clone();
@@ -138,10 +158,10 @@ fn stations_that_nobody_saw_drop_out_and_sums_close() {
         for (request, truth) in trial.requests.iter().zip(&world.truth) {
             assert_eq!(
                 request.last() - request.first(),
-                truth.stations[&Station::GuestReturn] - truth.stations[&Station::GuestCall]
+                truth.checkpoints[&Checkpoint::GuestReturn] - truth.checkpoints[&Checkpoint::GuestCall]
             );
-            let piece = request.pieces.iter().find(|p| p.to == to).unwrap();
-            let key = trial.chain.key(piece);
+            let segment = request.segments.iter().find(|p| p.to == to).unwrap();
+            let key = trial.chain.key(segment);
             assert_eq!((key.from, key.to, key.layer()), (from, to, layer));
         }
     }
@@ -151,16 +171,25 @@ fn stations_that_nobody_saw_drop_out_and_sums_close() {
 #[test]
 fn a_push_without_a_place_is_known_by_its_address() {
     let mut world = alone(&[Times::default(); 5]);
-    world.host.retain(|e| matches!(e.what, Host::Pop(_) | Host::Push(_) | Host::Notify { .. }));
+    world.host.retain(|e| {
+        matches!(
+            e.what,
+            Host::Passes(Checkpoint::QemuPop, _)
+                | Host::Passes(Checkpoint::QemuPush, _)
+                | Host::Passes(Checkpoint::QemuNotify, _)
+        )
+    });
     for event in &mut world.host {
-        if let Host::Push(element) = &mut event.what {
+        if let Host::Passes(Checkpoint::QemuPush, element) = &mut event.what {
             (element.offset, element.queue) = (None, None);
         }
     }
     let joined = world.join(View::Kernel, 0, |t| t);
     for (request, truth) in joined.requests.iter().zip(&world.truth) {
-        for station in [Station::QemuPop, Station::QemuPush, Station::QemuNotify, Station::GuestInterrupt] {
-            assert_eq!(request.at(station), Some(truth.stations[&station]), "{station:?}");
+        for checkpoint in
+            [Checkpoint::QemuPop, Checkpoint::QemuPush, Checkpoint::QemuNotify, Checkpoint::GuestInterrupt]
+        {
+            assert_eq!(request.at(checkpoint), Some(truth.checkpoints[&checkpoint]), "{checkpoint:?}");
         }
     }
 }
@@ -173,11 +202,17 @@ fn without_the_guests_trace_the_rest_is_followed() {
     let joined = world.join(View::Blind, 0, |t| t);
     assert_eq!(joined.rejected, []);
     for (request, truth) in joined.requests.iter().zip(&world.truth) {
-        for station in [Station::KvmNotify, Station::QemuPop, Station::HostIssue, Station::QemuPush, Station::Inject] {
-            assert_eq!(request.at(station), truth.stations.get(&station).copied(), "{station:?}");
+        for checkpoint in [
+            Checkpoint::KvmNotify,
+            Checkpoint::QemuPop,
+            Checkpoint::HostIssue,
+            Checkpoint::QemuPush,
+            Checkpoint::Inject,
+        ] {
+            assert_eq!(request.at(checkpoint), truth.checkpoints.get(&checkpoint).copied(), "{checkpoint:?}");
         }
-        assert_eq!(request.at(Station::GuestIssue), None);
-        assert_eq!(request.last(), truth.stations[&Station::Inject]);
+        assert_eq!(request.at(Checkpoint::GuestIssue), None);
+        assert_eq!(request.last(), truth.checkpoints[&Checkpoint::Inject]);
     }
 }
 
@@ -188,17 +223,17 @@ fn a_micro_guest_that_polls() {
     let mut world = alone(&[Times::default(); 5]);
     world.guest.clear();
     for (operation, truth) in world.operations.iter_mut().zip(&world.truth) {
-        operation.begin = truth.stations[&Station::GuestNotify];
-        operation.end = truth.stations[&Station::QemuPush] + 5;
+        operation.begin = truth.checkpoints[&Checkpoint::GuestNotify];
+        operation.end = truth.checkpoints[&Checkpoint::QemuPush] + 5;
     }
     let joined = world.join(View::Driver, 0, |t| t);
     assert_eq!(joined.rejected, []);
     for (request, truth) in joined.requests.iter().zip(&world.truth) {
-        assert_eq!(request.at(Station::QemuNotify), None);
-        assert_eq!(request.at(Station::Inject), None);
-        assert_eq!(request.last(), truth.stations[&Station::QemuPush] + 5);
+        assert_eq!(request.at(Checkpoint::QemuNotify), None);
+        assert_eq!(request.at(Checkpoint::Inject), None);
+        assert_eq!(request.last(), truth.checkpoints[&Checkpoint::QemuPush] + 5);
         // Nothing is unexplained: the driver's stamps are the workload's.
-        assert_eq!(request.pieces.iter().map(|p| p.ticks).sum::<u64>(), request.total());
+        assert_eq!(request.segments.iter().map(|p| p.ticks).sum::<u64>(), request.total());
     }
 }
 
@@ -210,34 +245,34 @@ fn a_worker_thread_reads_from_no_block_device() {
     let mut world = World::default();
     let at = START;
     let (offset, bytes) = (8 * BLOCK, BLOCK);
-    let element = crate::event::Element { address: Some(1), offset: Some(offset), queue: Some(QUEUE) };
+    let element = Mark { address: Some(1), offset: Some(offset), queue: Some(QUEUE), ..Mark::default() };
     world.in_guest(at + 1, READER, Guest::Enter);
     world.in_guest(at + 10, READER, Guest::Issue { offset, bytes, kind: RequestKind::Read });
-    world.in_guest(at + 11, READER, Guest::Notify);
+    world.in_guest(at + 11, READER, Guest::Passes(Checkpoint::GuestNotify));
     world.enter(at - 50, MAIN, PPOLL, [0; 4]);
     world.on_host(at + 20, MAIN, Host::Exit);
-    world.on_host(at + 22, MAIN, Host::Pop(element));
-    world.on_host(at + 24, MAIN, Host::Submit { offset, bytes });
+    world.on_host(at + 22, MAIN, Host::Passes(Checkpoint::QemuPop, element));
+    world.on_host(at + 24, MAIN, Host::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
     world.enter(at + 26, MAIN, PPOLL, [0; 4]);
     world.enter(at + 28, WORKER, PREAD, [3, 0, bytes, offset + BLOCK]);
     world.on_host(at + 29, WORKER, Host::Exit);
     world.enter(at + 30, WORKER, PREAD, [3, 0, bytes, offset]);
     world.on_host(at + 60, WORKER, Host::Exit);
     world.on_host(at + 65, MAIN, Host::Exit);
-    world.on_host(at + 70, MAIN, Host::Push(element));
-    world.on_host(at + 72, MAIN, Host::Notify { queue: QUEUE });
-    world.interrupt_in_guest(at + 80, Guest::Interrupt);
+    world.on_host(at + 70, MAIN, Host::Passes(Checkpoint::QemuPush, element));
+    world.on_host(at + 72, MAIN, Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }));
+    world.interrupt_in_guest(at + 80, Guest::Passes(Checkpoint::GuestInterrupt));
     world.interrupt_in_guest(at + 82, Guest::Complete { offset });
     world.in_guest(at + 90, READER, Guest::Exit);
     world.operations.push(Stamped { begin: at, end: at + 91, offset });
     let joined = world.join(View::Kernel, 0, |t| t);
     let request = found(&joined.requests[0]);
-    assert_eq!(request.stations[&Station::HostCall], at + 30);
-    assert_eq!(request.stations[&Station::QemuReap], at + 65);
-    assert!(!request.stations.contains_key(&Station::HostIssue));
+    assert_eq!(request.checkpoints[&Checkpoint::HostCall], at + 30);
+    assert_eq!(request.checkpoints[&Checkpoint::QemuReap], at + 65);
+    assert!(!request.checkpoints.contains_key(&Checkpoint::HostIssue));
     // A thread that the facts do not name, because it ended before.
     assert_eq!(joined.threads.last().map(|t| (t.tid, t.role.clone())), Some((WORKER, Role::Worker)));
-    assert_eq!(crate::chain::layer(Station::HostCall, Station::QemuReap), Layer::HostKernel);
+    assert_eq!(crate::chain::layer(Checkpoint::HostCall, Checkpoint::QemuReap), Layer::HostKernel);
 }
 
 /// The guest's block layer makes two requests of one operation: it ends with the one that completes last.
@@ -245,7 +280,7 @@ fn a_worker_thread_reads_from_no_block_device() {
 fn an_operation_in_two_parts_ends_with_the_later_one() {
     let mut world = alone(&[Times::default()]);
     let (begin, end) = (world.operations[0].begin, world.operations[0].end);
-    let (first, whole) = (BLOCK / 2, world.truth[0].stations[&Station::GuestComplete]);
+    let (first, whole) = (BLOCK / 2, world.truth[0].checkpoints[&Checkpoint::GuestComplete]);
     // The other half, issued right after the call, done before.
     let extra = [
         Event {
@@ -259,7 +294,7 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
     ];
     world.guest.extend(extra);
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.requests[0].at(Station::GuestComplete), Some(whole));
+    assert_eq!(joined.requests[0].at(Checkpoint::GuestComplete), Some(whole));
     assert_eq!((joined.requests[0].begin(), joined.requests[0].end()), (begin, end));
 }
 
@@ -268,36 +303,37 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
 fn a_request_that_the_host_splits_is_done_with_its_last_part() {
     let mut world = alone(&[Times::default()]);
     let (issue, complete) =
-        (world.truth[0].stations[&Station::HostIssue], world.truth[0].stations[&Station::HostComplete]);
+        (world.truth[0].checkpoints[&Checkpoint::HostIssue], world.truth[0].checkpoints[&Checkpoint::HostComplete]);
     let half = BLOCK / 2;
     for event in &mut world.host {
-        if let Host::Issue { bytes, .. } | Host::Complete { bytes, .. } = &mut event.what {
+        if let Host::OnDevice(_, Mark { bytes, .. }) = &mut event.what {
             *bytes = half;
         }
     }
-    world.on_host(issue + 1, MAIN, Host::Issue { offset: on_device(half), bytes: half });
-    world.interrupt_on_host(complete - 20, Host::Complete { offset: on_device(half), bytes: half });
+    world.on_host(issue + 1, MAIN, Host::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(half), half)));
+    world
+        .interrupt_on_host(complete - 20, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)));
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.requests[0].at(Station::HostComplete), Some(complete));
+    assert_eq!(joined.requests[0].at(Checkpoint::HostComplete), Some(complete));
     // Now the second is the slower.
-    world.interrupt_on_host(complete + 1, Host::Complete { offset: on_device(half), bytes: half });
+    world.interrupt_on_host(complete + 1, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)));
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.requests[0].at(Station::HostComplete), Some(complete + 1));
+    assert_eq!(joined.requests[0].at(Checkpoint::HostComplete), Some(complete + 1));
 }
 
 /// A disk in memory is done before the call that submits returns, and nobody waits: the return tells of it.
 #[test]
 fn a_disk_that_is_done_within_the_call() {
     let mut world = alone(&[Times::default()]);
-    let of = |world: &World, s: Station| world.truth[0].stations[&s];
-    let (issue, reap) = (of(&world, Station::HostIssue), of(&world, Station::QemuReap));
-    let submitted = |e: &Event<Host>| e.at > issue && e.at < of(&world, Station::QemuPush);
+    let of = |world: &World, s: Checkpoint| world.truth[0].checkpoints[&s];
+    let (issue, reap) = (of(&world, Checkpoint::HostIssue), of(&world, Checkpoint::QemuReap));
+    let submitted = |e: &Event<Host>| e.at > issue && e.at < of(&world, Checkpoint::QemuPush);
     let mut host: Vec<Event<Host>> = world.host.iter().filter(|e| !submitted(e)).copied().collect();
     std::mem::swap(&mut world.host, &mut host);
-    world.interrupt_on_host(issue + 5, Host::Complete { offset: on_device(0), bytes: BLOCK });
+    world.interrupt_on_host(issue + 5, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(0), BLOCK)));
     world.on_host(reap, MAIN, Host::Exit);
     let joined = world.join(View::Kernel, 0, |t| t);
-    assert_eq!(joined.requests[0].at(Station::QemuReap), Some(reap));
+    assert_eq!(joined.requests[0].at(Checkpoint::QemuReap), Some(reap));
 }
 
 /// The guest's other tasks make system calls, too.
@@ -310,7 +346,7 @@ fn the_workloads_call_is_told_from_others() {
     }
     let joined = world.join(View::Kernel, 0, |t| t);
     for (request, truth) in joined.requests.iter().zip(&world.truth) {
-        assert_eq!(found(request).stations, truth.stations);
+        assert_eq!(found(request).checkpoints, truth.checkpoints);
     }
 }
 
@@ -321,37 +357,38 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
         Batch { issues: vec![(5, true), (5, false)], wake: 10, merges: vec![2], device: vec![0], polled: false };
     let mut world = World::new(START - 100);
     world.batch(START, 0, &batch);
-    let back = world.truth[1].stations[&Station::GuestReturn];
+    let back = world.truth[1].checkpoints[&Checkpoint::GuestReturn];
     world.in_guest(back + 10, READER, Guest::Enter);
     world.in_guest(back + 40, READER, Guest::Exit);
     world.operations[1].end = back + 45;
     let joined = world.join(View::Kernel, 0, |t| t);
     let of = |offset: u64| joined.requests.iter().find(|r| r.offset == offset).unwrap();
     assert_eq!(of(0).last(), back);
-    let piece = of(BLOCK).pieces.last().unwrap();
-    assert_eq!((piece.to, piece.ticks, of(BLOCK).end() - of(BLOCK).last()), (Station::End, 40, 5));
+    let segment = of(BLOCK).segments.last().unwrap();
+    assert_eq!((segment.to, segment.ticks, of(BLOCK).end() - of(BLOCK).last()), (Checkpoint::End, 40, 5));
     let trial = trial(&world, &[]);
-    assert_eq!(trial.chain.key(piece).layer(), Layer::GuestApplication);
+    assert_eq!(trial.chain.key(segment).layer(), Layer::GuestApplication);
     // The other was issued after the notification, which makes a row of its own.
-    let in_ring = of(BLOCK).pieces.iter().find(|p| p.state == State::InRing).unwrap();
+    let in_ring = of(BLOCK).segments.iter().find(|p| p.state == State::InRing).unwrap();
     let key = trial.chain.key(in_ring);
-    assert_eq!((key.from, key.to, key.layer()), (Station::GuestIssue, Station::QemuPop, Layer::Notify));
+    assert_eq!((key.from, key.to, key.layer()), (Checkpoint::GuestIssue, Checkpoint::QemuPop, Layer::Notify));
 }
 
 /// The clock stands so that what KVM saw comes before what the guest did, by less than the bound.
 #[test]
 fn an_effect_right_before_its_cause_counts_as_at_the_same_time() {
-    let world = alone(&[Times { stretch: [100; 19], ..Times::default() }]);
+    let world = alone(&[Times { interval: [100; 19], ..Times::default() }]);
     let joined = world.join(View::Kernel, 250, |t| t + 230);
     let request = &joined.requests[0];
-    assert_eq!(request.at(Station::KvmNotify), request.at(Station::GuestNotify));
-    assert!(request.pieces.iter().all(|p| p.to != Station::KvmNotify));
+    assert_eq!(request.at(Checkpoint::KvmNotify), request.at(Checkpoint::GuestNotify));
+    assert!(request.segments.iter().all(|p| p.to != Checkpoint::KvmNotify));
 }
 
 #[test]
 fn threads_are_called_what_they_are() {
     let trial = trial(&alone(&[Times::default()]), &[]);
-    let names: Vec<String> = trial.requests[0].stations().map(|(s, _)| trial.name(trial.requests[0].who(s))).collect();
+    let names: Vec<String> =
+        trial.requests[0].checkpoints().map(|(s, _)| trial.name(trial.requests[0].who(s))).collect();
     assert_eq!(names[..6], ["guest", "guest", "guest", "guest", "vCPU 0", "main loop"]);
     assert!(trial.threads.iter().any(|t| t.tid == VCPU));
 }

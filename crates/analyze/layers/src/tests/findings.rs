@@ -2,11 +2,11 @@
 
 use super::alone;
 use super::cases::trial;
+use crate::call_times::{CallStats, TrialCalls};
 use crate::findings::{Gathered, together};
-use crate::stats::{CallStats, TrialCalls};
 use crate::synthetic::{Times, facts};
 use std::collections::BTreeMap;
-use vmtax_model::{Latency, LayerFindings, Machine, Plan, Station};
+use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan};
 
 const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
                     [[variant]]\nname = \"b\"\n[[variant]]\nname = \"c\"\n[[workload]]\nname = \"seqread\"\n";
@@ -30,8 +30,8 @@ fn findings() -> LayerFindings {
             gathered.traced_medians.add(round, &observed);
             let requests: Vec<Times> = (0..50)
                 .map(|i| {
-                    let mut times = Times { stretch: [200; 19], wake_runnable: i % 5, ..Times::default() };
-                    times.stretch[Station::HostComplete as usize] = 1000 * scale + i * 10;
+                    let mut times = Times { interval: [200; 19], wake_runnable: i % 5, ..Times::default() };
+                    times.interval[Checkpoint::HostComplete as usize] = 1000 * scale + i * 10;
                     times.lock = if i == 49 { 30_000 } else { 0 };
                     times
                 })
@@ -81,7 +81,7 @@ fn the_lock_is_a_row_and_what_the_slowest_do_differently() {
     let column = &findings.columns[0];
     let lock = column.rows.iter().find(|r| r.state == vmtax_model::State::Lock).unwrap();
     assert_eq!((lock.count, lock.time.p50_ns), (6, 0.0));
-    assert_eq!((lock.from, lock.to, lock.time.max_ns), (Station::QemuWake, Station::QemuPop, 30_000.0));
+    assert_eq!((lock.from, lock.to, lock.time.max_ns), (Checkpoint::QemuWake, Checkpoint::QemuPop, 30_000.0));
     let first = &column.tail[0];
     assert!(first.label.contains("lock"), "{first:?}");
     assert_eq!((first.median_ns, first.slowest_ns), (0.0, 30_000.0));

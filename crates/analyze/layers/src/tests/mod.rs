@@ -14,7 +14,7 @@ use crate::synthetic::{BLOCK, Times, World, facts, found};
 use crate::tally::Tally;
 use crate::trial::JoinedTrial;
 use proptest::prelude::*;
-use vmtax_model::{RequestKind, Stamped, Station};
+use vmtax_model::{Checkpoint, RequestKind, Stamped};
 
 const GAP: u64 = 50;
 const START: u64 = 10_000_000;
@@ -31,11 +31,11 @@ fn alone(times: &[Times]) -> World {
 
 fn times() -> impl Strategy<Value = Times> {
     let some = || prop_oneof![Just(0_u64), 1_u64..5000];
-    let stretches = prop::collection::vec(10_u64..20_000, 19);
+    let intervals = prop::collection::vec(10_u64..20_000, 19);
     let waits = prop::collection::vec(some(), 9);
-    (stretches, waits, prop::option::of(1_u64..3000), any::<bool>()).prop_map(|(stretch, w, kworker_waits, kick)| {
+    (intervals, waits, prop::option::of(1_u64..3000), any::<bool>()).prop_map(|(interval, w, kworker_waits, kick)| {
         Times {
-            stretch: stretch.try_into().unwrap(),
+            interval: interval.try_into().unwrap(),
             kworker_waits,
             vcpu_preempted: w[0],
             wake_runnable: w[1],
@@ -86,7 +86,7 @@ fn one_request_comes_out_as_it_was_planted() {
 
 #[test]
 fn no_more_is_remembered_than_requests_under_way_need() {
-    let world = alone(&[Times { stretch: [10_000; 19], ..Times::default() }; 2000]);
+    let world = alone(&[Times { interval: [10_000; 19], ..Times::default() }; 2000]);
     let mut most = 0;
     let joined = world.join_with(View::Kernel, 0, |t| t, |join| most = most.max(join.remembers()));
     assert_eq!(joined.requests.len(), 2000);
@@ -96,7 +96,7 @@ fn no_more_is_remembered_than_requests_under_way_need() {
 
 #[test]
 fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
-    let world = alone(&[Times { stretch: [500; 19], ..Times::default() }; 50]);
+    let world = alone(&[Times { interval: [500; 19], ..Times::default() }; 50]);
     for off in [-4000, 4000] {
         let joined = world.join(View::Kernel, 1000, |t| t.wrapping_add_signed(off));
         assert_eq!(joined.requests, []);
@@ -111,7 +111,7 @@ fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
 fn a_million_requests_and_what_they_take() {
     const COUNT: u64 = 1_000_000;
     const CHUNK: u64 = 1000;
-    let times = Times { stretch: [2000; 19], kworker_waits: Some(10), ..Times::default() };
+    let times = Times { interval: [2000; 19], kworker_waits: Some(10), ..Times::default() };
     let begin = std::time::Instant::now();
     let one = alone(&[times]);
     let each = one.end() - START + GAP;
@@ -166,11 +166,11 @@ proptest! {
         prop_assert_eq!(&joined.rejected, &[]);
         prop_assert_eq!(joined.requests.len(), world.operations.len());
         for request in &joined.requests {
-            let truth = world.truth.iter().find(|t| t.offset == request.offset && t.stations[&Station::Begin] == request.begin());
+            let truth = world.truth.iter().find(|t| t.offset == request.offset && t.checkpoints[&Checkpoint::Begin] == request.begin());
             let (found, truth) = (found(request), truth.unwrap());
-            prop_assert_eq!(&found.stations, &truth.stations);
+            prop_assert_eq!(&found.checkpoints, &truth.checkpoints);
             prop_assert_eq!(in_ring(&found), in_ring(truth));
-            prop_assert_eq!(request.last(), truth.stations[&Station::GuestReturn]);
+            prop_assert_eq!(request.last(), truth.checkpoints[&Checkpoint::GuestReturn]);
         }
     }
 
@@ -181,17 +181,17 @@ proptest! {
         let (stamped, unstamped) = (world.join(View::Kernel, 0, |t| t), world.join_unstamped());
         prop_assert_eq!(&unstamped.rejected, &[]);
         prop_assert_eq!((unstamped.requests.len(), unstamped.parts.len()), (stamped.requests.len(), stamped.requests.len()));
-        let at = |request: &JoinedRequest| (request.at(Station::GuestIssue), request.offset);
+        let at = |request: &JoinedRequest| (request.at(Checkpoint::GuestIssue), request.offset);
         for request in &unstamped.requests {
             let same = stamped.requests.iter().find(|r| at(r) == at(request)).unwrap();
             prop_assert_eq!(request.kind, RequestKind::Read);
-            let within = |s: &Station| (Station::GuestIssue..=Station::GuestComplete).contains(s);
-            let stations = |r: &JoinedRequest| r.stations().filter(|(s, _)| within(s)).collect::<Vec<_>>();
-            prop_assert_eq!(stations(request), stations(same));
-            prop_assert_eq!(Some(request.begin()), request.at(Station::GuestIssue));
-            prop_assert_eq!(Some(request.end()), request.at(Station::GuestComplete));
-            let pieces: u64 = request.pieces.iter().map(|p| p.ticks).sum();
-            prop_assert_eq!(pieces, request.total());
+            let within = |s: &Checkpoint| (Checkpoint::GuestIssue..=Checkpoint::GuestComplete).contains(s);
+            let checkpoints = |r: &JoinedRequest| r.checkpoints().filter(|(s, _)| within(s)).collect::<Vec<_>>();
+            prop_assert_eq!(checkpoints(request), checkpoints(same));
+            prop_assert_eq!(Some(request.begin()), request.at(Checkpoint::GuestIssue));
+            prop_assert_eq!(Some(request.end()), request.at(Checkpoint::GuestComplete));
+            let segments: u64 = request.segments.iter().map(|p| p.ticks).sum();
+            prop_assert_eq!(segments, request.total());
         }
     }
 
@@ -210,10 +210,10 @@ proptest! {
         prop_assert_eq!(&joined.rejected, &[]);
         prop_assert_eq!(joined.requests.len(), times.len());
         for request in &joined.requests {
-            prop_assert_eq!(Some(request.begin() + early), request.at(Station::GuestIssue));
+            prop_assert_eq!(Some(request.begin() + early), request.at(Checkpoint::GuestIssue));
             prop_assert_eq!(request.first(), request.begin());
             prop_assert_eq!(request.last(), request.end());
-            prop_assert_eq!(request.pieces.iter().map(|p| p.ticks).sum::<u64>(), request.total());
+            prop_assert_eq!(request.segments.iter().map(|p| p.ticks).sum::<u64>(), request.total());
         }
         // One that was merged with another and never issued is forgotten, and holds nothing.
         let last = issues.last().unwrap();
@@ -246,12 +246,12 @@ proptest! {
         prop_assert_eq!(unstamped.requests.len() + unstamped.rejected.len(), unstamped.parts.len());
         for request in joined.requests.iter().chain(&unstamped.requests) {
             prop_assert!(request.begin() <= request.first() && request.last() <= request.end());
-            prop_assert!(request.pieces.iter().all(|p| p.ticks > 0));
-            let times: Vec<u64> = request.stations().map(|(_, at)| at).collect();
+            prop_assert!(request.segments.iter().all(|p| p.ticks > 0));
+            let times: Vec<u64> = request.checkpoints().map(|(_, at)| at).collect();
             prop_assert!(times.windows(2).all(|w| w[0] <= w[1]));
-            let last = request.stations().filter(|(s, _)| *s != Station::End).last().unwrap();
-            let busy = request.pieces.last().is_some_and(|p| p.to == Station::End);
-            let end = if last.0 == Station::Begin { request.first() } else { last.1 };
+            let last = request.checkpoints().filter(|(s, _)| *s != Checkpoint::End).last().unwrap();
+            let busy = request.segments.last().is_some_and(|p| p.to == Checkpoint::End);
+            let end = if last.0 == Checkpoint::Begin { request.first() } else { last.1 };
             prop_assert_eq!(request.last() > end, busy);
             prop_assert!(request.last() >= end);
         }
@@ -269,11 +269,11 @@ proptest! {
         let joined = world.join(View::Kernel, bound as u64, |t| t.wrapping_add_signed(off));
         prop_assert_eq!(&joined.rejected, &[]);
         for (request, truth) in joined.requests.iter().zip(&world.truth) {
-            let truth_total = truth.stations[&Station::End] - truth.stations[&Station::Begin];
+            let truth_total = truth.checkpoints[&Checkpoint::End] - truth.checkpoints[&Checkpoint::Begin];
             prop_assert_eq!(request.total(), truth_total);
-            let pieces: u64 = request.pieces.iter().map(|p| p.ticks).sum();
-            let stretch = truth.stations[&Station::GuestReturn] - truth.stations[&Station::GuestCall];
-            prop_assert_eq!(pieces, stretch);
+            let segments: u64 = request.segments.iter().map(|p| p.ticks).sum();
+            let interval = truth.checkpoints[&Checkpoint::GuestReturn] - truth.checkpoints[&Checkpoint::GuestCall];
+            prop_assert_eq!(segments, interval);
         }
     }
 }

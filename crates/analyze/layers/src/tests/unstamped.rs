@@ -1,10 +1,10 @@
 //! Requests that nobody stamped: a command's.
 
 use super::START;
-use crate::event::{Element, Guest, Host, NOWHERE};
+use crate::event::{Guest, Host, Mark, NOWHERE};
 use crate::joined::Reason;
 use crate::synthetic::{MAIN, QUEUE, READER, World};
-use vmtax_model::{RequestKind, Station};
+use vmtax_model::{Checkpoint, RequestKind};
 
 /// One of QEMU's threads for calls that block, which the facts do not name.
 const WORKER: i32 = 103;
@@ -15,47 +15,47 @@ fn at(n: u64) -> u64 {
 }
 
 /// A flush, whose place in the ring is 0, and in the guest nowhere.
-fn flush(world: &mut World, pushed: Element) {
-    let popped = Element { address: Some(7), offset: Some(0), queue: Some(QUEUE) };
+fn flush(world: &mut World, pushed: Mark) {
+    let popped = Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), ..Mark::default() };
     world.in_guest(at(0), READER, Guest::Insert { offset: NOWHERE });
     world.in_guest(at(1), READER, Guest::Issue { offset: NOWHERE, bytes: 0, kind: RequestKind::Flush });
-    world.in_guest(at(2), READER, Guest::Notify);
+    world.in_guest(at(2), READER, Guest::Passes(Checkpoint::GuestNotify));
     world.on_host(at(3), MAIN, Host::Woke);
-    world.on_host(at(4), MAIN, Host::Pop(popped));
+    world.on_host(at(4), MAIN, Host::Passes(Checkpoint::QemuPop, popped));
     world.enter(at(5), WORKER, FDATASYNC, [9, 0, 0, 0]);
     world.on_host(at(8), WORKER, Host::Exit);
     world.on_host(at(9), MAIN, Host::Woke);
-    world.on_host(at(10), MAIN, Host::Push(pushed));
-    world.on_host(at(11), MAIN, Host::Notify { queue: QUEUE });
-    world.on_host(at(12), MAIN, Host::Inject);
-    world.interrupt_in_guest(at(13), Guest::Interrupt);
+    world.on_host(at(10), MAIN, Host::Passes(Checkpoint::QemuPush, pushed));
+    world.on_host(at(11), MAIN, Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }));
+    world.on_host(at(12), MAIN, Host::Passes(Checkpoint::Inject, Mark::default()));
+    world.interrupt_in_guest(at(13), Guest::Passes(Checkpoint::GuestInterrupt));
     world.interrupt_in_guest(at(14), Guest::Complete { offset: NOWHERE });
 }
 
 #[test]
 fn a_flush_is_followed_through_the_call_that_makes_it() {
     let mut world = World::new(START - 100);
-    flush(&mut world, Element { address: Some(7), offset: None, queue: Some(QUEUE) });
+    flush(&mut world, Mark { address: Some(7), offset: None, queue: Some(QUEUE), ..Mark::default() });
     let joined = world.join_unstamped();
     assert_eq!(joined.rejected, []);
     let request = &joined.requests[0];
     assert_eq!((request.kind, request.offset, request.total()), (RequestKind::Flush, 0, 1400));
     let expected = [
-        (Station::Begin, at(0)),
-        (Station::GuestIssue, at(1)),
-        (Station::GuestNotify, at(2)),
-        (Station::QemuWake, at(3)),
-        (Station::QemuPop, at(4)),
-        (Station::HostCall, at(5)),
-        (Station::QemuReap, at(9)),
-        (Station::QemuPush, at(10)),
-        (Station::QemuNotify, at(11)),
-        (Station::Inject, at(12)),
-        (Station::GuestInterrupt, at(13)),
-        (Station::GuestComplete, at(14)),
-        (Station::End, at(14)),
+        (Checkpoint::Begin, at(0)),
+        (Checkpoint::GuestIssue, at(1)),
+        (Checkpoint::GuestNotify, at(2)),
+        (Checkpoint::QemuWake, at(3)),
+        (Checkpoint::QemuPop, at(4)),
+        (Checkpoint::HostCall, at(5)),
+        (Checkpoint::QemuReap, at(9)),
+        (Checkpoint::QemuPush, at(10)),
+        (Checkpoint::QemuNotify, at(11)),
+        (Checkpoint::Inject, at(12)),
+        (Checkpoint::GuestInterrupt, at(13)),
+        (Checkpoint::GuestComplete, at(14)),
+        (Checkpoint::End, at(14)),
     ];
-    assert_eq!(request.stations().collect::<Vec<_>>(), expected);
+    assert_eq!(request.checkpoints().collect::<Vec<_>>(), expected);
 }
 
 #[test]
@@ -79,9 +79,16 @@ fn a_request_that_a_full_ring_gave_back_began_when_it_was_first_there() {
 fn what_is_still_under_way_at_the_end_is_no_request_and_a_contradiction_is_none_either() {
     let mut world = World::new(START - 100);
     // Pushed before it was popped, as no request is.
-    flush(&mut world, Element { address: Some(7), offset: None, queue: Some(QUEUE) });
-    world.host.retain(|e| !matches!(e.what, Host::Push(_)));
-    world.on_host(at(3), MAIN, Host::Push(Element { address: Some(7), offset: None, queue: Some(QUEUE) }));
+    flush(&mut world, Mark { address: Some(7), offset: None, queue: Some(QUEUE), ..Mark::default() });
+    world.host.retain(|e| !matches!(e.what, Host::Passes(Checkpoint::QemuPush, _)));
+    world.on_host(
+        at(3),
+        MAIN,
+        Host::Passes(
+            Checkpoint::QemuPush,
+            Mark { address: Some(7), offset: None, queue: Some(QUEUE), ..Mark::default() },
+        ),
+    );
     world.in_guest(at(20), READER, Guest::Issue { offset: 4096, bytes: 4096, kind: RequestKind::Write });
     let joined = world.join_unstamped();
     let rejected: Vec<_> = joined.rejected.iter().map(|r| (r.kind, r.begin, r.end, r.reason)).collect();

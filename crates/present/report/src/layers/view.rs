@@ -2,7 +2,7 @@
 
 use crate::number::NONE;
 use vmtax_model::{
-    Accelerator, Estimate, Layer, LayerColumn, LayerFindings, Machine, Role, Row, State, Station, Summary,
+    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Role, Row, State, Summary,
 };
 use vmtax_recording::Recording;
 
@@ -62,7 +62,7 @@ fn firsts(findings: &LayerFindings) -> Vec<&LayerColumn> {
 /// What makes two columns' rows the same row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Key {
-    from: Station,
+    from: Checkpoint,
     layer: Layer,
     state: State,
     label: String,
@@ -127,12 +127,12 @@ pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
 pub fn state(state: State) -> &'static str {
     match state {
         State::Running => "",
-        State::Runnable => "no host CPU",
-        State::GuestRunnable => "no guest CPU",
-        State::IdleWakes => "CPU wakes",
+        State::Runnable => "run-queue wait (host)",
+        State::GuestRunnable => "run-queue wait (guest)",
+        State::IdleWakes => "idle exit",
         State::Lock => "lock",
         State::Waiting => "waiting",
-        State::InRing => "in ring",
+        State::InRing => "avail ring, no kick",
     }
 }
 

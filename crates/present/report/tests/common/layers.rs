@@ -5,7 +5,7 @@ use super::{host, recording};
 use vmtax_model::*;
 use vmtax_recording::Recording;
 
-type Stretch = (Station, Station, Layer, State, &'static str, f64, f64);
+type Stretch = (Checkpoint, Checkpoint, Layer, State, &'static str, f64, f64);
 
 fn label(s: &Stretch) -> String {
     format!("{} to {}", s.0.label(), s.1.label())
@@ -13,7 +13,7 @@ fn label(s: &Stretch) -> String {
 
 /// From, to, layer, state, thread, median µs, share of the requests that have it.
 const TCG: &[Stretch] = {
-    use {Layer::*, State::*, Station::*};
+    use {Checkpoint::*, Layer::*, State::*};
     &[
         (Begin, GuestCall, GuestApplication, Running, "guest", 0.9, 1.0),
         (GuestCall, GuestIssue, GuestKernel, Running, "guest", 19.8, 1.0),
@@ -43,7 +43,7 @@ const TCG: &[Stretch] = {
 
 /// The micro-guest has no system calls, no block layer and no handler.
 const MICRO: &[Stretch] = {
-    use {Layer::*, State::*, Station::*};
+    use {Checkpoint::*, Layer::*, State::*};
     &[
         (Begin, GuestNotify, GuestKernel, Running, "guest", 0.3, 1.0),
         (GuestNotify, KvmNotify, Kvm, Running, "vCPU 0", 2.7, 1.0),

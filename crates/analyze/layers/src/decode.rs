@@ -1,19 +1,15 @@
-//! Trace records as the join's events: of a side's events those of the measured disk, in one form.
+//! Trace records as the join's events: those of the measured disk and of QEMU's threads, by the table of checkpoints.
 
 use crate::calls::is_wait;
-use crate::event::{Element, Event, Guest, Host, NOWHERE, SECTOR};
+use crate::event::{Event, Guest, Host, Mark, NOWHERE, SECTOR};
 use crate::rwbs::kind;
 use std::collections::HashMap;
-use vmtax_model::TraceFacts;
+use vmtax_model::{Checkpoint, DISK, PROBE_GROUP, Side, TraceFacts};
 use vmtax_trace::{BlockRequest, EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};
 
-/// The first letters of probe groups of ours.
-const GROUP: &str = "vmtax_";
-
-/// A probe of ours on a function of QEMU or of the guest's kernel, and the fields that it has.
-#[derive(Debug, Clone)]
+/// A probe of ours on a function of QEMU or of the guest's kernel: the fields that it has.
+#[derive(Debug, Clone, Copy)]
 struct Probe {
-    event: String,
     address: Option<Field>,
     sector: Option<Field>,
     queue: Option<Field>,
@@ -23,20 +19,25 @@ struct Probe {
 }
 
 /// The records of one trace that matter.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Readers {
     kernel: KernelDecoder,
+    checkpoints: HashMap<EventId, Checkpoint>,
     probes: HashMap<EventId, Probe>,
 }
 
 impl Readers {
-    /// Finds the fields.
-    pub fn new(formats: &Formats) -> Self {
-        let ours = formats.iter().filter(|(_, format)| format.system.starts_with(GROUP));
-        let probes = ours.map(|(id, format)| {
+    /// Finds the fields of one side's events, and which checkpoint each is.
+    pub fn new(formats: &Formats, side: Side) -> Self {
+        let checkpoints = formats.iter().filter_map(|(id, format)| {
+            let mut infos = DISK.iter().filter(|info| info.side == side);
+            let info = infos.find(|info| info.sources.iter().any(|s| s.gives(&format.system, &format.name)))?;
+            Some((id, info.checkpoint))
+        });
+        let ours = formats.iter().filter(|(_, format)| format.system.starts_with(PROBE_GROUP));
+        let probes = ours.map(|(id, _)| {
             let field = |name| formats.field(id, name);
             let probe = Probe {
-                event: format.name.clone(),
                 address: field("elem"),
                 sector: field("sector"),
                 queue: field("vq"),
@@ -46,7 +47,7 @@ impl Readers {
             };
             (id, probe)
         });
-        Readers { kernel: KernelDecoder::new(formats), probes: probes.collect() }
+        Readers { checkpoints: checkpoints.collect(), probes: probes.collect(), kernel: KernelDecoder::new(formats) }
     }
 
     /// Events that matter and cannot be read.
@@ -64,7 +65,7 @@ impl Readers {
         let disk = facts.guest_disk.as_ref();
         let ours = |request: BlockRequest<'_>| disk.is_some_and(|d| d.device == request.device);
         let what = match self.kernel.decode(event) {
-            None => self.probes.get(&event.id).filter(|probe| probe.event == "notify").map(|_| Guest::Notify)?,
+            None if self.probes.contains_key(&event.id) => Guest::Passes(self.checkpoint(event)?),
             Some(KernelEvent::Sched(sched)) => Guest::Sched(sched),
             Some(KernelEvent::SysEnter { .. }) => Guest::Enter,
             Some(KernelEvent::SysExit { .. }) => Guest::Exit,
@@ -76,12 +77,13 @@ impl Readers {
             Some(KernelEvent::BlockComplete(request)) if ours(request) => {
                 Guest::Complete { offset: place(bytes(request)) }
             }
-            // Where the kernel has probes of its own, one of those; else its function tracer.
-            Some(KernelEvent::Function) => Guest::Notify,
-            Some(KernelEvent::Irq { irq }) => {
-                disk?.interrupts.iter().any(|i| u64::from(*i) == irq).then_some(Guest::Interrupt)?
+            Some(KernelEvent::Irq { irq })
+                if disk.is_some_and(|d| d.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
+            {
+                Guest::Passes(self.checkpoint(event)?)
             }
-            Some(_) => return None,
+            Some(KernelEvent::Function) => Guest::Passes(self.checkpoint(event)?),
+            _ => return None,
         };
         Some(at(event, what))
     }
@@ -90,50 +92,46 @@ impl Readers {
     pub fn host(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<Host>> {
         let ours = |request: BlockRequest<'_>| facts.host_disk.device == Some(request.device);
         let what = match self.kernel.decode(event) {
-            None => self.probe(event)?,
+            None => Host::Passes(self.checkpoint(event)?, self.probe(event)?),
             Some(KernelEvent::Sched(sched)) => Host::Sched(sched),
             Some(KernelEvent::SysEnter { nr, args }) => Host::Enter { nr: u32::try_from(nr).ok()?, args },
             // Where waits are traced alone, only their returns are.
             Some(KernelEvent::SysExit { single: Some(nr) }) if system_call(nr).is_some_and(is_wait) => Host::Woke,
             Some(KernelEvent::SysExit { .. }) => Host::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => Host::Woke,
-            Some(KernelEvent::BlockIssue(request)) if ours(request) => {
+            Some(KernelEvent::BlockIssue(request) | KernelEvent::BlockComplete(request)) if ours(request) => {
                 let (offset, bytes) = bytes(request)?;
-                Host::Issue { offset, bytes }
-            }
-            Some(KernelEvent::BlockComplete(request)) if ours(request) => {
-                let (offset, bytes) = bytes(request)?;
-                Host::Complete { offset, bytes }
+                Host::OnDevice(self.checkpoint(event)?, Mark::range(offset, bytes))
             }
             // A line that is lowered interrupts nobody.
-            Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi) => Host::Inject,
+            Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi) => {
+                Host::Passes(self.checkpoint(event)?, Mark::default())
+            }
             Some(KernelEvent::KvmAccess(access)) if access.write && access.to != KvmSpace::Msr => {
                 let within =
                     |(first, length): &(u64, u64)| access.address.checked_sub(*first).is_some_and(|at| at < *length);
-                facts.notify.iter().any(within).then_some(Host::Kick)?
+                facts.notify.iter().any(within).then_some(())?;
+                Host::Passes(self.checkpoint(event)?, Mark::default())
             }
             Some(_) => return None,
         };
         Some(at(event, what))
     }
 
-    /// A hit of a probe on QEMU.
-    fn probe(&self, event: &vmtax_trace::Event<'_>) -> Option<Host> {
+    fn checkpoint(&self, event: &vmtax_trace::Event<'_>) -> Option<Checkpoint> {
+        self.checkpoints.get(&event.id).copied()
+    }
+
+    /// What a hit of a probe on QEMU says of a request. A line that is lowered says nothing.
+    fn probe(&self, event: &vmtax_trace::Event<'_>) -> Option<Mark> {
         let probe = self.probes.get(&event.id)?;
         let number = |field: Option<Field>| field.and_then(|f| f.unsigned(event.data));
-        let element = || Element {
+        let sector = || number(probe.sector).map(|s| s.wrapping_mul(SECTOR));
+        (number(probe.level) != Some(0)).then(|| Mark {
             address: number(probe.address),
-            offset: number(probe.sector).map(|s| s.wrapping_mul(SECTOR)),
+            offset: number(probe.offset).or_else(sector),
+            bytes: number(probe.bytes).unwrap_or(1),
             queue: number(probe.queue),
-        };
-        Some(match probe.event.as_str() {
-            "pop" => Host::Pop(element()),
-            "push" => Host::Push(element()),
-            "submit" => Host::Submit { offset: number(probe.offset)?, bytes: number(probe.bytes).unwrap_or(1) },
-            "notify" => Host::Notify { queue: number(probe.queue).unwrap_or(0) },
-            "inject" => Host::Inject,
-            "line" if number(probe.level) != Some(0) => Host::Inject,
-            _ => return None,
         })
     }
 }

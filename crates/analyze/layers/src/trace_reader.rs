@@ -1,8 +1,8 @@
 //! One side's trace, while it is read.
 
+use crate::decode::Readers;
 use crate::error::LayersError;
 use crate::event::Event;
-use crate::fields::Readers;
 use crate::trial::Loss;
 use std::path::Path;
 use vmtax_model::Missing;
@@ -18,7 +18,7 @@ pub(crate) struct Trace {
 }
 
 /// Opens a trace; `None` where this side's kernel was not traced.
-pub(crate) fn open(path: &Path) -> Result<Option<Trace>, LayersError> {
+pub(crate) fn open(path: &Path, side: vmtax_model::Side) -> Result<Option<Trace>, LayersError> {
     // Where raw pages are, this is too.
     if !path.join("header_page").exists() {
         return Ok(None);
@@ -27,7 +27,7 @@ pub(crate) fn open(path: &Path) -> Result<Option<Trace>, LayersError> {
     if folder.clock() != CLOCK {
         return Err(LayersError::Clock { path: path.to_owned(), clock: folder.clock().to_owned() });
     }
-    let readers = Readers::new(folder.formats());
+    let readers = Readers::new(folder.formats(), side);
     Ok(Some(Trace { folder, readers }))
 }
 
@@ -43,7 +43,7 @@ pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&Readers, &vmtax_trace::E
 }
 
 /// One side's trace, while it is read.
-pub(crate) struct Side<'f, M> {
+pub(crate) struct TraceReader<'f, M> {
     trace: &'f Trace,
     events: Events<'f>,
     /// From its ticks to the host's.
@@ -62,10 +62,10 @@ struct Input {
     lost: Option<u64>,
 }
 
-impl<'f, M: Fn(u64) -> u64> Side<'f, M> {
+impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
     pub fn begin(trace: &'f Trace, map: M) -> Result<Self, LayersError> {
         let inputs = vec![Input::default(); trace.folder.inputs().len()];
-        Ok(Side { trace, events: trace.folder.events()?, map, inputs, losses: Vec::new() })
+        Ok(TraceReader { trace, events: trace.folder.events()?, map, inputs, losses: Vec::new() })
     }
 
     /// An event: when, in host ticks. What was lost before it, was lost since the one before.
@@ -113,7 +113,7 @@ const AGAIN: &str = "make the trial again; see `vmtax doctor` for the clock";
 
 /// The next event that matters, its time in host ticks.
 pub(crate) fn next<M: Fn(u64) -> u64, W>(
-    side: &mut Option<Side<'_, M>>,
+    side: &mut Option<TraceReader<'_, M>>,
     read: impl Fn(&Readers, &vmtax_trace::Event<'_>) -> Option<Event<W>>,
 ) -> Result<Option<Event<W>>, LayersError> {
     let Some(side) = side else { return Ok(None) };

@@ -1,6 +1,6 @@
 //! How long the system calls of QEMU's threads took, and what came after each, while requests were under way.
 
-use crate::calls::Kind;
+use crate::calls::CallKind;
 use crate::event::{Event, Host};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -8,17 +8,17 @@ use vmtax_model::{Missing, Moments, QemuThread, Role};
 
 /// A call, or the user time after it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct What {
-    pub kind: Kind,
+pub(crate) struct CallPhase {
+    pub kind: CallKind,
     pub after: bool,
 }
 
 /// The calls of all threads, by thread.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct CallStats {
-    pub of: BTreeMap<(i32, What), Moments>,
+    pub of: BTreeMap<(i32, CallPhase), Moments>,
     /// Each thread's latest call, and when it was entered or, if `true`, left.
-    last: BTreeMap<i32, (Kind, u64, bool)>,
+    last: BTreeMap<i32, (CallKind, u64, bool)>,
 }
 
 impl CallStats {
@@ -26,7 +26,7 @@ impl CallStats {
     pub fn take(&mut self, event: &Event<Host>, during: &RangeInclusive<u64>) {
         let last = self.last.get(&event.tid).copied();
         let now = match event.what {
-            Host::Enter { nr, args } => (Kind::of(nr, &args), event.at, false),
+            Host::Enter { nr, args } => (CallKind::of(nr, &args), event.at, false),
             Host::Exit => match last {
                 Some((kind, _, false)) => (kind, event.at, true),
                 _ => return,
@@ -37,7 +37,7 @@ impl CallStats {
         let Some((kind, since, after)) = last else { return };
         // Two entries in a row: an exit is lost, or was none (`exit`, `execve`).
         if (after || now.2) && during.contains(&since) && during.contains(&event.at) && event.at >= since {
-            self.of.entry((event.tid, What { kind, after })).or_default().add((event.at - since) as f64);
+            self.of.entry((event.tid, CallPhase { kind, after })).or_default().add((event.at - since) as f64);
         }
     }
 }
@@ -48,13 +48,13 @@ pub(crate) struct TrialCalls {
     pub threads: Vec<QemuThread>,
     /// Ticks per microsecond.
     pub mhz: f64,
-    /// What could not be observed.
+    /// CallPhase could not be observed.
     pub missing: Vec<Missing>,
 }
 
 impl TrialCalls {
-    /// What each thread did, in nanoseconds. One that is not named came and went: a worker.
-    pub fn by_role(&self) -> impl Iterator<Item = (Role, What, Moments)> {
+    /// CallPhase each thread did, in nanoseconds. One that is not named came and went: a worker.
+    pub fn by_role(&self) -> impl Iterator<Item = (Role, CallPhase, Moments)> {
         self.stats.of.iter().map(|((tid, what), moments)| {
             let known = self.threads.iter().find(|t| t.tid == *tid);
             (known.map_or(Role::Worker, |t| t.role.clone()), *what, moments.scaled(1000.0 / self.mhz))
@@ -96,7 +96,7 @@ mod tests {
             stats.take(&event(at, what), &(10..=90));
         }
         let of = |nr, after| {
-            stats.of.get(&(7, What { kind: Kind::Other(nr), after })).map(|m| m.row(String::new()).total_ns)
+            stats.of.get(&(7, CallPhase { kind: CallKind::Other(nr), after })).map(|m| m.row(String::new()).total_ns)
         };
         // The wait began before the time that counts, and what follows the write ends after it.
         assert_eq!((of(271, false), of(271, true), of(1, false), of(1, true)), (None, Some(5.0), Some(1.0), None));

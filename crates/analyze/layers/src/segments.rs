@@ -1,0 +1,186 @@
+//! What a request does between its checkpoints: each moment in exactly one state.
+
+use crate::critical_path::{PathStep, Sleep, critical_path};
+use crate::guest::{GuestWindow, Part};
+use crate::host::HostWindow;
+use crate::request::{JoinedRequest, Segment, Who};
+use crate::request_path::{By, RequestPath};
+use std::collections::BTreeMap;
+use vmtax_model::{Checkpoint, QemuThread, Role, State, TraceFacts};
+use vmtax_trace::{Moment, ThreadState};
+
+/// QEMU's threads, numbered as requests name them.
+#[derive(Debug, Default)]
+pub(crate) struct ThreadTable {
+    pub threads: Vec<QemuThread>,
+    numbers: BTreeMap<i32, u16>,
+    /// The thread that runs a guest processor.
+    vcpus: BTreeMap<u32, i32>,
+}
+
+impl ThreadTable {
+    pub fn new(facts: &TraceFacts) -> Self {
+        let mut thread_table = ThreadTable::default();
+        for thread in &facts.threads {
+            thread_table.add(thread.clone());
+            if let Role::Vcpu(number) = thread.role {
+                thread_table.vcpus.insert(number, thread.tid);
+            }
+        }
+        thread_table
+    }
+
+    fn add(&mut self, thread: QemuThread) -> Option<u16> {
+        let number = u16::try_from(self.threads.len()).ok()?;
+        self.numbers.insert(thread.tid, number);
+        self.threads.push(thread);
+        Some(number)
+    }
+
+    /// A thread as requests name it; the host's kernel, when it is none of QEMU's.
+    fn who(&mut self, tid: i32, host: &HostWindow) -> Who {
+        if let Some(number) = self.numbers.get(&tid) {
+            return Who::Thread(*number);
+        }
+        let new = host.threads.contains(&tid).then(|| self.add(QemuThread { tid, role: Role::Worker }));
+        new.flatten().map_or(Who::Host, Who::Thread)
+    }
+
+    /// The thread that runs a guest processor; where one runs them all, that one.
+    pub fn vcpu(&self, cpu: u32) -> Option<i32> {
+        self.vcpus.get(&cpu).or_else(|| self.vcpus.values().next().filter(|_| self.vcpus.len() == 1)).copied()
+    }
+}
+
+/// Both sides' histories, and QEMU's threads.
+pub(crate) struct Sides<'a> {
+    pub host: &'a HostWindow,
+    pub guest: &'a GuestWindow,
+    pub thread_table: &'a mut ThreadTable,
+}
+
+impl Sides<'_> {
+    /// A request from its path. Where two clocks tell of an effect right before its cause, within what they can tell, it
+    /// counts as at the same time.
+    pub fn request(&mut self, path: &RequestPath, part: &Part, offset: u64) -> JoinedRequest {
+        let mut request = JoinedRequest::new(offset, part.kind);
+        let mut segments: Vec<Segment> = Vec::with_capacity(24);
+        let end = path.at(Checkpoint::End).unwrap_or(u64::MAX);
+        let (mut latest, mut previous) = (0, Checkpoint::Begin);
+        for (checkpoint, at, by) in path.marks() {
+            let at = at.clamp(latest, end.max(latest));
+            let who = match by {
+                By::Guest(_) => Who::Guest,
+                By::Thread(tid) => self.thread_table.who(tid, self.host),
+                By::Host => Who::Host,
+            };
+            request.set(checkpoint, at, who);
+            // The workload's own stamps bound the whole, not an interval; but what it did before the last of them is known.
+            let (to, by) = match path.busy_until {
+                Some(moment) if checkpoint == Checkpoint::End => (moment.at.clamp(latest, at), By::Guest(moment)),
+                _ if checkpoint == Checkpoint::End => (latest, by),
+                _ => (at, by),
+            };
+            let counts = previous != Checkpoint::Begin || (path.begins_in_kernel && checkpoint != Checkpoint::Begin);
+            if counts && to > latest {
+                let interval = Interval { from: latest, at: to, to: checkpoint };
+                if path.in_ring && previous <= Checkpoint::GuestIssue && checkpoint > Checkpoint::GuestIssue {
+                    segments.push(interval.segment(State::InRing, who, latest, to));
+                } else {
+                    let begin = segments.len();
+                    self.interval(interval, by, &mut segments);
+                    segments[begin..].reverse();
+                }
+            }
+            (latest, previous) = (at, checkpoint);
+        }
+        segments.dedup_by(|later, earlier| {
+            let same = (later.to, later.state, later.who) == (earlier.to, earlier.state, earlier.who);
+            if same {
+                earlier.ticks += later.ticks;
+            }
+            same
+        });
+        request.segments = segments.into();
+        request
+    }
+
+    /// The segments of an interval, latest first.
+    fn interval(&mut self, interval: Interval, by: By, segments: &mut Vec<Segment>) {
+        match by {
+            // The disk's own work, or a kernel thread's of which nothing is known.
+            By::Host => segments.push(interval.segment(State::Running, Who::Host, interval.from, interval.at)),
+            By::Thread(tid) => {
+                for step in critical_path(&self.host.tasks, tid, 0, interval.from, interval.at) {
+                    let who = self.thread_table.who(step.tid, self.host);
+                    segments.push(interval.segment(host_state(step.state), who, step.from, step.to));
+                }
+            }
+            By::Guest(moment) => {
+                for step in self.guest_path(interval, moment) {
+                    self.in_guest(interval, step, segments);
+                }
+            }
+        }
+    }
+
+    /// The critical path among the guest's tasks; of an interrupt handler's work there is no other.
+    fn guest_path(&self, interval: Interval, end: Moment) -> Vec<PathStep> {
+        if end.interrupt || end.tid == 0 {
+            return vec![PathStep {
+                from: interval.from,
+                to: interval.at,
+                tid: 0,
+                cpu: end.cpu,
+                state: ThreadState::Running,
+            }];
+        }
+        critical_path(&self.guest.tasks, end.tid, end.cpu, interval.from, interval.at)
+    }
+
+    /// What the thread did that runs the guest's processor, while the guest's task did a step.
+    fn in_guest(&mut self, interval: Interval, step: PathStep, segments: &mut Vec<Segment>) {
+        let on = match step.state {
+            ThreadState::Runnable { idle: true, .. } => State::IdleWakes,
+            ThreadState::Runnable { .. } => State::GuestRunnable,
+            _ => State::Running,
+        };
+        let Some(vcpu) = self.thread_table.vcpu(step.cpu) else {
+            segments.push(interval.segment(on, Who::Guest, step.from, step.to));
+            return;
+        };
+        for under in critical_path(&self.host.tasks, vcpu, 0, step.from, step.to) {
+            let in_guest = under.tid == vcpu && under.state == ThreadState::Running;
+            let (state, who) = if in_guest {
+                (on, Who::Guest)
+            } else {
+                (host_state(under.state), self.thread_table.who(under.tid, self.host))
+            };
+            segments.push(interval.segment(state, who, under.from, under.to));
+        }
+    }
+}
+
+fn host_state(state: ThreadState<Sleep>) -> State {
+    match state {
+        ThreadState::Running => State::Running,
+        ThreadState::Runnable { idle: true, .. } => State::IdleWakes,
+        ThreadState::Runnable { .. } => State::Runnable,
+        ThreadState::Sleeping(Sleep::Lock) => State::Lock,
+        ThreadState::Sleeping(Sleep::Other) => State::Waiting,
+    }
+}
+
+/// From one checkpoint to the next.
+#[derive(Debug, Clone, Copy)]
+struct Interval {
+    from: u64,
+    at: u64,
+    to: Checkpoint,
+}
+
+impl Interval {
+    fn segment(&self, state: State, who: Who, from: u64, to: u64) -> Segment {
+        Segment { to: self.to, state, who, ticks: to - from }
+    }
+}

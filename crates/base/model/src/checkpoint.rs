@@ -1,0 +1,506 @@
+//! The checkpoints that a request passes: the one table of them, by class of device. It says what is observed for each, which
+//! side's clock stamps it, which layer the interval that leads to it counts for, and what it is called. A second class of
+//! device is a second table: its checkpoints stand between [`Checkpoint::Begin`] and [`Checkpoint::End`], too.
+
+use serde::{Deserialize, Serialize};
+
+/// A part of the stack that a request is in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Layer {
+    /// The program in the guest.
+    GuestApplication,
+    /// The guest's kernel, or the micro-guest's driver.
+    GuestKernel,
+    /// From the guest's notification to QEMU's event loop.
+    Notify,
+    /// KVM itself.
+    Kvm,
+    /// QEMU.
+    Qemu,
+    /// The host's kernel.
+    HostKernel,
+    /// The host's disk.
+    Device,
+    /// From QEMU's notification to the guest's interrupt handler.
+    Interrupt,
+}
+
+impl Layer {
+    /// For people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            Layer::GuestApplication => "guest application",
+            Layer::GuestKernel => "guest kernel",
+            Layer::Notify => "notify",
+            Layer::Kvm => "KVM",
+            Layer::Qemu => "QEMU",
+            Layer::HostKernel => "host kernel",
+            Layer::Device => "device",
+            Layer::Interrupt => "interrupt",
+        }
+    }
+}
+
+/// What a request does while it is in a layer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum State {
+    /// A CPU works for it, or the device does.
+    Running,
+    /// A thread of QEMU that should work for it waits for a host CPU.
+    Runnable,
+    /// A task in the guest that should work for it waits for a vCPU.
+    GuestRunnable,
+    /// A CPU, of the host or the guest's, that had nothing to do wakes up for it.
+    IdleWakes,
+    /// A thread waits for a lock.
+    Lock,
+    /// The thread that should work for it sleeps and nobody has woken it yet.
+    Waiting,
+    /// It is queued in the avail ring, and the device was not notified.
+    InRing,
+}
+
+impl State {
+    /// For people.
+    pub const fn label(self) -> &'static str {
+        match self {
+            State::Running => "running",
+            State::Runnable => "run-queue wait (host)",
+            State::GuestRunnable => "run-queue wait (guest)",
+            State::IdleWakes => "idle exit (wake-up)",
+            State::Lock => "waiting for a lock",
+            State::Waiting => "waiting",
+            State::InRing => "queued in the avail ring, no kick",
+        }
+    }
+}
+
+/// A point that a request passes, in the order in which it passes them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Checkpoint {
+    /// The workload's own stamp before the operation; of a request that nobody stamps, the guest's block layer takes it in.
+    Begin,
+    /// The guest's system call is entered.
+    GuestCall,
+    /// The guest's block layer issues the request.
+    GuestIssue,
+    /// The guest's driver notifies the device.
+    GuestNotify,
+    /// KVM takes the notification.
+    KvmNotify,
+    /// QEMU's event loop wakes.
+    QemuWake,
+    /// QEMU takes the request from the ring.
+    QemuPop,
+    /// QEMU's block layer begins to read or write.
+    QemuSubmit,
+    /// The host's system call that submits is entered.
+    HostCall,
+    /// The host's block layer issues the request.
+    HostIssue,
+    /// The host's block layer completes the request.
+    HostComplete,
+    /// QEMU learns of it.
+    QemuReap,
+    /// QEMU puts the request into the used ring.
+    QemuPush,
+    /// QEMU notifies the guest.
+    QemuNotify,
+    /// The interrupt is handed to the guest's interrupt controller.
+    Inject,
+    /// The guest's interrupt handler starts.
+    GuestInterrupt,
+    /// The guest's block layer completes the request.
+    GuestComplete,
+    /// The guest's system call returns.
+    GuestReturn,
+    /// The workload's own stamp after the operation.
+    End,
+}
+
+/// On which side of the virtual machine's border a checkpoint is: whose clock stamps it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Side {
+    /// The guest.
+    Guest,
+    /// The host: KVM, QEMU, its kernel.
+    Host,
+}
+
+/// What is known of a checkpoint.
+#[derive(Debug)]
+pub struct CheckpointInfo {
+    /// Which.
+    pub checkpoint: Checkpoint,
+    /// Its name in JSON and, with underscores, in exported columns.
+    pub id: &'static str,
+    /// For people: what happens there.
+    pub label: &'static str,
+    /// Where it is.
+    pub side: Side,
+    /// What the interval from the checkpoint before it counts for.
+    pub layer: Layer,
+    /// Whether a request may well do without it: it shares another's, or nothing had to be notified or woken.
+    pub optional: bool,
+    /// What shows it; the stamps of the workload are none of these.
+    pub sources: &'static [Source],
+}
+
+/// Something that can be observed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A tracepoint of the side's kernel.
+    Tracepoint {
+        /// Its subsystem.
+        system: &'static str,
+        /// Its name, the newest kernel's first.
+        names: &'static [&'static str],
+        /// Which of its events count.
+        of: Whose,
+    },
+    /// Tracepoints of single system calls of QEMU's threads.
+    Calls(&'static [&'static [&'static str]]),
+    /// Functions of the guest's kernel, of which each kernel has some: a probe on them makes the event `notify`.
+    Functions(&'static [&'static str]),
+    /// A probe on functions of QEMU, by the event that it makes.
+    Qemu(&'static str),
+    /// An event in QEMU's own log, where the host's kernel may not be traced.
+    QemuLog(&'static str),
+}
+
+/// Whose events count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Whose {
+    /// Everybody's: an interrupt strikes any thread.
+    All,
+    /// Those of QEMU's threads.
+    Qemu,
+    /// Those of the host's device below the disk.
+    Device,
+}
+
+/// The first letters of the groups of our own probes.
+pub const PROBE_GROUP: &str = "vmtax_";
+
+impl Source {
+    /// Whether an event of a trace is from here.
+    pub fn gives(&self, system: &str, name: &str) -> bool {
+        match self {
+            Source::Tracepoint { system: of, names, .. } => *of == system && names.contains(&name),
+            Source::Calls(calls) => system == "syscalls" && calls.iter().any(|names| names.contains(&name)),
+            // Where a kernel takes no probe, its function tracer tells.
+            Source::Functions(_) => {
+                (system.starts_with(PROBE_GROUP) && name == "notify") || (system, name) == ("ftrace", "function")
+            }
+            Source::Qemu(event) => system.starts_with(PROBE_GROUP) && *event == name,
+            Source::QemuLog(event) => system == "qemu" && *event == name,
+        }
+    }
+}
+
+const fn tracepoint(system: &'static str, names: &'static [&'static str], of: Whose) -> Source {
+    Source::Tracepoint { system, names, of }
+}
+
+const fn kvm(name: &'static [&'static str], of: Whose) -> Source {
+    tracepoint("kvm", name, of)
+}
+
+/// Returns from waiting for work.
+const WAITS: Source = Source::Calls(&[
+    &["sys_exit_ppoll"],
+    &["sys_exit_poll"],
+    &["sys_exit_select", "sys_exit_newselect"],
+    &["sys_exit_pselect6"],
+    &["sys_exit_epoll_wait"],
+    &["sys_exit_epoll_pwait"],
+    &["sys_exit_epoll_pwait2"],
+    &["sys_exit_io_getevents"],
+    &["sys_exit_io_pgetevents"],
+]);
+
+/// What hands work to the host's kernel.
+const SUBMITS: Source = Source::Calls(&[
+    &["sys_enter_io_submit"],
+    &["sys_exit_io_submit"],
+    &["sys_enter_io_uring_enter"],
+    &["sys_exit_io_uring_enter"],
+    &["sys_enter_pread64"],
+    &["sys_exit_pread64"],
+    &["sys_enter_pwrite64"],
+    &["sys_exit_pwrite64"],
+    &["sys_enter_preadv"],
+    &["sys_exit_preadv"],
+    &["sys_enter_pwritev"],
+    &["sys_exit_pwritev"],
+    &["sys_enter_preadv2"],
+    &["sys_exit_preadv2"],
+    &["sys_enter_pwritev2"],
+    &["sys_exit_pwritev2"],
+    &["sys_enter_fdatasync"],
+    &["sys_exit_fdatasync"],
+]);
+
+/// By which a guest's kernel notifies a virtio device, in kernels 3.x to 6.x; newer ones add the second of each.
+const NOTIFY: &[&str] = &["vp_notify", "vp_notify_with_data", "vm_notify", "vm_notify_with_data"];
+
+/// The checkpoints of a request to a virtio disk.
+pub const DISK: &[CheckpointInfo] = &[
+    CheckpointInfo {
+        checkpoint: Checkpoint::Begin,
+        id: "begin",
+        label: "workload begins",
+        side: Side::Guest,
+        layer: Layer::GuestApplication,
+        optional: false,
+        sources: &[tracepoint("block", &["block_rq_insert"], Whose::All)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::GuestCall,
+        id: "guest-call",
+        label: "guest system call",
+        side: Side::Guest,
+        layer: Layer::GuestApplication,
+        optional: true,
+        sources: &[tracepoint("raw_syscalls", &["sys_enter"], Whose::All)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::GuestIssue,
+        id: "guest-issue",
+        label: "guest block issue",
+        side: Side::Guest,
+        layer: Layer::GuestKernel,
+        optional: false,
+        sources: &[tracepoint("block", &["block_rq_issue"], Whose::All)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::GuestNotify,
+        id: "guest-notify",
+        label: "virtqueue kick",
+        side: Side::Guest,
+        layer: Layer::GuestKernel,
+        optional: true,
+        sources: &[Source::Functions(NOTIFY)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::KvmNotify,
+        id: "kvm-notify",
+        label: "ioeventfd / MMIO exit",
+        side: Side::Host,
+        layer: Layer::Kvm,
+        optional: true,
+        sources: &[
+            kvm(&["kvm_pio"], Whose::Qemu),
+            kvm(&["kvm_mmio"], Whose::Qemu),
+            kvm(&["kvm_fast_mmio"], Whose::Qemu),
+        ],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::QemuWake,
+        id: "qemu-wake",
+        label: "QEMU event loop wakes",
+        side: Side::Host,
+        layer: Layer::Notify,
+        optional: true,
+        sources: &[WAITS, kvm(&["kvm_userspace_exit"], Whose::Qemu)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::QemuPop,
+        id: "qemu-pop",
+        label: "virtqueue pop",
+        side: Side::Host,
+        layer: Layer::Qemu,
+        optional: false,
+        sources: &[
+            Source::Qemu("pop"),
+            Source::QemuLog("virtio_blk_handle_read"),
+            Source::QemuLog("virtio_blk_handle_write"),
+        ],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::QemuSubmit,
+        id: "qemu-submit",
+        label: "I/O submission",
+        side: Side::Host,
+        layer: Layer::Qemu,
+        optional: false,
+        sources: &[Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::HostCall,
+        id: "host-call",
+        label: "host system call",
+        side: Side::Host,
+        layer: Layer::Qemu,
+        optional: false,
+        sources: &[SUBMITS],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::HostIssue,
+        id: "host-issue",
+        label: "host block issue",
+        side: Side::Host,
+        layer: Layer::HostKernel,
+        optional: false,
+        sources: &[tracepoint("block", &["block_rq_issue"], Whose::Device)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::HostComplete,
+        id: "host-complete",
+        label: "host block complete",
+        side: Side::Host,
+        layer: Layer::Device,
+        optional: false,
+        sources: &[tracepoint("block", &["block_rq_complete"], Whose::Device)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::QemuReap,
+        id: "qemu-reap",
+        label: "completion reaped",
+        side: Side::Host,
+        layer: Layer::HostKernel,
+        optional: true,
+        sources: &[WAITS],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::QemuPush,
+        id: "qemu-push",
+        label: "virtqueue push",
+        side: Side::Host,
+        layer: Layer::Qemu,
+        optional: false,
+        sources: &[Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::QemuNotify,
+        id: "qemu-notify",
+        label: "used-ring notification (irqfd, MSI)",
+        side: Side::Host,
+        layer: Layer::Qemu,
+        optional: true,
+        sources: &[Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::Inject,
+        id: "inject",
+        label: "interrupt injection",
+        side: Side::Host,
+        layer: Layer::Interrupt,
+        optional: true,
+        sources: &[
+            Source::Qemu("inject"),
+            Source::Qemu("line"),
+            kvm(&["kvm_set_irq"], Whose::All),
+            kvm(&["kvm_msi_set_irq"], Whose::All),
+        ],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::GuestInterrupt,
+        id: "guest-interrupt",
+        label: "guest interrupt",
+        side: Side::Guest,
+        layer: Layer::Interrupt,
+        optional: true,
+        sources: &[tracepoint("irq", &["irq_handler_entry"], Whose::All)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::GuestComplete,
+        id: "guest-complete",
+        label: "guest block complete",
+        side: Side::Guest,
+        layer: Layer::GuestKernel,
+        optional: false,
+        sources: &[tracepoint("block", &["block_rq_complete"], Whose::All)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::GuestReturn,
+        id: "guest-return",
+        label: "guest call returns",
+        side: Side::Guest,
+        layer: Layer::GuestKernel,
+        optional: true,
+        sources: &[tracepoint("raw_syscalls", &["sys_exit"], Whose::All)],
+    },
+    CheckpointInfo {
+        checkpoint: Checkpoint::End,
+        id: "end",
+        label: "workload ends",
+        side: Side::Guest,
+        layer: Layer::GuestApplication,
+        optional: false,
+        sources: &[],
+    },
+];
+
+impl Checkpoint {
+    /// How many there are.
+    pub const COUNT: usize = Checkpoint::End as usize + 1;
+
+    /// Every checkpoint, in the order in which a request passes them: `ALL[c as usize] == c`.
+    pub const ALL: [Checkpoint; Checkpoint::COUNT] = {
+        let mut all = [Checkpoint::Begin; Checkpoint::COUNT];
+        let mut i = 0;
+        while i < DISK.len() {
+            all[DISK[i].checkpoint as usize] = DISK[i].checkpoint;
+            i += 1;
+        }
+        all
+    };
+
+    /// What is known of it.
+    pub const fn info(self) -> &'static CheckpointInfo {
+        const INFOS: [&CheckpointInfo; Checkpoint::COUNT] = {
+            let mut infos = [&DISK[0]; Checkpoint::COUNT];
+            let mut i = 0;
+            while i < DISK.len() {
+                infos[DISK[i].checkpoint as usize] = &DISK[i];
+                i += 1;
+            }
+            infos
+        };
+        INFOS[self as usize]
+    }
+
+    /// For people: what happens there.
+    pub const fn label(self) -> &'static str {
+        self.info().label
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn checkpoints_are_listed_in_their_order_with_the_names_that_json_has() {
+        for (i, checkpoint) in Checkpoint::ALL.into_iter().enumerate() {
+            assert_eq!((checkpoint as usize, checkpoint.info().checkpoint), (i, checkpoint));
+            assert_eq!(serde_json::to_value(checkpoint).unwrap(), checkpoint.info().id);
+        }
+    }
+
+    /// The rows of the table in docs/layers.md.
+    #[test]
+    fn the_documented_table_is_this_one() {
+        let docs = include_str!("../../../../docs/layers.md");
+        let (_, table) = docs.split_once("| checkpoint | what is seen | by |\n|---|---|---|\n").unwrap();
+        let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+        assert_eq!(rows.len(), DISK.len());
+        for (row, info) in rows.into_iter().zip(DISK) {
+            assert!(row.starts_with(&format!("| {} |", info.label)), "{}: {row}", info.label);
+            for source in info.sources {
+                let named = match source {
+                    Source::Tracepoint { names, .. } => row.contains(names[0]),
+                    Source::Calls(calls) => row.contains(calls[0][0]),
+                    Source::Functions(functions) => row.contains(functions[0]),
+                    Source::Qemu(_) => row.contains("uprobe"),
+                    Source::QemuLog(_) => docs.contains("QEMU's own log"),
+                };
+                assert!(named, "{source:?} is not in: {row}");
+            }
+        }
+    }
+}
