@@ -99,7 +99,11 @@ impl Readers {
             Some(KernelEvent::SysExit { single: Some(nr) }) if system_call(nr).is_some_and(is_wait) => Host::Woke,
             Some(KernelEvent::SysExit { .. }) => Host::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => Host::Woke,
-            Some(KernelEvent::BlockIssue(request) | KernelEvent::BlockComplete(request)) if ours(request) => {
+            Some(
+                KernelEvent::BlockInsert(request)
+                | KernelEvent::BlockIssue(request)
+                | KernelEvent::BlockComplete(request),
+            ) if ours(request) => {
                 let (offset, bytes) = bytes(request)?;
                 Host::OnDevice(self.checkpoint(event)?, Mark::range(offset, bytes))
             }
