@@ -1,8 +1,6 @@
 //! From trials to findings: medians, taxes, intervals, warnings, advice. Pure: the same trials give the same findings,
 //! on any machine. `docs/statistics.md` says why it is done this way.
 
-mod advice;
-mod advice_shares;
 mod compare;
 #[cfg(test)]
 mod coverage;
@@ -31,22 +29,26 @@ pub use warnings::add as add_warning;
 
 use trials::Trials;
 use vmtax_model::{Findings, HostFacts, Latency, Machine, MachineColumn, Metric, Plan, SCHEMA, TaxRow, TrialRecord};
+use vmtax_rules::Evidence;
 
 /// What the trials of a plan say. Trials that the plan does not mean are passed over.
 pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findings {
     let done = Trials::new(plan, trials);
     let rows: Vec<TaxRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, plan, &done, trials)).collect();
     let warnings = warnings::warnings(plan, host, trials, &done, &rows);
-    Findings {
+    let mut findings = Findings {
         schema: SCHEMA,
         rounds_planned: plan.rounds,
         rounds_complete: done.rounds_complete(),
         method: method(&rows),
         kernels: plan.machines.iter().filter_map(|m| Some((*m, done.kernel(*m)?.clone()))).collect(),
-        advice: advice::advice(plan, host, &done, &rows),
+        advice: Vec::new(),
         rows,
         warnings,
-    }
+    };
+    let evidence = Evidence { plan: Some(plan), host: Some(host), tax: Some(&findings), ..Evidence::default() };
+    findings.advice = vmtax_rules::advice(&evidence);
+    findings
 }
 
 /// The latencies behind a metric on a machine, all rounds together; `None` where there are none.

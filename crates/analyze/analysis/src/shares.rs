@@ -2,12 +2,13 @@
 
 use crate::interval::FEWEST_ROUNDS;
 use crate::tax::{estimate, spread, tax};
-use crate::{advice_shares, trials, warnings};
+use crate::{trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
     Better, Column, Machine, Metric, Plan, Probes, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn, ShareFindings,
     ShareRow, ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
 };
+use vmtax_rules::Evidence;
 
 /// What the trials of a plan say whose variants share a tree. Trials that the plan does not mean are passed over.
 pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
@@ -39,7 +40,8 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
         warnings,
         advice: Vec::new(),
     };
-    findings.advice = advice_shares::advice(plan, &findings);
+    let evidence = Evidence { plan: Some(plan), shares: Some(&findings), ..Evidence::default() };
+    findings.advice = vmtax_rules::advice(&evidence);
     findings
 }
 

@@ -127,7 +127,7 @@ fn below_six_rounds_there_is_no_interval_and_no_winner() {
     assert_eq!((tax.ratio.interval, tax.difference.interval, tax.verdict), (None, None, Verdict::TooFewRounds));
     assert_eq!(found.warnings, [Warning::TooFewRounds { rounds: 5, needed: 6 }]);
     assert!(found.method.contains("no interval"), "{}", found.method);
-    assert_eq!(found.advice, Vec::<String>::new(), "nothing shown, nothing to advise");
+    assert_eq!(found.advice, [], "nothing shown, nothing to advise");
 }
 
 #[test]
@@ -220,16 +220,27 @@ fn warnings_say_what_weakens_the_figures() {
     );
 }
 
+/// Each finding with what to do, and the lines to copy.
+fn texts(findings: &Findings) -> Vec<String> {
+    let remedies =
+        |a: &Advice| a.remedies.iter().map(|r| format!(" {}: {}", r.action, r.line)).collect::<Vec<_>>().join(";");
+    findings.advice.iter().map(|a| a.finding.clone() + &remedies(a)).collect()
+}
+
 #[test]
 fn advice_rests_on_evidence() {
     let plan = plan(6, &[WorkloadName::Cpu, WorkloadName::Syscalls, WorkloadName::Seqread]);
     let mut trials = pairs(6, Metric::CpuEvents, 100.0, 10.0);
     trials.extend(pairs(6, Metric::SyscallGetpid, 60.0, 30.0));
     trials.extend(pairs(6, Metric::SeqreadMedian, 80_000.0, 1.5));
-    let advice = |class| findings(&plan, &host(class), &trials).advice;
+    let advice = |class| texts(&findings(&plan, &host(class), &trials));
 
     let with_kvm = advice(KvmClass::Hardware);
-    assert!(with_kvm[0].contains("-accel kvm") && with_kvm[0].contains("the probe's own words"), "{with_kvm:#?}");
+    assert!(
+        with_kvm[0].ends_with("-accel kvm; Measure what is left: vmtax run --machines native,kvm")
+            && with_kvm[0].contains("the probe's own words"),
+        "{with_kvm:#?}"
+    );
     assert!(with_kvm[1].starts_with("On tcg the largest tax is on syscalls: 3"), "{with_kvm:#?}");
     assert!(with_kvm[1].contains("getpid") && with_kvm[1].contains("vmtax run syscalls"), "{with_kvm:#?}");
     let microseconds: f64 = with_kvm[2].split(' ').find_map(|word| word.parse().ok().filter(|x| *x > 30.0)).unwrap();
@@ -237,13 +248,13 @@ fn advice_rests_on_evidence() {
     assert_eq!(with_kvm.len(), 3, "{with_kvm:#?}");
 
     let nested = advice(KvmClass::EmulatesKernels);
-    assert!(nested[0].contains("nested virtualisation") && nested[0].contains("bare metal"), "{nested:#?}");
-    // Without a mend there is nothing to say about KVM.
+    assert!(nested[0].contains("nested virtualization") && nested[0].contains("bare metal"), "{nested:#?}");
+    // Without a remedy there is nothing to say about KVM.
     assert_eq!(advice(KvmClass::Absent).len(), 2);
 
     // A machine that is no slower gets none.
     let even = findings(&plan, &host(KvmClass::Hardware), &pairs(6, Metric::CpuEvents, 100.0, 1.0));
-    assert_eq!(even.advice, Vec::<String>::new());
+    assert_eq!(even.advice, []);
 }
 
 #[test]
@@ -260,9 +271,9 @@ fn the_hosts_own_kernel_is_advised_only_where_it_can_be_had() {
     };
     host.kernels.push(kernel("6.12", SourceOfKernel::Cache));
     host.kernels.push(kernel("5.10", SourceOfKernel::Running));
-    assert!(!findings(&plan, &host, &trials).advice.iter().any(|a| a.contains("--kernel")));
+    assert!(!texts(&findings(&plan, &host, &trials)).iter().any(|a| a.contains("--kernel")));
     host.kernels.push(kernel("6.1", SourceOfKernel::Running));
-    assert!(findings(&plan, &host, &trials).advice.iter().any(|a| a.contains("--kernel /boot/vmlinuz-6.1")));
+    assert!(texts(&findings(&plan, &host, &trials)).iter().any(|a| a.contains("--kernel /boot/vmlinuz-6.1")));
 }
 
 #[test]
@@ -287,7 +298,7 @@ fn there_are_never_more_than_five_sentences_of_advice() {
         source: SourceOfKernel::Running,
     });
     plan.name = "all".into();
-    let advice = findings(&plan, &host, &trials).advice;
+    let advice = texts(&findings(&plan, &host, &trials));
     assert_eq!(advice.len(), 5, "{advice:#?}");
     assert!(advice[4].contains("--rounds 12"), "{advice:#?}");
 }

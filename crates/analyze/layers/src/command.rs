@@ -1,6 +1,5 @@
 //! What the requests of a command's guests say: of those that nobody stamped, by guest and kind.
 
-use crate::advice;
 use crate::column::column;
 use crate::distribution::Distribution;
 use crate::findings::{Gathered, Medians};
@@ -16,6 +15,7 @@ use vmtax_model::{
     CommandLayers, DiskUse, KindUse, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, RequestKind, SCHEMA,
     TrialRecord, Warning,
 };
+use vmtax_rules::Evidence;
 
 /// What the observed runs of a plan's command say. Each trial comes with its folder; one whose traces cannot be read counts
 /// as missing, with the reason among the warnings.
@@ -45,7 +45,11 @@ pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, P
         rounds_planned: 1,
         host: None,
         // Of the requests that took most time.
-        advice: advice::advice(plan, columns.get(..1).unwrap_or_default(), &[]),
+        advice: vmtax_rules::advice(&Evidence {
+            plan: Some(plan),
+            columns: columns.get(..1).unwrap_or_default(),
+            ..Evidence::default()
+        }),
         columns,
         differences: Vec::new(),
         method: METHOD.to_owned(),

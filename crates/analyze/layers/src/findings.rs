@@ -1,6 +1,5 @@
 //! What the trials of a plan say together. A round is the unit: figures have intervals over the rounds' own.
 
-use crate::advice;
 use crate::chain::Key;
 use crate::column::column;
 use crate::error::LayersError;
@@ -13,6 +12,7 @@ use vmtax_model::{
     Difference, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, SCHEMA, Summary, TrialRecord, TrialResult,
     Warning,
 };
+use vmtax_rules::Evidence;
 
 /// What is known of one machine in one variant.
 #[derive(Debug, Clone, Default)]
@@ -154,7 +154,12 @@ pub(crate) fn together(
         schema: SCHEMA,
         rounds_planned: plan.rounds,
         host: Summary::of(host),
-        advice: advice::advice(plan, &columns, &differences),
+        advice: vmtax_rules::advice(&Evidence {
+            plan: Some(plan),
+            columns: &columns,
+            differences: &differences,
+            ..Evidence::default()
+        }),
         columns,
         differences,
         method: method(rounds),

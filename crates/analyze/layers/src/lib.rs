@@ -13,7 +13,6 @@
 //!                                                    findings ◀─ column ◀─ tally ◀┘
 //! ```
 
-mod advice;
 mod call_times;
 mod calls;
 mod chain;

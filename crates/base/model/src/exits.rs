@@ -1,6 +1,6 @@
 //! What one VM exit of each kind costs, as the micro-guest stamps it.
 
-use crate::{Machine, Missing, Summary, Warning};
+use crate::{Advice, Machine, Missing, Summary, Warning};
 use serde::{Deserialize, Serialize};
 
 /// The end of the name of an operation that ran in the micro-guest's kernel mode.
@@ -60,6 +60,6 @@ pub struct ExitFindings {
     pub method: String,
     /// What a reader of the figures has to know.
     pub warnings: Vec<Warning>,
-    /// At most five lines.
-    pub advice: Vec<String>,
+    /// At most five, what gives back most first.
+    pub advice: Vec<Advice>,
 }

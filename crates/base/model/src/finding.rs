@@ -1,6 +1,6 @@
 //! What an analysis says.
 
-use crate::{KernelIdentity, LatencySummary, Machine, Metric, Warning};
+use crate::{Advice, KernelIdentity, LatencySummary, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
 
 /// A range that holds the true value in at least 95 % of repetitions.
@@ -119,6 +119,6 @@ pub struct Findings {
     pub rows: Vec<TaxRow>,
     /// What the reader has to know.
     pub warnings: Vec<Warning>,
-    /// At most five sentences: what costs most, and what to do.
-    pub advice: Vec<String>,
+    /// At most five, what gives back most first.
+    pub advice: Vec<Advice>,
 }

@@ -1,6 +1,6 @@
 //! What a guest's processors execute, as seen from outside.
 
-use crate::SampleShare;
+use crate::{Advice, SampleShare};
 use serde::{Deserialize, Serialize};
 
 /// A place in a guest's code where its processors were found.
@@ -19,36 +19,6 @@ pub struct CodePlace {
     pub next: String,
 }
 
-/// Something that a guest's code does at a cost and need not.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CostlyCode {
-    /// Divisions by 64 bits.
-    Division,
-    /// A lock with the interrupt flag saved, cleared and restored around it.
-    LockSavesInterrupts,
-    /// A few bytes handed over by several calls of one small function.
-    SmallCopies,
-}
-
-/// A known cost that was seen in a guest's code, and its cure.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CodeFinding {
-    /// Which.
-    pub cost: CostlyCode,
-    /// The looks that found a processor at it, of all.
-    pub share: SampleShare,
-    /// Where most of them did; as JSON in hexadecimal.
-    #[serde(with = "hexadecimal")]
-    pub address: u64,
-    /// What was seen, in a sentence.
-    pub seen: String,
-    /// What to do about it, in a sentence.
-    pub advice: String,
-    /// What others measured, with the source.
-    pub published: String,
-}
-
 /// Where a guest's processors were, whenever QEMU's monitor was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestCode {
@@ -61,7 +31,7 @@ pub struct GuestCode {
     /// Where the others were, the most frequent first; the first 100.
     pub places: Vec<CodePlace>,
     /// Known costs, the most frequent first.
-    pub findings: Vec<CodeFinding>,
+    pub advice: Vec<Advice>,
 }
 
 /// "0xffffffff81000000".

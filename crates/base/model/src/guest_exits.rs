@@ -1,5 +1,6 @@
 //! Which VM exits a running guest makes, and what they cost.
 
+use crate::Advice;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -87,47 +88,6 @@ pub enum DevicesFrom {
     UsualPlaces,
 }
 
-/// Something that costs a guest exits it need not make.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CostlyExits {
-    /// The UART's status is asked for before each byte.
-    UartPolling,
-    /// Output byte by byte over the UART.
-    SerialOutput,
-    /// The VGA cursor is moved with the text.
-    VgaCursor,
-    /// The timer ticks fast.
-    FastTick,
-    /// The clock is the ACPI PM timer.
-    PmTimerClock,
-    /// The clock is the HPET.
-    HpetClock,
-    /// Each end of an interrupt is an exit.
-    Eoi,
-    /// QEMU itself takes the notifications of a virtio device.
-    NotifyWithoutIoeventfd,
-    /// KVM polls in vain for a halted guest.
-    HaltPolling,
-}
-
-/// A known cost that was seen, and its cure.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct ExitFinding {
-    /// Which.
-    pub cost: CostlyExits,
-    /// How often it was seen.
-    pub count: u64,
-    /// A second.
-    pub per_s: f64,
-    /// What was seen, in a sentence.
-    pub seen: String,
-    /// What to do about it, in a sentence.
-    pub advice: String,
-    /// What others measured, with the source; empty where nobody published a figure.
-    pub published: String,
-}
-
 /// The exits of a guest while it was looked at.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestExits {
@@ -148,5 +108,5 @@ pub struct GuestExits {
     /// KVM's own counters, by how much they grew. Empty where they could not be read.
     pub counters: BTreeMap<String, u64>,
     /// Known costs, the most frequent first.
-    pub findings: Vec<ExitFinding>,
+    pub advice: Vec<Advice>,
 }

@@ -1,6 +1,6 @@
 //! What an analysis of requests through the layers says.
 
-use crate::{Checkpoint, Estimate, Layer, Machine, Missing, Role, State, Summary, Warning};
+use crate::{Advice, Checkpoint, Estimate, Layer, Machine, Missing, Role, State, Summary, Warning};
 use serde::{Deserialize, Serialize};
 
 /// One row: a stretch of the request's way, in one state.
@@ -235,6 +235,6 @@ pub struct LayerFindings {
     pub method: String,
     /// What a reader of the figures has to know.
     pub warnings: Vec<Warning>,
-    /// At most five lines.
-    pub advice: Vec<String>,
+    /// At most five, what gives back most first.
+    pub advice: Vec<Advice>,
 }

@@ -1,6 +1,7 @@
 //! The words of vmtax, shared by every stage: metrics and their units, workloads, machines, plans, trials, facts of a
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
+mod advice;
 mod case;
 mod checkpoint;
 mod command_layers;
@@ -36,6 +37,7 @@ mod trial;
 mod warning;
 mod workload;
 
+pub use advice::{Advice, ChangeCost, Remedy, SettingPlace};
 pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Side, Source, State, Whose};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
@@ -47,10 +49,8 @@ pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
-pub use guest_code::{CodeFinding, CodePlace, CostlyCode, GuestCode};
-pub use guest_exits::{
-    AddressSpace, CostlyExits, DevicesFrom, ExitAddress, ExitCount, ExitFinding, ExitReason, GuestExits, VcpuExits,
-};
+pub use guest_code::{CodePlace, GuestCode};
+pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits};
 pub use habit::Habit;
 pub use habit_finding::{HabitFindings, HabitForm, HabitRow, MachineHabits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};

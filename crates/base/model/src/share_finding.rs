@@ -1,6 +1,8 @@
 //! What an analysis says of ways to share a tree.
 
-use crate::{Estimate, Kept, Machine, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName};
+use crate::{
+    Advice, Estimate, Kept, Machine, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName,
+};
 use serde::{Deserialize, Serialize};
 
 /// One way to share, on one machine.
@@ -70,6 +72,6 @@ pub struct ShareFindings {
     pub scores: Vec<ShareScore>,
     /// What the reader has to know.
     pub warnings: Vec<Warning>,
-    /// At most five: which way to take, in a sentence; the lines after it are commands to copy.
-    pub advice: Vec<String>,
+    /// At most five, what gives back most first.
+    pub advice: Vec<Advice>,
 }

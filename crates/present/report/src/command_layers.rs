@@ -32,7 +32,7 @@ pub(crate) fn terminal(recording: &Recording, found: &CommandLayers, exec: &Exec
     }
     section(&mut out, &paint.with("1;33", "Not observed"), &words::missing(layers), "– ", width);
     section(&mut out, &paint.with("1;33", "Warnings"), &warnings(recording, &layers.warnings), "! ", width);
-    section(&mut out, &paint.with("1;36", "Advice"), first_five(&layers.advice), "→ ", width);
+    section(&mut out, &paint.with("1;36", "Advice"), &first_five(&layers.advice), "→ ", width);
     out
 }
 

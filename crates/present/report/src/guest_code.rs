@@ -5,7 +5,7 @@ use crate::profile::{fitted, percent};
 use crate::table::{self, right};
 use crate::text::{fit, plain};
 use comfy_table::{Attribute, Cell};
-use vmtax_model::{CodeFinding, CodePlace, GuestCode};
+use vmtax_model::{CodePlace, GuestCode};
 
 /// Places that a terminal shows.
 const SHOWN: usize = 8;
@@ -54,11 +54,6 @@ pub(crate) fn terminal(code: &GuestCode, width: usize, color: bool) -> String {
         text += &format!("and {more} more\n");
     }
     text
-}
-
-/// A known cost, and its cure.
-pub(crate) fn advice(finding: &CodeFinding) -> String {
-    format!("{} {} Published: {}.", finding.seen, finding.advice, finding.published)
 }
 
 /// How it was seen.

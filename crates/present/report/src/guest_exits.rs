@@ -4,7 +4,7 @@ use crate::number::{NONE, count, nanoseconds, were};
 use crate::table::{self, right};
 use crate::text::{columns, fit, plain};
 use comfy_table::Cell;
-use vmtax_model::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitFinding, GuestExits};
+use vmtax_model::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, GuestExits};
 
 /// Reasons and addresses that a terminal shows.
 const SHOWN: usize = 12;
@@ -115,13 +115,6 @@ fn rows(names: &[&str], rows: Vec<(Vec<String>, &ExitCount)>, width: usize, colo
         text += &format!("and {more} more\n");
     }
     text
-}
-
-/// What costs and need not, with the cure.
-pub(crate) fn advice(finding: &ExitFinding) -> String {
-    let published =
-        if finding.published.is_empty() { String::new() } else { format!(" Published: {}.", finding.published) };
-    format!("{} {}{published}", finding.seen, finding.advice)
 }
 
 /// How the exits were timed and named, and what is lacking.

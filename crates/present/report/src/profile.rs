@@ -9,6 +9,7 @@ use crate::number::{NONE, count, counted};
 use crate::profile_notes::{notes, quality};
 use crate::table::{self, right};
 use crate::text::{Paint, columns, fit, plain, section, wrapped};
+use crate::view::advice_text;
 use crate::{ReportError, Style, guest_code, guest_inside};
 use comfy_table::{Attribute, Cell};
 use vmtax_model::{FunctionShare, GuestExits, ProfileFindings, SampleShare, WallFindings};
@@ -120,11 +121,11 @@ pub(crate) fn exits_title(exits: &GuestExits) -> String {
     }
 }
 
-/// What the guest does at a cost that it need not pay, and the cure.
+/// What the guest does at a cost that it need not pay, and the remedy.
 pub(crate) fn advice(findings: &ProfileFindings) -> Vec<String> {
-    let exits = findings.exits.iter().flat_map(|exits| &exits.findings).map(guest_exits::advice);
-    let code = findings.code.iter().flat_map(|code| &code.findings).map(guest_code::advice);
-    exits.chain(code).collect()
+    let exits = findings.exits.iter().flat_map(|exits| &exits.advice);
+    let code = findings.code.iter().flat_map(|code| &code.advice);
+    exits.chain(code).map(advice_text).collect()
 }
 
 /// With one decimal, so that the columns of a table line up.

@@ -45,7 +45,7 @@ pub fn terminal(recording: &Recording, findings: &ShareFindings, details: bool, 
     section(&mut out, &paint.bold("Not kept"), &not_kept(findings), "· ", width);
     section(&mut out, &paint.bold("In effect"), &effects(findings), "· ", width);
     section(&mut out, &paint.with("1;33", "Warnings"), &warnings(recording, &findings.warnings), "! ", width);
-    section(&mut out, &paint.with("1;36", "Advice"), first_five(&findings.advice), "→ ", width);
+    section(&mut out, &paint.with("1;36", "Advice"), &first_five(&findings.advice), "→ ", width);
     out
 }
 

@@ -40,7 +40,7 @@ pub(crate) fn with(
     }
     out.push_str(more);
     section(&mut out, &paint.with("1;33", "Warnings"), warnings, "! ", width);
-    section(&mut out, &paint.with("1;36", "Advice"), view::first_five(&findings.advice), "→ ", width);
+    section(&mut out, &paint.with("1;36", "Advice"), &view::first_five(&findings.advice), "→ ", width);
     out
 }
 

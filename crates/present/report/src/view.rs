@@ -3,8 +3,8 @@
 use crate::doctor::marker;
 use crate::engine::{Block, Cell, Column, Origin, Section, Table, Tone};
 use vmtax_model::{
-    Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, Tax, TaxRow, Verdict, Warning, WorkloadName,
-    shell_line,
+    Advice, Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, SettingPlace, Tax, TaxRow, Verdict,
+    Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -127,9 +127,30 @@ pub fn warnings(recording: &Recording, warnings: &[Warning]) -> Vec<String> {
     all
 }
 
-/// As much advice as a report gives.
-pub fn first_five(advice: &[String]) -> &[String] {
-    &advice[..advice.len().min(5)]
+/// Advice as a report gives it, at most five: the finding and what to do in a sentence each, then commands of several lines.
+pub fn first_five(advice: &[Advice]) -> Vec<String> {
+    advice.iter().take(5).map(advice_text).collect()
+}
+
+/// One finding with its remedies, and what applying each costs.
+pub fn advice_text(advice: &Advice) -> String {
+    let mut text = advice.finding.clone();
+    for remedy in &advice.remedies {
+        let at = match (remedy.place, remedy.cost) {
+            (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
+            (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
+            (place, None) => format!(" ({place})"),
+            (place, Some(cost)) => format!(" ({place}; {cost})"),
+        };
+        let line = match remedy.line.as_str() {
+            "" => String::new(),
+            line if line.contains('\n') => String::new(),
+            line => format!(": `{line}`"),
+        };
+        text += &format!(" {}{at}{line}.", remedy.action);
+    }
+    let lines = advice.remedies.iter().map(|remedy| remedy.line.as_str()).filter(|line| line.contains('\n'));
+    lines.fold(text, |text, line| text + "\n" + line)
 }
 
 /// The command that renders a recording again.

@@ -48,8 +48,8 @@ fn holds_every_metric_every_machine_and_how_it_was_made() {
         "no difference shown",
         "p99",
     ];
-    let advice = f.advice.iter().find(|a| a.contains("`vmtax ")).unwrap();
-    let command = advice.split('`').nth(1).unwrap();
+    let command =
+        f.advice.iter().flat_map(|a| &a.remedies).find(|r| r.line.starts_with("vmtax ")).unwrap().line.as_str();
     assert!(page.contains(&format!("<code>{command}</code>")), "{command}");
     for text in holds {
         assert!(page.contains(text), "{text}");
@@ -86,7 +86,7 @@ fn hostile_strings_stay_text() {
     let mut f = findings(&r);
     f.method = hostile.clone();
     f.kernels[1].1.version = hostile.clone();
-    f.advice.push(hostile.clone());
+    f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });
     f.rows[0].machines[1].unsupported = Some(hostile);
     f.rows[0].machines[1].spread = None;
     let page = html(&r, &f);

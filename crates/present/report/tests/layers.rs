@@ -221,7 +221,7 @@ fn hostile_strings_stay_text_on_both() {
     c.missing.push(Missing { what: hostile.clone(), why: hostile.clone(), mend: hostile.clone() });
     f.differences[0].variant = hostile.clone();
     f.method = hostile.clone();
-    f.advice.push(hostile.clone());
+    f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });
     let mut r = layers_recording(6);
     r.plan.name = hostile;
     let texts = [40, 80, 140].map(|w| layers::terminal(&r, &f, style(w)) + &layers::details(&r, &f, style(w)));

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{findings, recording, trial_mut};
-use vmtax_model::{Machine, Metric, Outcome, Readiness, Warning, WorkloadName};
+use vmtax_model::{Advice, Machine, Metric, Outcome, Readiness, Warning, WorkloadName};
 use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, terminal};
 
 const ALL: &[Machine] = common::THREE;
@@ -104,7 +104,7 @@ fn warnings_come_before_at_most_five_advices() {
     r.manifest.ended = None;
     r.damaged.push("trials/0007: not JSON".into());
     let mut f = findings(&r);
-    f.advice = (0..9).map(|i| format!("advice {i}")).collect();
+    f.advice = (0..9).map(|i| Advice { finding: format!("advice {i}"), ..Advice::default() }).collect();
     let text = terminal(&r, &f, plain(80));
     let at = |s: &str| text.find(s).unwrap_or_else(|| panic!("{s} is not in\n{text}"));
     assert!(at("Warnings") < at("cut off") && at("trials/0007") < at("Advice") && at("Advice") < at("advice 4"));
@@ -124,7 +124,7 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
     f.rows[0].machines[1].unsupported = Some(hostile.clone());
     f.rows[0].machines[1].spread = None;
     f.warnings.push(Warning::HalfUp { machine: Machine::KVM, complaint: hostile.clone() });
-    f.advice.push(hostile.clone());
+    f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });
     for check in &mut r.host.checks {
         check.subject = hostile.clone();
         check.found = hostile.clone();

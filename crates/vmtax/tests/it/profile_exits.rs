@@ -36,7 +36,7 @@ fn count(exits: &Value, address: u64, write: bool) -> Option<(u64, &Value)> {
 }
 
 fn costs(exits: &Value) -> Vec<&str> {
-    exits["findings"].as_array().unwrap().iter().map(|f| f["cost"].as_str().unwrap()).collect()
+    exits["advice"].as_array().unwrap().iter().map(|a| a["rule"].as_str().unwrap()).collect()
 }
 
 #[test]

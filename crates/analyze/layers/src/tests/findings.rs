@@ -98,7 +98,7 @@ fn a_variant_wins_only_where_the_interval_says_so() {
     let of = |name: &str| findings.differences.iter().find(|d| d.variant == name).unwrap();
     assert_eq!((of("b").faster, of("c").faster), (Some(true), None));
     assert!((of("b").ratio.median - 2.0 / 3.0).abs() < 0.01);
-    assert!(findings.advice[0].contains("use b"), "{:?}", findings.advice);
+    assert!(findings.advice[0].finding.contains("with b as with"), "{:?}", findings.advice);
     let observer = findings.columns[0].observer.unwrap();
     assert!((observer.median - 1.1).abs() < 0.01, "{observer:?}");
 }

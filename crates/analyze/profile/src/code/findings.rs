@@ -1,4 +1,4 @@
-//! Known costs in a guest's code, each with its cure.
+//! Where a guest's vCPUs were, and which patterns of code that cost are there.
 
 use super::decode::{Code, instructions_around, instructions_from, words};
 use crate::summary::share;
@@ -6,11 +6,9 @@ use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use vmtax_model::samples::{CodeBytes, CodeSamples, SampledCode, Spot};
-use vmtax_model::{CodeFinding, CodePlace, CostlyCode, GuestCode, SampleShare};
+use vmtax_model::{CodePlace, GuestCode};
+use vmtax_rules::{CodePattern, Evidence, GuestCodeSamples};
 
-/// Fewer looks, or a smaller part of all, are nothing to speak of.
-const LEAST: u64 = 5;
-const LEAST_SHARE: f64 = 0.01;
 /// Places that are told.
 const TOLD: usize = 100;
 /// Instructions between the saving of the interrupt flag and its clearing, and between two calls in a row, at most.
@@ -40,8 +38,9 @@ pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
     let mut took_ns = sampled.took_ns.clone();
     took_ns.sort_unstable();
     let look_ns = took_ns.get(took_ns.len() / 2).map_or(0.0, |ns| *ns as f64);
-    let findings = known(sampled, &codes);
-    Some(GuestCode { looks: sampled.samples, halted: of(sampled.halted), look_ns, places, findings })
+    let patterns = patterns(sampled, &codes);
+    let advice = vmtax_rules::evaluate(&Evidence { code: Some(&patterns), ..Evidence::default() });
+    Some(GuestCode { looks: sampled.samples, halted: of(sampled.halted), look_ns, places, advice })
 }
 
 /// Places with the code around them.
@@ -49,29 +48,29 @@ fn windows(sampled: &CodeSamples) -> impl Iterator<Item = (Spot, &CodeBytes)> {
     sampled.places.iter().filter_map(|place| Some((place.spot, place.code.as_ref()?)))
 }
 
-/// The known costs that processors were found at, the most frequent first.
-fn known(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<CodeFinding> {
+/// How many samples are at each pattern.
+fn patterns(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> GuestCodeSamples {
     let pieces = pieces(sampled, codes);
-    let mut found: BTreeMap<CostlyCode, Vec<(u64, u64)>> = BTreeMap::new();
+    let mut found: BTreeMap<CodePattern, Vec<(u64, u64)>> = BTreeMap::new();
     for (spot, code) in codes {
-        let rules = [
-            (CostlyCode::Division, divides(code)),
-            (CostlyCode::LockSavesInterrupts, saves_interrupts(code)),
-            (CostlyCode::SmallCopies, pieces.iter().any(|(of, piece)| same(of, spot) && piece.contains(&spot.address))),
+        let patterns = [
+            (CodePattern::Division, divides(code)),
+            (CodePattern::LockSavesInterrupts, saves_interrupts(code)),
+            (
+                CodePattern::SmallCopies,
+                pieces.iter().any(|(of, piece)| same(of, spot) && piece.contains(&spot.address)),
+            ),
         ];
         let count = sampled.places.iter().find(|place| place.spot == *spot).map_or(0, |place| place.count);
-        for (cost, _) in rules.into_iter().filter(|(_, fires)| *fires) {
-            found.entry(cost).or_default().push((count, spot.address));
+        for (pattern, _) in patterns.into_iter().filter(|(_, matches)| *matches) {
+            found.entry(pattern).or_default().push((count, spot.address));
         }
     }
-    let finding = |(cost, at): (&CostlyCode, &Vec<(u64, u64)>)| {
-        let share = share(at.iter().map(|(count, _)| count).sum(), sampled.samples);
+    let samples = |(pattern, at): (CodePattern, Vec<(u64, u64)>)| {
         let (_, most) = at.iter().max()?;
-        (share.samples >= LEAST && share.share >= LEAST_SHARE).then(|| said(*cost, share, *most, sampled.samples))
+        Some((pattern, share(at.iter().map(|(count, _)| count).sum(), sampled.samples), *most))
     };
-    let mut findings: Vec<CodeFinding> = found.iter().filter_map(finding).collect();
-    findings.sort_by_key(|finding| std::cmp::Reverse(finding.share.samples));
-    findings
+    GuestCodeSamples { samples: sampled.samples, patterns: found.into_iter().filter_map(samples).collect() }
 }
 
 /// Right behind a division of 128 by 64 bits.
@@ -144,30 +143,4 @@ fn small_copy(code: &CodeBytes, begin: u64) -> Option<RangeInclusive<u64>> {
     let set = before.iter().rfind(|i| i.op0_kind() == OpKind::Register && i.op0_register() == store.op1_register())?;
     let copies = moves(set) && set.op1_kind() == OpKind::Memory;
     (copies && body.iter().all(stays) && !behind.iter().any(is_store)).then(|| begin..=end.ip())
-}
-
-fn said(cost: CostlyCode, share: SampleShare, address: u64, looks: u64) -> CodeFinding {
-    let part = format!("{:.1} % of {looks} looks found the guest's processors", share.share * 100.0);
-    let (seen, advice, published) = match cost {
-        CostlyCode::Division => (
-            format!("{part} behind a division by 64 bits, most at {address:#x}."),
-            "Where the divisor stays the same, as a clock's rate does, multiply and shift: mult = (10^9 << 32) / rate, made \
-             once, then ns = (ticks * mult) >> 32.",
-            "two divisions, some 100 cycles, became one multiplication of some 6 (seed 003)",
-        ),
-        CostlyCode::LockSavesInterrupts => (
-            format!(
-                "{part} where the interrupt flag is saved, cleared and restored around a lock, most at {address:#x}."
-            ),
-            "Leave the flag alone around locks that no interrupt handler takes (in Linux' words: spin_lock in place of \
-             spin_lock_irqsave).",
-            "a read of /dev/null went from 391 to 311 ns (seed 003)",
-        ),
-        CostlyCode::SmallCopies => (
-            format!("{part} in a function that copies one word, or at two calls of it in a row, most at {address:#x}."),
-            "Hand all of it over at once: its call and its check are made once then.",
-            "16 bytes as one piece halved the overhead of two (seed 003)",
-        ),
-    };
-    CodeFinding { cost, share, address, seen, advice: advice.to_owned(), published: published.to_owned() }
 }

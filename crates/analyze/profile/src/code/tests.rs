@@ -3,7 +3,6 @@
 use super::findings;
 use proptest::prelude::*;
 use std::time::Duration;
-use vmtax_model::CostlyCode;
 use vmtax_model::samples::CodeSamples;
 use vmtax_observe::guest_code;
 
@@ -41,9 +40,10 @@ fn looked(code: &[u8], seen: &[u64]) -> CodeSamples {
     })
 }
 
-fn costs(code: &[u8], seen: &[u64]) -> Vec<(CostlyCode, u64)> {
+/// The rules that fire, and the part of the samples at each, in hundredths.
+fn costs(code: &[u8], seen: &[u64]) -> Vec<(String, u64)> {
     let found = findings(&looked(code, seen)).unwrap();
-    found.findings.iter().map(|finding| (finding.cost, finding.share.samples)).collect()
+    found.advice.into_iter().map(|advice| (advice.rule, (advice.gain * 100.0).round() as u64)).collect()
 }
 
 /// 64 no-ops, so that there is something before the code.
@@ -55,7 +55,7 @@ fn behind_nops(code: &[u8]) -> Vec<u8> {
 fn a_division_is_found_by_who_is_right_behind_it() {
     // mov rax,r14; xor edx,edx; div r15; imul rax,r9
     let code = behind_nops(&[0x4c, 0x89, 0xf0, 0x31, 0xd2, 0x49, 0xf7, 0xf7, 0x49, 0x0f, 0xaf, 0xc1]);
-    assert_eq!(costs(&code, &[64 + 8; 20]), [(CostlyCode::Division, 20)]);
+    assert_eq!(costs(&code, &[64 + 8; 20]), [("division".to_owned(), 100)]);
     assert_eq!(costs(&code, &[64 + 5; 20]), [], "before it");
     assert_eq!(costs(&code, &[64 + 8; 4]), [], "too few");
     let seldom = [&[64; 2000][..], &[64 + 8; 10]].concat();
@@ -64,7 +64,7 @@ fn a_division_is_found_by_who_is_right_behind_it() {
     assert_eq!(costs(&behind_nops(&[0xf7, 0xf1, 0x90]), &[64 + 2; 20]), [], "by 32 bits");
     let found = findings(&looked(&code, &[64 + 8; 20])).unwrap();
     assert_eq!((found.places[0].done.as_str(), found.places[0].next.as_str()), ("div r15", "imul rax,r9"));
-    assert!(found.findings[0].seen.contains("100.0 % of 20 looks") && found.findings[0].seen.contains("0x100048"));
+    assert!(found.advice[0].finding.contains("100.0 % of 20 samples") && found.advice[0].finding.contains("0x100048"));
 }
 
 #[test]
@@ -74,7 +74,7 @@ fn a_lock_that_saves_interrupts_is_told_from_one_that_does_not() {
     let saved = behind_nops(&[&[0x9c, 0xfa][..], &lock, &[0x9d, 0xff, 0xc9, 0x75, 0xe2]].concat());
     let behind_restore = 64 + 2 + lock.len() as u64 + 1;
     for at in [64 + 1, 64 + 2, 64 + 14, behind_restore] {
-        assert_eq!(costs(&saved, &[at; 20]), [(CostlyCode::LockSavesInterrupts, 20)], "{at}");
+        assert_eq!(costs(&saved, &[at; 20]), [("lock-saves-interrupts".to_owned(), 100)], "{at}");
     }
     assert_eq!(costs(&saved, &[64; 20]), [], "before it");
     assert_eq!(costs(&saved, &[behind_restore + 2; 20]), [], "behind it");
@@ -91,7 +91,7 @@ fn two_calls_of_a_small_copy_are_told_from_one() {
     let twice = behind_nops(&twice);
     let (between, behind) = (64 + 12, 64 + 21);
     let found = costs(&twice, &[&[between; 10][..], &[behind; 10], &[64 + 3; 10]].concat());
-    assert_eq!(found, [(CostlyCode::SmallCopies, 30)]);
+    assert_eq!(found, [("small-copies".to_owned(), 100)]);
     assert_eq!(costs(&twice, &[behind + 2; 20]), [], "behind it");
     let once = behind_nops(&[&copy[..], &call(7), &[0xff, 0xc9, 0x90]].concat());
     assert_eq!(costs(&once, &[64 + 12; 20]), [], "called once");
@@ -158,6 +158,6 @@ proptest! {
             })
         });
         let found = findings(&looked).unwrap();
-        prop_assert!(found.findings.iter().all(|finding| finding.share.samples <= found.looks));
+        prop_assert!(found.advice.iter().all(|advice| advice.gain <= 1.0));
     }
 }

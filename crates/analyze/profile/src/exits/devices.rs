@@ -2,36 +2,7 @@
 
 use vmtax_model::samples::Access;
 use vmtax_model::{AddressSpace, DevicesFrom};
-
-/// What a register is for, where that matters here.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Register {
-    UartData,
-    UartStatus,
-    VgaCursor,
-    PmTimer,
-    HpetCounter,
-    Eoi,
-    Notify,
-    /// Another one, by its name.
-    Named(&'static str),
-}
-
-impl Register {
-    /// For people.
-    pub fn label(self) -> &'static str {
-        match self {
-            Register::UartData => "data",
-            Register::UartStatus => "line status",
-            Register::VgaCursor => "CRT controller",
-            Register::PmTimer => "PM timer",
-            Register::HpetCounter => "main counter",
-            Register::Eoi => "end of interrupt",
-            Register::Notify => "queue notify",
-            Register::Named(name) => name,
-        }
-    }
-}
+use vmtax_rules::Register;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Region {

@@ -1,7 +1,6 @@
 //! What the VM exits of a guest of KVM say: by reason, by address and device, by vCPU.
 
 mod devices;
-mod findings;
 mod summary;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,10 @@
 //! Counts as what a report shows.
 
-use super::devices::{Devices, Register};
-use super::findings::{self, findings};
+use super::devices::Devices;
 use std::collections::BTreeMap;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
-use vmtax_model::{ExitAddress, ExitCount, ExitReason, GuestExits, Role, VcpuExits};
+use vmtax_model::{Advice, ExitAddress, ExitCount, ExitReason, GuestExits, Role, VcpuExits};
+use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
 
 /// More addresses than this no table needs.
 const MOST: usize = 100;
@@ -18,7 +18,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     let (seconds, counters) = (*seconds, counters.clone());
     let Some(traced) = traced else {
         // Only the counters could be had.
-        let known = findings::Seen { seconds, vcpus: 1, registers: &[], tick: None, counters: &counters };
+        let advice = advice(&Exits { seconds, vcpus: 1, registers: &[], tick: None, counters: &counters });
         return GuestExits {
             seconds,
             vcpus: Vec::new(),
@@ -27,7 +27,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
             devices_from: Devices::usual().from,
             timing: String::new(),
             lost: 0,
-            findings: findings(&known),
+            advice,
             counters,
         };
     };
@@ -55,8 +55,8 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     addresses.sort_by_key(|address| std::cmp::Reverse(address.exits.count));
     addresses.truncate(MOST);
     let rates = traced.regular.iter().copied();
-    let tick = rates.filter(|(_, hz)| *hz < findings::NO_TIMER_HZ).max_by(|a, b| a.0.cmp(&b.0));
-    let known = findings::Seen { seconds, vcpus: tids.len(), registers: &registers, tick, counters: &counters };
+    let tick = rates.filter(|(_, hz)| *hz < MAX_TICK_HZ).max_by(|a, b| a.0.cmp(&b.0));
+    let advice = advice(&Exits { seconds, vcpus: tids.len(), registers: &registers, tick, counters: &counters });
     GuestExits {
         seconds,
         vcpus: tids.iter().zip(0..).map(|(&tid, n)| group.vcpu(tid, vcpu(traced, tid).unwrap_or(n))).collect(),
@@ -65,7 +65,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
         devices_from: devices.from,
         timing: if traced.brackets { TOLD } else { UNTOLD }.to_owned(),
         lost: traced.lost,
-        findings: findings(&known),
+        advice,
         counters,
     }
 }
@@ -76,6 +76,11 @@ fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
         Role::Vcpu(number) => Some(number),
         _ => None,
     })
+}
+
+/// The known costs that are there, the most frequent first.
+fn advice(exits: &Exits<'_>) -> Vec<Advice> {
+    vmtax_rules::evaluate(&Evidence { exits: Some(exits), ..Evidence::default() })
 }
 
 /// Reads, writes, and writes that QEMU took.

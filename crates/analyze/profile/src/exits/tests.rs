@@ -3,7 +3,7 @@
 use super::{Devices, summary};
 use std::collections::BTreeMap;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
-use vmtax_model::{AddressSpace, CostlyExits, GuestExits};
+use vmtax_model::{AddressSpace, GuestExits};
 
 const VCPU: i32 = 40;
 
@@ -32,16 +32,16 @@ fn sums_name_reasons_devices_and_costs() {
     assert_eq!((status.exits.count, status.exits.user, status.exits.by_vcpu.as_slice()), (300, 300, [300].as_slice()));
     // 10 ticks of a 1 GHz clock, 150 times a second.
     assert_eq!((status.exits.mean_ns, status.exits.per_s), (Some(10.0), 150.0));
-    assert_eq!(found.findings.iter().map(|f| f.cost).collect::<Vec<_>>(), [CostlyExits::UartPolling]);
+    assert_eq!(found.advice.iter().map(|a| a.rule.as_str()).collect::<Vec<_>>(), ["uart-polling"]);
     let halts = summarised(vec![row("reason 0x63", None, 3, 0), row("HLT", None, 4, 0)], Vec::new());
     assert_eq!(halts.reasons.iter().map(|r| r.reason.as_str()).collect::<Vec<_>>(), ["HLT", "reason 0x63"]);
-    assert!(halts.findings.is_empty());
+    assert!(halts.advice.is_empty());
 }
 
 #[test]
 fn a_fast_tick_is_a_finding_and_an_ordinary_one_is_not() {
-    let fast = summarised(Vec::new(), vec![(398, 1000.0)]).findings;
-    assert_eq!((fast[0].cost, fast.len()), (CostlyExits::FastTick, 1));
-    assert!(fast[0].seen.contains("1000 times a second"), "{}", fast[0].seen);
-    assert!(summarised(Vec::new(), vec![(398, 250.0)]).findings.is_empty(), "250 Hz");
+    let fast = summarised(Vec::new(), vec![(398, 1000.0)]).advice;
+    assert_eq!((fast[0].rule.as_str(), fast.len()), ("fast-tick", 1));
+    assert!(fast[0].finding.contains("1000 times a second"), "{}", fast[0].finding);
+    assert!(summarised(Vec::new(), vec![(398, 250.0)]).advice.is_empty(), "250 Hz");
 }

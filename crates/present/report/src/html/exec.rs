@@ -27,7 +27,7 @@ pub fn html(recording: &Recording, findings: &ExecFindings, layers: Option<&Comm
             div.tiles { @for machine in view::guests(taxes) { (tile(findings, machine)) } }
         }
         div.notices {
-            (notices("What to do", "advice", view::first_five(&taxes.advice)))
+            (notices("What to do", "advice", &view::first_five(&taxes.advice)))
             (notices("What to know", "warnings", &warnings(recording, findings)))
         }
         @for breakdown in &findings.breakdowns { (section(&page, breakdown)) }

@@ -33,7 +33,7 @@ pub fn headline(page: &Page) -> Markup {
             }
         }
         div.notices {
-            (notices("What to do", "advice", view::first_five(&findings.advice)))
+            (notices("What to do", "advice", &view::first_five(&findings.advice)))
             (notices("What to know", "warnings", &view::warnings(recording, &findings.warnings)))
         }
     }

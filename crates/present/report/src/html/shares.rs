@@ -30,7 +30,7 @@ pub fn html(recording: &Recording, findings: &ShareFindings) -> String {
             p.where { (heading(recording, findings)) }
         }
         div.notices {
-            (notices("What to do", "advice", first_five(&findings.advice)))
+            (notices("What to do", "advice", &first_five(&findings.advice)))
             (notices("What to know", "warnings", &warnings(recording, &findings.warnings)))
             (notices("What took effect", "effects", &effects(findings)))
         }

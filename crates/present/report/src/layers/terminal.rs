@@ -40,7 +40,7 @@ pub fn terminal(recording: &Recording, findings: &LayerFindings, style: Style) -
     }
     section(&mut out, &paint.with("1;33", "Not observed"), &words::missing(findings), "– ", width);
     section(&mut out, &paint.with("1;33", "Warnings"), &warnings(recording, &findings.warnings), "! ", width);
-    section(&mut out, &paint.with("1;36", "Advice"), first_five(&findings.advice), "→ ", width);
+    section(&mut out, &paint.with("1;36", "Advice"), &first_five(&findings.advice), "→ ", width);
     out
 }
 

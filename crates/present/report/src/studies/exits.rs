@@ -4,7 +4,7 @@ use crate::ReportError;
 use crate::charts::marks::{self, Mark, Marks};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
 use crate::number::{count, nanoseconds};
-use crate::view::when;
+use crate::view::{first_five, when};
 use maud::html;
 use vmtax_model::{ExitFindings, ExitKind, MachineExits, Missing, Summary, shell_line};
 
@@ -29,7 +29,7 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
         notices: vec![
             Notice::missing("Not measured", missing(findings)),
             Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect()),
-            Notice::advice(&findings.advice),
+            Notice::advice(&first_five(&findings.advice)),
         ],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],

@@ -272,9 +272,8 @@ pub fn varied(rounds: u32) -> LayerFindings {
         ],
         method: "Rows are means over joined requests; intervals span order statistics of the rounds' means.".into(),
         warnings: vec![Warning::StolenTime { percent: 3 }],
-        advice: vec![
-            "11.6 µs of each request wait for a host processor before QEMU's main loop runs: give QEMU a processor of its own, or try `--vary iothread=off,on`.".into(),
-        ],
+        advice: vec![Advice {
+ finding: "11.6 µs of each request wait for a host processor before QEMU's main loop runs: give QEMU a processor of its own, or try `--vary iothread=off,on`.".into(), ..Advice::default() }],
     }
 }
 

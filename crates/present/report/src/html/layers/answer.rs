@@ -34,7 +34,7 @@ pub fn answer(page: &Page) -> Markup {
         }
         (differences(findings))
         div.notices {
-            (notices("What to do", "advice", first_five(&findings.advice)))
+            (notices("What to do", "advice", &first_five(&findings.advice)))
             (notices("What to know", "warnings", &warnings(recording, &findings.warnings)))
             (notices("What could not be observed", "warnings", &words::missing(findings)))
         }

@@ -1,0 +1,196 @@
+//! What rules look at.
+
+use std::collections::BTreeMap;
+use vmtax_model::{
+    Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare, ShareFindings, State,
+    Tax,
+};
+
+/// Below this part of a request nothing is worth advice.
+const MIN_SHARE: f64 = 0.05;
+/// Fewer exits than this, in all and a second, are not worth a finding.
+pub(crate) const MIN_EXITS: u64 = 100;
+const MIN_EXITS_PER_S: f64 = 10.0;
+
+/// What the analyses know. Where one was not made, its part is absent, and rules about it do not fire.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Evidence<'a> {
+    /// What was asked for.
+    pub plan: Option<&'a Plan>,
+    /// The host on which it was measured.
+    pub host: Option<&'a HostFacts>,
+    /// What machines cost against native.
+    pub tax: Option<&'a Findings>,
+    /// What configurations of a shared tree cost.
+    pub shares: Option<&'a ShareFindings>,
+    /// Where the time of requests goes, by machine and variant.
+    pub columns: &'a [LayerColumn],
+    /// Variants compared with the first, request by request.
+    pub differences: &'a [Difference],
+    /// VM exits of a running guest.
+    pub exits: Option<&'a Exits<'a>>,
+    /// What its vCPUs execute.
+    pub code: Option<&'a GuestCodeSamples>,
+}
+
+/// VM exits of a guest, counted for some time.
+#[derive(Debug, Clone, Copy)]
+pub struct Exits<'a> {
+    /// How long, s.
+    pub seconds: f64,
+    /// vCPUs that made any.
+    pub vcpus: usize,
+    /// By register: reads, writes, and of these the ones that QEMU handled.
+    pub registers: &'a [(Register, [u64; 3])],
+    /// The regular interrupt that comes most often: how often, and its rate while it does, Hz.
+    pub tick: Option<(u64, f64)>,
+    /// By how much KVM's own counters grew.
+    pub counters: &'a BTreeMap<String, u64>,
+}
+
+/// A register of a device, by what it is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Register {
+    /// The byte that a UART sends.
+    UartData,
+    /// Whether a UART is ready.
+    UartStatus,
+    /// The VGA's CRT controller, which has the text cursor.
+    VgaCursor,
+    /// The ACPI PM timer's count.
+    PmTimer,
+    /// The HPET's main counter.
+    HpetCounter,
+    /// End of interrupt, of the local APIC.
+    Eoi,
+    /// A virtio device's doorbell.
+    Notify,
+    /// Another one, by its name.
+    Named(&'static str),
+}
+
+impl Register {
+    /// Its name, for people.
+    pub fn label(self) -> &'static str {
+        match self {
+            Register::UartData => "data",
+            Register::UartStatus => "line status",
+            Register::VgaCursor => "CRT controller",
+            Register::PmTimer => "PM timer",
+            Register::HpetCounter => "main counter",
+            Register::Eoi => "end of interrupt",
+            Register::Notify => "queue notify",
+            Register::Named(name) => name,
+        }
+    }
+}
+
+impl Exits<'_> {
+    fn sum(&self, register: Register, kind: usize) -> u64 {
+        self.registers.iter().filter(|(r, _)| *r == register).map(|(_, counts)| counts[kind]).sum()
+    }
+
+    pub(crate) fn reads(&self, register: Register) -> u64 {
+        self.sum(register, 0)
+    }
+
+    pub(crate) fn writes(&self, register: Register) -> u64 {
+        self.sum(register, 1)
+    }
+
+    pub(crate) fn writes_to_qemu(&self, register: Register) -> u64 {
+        self.sum(register, 2)
+    }
+
+    pub(crate) fn per_s(&self, count: u64) -> f64 {
+        count as f64 / self.seconds.max(f64::EPSILON)
+    }
+
+    /// Whether that many exits are worth a finding.
+    pub(crate) fn many(&self, count: u64) -> bool {
+        count >= MIN_EXITS && self.per_s(count) >= MIN_EXITS_PER_S
+    }
+
+    /// How much one of KVM's counters grew.
+    pub(crate) fn counter(&self, name: &str) -> f64 {
+        self.counters.get(name).copied().unwrap_or(0) as f64
+    }
+}
+
+/// What the vCPUs of a guest execute, sampled from outside.
+#[derive(Debug, Clone, Default)]
+pub struct GuestCodeSamples {
+    /// Samples of all vCPUs.
+    pub samples: u64,
+    /// Of these, at each pattern, and the address with most.
+    pub patterns: Vec<(CodePattern, SampleShare, u64)>,
+}
+
+/// Code that costs and has a cheaper form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum CodePattern {
+    /// A division by 64 bits.
+    Division,
+    /// A lock with the interrupt flag saved, cleared and restored around it.
+    LockSavesInterrupts,
+    /// A few bytes copied by several calls of one small function.
+    SmallCopies,
+}
+
+/// A part of the mean time of a request.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Part {
+    /// ns.
+    pub ns: f64,
+    /// Of the whole, 0 to 1.
+    pub share: f64,
+}
+
+impl<'a> Evidence<'a> {
+    /// Guests of the plan.
+    pub(crate) fn guests(&self) -> impl Iterator<Item = Machine> + use<'a> {
+        self.plan.into_iter().flat_map(|plan| plan.machines.iter().copied()).filter(|machine| machine.is_guest())
+    }
+
+    /// Every tax of every machine.
+    pub(crate) fn taxes(&self) -> impl Iterator<Item = (Metric, Machine, &'a Tax)> + use<'a> {
+        let rows = self.tax.into_iter().flat_map(|findings| &findings.rows);
+        rows.flat_map(|row| row.machines.iter().filter_map(|c| Some((row.metric, c.machine, c.tax.as_ref()?))))
+    }
+
+    /// The configuration with the slowest requests: where a bare-metal guest is beside a Linux guest, that is the latter.
+    pub(crate) fn slowest(&self) -> Option<&'a LayerColumn> {
+        let joined = self.columns.iter().filter(|column| column.matched.joined > 0);
+        joined.max_by(|a, b| a.traced.mean_ns.total_cmp(&b.traced.mean_ns))
+    }
+
+    /// Whether a trial on this machine has a result.
+    pub(crate) fn measured(&self, machine: Machine) -> bool {
+        self.tax.is_some_and(|findings| findings.kernels.iter().any(|(measured, _)| *measured == machine))
+    }
+}
+
+/// The configuration, for people: `kvm`, `kvm (aio=native)`.
+pub(crate) fn title(column: &LayerColumn) -> String {
+    match column.variant.as_str() {
+        "" => column.machine.to_string(),
+        variant => format!("{} ({})", column.machine, variant.escape_default()),
+    }
+}
+
+/// The rows of a request that match, together; `None` where that is too little for advice.
+pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Option<Part> {
+    let ns: f64 = column.rows.iter().filter(|row| matches(row)).map(|row| row.time.mean_ns).sum();
+    let share = ns / column.traced.mean_ns;
+    (share >= MIN_SHARE).then_some(Part { ns, share })
+}
+
+/// Whether a request runs or waits for what it asked for: not for a CPU and not for a lock.
+pub(crate) fn is_work(row: &Row) -> bool {
+    !matches!(row.state, State::Runnable | State::GuestRunnable | State::IdleWakes | State::Lock)
+}
+
+/// Whether QEMU serves the disk in an iothread.
+pub(crate) fn has_iothread(column: &LayerColumn) -> bool {
+    column.calls.iter().any(|calls| matches!(calls.role, Role::Iothread(_)))
+}

@@ -1,0 +1,71 @@
+//! A rule: what it finds, what helps, and how it looks at evidence.
+
+use crate::Evidence;
+use vmtax_model::{Advice, ChangeCost, Remedy, SettingPlace};
+
+/// A known cost.
+#[derive(Debug)]
+pub struct Rule {
+    /// Stable and unique, in kebab-case.
+    pub id: &'static str,
+    /// What it finds and when, a noun phrase for docs/rules.md.
+    pub finds: &'static str,
+    /// What helps, best first. Words in capitals (`ROUNDS`) are filled in by [`Finding::values`], or by the reader.
+    pub remedies: &'static [Remedy<&'static str>],
+    /// Who published the cost or the mechanism; empty where the measured figures are all that it rests on.
+    pub source: &'static str,
+    /// What there is to say about this evidence, one finding for each machine or configuration it applies to.
+    pub evaluate: fn(&Evidence<'_>) -> Vec<Finding>,
+}
+
+/// What a rule says about one piece of evidence.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Finding {
+    /// One sentence with its figure.
+    pub text: String,
+    /// As [`Advice::gain`].
+    pub gain: f64,
+    /// What replaces which word of the remedies.
+    pub values: Vec<(&'static str, String)>,
+}
+
+impl Finding {
+    /// A finding whose remedy gives back an amount that nobody knows.
+    pub fn new(text: String) -> Finding {
+        Finding { text, ..Finding::default() }
+    }
+}
+
+impl Rule {
+    /// What it finds, with its remedies.
+    pub(crate) fn advice(&self, evidence: &Evidence<'_>) -> impl Iterator<Item = Advice> {
+        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values }| Advice {
+            rule: self.id.to_owned(),
+            finding: text,
+            gain,
+            remedies: self.remedies.iter().map(|remedy| remedy.filled(&values)).collect(),
+            source: self.source.to_owned(),
+        })
+    }
+}
+
+const EMPTY: Remedy<&str> = Remedy {
+    place: SettingPlace::Instruction,
+    setting: "",
+    value: "",
+    action: "",
+    line: "",
+    cost: None,
+    read_back: "",
+    undo: "",
+};
+
+/// Something that a person does; nothing can be set.
+pub(crate) const fn instruction(action: &'static str, line: &'static str) -> Remedy<&'static str> {
+    Remedy { action, line, ..EMPTY }
+}
+
+/// A command of vmtax that measures the same more closely.
+pub(crate) const fn measurement(action: &'static str, line: &'static str) -> Remedy<&'static str> {
+    Remedy { place: SettingPlace::Vmtax, action, line, cost: Some(ChangeCost::Measurement), ..EMPTY }
+}

@@ -1,0 +1,115 @@
+//! Guests ran under TCG: because nobody asked for KVM, or because KVM is of no use here.
+
+use crate::number::times;
+use crate::rule::{instruction, measurement};
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::{ChangeCost, HostFacts, KvmClass, Machine, Remedy, SettingPlace, Verdict};
+
+pub(super) const TCG_DESPITE_KVM: Rule = Rule {
+    id: "tcg-despite-kvm",
+    finds: "guests measured under TCG alone, at a cost, on a host whose KVM runs kernels at full speed",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "machine",
+            value: "kvm",
+            action: "Run guests with KVM",
+            line: "-accel kvm",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "QMP query-kvm: \"enabled\": true",
+            undo: "-accel tcg",
+        },
+        measurement("Measure what is left", "vmtax run --machines native,kvm"),
+    ],
+    source: "QEMU manual, System Emulation, Introduction: virtualization accelerators",
+    evaluate: |evidence| {
+        let Some(host) = without_kvm(evidence, &[KvmClass::Hardware]) else { return Vec::new() };
+        let taxes = evidence.taxes().filter(|(_, machine, _)| *machine == Machine::TCG);
+        let costs = taxes.filter(|(_, _, tax)| tax.verdict == Verdict::Costs);
+        let largest = costs.map(|(_, _, tax)| tax.ratio.median).max_by(f64::total_cmp);
+        let finding = |ratio: f64| Finding {
+            text: format!(
+                "tcg costs up to {} native, and KVM runs kernels at full speed on this host ({}).",
+                times(ratio),
+                host.kvm.evidence
+            ),
+            gain: 1.0 - 1.0 / ratio,
+            values: Vec::new(),
+        };
+        largest.map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
+    id: "kvm-emulates-kernels",
+    finds: "a KVM that emulates guest kernels instruction by instruction, so that guests run under TCG",
+    remedies: &[instruction("Ask the provider for nested virtualization, or use bare metal", "")],
+    source: "",
+    evaluate: |evidence| {
+        let Some(host) = without_kvm(evidence, &[KvmClass::EmulatesKernels]) else { return Vec::new() };
+        let evidence = &host.kvm.evidence;
+        vec![Finding::new(format!(
+            "This host's KVM emulates guest kernels instruction by instruction ({evidence}), so Linux guests run under tcg \
+             only."
+        ))]
+    },
+};
+
+pub(super) const KVM_NOT_AVAILABLE: Rule = Rule {
+    id: "kvm-not-available",
+    finds: "no KVM that this user can use, so that guests run under TCG",
+    remedies: &[instruction("Make KVM available, as `vmtax doctor` says", "COMMAND")],
+    source: "",
+    evaluate: |evidence| {
+        let unusable = [KvmClass::Broken, KvmClass::NoPermission, KvmClass::Absent];
+        let Some(host) = without_kvm(evidence, &unusable) else { return Vec::new() };
+        let check = host.checks.iter().find(|check| check.id == "kvm");
+        let finding = |command: &String| Finding {
+            text: format!("KVM is not available on this host ({}), so guests run under tcg only.", host.kvm.evidence),
+            values: vec![("COMMAND", command.clone())],
+            ..Finding::default()
+        };
+        check.and_then(|check| check.mend.as_ref()).map(finding).into_iter().collect()
+    },
+};
+
+/// The host, if its KVM is of one of these classes and guests were wanted, none of them measured under KVM.
+fn without_kvm<'a>(evidence: &Evidence<'a>, classes: &[KvmClass]) -> Option<&'a HostFacts> {
+    let wanted = evidence.guests().next().is_some() && !evidence.measured(Machine::KVM);
+    evidence.host.filter(|host| wanted && evidence.tax.is_some() && classes.contains(&host.kvm.class))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_evidence::{Taxes, advice};
+
+    fn of(class: KvmClass, ratio: f64) -> Vec<String> {
+        let taxes = Taxes::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
+        let mut taxes = taxes.verdict(if ratio > 1.0 { Verdict::Costs } else { Verdict::NoDifferenceShown });
+        taxes.host.kvm.class = class;
+        let ids = ["tcg-despite-kvm", "kvm-emulates-kernels", "kvm-not-available"];
+        ids.iter().flat_map(|id| advice(id, &taxes.evidence())).map(|advice| advice.finding).collect()
+    }
+
+    #[test]
+    fn each_class_of_kvm_has_its_finding() {
+        let at_speed = of(KvmClass::Hardware, 33.0);
+        assert_eq!(
+            at_speed,
+            ["tcg costs up to 33.0 times native, and KVM runs kernels at full speed on this host (8e8/s)."]
+        );
+        assert!(of(KvmClass::EmulatesKernels, 33.0)[0].contains("instruction by instruction (8e8/s)"));
+        assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
+    }
+
+    #[test]
+    fn a_tcg_that_costs_nothing_and_a_measured_kvm_are_no_findings() {
+        assert_eq!(of(KvmClass::Hardware, 1.0), [""; 0]);
+        let mut taxes = Taxes::new(Machine::KVM, &[(vmtax_model::Metric::CpuEvents, 2.0)]);
+        taxes.host.kvm.class = KvmClass::EmulatesKernels;
+        assert_eq!(advice("kvm-emulates-kernels", &taxes.evidence()), []);
+        taxes.host.kvm.class = KvmClass::Absent;
+        assert_eq!(advice("kvm-not-available", &taxes.evidence()), []);
+    }
+}

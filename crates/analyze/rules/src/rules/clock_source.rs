@@ -1,0 +1,91 @@
+//! Guests whose clock is a device of QEMU's: each reading is an exit to QEMU.
+
+use crate::evidence::Register;
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+
+const FILE: &str = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
+const SOURCE: &str = "Linux kernel commit ad3610919e6f: an access that QEMU handles costs some 5,800 cycles; reading the TSC \
+                      takes some 25 ns";
+
+const fn kvm_clock(undo: &'static str) -> Remedy<&'static str> {
+    Remedy {
+        place: SettingPlace::GuestSysfs,
+        setting: FILE,
+        value: "kvm-clock",
+        action: "Let the guest read kvm-clock (CONFIG_KVM_GUEST=y)",
+        line: "echo kvm-clock > /sys/devices/system/clocksource/clocksource0/current_clocksource",
+        cost: Some(ChangeCost::Live),
+        read_back: FILE,
+        undo,
+    }
+}
+
+const INVARIANT_TSC: Remedy<&str> = Remedy {
+    place: SettingPlace::QemuArgument,
+    setting: "options",
+    value: "-cpu host,,+invtsc",
+    action: "Or offer the guest the TSC",
+    line: "-cpu host,+invtsc",
+    cost: Some(ChangeCost::VmRestart),
+    read_back: FILE,
+    undo: "leave +invtsc out",
+};
+
+pub(super) const PM_TIMER_CLOCK: Rule = Rule {
+    id: "pm-timer-clock",
+    finds: "reads of the ACPI PM timer",
+    remedies: &[
+        kvm_clock("echo acpi_pm > /sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        INVARIANT_TSC,
+    ],
+    source: SOURCE,
+    evaluate: |evidence| clock_reads(evidence, Register::PmTimer, "ACPI PM timer"),
+};
+
+pub(super) const HPET_CLOCK: Rule = Rule {
+    id: "hpet-clock",
+    finds: "reads of the HPET's counter",
+    remedies: &[
+        kvm_clock("echo hpet > /sys/devices/system/clocksource/clocksource0/current_clocksource"),
+        INVARIANT_TSC,
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "options",
+            value: "-machine hpet=off",
+            action: "Or take the HPET away",
+            line: "-machine hpet=off",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "/sys/devices/system/clocksource/clocksource0/available_clocksource in the guest",
+            undo: "leave hpet=off out",
+        },
+    ],
+    source: SOURCE,
+    evaluate: |evidence| clock_reads(evidence, Register::HpetCounter, "HPET's counter"),
+};
+
+fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<Finding> {
+    let reads =
+        evidence.exits.map(|exits| exits.reads(register)).filter(|n| evidence.exits.is_some_and(|e| e.many(*n)));
+    let finding = |reads: u64| Finding {
+        text: format!("The guest reads the {name} {reads} times: each is an exit to QEMU, under its big lock."),
+        gain: reads as f64,
+        values: Vec::new(),
+    };
+    reads.map(finding).into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::evidence::Register::{HpetCounter, PmTimer};
+    use crate::test_evidence::fires;
+
+    #[test]
+    fn clocks_of_qemu_fire_when_they_are_read_often() {
+        assert!(fires("pm-timer-clock", &[(PmTimer, [600, 0, 0])]));
+        assert!(fires("hpet-clock", &[(HpetCounter, [600, 0, 0])]));
+        assert!(!fires("pm-timer-clock", &[(PmTimer, [20, 0, 0])]), "at boot");
+        assert!(!fires("pm-timer-clock", &[(PmTimer, [0, 600, 600])]), "writes");
+        assert!(!fires("hpet-clock", &[(PmTimer, [600, 0, 0])]), "the other one");
+    }
+}

@@ -1,0 +1,118 @@
+//! Requests that wait for a host CPU: because others run there, or because it sleeps.
+
+use crate::evidence::{part, title};
+use crate::number::time;
+use crate::{Finding, Rule};
+use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, State};
+
+pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
+    id: "qemu-run-queue-wait",
+    finds: "a twentieth of a request and more in which one of QEMU's threads could run and has no host CPU",
+    remedies: &[Remedy {
+        place: SettingPlace::Cgroup,
+        setting: "cpuset.cpus",
+        value: "CPUS",
+        action: "Give QEMU's threads host CPUs of their own, or move other load away",
+        line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
+        cost: Some(ChangeCost::Live),
+        read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
+        undo: "echo | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
+    }],
+    source: "Linux kernel documentation, Control Group v2, Cpuset",
+    evaluate: |evidence| {
+        let finding = |column| {
+            let wait = part(column, |row| row.state == State::Runnable)?;
+            Some(Finding {
+                text: format!(
+                    "{} ({:.0} %) of a request on {} is run-queue wait: a thread of QEMU could run and has no host CPU.",
+                    time(wait.ns),
+                    wait.share * 100.0,
+                    title(column)
+                ),
+                gain: wait.share,
+                values: Vec::new(),
+            })
+        };
+        evidence.slowest().and_then(finding).into_iter().collect()
+    },
+};
+
+pub(super) const IDLE_WAKE_UP: Rule = Rule {
+    id: "idle-wake-up",
+    finds: "a twentieth of a request and more in which an idle CPU, of host or guest, wakes up",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::HostSysfs,
+            setting: "cpuidle/state*/disable",
+            value: "1",
+            action: "Where latency matters more than power, keep host CPUs out of idle states that take 10 µs and more to leave",
+            line: "sudo cpupower idle-set -D 10",
+            cost: Some(ChangeCost::HostSetting),
+            read_back: "/sys/devices/system/cpu/cpu*/cpuidle/state*/disable",
+            undo: "sudo cpupower idle-set -E",
+        },
+        Remedy {
+            place: SettingPlace::GuestCommandLine,
+            setting: "append",
+            value: "idle=poll",
+            action: "Let the guest's CPUs poll instead of halting",
+            line: "idle=poll",
+            cost: Some(ChangeCost::GuestReboot),
+            read_back: "/proc/cmdline in the guest",
+            undo: "take idle=poll from the guest kernel's command line",
+        },
+    ],
+    source: "Linux kernel documentation, CPU Idle Time Management",
+    evaluate: |evidence| {
+        let finding = |column| {
+            let wait = part(column, |row| row.state == State::IdleWakes)?;
+            let in_guest = column.rows.iter().filter(|r| r.state == State::IdleWakes && r.layer == Layer::GuestKernel);
+            Some(Finding {
+                text: format!(
+                    "{} ({:.0} %) of a request on {} is the wake-up of idle CPUs, {} of it of the guest's.",
+                    time(wait.ns),
+                    wait.share * 100.0,
+                    title(column),
+                    time(in_guest.map(|row| row.time.mean_ns).sum())
+                ),
+                gain: wait.share,
+                values: Vec::new(),
+            })
+        };
+        evidence.slowest().and_then(finding).into_iter().collect()
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::Evidence;
+    use crate::test_evidence::{column, findings};
+    use vmtax_model::{Layer, State};
+
+    #[test]
+    fn waits_for_host_cpus_are_found_from_a_twentieth_on() {
+        let of = |ns| {
+            let columns = [column(&[(Layer::Qemu, State::Runnable, ns), (Layer::Device, State::Running, 100e3 - ns)])];
+            findings("qemu-run-queue-wait", &Evidence { columns: &columns, ..Evidence::default() })
+        };
+        assert_eq!(
+            of(12e3),
+            ["12.0 µs (12 %) of a request on kvm is run-queue wait: a thread of QEMU could run and has no host CPU."]
+        );
+        assert_eq!(of(4e3), [""; 0]);
+    }
+
+    #[test]
+    fn wake_ups_are_split_between_host_and_guest() {
+        let of = |host, guest| {
+            let rows = [(Layer::Qemu, State::IdleWakes, host), (Layer::GuestKernel, State::IdleWakes, guest)];
+            let columns = [column(&[&rows[..], &[(Layer::Device, State::Waiting, 80e3)]].concat())];
+            findings("idle-wake-up", &Evidence { columns: &columns, ..Evidence::default() })
+        };
+        assert_eq!(
+            of(15e3, 5e3),
+            ["20.0 µs (20 %) of a request on kvm is the wake-up of idle CPUs, 5.0 µs of it of the guest's."]
+        );
+        assert_eq!(of(1e3, 1e3), [""; 0]);
+    }
+}

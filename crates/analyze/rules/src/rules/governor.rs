@@ -1,0 +1,54 @@
+//! A clock frequency that moves with the load.
+
+use crate::{Finding, Rule};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+
+pub(super) const CPU_GOVERNOR: Rule = Rule {
+    id: "cpu-governor",
+    finds: "a CPU frequency that follows the load: figures of different runs are then of different frequencies",
+    remedies: &[Remedy {
+        place: SettingPlace::HostSysfs,
+        setting: "host.governor",
+        value: "performance",
+        action: "Set it to performance before comparing runs",
+        line: "sudo cpupower frequency-set -g performance",
+        cost: Some(ChangeCost::HostSetting),
+        read_back: "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor",
+        undo: "sudo cpupower frequency-set -g GOVERNOR",
+    }],
+    source: "Linux kernel documentation, CPU Performance Scaling",
+    evaluate: |evidence| {
+        let governor = evidence.host.filter(|_| evidence.tax.is_some()).and_then(|host| host.cpu.governor.as_deref());
+        let finding = |governor: &str| Finding {
+            text: format!("The host CPUs' frequency followed the load (governor '{}').", governor.escape_default()),
+            values: vec![("GOVERNOR", governor.escape_default().to_string())],
+            ..Finding::default()
+        };
+        governor.filter(|governor| *governor != "performance").map(finding).into_iter().collect()
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::test_evidence::{Taxes, advice};
+    use vmtax_model::Machine;
+
+    fn of(governor: Option<&str>) -> Vec<vmtax_model::Advice> {
+        let mut taxes = Taxes::new(Machine::KVM, &[]);
+        taxes.host.cpu.governor = governor.map(str::to_owned);
+        advice("cpu-governor", &taxes.evidence())
+    }
+
+    #[test]
+    fn a_governor_that_follows_the_load_is_undone_to_what_it_was() {
+        let found = of(Some("powersave"));
+        assert!(found[0].finding.contains("(governor 'powersave')"), "{found:?}");
+        assert_eq!(found[0].remedies[0].undo, "sudo cpupower frequency-set -g powersave");
+    }
+
+    #[test]
+    fn a_fixed_frequency_is_no_finding() {
+        assert_eq!(of(Some("performance")), []);
+        assert_eq!(of(None), []);
+    }
+}

@@ -1,0 +1,64 @@
+//! System calls of different kernels, where the same kernel could have been compared.
+
+use crate::{Finding, Rule};
+use vmtax_model::{ChangeCost, Machine, Remedy, SettingPlace, SourceOfKernel, WorkloadName};
+
+pub(super) const OTHER_GUEST_KERNEL: Rule = Rule {
+    id: "other-guest-kernel",
+    finds: "system calls compared between different kernels of host and guest, although the host's own can boot",
+    remedies: &[Remedy {
+        place: SettingPlace::Vmtax,
+        setting: "kernel",
+        value: "IMAGE",
+        action: "Boot the host's own kernel, which leaves only virtualization in the system-call figures",
+        line: "--kernel IMAGE",
+        cost: Some(ChangeCost::Measurement),
+        read_back: "uname -r in the guest",
+        undo: "leave --kernel out",
+    }],
+    source: "",
+    evaluate: |evidence| {
+        let (Some(plan), Some(host), Some(tax)) = (evidence.plan, evidence.host, evidence.tax) else {
+            return Vec::new();
+        };
+        let release = |machine| Some(&tax.kernels.iter().find(|(of, _)| *of == machine)?.1.release);
+        let native = release(Machine::NATIVE).unwrap_or(&host.kernel);
+        let differs = |machine| release(machine).is_some_and(|guest| guest != native);
+        let applies = plan.workloads.iter().any(|w| w.name == WorkloadName::Syscalls) && evidence.guests().any(differs);
+        let own = host.kernels.iter().find(|k| k.release == host.kernel && k.source == SourceOfKernel::Running);
+        let finding = |image: String| Finding {
+            text: "Host and guest ran different kernels, and the host's own kernel is available.".to_owned(),
+            values: vec![("IMAGE", image)],
+            ..Finding::default()
+        };
+        own.filter(|_| applies).map(|own| finding(own.image.display().to_string())).into_iter().collect()
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::test_evidence::{Taxes, advice};
+    use vmtax_model::{KernelFacts, Machine, Metric, SourceOfKernel};
+
+    fn with_kernel(release: &str, source: SourceOfKernel) -> Vec<vmtax_model::Advice> {
+        let mut taxes = Taxes::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]).kernels("6.1", "6.12");
+        let image = format!("/boot/vmlinuz-{release}").into();
+        taxes.host.kernel = "6.1".into();
+        taxes.host.kernels = vec![KernelFacts { image, modules: None, release: release.into(), source }];
+        advice("other-guest-kernel", &taxes.evidence())
+    }
+
+    #[test]
+    fn the_hosts_own_kernel_is_the_remedy() {
+        let found = with_kernel("6.1", SourceOfKernel::Running);
+        assert_eq!((&*found[0].remedies[0].setting, &*found[0].remedies[0].value), ("kernel", "/boot/vmlinuz-6.1"));
+    }
+
+    #[test]
+    fn other_kernels_and_the_same_kernel_are_no_findings() {
+        assert_eq!(with_kernel("6.12", SourceOfKernel::Cache), []);
+        assert_eq!(with_kernel("5.10", SourceOfKernel::Running), []);
+        let taxes = Taxes::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]);
+        assert_eq!(advice("other-guest-kernel", &taxes.evidence()), []);
+    }
+}

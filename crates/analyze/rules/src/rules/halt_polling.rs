@@ -1,0 +1,71 @@
+//! A KVM that polls for halted vCPUs, in vain.
+
+use crate::{Finding, Rule};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+
+/// The part of the vCPUs' time that polling in vain may take.
+const MAX_SHARE: f64 = 0.05;
+
+pub(super) const HALT_POLLING: Rule = Rule {
+    id: "halt-polling",
+    finds: "a twentieth of the vCPUs' time and more polled in vain by KVM, and more than with success",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::HostSysfs,
+            setting: "host.halt-poll-ns",
+            value: "0",
+            action: "Poll less on the host",
+            line: "echo 0 | sudo tee /sys/module/kvm/parameters/halt_poll_ns",
+            cost: Some(ChangeCost::HostSetting),
+            read_back: "/sys/module/kvm/parameters/halt_poll_ns",
+            undo: "echo 200000 | sudo tee /sys/module/kvm/parameters/halt_poll_ns # the default on x86",
+        },
+        Remedy {
+            place: SettingPlace::GuestSysfs,
+            setting: "/sys/devices/system/cpu/cpuidle/current_governor",
+            value: "menu",
+            action: "And leave polling in the guest off",
+            line: "echo menu > /sys/devices/system/cpu/cpuidle/current_governor",
+            cost: Some(ChangeCost::Live),
+            read_back: "/sys/devices/system/cpu/cpuidle/current_governor",
+            undo: "echo haltpoll > /sys/devices/system/cpu/cpuidle/current_governor",
+        },
+    ],
+    source: "Linux kernel documentation, The KVM halt polling system",
+    evaluate: |evidence| {
+        let Some(exits) = evidence.exits else { return Vec::new() };
+        let (vain, useful) = (exits.counter("halt_poll_fail_ns"), exits.counter("halt_poll_success_ns"));
+        let share = vain / 1e9 / (exits.seconds * exits.vcpus.max(1) as f64).max(f64::EPSILON);
+        let finding = Finding {
+            text: format!(
+                "KVM polled {:.1} ms in vain for halted vCPUs ({:.0} % of their time), {:.1} ms with success.",
+                vain / 1e6,
+                share * 100.0,
+                useful / 1e6
+            ),
+            gain: exits.counter("halt_attempted_poll"),
+            values: Vec::new(),
+        };
+        if share >= MAX_SHARE && vain > useful { vec![finding] } else { Vec::new() }
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use crate::test_evidence::findings;
+    use crate::{Evidence, Exits};
+
+    #[test]
+    fn polling_fires_where_it_is_long_and_in_vain() {
+        let of = |vain, useful| {
+            let counters = [("halt_poll_fail_ns", vain), ("halt_poll_success_ns", useful)];
+            let counters = counters.map(|(name, ns)| (name.to_owned(), ns)).into();
+            let exits = Exits { seconds: 5.0, vcpus: 2, registers: &[], tick: None, counters: &counters };
+            findings("halt-polling", &Evidence { exits: Some(&exits), ..Evidence::default() })
+        };
+        let text = "KVM polled 2000.0 ms in vain for halted vCPUs (20 % of their time), 1.0 ms with success.";
+        assert_eq!(of(2_000_000_000, 1_000_000), [text]);
+        assert_eq!(of(2_000_000_000, 3_000_000_000), [""; 0], "polling that helps");
+        assert_eq!(of(100_000_000, 0), [""; 0], "a hundredth of the time");
+    }
+}

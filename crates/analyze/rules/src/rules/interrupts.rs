@@ -1,0 +1,96 @@
+//! Interrupts that come too often, or end at a cost.
+
+use crate::evidence::{MIN_EXITS, Register};
+use crate::rule::instruction;
+use crate::{Finding, Rule};
+use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+
+/// Slower timers are usual: Linux ticks 100 to 250 times a second.
+const MIN_TICK_HZ: f64 = 500.0;
+/// What comes faster is no timer, Hz.
+pub const MAX_TICK_HZ: f64 = 2500.0;
+
+pub(super) const FAST_TICK: Rule = Rule {
+    id: "fast-tick",
+    finds: "an interrupt 500 to 2500 times a second, as regularly as a timer's (intervals within a quarter of the one before)",
+    remedies: &[Remedy {
+        cost: Some(ChangeCost::GuestReboot),
+        ..instruction("Let the guest tick less often: HZ=100 or 250, and NO_HZ, for a Linux guest", "")
+    }],
+    source: "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar): from 1000 to 100 Hz",
+    evaluate: |evidence| {
+        let tick = evidence.exits.and_then(|exits| exits.tick);
+        let fast = tick.filter(|(count, hz)| *count >= MIN_EXITS && (MIN_TICK_HZ..MAX_TICK_HZ).contains(hz));
+        let finding = |(count, hz)| Finding {
+            text: format!(
+                "An interrupt comes {hz:.0} times a second, as regularly as a timer's: {count} times in all."
+            ),
+            gain: count as f64,
+            values: Vec::new(),
+        };
+        fast.map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const EOI: Rule = Rule {
+    id: "eoi",
+    finds: "interrupts ended at the local APIC by an exit each, by memory or by MSR",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "options",
+            value: "-cpu host,,+kvm-pv-eoi",
+            action: "Let the guest end interrupts without an exit (CONFIG_KVM_GUEST=y)",
+            line: "-cpu host,+kvm-pv-eoi",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "qom-get of the CPU's kvm-pv-eoi",
+            undo: "-cpu host,-kvm-pv-eoi",
+        },
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "options",
+            value: "-cpu host,,+x2apic",
+            action: "Or by an MSR, which is cheaper than memory",
+            line: "-cpu host,+x2apic",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "x2apic in /proc/cpuinfo in the guest",
+            undo: "-cpu host,-x2apic",
+        },
+        instruction("Or use a host whose APICv or AVIC is on", ""),
+    ],
+    source: "Linux kernel commit ae7a2a3fb6f8: fewer exits of an interrupt, by as much as half",
+    evaluate: |evidence| {
+        let ends = evidence.exits.filter(|exits| exits.many(exits.writes(Register::Eoi)));
+        let finding = |ends: u64| Finding {
+            text: format!("The guest ends {ends} interrupts at its local APIC by an exit each."),
+            gain: ends as f64,
+            values: Vec::new(),
+        };
+        ends.map(|exits| finding(exits.writes(Register::Eoi))).into_iter().collect()
+    },
+};
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_evidence::{advice, fires};
+    use crate::{Evidence, Exits};
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn a_fast_timer_fires_and_an_ordinary_one_does_not() {
+        let of = |count, hz| {
+            let counters = BTreeMap::new();
+            let exits = Exits { seconds: 5.0, vcpus: 2, registers: &[], tick: Some((count, hz)), counters: &counters };
+            advice("fast-tick", &Evidence { exits: Some(&exits), ..Evidence::default() }).len()
+        };
+        assert_eq!(of(500, 1000.0), 1);
+        assert_eq!((of(500, 250.0), of(5000, 30_000.0), of(20, 1000.0)), (0, 0, 0));
+    }
+
+    #[test]
+    fn ends_of_interrupts_fire_when_they_exit_often() {
+        assert!(fires("eoi", &[(Register::Eoi, [0, 600, 0])]));
+        assert!(!fires("eoi", &[(Register::Eoi, [0, 40, 0])]));
+    }
+}

@@ -1,0 +1,118 @@
+//! Disks that QEMU serves in its main loop.
+
+use crate::evidence::{has_iothread, part, title};
+use crate::number::time;
+use crate::rule::{instruction, measurement};
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::{ChangeCost, Layer, LayerColumn, Remedy, SettingPlace, State};
+
+const IOTHREAD: Remedy<&str> = Remedy {
+    place: SettingPlace::QemuArgument,
+    setting: "iothread",
+    value: "on",
+    action: "Give the disk an iothread of its own",
+    line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io",
+    cost: Some(ChangeCost::VmRestart),
+    read_back: "QMP query-iothreads",
+    undo: "leave iothread= out",
+};
+const COMPARE: Remedy<&str> = measurement("Compare both first", "vmtax layers --vary iothread=off,on");
+const SOURCE: &str = "QEMU documentation, Using Multiple IOThreads";
+
+pub(super) const MAIN_LOOP_LOCK: Rule = Rule {
+    id: "main-loop-lock",
+    finds: "a twentieth of a request and more in which it waits for a lock in QEMU, without an iothread",
+    remedies: &[IOTHREAD, COMPARE],
+    source: SOURCE,
+    evaluate: |evidence| lock(evidence, false).into_iter().collect(),
+};
+
+pub(super) const IOTHREAD_LOCK: Rule = Rule {
+    id: "iothread-lock",
+    finds: "the same with an iothread",
+    remedies: &[instruction("See which thread holds it", "sudo perf trace -s -e futex -p PID")],
+    source: "",
+    evaluate: |evidence| lock(evidence, true).into_iter().collect(),
+};
+
+pub(super) const MAIN_LOOP_KICK: Rule = Rule {
+    id: "main-loop-kick",
+    finds: "a twentieth of a request and more between the guest's kick and QEMU's main loop, and no iothread compared",
+    remedies: &[IOTHREAD, COMPARE],
+    source: SOURCE,
+    evaluate: |evidence| {
+        let varied = evidence.plan.is_some_and(|plan| plan.variants.iter().any(|v| v.set.contains_key("iothread")));
+        let finding = |column: &LayerColumn| {
+            let waits = |state| matches!(state, State::Runnable | State::IdleWakes);
+            let kick = part(column, |row| row.layer == Layer::Notify && !waits(row.state))?;
+            Some(Finding {
+                text: format!(
+                    "{} ({:.0} %) of a request on {} passes between the guest's kick and QEMU's main loop.",
+                    time(kick.ns),
+                    kick.share * 100.0,
+                    title(column)
+                ),
+                gain: kick.share,
+                values: Vec::new(),
+            })
+        };
+        let column = evidence.slowest().filter(|column| !varied && !has_iothread(column));
+        column.and_then(finding).into_iter().collect()
+    },
+};
+
+fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
+    let column = evidence.slowest().filter(|column| has_iothread(column) == with_iothread)?;
+    let lock = part(column, |row| row.state == State::Lock)?;
+    Some(Finding {
+        text: format!(
+            "{} ({:.0} %) of a request on {} is spent waiting for a lock in QEMU.",
+            time(lock.ns),
+            lock.share * 100.0,
+            title(column)
+        ),
+        gain: lock.share,
+        values: Vec::new(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_evidence::{column, findings};
+    use vmtax_model::{Machine, Plan, Role, ThreadCalls, Variant};
+
+    fn of(id: &str, row: (Layer, State, f64), iothread: bool) -> Vec<String> {
+        let mut column = column(&[row, (Layer::Device, State::Waiting, 100e3 - row.2)]);
+        if iothread {
+            let role = Role::Iothread("disk-io".into());
+            column.calls.push(ThreadCalls { role, calls: Vec::new(), locks: None });
+        }
+        findings(id, &Evidence { columns: &[column], ..Evidence::default() })
+    }
+
+    #[test]
+    fn the_remedy_for_a_lock_depends_on_the_iothread() {
+        let lock = (Layer::Qemu, State::Lock, 10e3);
+        let text = "10.0 µs (10 %) of a request on kvm is spent waiting for a lock in QEMU.";
+        assert_eq!((of("main-loop-lock", lock, false), of("iothread-lock", lock, false)), (vec![text.into()], vec![]));
+        assert_eq!((of("main-loop-lock", lock, true), of("iothread-lock", lock, true)), (vec![], vec![text.into()]));
+        assert_eq!(of("main-loop-lock", (Layer::Qemu, State::Running, 10e3), false), [""; 0]);
+        assert_eq!(of("iothread-lock", (Layer::Qemu, State::Lock, 1e3), true), [""; 0]);
+    }
+
+    #[test]
+    fn a_kick_to_the_main_loop_is_found_unless_an_iothread_was_compared() {
+        let kick = (Layer::Notify, State::Waiting, 10e3);
+        let text = "10.0 µs (10 %) of a request on kvm passes between the guest's kick and QEMU's main loop.";
+        assert_eq!(of("main-loop-kick", kick, false), [text]);
+        assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
+        assert_eq!(of("main-loop-kick", (Layer::Notify, State::IdleWakes, 10e3), false), [""; 0]);
+        let set = [("iothread".to_owned(), "on".to_owned())].into();
+        let variants = vec![Variant { name: "iothread=on".into(), set }];
+        let plan = Plan { variants, ..Plan::new("layers", 1, vec![Machine::KVM], Vec::new()) };
+        let columns = [column(&[kick])];
+        let varied = Evidence { plan: Some(&plan), columns: &columns, ..Evidence::default() };
+        assert_eq!(findings("main-loop-kick", &varied), [""; 0]);
+    }
+}

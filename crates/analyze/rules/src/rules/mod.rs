@@ -1,0 +1,57 @@
+//! Every rule. A new one is a file here, or an item in the file of its family, and a line in [`RULES`]; of rules whose
+//! findings give back the same, the first here comes first.
+
+mod accelerator;
+mod clock_source;
+mod console;
+mod cpu_wait;
+mod governor;
+mod guest_code;
+mod guest_kernel;
+mod halt_polling;
+mod interrupts;
+mod ioeventfd;
+mod iothread;
+mod requests;
+mod share;
+mod tax;
+
+pub use interrupts::MAX_TICK_HZ;
+
+use crate::Rule;
+
+/// Every rule.
+pub const RULES: &[&Rule] = &[
+    &accelerator::TCG_DESPITE_KVM,
+    &accelerator::KVM_EMULATES_KERNELS,
+    &accelerator::KVM_NOT_AVAILABLE,
+    &tax::LARGEST_TAX,
+    &tax::WAITING_READS,
+    &guest_kernel::OTHER_GUEST_KERNEL,
+    &tax::WIDE_INTERVALS,
+    &governor::CPU_GOVERNOR,
+    &requests::FASTER_VARIANT,
+    &cpu_wait::QEMU_RUN_QUEUE_WAIT,
+    &cpu_wait::IDLE_WAKE_UP,
+    &iothread::MAIN_LOOP_LOCK,
+    &iothread::IOTHREAD_LOCK,
+    &requests::LARGEST_LAYER,
+    &iothread::MAIN_LOOP_KICK,
+    &requests::TRACING_OVERHEAD,
+    &share::FASTER_SHARE,
+    &share::NO_FASTER_SHARE,
+    &share::SHARE_FAILED,
+    &share::TOO_FEW_SHARE_ROUNDS,
+    &console::UART_POLLING,
+    &console::SERIAL_OUTPUT,
+    &console::VGA_CURSOR,
+    &interrupts::FAST_TICK,
+    &clock_source::PM_TIMER_CLOCK,
+    &clock_source::HPET_CLOCK,
+    &interrupts::EOI,
+    &ioeventfd::NOTIFY_WITHOUT_IOEVENTFD,
+    &halt_polling::HALT_POLLING,
+    &guest_code::DIVISION,
+    &guest_code::LOCK_SAVES_INTERRUPTS,
+    &guest_code::SMALL_COPIES,
+];

@@ -1,0 +1,175 @@
+//! Requests through the layers: the fastest variant, the largest layer, what tracing adds.
+
+use crate::evidence::{is_work, part, title};
+use crate::number::time;
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace};
+
+/// Traced over untraced requests: above, times under tracing are no times of the VM's.
+const MAX_OVERHEAD: f64 = 1.10;
+
+pub(super) const FASTER_VARIANT: Rule = Rule {
+    id: "faster-variant",
+    finds: "the variant whose requests are shown to be fastest, if faster than the first variant's",
+    remedies: &[Remedy {
+        place: SettingPlace::QemuArgument,
+        setting: "SETTING",
+        value: "VALUE",
+        action: "Use it",
+        line: "SETTING=VALUE",
+        cost: Some(ChangeCost::VmRestart),
+        read_back: "QMP query-named-block-nodes, qom-get of the device",
+        undo: "BASE",
+    }],
+    source: "",
+    evaluate: |evidence| faster_variant(evidence).into_iter().collect(),
+};
+
+pub(super) const LARGEST_LAYER: Rule = Rule {
+    id: "largest-layer",
+    finds: "the layer with most of a request's time, waits for CPUs and locks and the device itself aside",
+    remedies: &[],
+    source: "",
+    evaluate: |evidence| largest_layer(evidence).into_iter().collect(),
+};
+
+pub(super) const TRACING_OVERHEAD: Rule = Rule {
+    id: "tracing-overhead",
+    finds: "requests that tracing makes at least a tenth longer",
+    remedies: &[],
+    source: "",
+    evaluate: |evidence| {
+        let observed = evidence.columns.iter().filter_map(|column| Some((column, column.observer?)));
+        let heavy = observed.filter(|(_, ratio)| ratio.at_least() > MAX_OVERHEAD);
+        let finding = |(column, ratio): (_, vmtax_model::Estimate)| {
+            Finding::new(format!(
+                "Tracing made requests on {} {:.2} times as long: take shares from the rows, times from the untraced \
+                 control.",
+                title(column),
+                ratio.median
+            ))
+        };
+        heavy.max_by(|a, b| a.1.median.total_cmp(&b.1.median)).map(finding).into_iter().collect()
+    },
+};
+
+fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
+    let faster = evidence.differences.iter().filter(|difference| difference.faster == Some(true));
+    let best = faster.min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
+    let interval = best.ratio.interval?;
+    let variants = evidence.plan.map_or(&[][..], |plan| &plan.variants);
+    // As a side of a comparison has several settings: SETTING=VALUE,SETTING=VALUE.
+    let set = variants.iter().find(|v| v.name == best.variant).map(|v| {
+        v.set.iter().map(|(key, value)| format!("{key}={}", value.replace(',', ",,"))).collect::<Vec<_>>().join(",")
+    });
+    let set = set.unwrap_or_else(|| best.variant.clone()).escape_default().to_string();
+    let (setting, value) = set.split_once('=').unwrap_or((&set, ""));
+    Some(Finding {
+        text: format!(
+            "A request on {} takes {:.2} times as long with {} as with {} ({:.2} to {:.2}), {} less.",
+            best.machine,
+            best.ratio.median,
+            best.variant.escape_default(),
+            best.base.escape_default(),
+            interval.low,
+            interval.high,
+            time(-best.difference_ns.median)
+        ),
+        gain: 1.0 - best.ratio.median,
+        values: vec![
+            ("SETTING", setting.to_owned()),
+            ("VALUE", value.to_owned()),
+            ("BASE", best.base.escape_default().to_string()),
+        ],
+    })
+}
+
+fn largest_layer(evidence: &Evidence<'_>) -> Option<Finding> {
+    let column = evidence.slowest()?;
+    let layers = [
+        (Layer::GuestKernel, "the guest's kernel"),
+        (Layer::Notify, "the kick to QEMU"),
+        (Layer::Kvm, "KVM"),
+        (Layer::Qemu, "QEMU"),
+        (Layer::HostKernel, "the host's kernel"),
+        (Layer::Interrupt, "the interrupt to the guest"),
+    ];
+    let parts = layers
+        .into_iter()
+        .filter_map(|(layer, name)| part(column, |row| row.layer == layer && is_work(row)).map(|part| (part, name)));
+    let (part, name) = parts.max_by(|a, b| a.0.ns.total_cmp(&b.0.ns))?;
+    let device: f64 = column.rows.iter().filter(|row| row.layer == Layer::Device).map(|row| row.time.mean_ns).sum();
+    let beside = if device > 0.0 { format!("; the disk itself takes {}", time(device)) } else { String::new() };
+    Some(Finding::new(format!(
+        "{} of {} ({:.0} %) of a request on {} is {name}, more than any other layer{beside}.",
+        time(part.ns),
+        time(column.traced.mean_ns),
+        part.share * 100.0,
+        title(column)
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_evidence::{advice, column, findings};
+    use vmtax_model::{Difference, Estimate, Interval, Machine, Plan, State, Variant};
+
+    fn difference(variant: &str, ratio: f64, faster: Option<bool>) -> Difference {
+        let interval = Some(Interval { low: ratio - 0.02, high: ratio + 0.02, coverage: 0.97 });
+        Difference {
+            machine: Machine::KVM,
+            base: "aio=threads".into(),
+            variant: variant.into(),
+            ratio: Estimate { median: ratio, interval },
+            difference_ns: Estimate { median: (ratio - 1.0) * 100e3, interval: None },
+            faster,
+        }
+    }
+
+    #[test]
+    fn the_fastest_variant_is_a_setting() {
+        let set = [("aio", "native"), ("iothread", "on")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let variants = vec![Variant { name: "both".into(), set }];
+        let plan = Plan { variants, ..Plan::new("layers", 6, vec![Machine::KVM], Vec::new()) };
+        let differences = [difference("aio=native", 0.9, Some(true)), difference("both", 0.8, Some(true))];
+        let evidence = Evidence { plan: Some(&plan), differences: &differences, ..Evidence::default() };
+        let found = advice("faster-variant", &evidence);
+        let text =
+            "A request on kvm takes 0.80 times as long with both as with aio=threads (0.78 to 0.82), 20.0 µs less.";
+        assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
+        let remedy = &found[0].remedies[0];
+        assert_eq!((&*remedy.setting, &*remedy.value, &*remedy.undo), ("aio", "native,iothread=on", "aio=threads"));
+    }
+
+    #[test]
+    fn a_variant_that_is_not_shown_to_be_faster_is_no_finding() {
+        let differences = [difference("aio=native", 0.9, None), difference("aio=io_uring", 1.2, Some(false))];
+        assert_eq!(findings("faster-variant", &Evidence { differences: &differences, ..Evidence::default() }), [""; 0]);
+    }
+
+    #[test]
+    fn the_largest_layer_is_one_that_works() {
+        let rows = [
+            (Layer::Qemu, State::Runnable, 30e3),
+            (Layer::HostKernel, State::Running, 20e3),
+            (Layer::Device, State::Waiting, 50e3),
+        ];
+        let of = |rows| findings("largest-layer", &Evidence { columns: &[column(rows)], ..Evidence::default() });
+        let text = "20.0 µs of 100.0 µs (20 %) of a request on kvm is the host's kernel, more than any other layer; the disk \
+                    itself takes 50.0 µs.";
+        assert_eq!(of(&rows), [text]);
+        assert_eq!(of(&rows[..1]), [""; 0], "only waits");
+    }
+
+    #[test]
+    fn tracing_that_costs_a_tenth_and_more_is_said() {
+        let of = |ratio| {
+            let mut column = column(&[(Layer::Device, State::Waiting, 100e3)]);
+            column.observer = Some(Estimate { median: ratio, interval: None });
+            findings("tracing-overhead", &Evidence { columns: &[column], ..Evidence::default() })
+        };
+        assert!(of(1.2)[0].starts_with("Tracing made requests on kvm 1.20 times as long"));
+        assert_eq!(of(1.05), [""; 0]);
+    }
+}

@@ -1,0 +1,161 @@
+//! What to measure more closely: the largest tax, requests that a program waits for, intervals that hide differences.
+
+use crate::number::{significant, times};
+use crate::rule::measurement;
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::{ChangeCost, Machine, Metric, Remedy, SettingPlace, Tax, Verdict, WorkloadName};
+
+/// An interval whose upper end is this many times its lower end hides differences that matter.
+const WIDE: f64 = 1.2;
+
+pub(super) const LARGEST_TAX: Rule = Rule {
+    id: "largest-tax",
+    finds: "the workload with the largest tax of each guest",
+    remedies: &[measurement("Measure it alone and more closely", "vmtax run WORKLOAD --rounds 12")],
+    source: "",
+    evaluate: |evidence| guests(evidence).filter_map(|machine| largest(machine, evidence)).collect(),
+};
+
+pub(super) const WAITING_READS: Rule = Rule {
+    id: "waiting-reads",
+    finds: "direct requests to the disk that take longer than natively, one at a time",
+    remedies: &[measurement(
+        "See how much of it parallel requests hide (compare with fileio.threads=1)",
+        "vmtax run fileio fileio.test-mode=rndrd fileio.extra-flags=direct fileio.threads=16",
+    )],
+    source: "",
+    evaluate: |evidence| guests(evidence).filter_map(|machine| waiting_reads(machine, evidence)).collect(),
+};
+
+pub(super) const WIDE_INTERVALS: Rule = Rule {
+    id: "wide-intervals",
+    finds: "taxes without a shown difference whose 95 % interval spans a fifth and more",
+    remedies: &[Remedy {
+        place: SettingPlace::Vmtax,
+        setting: "rounds",
+        value: "ROUNDS",
+        action: "Measure more rounds, on a quieter host",
+        line: "--rounds ROUNDS",
+        cost: Some(ChangeCost::Measurement),
+        read_back: "plan.toml of the recording",
+        undo: "leave --rounds out",
+    }],
+    source: "",
+    evaluate: |evidence| wide_intervals(evidence).into_iter().collect(),
+};
+
+/// The guests, but not of a command: its figures are parts of one another, so that the largest says little.
+fn guests<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Machine> + use<'a> {
+    evidence.guests().filter({
+        let command = evidence.plan.is_some_and(|plan| plan.command().is_some());
+        move |_| !command
+    })
+}
+
+fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
+    let costs = || evidence.taxes().filter(|(_, m, tax)| *m == machine && tax.verdict == Verdict::Costs);
+    // The geometric mean: ratios multiply.
+    let mean = |workload: WorkloadName| {
+        let of_workload = costs().filter(|(metric, ..)| metric.workload() == workload);
+        let logs: Vec<f64> = of_workload.map(|(_, _, tax)| tax.ratio.median.ln()).collect();
+        (!logs.is_empty()).then(|| (workload, (logs.iter().sum::<f64>() / logs.len() as f64).exp(), logs.len()))
+    };
+    let means = WorkloadName::ALL.iter().filter_map(|workload| mean(*workload));
+    let (workload, mean, figures) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
+    let of_workload = costs().filter(|(metric, ..)| metric.workload() == workload);
+    let (worst, _, tax) = of_workload.max_by(|a, b| a.2.ratio.at_least().total_cmp(&b.2.ratio.at_least()))?;
+    let (label, most) = (worst.label(), times(tax.ratio.median));
+    let of = if figures > 1 {
+        format!(" (geometric mean of {figures} figures), {label} most with {most}")
+    } else {
+        format!(" ({label})")
+    };
+    Some(Finding {
+        text: format!("On {machine} the largest tax is on {workload}: {} native{of}.", times(mean)),
+        values: vec![("WORKLOAD", workload.to_string())],
+        ..Finding::default()
+    })
+}
+
+fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
+    let mut taxes = evidence.taxes().filter(|(_, m, _)| *m == machine);
+    let (_, _, tax) = taxes.find(|(metric, ..)| *metric == Metric::SeqreadMedian)?;
+    let microseconds = significant(tax.difference.median / 1000.0);
+    (tax.verdict == Verdict::Costs).then(|| {
+        Finding::new(format!(
+            "On {machine} a direct request takes {microseconds} µs longer than on native (p50), each time a program \
+             waits for one."
+        ))
+    })
+}
+
+fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
+    let hidden = evidence.taxes().filter(|(_, _, tax)| tax.verdict == Verdict::NoDifferenceShown);
+    let interval = |tax: &Tax| tax.ratio.interval.filter(|i| i.high > i.low * WIDE);
+    let wide: Vec<_> =
+        hidden.filter_map(|(metric, machine, tax)| Some((metric, machine, tax, interval(tax)?))).collect();
+    let widest = wide.iter().max_by(|a, b| (a.3.high / a.3.low).total_cmp(&(b.3.high / b.3.low)));
+    let (metric, machine, tax, interval) = widest?;
+    Some(Finding {
+        text: format!(
+            "The noise hides differences in {} of the taxes (widest: {} on {machine}, {:.2} to {:.2}).",
+            wide.len(),
+            metric.label(),
+            interval.low,
+            interval.high
+        ),
+        values: vec![("ROUNDS", tax.rounds.saturating_mul(2).to_string())],
+        ..Finding::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_evidence::{Taxes, advice};
+    use vmtax_model::{CommandSpec, Study};
+
+    const SYSCALLS: [(Metric, f64); 3] =
+        [(Metric::CpuEvents, 3.0), (Metric::SyscallGetpid, 2.0), (Metric::SyscallPipe, 8.0)];
+
+    #[test]
+    fn the_largest_tax_is_of_a_workload() {
+        let taxes = Taxes::new(Machine::KVM, &SYSCALLS);
+        let found = advice("largest-tax", &taxes.evidence());
+        let text = "On kvm the largest tax is on syscalls: 4.00 times native (geometric mean of 2 figures), pipe round trip \
+                    most with 8.00 times.";
+        assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
+        assert_eq!(found[0].remedies[0].line, "vmtax run syscalls --rounds 12");
+    }
+
+    #[test]
+    fn a_command_and_taxes_that_show_nothing_have_no_largest() {
+        let mut taxes = Taxes::new(Machine::KVM, &SYSCALLS);
+        taxes.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
+        assert_eq!(advice("largest-tax", &taxes.evidence()), []);
+        let even = Taxes::new(Machine::KVM, &SYSCALLS).verdict(Verdict::NoDifferenceShown);
+        assert_eq!(advice("largest-tax", &even.evidence()), []);
+    }
+
+    #[test]
+    fn requests_that_wait_are_told_in_microseconds_where_they_cost() {
+        let reads = Taxes::new(Machine::KVM, &[(Metric::SeqreadMedian, 1.5)]);
+        let found = advice("waiting-reads", &reads.evidence());
+        assert!(found[0].finding.contains("takes 0.50 µs longer"), "{found:?}");
+        assert_eq!(advice("waiting-reads", &reads.verdict(Verdict::Gains).evidence()), []);
+    }
+
+    #[test]
+    fn more_rounds_are_advised_where_intervals_are_wide_and_show_nothing() {
+        let shown = Taxes::new(Machine::KVM, &[(Metric::MemoryBandwidth, 1.0)]).interval(0.3, 3.0);
+        assert_eq!(advice("wide-intervals", &shown.evidence()), []);
+        let hidden = shown.verdict(Verdict::NoDifferenceShown);
+        let found = advice("wide-intervals", &hidden.evidence());
+        assert!(
+            found[0].finding.contains("in 1 of the taxes (widest: memory transfer on kvm, 0.30 to 3.00)"),
+            "{found:?}"
+        );
+        assert_eq!(found[0].remedies[0].line, "--rounds 12");
+        assert_eq!(advice("wide-intervals", &hidden.interval(0.95, 1.05).evidence()), []);
+    }
+}

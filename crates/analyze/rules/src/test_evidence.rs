@@ -1,0 +1,158 @@
+//! Evidence for tests of rules.
+
+use crate::{Evidence, Exits, RULES, Register};
+use std::collections::BTreeMap;
+use vmtax_model::{
+    Advice, Check, Checkpoint, ClockFinding, CpuFacts, Estimate, Findings, HeatMap, HostFacts, Interval,
+    KernelIdentity, KvmClass, KvmFacts, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, Plan, Readiness,
+    Row, SCHEMA, State, Summary, Tax, TaxRow, Verdict, WorkloadSpec,
+};
+
+/// What one rule says.
+pub(crate) fn advice(id: &str, evidence: &Evidence<'_>) -> Vec<Advice> {
+    let rule = RULES.iter().find(|rule| rule.id == id).unwrap();
+    rule.advice(evidence).collect()
+}
+
+/// The sentences of one rule.
+pub(crate) fn findings(id: &str, evidence: &Evidence<'_>) -> Vec<String> {
+    advice(id, evidence).into_iter().map(|advice| advice.finding).collect()
+}
+
+/// Requests on kvm that take these rows, each with its mean in ns, and nothing else.
+pub(crate) fn column(rows: &[(Layer, State, f64)]) -> LayerColumn {
+    let row = |&(layer, state, mean_ns): &(Layer, State, f64)| Row {
+        from: Checkpoint::Begin,
+        to: Checkpoint::End,
+        layer,
+        state,
+        label: String::new(),
+        time: Summary { mean_ns, ..Summary::default() },
+        mean: Estimate { median: mean_ns, interval: None },
+        percent: 0.0,
+        count: 1,
+        below_bound: false,
+    };
+    let clock = ClockFinding { bound_ns: 0.0, source: String::new(), drift_ns: 0.0, violations: 0 };
+    LayerColumn {
+        machine: Machine::KVM,
+        variant: String::new(),
+        rounds: 1,
+        matched: Matched { operations: 1, joined: 1, ..Matched::default() },
+        clock,
+        traced: Summary { mean_ns: rows.iter().map(|(_, _, ns)| ns).sum(), ..Summary::default() },
+        control: None,
+        control_median: None,
+        observer: None,
+        rows: rows.iter().map(row).collect(),
+        unexplained_ns: 0.0,
+        nested: Vec::new(),
+        lifecycle: Vec::new(),
+        calls: Vec::new(),
+        tail: Vec::new(),
+        waterfalls: Vec::new(),
+        heat: HeatMap::default(),
+        missing: Vec::new(),
+    }
+}
+
+/// Whether a rule finds something in five seconds of these exits of two vCPUs.
+pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
+    let exits = Exits { seconds: 5.0, vcpus: 2, registers, tick: None, counters: &BTreeMap::new() };
+    !advice(id, &Evidence { exits: Some(&exits), ..Evidence::default() }).is_empty()
+}
+
+/// Taxes of one guest over six rounds: each metric costs its ratio, which is shown.
+pub(crate) struct Taxes {
+    pub plan: Plan,
+    pub host: HostFacts,
+    pub findings: Findings,
+}
+
+impl Taxes {
+    pub fn new(machine: Machine, ratios: &[(Metric, f64)]) -> Taxes {
+        let workloads = ratios.iter().map(|(metric, _)| WorkloadSpec::new(metric.workload())).collect();
+        let row = |(metric, ratio): &(Metric, f64)| {
+            let tax = Tax {
+                ratio: Estimate { median: *ratio, interval: None },
+                difference: Estimate { median: (ratio - 1.0) * 1000.0, interval: None },
+                rounds: 6,
+                verdict: Verdict::Costs,
+            };
+            let column = MachineColumn { machine, spread: None, tax: Some(tax), unsupported: None };
+            TaxRow { metric: *metric, machines: vec![column] }
+        };
+        let kernel = KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: String::new() };
+        Taxes {
+            plan: Plan::new("run", 6, vec![Machine::NATIVE, machine], workloads),
+            host: host(),
+            findings: Findings {
+                schema: SCHEMA,
+                rounds_planned: 6,
+                rounds_complete: 6,
+                method: String::new(),
+                kernels: [Machine::NATIVE, machine].map(|m| (m, kernel.clone())).to_vec(),
+                rows: ratios.iter().map(row).collect(),
+                warnings: Vec::new(),
+                advice: Vec::new(),
+            },
+        }
+    }
+
+    pub fn evidence(&self) -> Evidence<'_> {
+        Evidence { plan: Some(&self.plan), host: Some(&self.host), tax: Some(&self.findings), ..Evidence::default() }
+    }
+
+    pub fn verdict(self, verdict: Verdict) -> Taxes {
+        self.each(|tax| tax.verdict = verdict)
+    }
+
+    pub fn interval(self, low: f64, high: f64) -> Taxes {
+        self.each(|tax| tax.ratio.interval = Some(Interval { low, high, coverage: 0.97 }))
+    }
+
+    pub fn kernels(mut self, native: &str, guest: &str) -> Taxes {
+        for ((_, kernel), release) in self.findings.kernels.iter_mut().zip([native, guest]) {
+            kernel.release = release.to_owned();
+        }
+        self
+    }
+
+    fn each(mut self, change: impl Fn(&mut Tax)) -> Taxes {
+        let columns = self.findings.rows.iter_mut().flat_map(|row| &mut row.machines);
+        columns.filter_map(|column| column.tax.as_mut()).for_each(change);
+        self
+    }
+}
+
+fn host() -> HostFacts {
+    let kvm = Check {
+        id: "kvm".into(),
+        subject: "KVM".into(),
+        state: Readiness::Missing,
+        found: String::new(),
+        why: String::new(),
+        mend: Some("sudo modprobe kvm_intel".into()),
+    };
+    HostFacts {
+        schema: SCHEMA,
+        kernel: "6.1".into(),
+        distribution: String::new(),
+        cpu: CpuFacts {
+            model: String::new(),
+            online: 4,
+            threads_per_core: 1,
+            virtualisation: None,
+            hypervisor: None,
+            invariant_tsc: true,
+            clocksource: "tsc".into(),
+            governor: None,
+            steal: 0.0,
+        },
+        memory_mib: 4096,
+        kvm: KvmFacts { class: KvmClass::Hardware, evidence: "8e8/s".into() },
+        qemu: Vec::new(),
+        kernels: Vec::new(),
+        checks: vec![kvm],
+    }
+}
