@@ -107,7 +107,7 @@ Examples:
         after_help = "Any process will do, also one in a container: its files are found through its own root, and it needs no frame
 pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
 Where KVM runs its guest and this is root, VM exits are counted by reason, device and register, and what they cost that
-they need not is named with its cure. A folder is written, with an SVG that opens in a browser. docs/profile.md says more.
+they need not is named with its cure. The recording holds an SVG that opens in a browser. docs/profile.md says more.
 Ctrl-C ends the looking at a process: what was seen until then is shown, and the exit status is 0. A workload it interrupts
 (130).
 
@@ -115,7 +115,7 @@ Examples:
   vmtax profile --pid $(pgrep -n qemu-system)
   vmtax profile --pid 1234 --seconds 30 --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
   vmtax profile --qemu 5.2 -- open-fids count=20000
-  vmtax profile diff profiles/before profiles/after
+  vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
   vmtax profile import perf.data"
     )]
     Profile(Box<ProfileArgs>),

@@ -4,6 +4,7 @@
 mod change;
 mod error;
 mod import;
+mod recorded;
 
 pub mod code;
 pub mod exits;
@@ -20,3 +21,4 @@ pub mod waits;
 pub use change::changes;
 pub use error::ProfileError;
 pub use import::{Imported, import};
+pub use recorded::Recorded;

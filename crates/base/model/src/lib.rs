@@ -63,8 +63,8 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
-    Column, CommandSpec, Compare, Forward, Grows, Guest, GuestSize, Ladder, Net, OWN, Plan, PlanError, ProfileSpec,
-    Study, Turn, Variant,
+    Column, CommandSpec, Compare, Forward, Grows, Guest, GuestSize, Ladder, Net, OWN, Plan, PlanError, ProfileSettings,
+    ProfileSpec, Study, Turn, Variant,
 };
 pub use printed::{MetricPattern, Printed, PrintedRow};
 pub use profile::{

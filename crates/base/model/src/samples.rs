@@ -258,6 +258,8 @@ pub struct ExitCounts {
     pub counters: BTreeMap<String, u64>,
     /// QEMU's memory tree, as `info mtree -f` prints it; null where its monitor could not be asked.
     pub memory_tree: Option<String>,
+    /// What would give its monitor, where there is none.
+    pub monitor_advice: String,
 }
 
 /// VM exits from KVM's tracepoints.

@@ -248,6 +248,20 @@ pub mod files {
     pub const GUEST_PROFILE: &str = "guest-profile.json";
     /// [`super::CallCounts`].
     pub const GUEST_CALLS: &str = "guest-calls.json";
+    /// [`crate::samples::ProfileFacts`].
+    pub const OBSERVED: &str = "observed.json";
+    /// [`crate::samples::OnCpu`].
+    pub const ON_CPU: &str = "on-cpu.json";
+    /// [`crate::samples::WallClock`].
+    pub const WALL_CLOCK: &str = "wall-clock.json";
+    /// [`crate::samples::ScheduleFacts`].
+    pub const SCHEDULE: &str = "schedule.json";
+    /// The folder of the scheduler's events and system calls of a process.
+    pub const SCHEDULE_TRACE: &str = "schedule-trace";
+    /// [`crate::samples::ExitCounts`].
+    pub const EXITS: &str = "exits.json";
+    /// [`crate::samples::CodeSamples`].
+    pub const GUEST_CODE: &str = "guest-code.json";
     /// In a turn's folder: the memory tree of a QEMU with KVM, as `info mtree -f` prints it.
     pub const MEMORY_TREE: &str = "memory-tree";
 }

@@ -22,6 +22,9 @@ pub enum RecordingError {
         /// Why, and what to do.
         reason: String,
     },
+    /// Nothing is written over.
+    #[error("{0} holds files already: name a new folder")]
+    NotEmpty(PathBuf),
     /// There is no such folder.
     #[error("there is no folder {0}: `vmtax run` makes recordings, `vmtax list` shows them")]
     NoFolder(PathBuf),

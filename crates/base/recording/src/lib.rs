@@ -8,6 +8,7 @@
 //!   run.json                version, command line, begin and end
 //!   trials/0000/trial.json  what, where, when, exit, figures, summaries of the latencies
 //!   trials/0000/ops.hlog    the latencies: HdrHistogram interval log, one tagged line per operation, nanoseconds
+//!   trials/0000/…           of a profile: observed.json, on-cpu.json and others; report.html and pictures lie beside plan.toml
 //!   trials/0000/…           of an observed trial: trace.json, ops.series, guest-trace/, host-trace/ (docs/recording.md)
 //! ```
 

@@ -17,6 +17,14 @@ pub struct Writer {
     manifest: Manifest,
 }
 
+/// Where a recording is made.
+enum At<'a> {
+    /// In a folder of recordings, as `<UTC time>-<plan name>`, with a number behind it when that exists.
+    Runs(&'a Path),
+    /// In this folder, which has to be new or empty.
+    Folder(&'a Path),
+}
+
 impl Writer {
     /// Makes `runs/<UTC time>-<plan name>/`, with a number behind it when that exists, and writes everything that is
     /// known before the first trial.
@@ -30,13 +38,41 @@ impl Writer {
         command: &[String],
         vmtax_version: &str,
     ) -> Result<Writer, RecordingError> {
+        Writer::begin(At::Runs(runs), plan, host, command, vmtax_version)
+    }
+
+    /// The same in a folder of that name, which has to be new or empty.
+    ///
+    /// # Errors
+    /// As [`Writer::create`]; [`RecordingError::NotEmpty`].
+    pub fn create_at(
+        folder: &Path,
+        plan: &Plan,
+        host: &HostFacts,
+        command: &[String],
+        vmtax_version: &str,
+    ) -> Result<Writer, RecordingError> {
+        Writer::begin(At::Folder(folder), plan, host, command, vmtax_version)
+    }
+
+    fn begin(
+        at: At<'_>,
+        plan: &Plan,
+        host: &HostFacts,
+        command: &[String],
+        vmtax_version: &str,
+    ) -> Result<Writer, RecordingError> {
         let unstorable =
             |reason: String| RecordingError::Unstorable { what: format!("the plan '{}'", plan.name), reason };
         // It names a folder: the check that keeps '/' out of it comes before the folder does.
         plan.check().map_err(|e| unstorable(e.to_string()))?;
         let toml = plan.to_toml().map_err(|e| unstorable(e.to_string()))?;
         let started = now();
-        let folder = make_folder(runs, &format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), plan.name))?;
+        let name = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), plan.name);
+        let folder = match at {
+            At::Runs(runs) => make_folder(runs, &name)?,
+            At::Folder(folder) => empty_folder(folder)?,
+        };
         write_whole(&folder.join(PLAN), toml.as_bytes())?;
         write_whole(&folder.join(HOST), &to_json("the host's facts", host)?)?;
         let trials = folder.join(TRIALS);
@@ -92,6 +128,11 @@ impl Writer {
         self.write_manifest()
     }
 
+    /// Removes the recording: there is nothing in it.
+    pub fn discard(self) {
+        let _ = fs::remove_dir_all(self.folder);
+    }
+
     fn write_manifest(&self) -> Result<(), RecordingError> {
         write_whole(&self.folder.join(MANIFEST), &to_json(MANIFEST, &self.manifest)?)
     }
@@ -115,4 +156,14 @@ fn make_folder(runs: &Path, name: &str) -> Result<PathBuf, RecordingError> {
         }
     }
     Ok(folder)
+}
+
+/// Makes the folder unless it is there; one that holds files is refused.
+fn empty_folder(folder: &Path) -> Result<PathBuf, RecordingError> {
+    let failed = |source| RecordingError::Write { path: folder.to_owned(), source };
+    fs::create_dir_all(folder).map_err(failed)?;
+    match fs::read_dir(folder).map_err(failed)?.next() {
+        Some(_) => Err(RecordingError::NotEmpty(folder.to_owned())),
+        None => Ok(folder.to_owned()),
+    }
 }

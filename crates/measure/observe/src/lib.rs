@@ -50,7 +50,7 @@ pub use schedule::schedule;
 pub use set::{Clock, Event, ProbeSet};
 pub use stacks::{GuestSampler, StackSampling, on_cpu, wall_clock};
 pub use sweep::sweep;
-pub use threads::{kvm_offset, threads};
+pub use threads::{kvm_offset, may_observe, threads};
 pub use tracefs::{mount_tracefs, tracefs};
 pub use tracer::Tracer;
 pub use uprobe::Uprobe;

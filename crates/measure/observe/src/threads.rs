@@ -1,6 +1,8 @@
 //! QEMU's threads, and what KVM knows of its clock.
 
+use crate::ProbeError;
 use std::fs;
+use std::io;
 use std::path::Path;
 use vmtax_model::{QemuThread, Role};
 
@@ -28,6 +30,18 @@ pub(crate) fn thread_names(process: i32) -> Vec<(i32, String)> {
         Some((tid, name.trim_end().to_owned()))
     };
     threads(process).iter().filter_map(|thread| name(thread.tid)).collect()
+}
+
+/// Whether a process may be observed.
+///
+/// # Errors
+/// [`ProbeError::NoProcess`], [`ProbeError::NotOurs`].
+pub fn may_observe(process: i32) -> Result<(), ProbeError> {
+    match fs::File::open(format!("/proc/{process}/maps")) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Err(ProbeError::NoProcess { pid: process }),
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => Err(ProbeError::NotOurs { pid: process }),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the process ended; a zombie did.

@@ -2,14 +2,11 @@
 
 use crate::RunError;
 use crate::images::Images;
-use crate::observe::{Observable, observed};
 use crate::shares::{Way, program};
 use crate::tool_output::{Patterns, figures};
 use std::path::Path;
-use std::time::Duration;
 use vmtax_model::{Execution, Net, Plan, Probes, ProcessorSeconds, Share, ShareMethod, TrialResult};
-use vmtax_recording::TrialFiles;
-use vmtax_vm::{Besides, CommandRun, Finished, MachineError, Ran, RunningMachine, Scratch, Sharing, Streams, no_files};
+use vmtax_vm::{Besides, CommandRun, Files, Finished, MachineError, Observed, Ran, RunningMachine, Scratch, Sharing};
 
 /// Each variant of the plan, in order.
 pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<Way>, RunError> {
@@ -64,49 +61,48 @@ pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
     Ok(Patterns::new(plan.command().map_or(&[], |command| &command.metrics))?)
 }
 
-/// Runs the plan's command on a machine, observed where there is something to observe it with; with how it ended, as far as
-/// it began.
+/// A command that ran on a machine.
+pub(crate) struct CommandRan {
+    /// Its result, and what the agent says of its own tracing.
+    pub ran: Result<(TrialResult, Option<Observed>), MachineError>,
+    /// How it ended, as far as it began.
+    pub execution: Option<Execution>,
+    /// What it cost the host's CPUs, in a guest.
+    pub processor: Option<ProcessorSeconds>,
+    /// Whether the machine is still one to clean up.
+    pub alive: bool,
+}
+
+/// Runs the lines that come before the command, or behind it.
+pub(crate) fn shell<'a>(
+    machine: &mut dyn RunningMachine,
+    mut lines: impl Iterator<Item = (&'static str, &'a str)>,
+    run: CommandRun<'_>,
+) -> Result<(), MachineError> {
+    lines.try_for_each(|(option, line)| machine.shell(option, line, run))
+}
+
+/// Runs the plan's command on a machine, under `probes`.
 pub(crate) fn run(
     machine: &mut dyn RunningMachine,
-    plan: &Plan,
-    (streams, patterns): (Option<&Streams>, &Patterns),
-    deadline: Duration,
-    observe: Option<(&Observable<'_>, TrialFiles)>,
-) -> (Result<TrialResult, MachineError>, Option<Execution>, Option<ProcessorSeconds>) {
-    let Some((command, streams)) = plan.command().zip(streams) else {
-        let error = "the plan's command has no streams to run between".to_owned();
-        return (Err(MachineError::Workload(error)), None, None);
-    };
-    let run = CommandRun { command, streams, deadline };
-    for (option, line) in command.before() {
-        if let Err(error) = machine.shell(option, line, run) {
-            return (Err(error), None, None);
-        }
-    }
-    let ran = match observe {
-        None => machine.exec(run, Probes::None, &mut no_files),
-        Some((what, store)) => observed(machine, what, store, |machine, files| {
-            let mut ran = machine.exec(run, what.probes, files)?;
-            let seen = if let Ran::Done(finished) = &mut ran { finished.observed.take() } else { None };
-            Ok((ran, seen))
-        }),
-    };
-    // A machine that is no more needs no cleaning.
-    let cleaned = match command.after().filter(|_| matches!(ran, Ok(Ran::Done(_) | Ran::NotRun(..)))) {
-        Some((option, line)) => machine.shell(option, line, run),
-        None => Ok(()),
-    };
-    match ran {
+    run: CommandRun<'_>,
+    patterns: &Patterns,
+    probes: Probes,
+    files: &mut Files<'_>,
+) -> CommandRan {
+    let of = |ran, execution, processor, alive| CommandRan { ran, execution, processor, alive };
+    match machine.exec(run, probes, files) {
         Ok(Ran::Done(mut finished)) => {
             understand(&mut finished, patterns);
-            let Finished { execution, result, processor, .. } = *finished;
-            (cleaned.map(|()| result), Some(execution), processor)
+            let Finished { execution, result, processor, observed, .. } = *finished;
+            of(Ok((result, observed)), Some(execution), processor, true)
         }
         Ok(Ran::NotRun(status, error)) => {
-            (Err(MachineError::Workload(error)), Some(Execution { status, ..Execution::default() }), None)
+            let execution = Execution { status, ..Execution::default() };
+            of(Err(MachineError::Workload(error)), Some(execution), None, true)
         }
-        Ok(Ran::Stopped) => (Err(MachineError::Interrupted), None, None),
-        Err(error) => (Err(error), None, None),
+        Ok(Ran::Stopped) => of(Err(MachineError::Interrupted), None, None, false),
+        Err(error) => of(Err(error), None, None, false),
     }
 }
 

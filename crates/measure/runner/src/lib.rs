@@ -4,7 +4,6 @@
 mod control;
 mod exec;
 mod images;
-mod inside;
 mod means;
 mod observe;
 mod pin;
@@ -13,6 +12,7 @@ mod shares;
 pub mod tool_output;
 
 pub use means::{Means, default_guest, default_machines, find_means};
+pub use observe::profile;
 pub use run::{Ended, Progress, Watch, run};
 
 use vmtax_guests::kernel::KernelError;
@@ -68,6 +68,9 @@ pub enum RunError {
         /// Why.
         source: MachineError,
     },
+    /// A process cannot be observed.
+    #[error(transparent)]
+    Observe(#[from] vmtax_observe::ProbeError),
     /// The machine cannot be had on this host.
     #[error("{machine} cannot be had here: {reason}")]
     NoMachine {

@@ -5,8 +5,7 @@ mod written;
 use crate::control;
 use crate::exec;
 use crate::images::{Images, no_means};
-use crate::inside::looked_at_inside;
-use crate::observe::{Observable, may_trace, observed};
+use crate::observe::{Observation, Observers, may_trace};
 use crate::pin::pin;
 use crate::shares::{self, Way};
 use crate::tool_output::Patterns;
@@ -16,12 +15,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
-use vmtax_model::{Machine, ON_THE_HOST, Outcome, Plan, Probes, QemuFacts, Turn, Warning, WorkloadName, WorkloadSpec};
+use vmtax_model::{
+    Execution, Machine, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, TrialResult, Turn, Warning,
+    WorkloadName, WorkloadSpec,
+};
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
 use vmtax_vm::{
-    DiskKind, HostSettings, Interrupt, MachineError, Needs, QemuMonitor, RunningMachine, Scratch, Setup, Sharing,
-    Streams, no_files, processor_between,
+    CommandRun, DiskKind, HostSettings, Interrupt, MachineError, Needs, RunningMachine, Scratch, Setup, Sharing,
+    Streams, processor_between,
 };
 use written::{Made, note_boot, note_memory_tree};
 
@@ -48,18 +50,6 @@ pub enum Progress<'a> {
         workload: &'a WorkloadSpec,
         /// Under what.
         probes: Probes,
-    },
-    /// Its workload is about to begin.
-    Working {
-        /// Which, from 0.
-        number: u32,
-        /// The monitor of its guest's QEMU, to be copied by who has questions.
-        monitor: Option<&'a QemuMonitor>,
-    },
-    /// A trial's workload came to its end.
-    Over {
-        /// Which, from 0.
-        number: u32,
     },
     /// A trial has no result.
     Failed {
@@ -274,6 +264,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// Makes a turn's trials on the machine that runs, and ends it.
     fn trials(
         &mut self,
         turn: Turn,
@@ -282,85 +273,30 @@ impl<'a> Run<'a> {
         control_s: Option<f64>,
     ) -> Result<(), RunError> {
         note_boot(log, turn, &*machine)?;
-        let mut warnings = machine.warnings().to_vec();
-        if self.plan.comparison().is_some() {
-            warnings.extend(machine.qemu()?.as_ref().and_then(pin));
-        }
-        let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
-        warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
+        let warnings = self.warnings(turn, &mut *machine)?;
         let all = self.all(turn);
         for (index, &(workload, probes)) in all.iter().enumerate() {
             (self.progress)(Progress::Trial { number: self.number, turn, workload, probes });
-            let (started, clock, before) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
-            let spent = machine.processor();
-            let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
-            // Then it is told when the guest is ready.
-            let inside = matches!(probes, Probes::Inside(_));
-            if !inside {
-                (self.progress)(Progress::Working { number: self.number, monitor: machine.monitor().as_ref() });
-            }
-            let (mut execution, mut of_command) = (None, None);
-            let observes = matches!(probes, Probes::Layers | Probes::Calls);
-            let qemu = self.qemus.get(turn.variant).filter(|_| observes);
-            let events = self.events.then(|| log.join("qemu.events"));
-            let disk = self.scratch.disk();
-            let what = qemu.map(|qemu| Observable { machine: turn.machine, qemu, disk, probes, events });
-            if observes && what.is_none() {
-                return Err(no_means(turn.machine));
-            }
-            let store = what.as_ref().map(|_| self.writer.trial_files(self.number)).transpose()?;
-            let (plan, streams, observe) = (self.plan, (self.streams, self.patterns), what.as_ref().zip(store));
-            let work = |machine: &mut dyn RunningMachine| match observe {
-                observe if plan.command().is_some() => {
-                    let result;
-                    (result, execution, of_command) = exec::run(machine, plan, streams, deadline, observe);
-                    result
-                }
-                Some((what, store)) => {
-                    observed(machine, what, store, |machine, files| machine.run(workload, probes, deadline, files))
-                }
-                None => Ok(machine.run(workload, Probes::None, deadline, &mut no_files)?.0),
-            };
-            let result = match probes {
-                Probes::Inside(inside) => {
-                    let files = self.writer.trial_files(self.number)?;
-                    let (number, mut told) = (self.number, |progress: Progress<'_>| (self.progress)(progress));
-                    looked_at_inside(&mut *machine, (inside, deadline), files, (number, &mut told), work)
-                }
-                _ => work(&mut *machine),
-            };
-            let wall_s = clock.elapsed().as_secs_f64();
-            if !inside {
-                (self.progress)(Progress::Over { number: self.number });
-            }
-            let mut warnings = warnings.clone();
-            let percent = (ProcessorTime::now().stolen_since(&before) * 100.0).round() as u32;
-            if percent >= NOTABLE_STEAL_PERCENT {
-                warnings.push(Warning::StolenTime { percent });
-            }
-            let processor = spent.zip(machine.processor()).map(|(before, after)| processor_between(&before, &after));
-            let processor = of_command.or(processor);
-            let share = machine.share().cloned();
-            warnings.extend(share.as_ref().and_then(|share| shares::few_open_files(workload, share)));
-            let made = Made { started, wall_s, share, processor, control_s, execution, warnings };
-            let scratch = self.scratch;
-            let write = |outcome| self.write(turn, (workload, probes), outcome, made);
+            let before = Before::now(&*machine);
+            let Worked { result, execution, processor } = self.work(turn, &mut *machine, (workload, probes), log)?;
+            let mut made = before.made(&*machine, processor);
+            (made.control_s, made.execution) = (control_s, execution);
+            made.warnings.splice(0..0, warnings.iter().cloned());
+            made.warnings.extend(made.share.as_ref().and_then(|share| shares::few_open_files(workload, share)));
             match result {
                 Ok(mut result) => {
-                    let tree = shares::hosts_tree(&*machine, scratch);
-                    result.kept.extend(shares::seen_by_the_host(&result, tree.as_deref()));
-                    if index + 1 == all.len() && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST)) {
-                        // Nothing comes after it, so the guest may end as by a power cut, to see what that leaves.
-                        machine.cut_off();
-                        result.kept.extend(shares::left_behind(workload, tree.as_deref()));
-                        return write(Outcome::Done { result: Box::new(result) });
+                    let cut_off = self.note_tree(&mut *machine, workload, &mut result, index + 1 == all.len());
+                    self.write(turn, (workload, probes), Outcome::Done { result: Box::new(result) }, made)?;
+                    if cut_off {
+                        return Ok(());
                     }
-                    write(Outcome::Done { result: Box::new(result) })?;
                 }
-                Err(MachineError::Interrupted) => return write(Outcome::Interrupted),
+                Err(MachineError::Interrupted) => {
+                    return self.write(turn, (workload, probes), Outcome::Interrupted, made);
+                }
                 Err(error) => {
                     let outcome = Outcome::Failed { error: error.to_string() };
-                    write(outcome)?;
+                    self.write(turn, (workload, probes), outcome, made)?;
                     (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
                     if !error.leaves_machine_up() {
                         return self.skip(turn, index + 1, error);
@@ -374,9 +310,138 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
+    /// What the reader of all figures from this machine should know. Where guests are compared, its vCPUs are pinned.
+    fn warnings(&self, turn: Turn, machine: &mut dyn RunningMachine) -> Result<Vec<Warning>, RunError> {
+        let mut warnings = machine.warnings().to_vec();
+        if self.plan.comparison().is_some() {
+            warnings.extend(machine.qemu()?.as_ref().and_then(pin));
+        }
+        let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
+        warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
+        Ok(warnings)
+    }
+
+    /// Runs one workload, or the plan's command, while the trial's observers observe it.
+    fn work(
+        &self,
+        turn: Turn,
+        machine: &mut dyn RunningMachine,
+        (workload, probes): (&WorkloadSpec, Probes),
+        log: &Path,
+    ) -> Result<Worked, RunError> {
+        let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
+        let qemu = self.qemus.get(turn.variant);
+        if matches!(probes, Probes::Layers | Probes::Calls) && qemu.is_none() {
+            return Err(no_means(turn.machine));
+        }
+        let what = Observation {
+            machine: turn.machine,
+            qemu,
+            disk: self.scratch.disk(),
+            probes,
+            profile: self.plan.profile(),
+            deadline,
+            events: self.events.then(|| log.join("qemu.events")),
+        };
+        let from = (&*self.writer, self.number);
+        // The guest's agent itself traces these alone.
+        let traced = if matches!(probes, Probes::Inside(_)) { Probes::None } else { probes };
+        let Some(command) = self.plan.command() else {
+            let observed = Observers::start(machine, &what, from).and_then(|mut observers| {
+                let (result, observed) =
+                    machine.run(workload, traced, deadline, &mut |name, bytes| observers.file(name, bytes))?;
+                observers.stop(machine, observed).map(|()| result)
+            });
+            return Ok(Worked { result: observed, execution: None, processor: None });
+        };
+        let Some(streams) = self.streams else {
+            let error = "the plan's command has no streams to run between".to_owned();
+            return Ok(Worked::failed(MachineError::Workload(error)));
+        };
+        let run = CommandRun { command, streams, deadline };
+        let prepared = exec::shell(machine, command.before(), run);
+        let started = prepared.and_then(|()| Observers::start(machine, &what, from));
+        let mut observers = match started {
+            Ok(observers) => observers,
+            Err(error) => return Ok(Worked::failed(error)),
+        };
+        let ran = exec::run(machine, run, self.patterns, traced, &mut |name, bytes| observers.file(name, bytes));
+        let result = ran.ran.and_then(|(result, observed)| observers.stop(machine, observed).map(|()| result));
+        // A machine that is no more needs no cleaning.
+        let cleaned = if ran.alive { exec::shell(machine, command.after().into_iter(), run) } else { Ok(()) };
+        let result = result.and_then(|result| cleaned.map(|()| result));
+        Ok(Worked { result, execution: ran.execution, processor: ran.processor })
+    }
+
+    /// Adds what the host sees of the tree that was written to. Where nothing comes after it, the guest ends as by a power
+    /// cut, to see what that leaves: whether it did.
+    fn note_tree(
+        &self,
+        machine: &mut dyn RunningMachine,
+        workload: &WorkloadSpec,
+        result: &mut TrialResult,
+        last: bool,
+    ) -> bool {
+        let tree = shares::hosts_tree(machine, self.scratch);
+        result.kept.extend(shares::seen_by_the_host(result, tree.as_deref()));
+        let cut_off = last && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST));
+        if cut_off {
+            machine.cut_off();
+            result.kept.extend(shares::left_behind(workload, tree.as_deref()));
+        }
+        cut_off
+    }
+
     /// The trials of a turn: each workload under each of the plan's probes.
     fn all(&self, turn: Turn) -> Vec<(&'a WorkloadSpec, Probes)> {
         let plan = &self.rungs[turn.rung];
         plan.workloads.iter().flat_map(|w| plan.probes_in(turn).iter().map(move |&p| (w, p))).collect()
+    }
+}
+
+/// How a trial's work went.
+struct Worked {
+    result: Result<TrialResult, MachineError>,
+    /// How the command ended, as far as it began.
+    execution: Option<Execution>,
+    /// What the command cost the host's CPUs.
+    processor: Option<ProcessorSeconds>,
+}
+
+impl Worked {
+    fn failed(error: MachineError) -> Worked {
+        Worked { result: Err(error), execution: None, processor: None }
+    }
+}
+
+/// The host's clocks and counters before a trial.
+struct Before {
+    started: Timestamp,
+    clock: Instant,
+    host: ProcessorTime,
+    machine: Option<ProcessorSeconds>,
+}
+
+impl Before {
+    fn now(machine: &dyn RunningMachine) -> Before {
+        let (started, clock, host) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
+        Before { started, clock, host, machine: machine.processor() }
+    }
+
+    /// What the trial took of the host; `processor`: what its command took, where that is known.
+    fn made(self, machine: &dyn RunningMachine, processor: Option<ProcessorSeconds>) -> Made {
+        let wall_s = self.clock.elapsed().as_secs_f64();
+        let percent = (ProcessorTime::now().stolen_since(&self.host) * 100.0).round() as u32;
+        let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });
+        let whole = self.machine.zip(machine.processor()).map(|(before, after)| processor_between(&before, &after));
+        Made {
+            started: self.started,
+            wall_s,
+            share: machine.share().cloned(),
+            processor: processor.or(whole),
+            control_s: None,
+            execution: None,
+            warnings: stolen.into_iter().collect(),
+        }
     }
 }

@@ -21,9 +21,7 @@ impl QemuMonitor {
     /// # Errors
     /// [`MachineError::Monitor`] where its command line names none that answers.
     pub fn of(pid: i32) -> Result<QemuMonitor, MachineError> {
-        let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let words: Vec<String> =
-            words.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect();
+        let words = command_line(pid);
         let mut why = "its command line names no QMP socket".to_owned();
         for path in sockets(&words) {
             // As the process itself sees it.
@@ -38,6 +36,17 @@ impl QemuMonitor {
             }
         }
         Err(MachineError::Monitor(why))
+    }
+
+    /// What to do where a process has no monitor that answers.
+    pub(crate) fn advice(pid: i32) -> String {
+        let words = command_line(pid);
+        let inherited = words.iter().any(|word| word.starts_with("socket,") && word.contains(",fd="));
+        if inherited {
+            // Who started it keeps the other end.
+            return "it has one that libvirt holds: ask through `virsh qemu-monitor-command DOMAIN`".to_owned();
+        }
+        "give it one that nobody else uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)".to_owned()
     }
 
     /// Its memory tree, as `info mtree -f` prints it.
@@ -71,6 +80,12 @@ impl QemuMonitor {
     pub fn kvm_counters(&self) -> BTreeMap<String, u64> {
         outside::kvm_counters(&self.0).unwrap_or_default()
     }
+}
+
+/// A process's command line; empty where there is no such process.
+fn command_line(pid: i32) -> Vec<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.split(|b| *b == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
 /// The Unix sockets of QMP monitors that a command line names: `-qmp unix:PATH,…`, or `-chardev socket,id=ID,path=PATH`

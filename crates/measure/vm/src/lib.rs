@@ -40,6 +40,7 @@ mod start;
 mod streams;
 mod terminal;
 mod tree;
+mod vm;
 mod watchdog;
 
 pub use apart::Apart;
@@ -62,5 +63,6 @@ pub use share::{Besides, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
 pub use streams::Streams;
 pub use tree::tree_room;
+pub use vm::Vm;
 pub use vmtax_wire::{Hello, Observed};
 pub use watchdog::watchdog;

@@ -13,7 +13,7 @@ pub const WALL_HZ: u32 = 19;
 pub const STACK: u32 = 12_288;
 
 /// What says something of a workload's guest, or of its run: a process that runs has its own.
-const OF_A_GUEST: [&str; 16] = [
+const OF_A_GUEST: [&str; 14] = [
     "machine",
     "guest_hz",
     "syscalls",
@@ -27,8 +27,6 @@ const OF_A_GUEST: [&str; 16] = [
     "seed",
     "deadline",
     "boot_deadline",
-    "runs",
-    "dry_run",
     "workload",
 ];
 
@@ -59,7 +57,7 @@ pub struct ProfileArgs {
     /// The unstripped build of the program, for its functions' names
     #[arg(long, value_name = "FILE")]
     pub symbols: Option<PathBuf>,
-    /// The folder to write [default: profiles/TIME-PROGRAM-PID]
+    /// The folder of the recording, new or empty [default: a new one in that of --runs]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// The guest for a workload: kvm, tcg, micro-kvm, micro-tcg [default: KVM where it runs kernels, else TCG]
@@ -100,12 +98,12 @@ from the files of this machine where these are what was recorded, by their build
 Examples:
   vmtax profile import perf.data
   vmtax profile import perf.data --pid 1234 --symbols ~/src/qemu/build/qemu-system-x86_64
-  vmtax profile import stacks.folded --out profiles/theirs"
+  vmtax profile import stacks.folded --out theirs"
     )]
     Import(ImportArgs),
     /// Draw what changed between two profiles
     #[command(after_help = "Examples:
-  vmtax profile diff profiles/before profiles/after
+  vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
   vmtax profile diff before.folded after.folded --out difference.svg")]
     Diff(DiffArgs),
 }
@@ -121,9 +119,12 @@ pub struct ImportArgs {
     /// The unstripped build of the program, for its functions' names
     #[arg(long, value_name = "FILE")]
     pub symbols: Option<PathBuf>,
-    /// The folder to write [default: profiles/TIME-FILE]
+    /// The folder of the recording, new or empty [default: a new one in that of --runs]
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
+    /// The folder for recordings
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub runs: PathBuf,
     /// Print JSON instead of tables
     #[arg(long)]
     pub json: bool,
@@ -131,10 +132,10 @@ pub struct ImportArgs {
 
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// A profile's folder, or a file of folded stacks
+    /// A profile's recording, or a file of folded stacks
     #[arg(value_name = "BEFORE")]
     pub before: PathBuf,
-    /// The one to hold against it
+    /// The one to compare with it
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
     /// The picture to write

@@ -2,7 +2,7 @@
 
 use super::interim::InterimAnalyses;
 use super::record::{Recorded, record};
-use super::{exec, print, progress::Display, report};
+use super::{exec, print, profile, progress::Display, report};
 use crate::cli::RecordArgs;
 use crate::fault::Fault;
 use std::path::Path;
@@ -20,6 +20,9 @@ pub(super) fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, details
     }
     if plan.command().is_some() {
         return exec::carry_out(plan, host, args, false);
+    }
+    if plan.is_attached() {
+        return profile::attach(plan, args, None);
     }
     let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
     let mut interim = InterimAnalyses::new(plan, &display);

@@ -25,6 +25,9 @@ fn line(listing: &Listing) -> String {
         State::Unfinished => ", unfinished".to_owned(),
         State::Damaged { reason } => return format!("{}  damaged: {reason}\n", listing.folder.display()),
     };
+    if listing.machines.is_empty() {
+        return format!("{}  {}: of what was there already{state}\n", listing.folder.display(), listing.name);
+    }
     format!(
         "{}  {} on {}: {} of {} trials{state}\n",
         listing.folder.display(),

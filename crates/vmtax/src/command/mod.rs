@@ -9,6 +9,7 @@ mod doctor;
 mod exec;
 mod exits;
 mod export;
+mod folder;
 mod get;
 mod history;
 mod interim;

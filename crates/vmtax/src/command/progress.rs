@@ -1,7 +1,6 @@
 //! Progress on standard error, only on a terminal.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use std::cell::RefCell;
 use std::io::IsTerminal;
 use vmtax_model::Probes;
 use vmtax_runner::Progress;
@@ -10,11 +9,7 @@ pub struct Display {
     bar: ProgressBar,
     /// Whether each trial has a line that stays.
     marks: bool,
-    /// Who else hears how it goes on.
-    listener: Option<RefCell<Listener>>,
 }
-
-type Listener = Box<dyn FnMut(Progress<'_>)>;
 
 impl Display {
     /// A bar over `trials` trials; invisible when standard error is no terminal.
@@ -24,17 +19,12 @@ impl Display {
         if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {pos}/{len} {wide_msg}") {
             bar.set_style(style);
         }
-        Display { bar, marks: false, listener: None }
-    }
-
-    /// Lets `listener` hear how it goes on.
-    pub fn heard_by(self, listener: impl FnMut(Progress<'_>) + 'static) -> Display {
-        Display { listener: Some(RefCell::new(Box::new(listener))), ..self }
+        Display { bar, marks: false }
     }
 
     /// For a command that prints itself: no bar, and on a terminal a line before each run.
     pub fn beside_output() -> Display {
-        Display { bar: ProgressBar::hidden(), marks: std::io::stderr().is_terminal(), listener: None }
+        Display { bar: ProgressBar::hidden(), marks: std::io::stderr().is_terminal() }
     }
 
     /// A line of text that stays.
@@ -44,9 +34,6 @@ impl Display {
     }
 
     pub fn show(&self, progress: Progress<'_>) {
-        if let Some(listener) = &self.listener {
-            listener.borrow_mut()(progress);
-        }
         match progress {
             Progress::Preparing => self.bar.set_message("preparing disks and the guest's image"),
             Progress::Booting { turn } => {
@@ -61,7 +48,6 @@ impl Display {
                 let under = if probes == Probes::None { "" } else { ", observed" };
                 self.bar.set_message(format!("round {}: {} on {}{under}", turn.round + 1, workload.name, turn.machine));
             }
-            Progress::Working { .. } | Progress::Over { .. } => {}
             Progress::Failed { number, error } => self.say(&format!("trial {number} has no result: {error}")),
         }
         self.bar.tick();

@@ -1,5 +1,6 @@
 //! From a plan to a recording.
 
+use super::folder::Folder;
 use super::{doctor, history, progress::Display};
 use crate::cli::RecordArgs;
 use crate::fault::Fault;
@@ -7,7 +8,6 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use vmtax_model::{HostFacts, Plan};
-use vmtax_recording::Writer;
 use vmtax_runner::{Ended, Watch, find_means};
 use vmtax_vm::{Interrupt, Streams};
 
@@ -23,8 +23,20 @@ pub(super) struct Recorded {
 /// recording's folder and how many rounds there are.
 pub(super) fn record(
     plan: &Plan,
-    mut host: HostFacts,
+    host: HostFacts,
     args: &RecordArgs,
+    display: &Display,
+    streams: Option<&Streams>,
+    go_on: &mut dyn FnMut(&Path, u32) -> bool,
+) -> Result<Recorded, Fault> {
+    record_into(&Folder { runs: &args.runs, named: None }, plan, host, display, streams, go_on)
+}
+
+/// The same, into such a folder.
+pub(super) fn record_into(
+    into: &Folder<'_>,
+    plan: &Plan,
+    mut host: HostFacts,
     display: &Display,
     streams: Option<&Streams>,
     go_on: &mut dyn FnMut(&Path, u32) -> bool,
@@ -36,10 +48,9 @@ pub(super) fn record(
     let means = find_means(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.say(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
-    vmtax_vm::sweep(&args.runs);
+    vmtax_vm::sweep(into.runs);
     vmtax_observe::sweep();
-    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
-    let mut writer = Writer::create(&args.runs, plan, &host, &command, env!("CARGO_PKG_VERSION"))?;
+    let mut writer = into.begin(plan, &host)?;
     let folder = writer.folder().to_path_buf();
     let mut watch = Watch { progress: &mut |p| display.show(p), go_on: &mut |rounds| go_on(&folder, rounds) };
     let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut watch);
@@ -47,7 +58,9 @@ pub(super) fn record(
     let ended = ended?;
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
-        history::remember(&args.runs, &folder);
+        if into.named.is_none() {
+            history::remember(into.runs, &folder);
+        }
     }
     Ok(Recorded { folder, ended })
 }

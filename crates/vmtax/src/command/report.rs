@@ -1,6 +1,6 @@
 //! `vmtax report`, and what is shown of a recording that was just made.
 
-use super::{print, style};
+use super::{print, profile, style};
 use crate::cli::ReportArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
@@ -10,6 +10,9 @@ use vmtax_studies::{Answer, analyze};
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;
+    if recording.plan.profile().is_some() {
+        return profile::show(&recording, args.json, args.html.as_deref());
+    }
     if args.json && args.html.is_none() {
         let answer = analyze(&recording)?;
         print(&answer.json()?)?;
@@ -20,6 +23,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
 
 /// Prints what a recording says and writes its HTML report.
 pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path>) -> Result<ExitCode, Fault> {
+    if recording.plan.profile().is_some() {
+        return profile::show(recording, json, html);
+    }
     let answer = analyze(recording)?;
     print(&if json { answer.json()? } else { answer.terminal(details, style()) })?;
     // Last, so that a recording that only others may write to is shown all the same.

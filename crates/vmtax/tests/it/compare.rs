@@ -56,8 +56,8 @@ fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
     outcome.says("profile of usual").says("what differs");
     let files = files_below(&place.runs());
     let named = |name: &str| files.iter().filter(|file| file.ends_with(name)).count();
-    assert_eq!((named("profile/report.html"), named("profile/difference.svg")), (2, 1), "{files:?}");
-    let of_profile = |file: &&std::path::PathBuf| file.ends_with("profile/on-cpu.folded");
+    assert_eq!((named("profile.json"), named("difference.svg")), (2, 1), "{files:?}");
+    let of_profile = |file: &&std::path::PathBuf| file.ends_with("on-cpu.folded");
     for folded in files.iter().filter(of_profile) {
         assert!(fs::read_to_string(folded).unwrap().contains("[translated code]"), "{}", folded.display());
     }

@@ -217,6 +217,7 @@ fn a_command_is_looked_at_in_one_more_run() {
     let outcome = start.stdin(fs::File::open(place.put("input", "again\n")).unwrap()).outcome().exits(0);
     assert_eq!(outcome.stdout, "again\nagain\n", "{outcome}");
     let outcome = outcome.says("profile of tcg");
-    let pages = files_below(&place.runs()).into_iter().filter(|file| file.ends_with("profile/report.html"));
-    assert_eq!(pages.count(), 1, "{outcome}");
+    let profiles: Vec<_> = files_below(&place.runs()).into_iter().filter(|f| f.ends_with("profile.json")).collect();
+    assert_eq!(profiles.len(), 1, "{outcome}");
+    assert!(profiles[0].with_file_name("report.html").exists(), "{profiles:?}");
 }

@@ -57,6 +57,13 @@ fn known_shares_are_found_on_cpu() {
     assert!(fs::read_to_string(place.path("out/on-cpu.svg")).unwrap().contains("fifty"));
     let firefox = json(&fs::read_to_string(place.path("out/firefox.json")).unwrap());
     assert!(firefox["threads"][0]["name"] == "burner", "{firefox:#}");
+    // The recording alone says the same again.
+    for file in ["on-cpu.svg", "profile.json", "report.html"] {
+        fs::remove_file(place.path("out").join(file)).unwrap();
+    }
+    assert_eq!(json(&place.vmtax("report out --json").succeeds().stdout), found);
+    assert!(place.path("out/on-cpu.svg").exists() && place.path("out/report.html").exists());
+    place.vmtax("list --runs .").succeeds().shows("profile-known-");
     // A folder with files is not written over; two profiles make a difference.
     let again = format!("profile --seconds 1 --out out --pid {}", running.pid());
     place.vmtax(&again).fails(&["out holds files already", "--out"]);
@@ -250,7 +257,7 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
 fn what_is_said_of_a_guest_is_refused_for_a_process_that_runs() {
     let place = Place::new();
     let of_a_guest = "--machine=tcg --guest-hz=9 --syscalls --share=9p --rounds=1 --qemu=7.2 --kernel=k --cpus=2 \
-                      --memory=512 --seed=1 --deadline=9 --boot-deadline=9 --runs=r --dry-run";
+                      --memory=512 --seed=1 --deadline=9 --boot-deadline=9";
     for option in of_a_guest.split_whitespace() {
         let name = option.split('=').next().unwrap();
         place.vmtax("profile --pid 1").arg(option).fails(&["--pid", name, "cannot be used with"]);
@@ -281,7 +288,7 @@ fn a_folder_that_will_not_do_is_told_before_the_time_is_spent() {
         place.vmtax(&format!("profile import absent --out {out}")).fails(&["absent"]);
     }
     place.vmtax("profile import absent").fails(&["absent"]);
-    assert!(place.path("empty").exists() && !place.path("new").exists() && !place.path("profiles").exists());
+    assert!(place.path("empty").exists() && !place.path("new").exists() && !place.path("runs").exists());
 }
 
 #[test]

@@ -96,7 +96,7 @@ fn known_shares_are_found_inside_a_guest() {
     );
     // It ends itself by a signal.
     place.vmtax(&words).outcome().exits(142);
-    let written = files_below(&runs).into_iter().find(|file| file.ends_with("profile/profile.json")).unwrap();
+    let written = files_below(&runs).into_iter().find(|file| file.ends_with("profile.json")).unwrap();
     let found = json(&fs::read_to_string(written).unwrap());
     has_known_shares(&found["guest"], KNOWN.map(|(name, _)| name));
     let functions = found["guest"]["functions"].as_array().unwrap();

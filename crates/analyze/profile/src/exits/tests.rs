@@ -1,7 +1,6 @@
 //! Exits that are made up.
 
 use super::{Devices, summary};
-use std::collections::BTreeMap;
 use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
 use vmtax_model::{AddressSpace, GuestExits};
 
@@ -14,7 +13,7 @@ fn row(reason: &str, access: Option<(u64, bool)>, count: u64, user: u64) -> Exit
 
 fn summarised(rows: Vec<ExitRow>, regular: Vec<(u64, f64)>) -> GuestExits {
     let traced = TracedExits { rows, regular, mhz: 1000.0, ..TracedExits::default() };
-    let counts = ExitCounts { seconds: 2.0, traced: Some(traced), counters: BTreeMap::new(), memory_tree: None };
+    let counts = ExitCounts { seconds: 2.0, traced: Some(traced), ..ExitCounts::default() };
     summary(&counts, &Devices::usual())
 }
 

@@ -18,8 +18,8 @@ impl Plan {
             return Err(PlanError::TooNew(self.schema));
         }
         let lists = [
-            ("machines", self.machines.is_empty()),
-            ("workload", self.workloads.is_empty()),
+            ("machines", self.machines.is_empty() && !self.is_attached()),
+            ("workload", self.workloads.is_empty() && !self.is_attached()),
             ("variant", self.variants.is_empty()),
             ("probes", self.probes.is_empty()),
         ];
@@ -123,6 +123,9 @@ impl Plan {
                 invalid("the study 'guest-antipatterns' runs the workload guest-antipatterns: add it")
             }
             Study::GuestAntipatterns => Ok(()),
+            Study::Profile(_) if self.is_attached() && !(self.machines.is_empty() && self.workloads.is_empty()) => {
+                invalid("profile.pid and profile.file name what is there already: leave machines and workload empty")
+            }
             Study::Profile(_) => self.check_command(),
         }
     }

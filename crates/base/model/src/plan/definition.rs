@@ -3,6 +3,7 @@
 use super::command::CommandSpec;
 use super::guest::Guest;
 use super::ladder::Ladder;
+use super::profile::ProfileSettings;
 use super::study::{Compare, Study};
 use super::variant::Variant;
 use crate::{Machine, Probes, Tree, WorkloadSpec};
@@ -89,5 +90,15 @@ impl Plan {
     /// What a comparison must be able to show.
     pub fn comparison(&self) -> Option<Compare> {
         if let Study::Compare(compare) = self.study { Some(compare) } else { None }
+    }
+
+    /// How the QEMU of its guest, or what is there already, is profiled.
+    pub fn profile(&self) -> Option<&ProfileSettings> {
+        if let Study::Profile(profile) = &self.study { Some(&profile.settings) } else { None }
+    }
+
+    /// Whether it observes what is there already, and boots nothing.
+    pub fn is_attached(&self) -> bool {
+        self.profile().is_some_and(ProfileSettings::is_attached)
     }
 }

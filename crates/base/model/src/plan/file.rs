@@ -6,6 +6,7 @@ use super::definition::Plan;
 use super::error::PlanError;
 use super::guest::Guest;
 use super::ladder::Ladder;
+use super::profile::ProfileSettings;
 use super::study::{Compare, ProfileSpec, Study};
 use super::variant::Variant;
 use crate::{Machine, Probes, SCHEMA, Tree, WorkloadSpec};
@@ -40,6 +41,8 @@ struct PlanFile {
     ladder: Option<Ladder>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compare: Option<Compare>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    profile: Option<ProfileSettings>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     case: Option<String>,
     #[serde(rename = "workload")]
@@ -80,6 +83,7 @@ impl PlanFile {
         let shares = || self.variants.iter().any(|v| v.set.contains_key("share"));
         match Study::of(&self.workloads) {
             _ if self.compare.is_some() => "compare",
+            _ if self.profile.is_some() => "profile",
             _ if self.ladder.is_some() => "scale",
             Study::Tax if self.command.is_some() => "exec",
             Study::Tax if self.tree.is_some() && shares() => "share",
@@ -103,7 +107,10 @@ impl TryFrom<PlanFile> for Plan {
             "share" => Study::Share,
             "exits" => Study::Exits,
             "guest-antipatterns" => Study::GuestAntipatterns,
-            "profile" => Study::Profile(ProfileSpec { command: file.command.take() }),
+            "profile" => {
+                let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;
+                Study::Profile(ProfileSpec { settings, command: file.command.take() })
+            }
             other => {
                 return Err(PlanError::Invalid(format!(
                     "unknown study '{}': leave it out, and it is concluded from the rest",
@@ -115,6 +122,7 @@ impl TryFrom<PlanFile> for Plan {
             ("command", file.command.is_some()),
             ("ladder", file.ladder.is_some()),
             ("compare", file.compare.is_some()),
+            ("profile", file.profile.is_some()),
         ];
         if let Some((table, _)) = left.into_iter().find(|(_, is_left)| *is_left) {
             return Err(PlanError::Invalid(format!("the study '{name}' has no table [{table}]: leave it out")));
@@ -149,6 +157,7 @@ impl From<Plan> for PlanFile {
             command: plan.command().cloned().map(Box::new),
             ladder: plan.ladder().cloned(),
             compare: plan.comparison(),
+            profile: plan.profile().cloned(),
             machines: plan.machines,
             probes: plan.probes,
             guest: plan.guest,

@@ -7,6 +7,7 @@ mod error;
 mod file;
 mod guest;
 mod ladder;
+mod profile;
 mod study;
 #[cfg(test)]
 mod tests;
@@ -18,6 +19,7 @@ pub use definition::Plan;
 pub use error::PlanError;
 pub use guest::Guest;
 pub use ladder::{Grows, GuestSize, Ladder};
+pub use profile::ProfileSettings;
 pub use study::{Compare, ProfileSpec, Study};
 pub use turns::{Column, Turn};
 pub use variant::Variant;

@@ -2,6 +2,7 @@
 
 use super::command::CommandSpec;
 use super::ladder::Ladder;
+use super::profile::ProfileSettings;
 use crate::{WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 
@@ -77,9 +78,11 @@ pub struct Compare {
 // `detect` is checked to be a number.
 impl Eq for Compare {}
 
-/// What is profiled.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+/// What is profiled, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ProfileSpec {
+    /// How.
+    pub settings: ProfileSettings,
     /// The command of the workload `exec`; `None` for a workload of vmtax's own.
     pub command: Option<Box<CommandSpec>>,
 }

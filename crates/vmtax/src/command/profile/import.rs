@@ -1,13 +1,15 @@
-//! `vmtax profile import`.
+//! `vmtax profile import`: what another tool recorded, into a recording of our own.
 
-use super::folder::Folder;
-use super::inside::SeenInside;
-use super::present;
-use super::take::Taken;
+use super::{attached, show};
 use crate::cli::ImportArgs;
+use crate::command::doctor;
+use crate::command::folder::Folder;
 use crate::fault::Fault;
 use std::process::ExitCode;
-use vmtax_profile::{Imported, import as read, summary};
+use vmtax_model::samples::ProfileFacts;
+use vmtax_model::{ProfileSettings, files};
+use vmtax_profile::{Imported, import as read};
+use vmtax_recording::TrialFiles;
 
 pub fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     Folder::check(args.out.as_deref())?;
@@ -16,13 +18,27 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     if found.profile.total() == 0 {
         return Err(Fault::Usage(format!("{name} holds no samples: give another file")));
     }
-    let mut findings = summary::of(&found, pid, &program);
-    findings.missing = missing;
-    findings.file = Some(name.clone());
-    let folder = Folder::create(args.out.as_deref(), &name)?;
-    present(
-        &folder,
-        args.json,
-        &Taken { on_cpu: found, wall: None, findings, counted: None, inside: SeenInside::default() },
-    )
+    let settings = ProfileSettings {
+        pid: args.pid,
+        file: Some(args.file.clone()),
+        time_ms: None,
+        hz: found.hz,
+        wall_hz: 0,
+        events_ms: 0,
+        stack: 0,
+        symbols: args.symbols.clone(),
+    };
+    let plan = attached(settings, &name);
+    let writer = Folder { runs: &args.runs, named: args.out.as_deref() }.begin(&plan, &doctor::facts(None))?;
+    let mut trial = writer.trial_files(0)?;
+    put(&mut trial, files::OBSERVED, &ProfileFacts { pid, program, file: Some(name), missing })?;
+    put(&mut trial, files::ON_CPU, &found)?;
+    let folder = writer.folder().to_path_buf();
+    writer.finish()?;
+    show(&vmtax_recording::open(&folder)?, args.json, None)
+}
+
+fn put(trial: &mut TrialFiles, name: &str, value: &impl serde::Serialize) -> Result<(), Fault> {
+    let bytes = serde_json::to_vec(value).map_err(|e| Fault::file(format!("writing {name}"), e.into()))?;
+    Ok(trial.append(name, &bytes)?)
 }

@@ -1,0 +1,134 @@
+//! A profile read back from the folder of its trial: all that it says comes from the files there.
+
+use crate::exits::{self, Devices};
+use crate::inside::{self, Clock, by_host_clock, join};
+use crate::schedule::{self, Schedule};
+use crate::{ProfileError, code, summary, waits};
+use serde::de::DeserializeOwned;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
+use vmtax_model::{GuestExits, GuestFindings, Missing, ProfileFindings, files};
+
+/// None of our own comes near, bytes.
+const MAX_FILE: u64 = 1 << 30;
+
+/// What was recorded, and what it says.
+#[derive(Debug)]
+pub struct Recorded {
+    /// What ran on CPU.
+    pub on_cpu: OnCpu,
+    /// Where threads were by the wall clock.
+    pub wall: Option<WallClock>,
+    /// What ran in the guest, by the host's clock; `None` where both clocks could not be compared, or nobody sampled there.
+    pub guest: Option<Profile>,
+    /// Both sides' stacks in one.
+    pub joined: Option<Profile>,
+    /// The figures.
+    pub findings: ProfileFindings,
+}
+
+impl Recorded {
+    /// Reads the files in a trial's folder.
+    ///
+    /// # Errors
+    /// [`ProfileError`] with the file that is not there, or is damaged.
+    pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
+        let ProfileFacts { pid, program, file, mut missing } =
+            read(folder, files::OBSERVED)?.ok_or_else(|| damaged(folder, files::OBSERVED, "it is not there"))?;
+        let on_cpu: OnCpu =
+            read(folder, files::ON_CPU)?.ok_or_else(|| damaged(folder, files::ON_CPU, "it is not there"))?;
+        on_cpu.profile.check().map_err(|why| damaged(folder, files::ON_CPU, &why))?;
+        let wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
+        wall.as_ref()
+            .map_or(Ok(()), |wall| wall.profile.check())
+            .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
+        let facts: Option<ScheduleFacts> = read(folder, files::SCHEDULE)?;
+        let schedule = facts.map(|facts| Schedule::read(&folder.join(files::SCHEDULE_TRACE), facts)).transpose()?;
+
+        let mut findings = summary::of(&on_cpu, pid, &program);
+        findings.file = file;
+        findings.wall = wall.as_ref().map(waits::of);
+        findings.schedule = schedule.map(|schedule| schedule::of(&schedule, wall.as_ref()));
+        findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?.and_then(|samples| code::findings(&samples));
+        let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
+        findings.exits = exits.and_then(|counts| exits_of(&counts, pid, &mut missing));
+        findings.missing = missing;
+        let mut recorded = Recorded { on_cpu, wall, guest: None, joined: None, findings };
+        // What cannot be read of the guest is no reason to throw away what is known of its QEMU.
+        if let Err(why) = recorded.add_inside(folder) {
+            recorded.findings.missing.push(Missing {
+                what: "what the guest saw of itself".to_owned(),
+                why: why.to_string(),
+                mend: "Look again".to_owned(),
+            });
+        }
+        Ok(recorded)
+    }
+
+    /// Adds what the guest's own kernel sampled and counted; nothing where it did not.
+    fn add_inside(&mut self, folder: &Path) -> Result<(), ProfileError> {
+        if !folder.join(files::INSIDE).exists() {
+            return Ok(());
+        }
+        let inside::Recorded { facts, profile, calls } = inside::Recorded::read(folder)?;
+        self.findings.missing.extend(facts.missing.iter().cloned());
+        let mut findings: Option<GuestFindings> = None;
+        if let Some(mut guest) = profile {
+            let mut joined = None;
+            match Clock::new(guest.beats, &facts) {
+                Ok(clock) => {
+                    by_host_clock(&mut guest, &clock);
+                    joined = Some(join(&self.on_cpu.profile, &guest.profile, guest.hz, &facts.threads));
+                }
+                Err(why) => self.findings.missing.push(Missing {
+                    what: "the guest's stacks on top of QEMU's".to_owned(),
+                    why: why.to_string(),
+                    mend: "Use a guest kernel with PCI devices in sysfs".to_owned(),
+                }),
+            }
+            findings = Some(inside::summary(&guest, joined.as_ref()));
+            self.guest = joined.is_some().then_some(guest.profile);
+            self.joined = joined.map(|joined| joined.profile);
+        }
+        if let Some(counts) = calls {
+            findings.get_or_insert_default().calls = Some(inside::calls(&counts));
+        }
+        self.findings.guest = findings;
+        Ok(())
+    }
+}
+
+/// `None` where neither tracepoints nor counters told anything.
+fn exits_of(counts: &ExitCounts, pid: i32, missing: &mut Vec<Missing>) -> Option<GuestExits> {
+    if counts.traced.is_none() && counts.counters.is_empty() {
+        return None;
+    }
+    let devices = counts.memory_tree.as_deref().and_then(Devices::of_memory_tree);
+    if devices.is_none() && counts.traced.is_some() {
+        missing.push(Missing {
+            what: "which device has which address".to_owned(),
+            why: format!(
+                "process {pid} has no QMP monitor that could be asked, so names are those of the usual places in a PC"
+            ),
+            mend: counts.monitor_advice.clone(),
+        });
+    }
+    Some(exits::summary(counts, &devices.unwrap_or_else(Devices::usual)))
+}
+
+fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, ProfileError> {
+    let path = folder.join(name);
+    let mut bytes = Vec::new();
+    match File::open(&path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(e) => return Err(damaged(folder, name, &e.to_string())),
+        Ok(_) => {}
+    }
+    serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(folder, name, &e.to_string()))
+}
+
+fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {
+    ProfileError::Damaged { file: folder.join(name), why: format!("{why}: record it again") }
+}

@@ -1,0 +1,188 @@
+//! The checkpoints of block requests, or QEMU's system calls, in one trial: the host's side of it.
+
+use super::{Observation, Observer, answered, failed};
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::time::Duration;
+use vmtax_clock::time_of_day;
+use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, SCHEMA, TraceFacts, files};
+use vmtax_observe::{ProbeError, ProbeSet, Tracer};
+use vmtax_recording::TrialFiles;
+use vmtax_vm::{MachineError, Observed, QemuOutside, RunningMachine, Vm};
+
+/// How long stamps are exchanged at a time, before and after the workload.
+pub(super) const PING: Duration = Duration::from_millis(60);
+/// Each processor's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
+const BUFFER_KIB: u32 = 64 << 10;
+
+/// Traces the host's side; the guest's side is its agent's.
+pub(super) struct BlockObserver {
+    store: TrialFiles,
+    qemu: i32,
+    disk: Option<PathBuf>,
+    host_disk: HostDisk,
+    tracer: Option<Tracer>,
+    log: Option<EventLog>,
+    pings: Vec<Result<Ping, MachineError>>,
+    missing: Vec<Missing>,
+}
+
+impl BlockObserver {
+    pub fn start(
+        machine: &mut dyn RunningMachine,
+        what: &Observation<'_>,
+        store: TrialFiles,
+    ) -> Result<BlockObserver, MachineError> {
+        let outside = machine.qemu()?.ok_or(MachineError::NoAgent { machine: what.machine })?;
+        let mut missing = Vec::new();
+        let host_disk = what.disk.as_deref().map_or_else(HostDisk::default, |file| {
+            vmtax_observe::host_disk(file).unwrap_or_else(|error| {
+                missing.push(no_host_disk(&error));
+                HostDisk::default()
+            })
+        });
+        let tracer = host_tracer(&outside, what, &host_disk, &mut missing);
+        let pings = vec![machine.ping(PING)];
+        if let Some(tracer) = &tracer {
+            tracer.on().map_err(failed("starting to trace"))?;
+        }
+        let log = what.events.clone().map(|path| EventLog::begin(machine, path)).transpose()?;
+        let (qemu, disk) = (outside.pid, what.disk.clone());
+        Ok(BlockObserver { store, qemu, disk, host_disk, tracer, log, pings, missing })
+    }
+
+    fn store_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
+        // The work is done: sending what the guest saw of it is no part of it.
+        self.tracer.as_ref().map_or(Ok(()), Tracer::off).map_err(|e| e.to_string())?;
+        let name = if name == files::SERIES { name.to_owned() } else { format!("{}/{name}", files::GUEST) };
+        self.store.append(&name, bytes).map_err(|e| e.to_string())
+    }
+}
+
+impl Observer for BlockObserver {
+    fn file(&mut self, name: &str, bytes: &[u8]) -> Option<Result<(), String>> {
+        Some(self.store_file(name, bytes))
+    }
+
+    /// The traces and what it takes to read them go to the trial's files.
+    fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
+        let BlockObserver { mut store, qemu, disk, mut host_disk, tracer, log, mut pings, mut missing } = *self;
+        if let Some(tracer) = &tracer {
+            tracer.off().map_err(failed("ending to trace"))?;
+        }
+        // Where a file had holes, its bytes have a place once they are written.
+        if let Some(after) = disk.as_deref().and_then(|file| vmtax_observe::host_disk(file).ok()) {
+            host_disk = after;
+        }
+        let moments = log.map(|log| log.end(machine, &mut store)).transpose()?;
+        pings.push(machine.ping(PING));
+        // Asked after the trial: a guest may place its device only when it first uses it.
+        let notify = machine.qemu()?.map_or_else(Vec::new, |q| q.regions);
+        let threads = vmtax_observe::threads(qemu);
+        if let Some(tracer) = tracer {
+            let mut keep = |name: &str, bytes: &[u8]| {
+                store.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other)
+            };
+            tracer.save(&mut keep).map_err(failed("storing the host's trace"))?;
+        }
+        let pings = answered(pings, &mut missing);
+        let (guest_disk, missed) = observed.map_or((None, Vec::new()), |o| (o.disk, o.missing));
+        missing.extend(missed);
+        let facts = TraceFacts {
+            schema: SCHEMA,
+            tsc_mhz: vmtax_clock::host_mhz(),
+            qemu,
+            threads,
+            pings,
+            moments: moments.unwrap_or_default(),
+            kvm_offset: vmtax_observe::kvm_offset(qemu),
+            host_disk,
+            guest_disk,
+            notify,
+            missing,
+        };
+        let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the trace's facts"))?;
+        store.append(files::FACTS, &text).map_err(failed("storing the trace's facts"))
+    }
+}
+
+/// QEMU's own log of block requests, for the time of one trial.
+struct EventLog {
+    path: PathBuf,
+    /// Where the trial's part begins, bytes.
+    from: u64,
+    moments: Vec<Moment>,
+}
+
+impl EventLog {
+    fn begin(machine: &mut dyn RunningMachine, path: PathBuf) -> Result<EventLog, MachineError> {
+        let from = path.metadata().map_or(0, |m| m.len());
+        machine.log_events(true)?;
+        Ok(EventLog { path, from, moments: vec![time_of_day()] })
+    }
+
+    /// Stores the trial's part; gives the moments of its begin and its end.
+    fn end(mut self, machine: &mut dyn RunningMachine, store: &mut TrialFiles) -> Result<Vec<Moment>, MachineError> {
+        self.moments.push(time_of_day());
+        machine.log_events(false)?;
+        let say = failed("storing QEMU's own events");
+        let mut file = File::open(&self.path).map_err(&say)?;
+        file.seek(SeekFrom::Start(self.from)).map_err(&say)?;
+        let mut piece = vec![0; 1 << 20];
+        let name = format!("{}/{}", files::HOST, files::QEMU_LOG);
+        loop {
+            let read = file.read(&mut piece).map_err(&say)?;
+            if read == 0 {
+                return Ok(self.moments);
+            }
+            store.append(&name, &piece[..read]).map_err(failed("storing QEMU's own events"))?;
+        }
+    }
+}
+
+/// Whether the host's kernel lets itself be traced: tried, not guessed from who we are.
+pub(crate) fn may_trace() -> bool {
+    let own = [std::process::id() as i32];
+    Tracer::start(&ProbeSet::host(&own, &HostDisk::default(), false, (Vec::new(), Vec::new())), 4).is_ok()
+}
+
+/// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.
+fn host_tracer(
+    outside: &QemuOutside,
+    what: &Observation<'_>,
+    disk: &HostDisk,
+    missing: &mut Vec<Missing>,
+) -> Option<Tracer> {
+    let threads: Vec<i32> = vmtax_observe::threads(outside.pid).iter().map(|t| t.tid).collect();
+    let binary = Vm::binary_of(outside.pid).or_else(|| what.qemu.map(|qemu| qemu.path.clone())).unwrap_or_default();
+    let set = match what.probes {
+        Probes::Calls => ProbeSet::calls(&threads),
+        _ => {
+            let kvm = what.machine.is_kvm();
+            ProbeSet::host(&threads, disk, kvm, vmtax_observe::uprobes(&binary))
+        }
+    };
+    match Tracer::start(&set, BUFFER_KIB) {
+        Ok(tracer) => {
+            missing.extend_from_slice(tracer.missing());
+            Some(tracer)
+        }
+        Err(error) => {
+            missing.push(Missing {
+                what: "KVM, QEMU and the host's kernel".to_owned(),
+                why: error.to_string(),
+                mend: "run it as root: `sudo vmtax …`".to_owned(),
+            });
+            None
+        }
+    }
+}
+
+fn no_host_disk(error: &ProbeError) -> Missing {
+    Missing {
+        what: "the host's disk".to_owned(),
+        why: error.to_string(),
+        mend: "choose a folder on a disk's own file system with --runs".to_owned(),
+    }
+}

@@ -1,0 +1,65 @@
+//! One trial observed from inside its guest: the host's side of it.
+
+use super::blocks::PING;
+use super::{Observer, answered, failed};
+use std::time::Duration;
+use vmtax_clock::beat;
+use vmtax_model::{Beat, Inside, InsideFacts, Ping, SCHEMA, files};
+use vmtax_recording::TrialFiles;
+use vmtax_vm::{MachineError, Observed, RunningMachine};
+
+/// A guest sends names and numbers: more than this no guest sends that is sound, bytes.
+const MAX_BYTES: usize = 256 << 20;
+
+/// Has the guest sample and count itself.
+pub(super) struct InsideObserver {
+    store: TrialFiles,
+    pings: Vec<Result<Ping, MachineError>>,
+    begun: Beat,
+    deadline: Duration,
+}
+
+impl InsideObserver {
+    pub fn start(
+        machine: &mut dyn RunningMachine,
+        inside: Inside,
+        deadline: Duration,
+        store: TrialFiles,
+    ) -> Result<InsideObserver, MachineError> {
+        let pings = vec![machine.ping(PING)];
+        let begun = beat();
+        machine.start_sampling(inside)?;
+        Ok(InsideObserver { store, pings, begun, deadline })
+    }
+}
+
+impl Observer for InsideObserver {
+    /// The guest's samples, and what brings them together with those of its QEMU, go to the trial's files.
+    fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, _: Option<Observed>) -> Result<(), MachineError> {
+        let InsideObserver { mut store, mut pings, begun, deadline } = *self;
+        let mut taken = 0;
+        let mut missing = machine.stop_sampling(deadline, &mut |name, bytes| {
+            let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
+            let name = known.then_some(name).ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
+            taken += bytes.len();
+            if taken > MAX_BYTES {
+                return Err(format!("{} MiB and more of samples", MAX_BYTES >> 20));
+            }
+            store.append(name, bytes).map_err(|e| e.to_string())
+        })?;
+        let beats = [begun, beat()];
+        pings.push(machine.ping(PING));
+        let pings = answered(pings, &mut missing);
+        let pid = machine.qemu()?.map_or(0, |qemu| qemu.pid);
+        let facts = InsideFacts {
+            schema: SCHEMA,
+            threads: vmtax_observe::threads(pid),
+            pings,
+            kvm_offset: vmtax_observe::kvm_offset(pid),
+            beats,
+            missing,
+        };
+        let text = serde_json::to_vec_pretty(&facts).map_err(failed("storing the guest's samples"))?;
+        store.append(files::INSIDE, &text).map_err(failed("storing the guest's samples"))
+    }
+}

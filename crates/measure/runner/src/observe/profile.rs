@@ -1,0 +1,266 @@
+//! A process sampled, traced and counted from outside: a QEMU while its guest works, or any process for a time. Of the ways
+//! to observe it each runs in a thread of its own; what one cannot see is said beside what the others saw.
+
+use super::{Observer, failed, store};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{JoinHandle, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, ProfileFacts};
+use vmtax_model::{Machine, Missing, ProfileSettings, files};
+use vmtax_observe::{ExitTracer, ProbeError, StackSampling, has_kvm, on_cpu, schedule, wall_clock};
+use vmtax_recording::TrialFiles;
+use vmtax_vm::{MachineError, Observed, QemuMonitor, RunningMachine, Vm};
+
+use crate::RunError;
+
+/// Nothing is profiled any longer.
+const MAX_TIME: Duration = Duration::from_secs(86_400);
+/// Until the time is over, somebody may want to stop.
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
+/// Each question about a vCPU takes QEMU's main loop a millisecond or two.
+const MAX_CODE_HZ: u32 = 50;
+
+/// Observes a machine's QEMU.
+pub(super) struct ProfileObserver {
+    over: Arc<AtomicBool>,
+    profiling: Option<JoinHandle<Result<(), RunError>>>,
+}
+
+impl ProfileObserver {
+    /// Starts; from its return on no VM exit is missed. `None` where there is no QEMU.
+    pub fn start(
+        running: &mut dyn RunningMachine,
+        machine: Machine,
+        spec: &ProfileSettings,
+        files: TrialFiles,
+    ) -> Result<Option<ProfileObserver>, MachineError> {
+        let Some(vm) = Vm::of_guest(running)? else { return Ok(None) };
+        // The micro-guest makes no breakpoints.
+        let profiler = Profiler::start(vm, spec.clone(), !machine.has_kernel());
+        let over = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&over);
+        let profiling = std::thread::spawn(move || profiler.follow(&Mutex::new(files), &told));
+        Ok(Some(ProfileObserver { over, profiling: Some(profiling) }))
+    }
+
+    fn end(&mut self) -> Option<Result<(), RunError>> {
+        self.over.store(true, Ordering::Relaxed);
+        // A panic there is a bug here.
+        self.profiling.take().map(joined)
+    }
+}
+
+impl Observer for ProfileObserver {
+    fn stop(mut self: Box<Self>, _: &mut dyn RunningMachine, _: Option<Observed>) -> Result<(), MachineError> {
+        self.end().unwrap_or(Ok(())).map_err(|error| match error {
+            RunError::Machine(error) => error,
+            error => failed("profiling QEMU")(error),
+        })
+    }
+}
+
+impl Drop for ProfileObserver {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+/// Profiles a process as the plan says, until the time is over, it ends, or `stop` becomes true. The artifacts go to `files`.
+///
+/// # Errors
+/// [`RunError`] when it cannot be observed at all, or the files cannot be written.
+pub fn profile(pid: i32, spec: &ProfileSettings, files: TrialFiles, stop: &AtomicBool) -> Result<(), RunError> {
+    Profiler::start(Vm::attach(pid), spec.clone(), false).follow(&Mutex::new(files), stop)
+}
+
+struct Profiler {
+    vm: Vm,
+    spec: ProfileSettings,
+    exits: Option<Exits>,
+    /// Whether vCPUs may be asked where they are.
+    may_ask: bool,
+}
+
+impl Profiler {
+    fn start(vm: Vm, spec: ProfileSettings, no_breakpoints: bool) -> Profiler {
+        let exits = Exits::start(&vm);
+        Profiler { vm, spec, exits, may_ask: no_breakpoints || !vmtax_host::kvm_forgets_breakpoints() }
+    }
+
+    /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples stop threads, as the
+    /// events would show; the vCPUs of a guest of KVM are sampled with those. Its VM exits are counted meanwhile.
+    fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
+        let Profiler { vm, spec, exits, may_ask } = self;
+        let pid = vm.pid();
+        let program = vm.program();
+        let stop = || stopped.load(Ordering::Relaxed);
+        let time = spec.time().unwrap_or(MAX_TIME);
+        // Some time is left for samples by the wall clock.
+        let tracing = spec.events().min(time / 2);
+        let sampling = StackSampling { pid, time, hz: spec.hz, stack: spec.stack, symbols: spec.symbols.clone() };
+        let by_clock = StackSampling { time: time - tracing, hz: spec.wall_hz, ..sampling.clone() };
+        let monitor = exits.as_ref().and_then(|exits| exits.monitor.clone());
+        let asks = spec.wall_hz > 0 && exits.is_some();
+        let vm = &vm;
+        let sampled_code = || {
+            wait(tracing, &stop);
+            asks.then(|| guest_code(vm, monitor.as_ref(), may_ask, &by_clock, &stop))
+        };
+        let trace = || {
+            schedule(pid, tracing, &stop, &mut |name, bytes| {
+                let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+                files.append(&format!("{}/{name}", files::SCHEDULE_TRACE), bytes).map_err(io::Error::other)
+            })
+        };
+        let in_turn = || {
+            let events = (!tracing.is_zero()).then(trace);
+            (events, (spec.wall_hz > 0).then(|| wall_clock(&by_clock, &stop)))
+        };
+        let (sampled, (events, wall), exits, code) = std::thread::scope(|scope| {
+            let counting = exits.map(|exits| scope.spawn(|| exits.follow(vm, time, &stop)));
+            let clock = scope.spawn(in_turn);
+            let code = scope.spawn(sampled_code);
+            let sampled = on_cpu(&sampling, &stop);
+            if matches!(sampled, Err(ProbeError::Stacks(_))) {
+                stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
+            }
+            (sampled, joined_in(clock), counting.map(joined_in), joined_in(code))
+        });
+
+        let mut missing: Vec<Missing> = Vec::new();
+        let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
+        let files = &mut *files;
+        match events {
+            Some(Ok((facts, lacking))) => {
+                missing.extend(lacking);
+                store(files, files::SCHEDULE, &facts)?;
+            }
+            Some(Err(why)) => {
+                missing.push(Missing::for_error("the scheduler's events and system calls", &why));
+            }
+            None => {}
+        }
+        let wall = match wall {
+            Some(Err(why)) => {
+                missing.push(Missing::for_error("where threads wait", &why));
+                None
+            }
+            wall => wall.transpose().ok().flatten().filter(|wall| wall.profile.total() > 0),
+        };
+        let on_cpu = match sampled {
+            Ok(sampled) => sampled,
+            Err(why) if wall.is_some() && !matches!(why, ProbeError::Stacks(_)) => {
+                missing.push(Missing::for_error("what runs on CPU", &why));
+                OnCpu { hz: spec.hz, ..OnCpu::default() }
+            }
+            Err(why) => return Err(why.into()),
+        };
+        if on_cpu.profile.total() == 0 && wall.is_none() {
+            return Err(ProbeError::Idle { pid, seconds: on_cpu.seconds }.into());
+        }
+        store(files, files::ON_CPU, &on_cpu)?;
+        wall.map_or(Ok(()), |wall| store(files, files::WALL_CLOCK, &wall))?;
+        if let Some((counts, why)) = exits {
+            missing.extend(why.map(|why| Missing::for_error("VM exits by reason and device", &why)));
+            store(files, files::EXITS, &counts)?;
+        }
+        match code {
+            Some(Ok(code)) => store(files, files::GUEST_CODE, &code)?,
+            Some(Err(why)) => missing.push(why),
+            None => {}
+        }
+        Ok(store(files, files::OBSERVED, &ProfileFacts { pid, program, file: None, missing })?)
+    }
+}
+
+/// VM exits of a guest that KVM runs: traced where the kernel lets us, else by KVM's counters.
+struct Exits {
+    tracer: Result<ExitTracer, ProbeError>,
+    monitor: Option<QemuMonitor>,
+    before: BTreeMap<String, u64>,
+    begun: Instant,
+}
+
+impl Exits {
+    /// `None` where the process has no guest of KVM's. From its return on no exit is missed.
+    fn start(vm: &Vm) -> Option<Exits> {
+        has_kvm(vm.pid()).unwrap_or_default().then(|| {
+            let monitor = vm.monitor().cloned();
+            let before = counters(vm.pid(), monitor.as_ref());
+            Exits { tracer: ExitTracer::start(vm.pid()), monitor, before, begun: Instant::now() }
+        })
+    }
+
+    /// Counts until the time is over or `stop` says so; also gives why they could not be traced.
+    fn follow(self, vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> (ExitCounts, Option<ProbeError>) {
+        let traced = self.tracer.and_then(|tracer| tracer.follow(time, stop)).inspect_err(|_| {
+            wait(time.saturating_sub(self.begun.elapsed()), stop);
+        });
+        let seconds = self.begun.elapsed().as_secs_f64();
+        let mut counters = counters(vm.pid(), self.monitor.as_ref());
+        counters.iter_mut().for_each(|(name, value)| {
+            *value = value.saturating_sub(self.before.get(name).copied().unwrap_or(0));
+        });
+        let memory_tree = self.monitor.as_ref().and_then(|monitor| monitor.memory_tree().ok());
+        let (traced, why) = match traced {
+            Ok(traced) => (Some(traced), None),
+            Err(why) => (None, Some(why)),
+        };
+        (ExitCounts { seconds, traced, counters, memory_tree, monitor_advice: vm.monitor_advice() }, why)
+    }
+}
+
+/// KVM's own: through QEMU, which takes no rights, or from debugfs.
+fn counters(pid: i32, monitor: Option<&QemuMonitor>) -> BTreeMap<String, u64> {
+    let asked = monitor.map(QemuMonitor::kvm_counters).unwrap_or_default();
+    if asked.is_empty() { vmtax_observe::kvm_counters(pid) } else { asked }
+}
+
+/// What the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`].
+fn guest_code(
+    vm: &Vm,
+    monitor: Option<&QemuMonitor>,
+    may_ask: bool,
+    sampling: &StackSampling,
+    stop: &dyn Fn() -> bool,
+) -> Result<CodeSamples, Missing> {
+    let missing = |why: &str, mend: &str| {
+        let what = "what the guest's processors execute".to_owned();
+        Missing { what, why: why.to_owned(), mend: mend.to_owned() }
+    };
+    if !may_ask {
+        return Err(missing(
+            "this host's KVM (kvm_pvm) forgets a breakpoint's exception when a processor's registers are read, which can \
+             crash a guest",
+            "Look at it on a host with hardware virtualisation",
+        ));
+    }
+    let silent = || missing("QEMU's monitor told of no x86 processor while it was looked at", "Look longer");
+    let monitor =
+        monitor.ok_or_else(|| missing("its QEMU has no QMP monitor that could be asked", &vm.monitor_advice()))?;
+    let vcpus = monitor.processors().map_err(|_| silent())?;
+    let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);
+    let samples = vmtax_observe::guest_code(&vcpus, hz, time, stop, &mut |vcpu, command| {
+        monitor.of_processor(vcpu, command).ok()
+    });
+    if samples.samples == 0 { Err(silent()) } else { Ok(samples) }
+}
+
+/// Waits, unless it is to stop.
+fn wait(time: Duration, stop: &dyn Fn() -> bool) {
+    let begun = Instant::now();
+    while begun.elapsed() < time && !stop() {
+        std::thread::sleep(POLL_INTERVAL.min(time));
+    }
+}
+
+fn joined<T>(thread: JoinHandle<T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
+
+fn joined_in<T>(thread: ScopedJoinHandle<'_, T>) -> T {
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+}
