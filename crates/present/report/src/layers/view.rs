@@ -127,12 +127,12 @@ pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
 pub fn state(state: State) -> &'static str {
     match state {
         State::Running => "",
-        State::Runnable => "run-queue wait (host)",
-        State::GuestRunnable => "run-queue wait (guest)",
+        State::Runnable => "run queue (host)",
+        State::GuestRunnable => "run queue (guest)",
         State::IdleWakes => "idle exit",
         State::Lock => "lock",
         State::Waiting => "waiting",
-        State::InRing => "avail ring, no kick",
+        State::InRing => "in avail ring",
     }
 }
 
