@@ -5,52 +5,29 @@
 //! each in one state. [`findings`] makes of all trials of a plan what reports show, [`command()`] of a command's requests,
 //! which nobody stamped. `docs/layers.md` says how and why.
 //!
-//! The path of an event, module by module:
+//! The data pass the folders in this order:
 //!
 //! ```text
-//! open, fields ─▶ event ─▶ join ─▶ host, guest ─▶ follow ─▶ segments ─▶ request ─▶ trial
-//!                                  (what was lately) (checkpoints) (states)          │
-//!                                                    findings ◀─ column ◀─ tally ◀┘
+//! events ────────────────▶ join ──────────────────────────────▶ trial ──────────▶ findings
+//! trace_reader, decode      joiner ─▶ guest, host ─▶ follow      joined_trial,     tally ─▶ column ─▶ plan
+//! (one clock, one form)     (what was lately)  (checkpoints)     chain (rows)
+//!                           ─▶ segments (states) ─▶ request
 //! ```
 
-mod call_times;
-mod calls;
-mod chain;
-mod clocks;
-mod column;
-mod command;
-mod critical_path;
-mod decode;
-mod distribution;
 mod error;
-mod event;
+mod events;
 mod findings;
-mod follow;
-mod guest;
-mod heat;
-mod host;
 mod join;
-mod joined;
-mod nested;
-mod open;
-mod passed;
-mod qemu_log;
 mod request;
-mod request_path;
-mod rwbs;
-mod segments;
 #[cfg(test)]
 mod synthetic;
-mod tally;
 #[cfg(test)]
 mod tests;
-mod trace_reader;
 mod trial;
-mod waterfall;
 
-pub use command::command;
 pub use error::LayersError;
-pub use findings::findings;
-pub use open::join;
+pub use findings::command::command;
+pub use findings::plan::findings;
 pub use request::{JoinedRequest, Segment, Who};
-pub use trial::JoinedTrial;
+pub use trial::joined_trial::JoinedTrial;
+pub use trial::open::join;

@@ -1,7 +1,7 @@
 //! Many requests at once: shared notifications, merged submits, completions out of order, shared interrupts.
 
 use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, QUEUE, READER, Truth, VCPU, World, on_device};
-use crate::event::{Guest, Host, Mark};
+use crate::events::event::{Guest, Host, Mark};
 use vmtax_model::{Checkpoint, RequestKind, Stamped, State};
 
 /// One round of a workload that keeps many requests under way.

@@ -2,10 +2,10 @@
 
 pub mod deep;
 
-use crate::event::{Event, Guest, Host, Mark};
-use crate::follow::View;
-use crate::join::Join;
-use crate::joined::Joined;
+use crate::events::event::{Event, Guest, Host, Mark};
+use crate::join::follow::View;
+use crate::join::joined::Joined;
+use crate::join::joiner::Join;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts};

@@ -1,13 +1,14 @@
 //! What real trials have, one at a time: no block device, a polling guest, requests that are split or merged, lost events.
 
 use super::{START, alone};
-use crate::event::{Event, Guest, Host, Mark};
-use crate::follow::View;
-use crate::joined::Reason;
+use crate::events::event::{Event, Guest, Host, Mark};
+use crate::events::trace_reader::Loss;
+use crate::findings::tally::Tally;
+use crate::join::follow::View;
+use crate::join::joined::Reason;
 use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
-use crate::tally::Tally;
-use crate::trial::{JoinedTrial, Loss};
+use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, ClockFinding, Layer, RequestKind, Role, Stamped, State};
 
@@ -272,7 +273,7 @@ fn a_worker_thread_reads_from_no_block_device() {
     assert!(!request.checkpoints.contains_key(&Checkpoint::HostIssue));
     // A thread that the facts do not name, because it ended before.
     assert_eq!(joined.threads.last().map(|t| (t.tid, t.role.clone())), Some((WORKER, Role::Worker)));
-    assert_eq!(crate::chain::layer(Checkpoint::HostCall, Checkpoint::QemuReap), Layer::HostKernel);
+    assert_eq!(crate::trial::chain::layer(Checkpoint::HostCall, Checkpoint::QemuReap), Layer::HostKernel);
 }
 
 /// The guest's block layer makes two requests of one operation: it ends with the one that completes last.

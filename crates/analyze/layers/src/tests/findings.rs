@@ -2,9 +2,10 @@
 
 use super::alone;
 use super::cases::trial;
-use crate::call_times::{CallStats, TrialCalls};
-use crate::findings::{Gathered, together};
+use crate::findings::gathered::Gathered;
+use crate::findings::plan::together;
 use crate::synthetic::{Times, facts};
+use crate::trial::call_times::{CallStats, TrialCalls};
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan};
 

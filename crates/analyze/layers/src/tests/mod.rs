@@ -4,15 +4,15 @@ mod cases;
 mod findings;
 mod unstamped;
 
-use crate::event::{Event, Guest};
-use crate::follow::View;
-use crate::join::Join;
-use crate::joined::Reason;
+use crate::events::event::{Event, Guest};
+use crate::findings::tally::Tally;
+use crate::join::follow::View;
+use crate::join::joined::Reason;
+use crate::join::joiner::Join;
 use crate::request::JoinedRequest;
 use crate::synthetic::deep::{Batch, in_ring};
 use crate::synthetic::{BLOCK, Times, World, facts, found};
-use crate::tally::Tally;
-use crate::trial::JoinedTrial;
+use crate::trial::joined_trial::JoinedTrial;
 use proptest::prelude::*;
 use vmtax_model::{Checkpoint, RequestKind, Stamped};
 

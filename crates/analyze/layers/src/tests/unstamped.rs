@@ -1,8 +1,8 @@
 //! Requests that nobody stamped: a command's.
 
 use super::START;
-use crate::event::{Guest, Host, Mark, NOWHERE};
-use crate::joined::Reason;
+use crate::events::event::{Guest, Host, Mark, NOWHERE};
+use crate::join::joined::Reason;
 use crate::synthetic::{MAIN, QUEUE, READER, World};
 use vmtax_model::{Checkpoint, RequestKind};
 

@@ -1,7 +1,7 @@
 //! How long the system calls of QEMU's threads took, and what came after each, while requests were under way.
 
-use crate::calls::CallKind;
-use crate::event::{Event, Host};
+use crate::events::calls::CallKind;
+use crate::events::event::{Event, Host};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use vmtax_model::{Missing, Moments, QemuThread, Role};

@@ -1,10 +1,10 @@
 //! What a request does between its checkpoints: each moment in exactly one state.
 
-use crate::critical_path::{PathStep, Sleep, critical_path};
-use crate::guest::{GuestWindow, Part};
-use crate::host::HostWindow;
+use super::critical_path::{PathStep, Sleep, critical_path};
+use super::guest::{GuestWindow, Part};
+use super::host::HostWindow;
+use super::request_path::{By, RequestPath};
 use crate::request::{JoinedRequest, Segment, Who};
-use crate::request_path::{By, RequestPath};
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, QemuThread, Role, State, TraceFacts};
 use vmtax_trace::{Moment, ThreadState};

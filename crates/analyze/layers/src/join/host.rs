@@ -1,9 +1,9 @@
 //! What the host saw lately, kept so that a request's checkpoints can be found in it.
 
-use crate::calls::CallKind;
-use crate::critical_path::Sleep;
-use crate::event::{Event, Host, Mark};
-use crate::passed::Passed;
+use super::critical_path::Sleep;
+use super::passed::Passed;
+use crate::events::calls::CallKind;
+use crate::events::event::{Event, Host, Mark};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::{Extent, TraceFacts};
 use vmtax_trace::{EventWindow, Sched, SchedTimeline};

@@ -1,7 +1,7 @@
 //! What requests of a command's say, on made-up ones.
 
 use super::*;
-use crate::joined::{Reason, Rejected};
+use crate::join::joined::{Reason, Rejected};
 use vmtax_model::ClockFinding;
 use vmtax_trace::Moment;
 

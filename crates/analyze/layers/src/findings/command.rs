@@ -1,12 +1,13 @@
 //! What the requests of a command's guests say: of those that nobody stamped, by guest and kind.
 
-use crate::column::column;
-use crate::distribution::Distribution;
-use crate::findings::{Gathered, Medians};
-use crate::guest::Part;
-use crate::joined::Joined;
-use crate::open::{Read, read_all};
-use crate::trial::{JoinedTrial, Loss};
+use super::column::column;
+use super::distribution::Distribution;
+use super::gathered::{Gathered, Medians};
+use crate::events::trace_reader::Loss;
+use crate::join::guest::Part;
+use crate::join::joined::Joined;
+use crate::trial::joined_trial::JoinedTrial;
+use crate::trial::open::{Read, read_all};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;

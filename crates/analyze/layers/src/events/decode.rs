@@ -1,8 +1,8 @@
 //! Trace records as the join's events: those of the measured disk and of QEMU's threads, by the table of checkpoints.
 
-use crate::calls::is_wait;
-use crate::event::{Event, Guest, Host, Mark, NOWHERE, SECTOR};
-use crate::rwbs::kind;
+use super::calls::is_wait;
+use super::event::{Event, Guest, Host, Mark, NOWHERE, SECTOR};
+use super::rwbs::kind;
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, DISK, PROBE_GROUP, Side, TraceFacts};
 use vmtax_trace::{BlockRequest, EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};

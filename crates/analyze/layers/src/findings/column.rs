@@ -1,9 +1,9 @@
 //! One machine in one variant: its table and what goes with it.
 
-use crate::calls::CallKind;
-use crate::chain::Key;
-use crate::findings::{Gathered, row_means};
-use crate::tally::Tally;
+use super::gathered::Gathered;
+use super::tally::{Tally, row_means};
+use crate::events::calls::CallKind;
+use crate::trial::chain::Key;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
 use vmtax_model::{

@@ -1,14 +1,14 @@
 //! From the events of both sides, in one order of time, to joined requests. Remembers no more than the requests under
 //! path need, and one record for each that was joined.
 
-use crate::event::{Event, Guest, Host};
-use crate::follow::{Follow, MatchParams, View, Violation};
-use crate::guest::{GuestWindow, Part};
-use crate::host::HostWindow;
-use crate::joined::{Joined, Reason, Rejected};
+use super::follow::{Follow, MatchParams, View, Violation};
+use super::guest::{GuestWindow, Part};
+use super::host::HostWindow;
+use super::joined::{Joined, Reason, Rejected};
+use super::request_path::{By, RequestPath};
+use super::segments::{Sides, ThreadTable};
+use crate::events::event::{Event, Guest, Host};
 use crate::request::JoinedRequest;
-use crate::request_path::{By, RequestPath};
-use crate::segments::{Sides, ThreadTable};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts};

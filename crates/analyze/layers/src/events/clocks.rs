@@ -1,8 +1,8 @@
 //! How both sides' clocks compare in one trial.
 
+use super::event::{Event, Guest, Host, Mark};
+use super::trace_reader::{Trace, each};
 use crate::error::LayersError;
-use crate::event::{Event, Guest, Host, Mark};
-use crate::trace_reader::{Trace, each};
 use std::collections::HashMap;
 use vmtax_clock::{ClockMap, Evidence, GuestTicks, HostTicks};
 use vmtax_model::{Checkpoint, Ping, Series, TraceFacts};

@@ -1,8 +1,8 @@
 //! What the guest saw lately: its block requests from issue to completion, and what lies around them.
 
-use crate::critical_path::Sleep;
-use crate::event::{Event, Guest, NOWHERE};
-use crate::passed::Passed;
+use super::critical_path::Sleep;
+use super::passed::Passed;
+use crate::events::event::{Event, Guest, NOWHERE};
 use std::collections::HashMap;
 use vmtax_model::RequestKind;
 use vmtax_trace::{EventWindow, Moment, SchedTimeline};

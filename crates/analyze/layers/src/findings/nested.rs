@@ -1,8 +1,8 @@
 //! The view that published tables have: from each layer's entry to its exit, one inside the other.
 
-use crate::chain::Chain;
-use crate::distribution::Distribution;
+use super::distribution::Distribution;
 use crate::request::JoinedRequest;
+use crate::trial::chain::Chain;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Nested, Summary};
 

@@ -1,9 +1,9 @@
 //! Finds the checkpoints of one request in what both sides saw lately: by what identifies it where there is such a thing,
 //! by order where there is not.
 
-use crate::guest::{GuestWindow, Part};
-use crate::host::{Call, HostWindow, Passing};
-use crate::request_path::{By, RequestPath};
+use super::guest::{GuestWindow, Part};
+use super::host::{Call, HostWindow, Passing};
+use super::request_path::{By, RequestPath};
 use vmtax_model::{Checkpoint, RequestKind};
 use vmtax_trace::{EventWindow, Moment};
 

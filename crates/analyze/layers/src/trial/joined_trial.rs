@@ -1,7 +1,8 @@
 //! A trial's requests, joined: what findings are made of and exports write.
 
-use crate::chain::Chain;
-use crate::joined::{Joined, Reason, Rejected};
+use super::chain::Chain;
+use crate::events::trace_reader::Loss;
+use crate::join::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{ClockFinding, Matched, Missing, QemuThread, Role};
@@ -22,14 +23,6 @@ pub struct JoinedTrial {
     /// What could not be observed.
     pub missing: Vec<Missing>,
     pub(crate) chain: Chain,
-}
-
-/// A time in which events were lost, host ticks, and how many.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Loss {
-    pub from: u64,
-    pub to: u64,
-    pub events: u64,
 }
 
 impl JoinedTrial {

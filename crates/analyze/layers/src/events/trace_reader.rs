@@ -1,15 +1,22 @@
 //! One side's trace, while it is read.
 
-use crate::decode::Readers;
+use super::decode::Readers;
+use super::event::Event;
 use crate::error::LayersError;
-use crate::event::Event;
-use crate::trial::Loss;
 use std::path::Path;
 use vmtax_model::Missing;
 use vmtax_trace::{Counts, CpuStats, Entry, Events, Folder};
 
 /// By which clock both sides have to trace.
 const CLOCK: &str = "x86-tsc";
+
+/// A time in which events were lost, host ticks, and how many.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Loss {
+    pub from: u64,
+    pub to: u64,
+    pub events: u64,
+}
 
 /// One side's trace, opened.
 pub(crate) struct Trace {

@@ -1,6 +1,6 @@
 //! What comes of a trial's events.
 
-use crate::guest::Part;
+use super::guest::Part;
 use crate::request::JoinedRequest;
 use vmtax_model::{Checkpoint, QemuThread, RequestKind};
 

@@ -1,13 +1,13 @@
 //! The requests of one column, over its trials: each trial is added and forgotten.
 
-use crate::call_times::{CallPhase, TrialCalls};
-use crate::chain::Key;
-use crate::distribution::Distribution;
-use crate::heat::Heat;
-use crate::nested::NestedTally;
+use super::distribution::Distribution;
+use super::heat::Heat;
+use super::nested::NestedTally;
+use super::waterfall::{Candidate, Pictures};
 use crate::request::{JoinedRequest, Who};
-use crate::trial::JoinedTrial;
-use crate::waterfall::{Candidate, Pictures};
+use crate::trial::call_times::{CallPhase, TrialCalls};
+use crate::trial::chain::Key;
+use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, ClockFinding, Matched, Missing, Moments, Role};
 
@@ -146,6 +146,12 @@ impl Tally {
             .into_iter()
             .filter_map(|(which, ns)| self.pictures.nearest(which, ns))
     }
+}
+
+/// A row's mean in each round, ns.
+pub(crate) fn row_means(tally: &Tally, key: Key) -> Vec<f64> {
+    let rounds = tally.rounds.values().filter(|r| r.requests > 0);
+    rounds.map(|r| r.rows.get(&key).copied().unwrap_or(0.0) / r.requests as f64).collect()
 }
 
 /// A request's rows, each once, in ticks.

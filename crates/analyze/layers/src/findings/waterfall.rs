@@ -1,8 +1,8 @@
 //! Single requests as pictures.
 
-use crate::chain::{label, layer};
 use crate::request::JoinedRequest;
-use crate::trial::JoinedTrial;
+use crate::trial::chain::{label, layer};
+use crate::trial::joined_trial::JoinedTrial;
 use vmtax_model::{Checkpoint, Span, Waterfall};
 
 /// A request that may be drawn.

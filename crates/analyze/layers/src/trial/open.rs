@@ -1,15 +1,16 @@
 //! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
 
-use crate::call_times::{CallStats, TrialCalls};
-use crate::clocks::clock;
+use super::call_times::{CallStats, TrialCalls};
+use super::joined_trial::JoinedTrial;
 use crate::error::LayersError;
-use crate::event::{Event, Host};
-use crate::follow::View;
-use crate::join::Join;
-use crate::joined::Joined;
-use crate::qemu_log;
-use crate::trace_reader::{TraceReader, next, open};
-use crate::trial::{JoinedTrial, Loss};
+use crate::events::clocks::clock;
+use crate::events::event::{Event, Host};
+use crate::events::qemu_log;
+use crate::events::trace_reader::Loss;
+use crate::events::trace_reader::{TraceReader, next, open};
+use crate::join::follow::View;
+use crate::join::joined::Joined;
+use crate::join::joiner::Join;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;

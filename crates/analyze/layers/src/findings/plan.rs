@@ -1,10 +1,9 @@
 //! What the trials of a plan say together. A round is the unit: figures have intervals over the rounds' own.
 
-use crate::chain::Key;
-use crate::column::column;
+use super::column::column;
+use super::gathered::Gathered;
 use crate::error::LayersError;
-use crate::open::{calls, join};
-use crate::tally::Tally;
+use crate::trial::open::{calls, join};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
@@ -13,39 +12,6 @@ use vmtax_model::{
     Warning,
 };
 use vmtax_rules::Evidence;
-
-/// What is known of one machine in one variant.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Gathered {
-    pub tally: Tally,
-    /// Operations without probes, all rounds together.
-    pub control: Latency,
-    pub control_medians: Medians,
-    pub traced_medians: Medians,
-}
-
-/// A median of each round, ns: what is compared between trials. A round's mean hangs on its few slowest operations, which
-/// other load of the host makes.
-#[derive(Debug, Clone, Default)]
-pub(crate) struct Medians(BTreeMap<u32, Latency>);
-
-impl Medians {
-    pub fn add(&mut self, round: u32, latency: &Latency) {
-        if latency.count() > 0 {
-            self.0.entry(round).or_default().add(latency);
-        }
-    }
-
-    pub fn of(round: u32, latency: &Latency) -> Medians {
-        let mut medians = Medians::default();
-        medians.add(round, latency);
-        medians
-    }
-
-    pub fn rounds(&self) -> BTreeMap<u32, f64> {
-        self.0.iter().map(|(round, latency)| (*round, latency.quantile(0.5) as f64)).collect()
-    }
-}
 
 /// What the trials of a plan say. Each comes with its folder. Trials that the plan does not mean are passed over; one
 /// whose traces cannot be read counts as missing, with the reason among the warnings.
@@ -201,10 +167,4 @@ fn method(rounds: u32) -> String {
     } else {
         format!("{how}, its interval spans two order statistics of these and holds at least 95 % of the time.")
     }
-}
-
-/// A row's mean in each round, ns.
-pub(crate) fn row_means(tally: &Tally, key: Key) -> Vec<f64> {
-    let rounds = tally.rounds.values().filter(|r| r.requests > 0);
-    rounds.map(|r| r.rows.get(&key).copied().unwrap_or(0.0) / r.requests as f64).collect()
 }

@@ -1,0 +1,38 @@
+//! What is gathered of the trials of one machine in one variant.
+
+use super::tally::Tally;
+use std::collections::BTreeMap;
+use vmtax_model::Latency;
+
+/// What is known of one machine in one variant.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Gathered {
+    pub tally: Tally,
+    /// Operations without probes, all rounds together.
+    pub control: Latency,
+    pub control_medians: Medians,
+    pub traced_medians: Medians,
+}
+
+/// A median of each round, ns: what is compared between trials. A round's mean hangs on its few slowest operations, which
+/// other load of the host makes.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Medians(BTreeMap<u32, Latency>);
+
+impl Medians {
+    pub fn add(&mut self, round: u32, latency: &Latency) {
+        if latency.count() > 0 {
+            self.0.entry(round).or_default().add(latency);
+        }
+    }
+
+    pub fn of(round: u32, latency: &Latency) -> Medians {
+        let mut medians = Medians::default();
+        medians.add(round, latency);
+        medians
+    }
+
+    pub fn rounds(&self) -> BTreeMap<u32, f64> {
+        self.0.iter().map(|(round, latency)| (*round, latency.quantile(0.5) as f64)).collect()
+    }
+}
