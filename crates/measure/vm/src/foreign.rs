@@ -40,13 +40,7 @@ impl QemuMonitor {
 
     /// What to do where a process has no monitor that answers.
     pub(crate) fn advice(pid: i32) -> String {
-        let words = command_line(pid);
-        let inherited = words.iter().any(|word| word.starts_with("socket,") && word.contains(",fd="));
-        if inherited {
-            // Who started it keeps the other end.
-            return "it has one that libvirt holds: ask through `virsh qemu-monitor-command DOMAIN`".to_owned();
-        }
-        "give it one that nobody else uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)".to_owned()
+        advice(&command_line(pid)).to_owned()
     }
 
     /// Its memory tree, as `info mtree -f` prints it.
@@ -79,6 +73,17 @@ impl QemuMonitor {
     /// since 7.1).
     pub fn kvm_counters(&self) -> BTreeMap<String, u64> {
         outside::kvm_counters(&self.0).unwrap_or_default()
+    }
+}
+
+/// What to do where a process with this command line has no monitor that answers.
+fn advice(words: &[String]) -> &'static str {
+    // libvirt passes its own end of the socket as a file: there is no path to connect to.
+    let is_inherited = |word: &String| word.starts_with("socket,") && word.contains(",fd=");
+    if words.iter().any(is_inherited) {
+        "its monitor is libvirt's: ask through `virsh qemu-monitor-command DOMAIN`"
+    } else {
+        "give it one that nobody else uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)"
     }
 }
 
@@ -157,6 +162,14 @@ mod tests {
     fn a_process_without_a_monitor_says_so() {
         let why = QemuMonitor::of(std::process::id() as i32).unwrap_err().to_string();
         assert!(why.contains("no QMP socket"), "{why}");
+    }
+
+    #[test]
+    fn who_holds_the_monitor_is_named() {
+        let of = |line: &str| advice(&line.split(' ').map(str::to_owned).collect::<Vec<_>>());
+        let libvirt = "qemu -chardev socket,id=charmonitor,fd=36,server=on -mon chardev=charmonitor,mode=control";
+        assert!(of(libvirt).contains("virsh qemu-monitor-command") && !of(libvirt).contains("-qmp"));
+        assert!(of("qemu -m 1G").contains("-qmp unix:"));
     }
 
     proptest! {
