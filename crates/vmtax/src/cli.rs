@@ -425,7 +425,7 @@ pub struct ListArgs {
 fn run_help() -> String {
     let list = |fits: fn(Needs) -> bool| -> String {
         let named = WorkloadName::ALL.iter().filter(|name| fits(name.needs()));
-        named.map(|name| format!("  {name:<10}{}\n", vmtax_workload::descriptor(*name).about)).collect()
+        named.map(|name| format!("  {name:<20}{}\n", vmtax_workload::descriptor(*name).about)).collect()
     };
     format!(
         "Workloads, all of which run when none is named:
