@@ -2,7 +2,7 @@
 
 use crate::MachineError;
 use crate::outside;
-use crate::qmp::Monitor;
+use crate::qemu::monitor::Monitor;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;

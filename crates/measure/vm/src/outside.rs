@@ -1,8 +1,8 @@
 //! What QEMU tells of itself and of the measured disk, for those who observe it from outside.
 
 use crate::MachineError;
-use crate::qemu::DISK_DEVICE;
-use crate::qmp::Monitor;
+use crate::qemu::command_line::DISK_DEVICE;
+use crate::qemu::monitor::Monitor;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -1,7 +1,7 @@
 //! What is common to every machine that runs.
 
-use crate::exec::{CommandRun, Ran};
-use crate::lines::Files;
+use crate::agent::command::{CommandRun, Ran};
+use crate::agent::messages::Files;
 use crate::{MachineError, QemuMonitor, QemuOutside};
 use std::path::PathBuf;
 use std::time::Duration;

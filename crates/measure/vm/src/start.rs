@@ -1,9 +1,9 @@
 //! Starts a machine, whatever it boots.
 
 use crate::MachineError;
+use crate::agent::session::Session;
 use crate::micro_guest::MicroGuest;
 use crate::running::RunningMachine;
-use crate::session::Session;
 use crate::setup::{Boot, Setup};
 
 /// Starts a machine and waits until it accepts workloads.

@@ -6,7 +6,7 @@ use std::ffi::CString;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
-use vmtax_vm::{Apart, Jail};
+use vmtax_vm::{Jail, Namespaces};
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let name: WorkloadName = args.workload.parse()?;
@@ -66,7 +66,7 @@ pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
         put_back.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].to_string_lossy().into_owned())).collect();
     let (as_root, own_network, network_of) = (*as_root, *own_network, *network_of);
     let (read_only, no_devices, root) = (read_only.clone(), no_devices.clone(), root.clone());
-    let apart = Apart { read_only, no_devices, root, as_root, own_network, network_of };
+    let apart = Namespaces { read_only, no_devices, root, as_root, own_network, network_of };
     let status = vmtax_vm::watchdog(command, &apart, emptied, removed, &put_back)?;
     Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
 }

@@ -1,12 +1,13 @@
 //! A micro-guest that runs: no agent, orders go into its memory.
 
-use crate::agent::QMP_TIMEOUT;
-use crate::child::Child;
-use crate::console::printable_tail;
+use crate::agent::console::printable_tail;
 use crate::micro_guest::{ExitKind, Exits, Mailbox, MicroRequest, Order, Run, State, layout};
 use crate::outside;
-use crate::qemu::{self, Streams};
-use crate::qmp::Monitor;
+use crate::process::child::Child;
+use crate::qemu::command_line::{self, Streams};
+use crate::qemu::logs;
+use crate::qemu::monitor::Monitor;
+use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::setup::{MicroImage, Setup};
 use crate::{Interrupt, MachineError};
 use std::os::unix::net::UnixStream;
@@ -42,8 +43,8 @@ impl<'a> MicroGuest<'a> {
         let memory = Shared::create(layout::RAM_BYTES)?;
         let (monitor, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
         let streams = Streams { agent: None, monitor: theirs.into(), shared: memory.descriptor()?, server: None };
-        let mut child = qemu::start_micro(setup, image, streams)?;
-        let log = qemu::log(setup.log);
+        let mut child = command_line::start_micro(setup, image, streams)?;
+        let log = logs::log(setup.log);
         let monitor = match Monitor::connect(monitor, setup.guest.boot_deadline()) {
             Ok(monitor) => monitor,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),

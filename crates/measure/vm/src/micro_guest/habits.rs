@@ -1,11 +1,7 @@
 use crate::micro_guest::layout::{EXIT_WORDS, command, words};
+use crate::micro_guest::order::number;
 use crate::micro_guest::{Mailbox, MicroError};
 use vmtax_model::Habit;
-
-/// How the ROM numbers a habit, or its cure.
-pub(crate) const fn number(habit: Habit, cured: bool) -> u64 {
-    habit as u64 * 2 + cured as u64
-}
 
 impl Mailbox<'_> {
     /// What the last order, for this habit, found: how long each took, or each [`Habit::batch`], ticks.

@@ -6,6 +6,7 @@
 //! request; it measures the cost of each kind of exit, and of habits of guest kernels beside their cures; it answers the host's clock.
 
 mod error;
+mod exit_kind;
 mod exits;
 mod guest;
 mod habit_workload;
@@ -18,12 +19,15 @@ mod requests;
 mod result;
 mod rom;
 mod session;
+mod state;
 mod workloads;
 
 pub use error::MicroError;
-pub use exits::{ExitKind, Exits};
+pub use exit_kind::ExitKind;
+pub use exits::Exits;
 pub(crate) use guest::MicroGuest;
-pub use mailbox::{Failure, Mailbox, State};
+pub use mailbox::Mailbox;
 pub use order::{Completion, Direction, Order, Pattern, Run};
 pub use requests::MicroRequest;
 pub use rom::rom;
+pub use state::{Failure, State};

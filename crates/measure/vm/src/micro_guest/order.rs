@@ -1,4 +1,3 @@
-use crate::micro_guest::habits::number;
 use crate::micro_guest::layout::{MAX_BLOCK, MAX_COUNT, SECTOR, command, completion, words};
 use crate::micro_guest::{ExitKind, MicroError};
 use vmtax_model::Habit;
@@ -154,6 +153,11 @@ impl Run {
             (words::TIMEOUT, self.timeout),
         ])
     }
+}
+
+/// How the ROM numbers a habit, or its cure.
+pub(crate) const fn number(habit: Habit, cured: bool) -> u64 {
+    habit as u64 * 2 + cured as u64
 }
 
 impl Completion {

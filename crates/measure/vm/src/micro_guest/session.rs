@@ -2,9 +2,9 @@
 
 use super::guest::MicroGuest;
 use super::{Order, layout, workloads};
-use crate::agent::QMP_TIMEOUT;
-use crate::lines::Files;
+use crate::agent::messages::Files;
 use crate::outside;
+use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::running::RunningMachine;
 use crate::{MachineError, QemuMonitor, QemuOutside};
 use std::time::{Duration, Instant};

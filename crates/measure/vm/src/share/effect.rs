@@ -1,9 +1,9 @@
 //! What took effect of a share: said by those whom it concerns, not by what was asked for.
 
-use super::Sharing;
 use super::mount::{command, mount};
+use super::sharing::Sharing;
 use super::words::VERSION_EVENT;
-use crate::qemu;
+use crate::qemu::logs;
 use std::path::Path;
 use vmtax_model::{ShareFacts, ShareMethod, Warning};
 
@@ -38,7 +38,7 @@ pub(crate) fn effect(
 
 /// The server's own answer to the client's wish; without QEMU's log the client's word, which is silent of its default.
 fn msize(line: &str, log: &Path) -> Option<u64> {
-    let logs = [qemu::log(log), qemu::events(log)].map(|path| std::fs::read(path).unwrap_or_default());
+    let logs = [logs::log(log), logs::events(log)].map(|path| std::fs::read(path).unwrap_or_default());
     logs.iter().find_map(|text| negotiated(&String::from_utf8_lossy(text))).or_else(|| shown(line))
 }
 

@@ -1,11 +1,11 @@
 //! nfs-ganesha: an NFS server in user space, with a configuration, a network and a root folder of its own. The host's own
 //! exports are left alone, and so is its rpcbind: for version 3, which has to register with one, there is another.
 
-use super::Sharing;
-use super::server::{Meeting, Serving};
+use super::serving::{Meeting, Serving};
+use super::sharing::Sharing;
 use crate::MachineError;
-use crate::jail::TREE;
 use crate::setup::Setup;
+use crate::share::jail::TREE;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};

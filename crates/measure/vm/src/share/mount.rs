@@ -1,7 +1,7 @@
 //! What the guest mounts.
 
-use super::Sharing;
 use super::ganesha::{EXPORT, MOUNT_PORT, NFS_PORT};
+use super::sharing::Sharing;
 use super::words::{SERVER, TAG};
 use std::net::Ipv4Addr;
 use vmtax_model::ShareMethod;

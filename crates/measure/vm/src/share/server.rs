@@ -1,10 +1,12 @@
 //! The server behind a share: a fresh one for each machine, under the watchdog.
 
-use super::{Sharing, ganesha, image, virtiofsd};
+use super::serving::Meeting;
+use super::sharing::Sharing;
+use super::{ganesha, image, virtiofsd};
 use crate::MachineError;
-use crate::apart::Apart;
-use crate::child::{Child, Start};
-use crate::console::printable_tail;
+use crate::agent::console::printable_tail;
+use crate::process::child::{Child, Start};
+use crate::sandbox::namespaces::Namespaces;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
 use std::fs;
@@ -29,14 +31,6 @@ pub(crate) enum Reach {
     },
 }
 
-/// How a server will be reached.
-pub(super) enum Meeting {
-    /// By this stream, which QEMU gets.
-    Stream(OwnedFd),
-    /// At these ports.
-    Ports([u16; 2]),
-}
-
 /// A server that runs.
 #[derive(Debug)]
 pub(crate) struct Server {
@@ -45,17 +39,6 @@ pub(crate) struct Server {
     log: PathBuf,
     jailed: bool,
     child: Child,
-}
-
-/// What a server is started with.
-pub(super) struct Serving {
-    pub command: Vec<String>,
-    /// What runs it in a root of its own, if it has one.
-    pub jail: Vec<String>,
-    pub descriptors: Vec<OwnedFd>,
-    pub meeting: Meeting,
-    /// Whether it wants to be root, if only in a user namespace.
-    pub as_root: bool,
 }
 
 /// Whether this user may share a tree so.
@@ -100,12 +83,12 @@ impl Server {
             stdin: None,
             descriptors: serving.descriptors,
             log: &log,
-            apart: Apart {
+            apart: Namespaces {
                 read_only: (sharing.users && sharing.jail.is_none()).then(|| sharing.source.clone()),
                 root: sharing.root(),
                 as_root: serving.as_root,
                 own_network: matches!(serving.meeting, Meeting::Ports(_)),
-                ..Apart::default()
+                ..Namespaces::default()
             },
             emptied: Vec::new(),
             removed: vec![setup.scratch.folder().to_path_buf()],

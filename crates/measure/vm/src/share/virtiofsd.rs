@@ -1,9 +1,9 @@
 //! virtiofsd: QEMU's own old one in C, and its successor in Rust, which take different words.
 
-use super::Sharing;
-use super::server::{Meeting, Serving};
+use super::serving::{Meeting, Serving};
+use super::sharing::Sharing;
 use crate::MachineError;
-use crate::child::FIRST_DESCRIPTOR;
+use crate::process::child::FIRST_DESCRIPTOR;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;

@@ -1,8 +1,8 @@
 //! QEMU's words for a share.
 
 use super::ganesha::{MOUNT_PORT, NFS_PORT};
-use super::{Besides, Sharing};
-use crate::disk::Disk;
+use super::sharing::{Besides, Sharing};
+use crate::qemu::disk::Disk;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::path::Path;

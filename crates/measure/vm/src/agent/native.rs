@@ -1,16 +1,17 @@
 //! The host itself as a machine: the agent in a process with the guest's processors and memory.
 
-use crate::apart::Apart;
-use crate::child::{Child, Start};
+use crate::MachineError;
+use crate::agent::memory_limit;
+use crate::process::child::{Child, Start};
+use crate::sandbox::namespaces::Namespaces;
 use crate::setup::Setup;
-use crate::{MachineError, memory};
 use rustix::fd::OwnedFd;
 use vmtax_model::Warning;
 
 pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<Warning>), MachineError> {
     let mut warnings = Vec::new();
     let name = format!("vmtax-{}-{}", std::process::id(), fastrand::u32(..));
-    let group = match memory::limited_group(setup.guest.memory_mib, &name) {
+    let group = match memory_limit::limited_group(setup.guest.memory_mib, &name) {
         Ok(folder) => Some(folder),
         Err(reason) => {
             warnings.push(Warning::NoMemoryLimit { reason });
@@ -35,7 +36,7 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
         stdin: Some(channel),
         descriptors: Vec::new(),
         log: &setup.log.join("agent.log"),
-        apart: Apart { read_only: setup.scratch.users_tree().map(ToOwned::to_owned), ..Apart::default() },
+        apart: Namespaces { read_only: setup.scratch.users_tree().map(ToOwned::to_owned), ..Namespaces::default() },
         emptied: group.iter().cloned().collect(),
         removed: vec![setup.scratch.folder().to_path_buf()],
         put_back: Vec::new(),

@@ -1,7 +1,8 @@
 //! The files that machines work on: removed at the end, and swept at the next start after a crash.
 
-use crate::remove::remove;
-use crate::{MachineError, tree};
+use crate::MachineError;
+use crate::process::remove::remove;
+use crate::scratch::tree;
 use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, statvfs};
 use rustix::io::Errno;
 use std::fs::{self, File};

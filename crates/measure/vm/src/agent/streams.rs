@@ -1,6 +1,6 @@
 //! The user's own streams, between which a command runs on a machine as if there were none.
 
-use crate::terminal::{Raw, Terminal};
+use crate::agent::terminal::{Raw, Terminal};
 use crate::{Interrupt, MachineError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -1,8 +1,8 @@
 //! A command on a machine that is up.
 
-use crate::agent::Agent;
-use crate::lines::{Files, Heard, Nothing, no_files};
-use crate::processor::Spenders;
+use crate::agent::connection::Agent;
+use crate::agent::messages::{Files, Heard, Nothing, no_files};
+use crate::process::cpu_accounting::CpuAccounting;
 use crate::{Besides, Capture, MachineError, Streams, processor_between};
 use rustix::fd::AsFd;
 use rustix::fs::Mode;
@@ -61,13 +61,13 @@ pub struct CommandRun<'a> {
 /// Runs a command between the user's streams.
 pub(crate) fn exec(
     agent: &mut Agent<'_>,
-    spenders: Option<&Spenders>,
+    accounting: Option<&CpuAccounting>,
     run: CommandRun<'_>,
     probes: Probes,
     files: &mut Files<'_>,
 ) -> Result<Ran, MachineError> {
     let launch = launch(&run.command.words, run);
-    Conversation { agent, spenders, files }.hold(launch, run, probes)
+    Conversation { agent, accounting, files }.hold(launch, run, probes)
 }
 
 /// Runs a shell line, with the command's environment.
@@ -76,7 +76,7 @@ pub(crate) fn shell(agent: &mut Agent<'_>, option: &str, line: &str, run: Comman
     let aside = run.streams.aside().map_err(|e| MachineError::system("taking over standard error", e))?;
     let failed = |why: String| Err(MachineError::Workload(format!("--{option} '{line}' failed: {why}")));
     let run = CommandRun { streams: &aside, ..run };
-    match (Conversation { agent, spenders: None, files: &mut no_files }).hold(launch, run, Probes::None)? {
+    match (Conversation { agent, accounting: None, files: &mut no_files }).hold(launch, run, Probes::None)? {
         Ran::Done(done) if done.execution.status == 0 => Ok(()),
         Ran::Done(done) => failed(format!("it ended with status {}", done.execution.status)),
         Ran::NotRun(_, error) => failed(error),
@@ -101,13 +101,13 @@ pub(crate) fn make_root(agent: &mut Agent<'_>, besides: &Besides, timeout: Durat
 struct Conversation<'a, 'b> {
     agent: &'a mut Agent<'b>,
     /// Whose CPU time is counted, in a guest.
-    spenders: Option<&'a Spenders>,
+    accounting: Option<&'a CpuAccounting>,
     files: &'a mut Files<'a>,
 }
 
 impl Conversation<'_, '_> {
     fn hold(self, launch: Launch, run: CommandRun<'_>, probes: Probes) -> Result<Ran, MachineError> {
-        let Conversation { agent, spenders, files } = self;
+        let Conversation { agent, accounting, files } = self;
         let CommandRun { streams, deadline, .. } = run;
         let failed = |what: &str| {
             let what = what.to_owned();
@@ -133,7 +133,7 @@ impl Conversation<'_, '_> {
         let (mut closed, mut printed) = ([false; 2], [Capture::default(), Capture::default()]);
         let (mut stopped, mut wanted) = (false, false);
         let (mut began, mut spent) = (None, None);
-        let spent_now = || spenders.map(Spenders::spent);
+        let spent_now = || accounting.map(CpuAccounting::spent);
         loop {
             // Read only where there is something: a pipe that is silent must not keep output and wishes to stop waiting.
             let reading = input.as_ref().filter(|_| wanted).map(|file| file.as_fd());

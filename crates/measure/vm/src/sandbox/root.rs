@@ -1,8 +1,9 @@
 //! The host's root as guests are given it: in a mount namespace of the server's own, read-only whatever is asked of it,
 //! with what is mounted on it, but for what a guest has of its own.
 
-use crate::mountinfo::{Mount, mounts};
-use crate::{MachineError, mounts as own};
+use crate::MachineError;
+use crate::sandbox::mountinfo::{Mount, mounts};
+use crate::sandbox::mounts as own;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind, mount_bind_recursive, unmount};
 use std::fs;

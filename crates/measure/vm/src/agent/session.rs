@@ -1,19 +1,23 @@
 //! A machine with an agent: the host itself, or a guest with a kernel.
 
-use crate::agent::{Agent, CLOSING, QMP_TIMEOUT};
-use crate::child::Child;
-use crate::console::{Console, printable_tail};
-use crate::exec::{self, CommandRun, Ran};
-use crate::jail::TREE;
-use crate::lines::{Files, Lines, Nothing, no_files};
+use crate::agent::command::{self, CommandRun, Ran};
+use crate::agent::connection::{Agent, CLOSING};
+use crate::agent::console::{Console, printable_tail};
+use crate::agent::messages::{Files, Lines, Nothing, no_files};
+use crate::agent::native;
 use crate::outside::{self, QemuOutside};
-use crate::processor::Spenders;
-use crate::qemu::{SHARED_BYTES, Streams};
-use crate::qmp::Monitor;
+use crate::process::child::Child;
+use crate::process::cpu_accounting::CpuAccounting;
+use crate::qemu::command_line::{self, SHARED_BYTES, Streams};
+use crate::qemu::dummy_devices;
+use crate::qemu::logs;
+use crate::qemu::monitor::Monitor;
+use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::running::RunningMachine;
 use crate::setup::{GuestImage, Setup};
+use crate::share::jail::TREE;
 use crate::share::{self, Server};
-use crate::{MachineError, QemuMonitor, Sharing, extra, native, qemu};
+use crate::{MachineError, QemuMonitor, Sharing};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -41,7 +45,7 @@ pub(crate) struct Session<'a> {
 struct Qemu {
     monitor: Monitor,
     shared: Shared,
-    spenders: Spenders,
+    accounting: CpuAccounting,
 }
 
 impl<'a> Session<'a> {
@@ -74,7 +78,7 @@ impl<'a> Session<'a> {
                     shared: shared.descriptor()?,
                     server: reach,
                 };
-                let guest = qemu::start(setup, image, streams)?;
+                let guest = command_line::start(setup, image, streams)?;
                 words = guest.share;
                 (guest.child, Vec::new(), Some((monitor, shared)))
             }
@@ -96,14 +100,14 @@ impl<'a> Session<'a> {
         let qemu = match monitor {
             Some((stream, shared)) => {
                 let monitor = Monitor::connect(stream, QMP_TIMEOUT)?;
-                extra::check(setup, &monitor)?;
+                dummy_devices::check(setup, &monitor)?;
                 if machine.is_kvm() {
                     monitor.check_kvm(QMP_TIMEOUT)?;
                 }
                 let outside = QemuOutside::ask(&monitor)?;
                 let server = agent.server.as_ref().map(Server::session);
-                let spenders = Spenders { qemu: outside.pid, vcpus: outside.vcpus, server };
-                Some(Qemu { monitor, shared, spenders })
+                let accounting = CpuAccounting { qemu: outside.pid, vcpus: outside.vcpus, server };
+                Some(Qemu { monitor, shared, accounting })
             }
             None => None,
         };
@@ -111,7 +115,7 @@ impl<'a> Session<'a> {
         if let Some(sharing) = setup.share.filter(|_| image.is_some()) {
             session.mount(setup, sharing, words)?;
             if let Some(besides) = &sharing.host_root {
-                exec::make_root(&mut session.agent, besides, setup.guest.boot_deadline())?;
+                command::make_root(&mut session.agent, besides, setup.guest.boot_deadline())?;
             }
             session.ready = began.elapsed();
         }
@@ -124,13 +128,13 @@ impl<'a> Session<'a> {
         let line = match self.agent.ask(&request, setup.guest.boot_deadline(), &mut no_files) {
             Ok(Reply::Shared { mount }) => mount,
             Ok(Reply::Failed { error: said }) => {
-                let (method, log) = (sharing.share.method, qemu::log(setup.log));
+                let (method, log) = (sharing.share.method, logs::log(setup.log));
                 return Err(MachineError::NotMounted { method, said, log });
             }
             Ok(_) => return Err(self.agent.nonsense("another answer than to a mount")),
             Err(nothing) => return Err(self.agent.error(nothing, "mounting its share")),
         };
-        let pid = self.qemu.as_ref().and_then(|qemu| qemu.spenders.serving());
+        let pid = self.qemu.as_ref().and_then(|qemu| qemu.accounting.serving());
         let command = self.agent.server.as_ref().map(|server| server.command.clone()).unwrap_or_default();
         let (facts, warnings) = share::effect(sharing, line, (words, command), pid, setup.log);
         self.share = Some(facts);
@@ -138,8 +142,8 @@ impl<'a> Session<'a> {
         Ok(())
     }
 
-    fn spenders(&self) -> Option<&Spenders> {
-        self.qemu.as_ref().map(|qemu| &qemu.spenders)
+    fn accounting(&self) -> Option<&CpuAccounting> {
+        self.qemu.as_ref().map(|qemu| &qemu.accounting)
     }
 }
 
@@ -166,7 +170,7 @@ impl RunningMachine for Session<'_> {
 
     fn served(&self) -> Option<PathBuf> {
         let process =
-            self.spenders()?.serving().filter(|_| self.agent.server.as_ref().is_some_and(Server::is_jailed))?;
+            self.accounting()?.serving().filter(|_| self.agent.server.as_ref().is_some_and(Server::is_jailed))?;
         Some(format!("/proc/{process}/root{TREE}").into())
     }
 
@@ -175,7 +179,7 @@ impl RunningMachine for Session<'_> {
     }
 
     fn processor(&self) -> Option<ProcessorSeconds> {
-        self.spenders().map(Spenders::spent)
+        self.accounting().map(CpuAccounting::spent)
     }
 
     fn run(
@@ -202,12 +206,12 @@ impl RunningMachine for Session<'_> {
     }
 
     fn exec(&mut self, run: CommandRun<'_>, probes: Probes, files: &mut Files<'_>) -> Result<Ran, MachineError> {
-        let spenders = self.qemu.as_ref().map(|qemu| &qemu.spenders);
-        exec::exec(&mut self.agent, spenders, run, probes, files)
+        let accounting = self.qemu.as_ref().map(|qemu| &qemu.accounting);
+        command::exec(&mut self.agent, accounting, run, probes, files)
     }
 
     fn shell(&mut self, option: &str, line: &str, run: CommandRun<'_>) -> Result<(), MachineError> {
-        exec::shell(&mut self.agent, option, line, run)
+        command::shell(&mut self.agent, option, line, run)
     }
 
     fn start_sampling(&mut self, inside: Inside) -> Result<(), MachineError> {
@@ -297,7 +301,7 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>) -> Mac
 /// What QEMU said when it did not want to go on.
 fn refused(child: &mut Child, setup: &Setup<'_>) -> Option<MachineError> {
     let status = child.wait(CLOSING).filter(|status| *status != 0 && setup.machine.is_guest())?;
-    let log = qemu::log(setup.log);
+    let log = logs::log(setup.log);
     let said = printable_tail(&std::fs::read(&log).unwrap_or_default());
     (!said.is_empty()).then_some(MachineError::Refused { status, said, log })
 }

@@ -1,11 +1,10 @@
 //! Mounts that are this process's own, and of what it starts: the host sees nothing of them.
 
 use crate::MachineError;
-use crate::apart::unshare;
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, mount_bind_recursive, mount_change};
 use rustix::process::{getgid, getuid};
-use rustix::thread::UnshareFlags;
+use rustix::thread::{UnshareFlags, unshare_unsafe};
 use std::ffi::CString;
 use std::fs;
 use std::io;
@@ -74,4 +73,9 @@ pub(crate) fn set(at: &Path, attributes: u64) -> io::Result<()> {
         )
     };
     if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+pub(crate) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
+    // SAFETY: the watchdog has one thread, and no reference to what it shared with its parent.
+    unsafe { unshare_unsafe(flags) }
 }

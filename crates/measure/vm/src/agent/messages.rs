@@ -1,7 +1,7 @@
 //! The streams from a machine: bytes become messages, and the console's log.
 
 use crate::Interrupt;
-use crate::console::{Console, printable_tail};
+use crate::agent::console::{Console, printable_tail};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{Read, Write};

@@ -1,16 +1,16 @@
-//! A QEMU guest as a machine: its command line, in one place.
+//! QEMU's command line.
 
 use crate::MachineError;
-use crate::apart::Apart;
-use crate::child::{Child, FIRST_DESCRIPTOR, Start};
-use crate::disk::Disk;
-use crate::extra;
 use crate::micro_guest::qemu as micro;
+use crate::process::child::{Child, FIRST_DESCRIPTOR, Start};
+use crate::qemu::disk::Disk;
+use crate::qemu::dummy_devices;
+use crate::qemu::logs::{events, log};
+use crate::sandbox::namespaces::Namespaces;
 use crate::setup::{GuestImage, MicroImage, Setup};
 use crate::share::{self, Meets, Reach, Sharing};
 use rustix::fd::OwnedFd;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
 use vmtax_model::{Accelerator, Guest, QemuFacts, ShareMethod, shell_line};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
@@ -78,21 +78,11 @@ fn spawn(setup: &Setup<'_>, mut command: Vec<String>, streams: Streams) -> Resul
         stdin: None,
         descriptors,
         log: &log(setup.log),
-        apart: Apart { network_of, no_devices, root, ..Apart::default() },
+        apart: Namespaces { network_of, no_devices, root, ..Namespaces::default() },
         emptied: Vec::new(),
         removed: vec![setup.scratch.folder().to_path_buf()],
         put_back: setup.put_back.to_vec(),
     })
-}
-
-/// Where QEMU's own trace events go.
-pub(crate) fn events(folder: &Path) -> PathBuf {
-    folder.join("qemu.events")
-}
-
-/// Where QEMU's own words go.
-pub(crate) fn log(folder: &Path) -> PathBuf {
-    folder.join("qemu.log")
 }
 
 /// In which order a guest has them; the micro-guest has monitor and memory alone.
@@ -139,7 +129,7 @@ fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
             words.0.extend(Disk { node, device, serial, file, direct, aio, read_only: false, set }.words());
         }
     }
-    words.0.extend(extra::words(setup.guest.disks, setup.guest.memory_regions));
+    words.0.extend(dummy_devices::words(setup.guest.disks, setup.guest.memory_regions));
     words.0
 }
 

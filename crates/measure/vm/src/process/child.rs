@@ -1,8 +1,8 @@
 //! A process under the watchdog.
 
 use crate::MachineError;
-use crate::apart::Apart;
-use crate::watchdog::LIFELINE;
+use crate::process::watchdog::LIFELINE;
+use crate::sandbox::namespaces::Namespaces;
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -24,7 +24,7 @@ pub(crate) struct Start<'a> {
     /// Where its output goes.
     pub log: &'a Path,
     /// What it does not share with the host.
-    pub apart: Apart,
+    pub apart: Namespaces,
     /// Control groups to remove when it has ended.
     pub emptied: Vec<PathBuf>,
     /// Trees to remove should this program be killed.

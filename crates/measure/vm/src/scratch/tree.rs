@@ -1,7 +1,7 @@
 //! The tree that is shared: made in the run's scratch folder, or a folder of the user's.
 
 use crate::MachineError;
-use crate::remove::{enter, remove};
+use crate::process::remove::{enter, remove};
 use rustix::fs::CWD;
 use std::fs::{self, File};
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! A port mapper of a server's own, for one that has to register with one.
 
 use crate::MachineError;
-use crate::watchdog::spawn;
+use crate::process::spawn::spawn;
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::io;
 use std::path::Path;

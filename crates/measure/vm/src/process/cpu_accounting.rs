@@ -6,7 +6,7 @@ use vmtax_model::ProcessorSeconds;
 
 /// Whose time is taken: a guest's QEMU and its share's server.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Spenders {
+pub(crate) struct CpuAccounting {
     /// QEMU's process.
     pub qemu: i32,
     /// Its threads that run the guest's processors.
@@ -15,7 +15,7 @@ pub(crate) struct Spenders {
     pub server: Option<i32>,
 }
 
-impl Spenders {
+impl CpuAccounting {
     /// What they spent by now. Threads that ended count: the kernel keeps their time with their process.
     pub fn spent(&self) -> ProcessorSeconds {
         let all = seconds(ticks(&format!("/proc/{}/stat", self.qemu)).unwrap_or(0));
@@ -146,8 +146,8 @@ mod tests {
     #[test]
     fn work_is_seen_and_the_session_leader_left_out() {
         let own = std::process::id() as i32;
-        let spenders = Spenders { qemu: own, vcpus: vec![own], server: None };
-        let before = spenders.spent();
+        let accounting = CpuAccounting { qemu: own, vcpus: vec![own], server: None };
+        let before = accounting.spent();
         // On a busy machine it has a processor now and then only.
         let thread_time_ns = || {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -158,7 +158,7 @@ mod tests {
         while thread_time_ns() < begun + 60_000_000 && std::time::Instant::now() < until {
             std::hint::black_box(0);
         }
-        let spent = between(&before, &spenders.spent());
+        let spent = between(&before, &accounting.spent());
         assert!(spent.guest + spent.qemu >= 0.02 && spent.server.is_none(), "{spent:?}");
     }
 }

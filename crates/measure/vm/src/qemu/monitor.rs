@@ -11,6 +11,9 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+/// How long QEMU may take over a monitor command, and a machine over its end.
+pub(crate) const QMP_TIMEOUT: Duration = Duration::from_secs(10);
+
 /// No answer to our commands comes near this.
 const LONGEST_LINE: usize = 1 << 20;
 

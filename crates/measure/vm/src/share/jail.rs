@@ -1,9 +1,10 @@
 //! A root folder of a server's own: the tree, the programs of this host, and nothing else of it. nfs-ganesha takes handles
 //! of files and, in version 3, names with slashes from whoever asks: whatever they lead to is in here.
 
-use crate::portmapper::Portmapper;
-use crate::watchdog::{spawn, status};
-use crate::{MachineError, mounts};
+use crate::MachineError;
+use crate::process::spawn::{spawn, status};
+use crate::sandbox::mounts;
+use crate::share::portmapper::Portmapper;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, unmount};
 use rustix::process::pivot_root;
 use std::fs;

@@ -1,7 +1,7 @@
 //! Devices that a guest only has, so that it can be seen what costs grow with their number: disks that hold nothing, and
 //! regions of memory.
 
-use crate::qmp::Monitor;
+use crate::qemu::monitor::Monitor;
 use crate::{MachineError, Setup};
 use serde_json::Value;
 use std::time::Duration;

@@ -4,19 +4,17 @@
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 
 use crate::MachineError;
-use crate::apart::{Apart, leave};
-use crate::processor::{descendants, is_ending};
-use crate::remove::remove;
+use crate::process::cpu_accounting::{descendants, is_ending};
+use crate::process::remove::remove;
+use crate::process::spawn::{self, spawn};
+use crate::sandbox::namespaces::{Namespaces, leave};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, getppid, kill_process, kill_process_group, pidfd_open, set_child_subreaper,
-    set_parent_process_death_signal, setsid,
+    Pid, PidfdFlags, Signal, getpid, getppid, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setsid,
 };
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
-use std::process::{Child, Command, ExitStatus};
 
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
@@ -30,7 +28,7 @@ pub(crate) const LIFELINE: i32 = 3;
 /// [`MachineError::System`] when the command cannot be started or watched.
 pub fn watchdog(
     command: &[String],
-    apart: &Apart,
+    apart: &Namespaces,
     emptied: &[PathBuf],
     removed: &[PathBuf],
     put_back: &[(PathBuf, String)],
@@ -87,12 +85,7 @@ fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, Mach
     let _ = kill_process_group(pid, Signal::KILL);
     end_descendants();
     let status = child.wait().map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
-    Ok(ended_by_itself.then_some(self::status(status)))
-}
-
-/// As a shell tells it: 128 + n for signal n.
-pub(crate) fn status(status: ExitStatus) -> i32 {
-    status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0))
+    Ok(ended_by_itself.then_some(spawn::status(status)))
 }
 
 /// A command of the user's may start what leaves its group and its session.
@@ -109,17 +102,6 @@ fn end_descendants() {
         }
         std::thread::sleep(std::time::Duration::from_millis(2));
     }
-}
-
-pub(crate) fn spawn(program: &str, arguments: &[String]) -> Result<Child, MachineError> {
-    let mut command = Command::new(program);
-    command.args(arguments).process_group(0);
-    // SAFETY: the closure makes one system call and touches no memory of the parent.
-    unsafe {
-        // Should the watchdog itself be killed. Its one thread lives as long as it does.
-        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
-    }
-    command.spawn().map_err(|e| MachineError::system(format!("starting {program}"), e))
 }
 
 /// A control group can be removed only when its last process is gone, a moment after it was reaped.

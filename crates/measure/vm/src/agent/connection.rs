@@ -1,7 +1,8 @@
 //! The conversation with a machine's agent.
 
-use crate::child::Child;
-use crate::lines::{Files, Heard, Lines, Nothing};
+use crate::agent::messages::{Files, Heard, Lines, Nothing};
+use crate::process::child::Child;
+use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::share::Server;
 use crate::{Interrupt, MachineError};
 use rustix::fd::BorrowedFd;
@@ -9,8 +10,6 @@ use std::time::{Duration, Instant};
 use vmtax_model::Machine;
 use vmtax_wire::{Reply, Request, encode};
 
-/// How long QEMU may take over a monitor command, and a machine over its end.
-pub(crate) const QMP_TIMEOUT: Duration = Duration::from_secs(10);
 /// After a machine's stream closed, its process is gone within moments.
 pub(crate) const CLOSING: Duration = Duration::from_secs(2);
 

@@ -1,19 +1,19 @@
 //! What a process under the watchdog does not share with the host: a tree that it can only read, a network of its own.
 
-use crate::{MachineError, mounts};
+use crate::MachineError;
+use crate::sandbox::mounts::{self, unshare};
 use rustix::fd::AsFd;
-use rustix::io::Errno;
 use rustix::ioctl::{Opcode, Setter, ioctl};
 use rustix::mount::{UnmountFlags, unmount};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::geteuid;
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space, unshare_unsafe};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// What a command is to have apart from the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Apart {
+pub struct Namespaces {
     /// A tree that it sees, but cannot write to.
     pub read_only: Option<PathBuf>,
     /// Trees in which it can open no devices. Only root can make any, so nothing changes for others.
@@ -28,7 +28,7 @@ pub struct Apart {
     pub network_of: Option<i32>,
 }
 
-impl Apart {
+impl Namespaces {
     /// Sets this process apart, for what it starts. Gives trees that are mounted over themselves here, which have to be
     /// taken off by [`leave`] before this process can remove them.
     pub(crate) fn enter(&self) -> Result<Vec<&Path>, MachineError> {
@@ -57,7 +57,7 @@ impl Apart {
         }
         if let Some(at) = self.root.as_deref() {
             mounts::own(Path::new("/"))?;
-            crate::root::put_at(at)?;
+            crate::sandbox::root::put_at(at)?;
             mounted.push(at);
         }
         if let Some(tree) = self.read_only.as_deref() {
@@ -69,7 +69,7 @@ impl Apart {
     }
 }
 
-/// Takes off what [`Apart::enter`] mounted.
+/// Takes off what [`Namespaces::enter`] mounted.
 pub(crate) fn leave(mounted: Vec<&Path>) {
     for tree in mounted.into_iter().rev() {
         let _ = unmount(tree, UnmountFlags::DETACH);
@@ -117,9 +117,4 @@ fn network_of(pid: i32) -> Result<(), MachineError> {
     }
     let network = File::open(&theirs).map_err(failed)?;
     move_into_link_name_space(network.as_fd(), Some(LinkNameSpaceType::Network)).map_err(|e| failed(e.into()))
-}
-
-pub(crate) fn unshare(flags: UnshareFlags) -> Result<(), Errno> {
-    // SAFETY: the watchdog has one thread, and no reference to what it shared with its parent.
-    unsafe { unshare_unsafe(flags) }
 }

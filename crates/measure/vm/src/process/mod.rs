@@ -1,0 +1,7 @@
+//! Processes under a watchdog, what they leave, and the CPU time that they use.
+
+pub(crate) mod child;
+pub(crate) mod cpu_accounting;
+pub(crate) mod remove;
+pub(crate) mod spawn;
+pub(crate) mod watchdog;

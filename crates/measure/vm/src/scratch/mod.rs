@@ -1,0 +1,6 @@
+//! The files and disks that machines work on.
+
+mod disks;
+pub(crate) mod tree;
+
+pub use disks::{DiskKind, Needs, Scratch, sweep};
