@@ -116,7 +116,7 @@ fn what_it_rests_on_is_said() {
         "Observer effect: +4.1 % (95 % interval +3.0 to +5.2 %)",
         "→ ioeventfd / MMIO exit †",
         "† shorter than the clocks' bound",
-        "run queue (guest): run-queue wait (guest)",
+        "run queue, guest: run-queue wait (guest)",
         "KVM's entries and exits (tcg): the guest runs under TCG. → use",
     ];
     for s in said {

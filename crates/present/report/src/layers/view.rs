@@ -127,8 +127,8 @@ pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
 pub fn state(state: State) -> &'static str {
     match state {
         State::Running => "",
-        State::Runnable => "run queue (host)",
-        State::GuestRunnable => "run queue (guest)",
+        State::Runnable => "run queue, host",
+        State::GuestRunnable => "run queue, guest",
         State::IdleWakes => "idle exit",
         State::Lock => "lock",
         State::Waiting => "waiting",
