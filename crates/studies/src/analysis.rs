@@ -4,15 +4,17 @@ use crate::reproduce::Evidence;
 use std::path::PathBuf;
 use vmtax_layers::LayersError;
 use vmtax_model::LayerFindings;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 /// A study's findings in a recording, and how they are shown.
 pub trait Analysis {
-    /// For a terminal; with all details, or the most important.
-    fn terminal(&self, details: bool, style: Style) -> String;
+    /// The report, for every output format.
+    fn report(&self) -> Report<'_>;
 
-    /// As a page of its own.
-    fn html(&self) -> String;
+    /// What a terminal shows for details instead of the report with its details; `None`: the report.
+    fn details(&self) -> Option<String> {
+        None
+    }
 
     /// For scripts.
     ///

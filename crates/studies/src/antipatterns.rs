@@ -4,7 +4,7 @@ use crate::analysis::Analysis;
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{CaseUnit, Estimate, HabitFindings, HabitForm, HabitRow, HostFacts};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Antipatterns<'a> {
     recording: &'a Recording,
@@ -19,12 +19,8 @@ impl<'a> Antipatterns<'a> {
 }
 
 impl Analysis for Antipatterns<'_> {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        vmtax_report::habits::report(self.recording, &self.findings).terminal(style, details)
-    }
-
-    fn html(&self) -> String {
-        vmtax_report::habits::report(self.recording, &self.findings).html()
+    fn report(&self) -> Report<'_> {
+        vmtax_report::habits::report(self.recording, &self.findings)
     }
 
     fn json(&self) -> Result<String, ReportError> {

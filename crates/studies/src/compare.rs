@@ -5,7 +5,7 @@ use crate::layers;
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{CaseUnit, CompareFindings, HostFacts, LayerFindings, Probes};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Comparison<'a> {
     recording: &'a Recording,
@@ -24,17 +24,8 @@ impl<'a> Comparison<'a> {
 }
 
 impl Analysis for Comparison<'_> {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        let mut text = vmtax_report::compare::report(Some(self.recording), &self.findings).terminal(style, details);
-        if let Some(layers) = &self.layers {
-            text += "\n";
-            text += &vmtax_report::layers::terminal(self.recording, layers, style);
-        }
-        text
-    }
-
-    fn html(&self) -> String {
-        vmtax_report::compare::report(Some(self.recording), &self.findings).html()
+    fn report(&self) -> Report<'_> {
+        vmtax_report::compare::report(Some(self.recording), &self.findings, self.layers.as_ref())
     }
 
     fn json(&self) -> Result<String, ReportError> {

@@ -4,7 +4,7 @@ use crate::analysis::Analysis;
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{CommandLayers, ExecFindings, HostFacts, LayerFindings};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Exec<'a> {
     recording: &'a Recording,
@@ -24,19 +24,8 @@ impl<'a> Exec<'a> {
 }
 
 impl Analysis for Exec<'_> {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        if !details {
-            return vmtax_report::exec::terminal(self.recording, &self.findings, self.requests.as_ref(), style);
-        }
-        let mut text = vmtax_report::exec::terminal(self.recording, &self.findings, None, style) + "\n";
-        if let Some(requests) = &self.requests {
-            text += &vmtax_report::layers::details(self.recording, &requests.layers, style);
-        }
-        text
-    }
-
-    fn html(&self) -> String {
-        vmtax_report::exec::html(self.recording, &self.findings, self.requests.as_ref())
+    fn report(&self) -> Report<'_> {
+        vmtax_report::exec::report(self.recording, &self.findings, self.requests.as_ref())
     }
 
     fn json(&self) -> Result<String, ReportError> {

@@ -4,7 +4,7 @@ use crate::analysis::Analysis;
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{ExitFindings, HostFacts};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Exits(ExitFindings);
 
@@ -17,12 +17,8 @@ impl Exits {
 }
 
 impl Analysis for Exits {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        vmtax_report::exits::report(&self.0).terminal(style, details)
-    }
-
-    fn html(&self) -> String {
-        vmtax_report::exits::report(&self.0).html()
+    fn report(&self) -> Report<'_> {
+        vmtax_report::exits::report(&self.0)
     }
 
     fn json(&self) -> Result<String, ReportError> {

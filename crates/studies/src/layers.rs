@@ -5,7 +5,7 @@ use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_layers::LayersError;
 use vmtax_model::{CaseUnit, CaseVerdict, Estimate, HostFacts, LayerFindings};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Layers<'a> {
     recording: &'a Recording,
@@ -31,13 +31,8 @@ pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyErro
 }
 
 impl Analysis for Layers<'_> {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        let shown = if details { vmtax_report::layers::details } else { vmtax_report::layers::terminal };
-        shown(self.recording, &self.findings, style)
-    }
-
-    fn html(&self) -> String {
-        vmtax_report::layers::html(self.recording, &self.findings)
+    fn report(&self) -> Report<'_> {
+        vmtax_report::layers::report(self.recording, &self.findings)
     }
 
     fn json(&self) -> Result<String, ReportError> {

@@ -12,7 +12,7 @@ use crate::share::Shares;
 use crate::tax::Tax;
 use vmtax_model::{CaseFindings, CaseVerdict, ProfileSpec, Study};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError, Style};
 
 /// What the study of a recording's plan finds in it.
 ///
@@ -43,21 +43,24 @@ pub struct Answer<'a> {
 }
 
 impl Answer<'_> {
-    /// For a terminal; with all details, or the most important.
-    pub fn terminal(&self, details: bool, style: Style) -> String {
-        let verdict = self.reproduction.as_ref().map_or(String::new(), |c| vmtax_report::case::terminal(c, style));
-        verdict + &self.analysis.terminal(details, style)
+    /// The report, for every output format.
+    pub fn report(&self) -> Report<'_> {
+        let mut report = self.analysis.report();
+        if let Some(case) = &self.reproduction {
+            vmtax_report::reproduction::put_first(&mut report, case);
+        }
+        report
     }
 
-    /// As a page of its own.
-    pub fn html(&self) -> String {
-        let page = self.analysis.html();
-        self.reproduction.as_ref().map_or_else(|| page.clone(), |case| vmtax_report::case::into_page(&page, case))
+    /// For a terminal; with all details, or the most important.
+    pub fn terminal(&self, details: bool, style: Style) -> String {
+        let details_alone = if details { self.analysis.details() } else { None };
+        details_alone.unwrap_or_else(|| self.report().terminal(style, details))
     }
 
     /// The page of requests by layer, that stands beside the first.
     pub fn layers_html(&self) -> Option<String> {
-        self.analysis.layers().map(|layers| vmtax_report::layers::html(self.recording, layers))
+        self.analysis.layers().map(|layers| vmtax_report::layers::report(self.recording, layers).html())
     }
 
     /// For scripts.
@@ -67,7 +70,7 @@ impl Answer<'_> {
     pub fn json(&self) -> Result<String, ReportError> {
         let document = self.analysis.json()?;
         match &self.reproduction {
-            Some(case) => vmtax_report::case::into_json(&document, case),
+            Some(case) => vmtax_report::reproduction::into_json(&document, case),
             None => Ok(document),
         }
     }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use vmtax_analysis::paired;
 use vmtax_model::{CaseUnit, CaseVerdict, Estimate, Growth, GrowthFindings, HostFacts, Interval, Law, Metric};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Scale<'a> {
     recording: &'a Recording,
@@ -20,12 +20,8 @@ impl<'a> Scale<'a> {
 }
 
 impl Analysis for Scale<'_> {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        vmtax_report::growth::report(self.recording, &self.findings).terminal(style, details)
-    }
-
-    fn html(&self) -> String {
-        vmtax_report::growth::report(self.recording, &self.findings).html()
+    fn report(&self) -> Report<'_> {
+        vmtax_report::growth::report(self.recording, &self.findings)
     }
 
     fn json(&self) -> Result<String, ReportError> {

@@ -4,7 +4,7 @@ use crate::analysis::Analysis;
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{CaseUnit, CaseVerdict, HostFacts, ShareFindings};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Shares<'a> {
     recording: &'a Recording,
@@ -18,12 +18,8 @@ impl<'a> Shares<'a> {
 }
 
 impl Analysis for Shares<'_> {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        vmtax_report::shares::terminal(self.recording, &self.findings, details, style)
-    }
-
-    fn html(&self) -> String {
-        vmtax_report::shares::html(self.recording, &self.findings)
+    fn report(&self) -> Report<'_> {
+        vmtax_report::shares::report(self.recording, &self.findings)
     }
 
     fn json(&self) -> Result<String, ReportError> {

@@ -4,7 +4,7 @@ use crate::analysis::Analysis;
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{CaseUnit, Findings, HostFacts, Machine, MachineColumn, Metric};
 use vmtax_recording::Recording;
-use vmtax_report::{ReportError, Style};
+use vmtax_report::{Report, ReportError};
 
 pub(crate) struct Tax<'a> {
     recording: &'a Recording,
@@ -19,15 +19,12 @@ impl<'a> Tax<'a> {
 }
 
 impl Analysis for Tax<'_> {
-    fn terminal(&self, details: bool, style: Style) -> String {
-        match details {
-            true => vmtax_report::sysbench(self.recording, None),
-            false => vmtax_report::terminal(self.recording, &self.findings, style),
-        }
+    fn report(&self) -> Report<'_> {
+        vmtax_report::tax::report(self.recording, &self.findings)
     }
 
-    fn html(&self) -> String {
-        vmtax_report::html(self.recording, &self.findings)
+    fn details(&self) -> Option<String> {
+        Some(vmtax_report::sysbench(self.recording, None))
     }
 
     fn json(&self) -> Result<String, ReportError> {

@@ -384,6 +384,9 @@ pub struct ReportArgs {
     /// Print everything as JSON instead of the table
     #[arg(long, conflicts_with = "details")]
     pub json: bool,
+    /// Print the whole report as Markdown, for a comment or an issue
+    #[arg(long, conflicts_with_all = ["details", "json"])]
+    pub markdown: bool,
     /// Print every trial's figures, the five tests' as sysbench does
     #[arg(long)]
     pub details: bool,

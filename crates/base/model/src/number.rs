@@ -35,6 +35,11 @@ pub fn value(unit: Unit, v: f64) -> String {
     }
 }
 
+/// A number of bytes; nothing for none: `4.00 KiB`.
+pub fn bytes(bytes: u64) -> String {
+    if bytes == 0 { String::new() } else { value(Unit::Mebibytes, bytes as f64 / f64::from(1 << 20)) }
+}
+
 /// A difference in its metric's unit, with its sign.
 pub fn difference(unit: Unit, v: f64) -> String {
     let sign = if v < 0.0 { "−" } else { "+" };

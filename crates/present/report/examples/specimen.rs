@@ -19,13 +19,10 @@ fn main() {
     for (name, findings) in [("plain", plain(6)), ("varied", varied(6))] {
         for width in [40, 60, 80, 130] {
             let style = Style { width, color: false };
-            let text = format!(
-                "{}\n{}",
-                layers::terminal(&recording, &findings, style),
-                layers::details(&recording, &findings, style)
-            );
+            let text = layers::report(&recording, &findings).terminal(style, true);
             std::fs::write(folder.join(format!("layers-{name}-{width}.txt")), text).unwrap();
         }
-        std::fs::write(folder.join(format!("layers-{name}.html")), layers::html(&recording, &findings)).unwrap();
+        std::fs::write(folder.join(format!("layers-{name}.html")), layers::report(&recording, &findings).html())
+            .unwrap();
     }
 }

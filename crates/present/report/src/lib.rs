@@ -1,41 +1,21 @@
-//! Findings as people and programs see them: terminal, HTML, JSON. Everything is rendered from the recording alone.
+//! Findings as people and programs see them: terminal, HTML, Markdown, JSON. Everything is rendered from the recording alone.
 
-pub mod case;
 mod charts;
-pub mod check;
-mod command_layers;
 mod doctor;
 mod engine;
-pub mod exec;
-mod guest_code;
-mod guest_exits;
-mod guest_inside;
-pub mod history;
-mod html;
 mod json;
-pub mod layers;
-pub mod profile;
-mod profile_changes;
-mod profile_notes;
-mod row;
-mod schedule;
-pub mod shares;
 mod studies;
 mod sysbench;
-mod table;
-mod terminal;
 mod text;
 mod view;
 
 pub use doctor::{doctor_json, doctor_terminal};
 pub use engine::{
-    Advice, Block, Cell, Chart, Column, Drawing, Figure, Notice, Origin, Report, Row, Section, Table, Tile, Tone,
+    Block, Cell, Chart, Column, Figure, Notice, NoticeKind, Origin, Report, Row, Section, Table, Tile, Tone,
 };
-pub use html::html;
 pub use json::json;
-pub use studies::{compare, exits, growth, habits};
+pub use studies::{check, compare, exec, exits, growth, habits, history, layers, profile, reproduction, shares, tax};
 pub use sysbench::{result, sysbench};
-pub use terminal::terminal;
 pub use text::printable;
 pub use vmtax_model::number::counted;
 

@@ -127,11 +127,6 @@ pub fn warnings(recording: &Recording, warnings: &[Warning]) -> Vec<String> {
     all
 }
 
-/// Advice as a report gives it, at most five: the finding and what to do in a sentence each, then commands of several lines.
-pub fn first_five(advice: &[Advice]) -> Vec<String> {
-    advice.iter().take(5).map(advice_text).collect()
-}
-
 /// One finding with its remedies, and what applying each costs.
 pub fn advice_text(advice: &Advice) -> String {
     let mut text = advice.finding.clone();

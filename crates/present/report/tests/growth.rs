@@ -10,7 +10,7 @@ use vmtax_model::{
     Outcome,
 };
 use vmtax_recording::Recording;
-use vmtax_report::{Style, case, growth};
+use vmtax_report::{Style, growth, reproduction};
 
 /// A recording along a ladder of three sizes; one more costs every metric a hundredth.
 fn grown() -> (Recording, GrowthFindings) {
@@ -99,14 +99,19 @@ fn a_case_stands_above_the_rest() {
         verdict: CaseVerdict::DoesNotHoldHere,
         rows: vec![row(CaseVerdict::Holds), row(CaseVerdict::DoesNotHoldHere), row(CaseVerdict::NotTestableHere)],
     };
-    let text = case::terminal(&case, Style { width: 70, color: false });
-    assert!(text.contains("Verdict: does not hold here") && text.contains("? not testable here"), "{text}");
+    let reported = |case: &CaseFindings| {
+        let mut report = growth::report(&recording, &findings);
+        reproduction::put_first(&mut report, case);
+        report
+    };
+    let text = reported(&case).terminal(Style { width: 70, color: false }, false);
+    assert!(text.contains("Verdict: does not hold here") && text.contains("not testable here"), "{text}");
     assert!(text.lines().all(|l| textwrap::core::display_width(l) <= 70), "{text}");
-    let page = case::into_page(&growth::report(&recording, &findings).html(), &case);
+    let page = reported(&case).html();
     assert_balanced(&page);
     assert!(page.contains("ten &lt;times&gt;") && page.find("A title").unwrap() < page.find("Growth curves").unwrap());
     let json = growth::json(&recording, &findings).unwrap();
-    let both: serde_json::Value = serde_json::from_str(&case::into_json(&json, &case).unwrap()).unwrap();
+    let both: serde_json::Value = serde_json::from_str(&reproduction::into_json(&json, &case).unwrap()).unwrap();
     assert_eq!(serde_json::from_value::<CaseFindings>(both["case"].clone()).unwrap(), case);
     assert_eq!(serde_json::from_value::<GrowthFindings>(both["findings"].clone()).unwrap(), findings);
 }

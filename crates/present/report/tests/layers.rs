@@ -14,7 +14,9 @@ fn style(width: usize) -> Style {
 }
 
 fn terminal(findings: &LayerFindings, width: usize) -> String {
-    layers::terminal(&layers_recording(findings.rounds_planned), findings, style(width)).replace('\u{a0}', " ")
+    layers::report(&layers_recording(findings.rounds_planned), findings)
+        .terminal(style(width), false)
+        .replace('\u{a0}', " ")
 }
 
 fn columns(line: &str) -> usize {
@@ -40,7 +42,7 @@ fn no_line_is_wider_than_the_terminal_and_none_ends_in_blanks() {
     for findings in [plain(6), varied(6), varied(2)] {
         for width in [40, 60, 72, 80, 100, 130, 200] {
             for color in [false, true] {
-                let text = layers::terminal(&layers_recording(6), &findings, Style { width, color });
+                let text = layers::report(&layers_recording(6), &findings).terminal(Style { width, color }, false);
                 assert_eq!(color, text.contains('\u{1b}'));
                 for line in text.lines() {
                     assert!(columns(line) <= width, "{} columns of {width}: {line}", columns(line));
@@ -48,7 +50,7 @@ fn no_line_is_wider_than_the_terminal_and_none_ends_in_blanks() {
                 }
             }
         }
-        for line in layers::details(&layers_recording(6), &findings, style(80)).lines() {
+        for line in layers::report(&layers_recording(6), &findings).terminal(style(80), true).lines() {
             assert!(columns(line) <= 80, "{line}");
         }
     }
@@ -146,7 +148,7 @@ fn rows_that_no_request_has_are_left_out_and_states_have_words() {
 #[test]
 fn details_hold_every_table() {
     let f = varied(6);
-    let text = layers::details(&layers_recording(6), &f, style(100));
+    let text = layers::report(&layers_recording(6), &f).terminal(style(100), true);
     let holds = [
         "Bare host",
         "From each layer's entry to its exit",
@@ -158,7 +160,7 @@ fn details_hold_every_table() {
         "of these, lock waits",
         "The slowest 1 %",
         "Rows side by side",
-        "Method: Rows are means",
+        "Rows are means",
     ];
     for s in holds {
         assert!(text.contains(s), "{s}\n{text}");
@@ -174,7 +176,7 @@ fn details_hold_every_table() {
 #[test]
 fn html_is_well_formed_self_contained_and_draws_everything() {
     for findings in [plain(6), varied(6), varied(2)] {
-        let page = layers::html(&layers_recording(6), &findings);
+        let page = layers::report(&layers_recording(6), &findings).html();
         assert!(assert_balanced(&page) > 500);
         for outside in ["http://", "https://", "<script", "<link", "<img", "@import", "src="] {
             assert!(!page.contains(outside), "{outside}");
@@ -224,11 +226,12 @@ fn hostile_strings_stay_text_on_both() {
     f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });
     let mut r = layers_recording(6);
     r.plan.name = hostile;
-    let texts = [40, 80, 140].map(|w| layers::terminal(&r, &f, style(w)) + &layers::details(&r, &f, style(w)));
+    let texts = [40, 80, 140]
+        .map(|w| layers::report(&r, &f).terminal(style(w), false) + &layers::report(&r, &f).terminal(style(w), true));
     for text in texts {
         assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
     }
-    let page = layers::html(&r, &f);
+    let page = layers::report(&r, &f).html();
     assert_balanced(&page);
     assert!(!page.contains("<script") && !page.contains("<img"));
     assert!(!page.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'));
@@ -251,7 +254,7 @@ fn figures_that_are_no_numbers_and_columns_without_any_are_survived() {
             w.spans.iter_mut().for_each(|s| s.end_ns = bad);
         }
     }
-    let page = layers::html(&layers_recording(6), &f);
+    let page = layers::report(&layers_recording(6), &f).html();
     assert_balanced(&page);
     assert!(!page.contains("NaN%") && !page.contains("inf%"));
     terminal(&f, 80);
@@ -260,9 +263,9 @@ fn figures_that_are_no_numbers_and_columns_without_any_are_survived() {
         column.waterfalls.clear();
         column.heat = vmtax_model::HeatMap::default();
     }
-    assert_balanced(&layers::html(&layers_recording(6), &f));
+    assert_balanced(&layers::report(&layers_recording(6), &f).html());
     terminal(&f, 80);
     f.columns.clear();
     assert!(terminal(&f, 80).contains("No request was followed"));
-    assert!(layers::html(&layers_recording(6), &f).contains("No request was followed"));
+    assert!(layers::report(&layers_recording(6), &f).html().contains("No request was followed"));
 }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{findings, recording, trial_mut};
 use vmtax_model::{Advice, Machine, Metric, Outcome, Readiness, Warning, WorkloadName};
-use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, terminal};
+use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, tax};
 
 const ALL: &[Machine] = common::THREE;
 const WITH_TCG: &[Machine] = &[Machine::NATIVE, Machine::TCG];
@@ -41,7 +41,7 @@ fn no_line_is_wider_than_the_terminal() {
             let f = findings(&r);
             for width in [40, 60, 72, 80, 100, 120, 140, 200] {
                 for color in [false, true] {
-                    assert_within(&terminal(&r, &f, Style { width, color }), width);
+                    assert_within(&tax::report(&r, &f).terminal(Style { width, color }, false), width);
                 }
             }
         }
@@ -52,7 +52,7 @@ fn no_line_is_wider_than_the_terminal() {
 fn the_table_answers_with_medians_taxes_and_intervals() {
     let r = recording(WITH_TCG, 6);
     let f = findings(&r);
-    let text = terminal(&r, &f, plain(80));
+    let text = tax::report(&r, &f).terminal(plain(80), false);
     for row in &f.rows {
         assert!(text.lines().any(|l| l.trim_start().starts_with(row.metric.label())), "{}\n{text}", row.metric);
     }
@@ -63,7 +63,7 @@ fn the_table_answers_with_medians_taxes_and_intervals() {
     assert!(line.contains("k/s") && line.contains('×') && line.contains('–'), "{line}");
     assert!(text.contains("n = 6 rounds") && text.contains("Spread"), "{text}");
     assert!(text.contains("ENOSYS: futex"), "{text}");
-    assert!(terminal(&r, &f, plain(200)).contains("costs more"));
+    assert!(tax::report(&r, &f).terminal(plain(200), false).contains("costs more"));
 }
 
 #[test]
@@ -71,12 +71,12 @@ fn no_difference_is_never_a_winner() {
     let r = recording(&[Machine::NATIVE, Machine::KVM], 6);
     let mut f = findings(&r);
     f.rows.retain(|row| row.metric == Metric::SyscallClockVdso);
-    let narrow = terminal(&r, &f, plain(80));
+    let narrow = tax::report(&r, &f).terminal(plain(80), false);
     assert!(narrow.contains("~×"), "{narrow}");
     assert!(narrow.split_whitespace().collect::<Vec<_>>().join(" ").contains("no difference shown"), "{narrow}");
-    let wide = terminal(&r, &f, plain(140));
+    let wide = tax::report(&r, &f).terminal(plain(140), false);
     assert!(wide.contains("no difference shown") && !wide.contains("costs less"), "{wide}");
-    let coloured = terminal(&r, &f, Style { width: 140, color: true });
+    let coloured = tax::report(&r, &f).terminal(Style { width: 140, color: true }, false);
     let line = coloured.lines().find(|l| l.contains("vDSO")).unwrap();
     assert!(!line.contains('\u{1b}'), "{line:?}");
 }
@@ -84,7 +84,7 @@ fn no_difference_is_never_a_winner() {
 #[test]
 fn below_six_rounds_there_is_no_interval_and_it_says_so() {
     let r = recording(ALL, 3);
-    let text = terminal(&r, &findings(&r), plain(140));
+    let text = tax::report(&r, &findings(&r)).terminal(plain(140), false);
     assert!(!text.lines().nth(2).unwrap().contains("95 %"), "{text}");
     assert!(text.contains("n = 3 rounds") && text.contains("Too few rounds for a 95 % interval"), "{text}");
     assert!(text.contains('×'), "{text}");
@@ -94,8 +94,8 @@ fn below_six_rounds_there_is_no_interval_and_it_says_so() {
 fn colour_only_when_asked_for() {
     let r = recording(ALL, 6);
     let f = findings(&r);
-    assert!(!terminal(&r, &f, plain(80)).contains('\u{1b}'));
-    assert!(terminal(&r, &f, Style { width: 80, color: true }).contains("\u{1b}["));
+    assert!(!tax::report(&r, &f).terminal(plain(80), false).contains('\u{1b}'));
+    assert!(tax::report(&r, &f).terminal(Style { width: 80, color: true }, false).contains("\u{1b}["));
 }
 
 #[test]
@@ -105,7 +105,7 @@ fn warnings_come_before_at_most_five_advices() {
     r.damaged.push("trials/0007: not JSON".into());
     let mut f = findings(&r);
     f.advice = (0..9).map(|i| Advice { finding: format!("advice {i}"), ..Advice::default() }).collect();
-    let text = terminal(&r, &f, plain(80));
+    let text = tax::report(&r, &f).terminal(plain(80), false);
     let at = |s: &str| text.find(s).unwrap_or_else(|| panic!("{s} is not in\n{text}"));
     assert!(at("Warnings") < at("cut off") && at("trials/0007") < at("Advice") && at("Advice") < at("advice 4"));
     assert!(!text.contains("advice 5"));
@@ -135,7 +135,7 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
         assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
     };
     for width in [40, 80, 140] {
-        let texts = [terminal(&r, &f, plain(width)), doctor_terminal(&r.host, plain(width))];
+        let texts = [tax::report(&r, &f).terminal(plain(width), false), doctor_terminal(&r.host, plain(width))];
         for text in texts {
             harmless(&text);
             assert_within(&text, width);
@@ -150,7 +150,7 @@ fn nothing_measured_is_said() {
     r.trials.clear();
     let mut f = findings(&r);
     f.rows.clear();
-    assert!(terminal(&r, &f, plain(80)).contains("No trial gave a value"));
+    assert!(tax::report(&r, &f).terminal(plain(80), false).contains("No trial gave a value"));
     assert_eq!(sysbench(&r, None), "");
 }
 

@@ -76,7 +76,7 @@ fn of_recordings(folders: &[PathBuf], args: &CompareArgs) -> Result<ExitCode, Fa
     if args.record.json {
         print(&vmtax_report::compare::findings_json(&findings)?)?;
     } else {
-        print(&vmtax_report::compare::report(None, &findings).terminal(style(), false))?;
+        print(&vmtax_report::compare::report(None, &findings, None).terminal(style(), false))?;
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -17,7 +17,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
         entries.retain(|e| args.machine.is_none_or(|m| m == e.machine));
         match args.json {
             true => print(&report::json(&entries)?)?,
-            false => print(&vmtax_report::printable(&report::listing(&entries, &ledger.notes, style())))?,
+            false => print(&report::listing(&entries, &ledger.notes).terminal(style(), false))?,
         }
         return Ok(ExitCode::SUCCESS);
     };
@@ -30,15 +30,15 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
         )));
     }
     let findings = vmtax_analysis::history(metric, figures);
+    let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
+    let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
+    let report = report::report(&findings, &ledger.notes, env!("CARGO_PKG_VERSION"), &shell_line(&words));
     match args.json {
         true => print(&report::json(&findings)?)?,
-        false => print(&report::terminal(&findings, &ledger.notes, style()))?,
+        false => print(&report.terminal(style(), false))?,
     }
     if let Some(path) = &args.html {
-        let words = std::env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned());
-        let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
-        let page = report::html(&findings, &ledger.notes, env!("CARGO_PKG_VERSION"), &shell_line(&words));
-        std::fs::write(path, page).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
+        std::fs::write(path, report.html()).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
         if !args.json {
             print(&format!("\nReport: {}\n", path.display()))?;
         }

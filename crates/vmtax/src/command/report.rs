@@ -18,6 +18,11 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         print(&answer.json()?)?;
         return Ok(status(&answer));
     }
+    if args.markdown {
+        let answer = analyze(&recording)?;
+        print(&answer.report().markdown())?;
+        return Ok(status(&answer));
+    }
     show(&recording, args.json, args.details, args.html.as_deref())
 }
 
@@ -43,7 +48,7 @@ pub(super) fn write(answer: &Answer<'_>, path: &Path) -> Result<String, Fault> {
         std::fs::write(path, page)
             .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))
     };
-    write(path, answer.html())?;
+    write(path, answer.report().html())?;
     let Some(layers) = answer.layers_html() else { return Ok(path.display().to_string()) };
     let beside = path.with_extension("layers.html");
     write(&beside, layers)?;

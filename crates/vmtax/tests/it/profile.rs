@@ -70,7 +70,7 @@ fn known_shares_are_found_on_cpu() {
     profile(&place, &running, "second", "");
     let outcome =
         place.vmtax("profile diff out second").succeeds().shows("difference.svg").shows("hold together at 95 %");
-    assert!(!outcome.stdout.contains("What to know"), "{outcome}");
+    assert!(!outcome.stdout.contains("Warnings"), "{outcome}");
     // Its folder says what a profile is of.
     let other = fs::read_to_string(place.path("second/profile.json")).unwrap();
     place.put("second/profile.json", other.replace("\"program\": \"known\"", "\"program\": \"other\""));
@@ -91,7 +91,7 @@ fn what_others_recorded_is_shown() {
     assert_eq!(function(&found, "fifty")["self"]["share"], 0.5);
     assert!(fs::read_to_string(place.path("folded/report.html")).unwrap().contains("theirs.folded"));
     assert!(fs::read_to_string(place.path("folded/on-cpu.svg")).unwrap().contains("thirty"));
-    place.vmtax("profile import theirs.folded").succeeds().shows("theirs.folded: 100 samples");
+    place.vmtax("profile import theirs.folded").succeeds().shows("theirs.folded").shows("100 samples");
     place.put("none.folded", "a;b 1\nnonsense\n");
     place.vmtax("profile import none.folded").fails(&["none.folded: line 2", "thread;function;function count"]);
     place.put("empty", "");

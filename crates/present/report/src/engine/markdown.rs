@@ -1,7 +1,7 @@
 //! A report as Markdown, for comments and issues: its tables, and no picture.
 
 use super::prose::{escaped, with_lines};
-use super::sections::{Advice, Block, Notice, Report, Section};
+use super::sections::{Block, Figure, Notice, NoticeKind, Report, Section};
 use super::table::{Cell, Row, Table};
 use crate::text::printable;
 
@@ -37,7 +37,7 @@ fn list(notice: &Notice) -> String {
     if notice.items.is_empty() {
         return String::new();
     }
-    let mark = if notice.kind == Advice::Warning { "⚠ " } else { "" };
+    let mark = if notice.kind == NoticeKind::Warning { "⚠ " } else { "" };
     let item = |item: &String| {
         let (sentence, lines) = with_lines(item);
         let lines = if lines.is_empty() { String::new() } else { format!("\n{}", fenced(lines)) };
@@ -59,13 +59,19 @@ fn block(one: &Block) -> String {
     match one {
         Block::Text(text) => format!("\n{}\n", escaped(text)),
         Block::Lines(lines) => format!("\n{}", fenced(lines)),
+        Block::Legend(_) => String::new(),
         Block::Facts(facts) => {
             let fact = |(name, value): &(String, String)| format!("- {}: {}\n", escaped(name), escaped(value));
             format!("\n{}", facts.iter().map(fact).collect::<String>())
         }
         Block::Table(table) => self::table(table),
         Block::Figure(figure) => figure.table.as_ref().map_or(String::new(), self::table),
-        Block::Figures(..) => String::new(),
+        Block::Figures(_, figures) => {
+            let titled = |figure: &Figure| {
+                Some(format!("\n**{}**\n{}", escaped(&figure.title), self::table(figure.table.as_ref()?)))
+            };
+            figures.iter().filter_map(titled).collect()
+        }
         Block::Folded(title, blocks) => {
             let body: String = blocks.iter().map(block).collect();
             let title = escaped(title);

@@ -7,5 +7,6 @@ mod sections;
 mod table;
 mod terminal;
 
-pub use sections::{Advice, Block, Chart, Drawing, Figure, Notice, Origin, Report, Section, Tile};
+pub use page::prose;
+pub use sections::{Block, Chart, Figure, Notice, NoticeKind, Origin, Report, Section, Tile};
 pub use table::{Cell, Column, Row, Table, Tone};

@@ -2,7 +2,7 @@
 //! horizontal places are percentages, so that they follow the width of the page while their text keeps its size.
 
 use super::prose::{parts, with_lines};
-use super::sections::{Advice, Block, Figure, Notice, Report, Section, Tile};
+use super::sections::{Block, Figure, Notice, NoticeKind, Report, Section, Tile};
 use super::table::{Cell, Column, Row, Table, Tone};
 use crate::text::printable;
 use crate::view::when;
@@ -11,6 +11,9 @@ use maud::{DOCTYPE, Markup, PreEscaped, html};
 const STYLE: &str = include_str!("style.css");
 /// Even if an escape were forgotten, the page could load and run nothing.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'";
+
+/// Flame graphs are documents of their own inside the page, and bring their scripts for zoom and search.
+const FRAMES: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; frame-src data:";
 
 impl Report<'_> {
     /// The report as one HTML file.
@@ -41,7 +44,11 @@ impl Report<'_> {
     /// What a study's page has beside the style that all share, and what it may load and run.
     fn own(&self) -> (&'static str, &'static str) {
         match self.study {
-            "compare" => (include_str!("../charts/compare.css"), POLICY),
+            "compare" => (concat!(include_str!("../charts/layers.css"), include_str!("../charts/compare.css")), POLICY),
+            "profile" => (include_str!("../charts/profile.css"), FRAMES),
+            "shares" => (include_str!("../charts/shares.css"), POLICY),
+            "history" => (include_str!("../charts/history.css"), POLICY),
+            "layers" | "exec" => (include_str!("../charts/layers.css"), POLICY),
             "growth" => (include_str!("../charts/growth.css"), POLICY),
             _ => ("", POLICY),
         }
@@ -77,6 +84,7 @@ impl Report<'_> {
             @match block {
                 Block::Text(text) => { p.intro { (prose(text)) } }
                 Block::Lines(lines) => { pre { (lines) } }
+                Block::Legend(keys) => { p.legend { @for (class, name) in keys { span.key.(class) { (name) } } } }
                 Block::Facts(facts) => { dl { @for (name, value) in facts { dt { (name) } dd { (prose(value)) } } } }
                 Block::Table(one) => { (table(one)) }
                 Block::Figure(one) => { (self.figure(one, "")) }
@@ -97,6 +105,7 @@ impl Report<'_> {
                         span.source { @if !self.rests_on.is_empty() { (self.rests_on) " · " } code { (self.origin.command) } }
                     }
                 }
+                @if let Some(one) = figure.table.as_ref().filter(|_| figure.below) { (table(one)) }
             }
         }
     }
@@ -113,7 +122,10 @@ pub fn prose(text: &str) -> Markup {
 
 /// Text that a narrow column breaks after its commas: options and the names of variants have no blanks.
 fn breakable(text: &str) -> Markup {
-    html! { @for part in text.split_inclusive(',') { (part) @if part.ends_with(',') { wbr; } } }
+    let parts: Vec<&str> = text.split_inclusive(',').collect();
+    // Not within a figure: "9,994".
+    let breaks = |i: usize| parts.get(i + 1).is_some_and(|next| !next.starts_with(|c: char| c.is_ascii_digit()));
+    html! { @for (i, part) in parts.iter().enumerate() { (part) @if breaks(i) { wbr; } } }
 }
 
 fn tile(tile: &Tile) -> Markup {
@@ -128,9 +140,9 @@ fn tile(tile: &Tile) -> Markup {
 
 fn list(notice: &Notice) -> Markup {
     let class = match notice.kind {
-        Advice::Advice => "advice",
-        Advice::Warning | Advice::Missing => "warnings",
-        Advice::Fact => "effects",
+        NoticeKind::Advice => "advice",
+        NoticeKind::Warning | NoticeKind::Missing => "warnings",
+        NoticeKind::Fact => "effects",
     };
     let item = |item: &String| {
         let (sentence, lines) = with_lines(item);
@@ -160,15 +172,16 @@ fn table(table: &Table) -> Markup {
             @if i == 0 { th class=[class] scope="row" title=[hint] { (text) } } @else { td class=[class] title=[hint] { (text) } }
         }
     };
+    let shown = || table.columns.iter().enumerate().filter(|(i, _)| !table.is_empty(*i));
     let row = |cells: &[Cell], class: Option<&str>| {
-        html! { tr class=[class] { @for (i, column) in table.columns.iter().enumerate() { (cell((i, column), cells.get(i))) } } }
+        html! { tr class=[class] { @for (i, column) in shown() { (cell((i, column), cells.get(i))) } } }
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label=(table.label) {
             table.taxes {
                 caption.hidden { (table.label) }
                 thead { tr {
-                    @for column in &table.columns {
+                    @for (_, column) in shown() {
                         th.number[column.figures] scope="col" {
                             @for (i, line) in column.name.lines().enumerate() { @if i > 0 { br; } (line) }
                         }

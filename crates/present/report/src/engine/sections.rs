@@ -2,7 +2,9 @@
 
 use super::table::Table;
 use crate::text::Paint;
+use crate::view::advice_text;
 use maud::Markup;
+use vmtax_model::Advice;
 
 /// A report: the answer, what the reader has to know, then sections.
 #[derive(Default)]
@@ -21,7 +23,7 @@ pub struct Report<'a> {
     pub answer: String,
     /// The answer part by part.
     pub tiles: Vec<Tile>,
-    /// Advice, warnings, what was not measured.
+    /// NoticeKind, warnings, what was not measured.
     pub notices: Vec<Notice>,
     /// The rest, in the order of reading.
     pub sections: Vec<Section<'a>>,
@@ -55,7 +57,7 @@ pub struct Tile {
 
 /// A kind of notice.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Advice {
+pub enum NoticeKind {
     /// What to do.
     Advice,
     /// What weakens the figures.
@@ -71,30 +73,30 @@ pub struct Notice {
     /// What it is called.
     pub title: &'static str,
     /// Which kind it is.
-    pub kind: Advice,
+    pub kind: NoticeKind,
     /// The sentences.
     pub items: Vec<String>,
 }
 
 impl Notice {
     /// At most five pieces of advice.
-    pub fn advice(items: &[String]) -> Notice {
-        Notice { title: "Advice", kind: Advice::Advice, items: items.iter().take(5).cloned().collect() }
+    pub fn advice(items: &[Advice]) -> Notice {
+        Notice { title: "Advice", kind: NoticeKind::Advice, items: items.iter().take(5).map(advice_text).collect() }
     }
 
     /// What weakens the figures.
     pub fn warnings(items: Vec<String>) -> Notice {
-        Notice { title: "Warnings", kind: Advice::Warning, items }
+        Notice { title: "Warnings", kind: NoticeKind::Warning, items }
     }
 
     /// What could not be measured.
     pub fn missing(title: &'static str, items: Vec<String>) -> Notice {
-        Notice { title, kind: Advice::Missing, items }
+        Notice { title, kind: NoticeKind::Missing, items }
     }
 
     /// What else holds.
     pub fn facts(title: &'static str, items: Vec<String>) -> Notice {
-        Notice { title, kind: Advice::Fact, items }
+        Notice { title, kind: NoticeKind::Fact, items }
     }
 }
 
@@ -126,6 +128,8 @@ pub enum Block<'a> {
     Text(String),
     /// Lines as they are.
     Lines(String),
+    /// Colours with what they stand for: class and name.
+    Legend(Vec<(&'static str, String)>),
     /// Names with their values.
     Facts(Vec<(String, String)>),
     /// Rows and columns.
@@ -143,15 +147,21 @@ pub struct Figure<'a> {
     /// What it shows; may be empty.
     pub title: String,
     /// The picture.
-    pub chart: Drawing<'a>,
+    pub chart: Box<dyn Chart + 'a>,
     /// How to read it; may be empty.
     pub caption: String,
     /// What stands in its place where nothing is drawn.
     pub table: Option<Table>,
+    /// Whether a page shows the table below the picture.
+    pub below: bool,
 }
 
-/// A picture.
-pub type Drawing<'a> = Box<dyn Chart + 'a>;
+impl<'a> Figure<'a> {
+    /// A picture alone.
+    pub fn new(chart: impl Chart + 'a) -> Figure<'a> {
+        Figure { title: String::new(), chart: Box::new(chart), caption: String::new(), table: None, below: false }
+    }
+}
 
 /// A picture: the one block that draws itself, since each picture is of one kind only.
 pub trait Chart {

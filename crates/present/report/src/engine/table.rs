@@ -165,6 +165,15 @@ impl Table {
         Table { notes, ..self }
     }
 
+    /// Whether a column but the first has no text in any row: nobody needs to see it.
+    pub fn is_empty(&self, column: usize) -> bool {
+        let filled = |row: &Row| match row {
+            Row::Group(_) => false,
+            Row::Cells(cells) | Row::First(cells) => cells.get(column).is_some_and(|cell| !cell.text.is_empty()),
+        };
+        column > 0 && !self.rows.iter().any(filled)
+    }
+
     /// Adds a row.
     pub fn row<C: Into<Cell>>(&mut self, cells: Vec<C>) {
         self.rows.push(Row::Cells(cells.into_iter().map(Into::into).collect()));

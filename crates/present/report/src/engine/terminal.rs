@@ -1,6 +1,6 @@
 //! A report for a terminal: no line is wider than it, nothing in it obeys what a guest sends.
 
-use super::sections::{Advice, Block, Figure, Notice, Report, Section};
+use super::sections::{Block, Figure, Notice, NoticeKind, Report, Section};
 use super::table::{Cell, Column, Row, Table, Tone};
 use crate::Style;
 use crate::text::{Paint, cell as broken, columns, fit, plain, section as listed, wrapped};
@@ -40,10 +40,10 @@ impl Page {
 
     fn notice(&self, out: &mut String, notice: &Notice) {
         let (colour, bullet) = match notice.kind {
-            Advice::Advice => ("1;36", "→ "),
-            Advice::Warning => ("1;33", "! "),
-            Advice::Missing => ("1;33", "– "),
-            Advice::Fact => ("1", "· "),
+            NoticeKind::Advice => ("1;36", "→ "),
+            NoticeKind::Warning => ("1;33", "! "),
+            NoticeKind::Missing => ("1;33", "– "),
+            NoticeKind::Fact => ("1", "· "),
         };
         listed(out, &self.paint.with(colour, notice.title), &notice.items, bullet, self.width);
     }
@@ -64,6 +64,7 @@ impl Page {
         match block {
             Block::Text(text) => wrapped(text, self.width, "", ""),
             Block::Lines(lines) => lines.lines().map(|line| format!("  {}\n", plain(line))).collect(),
+            Block::Legend(_) => String::new(),
             Block::Facts(facts) => {
                 facts.iter().map(|(name, value)| wrapped(&format!("{name}: {value}"), self.width, "", "  ")).collect()
             }
@@ -102,14 +103,14 @@ impl Page {
 fn fitted(table: &Table, rows: &[&Row], width: usize, paint: Paint) -> String {
     let last = table.columns.iter().map(|c| c.spare.max(c.shorten)).max().unwrap_or(0);
     for step in 0..=last {
-        for worst in [false, true].into_iter().take(if step == last { 2 } else { 1 }) {
-            let layout = Layout::of(table, rows, step, worst, width);
+        for (worst, gap) in [(false, 2), (false, 1), (true, 1)].into_iter().take(if step == last { 3 } else { 2 }) {
+            let layout = Layout::of(table, rows, step, worst, gap, width);
             if layout.width() <= width {
                 return layout.lines(rows, paint);
             }
         }
     }
-    let layout = Layout::of(table, rows, last, true, width);
+    let layout = Layout::of(table, rows, last, true, 1, width);
     if !table.parts || layout.columns.len() < 3 {
         return layout.lines(rows, Paint(false)).lines().map(|line| fit(line, width) + "\n").collect();
     }
@@ -137,14 +138,17 @@ struct Layout<'a> {
     /// Position, column, width, whether in its short form.
     columns: Vec<(usize, &'a Column, usize, bool)>,
     grouped: bool,
+    /// Blanks between columns.
+    gap: usize,
 }
 
 impl<'a> Layout<'a> {
     /// As many columns as a step has; those that can give way so narrow that all fit, if that goes.
-    fn of(table: &'a Table, rows: &[&Row], step: u8, worst: bool, width: usize) -> Layout<'a> {
+    fn of(table: &'a Table, rows: &[&Row], step: u8, worst: bool, gap: usize, width: usize) -> Layout<'a> {
         let grouped = table.rows.iter().any(|row| matches!(row, Row::Group(_)));
-        let mut layout = Layout { columns: Vec::new(), grouped };
-        for (i, column) in table.columns.iter().enumerate().filter(|(_, c)| c.spare == 0 || step < c.spare) {
+        let mut layout = Layout { columns: Vec::new(), grouped, gap };
+        let kept = |(i, c): &(usize, &Column)| (c.spare == 0 || step < c.spare) && !table.is_empty(*i);
+        for (i, column) in table.columns.iter().enumerate().filter(kept) {
             let short = column.shorten > 0 && step >= column.shorten;
             let cells = rows.iter().filter_map(|row| match row {
                 Row::Group(_) => None,
@@ -166,11 +170,11 @@ impl<'a> Layout<'a> {
     /// The first column with those from one to another.
     fn part(&self, from: usize, to: usize) -> Layout<'a> {
         let columns = self.columns[..1].iter().chain(&self.columns[from..to]).copied().collect();
-        Layout { columns, grouped: self.grouped }
+        Layout { columns, grouped: self.grouped, gap: self.gap }
     }
 
     fn width(&self) -> usize {
-        self.columns.iter().map(|c| c.2 + 1).sum::<usize>().saturating_sub(1)
+        self.columns.iter().map(|c| c.2 + self.gap).sum::<usize>().saturating_sub(self.gap)
     }
 
     /// A cell's text; below groups the first column is indented.
@@ -225,7 +229,7 @@ impl<'a> Layout<'a> {
                 let text = lines.get(at).map_or("", String::as_str);
                 let room = " ".repeat(width - columns(text).min(width));
                 let text = painted(cell, text, paint);
-                line += if i > 0 { " " } else { "" };
+                line += &" ".repeat(if i > 0 { self.gap } else { 0 });
                 line += &if column.figures { room + &text } else { text + &room };
             }
             out += line.trim_end();

@@ -13,7 +13,12 @@ use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Shown};
 use vmtax_recording::Recording;
 
 /// The report; without a recording, of recordings that were compared with each other.
-pub fn report<'a>(recording: Option<&'a Recording>, findings: &'a CompareFindings) -> Report<'a> {
+/// `layers`: what was found by layer, where that was asked for.
+pub fn report<'a>(
+    recording: Option<&'a Recording>,
+    findings: &'a CompareFindings,
+    layers: Option<&'a LayerFindings>,
+) -> Report<'a> {
     let tile = |against: &Against| Tile {
         class: tone(against),
         figure: String::new(),
@@ -25,6 +30,8 @@ pub fn report<'a>(recording: Option<&'a Recording>, findings: &'a CompareFinding
         Some(recording) => view::warnings(recording, &findings.warnings),
         None => findings.warnings.iter().map(ToString::to_string).collect(),
     };
+    let observed = layers.iter().flat_map(|layers| &layers.warnings).map(ToString::to_string);
+    let warnings = warnings.into_iter().chain(observed).collect();
     let facts = recording.map_or(Vec::new(), |recording| view::facts(recording, &[]));
     Report {
         study: "compare",
@@ -33,8 +40,18 @@ pub fn report<'a>(recording: Option<&'a Recording>, findings: &'a CompareFinding
         origin: recording.map_or(Origin::default(), origin),
         rests_on: rounds(findings),
         tiles: findings.against.iter().map(tile).collect(),
-        notices: vec![Notice::warnings(warnings)],
-        sections: findings.against.iter().map(|against| section(against, findings)).chain(facts).collect(),
+        notices: vec![
+            Notice::missing("Not observed", layers.map_or(Vec::new(), super::layers::words::missing)),
+            Notice::warnings(warnings),
+            Notice::advice(layers.map_or(&[], |layers| &layers.advice)),
+        ],
+        sections: findings
+            .against
+            .iter()
+            .map(|against| section(against, findings))
+            .chain(layers.map_or(Vec::new(), super::layers::brief))
+            .chain(facts)
+            .collect(),
         method: warming_up(findings).into_iter().chain([findings.method.clone()]).collect(),
         ..Report::default()
     }
@@ -94,10 +111,9 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
         percent(findings.detect)
     );
     let figure = Figure {
-        title: String::new(),
-        chart: Box::new(Intervals { against, detect: findings.detect }),
         caption,
         table: Some(table(against, findings.detect)),
+        ..Figure::new(Intervals { against, detect: findings.detect })
     };
     let all = Block::Folded("All figures".to_owned(), vec![Block::Table(all_figures(against, findings))]);
     Section::new(title, vec![Block::Figure(figure), all])

@@ -4,7 +4,7 @@ use crate::ReportError;
 use crate::charts::marks::{self, Mark, Marks};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
 use crate::number::{count, nanoseconds};
-use crate::view::{first_five, when};
+use crate::view::when;
 use maud::html;
 use vmtax_model::{ExitFindings, ExitKind, MachineExits, Missing, Summary, shell_line};
 
@@ -29,7 +29,7 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
         notices: vec![
             Notice::missing("Not measured", missing(findings)),
             Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect()),
-            Notice::advice(&first_five(&findings.advice)),
+            Notice::advice(&findings.advice),
         ],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],
@@ -48,8 +48,9 @@ pub fn json(findings: &ExitFindings) -> Result<String, ReportError> {
 /// The cheapest and the dearest kind of a machine.
 fn answer(machine: &MachineExits) -> Option<String> {
     let by_median = |a: &&ExitKind, b: &&ExitKind| a.time.p50_ns.total_cmp(&b.time.p50_ns);
-    let cheapest = machine.kinds.iter().min_by(by_median)?;
-    let dearest = machine.kinds.iter().max_by(by_median)?;
+    let measured = || machine.kinds.iter().filter(|kind| !kind.label.starts_with("no exit"));
+    let cheapest = measured().min_by(by_median)?;
+    let dearest = measured().max_by(by_median)?;
     let said = |kind: &ExitKind| format!("{} ({})", nanoseconds(kind.time.p50_ns), kind.label);
     Some(format!("One exit takes {} to {} on {}, medians.", said(cheapest), said(dearest), machine.machine))
 }
@@ -60,20 +61,18 @@ fn all(machine: &MachineExits) -> impl Iterator<Item = &ExitKind> {
 }
 
 fn section(machine: &MachineExits) -> Section<'_> {
-    let mark = |(i, kind): (usize, &'_ ExitKind)| (kind.label.clone(), label(kind), i == 0);
     let marks = all(machine).enumerate().map(|(i, kind)| {
-        let (name, label, is_stamp) = mark((i, kind));
-        let class = if is_stamp { "whole" } else { machine.machine.as_str() };
-        Mark { name, shown: html! { (label) }, class, figure: &kind.time }
+        let class = if i == 0 { "whole" } else { machine.machine.as_str() };
+        Mark { name: kind.label.clone(), shown: html! { (label(kind)) }, class, figure: &kind.time }
     });
-    let figure = Figure {
-        title: String::new(),
-        chart: Box::new(Marks(marks.collect())),
-        caption: format!("{} Raw: the first row is what the stamps themselves take.", marks::CAPTION),
-        table: None,
-    };
     let title = format!("{}, {}", machine.machine, machine.qemu);
-    Section::new(title.clone(), vec![Block::Figure(figure), Block::Table(table(machine, &title))])
+    let figure = Figure {
+        caption: format!("{} Raw: the first row is what the stamps themselves take.", marks::CAPTION),
+        table: Some(table(machine, &title)),
+        below: true,
+        ..Figure::new(Marks(marks.collect()))
+    };
+    Section::new(title, vec![Block::Figure(figure)])
 }
 
 fn label(kind: &ExitKind) -> String {
@@ -82,7 +81,7 @@ fn label(kind: &ExitKind) -> String {
 
 fn table(machine: &MachineExits, title: &str) -> Table {
     let columns = vec![
-        Column::words("exit").broken(30, 10),
+        Column::words("exit").broken(20, 10),
         Column::figures("n"),
         Column::figures("min").spare(1),
         Column::figures("p50"),

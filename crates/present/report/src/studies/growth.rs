@@ -172,9 +172,7 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
     let wide = if metrics.len() < 3 { "wide" } else { "" };
     let figures = metrics.into_iter().map(|(metric, growths)| Figure {
         title: format!("{} ({metric})", growths.first().map_or(String::new(), |(_, g)| what(g))),
-        chart: Box::new(Curves { growths, option: &findings.option }),
-        caption: String::new(),
-        table: None,
+        ..Figure::new(Curves { growths, option: &findings.option })
     });
     let intro = format!(
         "Cost against {}, both on logarithmic axes. Each dot is one round at one size; the line is the law, drawn through \

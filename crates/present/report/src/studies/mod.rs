@@ -1,6 +1,16 @@
 //! One report for each study: what it says, in sections.
 
+pub mod check;
+mod command_layers;
 pub mod compare;
+pub mod exec;
 pub mod exits;
 pub mod growth;
 pub mod habits;
+pub mod history;
+pub mod layers;
+mod metric_rows;
+pub mod profile;
+pub mod reproduction;
+pub mod shares;
+pub mod tax;

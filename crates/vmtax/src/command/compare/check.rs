@@ -43,11 +43,11 @@ pub fn check(args: &CompareArgs, baseline: &Path) -> Result<ExitCode, Fault> {
         None => Ok(()),
     };
     write(&args.junit, report::junit(&findings))?;
-    write(&args.markdown, report::markdown(&findings))?;
+    write(&args.markdown, report::report(&findings).markdown())?;
     if args.record.json {
         print(&report::json(&findings)?)?;
     } else {
-        print(&report::terminal(&findings, style()))?;
+        print(&report::report(&findings).terminal(style(), false))?;
     }
     if args.github {
         print(&report::github(&findings))?;

@@ -17,7 +17,7 @@ pub fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
         (Some(before), Some(after)) => vmtax_report::profile::unlike(&before, &after),
         _ => Vec::new(),
     };
-    print(&vmtax_report::profile::changes(&changes, &unlike, style()))?;
+    print(&vmtax_report::profile::changes(&changes, &unlike).terminal(style(), false))?;
     print(&vmtax_report::printable(&format!("{}\n", args.out.display())))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,8 +9,8 @@ use std::time::Duration;
 use vmtax_model::{Outcome, ProfileFindings};
 use vmtax_profile::{Recorded, firefox, flame, fold, pprof};
 use vmtax_recording::Recording;
-use vmtax_report::counted;
-use vmtax_report::profile::Pictures;
+use vmtax_report::profile::{Pictures, report};
+use vmtax_report::{Origin, counted};
 
 /// Prints what a recorded profile says, and writes its page, into `html` where that is given, and its pictures.
 pub fn show(recording: &Recording, json: bool, html: Option<&Path>) -> Result<ExitCode, Fault> {
@@ -18,7 +18,7 @@ pub fn show(recording: &Recording, json: bool, html: Option<&Path>) -> Result<Ex
     if json {
         print(&(vmtax_report::profile::json(&recorded.findings)? + "\n"))?;
     } else {
-        print(&vmtax_report::profile::terminal(&recorded.findings, style()))?;
+        print(&report(&recorded.findings, &Pictures::default(), Origin::default()).terminal(style(), false))?;
     }
     // Last, so that a recording that only others may write to is shown all the same.
     let files = write(recording, &recorded, html)?;
@@ -111,7 +111,8 @@ fn write(recording: &Recording, recorded: &Recorded, html: Option<&Path>) -> Res
     files.put("profile.json", &vmtax_report::profile::json(findings)?)?;
     let manifest = &recording.manifest;
     let (version, begun, command) = (&manifest.vmtax, &manifest.started, manifest.command.join(" "));
-    let page = vmtax_report::profile::html(findings, &pictures, version, begun, &command);
+    let origin = Origin { vmtax: version.to_owned(), started: begun.to_owned(), command };
+    let page = report(findings, &pictures, origin).html();
     put(&html.map_or_else(|| recording.folder.join("report.html"), PathBuf::from), page)?;
     Ok(files.names)
 }

@@ -1,0 +1,60 @@
+//! Each variant against the first: a whisker for the interval of their ratio, and the verdict in words.
+
+use crate::charts::axis::{Axis, percent};
+use crate::engine::{Chart, prose};
+use crate::number::{range, ratio};
+use crate::studies::layers::words;
+use maud::{Markup, html};
+use vmtax_model::{Difference, LayerFindings};
+
+/// The differences of findings.
+pub struct Variants<'a>(pub &'a LayerFindings);
+
+impl Chart for Variants<'_> {
+    fn svg(&self) -> Markup {
+        let findings = self.0;
+        let ends = |d: &Difference| {
+            let r = &d.ratio;
+            [r.median, r.interval.map_or(r.median, |i| i.low), r.interval.map_or(r.median, |i| i.high), 1.0]
+        };
+        let axis = Axis::around(&findings.differences.iter().flat_map(ends).collect::<Vec<_>>());
+        let ticks = axis.ticks(6);
+        html! {
+                    div.chart.forest {
+                        div.group { h3 { "untraced latency over the first variant's" } div { (axis.labels(&ticks, ratio)) } span {} }
+                        @for (d, words) in findings.differences.iter().zip(words::differences(findings)) {
+                            div.row {
+                                span.name { (prose(&d.variant)) @if findings.columns.iter().any(|c| c.machine != d.machine) { " " small { "on " (d.machine) } } }
+                                svg height="28" role="img" aria-label=(words) {
+                                    (axis.grid(&ticks))
+                                    (whisker(d, &axis))
+                                    @let one = percent(axis.at(1.0));
+                                    line.one x1=(one) x2=(one) y1="0" y2="100%" {}
+                                }
+                                span.figures { span { b { (ratio(d.ratio.median)) } " " span.range { (d.ratio.interval.as_ref().map(range).unwrap_or_default()) } } }
+                                p.said { (words) }
+                            }
+                        }
+                    }
+        }
+    }
+}
+
+fn whisker(d: &Difference, axis: &Axis) -> Markup {
+    let class = match d.faster {
+        Some(true) => "gains",
+        Some(false) => "costs",
+        None => "open",
+    };
+    html! {
+        g.(class) {
+            @if let Some(i) = &d.ratio.interval {
+                @let (low, high) = (percent(axis.at(i.low)), percent(axis.at(i.high)));
+                line x1=(low) x2=(high) y1="14" y2="14" {}
+                line x1=(low) x2=(low) y1="8" y2="20" {}
+                line x1=(high) x2=(high) y1="8" y2="20" {}
+            }
+            circle cx=(percent(axis.at(d.ratio.median))) cy="14" r="5" {}
+        }
+    }
+}

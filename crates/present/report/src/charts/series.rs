@@ -1,0 +1,171 @@
+//! A metric over the runs, from left to right: SVG, and with characters.
+
+use super::axis::{Axis, percent};
+use crate::engine::Chart;
+use crate::number::value;
+use crate::studies::history::{extent, place, run, size};
+use crate::text::{Paint, columns, fit, plain};
+use crate::view::when;
+use maud::{Markup, html};
+use vmtax_model::{Metric, SeriesFindings};
+
+/// A metric under the same conditions over the runs.
+pub struct Series<'a> {
+    /// The runs.
+    pub series: &'a SeriesFindings,
+    /// The metric.
+    pub metric: Metric,
+}
+
+impl Chart for Series<'_> {
+    fn svg(&self) -> Markup {
+        chart(self.series, self.metric)
+    }
+
+    fn text(&self, width: usize, paint: Paint) -> Option<String> {
+        Some(plot(self.series, self.metric, width, paint))
+    }
+}
+
+const HEIGHT: f64 = 210.0;
+
+fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
+    let axis = Axis::of_figures(series);
+    let ticks = axis.ticks(5);
+    let count = series.figures.len();
+    let x = |i: f64| (i + 0.5) / count.max(1) as f64 * 100.0;
+    let y = |v: f64| format!("{:.1}", 6.0 + (HEIGHT - 12.0) * (1.0 - axis.at(v) / 100.0));
+    let text = |v: f64| value(metric.unit(), v);
+    // The level between changes: from which run, to which, and how much.
+    let mut levels = Vec::new();
+    if let Some(first) = series.changes.first() {
+        levels.push((0, first.at, first.before));
+    }
+    for (i, c) in series.changes.iter().enumerate() {
+        levels.push((c.at, series.changes.get(i + 1).map_or(count, |next| next.at), c.after));
+    }
+    let days: Vec<usize> = (0..count).step_by(count.div_ceil(8).max(1)).collect();
+    html! {
+        div.plot.(series.key.machine) {
+            svg.up height=(HEIGHT) aria-hidden="true" {
+                @for t in &ticks { text x="100%" y=(y(*t)) dy="4" text-anchor="end" { (text(*t)) } }
+            }
+            svg height=(HEIGHT) role="img" aria-label={ (metric.label()) " on " (place(series)) ": " (extent(series)) ", " (series.changes.len()) " changes" } {
+                @for t in &ticks { @let at = y(*t); line.grid x1="0" x2="100%" y1=(at) y2=(at) {} }
+                @for (i, c) in series.changes.iter().enumerate() {
+                    @let at = percent(x(c.at as f64 - 0.5));
+                    line.change x1=(at) x2=(at) y1="0" y2="100%" {}
+                    text.change x=(at) dx="5" y="12" { (i + 1) ": " (size(c)) }
+                }
+                @for (from, to, level) in &levels {
+                    line.level x1=(percent(x(*from as f64 - 0.4))) x2=(percent(x(*to as f64 - 0.6))) y1=(y(*level)) y2=(y(*level)) {}
+                }
+                @for (i, f) in series.figures.iter().enumerate() {
+                    @let at = percent(x(i as f64));
+                    @if let Some(interval) = f.value.interval {
+                        line.stroke x1=(at) x2=(at) y1=(y(interval.low)) y2=(y(interval.high)) {}
+                    }
+                    circle.gone[!f.run.recorded] cx=(at) cy=(y(f.value.median)) r="4" {
+                        title { (run(&f.run)) ", " (when(&f.run.started)) ": " (text(f.value.median)) ", n = " (f.n) }
+                    }
+                }
+            }
+            span {}
+            svg.ticks aria-hidden="true" {
+                @for i in &days {
+                    text x=(percent(x(*i as f64))) y="12" text-anchor="middle" { (day(&series.figures[*i].run.started)) }
+                }
+            }
+        }
+    }
+}
+
+/// The day of a time: `2026-11-20`.
+fn day(started: &str) -> String {
+    started.chars().take(10).collect()
+}
+
+const LINES: usize = 12;
+/// Wider, few runs would stand too far apart to be one picture.
+const MOST_APART: usize = 9;
+
+/// What stands at a place of the picture, and its colour.
+#[derive(Clone, Copy)]
+struct Mark(char, &'static str);
+
+const NOTHING: Mark = Mark(' ', "");
+
+/// The runs from left to right; medians as dots, intervals as strokes, the medians between changes as lines.
+fn plot(series: &SeriesFindings, metric: Metric, width: usize, paint: Paint) -> String {
+    let axis = Axis::of_figures(series);
+    let ticks = [LINES - 1, LINES / 2, 0].map(|row| (row, value(metric.unit(), at_row(&axis, row))));
+    let label = ticks.iter().map(|(_, text)| columns(text)).max().unwrap_or(0);
+    let count = series.figures.len();
+    let room = width.saturating_sub(label + 3).max(1).min(count.saturating_sub(1) * MOST_APART + 1);
+    let column_of = |i: usize| if count < 2 { 0 } else { i * (room - 1) / (count - 1) };
+    let row = |v: f64| (axis.at(v) / 100.0 * (LINES - 1) as f64).round() as usize;
+    let mut grid = vec![vec![NOTHING; room]; LINES];
+    let mut under = vec![NOTHING; room];
+
+    let mut ends: Vec<usize> = series.changes.iter().map(|c| c.at).collect();
+    ends.push(count);
+    let mut from = 0;
+    for (i, end) in ends.iter().enumerate() {
+        let level = i.checked_sub(1).map(|i| &series.changes[i]).map(|c| c.after);
+        if let Some(level) = level.or_else(|| series.changes.first().map(|c| c.before)) {
+            grid[row(level)][column_of(from)..=column_of(end - 1)].fill(Mark('─', "36"));
+        }
+        from = *end;
+    }
+    for (i, figure) in series.figures.iter().enumerate() {
+        if let Some(interval) = figure.value.interval {
+            for line in &mut grid[row(interval.low)..=row(interval.high)] {
+                line[column_of(i)] = Mark('│', "2");
+            }
+        }
+    }
+    for (i, figure) in series.figures.iter().enumerate() {
+        grid[row(figure.value.median)][column_of(i)] = Mark(if figure.run.recorded { '●' } else { '○' }, "1");
+    }
+    for (i, change) in series.changes.iter().enumerate() {
+        // Between the run before and the first run after, where there is room.
+        let column = (column_of(change.at - 1) + column_of(change.at)).div_ceil(2);
+        for line in grid.iter_mut().filter(|line| line[column].0 == ' ') {
+            line[column] = Mark('┆', "33");
+        }
+        for (offset, digit) in (i + 1).to_string().chars().enumerate() {
+            if let Some(mark) = under.get_mut(column + offset) {
+                *mark = Mark(digit, "33");
+            }
+        }
+    }
+
+    let mut out = String::new();
+    for (at, line) in grid.iter().enumerate().rev() {
+        let text = ticks.iter().find(|(row, _)| *row == at).map_or("", |(_, text)| text.as_str());
+        let axis = if text.is_empty() { '│' } else { '┤' };
+        out.push_str(&format!("{}{text} {axis}{}\n", " ".repeat(label - columns(text)), painted(line, paint)));
+    }
+    out.push_str(&format!("{} └{}\n", " ".repeat(label), "─".repeat(room)));
+    if !series.changes.is_empty() {
+        out.push_str(&format!("{}  {}\n", " ".repeat(label), painted(&under, paint)));
+    }
+    let extent = fit(&plain(&extent(series)), width.saturating_sub(label + 2));
+    out.push_str(&format!("{}  {extent}\n", " ".repeat(label)));
+    out
+}
+
+fn painted(line: &[Mark], paint: Paint) -> String {
+    let text = |mark: &Mark| match mark.1 {
+        "" => mark.0.to_string(),
+        code => paint.with(code, &mark.0.to_string()),
+    };
+    line.iter().map(text).collect::<String>().trim_end().to_owned()
+}
+
+/// The value that a row stands for.
+fn at_row(axis: &Axis, row: usize) -> f64 {
+    let (low, high) = axis.ends();
+    let share = row as f64 / (LINES - 1) as f64;
+    if axis.log { low * (high / low).powf(share) } else { low + (high - low) * share }
+}

@@ -1,0 +1,178 @@
+//! A check against a baseline: for a terminal, and for the tools of pipelines.
+
+use crate::ReportError;
+use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
+use crate::number::{NONE, percent, range, ratio};
+use crate::text::plain;
+use vmtax_model::{CheckFindings, Checked, CheckedRow};
+
+/// The report.
+pub fn report(findings: &CheckFindings) -> Report<'static> {
+    let columns = vec![
+        Column::words("metric").cut(24, 14),
+        Column::figures("cost now/then"),
+        Column::figures("interval").spare(2),
+        Column::figures("limit"),
+        Column::figures("rounds").spare(1),
+        Column::words("outcome"),
+    ];
+    let row = |row: &CheckedRow| {
+        let outcome = match row.checked {
+            Checked::Passed => Cell::from("passed"),
+            Checked::Worse => Cell::strong("worse").tone(Tone::Bad),
+            Checked::TooFewRounds => Cell::from("too few rounds").tone(Tone::Soft),
+        };
+        let cells: Vec<Cell> = vec![
+            format!("{} on {}", row.metric, row.place).into(),
+            ratio(row.ratio.median).into(),
+            interval(row).into(),
+            most(row).into(),
+            format!("{}, {}", row.rounds.0, row.rounds.1).into(),
+            outcome,
+        ];
+        cells
+    };
+    let table = Table::new("Metrics against their limits", columns).rows(findings.rows.iter().map(row));
+    Report {
+        study: "check",
+        title: format!("{} checked against {}", findings.now, findings.baseline),
+        about: vec![format!("worse: exceeds its limit at {} confidence", percent(findings.confidence))],
+        answer: outcome(findings),
+        notices: vec![Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect())],
+        sections: vec![Section::new("", vec![Block::Table(table)])],
+        ..Report::default()
+    }
+}
+
+/// The findings as JSON.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(findings: &CheckFindings) -> Result<String, ReportError> {
+    let text = serde_json::to_string_pretty(findings);
+    text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "check", source })
+}
+
+/// JUnit's XML: a test case for each metric.
+pub fn junit(findings: &CheckFindings) -> String {
+    let failures = findings.rows.iter().filter(|r| r.checked == Checked::Worse).count();
+    let skipped = findings.rows.iter().filter(|r| r.checked == Checked::TooFewRounds).count();
+    let count = findings.rows.len();
+    let mut out = format!(
+        "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"vmtax\" tests=\"{count}\" failures=\"{failures}\" skipped=\"{skipped}\" errors=\"0\">\n"
+    );
+    for row in &findings.rows {
+        out += &format!("    <testcase classname=\"{}\" name=\"{}\"", xml(&row.place), xml(row.metric.id()));
+        let said = xml(&sentence(row, findings));
+        out += &match row.checked {
+            Checked::Passed => "/>\n".to_owned(),
+            Checked::Worse => format!(">\n      <failure message=\"{said}\"/>\n    </testcase>\n"),
+            Checked::TooFewRounds => format!(">\n      <skipped message=\"{said}\"/>\n    </testcase>\n"),
+        };
+    }
+    out + "  </testsuite>\n</testsuites>\n"
+}
+
+/// Commands by which GitHub's workflows annotate: an error for each metric that is worse.
+pub fn github(findings: &CheckFindings) -> String {
+    let mut out = String::new();
+    for row in findings.rows.iter().filter(|r| r.checked == Checked::Worse) {
+        // https://docs.github.com/actions: what would end the line or the property is written as a percent code.
+        let escaped = |text: &str| plain(text).replace('%', "%25");
+        let title = escaped(&format!("{} on {}", row.metric, row.place)).replace(':', "%3A").replace(',', "%2C");
+        out += &format!("::error title={title}::{}\n", escaped(&sentence(row, findings)));
+    }
+    out
+}
+
+fn outcome(findings: &CheckFindings) -> String {
+    let worse: Vec<&CheckedRow> = findings.rows.iter().filter(|r| r.checked == Checked::Worse).collect();
+    let unsaid = findings.rows.iter().filter(|r| r.checked == Checked::TooFewRounds).count();
+    let unsaid = if unsaid > 0 { format!(" Of {unsaid} there are too few rounds to say.") } else { String::new() };
+    match worse.as_slice() {
+        [] => format!("No metric of {} is shown to be worse by more than it may be.{unsaid}", findings.rows.len()),
+        [one] => format!("Worse: {}.{unsaid}", sentence(one, findings)),
+        all => format!("{} of {} metrics are worse by more than they may be.{unsaid}", all.len(), findings.rows.len()),
+    }
+}
+
+fn sentence(row: &CheckedRow, findings: &CheckFindings) -> String {
+    format!(
+        "{} on {} costs {} what it did ({} interval {}; {} and {} rounds), it may cost {}",
+        row.metric,
+        row.place,
+        ratio(row.ratio.median),
+        percent(2.0 * findings.confidence - 1.0),
+        interval(row),
+        row.rounds.0,
+        row.rounds.1,
+        most(row)
+    )
+}
+
+fn most(row: &CheckedRow) -> String {
+    ratio(1.0 + row.threshold)
+}
+
+fn interval(row: &CheckedRow) -> String {
+    row.ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
+}
+
+fn xml(text: &str) -> String {
+    plain(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{Estimate, Interval, Metric};
+
+    fn findings(place: &str) -> CheckFindings {
+        let row = |metric, median: f64, checked| CheckedRow {
+            place: place.to_owned(),
+            metric,
+            ratio: Estimate {
+                median,
+                interval: Some(Interval { low: median - 0.1, high: median + 0.1, coverage: 0.9 }),
+            },
+            rounds: (6, 8),
+            threshold: 0.05,
+            checked,
+        };
+        CheckFindings {
+            schema: 1,
+            baseline: "old".to_owned(),
+            now: "new".to_owned(),
+            confidence: 0.95,
+            rows: vec![row(Metric::CpuEvents, 1.3, Checked::Worse), row(Metric::MutexTime, 1.0, Checked::Passed)],
+            warnings: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_cannot_break_out() {
+        let hostile = "tcg, a\"<b>|&\n::error::x%,";
+        let xml = junit(&findings(hostile));
+        assert!(
+            xml.contains("tests=\"2\" failures=\"1\"") && xml.contains("a&quot;&lt;b&gt;|&amp; ::error::x%,"),
+            "{xml}"
+        );
+        let markdown = report(&findings(hostile)).markdown();
+        assert!(markdown.contains("a\"&lt;b>\\|&"), "{markdown}");
+        let rows = markdown.lines().filter(|l| l.starts_with("| ")).count();
+        assert_eq!(rows, 4, "{markdown}");
+        let annotations = github(&findings(hostile));
+        assert_eq!(annotations.lines().count(), 1, "{annotations}");
+        assert!(annotations.starts_with("::error title=cpu.events on tcg%2C a"), "{annotations}");
+        assert!(annotations.contains("%25%2C::cpu.events on"), "{annotations}");
+    }
+
+    #[test]
+    fn no_line_is_too_wide() {
+        for width in [80, 100] {
+            let text = report(&findings("tcg")).terminal(crate::Style { width, color: false }, false);
+            assert!(text.lines().all(|l| crate::text::columns(l) <= width), "{text}");
+            assert!(text.contains("worse") && text.contains("×1.300"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What a command's guests asked of their disks, beside what the command cost.
+
+use super::layers;
+use crate::engine::{Block, Cell, Column, Section, Table};
+use crate::number::{bytes, count, nanoseconds, percent, value};
+use vmtax_model::{CommandLayers, DiskUse, ExecFindings, KindUse, Metric, Unit};
+
+/// Each disk's use, then where the time of a request goes.
+pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Section<'a>> {
+    let disks = found.disks.iter().map(|disk| {
+        let title = format!("Requests to the scratch disk on {} (one more run, under probes)", disk.machine);
+        let table = (!disk.kinds.is_empty()).then(|| Block::Table(table(disk, &title)));
+        let blocks = table.into_iter().chain([Block::Text(sentence(disk, exec))]).collect();
+        Section::new(title, blocks)
+    });
+    disks.chain(layers::brief(&found.layers)).chain(layers::details(&found.layers)).collect()
+}
+
+/// How much of the command's time there were requests at all.
+fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
+    let seconds = |s| value(Unit::Seconds, s);
+    let row = exec.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall);
+    let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == disk.machine));
+    let untraced = column
+        .and_then(|c| c.spread.as_ref())
+        .map_or(String::new(), |spread| format!(", those without probes {} (median)", seconds(spread.median)));
+    let took = format!("This run took {}{untraced}", seconds(disk.wall_s));
+    let part = if disk.observed_s < disk.wall_s {
+        format!(" Its first {} alone were observed: then the buffers for events were full.", seconds(disk.observed_s))
+    } else {
+        String::new()
+    };
+    if disk.kinds.is_empty() {
+        return format!("No request reached the disk: the guest kept all in its memory. {took}.{part}");
+    }
+    let share = percent(disk.under_way_s / disk.observed_s.max(f64::MIN_POSITIVE));
+    format!(
+        "At least one request was under way for {} ({share} of the time): so much of it the disk can have cost at most. \
+         {took}.{part}",
+        seconds(disk.under_way_s)
+    )
+}
+
+fn table(disk: &DiskUse, title: &str) -> Table {
+    let columns = vec![
+        Column::words(""),
+        Column::figures("requests"),
+        Column::figures("bytes").spare(4),
+        Column::figures("each").spare(1),
+        Column::figures("p50"),
+        Column::figures("p99").spare(3),
+        Column::figures("longest").spare(2),
+        Column::figures("followed"),
+    ];
+    let row = |kind: &KindUse| {
+        let cells: Vec<Cell> = vec![
+            kind.kind.label().into(),
+            count(kind.requests).into(),
+            bytes(kind.bytes).into(),
+            sizes(kind).into(),
+            nanoseconds(kind.time.p50_ns).into(),
+            nanoseconds(kind.time.p99_ns).into(),
+            nanoseconds(kind.time.max_ns).into(),
+            count(kind.followed).into(),
+        ];
+        cells
+    };
+    Table::new(title, columns).rows(disk.kinds.iter().map(row))
+}
+
+/// The shortest and the longest.
+fn sizes(kind: &KindUse) -> String {
+    match (kind.sizes.first(), kind.sizes.last()) {
+        (Some((low, _)), Some((high, _))) if low == high => size(*low),
+        (Some((low, _)), Some((high, _))) => format!("{}–{}", size(*low), size(*high)),
+        _ => String::new(),
+    }
+}
+
+/// Without a fraction that is none: lengths are powers of two as a rule.
+fn size(length: u64) -> String {
+    bytes(length).replace(".000 ", " ").replace(".00 ", " ").replace(".0 ", " ")
+}

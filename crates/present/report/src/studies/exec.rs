@@ -1,0 +1,200 @@
+//! `exec`: how a command ended, what it cost on each machine, and where the difference goes.
+
+use super::metric_rows;
+use super::{command_layers, tax};
+use crate::ReportError;
+use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tile};
+use crate::json::document;
+use crate::number::{difference, percent, range, ratio, value};
+use crate::view::{self, origin, rounds_text};
+use serde::Serialize;
+use vmtax_model::{Breakdown, CommandLayers, ExecFindings, Machine, Metric, Plan, Statuses, Unit, shell_line};
+use vmtax_recording::Recording;
+
+/// The report. `layers`: what its guests asked of their disks.
+pub fn report<'a>(
+    recording: &'a Recording,
+    findings: &'a ExecFindings,
+    layers: Option<&'a CommandLayers>,
+) -> Report<'a> {
+    let taxes = &findings.taxes;
+    let rows = metric_rows::with_printed(taxes, &findings.printed);
+    let breakdowns = findings.breakdowns.iter().map(|breakdown| section(breakdown, &recording.plan));
+    let about = about(&recording.plan, findings).into_iter().map(Block::Text).collect();
+    let requests = layers.map_or(Vec::new(), |layers| command_layers::sections(layers, findings));
+    let missing = layers.map_or(Vec::new(), |layers| super::layers::words::missing(&layers.layers));
+    let advice = layers.map_or(&[][..], |layers| &layers.layers.advice);
+    let warned = layers.map_or(&[][..], |layers| &layers.layers.warnings);
+    let warnings = warnings(recording, findings).into_iter().chain(warned.iter().map(ToString::to_string));
+    Report {
+        study: "exec",
+        title: format!("What virtualization costs `{}`", command(&recording.plan)),
+        about: tax::about(recording, taxes),
+        origin: origin(recording),
+        rests_on: rounds_text(taxes),
+        answer: ended(findings),
+        tiles: view::guests(taxes).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
+        notices: vec![
+            Notice::missing("Not observed", missing),
+            Notice::warnings(warnings.collect()),
+            Notice::advice(&[&taxes.advice[..], advice].concat()),
+        ],
+        sections: breakdowns
+            .chain([Section::new("", about)])
+            .chain(tax::sections(recording, taxes, &rows))
+            .chain(requests)
+            .chain([tax::trials(recording)])
+            .chain(view::facts(recording, &taxes.kernels))
+            .collect(),
+        method: vec![taxes.method.clone()],
+    }
+}
+
+/// The findings, with what was found of requests to the guests' disks, where that was asked for.
+#[derive(Serialize)]
+struct Both<'a> {
+    #[serde(flatten)]
+    findings: &'a ExecFindings,
+    #[serde(flatten)]
+    layers: Option<&'a CommandLayers>,
+}
+
+/// The recording and its findings as one JSON document.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(
+    recording: &Recording,
+    findings: &ExecFindings,
+    layers: Option<&CommandLayers>,
+) -> Result<String, ReportError> {
+    document(recording, &Both { findings, layers }).map_err(|source| ReportError::Json { what: "report", source })
+}
+
+fn command(plan: &Plan) -> String {
+    plan.command().map_or(String::new(), |command| shell_line(&command.words))
+}
+
+/// The wall time: what a person waits for.
+fn tile(findings: &ExecFindings, machine: Machine) -> Option<Tile> {
+    let row = findings.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall)?;
+    let found = row.machines.iter().find(|c| c.machine == machine)?;
+    let (figure, text) = match (&found.tax, &found.spread) {
+        (Some(tax), _) => {
+            let sure = match &tax.ratio.interval {
+                Some(i) => format!("95 % interval {}", range(i)),
+                None => format!("n = {}, too few for an interval", tax.rounds),
+            };
+            let times = ratio(tax.ratio.median);
+            (times.clone(), format!("In the {machine} guest it takes {times} native's wall time ({sure})."))
+        }
+        (None, Some(spread)) => (
+            value(Unit::Seconds, spread.median),
+            format!("Wall time in the {machine} guest; there is no native one beside it."),
+        ),
+        (None, None) => return None,
+    };
+    Some(Tile { class: machine.as_str(), figure, text, limits: String::new() })
+}
+
+/// How it ended.
+fn ended(findings: &ExecFindings) -> String {
+    let words = |statuses: &[i32]| statuses.iter().map(|s| status(*s)).collect::<Vec<_>>().join(" or ");
+    let (ran, not): (Vec<&Statuses>, Vec<_>) = findings.statuses.iter().partition(|s| !s.statuses.is_empty());
+    match ran.first() {
+        None => "The command ended nowhere.".to_owned(),
+        Some(first) if not.is_empty() && !findings.differs() => {
+            format!("It ended everywhere with {}.", words(&first.statuses))
+        }
+        Some(_) => {
+            let all: Vec<String> = ran.iter().map(|s| format!("{} with {}", s.machine, words(&s.statuses))).collect();
+            let nowhere: Vec<String> = not.iter().map(|s| format!(" It did not run on {}.", s.machine)).collect();
+            format!("It ended on {}.{}", all.join(", on "), nowhere.concat())
+        }
+    }
+}
+
+fn status(status: i32) -> String {
+    match status {
+        signal @ 129..=192 => format!("status {status} (ended by signal {})", signal - 128),
+        other => format!("status {other}"),
+    }
+}
+
+/// What weakens the figures, the command's own end first.
+fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
+    let mut all = Vec::new();
+    if findings.differs() {
+        all.push("the command did not end alike everywhere: what it cost is not the cost of the same work.".to_owned());
+    } else if findings.status().is_some_and(|status| status != 0) {
+        all.push("the command failed: what it cost is what failing costs.".to_owned());
+    }
+    all.extend(findings.notes.iter().cloned());
+    all.extend(view::warnings(recording, &findings.taxes.warnings));
+    all
+}
+
+/// The parts, what none accounts for, and the sum.
+fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
+    let plural = if breakdown.rounds == 1 { "" } else { "s" };
+    let title = format!("Where the time goes on {} (means of {} round{plural})", breakdown.machine, breakdown.rounds);
+    let whole = breakdown.native_s.map(|native| breakdown.machine_s - native);
+    let mut columns = vec![Column::words(unit(plan)).broken(20, 12), Column::figures(breakdown.machine.as_str())];
+    if whole.is_some() {
+        columns.extend([
+            Column::figures("native").spare(2),
+            Column::figures("difference"),
+            Column::figures("share").spare(1),
+        ]);
+    }
+    let line = |label: &str, native: Option<f64>, machine: f64| {
+        // What only a guest has is all difference.
+        let more = breakdown.native_s.map(|_| machine - native.unwrap_or(0.0));
+        let share = more.zip(whole.filter(|w| w.abs() > 1e-6)).map(|(more, whole)| more / whole);
+        let share = share.map_or(String::new(), |s| if s < 0.0 { format!("−{}", percent(-s)) } else { percent(s) });
+        let native = native.map_or(String::new(), seconds);
+        let more = more.map_or(String::new(), |s| difference(Unit::Seconds, s));
+        vec![label.into(), Cell::strong(seconds(machine)), native.into(), more.into(), share.into()]
+    };
+    let mut table = Table::new(title.clone(), columns);
+    breakdown.rows.iter().for_each(|row| table.row(line(row.part.label(), row.native_s, row.machine_s)));
+    table.row(line("unexplained", None, breakdown.unexplained_s));
+    table.first(line("sum", breakdown.native_s, breakdown.machine_s));
+    Section::new(title, vec![Block::Table(table)])
+}
+
+fn seconds(s: f64) -> String {
+    if s < 0.0 { difference(Unit::Seconds, s) } else { value(Unit::Seconds, s) }
+}
+
+/// What the seconds are of.
+fn unit(plan: &Plan) -> String {
+    match plan.guest.cpus {
+        1 => "wall time".to_owned(),
+        cpus => format!("wall time × {cpus} CPUs"),
+    }
+}
+
+/// How the guests had the host's files, and what the parts mean.
+fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
+    let mut all = Vec::new();
+    if !findings.breakdowns.is_empty() {
+        all.push(
+            "User and kernel: the command's own, by its machine's account; what translation, nested paging and exits add \
+             to them is in them. Waiting for threads: at most, as long as these worked."
+                .to_owned(),
+        );
+    }
+    let layer = match plan.command().and_then(|command| command.scratch_mib) {
+        Some(mib) => format!("on a disk of {mib} MiB"),
+        None => "in their memory".to_owned(),
+    };
+    all.extend(findings.root.as_ref().map(|root| {
+        format!(
+            "Guests had the host's files by {} ({}), read-only, below a layer {layer}: its cost is the share's, not the \
+             processor's.",
+            root.method, root.mount
+        )
+    }));
+    all
+}

@@ -1,0 +1,275 @@
+//! `history`: a metric over the runs, and where it changed.
+
+use crate::ReportError;
+use crate::charts::series::Series;
+use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
+use crate::number::{NONE, factor, value};
+use crate::view::when;
+use serde::Serialize;
+use std::collections::BTreeMap;
+use vmtax_analysis::FEWEST_RUNS;
+use vmtax_model::{Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, PastRun, SeriesFindings};
+
+/// Series that a terminal draws without details.
+const DRAWN: usize = 6;
+
+/// What `history` prints for scripts; docs/history.md describes it.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(document: &impl Serialize) -> Result<String, ReportError> {
+    let text = serde_json::to_string_pretty(document);
+    text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "history", source })
+}
+
+/// A metric over the runs. `notes`: what became of the ledger; `vmtax`: the version that draws it; `command`: what makes it
+/// again.
+pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, command: &str) -> Report<'a> {
+    let metric = findings.metric;
+    let runs = findings.series.iter().flat_map(|s| &s.figures).map(|f| f.run.started.as_str());
+    let last = runs.max().unwrap_or_default();
+    let changes = findings.series.iter().flat_map(|s| s.changes.iter().enumerate().map(move |(i, c)| (s, i, c)));
+    let tiles: Vec<Tile> = changes
+        .map(|(series, i, change)| Tile {
+            class: series.key.machine.as_str(),
+            figure: size(change),
+            text: format!("{}. {}", place(series), sentence(i + 1, change, series, metric)),
+            limits: String::new(),
+        })
+        .collect();
+    let about = [metric.to_string(), format!("until {}", when(last)), shared(findings)];
+    let more = findings.series.len().saturating_sub(DRAWN);
+    let more = (more > 0).then(|| format!("{more} more series: --html FILE draws all, --machine one machine's."));
+    let more = more.map(|text| Section::new("", vec![Block::Text(text)]));
+    let intro = "Each dot is the median over one run's rounds, its stroke the 95 % interval; runs from left to right in order \
+                 of time. A dashed line is a change, a level line the median between changes; a ring is a run whose \
+                 recording is gone.";
+    Report {
+        study: "history",
+        title: format!("{} over the runs", metric.label()),
+        about: about.into_iter().filter(|part| !part.is_empty()).collect(),
+        origin: Origin { vmtax: vmtax.to_owned(), started: last.to_owned(), command: command.to_owned() },
+        answer: if tiles.is_empty() { "No change is shown in any series.".to_owned() } else { String::new() },
+        tiles,
+        notices: vec![Notice::warnings(notes.to_vec())],
+        sections: findings
+            .series
+            .iter()
+            .enumerate()
+            .map(|(i, series)| section(findings, series, i))
+            .chain(more)
+            .collect(),
+        method: split(findings).into_iter().chain([intro.to_owned(), findings.method.clone()]).collect(),
+        ..Report::default()
+    }
+}
+
+fn section<'a>(findings: &'a HistoryFindings, series: &'a SeriesFindings, at: usize) -> Section<'a> {
+    let conditions = conditions(series, &findings.series);
+    let gap = if conditions.is_empty() { "" } else { ": " };
+    let unchanged = series.changes.is_empty().then(|| unchanged(series));
+    let said = unchanged.into_iter().chain(deleted(series)).map(Block::Text);
+    let figure =
+        Figure { caption: format!("{}.", extent(series)), ..Figure::new(Series { series, metric: findings.metric }) };
+    let every = Block::Folded("Every run".to_owned(), vec![Block::Table(table(series, findings))]);
+    let blocks = [Block::Figures("wide", vec![figure])].into_iter().chain(said).chain([every]).collect();
+    Section { detail: at >= DRAWN, ..Section::new(format!("{}{gap}{conditions}", place(series)), blocks) }
+}
+
+fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
+    let unit = findings.metric.unit();
+    let columns = vec![
+        Column::words("run").cut(24, 16),
+        Column::words("began").spare(2),
+        Column::figures("rounds"),
+        Column::figures("median"),
+        Column::figures("95 % interval").spare(1),
+        Column::words("otherwise than the run before").broken(24, 10),
+    ];
+    let mut table = Table::new(format!("Runs of {}", place(series)), columns);
+    for (i, f) in series.figures.iter().enumerate() {
+        let change = series.changes.iter().position(|c| c.at == i);
+        let interval = f.value.interval;
+        let mut otherwise: Vec<String> =
+            change.map(|n| format!("change {}: {}", n + 1, size(&series.changes[n]))).into_iter().collect();
+        otherwise.extend((i > 0).then(|| others(&series.figures[i - 1], f)).filter(|text| !text.is_empty()));
+        let cells: Vec<Cell> = vec![
+            run(&f.run).into(),
+            when(&f.run.started).into(),
+            f.n.to_string().into(),
+            value(unit, f.value.median).into(),
+            interval.map_or(NONE.to_owned(), |i| format!("{} to {}", value(unit, i.low), value(unit, i.high))).into(),
+            Cell { strong: change.is_some(), ..otherwise.join("\n").into() },
+        ];
+        if change.is_some() { table.first(cells) } else { table.row(cells) }
+    }
+    table
+}
+
+fn others(before: &PastFigure, after: &PastFigure) -> String {
+    let differ = after.facts.iter().filter(|(name, value)| before.facts.get(*name) != Some(value));
+    differ.map(|(name, value)| format!("{name} {value}")).collect::<Vec<_>>().join("; ")
+}
+
+/// What a ledger holds.
+pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
+    let columns = vec![
+        Column::words("metric").cut(20, 14),
+        Column::words("machine"),
+        Column::figures("runs"),
+        Column::figures("series"),
+        Column::words("first").spare(1),
+        Column::words("last").spare(2),
+    ];
+    let row = |e: &HistoryEntry| {
+        let counts = [e.runs.to_string(), e.series.to_string()];
+        let (first, last) = (when(&e.first), when(&e.last));
+        [e.metric.to_string(), e.machine.to_string()]
+            .into_iter()
+            .chain(counts)
+            .chain([first, last])
+            .collect::<Vec<String>>()
+    };
+    let note = "A series is what was measured under the same conditions: processors, variant, size, settings. \
+                `vmtax history METRIC` draws a metric's.";
+    let block = match entries.is_empty() {
+        true => Block::Text("No run has left a figure yet: `vmtax run --quick` does.".to_owned()),
+        false => Block::Table(
+            Table::new("Metrics of the runs", columns).rows(entries.iter().map(row)).notes(vec![note.to_owned()]),
+        ),
+    };
+    Report {
+        study: "history",
+        title: "Metrics of the runs".to_owned(),
+        notices: vec![Notice::warnings(notes.to_vec())],
+        sections: vec![Section::new("", vec![block])],
+        ..Report::default()
+    }
+}
+
+/// Where: "tcg, aio=native, seqread.depth=8".
+pub fn place(series: &SeriesFindings) -> String {
+    let key = &series.key;
+    let words = [key.machine.as_str(), &key.variant, &key.rung];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// What a series was measured under that not all of them were; everything, where there is one alone.
+fn conditions(series: &SeriesFindings, all: &[SeriesFindings]) -> String {
+    let differs = |same: &dyn Fn(&SeriesFindings) -> bool| all.len() == 1 || !all.iter().all(same);
+    let mut words = Vec::new();
+    if differs(&|s| s.key.host == series.key.host) {
+        words.push(series.key.host.clone());
+    }
+    for (name, setting) in &series.key.settings {
+        if differs(&|s| s.key.settings.get(name) == Some(setting)) {
+            words.push(format!("{name}={setting}"));
+        }
+    }
+    words.join(", ")
+}
+
+/// What all series were measured under; empty for one alone, which says it itself.
+fn shared(findings: &HistoryFindings) -> String {
+    let [first, rest @ ..] = &findings.series[..] else { return String::new() };
+    if rest.is_empty() {
+        return String::new();
+    }
+    let mut words = Vec::new();
+    if rest.iter().all(|s| s.key.host == first.key.host) {
+        words.push(first.key.host.clone());
+    }
+    let common = |(name, setting): &(&String, &String)| rest.iter().all(|s| s.key.settings.get(*name) == Some(setting));
+    words.extend(first.key.settings.iter().filter(common).map(|(name, setting)| format!("{name}={setting}")));
+    words.join(", ")
+}
+
+/// That not everything is one series, and why.
+fn split(findings: &HistoryFindings) -> Option<String> {
+    let count = findings.series.len();
+    let hosts: BTreeMap<&str, ()> = findings.series.iter().map(|s| (s.key.host.as_str(), ())).collect();
+    let processors =
+        if hosts.len() > 1 { format!(" They are from {} kinds of processors.", hosts.len()) } else { String::new() };
+    (count > 1).then(|| {
+        format!(
+            "{count} series: figures of other processors, machines, variants, sizes or settings are not compared with each \
+             other.{processors}"
+        )
+    })
+}
+
+/// "16 runs, 2026-11-20 14:02 UTC to 2026-11-21 09:10 UTC".
+pub fn extent(series: &SeriesFindings) -> String {
+    let (Some(first), Some(last)) = (series.figures.first(), series.figures.last()) else { return String::new() };
+    let runs = runs(series.figures.len());
+    match series.figures.len() {
+        1 => format!("{runs}, {}", when(&first.run.started)),
+        _ => format!("{runs}, {} to {}", when(&first.run.started), when(&last.run.started)),
+    }
+}
+
+/// "1 run", "8 runs".
+fn runs(count: usize) -> String {
+    format!("{count} run{}", if count == 1 { "" } else { "s" })
+}
+
+/// What may be said where there is no change.
+fn unchanged(series: &SeriesFindings) -> String {
+    let count = series.figures.len();
+    if count < FEWEST_RUNS {
+        return format!("No change can be told from {} yet: it takes {FEWEST_RUNS}.", runs(count));
+    }
+    let older = if series.searched < count { format!(" in the last {}", runs(series.searched)) } else { String::new() };
+    format!("No change shown{older}.")
+}
+
+/// "×1.25 slower", "×1.25 faster".
+pub fn size(change: &Change) -> String {
+    match change.ratio {
+        None => NONE.to_owned(),
+        Some(r) if r >= 1.0 => format!("×{} slower", factor(r)),
+        Some(r) => format!("×{} faster", factor(1.0 / r)),
+    }
+}
+
+/// A change in a sentence.
+fn sentence(number: usize, change: &Change, series: &SeriesFindings, metric: Metric) -> String {
+    let first = series.figures.get(change.at);
+    let (at, folder) = first.map_or((String::new(), NONE), |f| (when(&f.run.started), f.run.folder.as_str()));
+    let (before, after) = (value(metric.unit(), change.before), value(metric.unit(), change.after));
+    format!(
+        "Change {number}, from `{folder}` on ({at}): {}, {before} to {after} (medians of {} before and {} after, p = {:.3}). {}",
+        size(change),
+        runs(change.runs_before),
+        runs(change.runs_after),
+        change.p,
+        facts(change, series),
+    )
+}
+
+fn facts(change: &Change, series: &SeriesFindings) -> String {
+    if change.facts.is_empty() {
+        return "No fact that is recorded changed with it: neither kernels nor QEMU nor vmtax. Check what else the host did, \
+                its firmware, its neighbours."
+            .to_owned();
+    }
+    let one = |f: &FactChange| {
+        let text = |value: &Option<String>| value.as_deref().unwrap_or("unknown").to_owned();
+        let run = series.figures.get(f.at).map_or(NONE, |figure| figure.run.folder.as_str());
+        let at = if f.at == change.at { String::new() } else { format!(" (from `{run}` on)") };
+        format!("{} {} → {}{at}", f.fact, text(&f.before), text(&f.after))
+    };
+    format!("With it changed: {}.", change.facts.iter().map(one).collect::<Vec<_>>().join("; "))
+}
+
+/// How many runs' recordings are gone.
+fn deleted(series: &SeriesFindings) -> Option<String> {
+    let gone = series.figures.iter().filter(|f| !f.run.recorded).count();
+    (gone > 0).then(|| format!("○: the recordings of {} are gone; their figures are kept.", runs(gone)))
+}
+
+/// A run, with a mark where its recording is gone.
+pub fn run(run: &PastRun) -> String {
+    let gone = if run.recorded { "" } else { " (deleted)" };
+    format!("{}{gone}", run.folder)
+}

@@ -1,0 +1,293 @@
+//! One machine in one variant: its rows, single requests, the run, QEMU's system calls, the tail.
+
+use super::view::{self, Scale};
+use super::words;
+use crate::charts::layers::{Falls, Heat, States, class, stretch};
+use crate::charts::marks::{self, Mark, Marks};
+use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
+use crate::number::{count, counted, nanoseconds};
+use maud::html;
+use vmtax_model::{CallRow, HeatMap, LayerColumn, Row, State, Summary, Waterfall};
+
+/// Columns of the longest bar of characters.
+const BAR: usize = 20;
+/// Unexplained time above this share of the whole is pointed at, percent: the most that a run should have.
+const MUCH_UNEXPLAINED: f64 = 1.0;
+
+/// The rows' distributions, and the table of rows that a reader takes in.
+pub fn distributions(column: &LayerColumn) -> Figure<'_> {
+    let rows = column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
+    let mark = |row: &'_ Row| (view::name(row.layer, &row.label, row.state), class(row.layer));
+    let mut marks: Vec<Mark> = Vec::new();
+    for row in rows {
+        let (name, class) = mark(row);
+        marks.push(Mark { name, shown: stretch(row.layer, &row.label, row.state), class, figure: &row.time });
+    }
+    let wholes = [("traced", Some(&column.traced)), ("untraced", column.control.as_ref())];
+    for (name, figure) in wholes.into_iter().filter_map(|(name, figure)| Some((name, figure?))) {
+        marks.push(Mark { name: name.to_owned(), shown: html! { b { "the whole, " (name) } }, class: "whole", figure });
+    }
+    let caption = format!(
+        "{}, n = {} in {}. A row whose median is 0 begins at the picture's edge; waits that are next to nothing are in the \
+         table of all rows alone.",
+        marks::CAPTION.trim_end_matches('.'),
+        counted(column.matched.joined, "request"),
+        counted(column.rounds.into(), "round"),
+    );
+    Figure { caption, table: Some(brief(column)), below: true, ..Figure::new(Marks(marks)) }
+}
+
+/// The rows, what is unexplained, and the sums beside the untraced control. Waits that are next to nothing stand together
+/// in one line, so that the others can be seen and the sums still close.
+fn brief(column: &LayerColumn) -> Table {
+    let scale = Scale::for_columns(&[column]);
+    let columns = vec![
+        Column::words("layer").spare(2),
+        Column::words("until").broken(24, 10).shorten(2),
+        Column::words("state").spare(2),
+        Column::figures(format!("p50 {}", scale.unit)),
+        Column::figures(format!("mean {}", scale.unit)),
+        Column::figures("%"),
+        Column::words("").spare(1),
+    ];
+    let share = |percent: f64| format!("{:.1}", if percent.abs() < 0.05 { 0.0 } else { percent });
+    let (small, large): (Vec<&Row>, Vec<&Row>) =
+        column.rows.iter().filter(|r| r.count > 0).partition(|r| view::is_negligible(r));
+    let mut table = Table::new(format!("Rows of {}", view::title(column)), columns);
+    let mut before: Option<&Row> = None;
+    for row in large {
+        let same_layer = before.is_some_and(|b| b.layer == row.layer);
+        let mark = if row.below_bound { " †" } else { "" };
+        let until = format!("→ {}{mark}", row.to.label());
+        let state = view::state(row.state);
+        let named = if state.is_empty() { until.clone() } else { format!("{until} ({state})") };
+        // The same stretch in another state.
+        let again = same_layer && before.is_some_and(|b| b.to == row.to);
+        let what = Cell::from(if again { format!("″{mark}") } else { until }).short(named);
+        let cells = vec![
+            if same_layer { Cell::default() } else { Cell::key(class(row.layer), row.layer.label()) },
+            what,
+            Cell::from(state).tone(Tone::Warn),
+            scale.number(row.time.p50_ns).into(),
+            scale.number(row.time.mean_ns).into(),
+            share(row.percent).into(),
+            Cell::from(bar(row.percent)).tone(Tone::Soft),
+        ];
+        if same_layer {
+            table.row(cells)
+        } else {
+            table.first(cells)
+        }
+        before = Some(row);
+    }
+    let mut sum = |what: &str, figure: Option<&Summary>, mean_ns: f64, percent: Option<f64>, strong: bool| {
+        let p50 = figure.map_or(String::new(), |f| scale.number(f.p50_ns));
+        let figures = [p50, scale.number(mean_ns), percent.map_or(String::new(), share)];
+        let texts = [String::new(), what.to_owned(), String::new()].into_iter().chain(figures);
+        table.row(texts.map(|text| Cell { strong, ..text.into() }).collect::<Vec<Cell>>());
+    };
+    if !small.is_empty() {
+        let (ns, percent) = small.iter().fold((0.0, 0.0), |(ns, p), r| (ns + r.time.mean_ns, p + r.percent));
+        sum(&format!("{} small waits", small.len()), None, ns, Some(percent), false);
+    }
+    let unexplained = 100.0 - column.rows.iter().map(|r| r.percent).sum::<f64>();
+    let much = unexplained.abs() > MUCH_UNEXPLAINED;
+    sum("unexplained", None, column.unexplained_ns, Some(unexplained), much);
+    sum("total, traced", Some(&column.traced), column.traced.mean_ns, Some(100.0), true);
+    if let Some(control) = &column.control {
+        sum("control, untraced", Some(control), control.mean_ns, None, true);
+    }
+    table.notes(notes(column))
+}
+
+/// A share as a bar of eighths of a column.
+fn bar(percent: f64) -> String {
+    let eighths = (percent.clamp(0.0, 100.0) / 100.0 * (BAR * 8) as f64).round() as usize;
+    let part = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"][eighths % 8];
+    format!("{}{part}", "█".repeat(eighths / 8))
+}
+
+/// The states that any request was in.
+fn states(column: &LayerColumn) -> Vec<State> {
+    let mut states: Vec<State> = column.rows.iter().filter(|r| r.count > 0).map(|r| r.state).collect();
+    states.sort_unstable();
+    states.dedup();
+    states
+}
+
+/// What the table's signs mean.
+fn notes(column: &LayerColumn) -> Vec<String> {
+    let meanings = states(column).into_iter().filter(|s| *s != State::Running && view::state(*s) != s.label());
+    let meanings: Vec<String> = meanings.map(|s| format!("{}: {}", view::state(s), s.label())).collect();
+    let states = (!meanings.is_empty()).then(|| format!("States: {}.", meanings.join("; ")));
+    states.into_iter().chain(words::below_bound(&[column])).collect()
+}
+
+/// Everything of a column. All but the main one are folded, so that the page can be read in one go.
+pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
+    let mut blocks = vec![Block::Figure(Figure::new(States(states(column))))];
+    if !main {
+        blocks.push(Block::Figure(distributions(column)));
+    }
+    blocks.extend(column.waterfalls.iter().flat_map(waterfall));
+    blocks.push(Block::Folded("Every row".to_owned(), vec![Block::Table(rows(column))]));
+    if let Some(heat) = Heat::of(column) {
+        let caption = format!(
+            "Latency over the run. Each cell counts the requests that began in {} and took as long as its height says; the \
+             darkest holds {}, each lighter shade fewer by the same factor.",
+            nanoseconds(column.heat.column_ns),
+            count(u64::from(heat.most))
+        );
+        blocks.push(Block::Figure(Figure { caption, ..Figure::new(heat) }));
+        blocks.push(Block::Folded("Latency over the run".to_owned(), vec![Block::Table(run(&column.heat))]));
+    }
+    let mut fold = |title: &str, block: Vec<Block<'static>>| blocks.push(Block::Folded(title.to_owned(), block));
+    let whole = wholes(&[("traced", Some(&column.traced)), ("control", column.control.as_ref())]);
+    fold("One operation", vec![Block::Table(whole)]);
+    fold("From each layer's entry to its exit", vec![Block::Table(nested(column))]);
+    fold("The life of a request, medians", vec![Block::Table(lifecycle(column))]);
+    for thread in &column.calls {
+        let calls = thread.calls.iter().map(|c| (c.name.as_str(), c));
+        let locks = thread.locks.iter().map(|c| ("of these, lock waits", c));
+        let title = format!("System calls of QEMU's {}", view::role(&thread.role));
+        fold(&title, vec![Block::Table(calls_table(&title, calls.chain(locks)))]);
+    }
+    fold("The slowest 1 % against the requests around the median, means", vec![Block::Table(tail(column))]);
+    let title = format!("{} in detail", view::title(column));
+    match main {
+        true => Section::detail(title, blocks),
+        false => Section::detail("", vec![Block::Folded(title, blocks)]),
+    }
+}
+
+/// The caption names the request; the table holds its stretches.
+fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
+    let scale = Scale::of(w.total_ns);
+    let caption = format!(
+        "One request of those around the {}, {} since the operation's begin. Above, who has it when; below, each stretch.",
+        w.which, scale.unit
+    );
+    let title = format!("The {} request: {}", w.which, scale.text(w.total_ns));
+    let words = ["layer", "what", "state", "thread"].map(|name| Column::words(name).broken(14, 8));
+    let figures = ["begin", "end", "length"].map(|name| Column::figures(format!("{name}, {}", scale.unit)));
+    let mut table = Table::new(title.clone(), words.into_iter().chain(figures).collect());
+    for s in &w.spans {
+        let times = [s.begin_ns, s.end_ns, s.end_ns - s.begin_ns].map(|ns| scale.number(ns).into());
+        let words: [Cell; 4] = [
+            Cell::key(class(s.layer), s.layer.label()),
+            (&*s.label).into(),
+            s.state.label().into(),
+            (&*s.thread).into(),
+        ];
+        table.row(words.into_iter().chain(times).collect::<Vec<Cell>>());
+    }
+    let figure = Figure { title: title.clone(), caption, ..Figure::new(Falls(w)) };
+    vec![Block::Figure(figure), Block::Folded(title, vec![Block::Table(table)])]
+}
+
+fn rows(column: &LayerColumn) -> Table {
+    let scale = Scale::for_columns(&[column]);
+    let mut columns = vec![Column::words("row").broken(26, 14), Column::words("state").spare(3), Column::figures("n")];
+    columns.extend(["p50", "p90", "p99", "max"].map(Column::figures));
+    columns.push(Column::figures(format!("mean, {}", scale.unit)));
+    columns.extend([Column::figures("95 % interval").spare(1), Column::figures("%").spare(2)]);
+    let mut table = Table::new(format!("Every row of {}", view::title(column)), columns);
+    let mut before: Option<&Row> = None;
+    for row in &column.rows {
+        if before.is_none_or(|b| b.layer != row.layer) {
+            table.group(row.layer.label());
+        }
+        let again = before.is_some_and(|b| (b.layer, b.to) == (row.layer, row.to));
+        let what = if again { "″".to_owned() } else { format!("→ {}", row.to.label()) };
+        before = Some(row);
+        let mut cells = vec![format!("{what}{}", if row.below_bound { " †" } else { "" })];
+        cells.extend([view::state(row.state).to_owned(), count(row.count)]);
+        let f = &row.time;
+        cells.extend([f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(|ns| scale.number(ns)));
+        cells.extend([scale.range(&row.mean), format!("{:.1}", row.percent)]);
+        table.row(cells);
+    }
+    table.notes(words::below_bound(&[column]).into_iter().collect())
+}
+
+/// Whole operations.
+pub fn wholes(wholes: &[(&str, Option<&Summary>)]) -> Table {
+    let columns = [Column::words("")].into_iter().chain(["p50", "p90", "p99", "max", "mean"].map(Column::figures));
+    let row = |(name, figure): &(&str, Option<&Summary>)| {
+        let f = (*figure)?;
+        let times = [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds);
+        Some([(*name).to_owned()].into_iter().chain(times).collect::<Vec<String>>())
+    };
+    Table::new("One operation", columns.collect()).rows(wholes.iter().filter_map(row))
+}
+
+/// The control is the whole operation without probes: it stands beside the outermost.
+fn nested(column: &LayerColumn) -> Table {
+    let names = ["cumulative", "p50", "p90", "p99", "max", "delta", "percent", "untraced control"];
+    let spare = |name: &&str| match *name {
+        "p90" | "max" => 1,
+        "untraced control" => 2,
+        _ => 0,
+    };
+    let figures = names.iter().map(|name| Column::figures(*name).spare(spare(name)));
+    let columns = [Column::words("layer").broken(20, 12)].into_iter().chain(figures).collect();
+    let rows = column.nested.iter().enumerate().map(|(i, n)| {
+        let f = &n.cumulative;
+        let times = [f.mean_ns, f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, n.delta_ns].map(nanoseconds);
+        let control = column.control.filter(|_| i == 0).map_or(String::new(), |c| nanoseconds(c.mean_ns));
+        let rest = [format!("{:.2} %", n.percent), control];
+        [n.label.clone()].into_iter().chain(times).chain(rest).collect::<Vec<String>>()
+    });
+    Table::new("From each layer's entry to its exit", columns).rows(rows)
+}
+
+fn lifecycle(column: &LayerColumn) -> Table {
+    let scale = Scale::for_columns(&[column]);
+    let columns = vec![
+        Column::words("event").broken(26, 14),
+        Column::words("thread").broken(14, 8),
+        Column::figures(format!("since previous, {}", scale.unit)),
+    ];
+    let row =
+        |step: &vmtax_model::Step| vec![step.label.clone(), step.thread.clone(), scale.number(step.since_previous_ns)];
+    Table::new("The life of a request", columns).rows(column.lifecycle.iter().map(row))
+}
+
+fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRow)>) -> Table {
+    let figures = ["count", "mean", "stddev", "min", "max", "total"].map(Column::figures);
+    let columns = [Column::words("call").broken(24, 12)].into_iter().chain(figures).collect();
+    let row = |(name, c): (&str, &CallRow)| {
+        let times = [c.mean_ns, c.stddev_ns, c.min_ns, c.max_ns, c.total_ns].map(nanoseconds);
+        [name.to_owned(), count(c.count)].into_iter().chain(times).collect::<Vec<String>>()
+    };
+    let note = "A row ending in _post is the time in user space after that call.".to_owned();
+    Table::new(title, columns).rows(calls.map(row)).notes(vec![note])
+}
+
+fn tail(column: &LayerColumn) -> Table {
+    let scale = Scale::for_columns(&[column]);
+    let figures = ["median", "slowest 1 %", "more"].map(Column::figures);
+    let columns = [Column::words("row").broken(30, 14)].into_iter().chain(figures).collect();
+    let row = |row: &vmtax_model::TailRow| {
+        let times = [row.median_ns, row.slowest_ns, row.slowest_ns - row.median_ns].map(|ns| scale.text(ns));
+        [row.label.clone()].into_iter().chain(times).collect::<Vec<String>>()
+    };
+    Table::new("The slowest requests", columns).rows(column.tail.iter().map(row))
+}
+
+fn run(map: &HeatMap) -> Table {
+    let edge = |row: usize| nanoseconds(map.lowest_ns * map.row_factor.powf(row as f64));
+    let band = |row: usize| format!("{} to {}", edge(row), edge(row + 1));
+    let scale = Scale::of(map.column_ns * map.counts.len() as f64);
+    let figures = ["requests", "fastest in", "most in", "slowest in"].map(Column::figures);
+    let columns = [Column::words(format!("from, {}", scale.unit))].into_iter().chain(figures).collect();
+    let row = |(i, column): (usize, &Vec<u32>)| {
+        let filled: Vec<usize> = column.iter().enumerate().filter(|(_, n)| **n > 0).map(|(row, _)| row).collect();
+        let (first, last) = (*filled.first()?, *filled.last()?);
+        let fullest = filled.iter().copied().max_by_key(|row| column[*row]).unwrap_or(first);
+        let n = count(column.iter().map(|n| u64::from(*n)).sum());
+        Some(vec![scale.number(i as f64 * map.column_ns), n, band(first), band(fullest), band(last)])
+    };
+    let rows = map.counts.iter().enumerate().filter_map(row);
+    Table { parts: true, ..Table::new("Requests over the run", columns) }.rows(rows)
+}

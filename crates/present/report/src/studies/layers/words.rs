@@ -1,0 +1,193 @@
+//! Sentences about layers' findings, the same on the terminal and in HTML.
+
+use super::view::Scale;
+use crate::number::{count, nanoseconds, percent, range, signed_percent};
+use vmtax_model::{Difference, LayerColumn, LayerFindings, Matched, Missing};
+
+/// What probes cost, beside the control that tells it.
+pub fn observer(column: &LayerColumn) -> String {
+    let Some(observer) = &column.observer else {
+        return "not known, there is no untraced control beside these trials".to_owned();
+    };
+    let effect = match observer.interval {
+        Some(i) => format!(
+            "{} (95\u{a0}% interval {})",
+            signed_percent(observer.median - 1.0),
+            span(i.low - 1.0, i.high - 1.0, signed_percent)
+        ),
+        None => format!("{} (too few rounds for an interval)", signed_percent(observer.median - 1.0)),
+    };
+    let Some(control) = &column.control_median else { return effect };
+    let scale = Scale::of(control.median);
+    let interval = control.interval.map_or(String::new(), |_| format!(" ({} {})", scale.range(control), scale.unit));
+    format!("{effect} on an untraced median of {}{interval}", scale.text(control.median))
+}
+
+/// Each variant against the first, in words.
+pub fn differences(findings: &LayerFindings) -> Vec<String> {
+    let several =
+        findings.differences.iter().any(|d| Some(d.machine) != findings.differences.first().map(|f| f.machine));
+    let place = |d: &Difference| if several { format!("{}: ", d.machine) } else { String::new() };
+    findings.differences.iter().map(|d| format!("{}{}", place(d), difference(d))).collect()
+}
+
+fn difference(d: &Difference) -> String {
+    let (base, other) = names(&d.base, &d.variant);
+    let Some(i) = d.ratio.interval else {
+        let ratio = signed_percent(d.ratio.median - 1.0);
+        return format!(
+            "{other} against {base}: {ratio} by the medians, in too few rounds to say whether that is chance"
+        );
+    };
+    let scale = Scale::of(d.difference_ns.median);
+    let by = |e: Option<vmtax_model::Interval>| {
+        e.map_or(String::new(), |i| format!(" ({} to {} {})", scale.number(i.low), scale.number(i.high), scale.unit))
+    };
+    let time = by(d.difference_ns.interval);
+    match d.faster {
+        Some(true) => format!("{other} is faster than {base} by {}{time}", span(1.0 - i.high, 1.0 - i.low, percent)),
+        Some(false) => format!("{other} is slower than {base} by {}{time}", span(i.low - 1.0, i.high - 1.0, percent)),
+        None => format!(
+            "{other} against {base}: no difference shown, the 95\u{a0}% interval of their ratio is {}",
+            range(&i)
+        ),
+    }
+}
+
+/// Both variants without the setting that they share: "aio=threads" and "aio=native" are "threads" and "native".
+fn names<'a>(base: &'a str, other: &'a str) -> (&'a str, &'a str) {
+    match (base.split_once('='), other.split_once('=')) {
+        (Some((a, x)), Some((b, y))) if a == b && !x.contains('=') && !y.contains('=') => (x, y),
+        _ => (base, other),
+    }
+}
+
+/// How well both clocks agree.
+pub fn clock(column: &LayerColumn) -> String {
+    let clock = &column.clock;
+    let drift = if clock.drift_ns == 0.0 {
+        "no drift beyond that".to_owned()
+    } else {
+        format!("drifted by {} beyond that", nanoseconds(clock.drift_ns))
+    };
+    let violations = match clock.violations {
+        0 => "no request against cause and effect".to_owned(),
+        n => format!("{} against cause and effect, rejected", requests(n)),
+    };
+    format!("guest and host agree within ±{} ({}), {drift}; {violations}", nanoseconds(clock.bound_ns), clock.source)
+}
+
+/// What became of the operations.
+pub fn matched(column: &LayerColumn) -> String {
+    let m = &column.matched;
+    let all = requests(m.operations);
+    let mut text = format!("{} of {all} followed through every layer ({})", count(m.joined), followed(m));
+    if !m.rejected.is_empty() {
+        let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
+        text.push_str(&format!("; not: {}", reasons.join(", ")));
+    }
+    let lost = match m.lost_events {
+        0 => "no event lost".to_owned(),
+        1 => "1 event lost".to_owned(),
+        n => format!("{} events lost", count(n)),
+    };
+    format!("{text}; {lost}")
+}
+
+/// The share that was followed, cut to two decimals and not rounded: 100 % means all.
+pub fn followed(m: &Matched) -> String {
+    let share = if m.operations == 0 { 0.0 } else { m.joined as f64 / m.operations as f64 };
+    format!("{}\u{a0}%", (share * 10_000.0).floor() / 100.0)
+}
+
+/// What could not be observed, each once, with where it is missing unless that is everywhere.
+pub fn missing(findings: &LayerFindings) -> Vec<String> {
+    let mut all: Vec<&Missing> = Vec::new();
+    for m in findings.columns.iter().flat_map(|c| &c.missing) {
+        if !all.contains(&m) {
+            all.push(m);
+        }
+    }
+    let one = |m: &Missing| {
+        let mend = if m.mend.is_empty() { String::new() } else { format!(" → {}", m.mend) };
+        format!("{}{}: {}.{mend}", m.what, place(findings, m), m.why.trim_end_matches('.'))
+    };
+    all.into_iter().map(one).collect()
+}
+
+/// " (tcg; kvm, aio=native)": machines, with their variants where it is not all of them.
+fn place(findings: &LayerFindings, m: &Missing) -> String {
+    let lacks = |c: &&LayerColumn| c.missing.contains(m);
+    if findings.columns.iter().all(|c| lacks(&c)) {
+        return String::new();
+    }
+    let mut places: Vec<String> = Vec::new();
+    for c in findings.columns.iter().filter(lacks) {
+        let whole = findings.columns.iter().filter(|o| o.machine == c.machine).all(|o| lacks(&o));
+        let place = if whole { c.machine.to_string() } else { format!("{}, {}", c.machine, c.variant) };
+        if !places.contains(&place) {
+            places.push(place);
+        }
+    }
+    format!(" ({})", places.join("; "))
+}
+
+/// What the mark † stands for; `None` where no row has it.
+pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
+    let marked = columns.iter().any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
+    marked.then(|| {
+        "† shorter than the clocks' bound: its length says little, the sum with its neighbour does.".to_owned()
+    })
+}
+
+fn requests(n: u64) -> String {
+    if n == 1 { "1 request".to_owned() } else { format!("{} requests", count(n)) }
+}
+
+/// "4.0 to 9.0 %".
+fn span(low: f64, high: f64, text: impl Fn(f64) -> String) -> String {
+    let low = text(low);
+    format!("{} to {}", low.trim_end_matches('%').trim_end(), text(high))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{Estimate, Interval, Machine};
+
+    fn difference_of(low: f64, median: f64, high: f64, faster: Option<bool>, rounds_suffice: bool) -> String {
+        // Of a base of 240 µs.
+        let estimate = |of: fn(f64) -> f64| Estimate {
+            median: of(median),
+            interval: rounds_suffice.then_some(Interval { low: of(low), high: of(high), coverage: 0.97 }),
+        };
+        difference(&Difference {
+            machine: Machine::TCG,
+            base: "aio=threads".into(),
+            variant: "aio=io_uring".into(),
+            ratio: estimate(|r| r),
+            difference_ns: estimate(|r| (r - 1.0) * 240_000.0),
+            faster,
+        })
+    }
+
+    #[test]
+    fn a_winner_only_where_there_is_one() {
+        let nbsp = |text: String| text.replace('\u{a0}', " ");
+        let faster = nbsp(difference_of(0.91, 0.94, 0.96, Some(true), true));
+        assert_eq!(faster, "io_uring is faster than threads by 4.0 to 9.0 % (−21.60 to −9.60 µs)");
+        let slower = nbsp(difference_of(1.04, 1.10, 1.20, Some(false), true));
+        assert!(slower.starts_with("io_uring is slower than threads by 4.0 to 20 %"), "{slower}");
+        let none = nbsp(difference_of(0.97, 1.0, 1.02, None, true));
+        assert!(none.contains("no difference shown") && none.contains("0.970–1.020"), "{none}");
+        assert!(nbsp(difference_of(0.9, 0.9, 0.9, None, false)).contains("too few rounds"));
+    }
+
+    #[test]
+    fn variants_are_called_by_what_differs() {
+        assert_eq!(names("aio=threads", "aio=native"), ("threads", "native"));
+        assert_eq!(names("aio=threads", "cache=none"), ("aio=threads", "cache=none"));
+        let both = ("aio=native,iothread=off", "aio=native,iothread=on");
+        assert_eq!(names(both.0, both.1), both);
+    }
+}

@@ -1,0 +1,122 @@
+//! VM exits by reason, address and vCPU.
+
+use crate::engine::{Block, Cell, Column, Section, Table};
+use crate::number::{NONE, count, counted, nanoseconds, were};
+use vmtax_model::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, GuestExits};
+
+/// Reasons and addresses that a terminal shows without details.
+const SHOWN: usize = 12;
+
+/// The tables.
+pub fn section(exits: &GuestExits) -> Section<'_> {
+    let mut blocks = Vec::new();
+    if !exits.reasons.is_empty() {
+        let rows = exits.reasons.iter().map(|reason| (vec![reason.reason.clone()], &reason.exits));
+        blocks.push(table("VM exits by reason", vec![Column::words("reason").cut(20, 8)], rows));
+    }
+    if !exits.addresses.is_empty() {
+        let words = vec![Column::words("address"), Column::words("access"), Column::words("device").cut(20, 8)];
+        let row =
+            |exit: &ExitAddress| vec![address(exit), direction(exit).to_owned(), device(exit, exits.devices_from)];
+        let rows = exits.addresses.iter().map(|exit| (row(exit), &exit.exits));
+        blocks.push(table("VM exits by address", words, rows));
+    }
+    if exits.vcpus.len() > 1 {
+        let columns =
+            [Column::words("vCPU")].into_iter().chain(["tid", "exits", "per s", "total"].map(Column::figures));
+        let rows = exits.vcpus.iter().map(|vcpu| {
+            let figures = [vcpu.tid.to_string(), count(vcpu.count), per_s(vcpu.per_s), nanoseconds(vcpu.total_ns)];
+            [vcpu.vcpu.to_string()].into_iter().chain(figures).collect::<Vec<String>>()
+        });
+        blocks.push(Table::new("VM exits by vCPU", columns.collect()).rows(rows).most(SHOWN));
+    }
+    if exits.reasons.is_empty() && !exits.counters.is_empty() {
+        let columns = vec![Column::words("KVM's counter").cut(30, 16), Column::figures("grew by")];
+        let rows = counters(exits).into_iter().map(|(name, value)| vec![name.clone(), count(*value)]);
+        blocks.push(Table::new("KVM's counters", columns).rows(rows));
+    }
+    Section::new(title(exits), blocks.into_iter().map(Block::Table).collect())
+}
+
+/// "VM exits: 12,300 in 3.1 s on 1 vCPU, 4,000 a second".
+fn title(exits: &GuestExits) -> String {
+    let all: u64 = exits.vcpus.iter().map(|vcpu| vcpu.count).sum();
+    match exits.vcpus.len() {
+        0 if exits.counters.is_empty() => format!("VM exits: none in {:.1} s", exits.seconds),
+        0 => format!("VM exits in {:.1} s, by KVM's own counters", exits.seconds),
+        n => {
+            let busy: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
+            let on = counted(n as u64, "vCPU");
+            format!("VM exits: {} in {:.1} s on {on}, {} a second", count(all), exits.seconds, per_s(busy))
+        }
+    }
+}
+
+/// A table of words and figures; the rate is left out first, since names say more.
+fn table<'a>(label: &str, words: Vec<Column>, rows: impl Iterator<Item = (Vec<String>, &'a ExitCount)>) -> Table {
+    let figures = ["exits", "to QEMU", "per s", "total", "mean"].into_iter().enumerate();
+    let figures = figures.map(|(i, name)| Column::figures(name).spare([0, 2, 1, 3, 0][i]));
+    let rows =
+        rows.map(|(words, exits)| words.into_iter().chain(self::figures(exits)).map(Cell::from).collect::<Vec<_>>());
+    Table::new(label, words.into_iter().chain(figures).collect()).rows(rows).most(SHOWN)
+}
+
+/// "0x3fd", "0xfee000b0", "MSR 0x6e0".
+fn address(exit: &ExitAddress) -> String {
+    match exit.space {
+        AddressSpace::Port | AddressSpace::Memory => format!("{:#x}", exit.address),
+        AddressSpace::Msr => format!("MSR {:#x}", exit.address),
+    }
+}
+
+/// "serial, line status"; what is known of it.
+fn device(exit: &ExitAddress, from: DevicesFrom) -> String {
+    match (exit.device.as_str(), exit.register.as_str()) {
+        ("", _) if from == DevicesFrom::MemoryTree => "no device".to_owned(),
+        ("", _) => "unknown".to_owned(),
+        (device, "") => device.to_owned(),
+        (device, register) => format!("{device}, {register}"),
+    }
+}
+
+/// How many, how many of them QEMU took, how often a second, the whole time and the mean.
+fn figures(exits: &ExitCount) -> [String; 5] {
+    let of_known = |ns: Option<f64>| ns.map_or(NONE.to_owned(), nanoseconds);
+    let total = exits.mean_ns.map(|_| exits.total_ns);
+    [count(exits.count), count(exits.user), per_s(exits.per_s), of_known(total), of_known(exits.mean_ns)]
+}
+
+fn per_s(rate: f64) -> String {
+    if rate < 10.0 { format!("{rate:.1}") } else { count(rate.round() as u64) }
+}
+
+fn direction(exit: &ExitAddress) -> &'static str {
+    if exit.write { "write" } else { "read" }
+}
+
+/// The counters that grew, those of exits and interrupts first.
+fn counters(exits: &GuestExits) -> Vec<(&String, &u64)> {
+    let mut grown: Vec<(&String, &u64)> = exits.counters.iter().filter(|(_, value)| **value > 0).collect();
+    grown.sort_by_key(|(name, _)| !(name.contains("exit") || name.contains("irq") || name.contains("halt")));
+    grown.truncate(2 * SHOWN);
+    grown
+}
+
+/// How the exits were timed and named, and what is lacking.
+pub fn method(exits: &GuestExits) -> Vec<String> {
+    let mut lines = Vec::new();
+    if !exits.timing.is_empty() {
+        lines.push(format!("An exit's time: {}", exits.timing));
+    }
+    if !exits.addresses.is_empty() {
+        lines.push(match exits.devices_from {
+            DevicesFrom::MemoryTree => "Devices are named as in QEMU's memory tree.".to_owned(),
+            DevicesFrom::UsualPlaces => "Devices are named by the usual places in a PC.".to_owned(),
+        });
+    }
+    if exits.lost > 0 {
+        let (lost, were) = (count(exits.lost), were(exits.lost));
+        lines.push(format!("{lost} of KVM's events {were} lost: there were more exits than are counted."));
+    }
+    lines
+}

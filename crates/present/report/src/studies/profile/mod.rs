@@ -1,0 +1,239 @@
+//! `profile`: which threads and functions the time goes to, on CPU and off, and what a guest does that costs.
+
+mod changes;
+mod code;
+mod exits;
+mod guest;
+mod notes;
+mod schedule;
+
+pub use changes::{changes, unlike};
+pub use guest::call_lines;
+
+use crate::ReportError;
+use crate::charts::flame::Flame;
+use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
+use crate::number::{NONE, count, counted};
+use crate::text::plain;
+use vmtax_model::{Advice, FunctionShare, ProfileFindings, SampleShare, TcgShare, ThreadShare, WallFindings};
+
+/// Functions that a terminal shows without details.
+const SHOWN: usize = 20;
+/// Functions that a page lists.
+const LISTED: usize = 40;
+/// Threads that a terminal shows without details.
+const THREADS: usize = 12;
+
+/// The flame graphs that a profile has, as SVG.
+#[derive(Debug, Clone, Default)]
+pub struct Pictures {
+    /// On CPU.
+    pub on_cpu: Option<String>,
+    /// By the clock.
+    pub wall: Option<String>,
+    /// On CPU, with the guest's own stacks where it ran.
+    pub whole: Option<String>,
+}
+
+/// The report. `origin`: the version that draws it, when, and what makes it again.
+pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin: Origin) -> Report<'a> {
+    let mut sections = drawn(pictures);
+    if let Some(wall) = &findings.wall {
+        let why = wall.explanation.iter().take(1 + THREADS).cloned().map(Block::Text);
+        sections.push(Section::new("Why the two differ", why.collect()));
+    }
+    if findings.samples > 0 {
+        sections.push(Section::new("Threads on CPU", vec![Block::Table(threads(findings))]));
+        if !findings.tcg.is_empty() {
+            sections.push(Section::new("What TCG's vCPU threads do", vec![Block::Table(tcg(findings))]));
+        }
+        let title = "Functions by the time in themselves, on CPU";
+        sections.push(Section::new(title, vec![Block::Table(functions(title, &findings.functions))]));
+    }
+    sections.extend(
+        findings.wall.iter().map(|wall| Section::new("Threads by wall-clock", vec![Block::Table(waits(wall))])),
+    );
+    sections.extend(findings.guest.iter().flat_map(guest::sections));
+    sections.extend(findings.exits.iter().map(exits::section));
+    sections.extend(findings.code.iter().map(code::section));
+    sections.extend(findings.schedule.iter().flat_map(schedule::sections));
+    Report {
+        study: "profile",
+        title: of(findings),
+        about: vec![heading(findings)],
+        origin,
+        notices: vec![Notice::warnings(notes::notes(findings)), Notice::advice(&advice(findings))],
+        sections,
+        method: notes::quality(findings),
+        ..Report::default()
+    }
+}
+
+/// The findings for scripts; docs/json.md describes them.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn json(findings: &ProfileFindings) -> Result<String, ReportError> {
+    serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "profile", source })
+}
+
+/// "sampled for 10.0 s, 99 samples a second on CPU by processor cycles: 900 samples".
+fn heading(findings: &ProfileFindings) -> String {
+    let ProfileFindings { seconds, hz, samples, .. } = findings;
+    if *samples == 0 {
+        return "nothing of it was seen on CPU".to_owned();
+    }
+    let Some(by) = trigger(findings) else { return counted(*samples, "sample") };
+    let rate = if *hz > 0 { counted((*hz).into(), "sample") + " a second on CPU" } else { "samples on CPU".to_owned() };
+    let ended = if findings.ended { "; the process ended then" } else { "" };
+    format!("sampled for {seconds:.1} s, {rate} by {by}: {}{ended}", counted(*samples, "sample"))
+}
+
+/// By what samples were taken, "processor cycles"; nothing where that is unknown.
+fn trigger(findings: &ProfileFindings) -> Option<String> {
+    // perf adds how precise it should be: "cycles:P".
+    match findings.trigger.split(':').next().unwrap_or_default() {
+        "" => None,
+        "cycles" => Some("processor cycles".to_owned()),
+        "cpu-clock" => Some("the CPU clock".to_owned()),
+        _ => Some(plain(&findings.trigger)),
+    }
+}
+
+/// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
+pub fn of(findings: &ProfileFindings) -> String {
+    let process = (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
+    findings.file.iter().cloned().chain(process).collect::<Vec<_>>().join(": ")
+}
+
+/// What the guest does at a cost that it need not pay, and the remedy.
+fn advice(findings: &ProfileFindings) -> Vec<Advice> {
+    let exits = findings.exits.iter().flat_map(|exits| &exits.advice);
+    let code = findings.code.iter().flat_map(|code| &code.advice);
+    exits.chain(code).cloned().collect()
+}
+
+/// With one decimal, so that the columns of a table line up.
+fn percent(share: f64) -> String {
+    format!("{:.1} %", share * 100.0)
+}
+
+fn range(share: &SampleShare) -> String {
+    format!("{:.1}–{:.1}", share.low * 100.0, share.high * 100.0)
+}
+
+fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
+    let titles = [
+        ("On CPU: what runs", &pictures.on_cpu),
+        ("Wall-clock: what runs and what waits", &pictures.wall),
+        ("QEMU and its guest in one: what the guest ran, on the vCPU thread that ran it", &pictures.whole),
+    ];
+    let section = |(title, svg): (&str, &'_ Option<String>)| svg.as_ref().map(|_| title.to_owned());
+    let mut sections = Vec::new();
+    for (title, svg) in titles {
+        if let (Some(title), Some(svg)) = (section((title, svg)), svg) {
+            let caption = "Click a frame to zoom, Ctrl-F to search. Wider is more; the kernel is orange, translated code \
+                           green; the guest's own kernel blue, its programs cyan.";
+            let figure = Figure { caption: caption.to_owned(), ..Figure::new(Flame { title: title.clone(), svg }) };
+            sections.push(Section::new(title, vec![Block::Figure(figure)]));
+        }
+    }
+    sections
+}
+
+fn threads(findings: &ProfileFindings) -> Table {
+    let columns = vec![
+        Column::words("thread").cut(16, 10),
+        Column::figures("tid").spare(3),
+        Column::figures("CPU"),
+        Column::figures("samples").spare(2),
+        Column::figures("share"),
+        Column::figures("in kernel").spare(1),
+        Column::figures("translated").spare(1),
+    ];
+    let row = |thread: &ThreadShare| {
+        let of = |part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
+        vec![
+            thread.name.clone(),
+            thread.tid.to_string(),
+            thread.cpu.map_or(NONE.to_owned(), percent),
+            count(thread.share.samples),
+            percent(thread.share.share),
+            of(thread.kernel),
+            of(thread.translated),
+        ]
+    };
+    Table::new("Threads on CPU", columns).rows(findings.threads.iter().map(row)).most(THREADS)
+}
+
+/// The functions, those first in which most samples are.
+fn functions(label: &str, functions: &[FunctionShare]) -> Table {
+    let columns = vec![
+        Column::words("function").cut(32, 12),
+        Column::figures("self"),
+        Column::figures("95 %").spare(2),
+        Column::figures("total"),
+        Column::words("of").spare(3),
+        Column::words("file").broken(24, 16).spare(1),
+    ];
+    let row = |function: &FunctionShare| {
+        let cells: Vec<Cell> = vec![
+            function.name.as_str().into(),
+            Cell::strong(percent(function.inside.share)),
+            range(&function.inside).into(),
+            percent(function.total.share).into(),
+            whose(function).into(),
+            function.module.as_str().into(),
+        ];
+        cells
+    };
+    Table::new(label, columns).rows(functions.iter().take(LISTED).map(row)).most(SHOWN)
+}
+
+/// Whose a function is, shortly.
+fn whose(function: &FunctionShare) -> String {
+    let file = function.module.rsplit('/').next().unwrap_or_default();
+    match function.layer.as_str() {
+        "kernel" => "kernel".to_owned(),
+        "program" if file.starts_with("qemu-system") => "QEMU".to_owned(),
+        "translated" => "guest".to_owned(),
+        "guest-kernel" => "guest's kernel".to_owned(),
+        _ if file.is_empty() => NONE.to_owned(),
+        // "libc.so.6" is libc.
+        _ => crate::text::fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
+    }
+}
+
+/// What TCG's vCPU threads do.
+fn tcg(findings: &ProfileFindings) -> Table {
+    let columns = vec![Column::words("part").broken(24, 16), Column::figures("share"), Column::figures("95 %")];
+    let row = |part: &TcgShare| vec![part.part.words().to_owned(), percent(part.share.share), range(&part.share)];
+    Table::new("What TCG's vCPU threads do", columns).rows(findings.tcg.iter().map(row))
+}
+
+/// What each thread does and waits for, a row for each wait that matters.
+fn waits(wall: &WallFindings) -> Table {
+    let columns = vec![
+        Column::words("thread").cut(16, 10),
+        Column::figures("tid").spare(2),
+        Column::figures("CPU"),
+        Column::figures("runnable").spare(1),
+        Column::figures("waits"),
+        Column::words("for").cut(28, 16),
+    ];
+    let mut table = Table::new("Threads by wall-clock", columns).most(2 * THREADS);
+    for thread in &wall.threads {
+        let mut waits = thread.waits.iter().filter(|wait| wait.share.share >= 0.01).take(3).map(|wait| {
+            let below = if wait.below.is_empty() { String::new() } else { format!(" below {}", wait.below) };
+            let words = wait.reason.words().trim_start_matches("for ");
+            [percent(wait.share.share), format!("{words} ({}{below})", wait.call)]
+        });
+        // The scheduler's own count where there is one.
+        let runs = percent(thread.on_cpu.unwrap_or(thread.runs.share));
+        let runnable = thread.ready.map_or(NONE.to_owned(), percent);
+        let named = [thread.name.clone(), thread.tid.to_string(), runs, runnable];
+        table.first(named.into_iter().chain(waits.next().unwrap_or_default()).map(Cell::from).collect());
+        waits.for_each(|wait| table.row(vec![""; 4].into_iter().map(Cell::from).chain(wait.map(Cell::from)).collect()));
+    }
+    table
+}

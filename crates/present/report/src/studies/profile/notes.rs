@@ -1,0 +1,167 @@
+//! What the reader of a profile has to know: how far it can be trusted, what it cost, and what is lacking.
+
+use super::{code, exits, guest, percent};
+use crate::number::{counted, nanoseconds, were};
+use vmtax_model::{Missing, ProfileFindings, UnnamedFile};
+
+/// With fewer samples on CPU than this a share of a half is known to a tenth at best.
+const FEW: u64 = 100;
+
+/// How far the profile can be trusted, and what it cost.
+pub fn quality(findings: &ProfileFindings) -> Vec<String> {
+    let mut lines = Vec::new();
+    let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
+    if findings.user_samples > 0 {
+        lines.push(format!(
+            "{} of {}{outside} unwound to where the thread begins.",
+            percent(findings.unwound.share),
+            counted(findings.user_samples, "sample")
+        ));
+    }
+    if findings.translated_samples > 0 {
+        lines.push(format!(
+            "{} in translated code (the guest's own), of which {} unwound past it.",
+            counted(findings.translated_samples, "sample"),
+            percent(findings.translated_unwound.share)
+        ));
+    }
+    if let Some(wall) = &findings.wall {
+        let pauses = &wall.pauses;
+        lines.push(format!(
+            "Wall-clock: {}; {} of a thread, {} at the median, {} at the 99th percentile, {} at most; {} without a \
+             stop, at threads that waited on where they were.",
+            counted(wall.moments, "moment"),
+            counted(pauses.count, "stop"),
+            nanoseconds(pauses.p50_ns),
+            nanoseconds(pauses.p99_ns),
+            nanoseconds(pauses.max_ns),
+            counted(pauses.unstopped, "look")
+        ));
+    }
+    lines.extend(findings.guest.iter().flat_map(guest::method));
+    lines.extend(findings.exits.iter().flat_map(exits::method));
+    lines.extend(findings.code.iter().map(code::method));
+    if findings.file.is_none() {
+        lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
+    }
+    lines
+}
+
+/// What the reader has to know, and what can be done.
+pub fn notes(findings: &ProfileFindings) -> Vec<String> {
+    let lacking = |m: &Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.mend);
+    let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
+    if (1..FEW).contains(&findings.samples) {
+        let more = match (&findings.file, findings.trigger.as_str()) {
+            (None, _) => "sample longer (--seconds, or more work for a workload), or more often (--hz)",
+            (Some(_), "") => "record longer, or more often",
+            (Some(_), _) => "record longer, or more often (perf record -F)",
+        };
+        let only = counted(findings.samples, "sample");
+        notes.push(format!("Only {only} on CPU: shares are rough, as their 95 % intervals show: {more}."));
+    }
+    if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
+        notes.push(
+            "The kernel's part of the stacks is not seen: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
+                .to_owned(),
+        );
+    }
+    if findings.lost > 0 {
+        let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
+        let lost = counted(findings.lost, "sample");
+        notes.push(format!("{lost} {} lost: sample less often ({less}).", were(findings.lost)));
+    }
+    notes.extend(findings.guest.iter().flat_map(guest::notes));
+    if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {
+        notes.push(format!(
+            "{} of the scheduler and of system calls {} lost: what is said of them is of the {:.2} s before.",
+            counted(schedule.lost, "event"),
+            were(schedule.lost),
+            schedule.seconds
+        ));
+    }
+    if findings.cut * 20 > findings.user_samples {
+        let more = if findings.file.is_some() { "perf record --call-graph dwarf,BYTES" } else { "--stack" };
+        let cut = counted(findings.cut, "stack");
+        notes.push(format!("{cut} {} deeper than what was copied: copy more ({more}).", were(findings.cut)));
+    }
+    if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
+        notes.push(
+            "No counter of the processor was there: samples come from a timer, and those in the kernel gather where it \
+             lets interrupts in again."
+                .to_owned(),
+        );
+    }
+    let unnamed: u64 = findings.functions.iter().filter(|f| !f.named).map(|f| f.inside.samples).sum();
+    if unnamed > 0 {
+        let share = percent(unnamed as f64 / findings.samples.max(1) as f64);
+        let sampled = |file: &&UnnamedFile| {
+            findings.functions.iter().any(|function| !function.named && function.module == file.file)
+        };
+        let files: Vec<String> = findings
+            .unnamed
+            .iter()
+            .filter(sampled)
+            .take(4)
+            .map(|file| format!("{} ({})", file.file.rsplit('/').next().unwrap_or_default(), file.why))
+            .collect();
+        let of = if files.is_empty() { String::new() } else { format!(": {}", files.join(", ")) };
+        notes.push(format!(
+            "{share} of the samples are in functions without a name of their own, shown as FILE:NEAREST±OFFSET{of}. \
+             Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym)."
+        ));
+    }
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::heading;
+    use super::*;
+    use vmtax_model::{GuestFindings, Pauses, SampleShare, ScheduleFindings, WallFindings};
+
+    /// A profile of which there is so much of everything.
+    fn of(n: u64) -> ProfileFindings {
+        let pauses = Pauses { count: n, unstopped: n, p50_ns: 0.0, p99_ns: 0.0, max_ns: 0.0 };
+        let unwound = SampleShare::default();
+        let wall = WallFindings { moments: n, samples: n, pauses, unwound, threads: vec![], explanation: vec![] };
+        ProfileFindings {
+            trigger: "cycles".to_owned(),
+            hz: n as u32,
+            samples: n,
+            lost: n,
+            user_samples: n,
+            cut: n,
+            translated_samples: n,
+            wall: Some(wall),
+            schedule: Some(ScheduleFindings { seconds: 1.0, lost: n, threads: vec![], futexes: vec![] }),
+            guest: Some(GuestFindings { lost: n, user_samples: n, ..GuestFindings::default() }),
+            ..ProfileFindings::default()
+        }
+    }
+
+    fn said(findings: &ProfileFindings) -> String {
+        [vec![heading(findings)], quality(findings), notes(findings)].concat().join("\n")
+    }
+
+    #[test]
+    fn few_samples_are_told_with_how_to_have_more() {
+        let rough = |findings: &ProfileFindings| notes(findings).into_iter().find(|note| note.contains("rough"));
+        let few = rough(&of(99)).unwrap();
+        assert!(few.starts_with("Only 99 samples") && few.contains("--seconds") && few.contains("--hz"), "{few}");
+        assert!(rough(&of(1)).unwrap().starts_with("Only 1 sample on CPU"));
+        assert_eq!([rough(&of(0)), rough(&of(100))], [None, None]);
+        let theirs = rough(&ProfileFindings { file: Some("perf.data".to_owned()), ..of(9) }).unwrap();
+        assert!(theirs.contains("perf record -F") && !theirs.contains("--hz"), "{theirs}");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let (one, two) = (said(&of(1)), said(&of(2)));
+        for word in ["sample", "moment", "stop", "look", "stack", "event"] {
+            assert!(one.contains(&format!("1 {word} ")) || one.contains(&format!("1 {word};")), "{word}: {one}");
+            assert!(!one.contains(&format!("1 {word}s")) && two.contains(&format!("2 {word}s")), "{word}: {one} {two}");
+        }
+        assert!(one.contains("1 sample was lost") && two.contains("2 samples were lost"), "{one}");
+    }
+}

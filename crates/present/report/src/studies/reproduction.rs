@@ -1,0 +1,75 @@
+//! A published result beside what was measured, and the verdict: above everything else that a recording says.
+
+use crate::ReportError;
+use crate::engine::{Block, Cell, Column, Report, Section, Table, Tile, Tone};
+use crate::number::{NONE, nanoseconds, percent, ratio, significant};
+use serde_json::Value;
+use vmtax_model::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
+
+/// Puts the published result and the verdict before the report of what was measured for it.
+pub fn put_first(report: &mut Report, case: &CaseFindings) {
+    let class = match case.verdict {
+        CaseVerdict::Holds => "gains",
+        CaseVerdict::DoesNotHoldHere => "costs",
+        CaseVerdict::NotTestableHere => "open",
+    };
+    let verdict = word(case.verdict);
+    let tile = Tile {
+        class,
+        figure: format!("Verdict: {verdict}"),
+        text: format!("{}: {} Verdict: {verdict}.", case.title, case.claim),
+        limits: format!("Case {}, published in {}.", case.name, case.source),
+    };
+    report.tiles.insert(0, tile);
+    let columns = vec![
+        Column::words("claim").broken(20, 12),
+        Column::words("published").broken(12, 8),
+        Column::words("measured").broken(16, 10),
+        Column::words("verdict"),
+        Column::words("why").broken(20, 10),
+    ];
+    let row = |row: &CaseRow| {
+        let told = match row.verdict {
+            CaseVerdict::Holds => Cell::from(word(row.verdict)).tone(Tone::Good),
+            CaseVerdict::DoesNotHoldHere => Cell::from(word(row.verdict)).tone(Tone::Bad),
+            CaseVerdict::NotTestableHere => Cell::from(word(row.verdict)).tone(Tone::Soft),
+        };
+        let why: Cell = row.why.as_str().into();
+        vec![row.what.as_str().into(), row.published.as_str().into(), Cell::strong(measured(row)), told, why]
+    };
+    let table = Table::new("Claims of the published result", columns).rows(case.rows.iter().map(row));
+    report.sections.insert(0, Section::new(case.title.clone(), vec![Block::Table(table)]));
+}
+
+/// A report's JSON with the reproduction beside its findings.
+///
+/// # Errors
+/// [`ReportError::Json`] for what has no form as JSON.
+pub fn into_json(document: &str, case: &CaseFindings) -> Result<String, ReportError> {
+    let failed = |source| ReportError::Json { what: "report of a case", source };
+    let mut value: Value = serde_json::from_str(document).map_err(failed)?;
+    value["case"] = serde_json::to_value(case).map_err(failed)?;
+    serde_json::to_string_pretty(&value).map_err(failed)
+}
+
+fn measured(row: &CaseRow) -> String {
+    let Some(figure) = row.measured else { return NONE.to_owned() };
+    let text = |v: f64| match row.unit {
+        CaseUnit::Ratio => ratio(v),
+        CaseUnit::Nanoseconds => nanoseconds(v),
+        CaseUnit::Percent => percent(v / 100.0),
+        CaseUnit::Count => significant(v),
+    };
+    let interval =
+        figure.interval.map_or(String::new(), |i| format!(" (95 % interval {} to {})", text(i.low), text(i.high)));
+    format!("{}{interval}", text(figure.median))
+}
+
+/// The verdict in words.
+fn word(verdict: CaseVerdict) -> &'static str {
+    match verdict {
+        CaseVerdict::Holds => "holds",
+        CaseVerdict::DoesNotHoldHere => "does not hold here",
+        CaseVerdict::NotTestableHere => "not testable here",
+    }
+}

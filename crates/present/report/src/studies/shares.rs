@@ -1,0 +1,303 @@
+//! `share`: which method gives a guest a tree of files, and what each costs and keeps.
+
+use crate::ReportError;
+use crate::charts::bars::{Bars, Lane, Row};
+use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
+use crate::json::document;
+use crate::number::{NONE, range, ratio, significant, value};
+use crate::view::{self, by_workload, host, origin, when};
+use vmtax_model::{Estimate, Keeping, Kept, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict};
+use vmtax_recording::Recording;
+
+/// The report.
+pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Report<'a> {
+    let plan = &recording.plan;
+    let plural = if findings.rounds_planned == 1 { "" } else { "s" };
+    let rounds = format!("{} round{plural}", findings.rounds_planned);
+    let tree = plan.tree.as_ref().map(|tree| match &tree.path {
+        Some(path) => format!("tree {}", path.display()),
+        None => format!("a tree of {} files, {} MiB", tree.files, tree.bytes >> 20),
+    });
+    let run = vec![plan.name.clone(), when(&recording.manifest.started), rounds.clone()];
+    let own = [all_in_one(findings)].into_iter().flatten().chain(figure_by_figure(findings));
+    Report {
+        study: "shares",
+        title: "How to share files with a guest".to_owned(),
+        about: run.into_iter().chain(host(recording)).chain(tree).collect(),
+        origin: origin(recording),
+        rests_on: rounds,
+        answer: answer(findings),
+        notices: vec![
+            Notice::facts("Not kept", not_kept(findings)),
+            Notice::facts("In effect", effects(findings)),
+            Notice::warnings(view::warnings(recording, &findings.warnings)),
+            Notice::advice(&findings.advice),
+        ],
+        sections: own
+            .chain(keeping(findings))
+            .chain([processors(findings)])
+            .chain(view::facts(recording, &[]))
+            .collect(),
+        method: vec![findings.method.clone()],
+        ..Report::default()
+    }
+}
+
+/// The recording and its findings as one JSON document; docs/json.md describes it.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for (a path that is not UTF-8).
+pub fn json(recording: &Recording, findings: &ShareFindings) -> Result<String, ReportError> {
+    document(recording, findings).map_err(|source| ReportError::Json { what: "report of the shares", source })
+}
+
+/// The method that is fastest for each workload, where one is shown to be.
+fn answer(findings: &ShareFindings) -> String {
+    let base = base(findings);
+    let fastest = |cells: &[Option<Estimate>]| {
+        let all = findings.columns.iter().zip(cells).filter(|(column, _)| column.machine.is_guest());
+        let all = all.filter_map(|(column, cost)| Some((title(column), (*cost)?)));
+        let shown = all.filter(|(_, cost)| cost.interval.is_some_and(|i| i.high < 1.0));
+        shown.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
+    };
+    let said = findings.scores.iter().map(|score| match fastest(&score.cells) {
+        Some((name, cost)) => format!("{}: {name} is fastest, {} of {base}'s cost", score.workload, ratio(cost.median)),
+        None => format!("{}: nothing is shown to be faster than {base}", score.workload),
+    });
+    let said: Vec<String> = said.collect();
+    if said.is_empty() { "No share method gave a figure.".to_owned() } else { format!("{}.", said.join("; ")) }
+}
+
+/// A method's name.
+fn title(column: &ShareColumn) -> String {
+    if column.machine.is_guest() { column.variant.clone() } else { column.machine.to_string() }
+}
+
+fn base(findings: &ShareFindings) -> String {
+    findings.columns.get(findings.base).map_or_else(String::new, title)
+}
+
+/// Seconds of guest, QEMU and server for all workloads in one round.
+fn processor(column: &ShareColumn) -> Option<(f64, f64, f64)> {
+    let sum =
+        |of: &dyn Fn(&vmtax_model::ProcessorSeconds) -> f64| column.processor.iter().map(|(_, s)| of(s)).sum::<f64>();
+    (!column.processor.is_empty()).then(|| (sum(&|s| s.guest), sum(&|s| s.qemu), sum(&|s| s.server.unwrap_or(0.0))))
+}
+
+fn all_in_one<'a>(findings: &ShareFindings) -> Option<Section<'a>> {
+    let group = |score: &vmtax_model::ShareScore| {
+        let cost = |i: usize| score.cells.get(i).copied().flatten();
+        (score.workload.to_string(), bars(findings, &cost, &|_| String::new()))
+    };
+    let table = tournament(findings);
+    let blocks = vec![drawn(findings, findings.scores.iter().map(group).collect(), table)];
+    (!findings.columns.is_empty()).then(|| Section::new("All figures of a workload in one", blocks))
+}
+
+fn figure_by_figure<'a>(findings: &ShareFindings) -> Vec<Section<'a>> {
+    let section = |(workload, rows): (vmtax_model::WorkloadName, Vec<&ShareRow>)| {
+        let group = |row: &&ShareRow| {
+            let spread = |i: usize| row.cells.get(i).and_then(|c| c.spread.as_ref());
+            let figure = |i: usize| spread(i).map_or(NONE.to_owned(), |s| value(row.metric.unit(), s.median));
+            let cost = |i: usize| row.cells.get(i).and_then(|c| c.against.as_ref()).map(|t| t.ratio);
+            (row.metric.label().to_owned(), bars(findings, &cost, &figure))
+        };
+        let table = figures(findings, workload.as_str(), &rows);
+        Section::detail(
+            format!("Figure by figure: {workload}"),
+            vec![drawn(findings, rows.iter().map(group).collect(), table)],
+        )
+    };
+    by_workload(&findings.rows, |r| r.metric).into_iter().map(section).collect()
+}
+
+/// A bar for each method: its cost over the base's.
+fn bars(
+    findings: &ShareFindings,
+    cost: &dyn Fn(usize) -> Option<Estimate>,
+    figure: &dyn Fn(usize) -> String,
+) -> Vec<Row> {
+    let row = |(i, column): (usize, &ShareColumn)| {
+        let is_base = i == findings.base;
+        let cost = cost(i).filter(|_| !is_base);
+        let times = cost.map_or(String::new(), |c| ratio(c.median));
+        let ends = cost.and_then(|c| c.interval).map_or(String::new(), |i| range(&i));
+        let (figure, range) = match figure(i) {
+            text if text.is_empty() => (times, ends),
+            text => (text, format!("{times} {ends}")),
+        };
+        let shown = cost.is_none_or(|c| c.interval.is_none_or(|i| i.low > 1.0 || i.high < 1.0));
+        let lane = Lane { class: column.machine.as_str(), cost, shown, figure, range };
+        Row { name: title(column), more: if is_base { "(×1)" } else { "" }, lanes: vec![lane] }
+    };
+    findings.columns.iter().enumerate().map(row).collect()
+}
+
+fn drawn<'a>(findings: &ShareFindings, groups: Vec<(String, Vec<Row>)>, table: Table) -> Block<'a> {
+    let bars = Bars { class: "ways", legend: Vec::new(), groups };
+    if bars.is_empty() {
+        return Block::Table(table);
+    }
+    let caption = format!(
+        "Cost over {}, medians over rounds; left of the line is faster. {} The whisker is the 95 % interval, where there are \
+         rounds enough; a pale bar shows no difference.",
+        base(findings),
+        bars.scale()
+    );
+    Block::Figure(Figure { caption, table: Some(table), ..Figure::new(bars) })
+}
+
+fn tournament(findings: &ShareFindings) -> Table {
+    let mut columns = vec![Column::words("share method").broken(24, 12)];
+    let intervals = findings.scores.iter().flat_map(|s| &s.cells).flatten().any(|c| c.interval.is_some());
+    for score in &findings.scores {
+        columns.push(Column::figures(score.workload.as_str()));
+        columns.extend(intervals.then(|| Column::figures("95 %").spare(1)));
+    }
+    columns.push(Column::figures("CPU s"));
+    let row = |(i, column): (usize, &ShareColumn)| {
+        let mut cells: Vec<Cell> = vec![title(column).into()];
+        for score in &findings.scores {
+            let cost = score.cells.get(i).copied().flatten();
+            cells.push(score_cell(cost, i == findings.base));
+            cells.extend(intervals.then(|| cost.and_then(|c| c.interval).map_or(String::new(), |i| range(&i)).into()));
+        }
+        let seconds = processor(column).map(|(guest, qemu, server)| guest + qemu + server);
+        cells.push(seconds.map_or(NONE.to_owned(), significant).into());
+        cells
+    };
+    let note = format!(
+        "×: cost over {}, the geometric mean of a workload's figures; below ×1 is faster. CPU: seconds of guest, QEMU and \
+         server in one round.",
+        base(findings)
+    );
+    let table = Table::new("Costs of the share methods", columns).rows(findings.columns.iter().enumerate().map(row));
+    Table { parts: true, ..table }.notes(vec![note])
+}
+
+fn score_cell(cost: Option<Estimate>, base: bool) -> Cell {
+    let Some(cost) = cost else { return NONE.into() };
+    let cell = Cell::from(ratio(cost.median));
+    match cost.interval {
+        _ if base => cell,
+        Some(i) if i.high < 1.0 => Cell { strong: true, ..cell.tone(Tone::Good) },
+        Some(i) if i.low > 1.0 => cell.tone(Tone::Warn),
+        _ => cell,
+    }
+}
+
+/// A row for each metric, a column for each method.
+fn figures(findings: &ShareFindings, workload: &str, rows: &[&ShareRow]) -> Table {
+    let heads = findings.columns.iter().map(|column| Column::figures(title(column)).broken(20, 18));
+    let columns = [Column::words("metric").broken(22, 16)].into_iter().chain(heads).collect();
+    let row = |row: &&ShareRow| {
+        let cell = |i: usize| row.cells.get(i).map_or(NONE.to_owned(), |c| figure(row, c));
+        let cells = (0..findings.columns.len()).map(cell);
+        [row.metric.label().to_owned()].into_iter().chain(cells).collect::<Vec<String>>()
+    };
+    let table = Table::new(format!("Figures of {workload}"), columns).rows(rows.iter().map(row));
+    Table { parts: true, ..table }
+}
+
+/// "12.3 MiB/s ×0.41".
+fn figure(row: &ShareRow, cell: &ShareCell) -> String {
+    match (&cell.spread, &cell.against) {
+        (Some(s), Some(cost)) => {
+            let mark = if cost.verdict == Verdict::NoDifferenceShown { "~" } else { "" };
+            format!("{} {mark}{}", value(row.metric.unit(), s.median), ratio(cost.ratio.median))
+        }
+        (Some(s), None) => value(row.metric.unit(), s.median),
+        (None, _) if cell.unsupported.is_some() => "none".to_owned(),
+        (None, _) => NONE.to_owned(),
+    }
+}
+
+/// Who worked for it: a method that is fast by using the host's CPUs is not free.
+fn processors<'a>(findings: &ShareFindings) -> Section<'a> {
+    let columns = [Column::words("share method").broken(24, 12)].into_iter();
+    let columns = columns.chain(["guest", "QEMU", "server", "all"].map(Column::figures)).collect();
+    let row = |column: &ShareColumn| {
+        let (guest, qemu, server) = processor(column)?;
+        let seconds = [guest, qemu, server, guest + qemu + server].map(significant);
+        Some([title(column)].into_iter().chain(seconds).collect::<Vec<String>>())
+    };
+    let table = Table::new("CPU time", columns).rows(findings.columns.iter().filter_map(row));
+    Section::detail("CPU time of one round, seconds", vec![Block::Table(table)])
+}
+
+/// What each method keeps of a file's properties; the detail is the cell's hint.
+fn keeping<'a>(findings: &ShareFindings) -> Option<Section<'a>> {
+    let methods: Vec<&ShareColumn> = findings.columns.iter().filter(|c| !c.kept.is_empty()).collect();
+    let mut tried: Vec<&str> = Vec::new();
+    for kept in methods.iter().flat_map(|c| &c.kept) {
+        if !tried.contains(&kept.what.as_str()) {
+            tried.push(&kept.what);
+        }
+    }
+    let columns = methods.iter().map(|method| Column::words(title(method)).broken(14, 8));
+    let columns = [Column::words("tried").broken(22, 12)].into_iter().chain(columns).collect();
+    let row = |what: &&str| {
+        let cells = methods.iter().map(|method| kept(method.kept.iter().find(|k| k.what == **what)));
+        [Cell::from(*what)].into_iter().chain(cells).collect::<Vec<Cell>>()
+    };
+    let table = Table { parts: true, ..Table::new("What each share method keeps", columns) };
+    let table = table.rows(tried.iter().map(row));
+    let intro = "Each tried in the guest on the share. On the page, rest the pointer on a cell for what was found.";
+    let blocks = vec![Block::Text(intro.to_owned()), Block::Table(table)];
+    (!tried.is_empty()).then(|| Section::detail("What each share method keeps", blocks))
+}
+
+fn kept(kept: Option<&Kept>) -> Cell {
+    let Some(kept) = kept else { return Cell::from(NONE).tone(Tone::Soft) };
+    let cell = match kept.keeping {
+        Keeping::Kept => Cell::from("kept").tone(Tone::Good),
+        Keeping::Lost => Cell::from("lost").tone(Tone::Bad),
+        Keeping::Refused => Cell::from("refused").tone(Tone::Soft),
+    };
+    cell.hint(&kept.detail)
+}
+
+/// What each method loses or refuses, in a line for each, and what it keeps for the guest alone.
+fn not_kept(findings: &ShareFindings) -> Vec<String> {
+    let of = |column: &ShareColumn| {
+        let with = |keeping: Keeping| {
+            let guests = column.kept.iter().filter(|k| !k.what.ends_with(ON_THE_HOST));
+            guests.filter(move |k| k.keeping == keeping).map(|k| k.what.clone())
+        };
+        let guest: Vec<String> = with(Keeping::Kept).collect();
+        let host = column.kept.iter().filter(|k| k.keeping != Keeping::Kept).filter_map(|k| {
+            let what = k.what.strip_suffix(ON_THE_HOST)?.to_owned();
+            guest.contains(&what).then_some(what)
+        });
+        let said = |word: &str, what: Vec<String>| (!what.is_empty()).then(|| format!("{word} {}", what.join(", ")));
+        let parts = [
+            said("loses", with(Keeping::Lost).collect()),
+            said("refuses", with(Keeping::Refused).collect()),
+            said("the host does not see", host.collect()),
+        ];
+        let parts: Vec<String> = parts.into_iter().flatten().collect();
+        (!column.kept.is_empty()).then(|| match parts.is_empty() {
+            true => format!("{}: keeps all that was tried", title(column)),
+            false => format!("{}: {}", title(column), parts.join("; ")),
+        })
+    };
+    findings.columns.iter().filter_map(of).collect()
+}
+
+/// What took effect of each method, and why one has no figures.
+fn effects(findings: &ShareFindings) -> Vec<String> {
+    let of = |column: &ShareColumn| {
+        let name = title(column);
+        if let Some(reason) = &column.failed {
+            return Some(format!("{name}: {}", reason.lines().next().unwrap_or_default()));
+        }
+        let facts = column.facts.as_ref()?;
+        let msize = facts.msize.map_or(String::new(), |bytes| format!("messages of {bytes} bytes agreed; "));
+        let image = facts
+            .image
+            .as_ref()
+            .map_or(String::new(), |i| format!("{} MiB made in {:.1} s; ", i.bytes >> 20, i.seconds));
+        Some(format!("{name}: {msize}{image}{}", facts.mount))
+    };
+    findings.columns.iter().filter_map(of).collect()
+}

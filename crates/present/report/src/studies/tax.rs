@@ -1,0 +1,396 @@
+//! `run`: what each metric costs in a guest against native.
+
+use super::metric_rows::{self, MetricRow};
+use crate::charts::bars::{self, Bars, Lane};
+use crate::charts::{densities, densities::Densities, rounds, rounds::Rounds};
+use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile, Tone};
+use crate::number::{
+    NONE, count, difference, difference_range, half_width, nanoseconds, percent, plus_minus, range, ratio, value,
+};
+use crate::sysbench;
+use crate::view::{self, absence, guests, host, machines, origin, rounds_text, verdict};
+use vmtax_analysis::distributions;
+use vmtax_model::{
+    Findings, Latency, Machine, MachineColumn, Outcome, Spread, Tax, TrialRecord, Verdict, WorkloadName,
+};
+use vmtax_recording::Recording;
+
+/// The report.
+pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a> {
+    let rows = metric_rows::of(findings);
+    let own = sections(recording, findings, &rows);
+    Report {
+        study: "tax",
+        title: "What virtualization costs here".to_owned(),
+        about: about(recording, findings),
+        origin: origin(recording),
+        rests_on: rounds_text(findings),
+        answer: answer(findings).to_owned(),
+        tiles: guests(findings).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
+        notices: vec![
+            Notice::warnings(view::warnings(recording, &findings.warnings)),
+            Notice::advice(&findings.advice),
+        ],
+        sections: own.into_iter().chain([trials(recording)]).chain(view::facts(recording, &findings.kernels)).collect(),
+        method: vec![findings.method.clone()],
+    }
+}
+
+/// The run in short.
+pub fn about(recording: &Recording, findings: &Findings) -> Vec<String> {
+    let (plan, cpus) = (&recording.plan, recording.plan.guest.cpus);
+    let plural = if cpus == 1 { "" } else { "s" };
+    let run = vec![plan.name.clone(), view::when(&recording.manifest.started), rounds_text(findings)];
+    let each = format!("each machine with {cpus} CPU{plural}, {} MiB", plan.guest.memory_mib);
+    [run, host(recording), vec![each]].concat()
+}
+
+fn answer(findings: &Findings) -> &'static str {
+    match (findings.rows.is_empty(), guests(findings).is_empty(), view::has_intervals(findings)) {
+        (true, ..) => "No trial gave a value: there is nothing to compare.",
+        (false, true, _) => "Only native was measured: there are figures, and no guest to compare them with.",
+        (false, false, _) if guests(findings).iter().all(|m| view::summary(findings, *m).is_none()) => {
+            "No metric has a figure on both native and a guest, so there is no tax to state."
+        }
+        (false, false, false) => {
+            "There are too few rounds for a 95 % interval, it takes six: the ratios are medians and prove nothing yet."
+        }
+        (false, false, true) => "",
+    }
+}
+
+fn tile(findings: &Findings, machine: Machine) -> Option<Tile> {
+    let summary = view::summary(findings, machine)?;
+    let (metric, tax) = summary.worst;
+    let sure = match &tax.ratio.interval {
+        Some(i) => format!("95 % interval {}, n = {}", range(i), tax.rounds),
+        None => format!("n = {}, too few for an interval", tax.rounds),
+    };
+    let unproven = summary.metrics - summary.costs - summary.gains - summary.undecided;
+    let few = if unproven > 0 { format!(", {unproven} have too few rounds") } else { String::new() };
+    let counts = format!(
+        "{} cost more, {} cost less, {} show no difference{few}.",
+        summary.costs, summary.gains, summary.undecided
+    );
+    Some(Tile {
+        class: machine.as_str(),
+        figure: ratio(summary.median),
+        text: format!(
+            "In the {machine} guest work takes {} native's cost, the median of {} metrics, and most of all for {}: {} ({sure}).",
+            ratio(summary.median),
+            summary.metrics,
+            metric.label(),
+            ratio(tax.ratio.median),
+        ),
+        limits: if view::has_intervals(findings) { counts } else { String::new() },
+    })
+}
+
+/// The figures: costs against native, every figure, latencies, rounds.
+pub fn sections<'a>(recording: &'a Recording, findings: &'a Findings, rows: &[MetricRow<'a>]) -> Vec<Section<'a>> {
+    if rows.is_empty() {
+        return Vec::new();
+    }
+    let latencies = latencies(recording, findings);
+    let mut all = vec![
+        Section::new("Cost against native", vec![costs(findings, rows)]),
+        Section::detail("Every figure", vec![Block::Table(every_figure(findings, rows))]),
+    ];
+    if !latencies.is_empty() {
+        let blocks = vec![Block::Text(densities::INTRO.to_owned()), Block::Figures("", latencies)];
+        all.push(Section::detail("Latency of one operation", blocks));
+    }
+    all.push(round_by_round(recording, findings, rows));
+    all
+}
+
+fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
+    let guests = guests(findings);
+    let table = costs_table(findings, rows);
+    let lane = |row: &MetricRow, machine: Machine| {
+        let column = row.column(machine);
+        let tax = column.and_then(|c| c.tax.as_ref());
+        let missing = if column.is_some_and(|c| c.unsupported.is_some()) { "unsupported" } else { "no figure" };
+        Lane {
+            class: machine.as_str(),
+            cost: tax.map(|t| t.ratio),
+            shown: tax.is_none_or(|t| t.verdict != Verdict::NoDifferenceShown),
+            figure: tax.map_or(NONE.to_owned(), |t| ratio(t.ratio.median)),
+            range: tax.map_or(missing.to_owned(), |t| t.ratio.interval.as_ref().map(range).unwrap_or_default()),
+        }
+    };
+    let bar = |row: &MetricRow| bars::Row {
+        name: row.label.to_owned(),
+        more: "",
+        lanes: guests.iter().map(|machine| lane(row, *machine)).collect(),
+    };
+    let taxed = |rows: &[MetricRow]| {
+        let taxed = rows.iter().filter(|row| row.machines.iter().any(|c| c.tax.is_some()));
+        taxed.map(bar).collect::<Vec<_>>()
+    };
+    let groups = metric_rows::groups(rows).map(|(group, rows)| (group.to_owned(), taxed(rows)));
+    let mut legend: Vec<(&str, String)> =
+        guests.iter().map(|machine| (machine.as_str(), machine.to_string())).collect();
+    legend.push(("native", "native = ×1".to_owned()));
+    let intervals = view::has_intervals(findings);
+    legend.extend(intervals.then(|| ("pale", "pale: no difference shown".to_owned())));
+    let bars = Bars { class: "", legend, groups: groups.filter(|(_, rows)| !rows.is_empty()).collect() };
+    if bars.is_empty() {
+        return Block::Table(table);
+    }
+    let sure = if intervals { "The whisker is the 95 % interval." } else { "Too few rounds for intervals." };
+    let caption = format!(
+        "Cost on the guest over cost on native, medians over rounds; right of the line is slower. {} {sure}",
+        bars.scale()
+    );
+    Block::Figure(Figure { caption, table: Some(table), ..Figure::new(bars) })
+}
+
+/// A row for each metric: what it is natively and on each guest, and the guest's cost over native's.
+fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
+    let machines = machines(findings);
+    let intervals = view::has_intervals(findings);
+    let mut columns = vec![Column::words("metric").broken(22, 12)];
+    for machine in &machines {
+        columns.push(Column::figures(machine.as_str()).spare(if machine.is_guest() { 4 } else { 6 }));
+        columns.push(Column::figures("spread").spare(1));
+        if machine.is_guest() {
+            columns.push(Column::figures(if machines.len() > 2 { format!("tax {machine}") } else { "tax".to_owned() }));
+            columns.extend(intervals.then(|| Column::figures("95 % interval\n95 %").shorten(3).spare(5)));
+            columns.push(Column::words("verdict").spare(2));
+        }
+    }
+    let mut table = Table::new("Medians and costs against native", columns);
+    for (group, rows) in metric_rows::groups(rows) {
+        table.group(group);
+        for row in rows {
+            let mut cells: Vec<Cell> = vec![row.label.into()];
+            for machine in &machines {
+                let found = row.column(*machine);
+                let spread = found.and_then(|c| c.spread.as_ref());
+                cells.push(median(row, found, spread).into());
+                cells.push(spread.and_then(|s| s.relative_spread).map_or(String::new(), plus_minus).into());
+                if machine.is_guest() {
+                    tax_cells(&mut cells, found.and_then(|c| c.tax.as_ref()), intervals);
+                }
+            }
+            table.row(cells);
+        }
+    }
+    table.notes(notes(findings, rows))
+}
+
+fn median(row: &MetricRow, found: Option<&MachineColumn>, spread: Option<&Spread>) -> String {
+    match (found, spread) {
+        (_, Some(s)) => value(row.unit, s.median),
+        (Some(c), None) if c.unsupported.is_some() => "none".to_owned(),
+        _ => NONE.to_owned(),
+    }
+}
+
+fn tone(tax: &Tax) -> Tone {
+    match tax.verdict {
+        Verdict::Costs if tax.ratio.median >= 2.0 => Tone::Bad,
+        Verdict::Costs => Tone::Warn,
+        Verdict::Gains => Tone::Good,
+        Verdict::Differs | Verdict::NoDifferenceShown | Verdict::TooFewRounds => Tone::Plain,
+    }
+}
+
+fn tax_cells(cells: &mut Vec<Cell>, tax: Option<&Tax>, intervals: bool) {
+    let Some(tax) = tax else {
+        cells.extend([Cell::from(NONE)].into_iter().chain(intervals.then(Cell::default)).chain([Cell::default()]));
+        return;
+    };
+    let mark = if tax.verdict == Verdict::NoDifferenceShown { "~" } else { "" };
+    let ends =
+        |text: &dyn Fn(&vmtax_model::Interval) -> String| tax.ratio.interval.as_ref().map_or(String::new(), text);
+    let interval = Cell::from(ends(&range)).short(ends(&|i| half_width(tax.ratio.median, i)));
+    let all =
+        [Cell::from(format!("{mark}{}", ratio(tax.ratio.median)))].into_iter().chain(intervals.then_some(interval));
+    cells.extend(all.chain([Cell::from(verdict(tax.verdict))]).map(|cell| cell.tone(tone(tax))));
+}
+
+/// What the table's signs mean and what it leaves out.
+fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
+    let mut notes = Vec::new();
+    if !guests(findings).is_empty() {
+        let sure = match view::has_intervals(findings) {
+            true => "~: no difference shown, the 95 % interval holds ×1.",
+            false => "Too few rounds for a 95 % interval: it takes six, so no verdict.",
+        };
+        notes.push(format!("Medians over rounds. Tax: cost over native's, above ×1 slower. {sure}"));
+    }
+    let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();
+    if !each.is_empty() {
+        notes.push(format!("Spread (half the quartiles' distance over the median): {}.", each.join("; ")));
+    }
+    notes.extend(fewer_rounds(findings, rows));
+    notes.extend(metric_rows::undirected(rows));
+    let columns = rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.label, c)));
+    for (label, c) in columns.filter(|(_, c)| c.spread.is_none() && c.unsupported.is_some()) {
+        notes.push(format!("No figure for {label} on {}: {}.", c.machine, absence(c)));
+    }
+    notes
+}
+
+fn spread_note(rows: &[MetricRow], machine: Machine) -> Option<String> {
+    let spread = |r: &MetricRow| r.column(machine)?.spread.as_ref()?.relative_spread;
+    let mut all: Vec<(f64, &str)> = rows.iter().filter_map(|r| Some((spread(r)?, r.label))).collect();
+    all.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let (largest, label) = *all.last()?;
+    let typical = all[all.len() / 2].0;
+    Some(format!("{machine} typically {}, at most {} ({label})", percent(typical), percent(largest)))
+}
+
+/// The figures that rest on fewer rounds than the rest.
+fn fewer_rounds(findings: &Findings, rows: &[MetricRow]) -> Option<String> {
+    let columns = rows.iter().flat_map(|row| row.machines.iter().map(move |c| (row.label, c)));
+    let rounds = columns.filter_map(|(label, c)| Some((label, c.machine, c.spread.as_ref()?.n)));
+    let fewer = rounds.filter(|(_, _, n)| *n < findings.rounds_planned);
+    let mut fewer: Vec<String> = fewer.map(|(label, machine, n)| format!("{label} on {machine} ({n})")).collect();
+    let more = if fewer.len() > 4 { format!(", and {} more", fewer.len() - 4) } else { String::new() };
+    fewer.truncate(4);
+    (!fewer.is_empty()).then(|| format!("Fewer than {} rounds: {}{more}.", findings.rounds_planned, fewer.join(", ")))
+}
+
+fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
+    let compared = !guests(findings).is_empty();
+    let mut columns = vec![Column::words("metric").broken(18, 12), Column::words("machine")];
+    columns.extend(["n", "median", "spread"].map(Column::figures));
+    if compared {
+        columns.extend(["tax", "95 % interval", "difference"].map(Column::figures));
+        columns.extend([Column::figures("its 95 % interval").spare(1), Column::words("verdict").spare(2)]);
+    }
+    let mut table = Table::new("Medians, spread, taxes and differences of every metric on every machine", columns);
+    for (group, rows) in metric_rows::groups(rows) {
+        table.group(group);
+        for row in rows {
+            for (i, column) in row.machines.iter().enumerate() {
+                let label = if i == 0 { Cell::strong(row.label) } else { Cell::default() };
+                let cells = [label, Cell::key(column.machine.as_str(), column.machine.as_str())].into_iter();
+                let cells = cells.chain(figures(row, column)).collect();
+                if i == 0 { table.first(cells) } else { table.row(cells) }
+            }
+        }
+    }
+    let tax = "A tax is the cost on the machine over the cost on native, whichever way the metric counts: above ×1 the machine \
+               is slower.";
+    let spread = "Medians over n rounds. Spread is half the distance between the quartiles over the median.";
+    table.notes([Some(spread), compared.then_some(tax)].into_iter().flatten().map(str::to_owned).collect())
+}
+
+fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
+    let Some(s) = &column.spread else {
+        return vec![NONE.into(), Cell::from(absence(column)).tone(Tone::Soft)];
+    };
+    let spread = s.relative_spread.map_or_else(|| NONE.to_owned(), plus_minus);
+    let mut cells: Vec<Cell> = vec![s.n.to_string().into(), Cell::strong(value(row.unit, s.median)), spread.into()];
+    if let Some(tax) = &column.tax {
+        let tone = match tax.verdict {
+            Verdict::Costs => Tone::Bad,
+            Verdict::Gains => Tone::Good,
+            Verdict::Differs | Verdict::NoDifferenceShown | Verdict::TooFewRounds => Tone::Soft,
+        };
+        cells.extend([
+            Cell::strong(ratio(tax.ratio.median)),
+            tax.ratio.interval.as_ref().map_or(String::new(), range).into(),
+            difference(row.unit, tax.difference.median).into(),
+            tax.difference.interval.as_ref().map_or(String::new(), |i| difference_range(row.unit, i)).into(),
+            Cell::from(verdict(tax.verdict)).tone(tone),
+        ]);
+    }
+    cells
+}
+
+/// A picture for each latency distribution; metrics that rest on the same operation share one.
+fn latencies<'a>(recording: &Recording, findings: &Findings) -> Vec<Figure<'a>> {
+    let mut all: Vec<(WorkloadName, Vec<&str>, Vec<(Machine, Latency)>)> = Vec::new();
+    for row in &findings.rows {
+        let lane = |m: Machine| Some((m, distributions(&recording.trials, row.metric, m)?));
+        let lanes: Vec<_> = machines(findings).into_iter().filter_map(lane).collect();
+        let workload = row.metric.workload();
+        match all.iter_mut().find(|(w, _, same)| *w == workload && *same == lanes) {
+            _ if lanes.is_empty() => {}
+            Some((_, labels, _)) => labels.push(row.metric.label()),
+            None => all.push((workload, vec![row.metric.label()], lanes)),
+        }
+    }
+    let figure = |(workload, labels, lanes): (WorkloadName, Vec<&str>, Vec<(Machine, Latency)>)| {
+        let columns =
+            [Column::words("machine")].into_iter().chain(["n", "p50", "p95", "p99", "max"].map(Column::figures));
+        let rows = lanes.iter().filter_map(|(machine, latency)| {
+            let s = latency.summary()?;
+            let times = [s.p50_ns, s.p95_ns, s.p99_ns, s.max_ns].map(|ns| nanoseconds(ns as f64));
+            Some([machine.to_string(), count(s.count)].into_iter().chain(times).collect::<Vec<String>>())
+        });
+        let table = Table::new(format!("Latency of {}", labels.join(", ")), columns.collect()).rows(rows);
+        Figure {
+            title: format!("{} ({workload})", labels.join(" · ")),
+            table: Some(table),
+            below: true,
+            ..Figure::new(Densities(lanes))
+        }
+    };
+    all.into_iter().map(figure).collect()
+}
+
+fn round_by_round<'a>(recording: &'a Recording, findings: &Findings, rows: &[MetricRow<'a>]) -> Section<'a> {
+    let rounds = findings.rounds_planned.max(1);
+    let machines = machines(findings);
+    let columns = (1..=rounds).map(|round| Column::figures(format!("round {round}")));
+    let columns = [Column::words("metric").cut(20, 12), Column::words("machine")].into_iter().chain(columns);
+    let mut table = Table { parts: true, ..Table::new("Value of each round", columns.collect()) };
+    let mut figures = Vec::new();
+    for row in rows {
+        let of = |machine: Machine| {
+            let median = row.column(machine).and_then(|c| c.spread.as_ref()).map(|s| s.median);
+            (machine, median, row.rounds(&recording.trials, machine))
+        };
+        let values: Vec<_> = machines.iter().map(|machine| of(*machine)).collect();
+        for (machine, _, values) in &values {
+            let at = |round| values.iter().filter(move |(r, _)| *r == round).map(|(_, v)| value(row.unit, *v));
+            let figures = (0..rounds).map(|round| at(round).collect::<Vec<_>>().join(" ").into());
+            let cells = [row.label.into(), Cell::key(machine.as_str(), machine.as_str())].into_iter();
+            table.row(cells.chain(figures).collect());
+        }
+        let chart = Rounds { label: row.label, unit: row.unit, rounds, values };
+        figures.push(Figure { title: row.label.to_owned(), ..Figure::new(chart) });
+    }
+    let legend = machines.iter().map(|machine| (machine.as_str(), machine.to_string())).collect();
+    Section::detail(
+        "Round by round",
+        vec![
+            Block::Text(rounds::INTRO.to_owned()),
+            Block::Legend(legend),
+            Block::Figures("small", figures),
+            Block::Folded("The values of every round".to_owned(), vec![Block::Table(table)]),
+        ],
+    )
+}
+
+/// Every trial in sysbench's figures.
+pub fn trials(recording: &Recording) -> Section<'_> {
+    let trials = &recording.trials;
+    let of = |workload: WorkloadName, machine: Machine| {
+        let some = |t: &&TrialRecord| t.workload.name == workload && t.machine == machine;
+        let some: Vec<&TrialRecord> = trials.iter().filter(some).collect();
+        let title = format!("{workload} on {machine}: {}", outcomes(&some));
+        let lines = some.iter().map(|trial| Block::Lines(sysbench::trial(trial))).collect();
+        (!some.is_empty()).then_some(Block::Folded(title, lines))
+    };
+    let groups = WorkloadName::ALL.iter().flat_map(|w| Machine::ALL.iter().map(move |m| (*w, *m)));
+    let groups: Vec<Block> = groups.filter_map(|(workload, machine)| of(workload, machine)).collect();
+    let intro = format!(
+        "{} trials in the figures that sysbench prints: `{} --details`.",
+        trials.len(),
+        view::report_command(recording)
+    );
+    Section::detail("Every trial", [Block::Text(intro)].into_iter().chain(groups).collect())
+}
+
+fn outcomes(trials: &[&TrialRecord]) -> String {
+    let done = trials.iter().filter(|t| matches!(t.outcome, Outcome::Done { .. })).count();
+    let other = trials.len() - done;
+    if other == 0 { format!("{done} done") } else { format!("{done} done, {other} without a result") }
+}

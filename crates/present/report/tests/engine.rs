@@ -1,0 +1,94 @@
+//! The engine: tables give way until they fit, and no text is a mark of Markdown.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use vmtax_report::{Block, Cell, Column, Notice, Report, Section, Style, Table, tax};
+
+fn of(table: Table) -> Report<'static> {
+    Report {
+        title: "A report".into(),
+        sections: vec![Section::new("", vec![Block::Table(table)])],
+        ..Report::default()
+    }
+}
+
+fn text(report: &Report, width: usize) -> String {
+    let text = report.terminal(Style { width, color: false }, false);
+    for line in text.lines() {
+        assert!(textwrap::core::display_width(line) <= width, "{width}: {line:?}");
+    }
+    text
+}
+
+fn table() -> Table {
+    let columns = vec![
+        Column::words("name").broken(14, 8),
+        Column::figures("median"),
+        Column::figures("interval").shorten(1).spare(3),
+        Column::figures("spread").spare(2),
+    ];
+    let interval = Cell::from("10.00 to 12.00 µs").short("±9 %");
+    let row = vec!["a name of some length".into(), "11.00 µs".into(), interval, Cell::from("±1.2 %")];
+    Table::new("A table", columns).rows([row])
+}
+
+#[test]
+fn columns_shorten_and_leave_step_by_step() {
+    let report = of(table());
+    let wide = text(&report, 80);
+    assert!(wide.contains("10.00 to 12.00 µs") && wide.contains("±1.2 %") && wide.contains("length  "), "{wide}");
+    let narrower = text(&report, 42);
+    assert!(narrower.contains("±9 %") && narrower.contains("±1.2 %"), "{narrower}");
+    // All that is left, though the name is broken.
+    let narrow = text(&report, 40);
+    assert!(narrow.contains("11.00 µs") && narrow.contains("a name"), "{narrow}");
+}
+
+#[test]
+fn columns_that_do_not_fit_follow_below_under_the_same_names() {
+    let columns = (0..12).map(|i| Column::figures(format!("column {i}")));
+    let columns = [Column::words("row")].into_iter().chain(columns).collect();
+    let cells = ["x".to_owned()].into_iter().chain((0..12).map(|i| format!("figure {i}"))).collect();
+    let report = of(Table { parts: true, ..Table::new("A table", columns) }.rows([cells]));
+    let shown = text(&report, 40);
+    assert!((0..12).all(|i| shown.contains(&format!("figure {i}"))), "{shown}");
+    assert!(shown.lines().filter(|l| l.starts_with("row ")).count() > 2, "{shown}");
+}
+
+#[test]
+fn rows_beyond_the_most_are_counted() {
+    let rows = (0..30).map(|i| vec![format!("row {i}")]);
+    let report = of(Table::new("A table", vec![Column::words("name")]).rows(rows).most(20));
+    assert!(text(&report, 80).ends_with("row 19\nand 10 more\n"), "{}", text(&report, 80));
+    assert!(report.terminal(Style { width: 80, color: false }, true).contains("row 29"));
+}
+
+#[test]
+fn markdown_has_the_tables_and_obeys_nothing() {
+    let hostile = "<script>|*x*\u{1b}[2J\n# title".to_owned();
+    let mut table = table();
+    table.row(vec![hostile.clone()]);
+    let mut report = of(table);
+    report.answer = hostile.clone();
+    report.notices = vec![Notice::warnings(vec![format!("{hostile}\n```\nrm")])];
+    let markdown = report.markdown();
+    assert!(!markdown.contains("<script") && !markdown.contains('\u{1b}'), "{markdown}");
+    assert!(markdown.contains("| a name of some length | 11.00 µs | 10.00 to 12.00 µs | ±1.2 % |"), "{markdown}");
+    let rows: Vec<&str> = markdown.lines().filter(|l| l.starts_with('|')).collect();
+    let columns = |l: &str| l.replace("\\|", "").matches('|').count();
+    assert!(rows.iter().all(|l| columns(l) == 5), "{rows:?}");
+    assert!(markdown.contains("````text"), "a fence that its lines do not end: {markdown}");
+}
+
+#[test]
+fn a_whole_report_is_markdown() {
+    let recording = common::recording(common::THREE, 6);
+    let findings = common::findings(&recording);
+    let markdown = tax::report(&recording, &findings).markdown();
+    for row in &findings.rows {
+        assert!(markdown.contains(&format!("| {} |", row.metric.label())), "{}", row.metric);
+    }
+    assert!(markdown.contains("## Cost against native") && markdown.contains("<details>"), "{markdown}");
+}
