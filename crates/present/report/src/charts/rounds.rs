@@ -23,18 +23,28 @@ pub struct Rounds<'a> {
     /// Rounds planned.
     pub rounds: u32,
     /// Each machine's median and rounds' values.
-    pub values: Vec<(Machine, Option<f64>, Vec<(u32, f64)>)>,
+    pub values: Vec<Values>,
+}
+
+/// A machine's values.
+pub struct Values {
+    /// The machine.
+    pub machine: Machine,
+    /// Their median.
+    pub median: Option<f64>,
+    /// Each round with its value.
+    pub rounds: Vec<(u32, f64)>,
 }
 
 impl Chart for Rounds<'_> {
     fn svg(&self) -> Markup {
         let mut dots = Vec::new();
-        for (place, (machine, median, values)) in self.values.iter().enumerate() {
+        for (place, Values { machine, median, rounds }) in self.values.iter().enumerate() {
             let Some(median) = median.filter(|m| *m > 0.0) else { continue };
             // Side by side within a round, so that equal values do not hide each other.
             let shift =
                 (place as f64 - (self.values.len() as f64 - 1.0) / 2.0) * 14.0 / f64::from(self.rounds).max(4.0);
-            for (round, v) in values {
+            for (round, v) in rounds {
                 dots.push((*machine, *round, *v, v / median - 1.0, shift));
             }
         }

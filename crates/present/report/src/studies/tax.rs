@@ -2,7 +2,8 @@
 
 use super::metric_rows::{self, MetricRow};
 use crate::charts::bars::{self, Bars, Lane};
-use crate::charts::{densities, densities::Densities, rounds, rounds::Rounds};
+use crate::charts::densities::{self, Densities};
+use crate::charts::rounds::{self, Rounds, Values};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile, Tone};
 use crate::number::{
     NONE, count, difference, difference_range, half_width, nanoseconds, percent, plus_minus, range, ratio, value,
@@ -303,9 +304,12 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
     cells
 }
 
+/// Metrics of a workload that rest on the same operation, and its latencies on each machine.
+type Shared = (WorkloadName, Vec<&'static str>, Vec<(Machine, Latency)>);
+
 /// A picture for each latency distribution; metrics that rest on the same operation share one.
 fn latencies<'a>(recording: &Recording, findings: &Findings) -> Vec<Figure<'a>> {
-    let mut all: Vec<(WorkloadName, Vec<&str>, Vec<(Machine, Latency)>)> = Vec::new();
+    let mut all: Vec<Shared> = Vec::new();
     for row in &findings.rows {
         let lane = |m: Machine| Some((m, distributions(&recording.trials, row.metric, m)?));
         let lanes: Vec<_> = machines(findings).into_iter().filter_map(lane).collect();
@@ -316,7 +320,7 @@ fn latencies<'a>(recording: &Recording, findings: &Findings) -> Vec<Figure<'a>> 
             None => all.push((workload, vec![row.metric.label()], lanes)),
         }
     }
-    let figure = |(workload, labels, lanes): (WorkloadName, Vec<&str>, Vec<(Machine, Latency)>)| {
+    let figure = |(workload, labels, lanes): Shared| {
         let columns =
             [Column::words("machine")].into_iter().chain(["n", "p50", "p95", "p99", "max"].map(Column::figures));
         let rows = lanes.iter().filter_map(|(machine, latency)| {
@@ -345,10 +349,10 @@ fn round_by_round<'a>(recording: &'a Recording, findings: &Findings, rows: &[Met
     for row in rows {
         let of = |machine: Machine| {
             let median = row.column(machine).and_then(|c| c.spread.as_ref()).map(|s| s.median);
-            (machine, median, row.rounds(&recording.trials, machine))
+            Values { machine, median, rounds: row.rounds(&recording.trials, machine) }
         };
         let values: Vec<_> = machines.iter().map(|machine| of(*machine)).collect();
-        for (machine, _, values) in &values {
+        for Values { machine, rounds: values, .. } in &values {
             let at = |round| values.iter().filter(move |(r, _)| *r == round).map(|(_, v)| value(row.unit, *v));
             let figures = (0..rounds).map(|round| at(round).collect::<Vec<_>>().join(" ").into());
             let cells = [row.label.into(), Cell::key(machine.as_str(), machine.as_str())].into_iter();
