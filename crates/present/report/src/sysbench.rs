@@ -2,8 +2,7 @@
 //! where it calls one: for files each read, write and fsync.
 
 use crate::number::{self, nanoseconds};
-use crate::text::plain;
-use crate::view;
+use crate::text::{plain, when};
 use std::fmt::Write as _;
 use vmtax_model::{Keeping, Latency, Metric, Outcome, TrialRecord, TrialResult, WorkloadName};
 use vmtax_recording::Recording;
@@ -22,7 +21,7 @@ pub fn trial(record: &TrialRecord) -> String {
         record.workload.name,
         record.machine,
         record.round + 1,
-        plain(&view::when(&record.started)),
+        plain(&when(&record.started)),
     );
     match &record.outcome {
         Outcome::Failed { error } => {

@@ -51,6 +51,14 @@ pub fn section(out: &mut String, title: &str, items: &[String], bullet: &str, wi
     }
 }
 
+/// When a recording began, for people: `2026-11-20 14:02 UTC`. The text itself when it is no time.
+pub fn when(started: &str) -> String {
+    match started.parse::<jiff::Timestamp>() {
+        Ok(t) => t.strftime("%Y-%m-%d %H:%M UTC").to_string(),
+        Err(_) => started.to_owned(),
+    }
+}
+
 /// Columns that `text` takes on a terminal.
 pub fn columns(text: &str) -> usize {
     textwrap::core::display_width(text)

@@ -2,11 +2,10 @@
 
 use super::axis::{Axis, percent};
 use crate::engine::Chart;
-use crate::number::{count, nanoseconds, nanoseconds_tick};
-use crate::studies::growth::{law, place, what};
+use crate::number::{NONE, count, nanoseconds, nanoseconds_tick};
 use maud::{Markup, html as markup};
 use std::fmt::Write as _;
-use vmtax_model::{CurvePoint, Growth};
+use vmtax_model::{CurvePoint, Growth, Law, Unit};
 
 const HEIGHT: f64 = 230.0;
 /// Half the distance over which the columns of a rung lie side by side, in percent of the width.
@@ -36,10 +35,10 @@ fn picture(curves: &Curves) -> Markup {
     let x = Axis::log(&sizes);
     let (across, up) = (x.ticks(6), y.ticks(5));
     let height = |ns: f64| HEIGHT * (1.0 - y.at(ns) / 100.0);
-    let what = growths.first().map_or(String::new(), |(_, g)| self::what(g));
+    let what = growths.first().map_or(String::new(), |(_, g)| cost_label(g));
     markup! {
             p.legend {
-                @for (class, g) in growths { span.key.(class) { (place(g)) ": " b { (law(g)) } } }
+                @for (class, g) in growths { span.key.(class) { (machine_label(g)) ": " b { (law_label(g)) } } }
             }
             div.plot {
                 svg.up height=(HEIGHT) aria-hidden="true" {
@@ -59,7 +58,7 @@ fn picture(curves: &Curves) -> Markup {
                         @for rung in &g.rungs {
                             @for cost in &rung.rounds {
                                 circle.(class) cx=(percent(x.at(rung.size as f64) + shift)) cy=(format!("{:.1}", height(cost.ns))) r="3" {
-                                    title { (place(g)) ", " (count(rung.size)) ", round " (cost.round + 1) ": " (nanoseconds(cost.ns)) }
+                                    title { (machine_label(g)) ", " (count(rung.size)) ", round " (cost.round + 1) ": " (nanoseconds(cost.ns)) }
                                 }
                             }
                         }
@@ -72,8 +71,35 @@ fn picture(curves: &Curves) -> Markup {
     }
 }
 
+/// Whose cost: "stat", or of a rate "direct requests, each".
+pub fn cost_label(growth: &Growth) -> String {
+    let label = growth.metric.label();
+    match growth.metric.unit() {
+        Unit::Nanoseconds | Unit::Seconds | Unit::Mebibytes | Unit::Count => label.to_owned(),
+        Unit::PerSecond => format!("{label}, each"),
+        Unit::MebibytesPerSecond => format!("{label}, each MiB"),
+    }
+}
+
+/// Where: "tcg, qemu=5.2".
+pub fn machine_label(growth: &Growth) -> String {
+    let gap = if growth.variant.is_empty() { "" } else { ", " };
+    format!("{}{gap}{}", growth.machine, growth.variant)
+}
+
+/// "O(n)", "O(n) or O(n log n)", "O(log n) to O(n²)"; a dash where none can be named.
+pub fn law_label(growth: &Growth) -> String {
+    let Some(law) = growth.law else { return NONE.to_owned() };
+    let mut laws: Vec<Law> = [law].into_iter().chain(growth.or.iter().copied()).collect();
+    if laws.len() > 2 {
+        laws.sort_unstable();
+        return format!("{} to {}", laws[0].notation(), laws[laws.len() - 1].notation());
+    }
+    laws.iter().map(|law| law.notation()).collect::<Vec<_>>().join(" or ")
+}
+
 fn spoken(growths: &[(&str, &Growth)]) -> String {
-    growths.iter().map(|(_, g)| format!("{} {}", place(g), law(g))).collect::<Vec<_>>().join(", ")
+    growths.iter().map(|(_, g)| format!("{} {}", machine_label(g), law_label(g))).collect::<Vec<_>>().join(", ")
 }
 
 fn line(curve: &[CurvePoint], x: &Axis, y: &Axis) -> String {

@@ -2,8 +2,7 @@
 
 use super::axis::{Axis, percent};
 use crate::engine::Chart;
-use crate::number::{ratio, significant};
-use crate::studies::compare::{interval, verdict};
+use crate::number::{self, NONE, factor, range, ratio, significant};
 use crate::view::by_workload;
 use maud::{Markup, html as markup};
 use vmtax_model::{Against, Compared, Shown};
@@ -69,6 +68,24 @@ fn line(row: &Compared, detect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
             span.time { b { (ratio(row.ratio.median)) } " " (verdict) }
         }
     }
+}
+
+/// "faster by 3.1 %".
+pub fn verdict(row: &Compared, detect: f64) -> String {
+    let by = |ratio: f64| if ratio > 2.0 { format!("×{}", factor(ratio)) } else { number::percent(ratio - 1.0) };
+    match row.shown {
+        Shown::Slower => format!("slower by {}", by(row.ratio.median)),
+        // By how much more of it is had in the same time.
+        Shown::Faster => format!("faster by {}", by(1.0 / row.ratio.median)),
+        Shown::Same => format!("the same within ±{}", number::percent(detect)),
+        Shown::NotShown => "not shown".to_owned(),
+        Shown::TooFewRounds => "not shown: too few rounds".to_owned(),
+    }
+}
+
+/// The 95 % interval of the ratio.
+pub fn interval(row: &Compared) -> String {
+    row.ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
 }
 
 fn class(shown: Shown) -> &'static str {

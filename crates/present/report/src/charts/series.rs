@@ -2,12 +2,10 @@
 
 use super::axis::{Axis, percent};
 use crate::engine::Chart;
-use crate::number::value;
-use crate::studies::history::{extent, place, run, size};
-use crate::text::{Paint, columns, fit, plain};
-use crate::view::when;
+use crate::number::{NONE, factor, value};
+use crate::text::{Paint, columns, fit, plain, when};
 use maud::{Markup, html};
-use vmtax_model::{Metric, SeriesFindings};
+use vmtax_model::{Change, Metric, PastRun, SeriesFindings};
 
 /// A metric under the same conditions over the runs.
 pub struct Series<'a> {
@@ -50,12 +48,12 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
             svg.up height=(HEIGHT) aria-hidden="true" {
                 @for t in &ticks { text x="100%" y=(y(*t)) dy="4" text-anchor="end" { (text(*t)) } }
             }
-            svg height=(HEIGHT) role="img" aria-label={ (metric.label()) " on " (place(series)) ": " (extent(series)) ", " (series.changes.len()) " changes" } {
+            svg height=(HEIGHT) role="img" aria-label={ (metric.label()) " on " (series_label(series)) ": " (extent(series)) ", " (series.changes.len()) " changes" } {
                 @for t in &ticks { @let at = y(*t); line.grid x1="0" x2="100%" y1=(at) y2=(at) {} }
                 @for (i, c) in series.changes.iter().enumerate() {
                     @let at = percent(x(c.at as f64 - 0.5));
                     line.change x1=(at) x2=(at) y1="0" y2="100%" {}
-                    text.change x=(at) dx="5" y="12" { (i + 1) ": " (size(c)) }
+                    text.change x=(at) dx="5" y="12" { (i + 1) ": " (change_label(c)) }
                 }
                 @for (from, to, level) in &levels {
                     line.level x1=(percent(x(*from as f64 - 0.4))) x2=(percent(x(*to as f64 - 0.6))) y1=(y(*level)) y2=(y(*level)) {}
@@ -66,7 +64,7 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
                         line.stroke x1=(at) x2=(at) y1=(y(interval.low)) y2=(y(interval.high)) {}
                     }
                     circle.gone[!f.run.recorded] cx=(at) cy=(y(f.value.median)) r="4" {
-                        title { (run(&f.run)) ", " (when(&f.run.started)) ": " (text(f.value.median)) ", n = " (f.n) }
+                        title { (run_label(&f.run)) ", " (when(&f.run.started)) ": " (text(f.value.median)) ", n = " (f.n) }
                     }
                 }
             }
@@ -78,6 +76,43 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
             }
         }
     }
+}
+
+/// Where: "tcg, aio=native, seqread.depth=8".
+pub fn series_label(series: &SeriesFindings) -> String {
+    let key = &series.key;
+    let words = [key.machine.as_str(), &key.variant, &key.rung];
+    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
+}
+
+/// "16 runs, 2026-11-20 14:02 UTC to 2026-11-21 09:10 UTC".
+pub fn extent(series: &SeriesFindings) -> String {
+    let (Some(first), Some(last)) = (series.figures.first(), series.figures.last()) else { return String::new() };
+    let runs = counted_runs(series.figures.len());
+    match series.figures.len() {
+        1 => format!("{runs}, {}", when(&first.run.started)),
+        _ => format!("{runs}, {} to {}", when(&first.run.started), when(&last.run.started)),
+    }
+}
+
+/// "1 run", "8 runs".
+pub fn counted_runs(count: usize) -> String {
+    format!("{count} run{}", if count == 1 { "" } else { "s" })
+}
+
+/// "×1.25 slower", "×1.25 faster".
+pub fn change_label(change: &Change) -> String {
+    match change.ratio {
+        None => NONE.to_owned(),
+        Some(r) if r >= 1.0 => format!("×{} slower", factor(r)),
+        Some(r) => format!("×{} faster", factor(1.0 / r)),
+    }
+}
+
+/// A run, with a mark where its recording is gone.
+pub fn run_label(run: &PastRun) -> String {
+    let gone = if run.recorded { "" } else { " (deleted)" };
+    format!("{}{gone}", run.folder)
 }
 
 /// The day of a time: `2026-11-20`.

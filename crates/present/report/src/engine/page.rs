@@ -4,8 +4,7 @@
 use super::prose::{parts, with_lines};
 use super::sections::{Block, Figure, Notice, NoticeKind, Report, Section, Tile};
 use super::table::{Cell, Column, Row, Table, Tone};
-use crate::text::printable;
-use crate::view::when;
+use crate::text::{printable, when};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
 const STYLE: &str = include_str!("style.css");

@@ -2,9 +2,8 @@
 
 use super::table::Table;
 use crate::text::Paint;
-use crate::view::advice_text;
 use maud::Markup;
-use vmtax_model::Advice;
+use vmtax_model::{Advice, SettingPlace};
 
 /// A report: the answer, what the reader has to know, then sections.
 #[derive(Default)]
@@ -98,6 +97,27 @@ impl Notice {
     pub fn facts(title: &'static str, items: Vec<String>) -> Notice {
         Notice { title, kind: NoticeKind::Fact, items }
     }
+}
+
+/// One finding with its remedies, and what applying each costs.
+fn advice_text(advice: &Advice) -> String {
+    let mut text = advice.finding.clone();
+    for remedy in &advice.remedies {
+        let at = match (remedy.place, remedy.cost) {
+            (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
+            (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
+            (place, None) => format!(" ({place})"),
+            (place, Some(cost)) => format!(" ({place}; {cost})"),
+        };
+        let line = match remedy.line.as_str() {
+            "" => String::new(),
+            line if line.contains('\n') => String::new(),
+            line => format!(": `{line}`"),
+        };
+        text += &format!(" {}{at}{line}.", remedy.action);
+    }
+    let lines = advice.remedies.iter().map(|remedy| remedy.line.as_str()).filter(|line| line.contains('\n'));
+    lines.fold(text, |text, line| text + "\n" + line)
 }
 
 /// A heading with its blocks.

@@ -3,11 +3,12 @@
 pub use crate::number::duration;
 
 use crate::ReportError;
-use crate::charts::intervals::Intervals;
+use crate::charts::intervals::{Intervals, interval, verdict};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile, Tone};
 use crate::json::document;
-use crate::number::{NONE, factor, percent, range, ratio, value};
-use crate::view::{self, host, origin, when};
+use crate::number::{factor, percent, ratio, value};
+use crate::text::when;
+use crate::view::{self, host, origin};
 use serde::Serialize;
 use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Shown};
 use vmtax_recording::Recording;
@@ -182,24 +183,6 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
     };
     let table = Table::new(format!("All figures of {}", against.side), columns.collect());
     Table { parts: true, ..table }.rows(against.rows.iter().map(row))
-}
-
-/// "faster by 3.1 %".
-pub fn verdict(row: &Compared, detect: f64) -> String {
-    let by = |ratio: f64| if ratio > 2.0 { format!("×{}", factor(ratio)) } else { percent(ratio - 1.0) };
-    match row.shown {
-        Shown::Slower => format!("slower by {}", by(row.ratio.median)),
-        // By how much more of it is had in the same time.
-        Shown::Faster => format!("faster by {}", by(1.0 / row.ratio.median)),
-        Shown::Same => format!("the same within ±{}", percent(detect)),
-        Shown::NotShown => "not shown".to_owned(),
-        Shown::TooFewRounds => "not shown: too few rounds".to_owned(),
-    }
-}
-
-/// The 95 % interval of the ratio.
-pub fn interval(row: &Compared) -> String {
-    row.ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
 }
 
 /// What more could tell, of the metrics that are not decided; one sentence each side.

@@ -4,7 +4,7 @@ use crate::ReportError;
 use crate::charts::marks::{self, Mark, Marks};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
 use crate::number::{count, nanoseconds};
-use crate::view::when;
+use crate::text::when;
 use maud::html;
 use vmtax_model::{ExitFindings, ExitKind, MachineExits, Missing, Summary, shell_line};
 

@@ -1,45 +1,19 @@
 //! `scale`: which costs grow with a size, by which law, and what one more costs.
 
 use crate::ReportError;
-use crate::charts::curves::Curves;
+use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile};
 use crate::json::document;
 use crate::number::{NONE, count, nanoseconds, percent, range, ratio};
-use crate::view::{self, host, origin, when};
-use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingRung, Unit};
+use crate::text::when;
+use crate::view::{self, host, origin};
+use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingRung};
 use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.
 const SAID: usize = 4;
 /// A law that leaves a rung's interval by more than this does not hold there.
 const NOTABLE_MISFIT: f64 = 0.1;
-
-/// Whose cost: "stat", or of a rate "direct requests, each".
-pub fn what(growth: &Growth) -> String {
-    let label = growth.metric.label();
-    match growth.metric.unit() {
-        Unit::Nanoseconds | Unit::Seconds | Unit::Mebibytes | Unit::Count => label.to_owned(),
-        Unit::PerSecond => format!("{label}, each"),
-        Unit::MebibytesPerSecond => format!("{label}, each MiB"),
-    }
-}
-
-/// Where: "tcg, qemu=5.2".
-pub fn place(growth: &Growth) -> String {
-    let gap = if growth.variant.is_empty() { "" } else { ", " };
-    format!("{}{gap}{}", growth.machine, growth.variant)
-}
-
-/// "O(n)", "O(n) or O(n log n)", "O(log n) to O(n²)"; a dash where none can be named.
-pub fn law(growth: &Growth) -> String {
-    let Some(law) = growth.law else { return NONE.to_owned() };
-    let mut laws: Vec<Law> = [law].into_iter().chain(growth.or.iter().copied()).collect();
-    if laws.len() > 2 {
-        laws.sort_unstable();
-        return format!("{} to {}", laws[0].notation(), laws[laws.len() - 1].notation());
-    }
-    laws.iter().map(|law| law.notation()).collect::<Vec<_>>().join(" or ")
-}
 
 /// What one more costs, with its sign where it costs nothing: "9.12 ns".
 fn one_more(growth: &Growth) -> String {
@@ -66,7 +40,7 @@ fn change(growth: &Growth) -> String {
 
 /// The whole answer in a sentence.
 fn sentence(growth: &Growth, option: &str) -> String {
-    let (what, place) = (what(growth), place(growth));
+    let (what, place) = (cost_label(growth), machine_label(growth));
     let Some(found) = growth.law else {
         return format!(
             "{what} on {place}: too few rounds or rungs to name a law; it takes two rounds and three rungs."
@@ -94,7 +68,7 @@ fn sentence(growth: &Growth, option: &str) -> String {
     }
     let costs =
         one_more.map_or(String::new(), |e| format!("; {} costs {}{}", found.step(), signed(e.median), interval(e)));
-    format!("{what} on {place} grows with {option} as {}: {over}{costs}.{misfit}", law(growth))
+    format!("{what} on {place} grows with {option} as {}: {over}{costs}.{misfit}", law_label(growth))
 }
 
 /// The growths most worth reading first: those that grow, the largest at least first; then the others in their order.
@@ -126,7 +100,7 @@ fn missing(findings: &GrowthFindings) -> Vec<String> {
 pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Report<'a> {
     let tile = |growth: &Growth| Tile {
         class: class(recording, growth),
-        figure: law(growth),
+        figure: law_label(growth),
         text: sentence(growth, &findings.option),
         limits: String::new(),
     };
@@ -171,7 +145,7 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
     }
     let wide = if metrics.len() < 3 { "wide" } else { "" };
     let figures = metrics.into_iter().map(|(metric, growths)| Figure {
-        title: format!("{} ({metric})", growths.first().map_or(String::new(), |(_, g)| what(g))),
+        title: format!("{} ({metric})", growths.first().map_or(String::new(), |(_, g)| cost_label(g))),
         ..Figure::new(Curves { growths, option: &findings.option })
     });
     let intro = format!(
@@ -204,7 +178,7 @@ fn of_what() -> [Column; 2] {
 }
 
 fn named(recording: &Recording, growth: &Growth) -> [Cell; 2] {
-    [what(growth).into(), Cell::key(class(recording, growth), place(growth))]
+    [cost_label(growth).into(), Cell::key(class(recording, growth), machine_label(growth))]
 }
 
 fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
@@ -222,7 +196,7 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
             Some(_) => format!("{} at the top", one_more(growth)),
         };
         let figures: [Cell; 5] = [
-            Cell::strong(law(growth)),
+            Cell::strong(law_label(growth)),
             step.into(),
             one_more_range(growth).into(),
             change(growth).into(),

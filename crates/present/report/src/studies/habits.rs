@@ -4,7 +4,8 @@ use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table};
 use crate::json::document;
 use crate::number::{NONE, nanoseconds, range, ratio};
-use crate::view::{host, origin, when};
+use crate::text::when;
+use crate::view::{host, origin};
 use vmtax_model::{HabitFindings, HabitForm, HabitRow, MachineHabits, shell_line};
 use vmtax_recording::Recording;
 

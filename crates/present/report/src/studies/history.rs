@@ -1,14 +1,14 @@
 //! `history`: a metric over the runs, and where it changed.
 
 use crate::ReportError;
-use crate::charts::series::Series;
+use crate::charts::series::{Series, change_label, counted_runs, extent, run_label, series_label};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
-use crate::number::{NONE, factor, value};
-use crate::view::when;
+use crate::number::{NONE, value};
+use crate::text::when;
 use serde::Serialize;
 use std::collections::BTreeMap;
 use vmtax_analysis::FEWEST_RUNS;
-use vmtax_model::{Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, PastRun, SeriesFindings};
+use vmtax_model::{Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, SeriesFindings};
 
 /// Series that a terminal draws without details.
 const DRAWN: usize = 6;
@@ -32,8 +32,8 @@ pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, 
     let tiles: Vec<Tile> = changes
         .map(|(series, i, change)| Tile {
             class: series.key.machine.as_str(),
-            figure: size(change),
-            text: format!("{}. {}", place(series), sentence(i + 1, change, series, metric)),
+            figure: change_label(change),
+            text: format!("{}. {}", series_label(series), sentence(i + 1, change, series, metric)),
             limits: String::new(),
         })
         .collect();
@@ -73,7 +73,7 @@ fn section<'a>(findings: &'a HistoryFindings, series: &'a SeriesFindings, at: us
         Figure { caption: format!("{}.", extent(series)), ..Figure::new(Series { series, metric: findings.metric }) };
     let every = Block::Folded("Every run".to_owned(), vec![Block::Table(table(series, findings))]);
     let blocks = [Block::Figures("wide", vec![figure])].into_iter().chain(said).chain([every]).collect();
-    Section { detail: at >= DRAWN, ..Section::new(format!("{}{gap}{conditions}", place(series)), blocks) }
+    Section { detail: at >= DRAWN, ..Section::new(format!("{}{gap}{conditions}", series_label(series)), blocks) }
 }
 
 fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
@@ -86,15 +86,15 @@ fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
         Column::figures("95 % interval").spare(1),
         Column::words("otherwise than the run before").broken(24, 10),
     ];
-    let mut table = Table::new(format!("Runs of {}", place(series)), columns);
+    let mut table = Table::new(format!("Runs of {}", series_label(series)), columns);
     for (i, f) in series.figures.iter().enumerate() {
         let change = series.changes.iter().position(|c| c.at == i);
         let interval = f.value.interval;
         let mut otherwise: Vec<String> =
-            change.map(|n| format!("change {}: {}", n + 1, size(&series.changes[n]))).into_iter().collect();
+            change.map(|n| format!("change {}: {}", n + 1, change_label(&series.changes[n]))).into_iter().collect();
         otherwise.extend((i > 0).then(|| others(&series.figures[i - 1], f)).filter(|text| !text.is_empty()));
         let cells: Vec<Cell> = vec![
-            run(&f.run).into(),
+            run_label(&f.run).into(),
             when(&f.run.started).into(),
             f.n.to_string().into(),
             value(unit, f.value.median).into(),
@@ -147,13 +147,6 @@ pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
     }
 }
 
-/// Where: "tcg, aio=native, seqread.depth=8".
-pub fn place(series: &SeriesFindings) -> String {
-    let key = &series.key;
-    let words = [key.machine.as_str(), &key.variant, &key.rung];
-    words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
-}
-
 /// What a series was measured under that not all of them were; everything, where there is one alone.
 fn conditions(series: &SeriesFindings, all: &[SeriesFindings]) -> String {
     let differs = |same: &dyn Fn(&SeriesFindings) -> bool| all.len() == 1 || !all.iter().all(same);
@@ -198,38 +191,15 @@ fn split(findings: &HistoryFindings) -> Option<String> {
     })
 }
 
-/// "16 runs, 2026-11-20 14:02 UTC to 2026-11-21 09:10 UTC".
-pub fn extent(series: &SeriesFindings) -> String {
-    let (Some(first), Some(last)) = (series.figures.first(), series.figures.last()) else { return String::new() };
-    let runs = runs(series.figures.len());
-    match series.figures.len() {
-        1 => format!("{runs}, {}", when(&first.run.started)),
-        _ => format!("{runs}, {} to {}", when(&first.run.started), when(&last.run.started)),
-    }
-}
-
-/// "1 run", "8 runs".
-fn runs(count: usize) -> String {
-    format!("{count} run{}", if count == 1 { "" } else { "s" })
-}
-
 /// What may be said where there is no change.
 fn unchanged(series: &SeriesFindings) -> String {
     let count = series.figures.len();
     if count < FEWEST_RUNS {
-        return format!("No change can be told from {} yet: it takes {FEWEST_RUNS}.", runs(count));
+        return format!("No change can be told from {} yet: it takes {FEWEST_RUNS}.", counted_runs(count));
     }
-    let older = if series.searched < count { format!(" in the last {}", runs(series.searched)) } else { String::new() };
+    let older =
+        if series.searched < count { format!(" in the last {}", counted_runs(series.searched)) } else { String::new() };
     format!("No change shown{older}.")
-}
-
-/// "×1.25 slower", "×1.25 faster".
-pub fn size(change: &Change) -> String {
-    match change.ratio {
-        None => NONE.to_owned(),
-        Some(r) if r >= 1.0 => format!("×{} slower", factor(r)),
-        Some(r) => format!("×{} faster", factor(1.0 / r)),
-    }
 }
 
 /// A change in a sentence.
@@ -239,9 +209,9 @@ fn sentence(number: usize, change: &Change, series: &SeriesFindings, metric: Met
     let (before, after) = (value(metric.unit(), change.before), value(metric.unit(), change.after));
     format!(
         "Change {number}, from `{folder}` on ({at}): {}, {before} to {after} (medians of {} before and {} after, p = {:.3}). {}",
-        size(change),
-        runs(change.runs_before),
-        runs(change.runs_after),
+        change_label(change),
+        counted_runs(change.runs_before),
+        counted_runs(change.runs_after),
         change.p,
         facts(change, series),
     )
@@ -265,11 +235,5 @@ fn facts(change: &Change, series: &SeriesFindings) -> String {
 /// How many runs' recordings are gone.
 fn deleted(series: &SeriesFindings) -> Option<String> {
     let gone = series.figures.iter().filter(|f| !f.run.recorded).count();
-    (gone > 0).then(|| format!("○: the recordings of {} are gone; their figures are kept.", runs(gone)))
-}
-
-/// A run, with a mark where its recording is gone.
-pub fn run(run: &PastRun) -> String {
-    let gone = if run.recorded { "" } else { " (deleted)" };
-    format!("{}{gone}", run.folder)
+    (gone > 0).then(|| format!("○: the recordings of {} are gone; their figures are kept.", counted_runs(gone)))
 }

@@ -5,7 +5,8 @@ use crate::charts::bars::{Bars, Lane, Row};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
 use crate::json::document;
 use crate::number::{NONE, range, ratio, significant, value};
-use crate::view::{self, by_workload, host, origin, when};
+use crate::text::when;
+use crate::view::{self, by_workload, host, origin};
 use vmtax_model::{Estimate, Keeping, Kept, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict};
 use vmtax_recording::Recording;
 

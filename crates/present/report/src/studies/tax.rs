@@ -9,6 +9,7 @@ use crate::number::{
     NONE, count, difference, difference_range, half_width, nanoseconds, percent, plus_minus, range, ratio, value,
 };
 use crate::sysbench;
+use crate::text::when;
 use crate::view::{self, absence, guests, host, machines, origin, rounds_text, verdict};
 use vmtax_analysis::distributions;
 use vmtax_model::{
@@ -41,7 +42,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a
 pub fn about(recording: &Recording, findings: &Findings) -> Vec<String> {
     let (plan, cpus) = (&recording.plan, recording.plan.guest.cpus);
     let plural = if cpus == 1 { "" } else { "s" };
-    let run = vec![plan.name.clone(), view::when(&recording.manifest.started), rounds_text(findings)];
+    let run = vec![plan.name.clone(), when(&recording.manifest.started), rounds_text(findings)];
     let each = format!("each machine with {cpus} CPU{plural}, {} MiB", plan.guest.memory_mib);
     [run, host(recording), vec![each]].concat()
 }

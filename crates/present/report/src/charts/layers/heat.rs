@@ -3,7 +3,7 @@
 use crate::charts::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::{count, nanoseconds};
-use crate::studies::layers::view::Scale;
+use crate::view::layers::Scale;
 use maud::{Markup, html};
 use std::fmt::Write as _;
 use vmtax_model::{HeatMap, LayerColumn};

@@ -1,7 +1,7 @@
 //! A layer is a colour everywhere, a state a pattern over it.
 
 use crate::engine::Chart;
-use crate::studies::layers::view;
+use crate::view::layers as view;
 use maud::{Markup, html};
 use vmtax_model::{Layer, State};
 

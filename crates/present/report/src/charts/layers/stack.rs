@@ -4,8 +4,8 @@ use super::paint::{class, patterns, veil};
 use crate::charts::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::nanoseconds;
-use crate::studies::layers::view::{self, Scale};
 use crate::text::columns as width_of;
+use crate::view::layers::{self as view, Scale};
 use maud::{Markup, html};
 use vmtax_model::{Layer, LayerColumn, Row, State, Summary};
 

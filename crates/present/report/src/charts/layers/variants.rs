@@ -3,16 +3,20 @@
 use crate::charts::axis::{Axis, percent};
 use crate::engine::{Chart, prose};
 use crate::number::{range, ratio};
-use crate::studies::layers::words;
 use maud::{Markup, html};
 use vmtax_model::{Difference, LayerFindings};
 
 /// The differences of findings.
-pub struct Variants<'a>(pub &'a LayerFindings);
+pub struct Variants<'a> {
+    /// What was found.
+    pub findings: &'a LayerFindings,
+    /// A sentence for each difference.
+    pub sentences: Vec<String>,
+}
 
 impl Chart for Variants<'_> {
     fn svg(&self) -> Markup {
-        let findings = self.0;
+        let findings = self.findings;
         let ends = |d: &Difference| {
             let r = &d.ratio;
             [r.median, r.interval.map_or(r.median, |i| i.low), r.interval.map_or(r.median, |i| i.high), 1.0]
@@ -22,17 +26,17 @@ impl Chart for Variants<'_> {
         html! {
                     div.chart.forest {
                         div.group { h3 { "untraced latency over the first variant's" } div { (axis.labels(&ticks, ratio)) } span {} }
-                        @for (d, words) in findings.differences.iter().zip(words::differences(findings)) {
+                        @for (d, sentence) in findings.differences.iter().zip(&self.sentences) {
                             div.row {
                                 span.name { (prose(&d.variant)) @if findings.columns.iter().any(|c| c.machine != d.machine) { " " small { "on " (d.machine) } } }
-                                svg height="28" role="img" aria-label=(words) {
+                                svg height="28" role="img" aria-label=(sentence) {
                                     (axis.grid(&ticks))
                                     (whisker(d, &axis))
                                     @let one = percent(axis.at(1.0));
                                     line.one x1=(one) x2=(one) y1="0" y2="100%" {}
                                 }
                                 span.figures { span { b { (ratio(d.ratio.median)) } " " span.range { (d.ratio.interval.as_ref().map(range).unwrap_or_default()) } } }
-                                p.said { (words) }
+                                p.said { (sentence) }
                             }
                         }
                     }

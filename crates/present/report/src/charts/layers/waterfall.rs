@@ -3,7 +3,7 @@
 use super::paint::{class, stretch, veil};
 use crate::charts::axis::{Axis, percent};
 use crate::engine::Chart;
-use crate::studies::layers::view::{self, Scale};
+use crate::view::layers::{self as view, Scale};
 use maud::{Markup, html};
 use vmtax_model::{Layer, Span, Waterfall};
 

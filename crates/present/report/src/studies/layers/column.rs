@@ -1,11 +1,11 @@
 //! One machine in one variant: its rows, single requests, the run, QEMU's system calls, the tail.
 
-use super::view::{self, Scale};
 use super::words;
 use crate::charts::layers::{Falls, Heat, States, class, stretch};
 use crate::charts::marks::{self, Mark, Marks};
 use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
 use crate::number::{count, counted, nanoseconds};
+use crate::view::layers::{self as view, Scale};
 use maud::html;
 use vmtax_model::{CallRow, HeatMap, LayerColumn, Row, State, Summary, Waterfall};
 

@@ -1,7 +1,6 @@
 //! `layers`: where the time of a request goes, layer by layer.
 
 mod column;
-pub mod view;
 pub mod words;
 
 use crate::ReportError;
@@ -9,8 +8,9 @@ use crate::charts::layers::{Ladder, Stack, Variants, class};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
 use crate::json::document;
 use crate::number::{NONE, nanoseconds, signed_percent};
-use crate::view::{self as common, host, origin, when};
-use view::Scale;
+use crate::text::when;
+use crate::view::layers::{self as view, Scale};
+use crate::view::{self as common, host, origin};
 use vmtax_model::{LayerColumn, LayerFindings};
 use vmtax_recording::Recording;
 
@@ -112,10 +112,11 @@ pub fn brief(findings: &LayerFindings) -> Vec<Section<'_>> {
             "Left of the line is faster. The whisker is the 95 % interval over {}; where it holds ×1, no difference is shown.",
             view::rounds(findings)
         );
-        let said = words::differences(findings).into_iter().map(|text| vec![text]);
+        let sentences = words::differences(findings);
+        let said = sentences.iter().map(|text| vec![text.as_str()]);
         let table =
             Table::new("Variants against the first", vec![Column::words("request latency").broken(40, 20)]).rows(said);
-        let figure = Figure { caption, table: Some(table), ..Figure::new(Variants(findings)) };
+        let figure = Figure { caption, table: Some(table), ..Figure::new(Variants { findings, sentences }) };
         all.push(Section::new("Variants against the first, untraced", vec![Block::Figure(figure)]));
     }
     let rests = [

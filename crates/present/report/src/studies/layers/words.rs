@@ -1,7 +1,7 @@
 //! Sentences about layers' findings, the same on the terminal and in HTML.
 
-use super::view::Scale;
 use crate::number::{count, nanoseconds, percent, range, signed_percent};
+use crate::view::layers::Scale;
 use vmtax_model::{Difference, LayerColumn, LayerFindings, Matched, Missing};
 
 /// What probes cost, beside the control that tells it.

@@ -1,6 +1,8 @@
 //! `profile diff`: which functions' shares changed, and whether both profiles are of a kind.
 
-use super::{SHOWN, percent, range, trigger};
+use super::functions::SHOWN;
+use super::heading::trigger;
+use super::share::{percent, range};
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table};
 use crate::number::counted;
 use vmtax_model::{FunctionChange, ProfileChanges, ProfileFindings};

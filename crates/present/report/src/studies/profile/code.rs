@@ -1,6 +1,6 @@
 //! What a guest's vCPUs execute.
 
-use super::percent;
+use super::share::percent;
 use crate::engine::{Block, Cell, Column, Section, Table};
 use crate::number::{count, counted, nanoseconds};
 use vmtax_model::{CodePlace, GuestCode};

@@ -1,6 +1,7 @@
 //! What a guest saw of itself.
 
-use super::{functions, percent};
+use super::functions::functions;
+use super::share::percent;
 use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds, were};

@@ -3,9 +3,12 @@
 mod changes;
 mod code;
 mod exits;
+mod functions;
 mod guest;
+mod heading;
 mod notes;
 mod schedule;
+mod share;
 
 pub use changes::{changes, unlike};
 pub use guest::call_lines;
@@ -13,14 +16,12 @@ pub use guest::call_lines;
 use crate::ReportError;
 use crate::charts::flame::Flame;
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
-use crate::number::{NONE, count, counted};
-use crate::text::plain;
-use vmtax_model::{Advice, FunctionShare, ProfileFindings, SampleShare, TcgShare, ThreadShare, WallFindings};
+use crate::number::{NONE, count};
+use functions::functions;
+use heading::heading;
+use share::{percent, range};
+use vmtax_model::{Advice, ProfileFindings, TcgShare, ThreadShare, WallFindings};
 
-/// Functions that a terminal shows without details.
-const SHOWN: usize = 20;
-/// Functions that a page lists.
-const LISTED: usize = 40;
 /// Threads that a terminal shows without details.
 const THREADS: usize = 12;
 
@@ -77,29 +78,6 @@ pub fn json(findings: &ProfileFindings) -> Result<String, ReportError> {
     serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "profile", source })
 }
 
-/// "sampled for 10.0 s, 99 samples a second on CPU by processor cycles: 900 samples".
-fn heading(findings: &ProfileFindings) -> String {
-    let ProfileFindings { seconds, hz, samples, .. } = findings;
-    if *samples == 0 {
-        return "nothing of it was seen on CPU".to_owned();
-    }
-    let Some(by) = trigger(findings) else { return counted(*samples, "sample") };
-    let rate = if *hz > 0 { counted((*hz).into(), "sample") + " a second on CPU" } else { "samples on CPU".to_owned() };
-    let ended = if findings.ended { "; the process ended then" } else { "" };
-    format!("sampled for {seconds:.1} s, {rate} by {by}: {}{ended}", counted(*samples, "sample"))
-}
-
-/// By what samples were taken, "processor cycles"; nothing where that is unknown.
-fn trigger(findings: &ProfileFindings) -> Option<String> {
-    // perf adds how precise it should be: "cycles:P".
-    match findings.trigger.split(':').next().unwrap_or_default() {
-        "" => None,
-        "cycles" => Some("processor cycles".to_owned()),
-        "cpu-clock" => Some("the CPU clock".to_owned()),
-        _ => Some(plain(&findings.trigger)),
-    }
-}
-
 /// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
 pub fn of(findings: &ProfileFindings) -> String {
     let process = (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
@@ -111,15 +89,6 @@ fn advice(findings: &ProfileFindings) -> Vec<Advice> {
     let exits = findings.exits.iter().flat_map(|exits| &exits.advice);
     let code = findings.code.iter().flat_map(|code| &code.advice);
     exits.chain(code).cloned().collect()
-}
-
-/// With one decimal, so that the columns of a table line up.
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-fn range(share: &SampleShare) -> String {
-    format!("{:.1}–{:.1}", share.low * 100.0, share.high * 100.0)
 }
 
 fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
@@ -164,44 +133,6 @@ fn threads(findings: &ProfileFindings) -> Table {
         ]
     };
     Table::new("Threads on CPU", columns).rows(findings.threads.iter().map(row)).most(THREADS)
-}
-
-/// The functions, those first in which most samples are.
-fn functions(label: &str, functions: &[FunctionShare]) -> Table {
-    let columns = vec![
-        Column::words("function").cut(32, 12),
-        Column::figures("self"),
-        Column::figures("95 %").spare(2),
-        Column::figures("total"),
-        Column::words("of").spare(3),
-        Column::words("file").broken(24, 16).spare(1),
-    ];
-    let row = |function: &FunctionShare| {
-        let cells: Vec<Cell> = vec![
-            function.name.as_str().into(),
-            Cell::strong(percent(function.inside.share)),
-            range(&function.inside).into(),
-            percent(function.total.share).into(),
-            whose(function).into(),
-            function.module.as_str().into(),
-        ];
-        cells
-    };
-    Table::new(label, columns).rows(functions.iter().take(LISTED).map(row)).most(SHOWN)
-}
-
-/// Whose a function is, shortly.
-fn whose(function: &FunctionShare) -> String {
-    let file = function.module.rsplit('/').next().unwrap_or_default();
-    match function.layer.as_str() {
-        "kernel" => "kernel".to_owned(),
-        "program" if file.starts_with("qemu-system") => "QEMU".to_owned(),
-        "translated" => "guest".to_owned(),
-        "guest-kernel" => "guest's kernel".to_owned(),
-        _ if file.is_empty() => NONE.to_owned(),
-        // "libc.so.6" is libc.
-        _ => crate::text::fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
-    }
 }
 
 /// What TCG's vCPU threads do.

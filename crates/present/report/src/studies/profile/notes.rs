@@ -1,6 +1,7 @@
 //! What the reader of a profile has to know: how far it can be trusted, what it cost, and what is lacking.
 
-use super::{code, exits, guest, percent};
+use super::share::percent;
+use super::{code, exits, guest};
 use crate::number::{counted, nanoseconds, were};
 use vmtax_model::{Missing, ProfileFindings, UnnamedFile};
 
@@ -116,7 +117,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::heading;
+    use super::super::heading::heading;
     use super::*;
     use vmtax_model::{GuestFindings, Pauses, SampleShare, ScheduleFindings, WallFindings};
 

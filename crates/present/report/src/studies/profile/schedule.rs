@@ -1,6 +1,6 @@
 //! What the scheduler's events say of a profiled process.
 
-use super::percent;
+use super::share::percent;
 use crate::engine::{Block, Cell, Column, Section, Table};
 use crate::number::{count, nanoseconds};
 use vmtax_model::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes};

@@ -1,10 +1,12 @@
 //! What every report picks out of findings and recordings.
 
+pub mod layers;
+
 use crate::doctor::marker;
 use crate::engine::{Block, Cell, Column, Origin, Section, Table, Tone};
 use vmtax_model::{
-    Advice, Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, SettingPlace, Tax, TaxRow, Verdict,
-    Warning, WorkloadName, shell_line,
+    Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, Tax, TaxRow, Verdict, Warning, WorkloadName,
+    shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -98,14 +100,6 @@ pub fn absence(column: &MachineColumn) -> String {
     }
 }
 
-/// When a recording began, for people: `2026-11-20 14:02 UTC`. The text itself when it is no time.
-pub fn when(started: &str) -> String {
-    match started.parse::<jiff::Timestamp>() {
-        Ok(t) => t.strftime("%Y-%m-%d %H:%M UTC").to_string(),
-        Err(_) => started.to_owned(),
-    }
-}
-
 /// How many rounds the figures rest on, for people.
 pub fn rounds_text(findings: &Findings) -> String {
     let (done, planned) = (findings.rounds_complete, findings.rounds_planned);
@@ -125,27 +119,6 @@ pub fn warnings(recording: &Recording, warnings: &[Warning]) -> Vec<String> {
     }
     all.extend(recording.damaged.iter().map(|d| format!("a trial cannot be read and does not count: {d}")));
     all
-}
-
-/// One finding with its remedies, and what applying each costs.
-pub fn advice_text(advice: &Advice) -> String {
-    let mut text = advice.finding.clone();
-    for remedy in &advice.remedies {
-        let at = match (remedy.place, remedy.cost) {
-            (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
-            (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
-            (place, None) => format!(" ({place})"),
-            (place, Some(cost)) => format!(" ({place}; {cost})"),
-        };
-        let line = match remedy.line.as_str() {
-            "" => String::new(),
-            line if line.contains('\n') => String::new(),
-            line => format!(": `{line}`"),
-        };
-        text += &format!(" {}{at}{line}.", remedy.action);
-    }
-    let lines = advice.remedies.iter().map(|remedy| remedy.line.as_str()).filter(|line| line.contains('\n'));
-    lines.fold(text, |text, line| text + "\n" + line)
 }
 
 /// The command that renders a recording again.

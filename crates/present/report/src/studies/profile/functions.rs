@@ -1,0 +1,50 @@
+//! Functions by the samples in themselves.
+
+use super::share::{percent, range};
+use crate::engine::{Cell, Column, Table};
+use crate::number::NONE;
+use crate::text::{fit, plain};
+use vmtax_model::FunctionShare;
+
+/// Functions that a terminal shows without details.
+pub const SHOWN: usize = 20;
+/// Functions that a page lists.
+const LISTED: usize = 40;
+
+/// The functions, those first in which most samples are.
+pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
+    let columns = vec![
+        Column::words("function").cut(32, 12),
+        Column::figures("self"),
+        Column::figures("95 %").spare(2),
+        Column::figures("total"),
+        Column::words("of").spare(3),
+        Column::words("file").broken(24, 16).spare(1),
+    ];
+    let row = |function: &FunctionShare| {
+        let cells: Vec<Cell> = vec![
+            function.name.as_str().into(),
+            Cell::strong(percent(function.inside.share)),
+            range(&function.inside).into(),
+            percent(function.total.share).into(),
+            whose(function).into(),
+            function.module.as_str().into(),
+        ];
+        cells
+    };
+    Table::new(label, columns).rows(functions.iter().take(LISTED).map(row)).most(SHOWN)
+}
+
+/// Whose a function is, shortly.
+fn whose(function: &FunctionShare) -> String {
+    let file = function.module.rsplit('/').next().unwrap_or_default();
+    match function.layer.as_str() {
+        "kernel" => "kernel".to_owned(),
+        "program" if file.starts_with("qemu-system") => "QEMU".to_owned(),
+        "translated" => "guest".to_owned(),
+        "guest-kernel" => "guest's kernel".to_owned(),
+        _ if file.is_empty() => NONE.to_owned(),
+        // "libc.so.6" is libc.
+        _ => fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
+    }
+}
