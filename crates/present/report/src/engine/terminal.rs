@@ -101,16 +101,17 @@ impl Page {
 
 /// The table as wide as fits: tried narrower step by step, then its last columns in a table below or, at the worst, lines cut.
 fn fitted(table: &Table, rows: &[&Row], width: usize, paint: Paint) -> String {
+    let measured = Measured::all(table, rows);
     let last = table.columns.iter().map(|c| c.spare.max(c.shorten)).max().unwrap_or(0);
     for step in 0..=last {
         for (worst, gap) in [(false, 2), (false, 1), (true, 1)].into_iter().take(if step == last { 3 } else { 2 }) {
-            let layout = Layout::of(table, rows, step, worst, gap, width);
+            let layout = Layout::of(&measured, step, worst, gap, width);
             if layout.width() <= width {
                 return layout.lines(rows, paint);
             }
         }
     }
-    let layout = Layout::of(table, rows, last, true, 1, width);
+    let layout = Layout::of(&measured, last, true, 1, width);
     if !table.parts || layout.columns.len() < 3 {
         return layout.lines(rows, Paint(false)).lines().map(|line| fit(line, width) + "\n").collect();
     }
@@ -133,36 +134,69 @@ fn fitted(table: &Table, rows: &[&Row], width: usize, paint: Paint) -> String {
     out
 }
 
+/// A column in which a cell has text, with the width of its widest line.
+struct Measured<'a> {
+    position: usize,
+    column: &'a Column,
+    /// Whether its cells are indented: the first column's below groups.
+    indented: bool,
+    width: usize,
+    /// With the cells' short forms.
+    short_width: usize,
+}
+
+impl<'a> Measured<'a> {
+    fn all(table: &'a Table, rows: &[&Row]) -> Vec<Measured<'a>> {
+        let grouped = table.rows.iter().any(|row| matches!(row, Row::Group(_)));
+        let filled = table.columns.iter().enumerate().filter(|(position, _)| !table.is_empty(*position));
+        let measured = filled.map(|(position, column)| {
+            let indented = position == 0 && grouped;
+            let unmeasured = Measured { position, column, indented, width: 0, short_width: 0 };
+            let width = unmeasured.widest(rows, false);
+            let short_width = if column.shorten > 0 { unmeasured.widest(rows, true) } else { width };
+            Measured { width, short_width, ..unmeasured }
+        });
+        measured.collect()
+    }
+
+    fn widest(&self, rows: &[&Row], short: bool) -> usize {
+        let cells = rows.iter().filter_map(|row| match row {
+            Row::Group(_) => None,
+            Row::Cells(cells) | Row::First(cells) => cells.get(self.position),
+        });
+        let texts = cells.map(|cell| self.text(cell, short)).chain([head(self.column)]);
+        texts.map(|text| text.lines().map(columns).max().unwrap_or(0)).max().unwrap_or(0)
+    }
+
+    fn text(&self, cell: &Cell, short: bool) -> String {
+        let text = cell.short.as_ref().filter(|_| short).unwrap_or(&cell.text);
+        let indent = if self.indented && !text.is_empty() { "  " } else { "" };
+        format!("{indent}{}", plain(text))
+    }
+}
+
 /// Columns that are shown, with their widths.
 struct Layout<'a> {
-    /// Position, column, width, whether in its short form.
-    columns: Vec<(usize, &'a Column, usize, bool)>,
-    grouped: bool,
+    /// Column, width, whether in its short form.
+    columns: Vec<(&'a Measured<'a>, usize, bool)>,
     /// Blanks between columns.
     gap: usize,
 }
 
 impl<'a> Layout<'a> {
     /// As many columns as a step has; those that can give way so narrow that all fit, if that goes.
-    fn of(table: &'a Table, rows: &[&Row], step: u8, worst: bool, gap: usize, width: usize) -> Layout<'a> {
-        let grouped = table.rows.iter().any(|row| matches!(row, Row::Group(_)));
-        let mut layout = Layout { columns: Vec::new(), grouped, gap };
-        let kept = |(i, c): &(usize, &Column)| (c.spare == 0 || step < c.spare) && !table.is_empty(*i);
-        for (i, column) in table.columns.iter().enumerate().filter(kept) {
-            let short = column.shorten > 0 && step >= column.shorten;
-            let cells = rows.iter().filter_map(|row| match row {
-                Row::Group(_) => None,
-                Row::Cells(cells) | Row::First(cells) => cells.get(i),
-            });
-            let texts = cells.map(|cell| layout.text(i, cell, short)).chain([head(column)]);
-            let widest = texts.flat_map(|text| text.lines().map(columns).collect::<Vec<_>>()).max().unwrap_or(0);
-            layout.columns.push((i, column, widest, short));
-        }
+    fn of(measured: &'a [Measured<'a>], step: u8, worst: bool, gap: usize, width: usize) -> Layout<'a> {
+        let kept = measured.iter().filter(|m| m.column.spare == 0 || step < m.column.spare);
+        let columns = kept.map(|measured| {
+            let short = measured.column.shorten > 0 && step >= measured.column.shorten;
+            (measured, if short { measured.short_width } else { measured.width }, short)
+        });
+        let mut layout = Layout { columns: columns.collect(), gap };
         let floor = |column: &Column| column.least.map(|(wanted, least)| if worst { least } else { wanted });
         while layout.width() > width {
-            let gives = |c: &&mut (usize, &Column, usize, bool)| floor(c.1).is_some_and(|floor| c.2 > floor);
-            let Some(widest) = layout.columns.iter_mut().filter(gives).max_by_key(|c| c.2) else { break };
-            widest.2 -= 1;
+            let gives = |c: &&mut (&Measured, usize, bool)| floor(c.0.column).is_some_and(|floor| c.1 > floor);
+            let Some(widest) = layout.columns.iter_mut().filter(gives).max_by_key(|c| c.1) else { break };
+            widest.1 -= 1;
         }
         layout
     }
@@ -170,29 +204,22 @@ impl<'a> Layout<'a> {
     /// The first column with those from one to another.
     fn part(&self, from: usize, to: usize) -> Layout<'a> {
         let columns = self.columns[..1].iter().chain(&self.columns[from..to]).copied().collect();
-        Layout { columns, grouped: self.grouped, gap: self.gap }
+        Layout { columns, gap: self.gap }
     }
 
     fn width(&self) -> usize {
-        self.columns.iter().map(|c| c.2 + self.gap).sum::<usize>().saturating_sub(self.gap)
-    }
-
-    /// A cell's text; below groups the first column is indented.
-    fn text(&self, column: usize, cell: &Cell, short: bool) -> String {
-        let text = cell.short.as_ref().filter(|_| short).unwrap_or(&cell.text);
-        let indent = if column == 0 && self.grouped && !text.is_empty() { "  " } else { "" };
-        format!("{indent}{}", plain(text))
+        self.columns.iter().map(|c| c.1 + self.gap).sum::<usize>().saturating_sub(self.gap)
     }
 
     fn lines(&self, rows: &[&Row], paint: Paint) -> String {
-        let head: Vec<Cell> = self.columns.iter().map(|c| Cell::from(head(c.1))).collect();
+        let head: Vec<Cell> = self.columns.iter().map(|c| Cell::from(head(c.0.column))).collect();
         let mut out = self.row(&|i| head.get(i), Paint(false), true);
         out += &format!("{}\n", "─".repeat(self.width()));
         for row in rows {
             out += &match row {
                 Row::Group(name) => paint.bold(&fit(&plain(name), self.width())) + "\n",
                 Row::Cells(cells) | Row::First(cells) => {
-                    self.row(&|i| self.columns.get(i).and_then(|c| cells.get(c.0)), paint, false)
+                    self.row(&|i| self.columns.get(i).and_then(|c| cells.get(c.0.position)), paint, false)
                 }
             };
         }
@@ -206,10 +233,10 @@ impl<'a> Layout<'a> {
             .columns
             .iter()
             .enumerate()
-            .map(|(i, (at, column, width, short))| {
+            .map(|(i, (measured, width, short))| {
                 let cell = cell(i).unwrap_or(&empty);
-                let text = if is_head { cell.text.clone() } else { self.text(*at, cell, *short) };
-                let lines = match column.cut && !is_head {
+                let text = if is_head { cell.text.clone() } else { measured.text(cell, *short) };
+                let lines = match measured.column.cut && !is_head {
                     true => fit(&text, *width),
                     // An indent is kept when a text is broken.
                     false if text.starts_with("  ") => {
@@ -225,12 +252,12 @@ impl<'a> Layout<'a> {
         for at in 0..height {
             let mut line = String::new();
             for (i, (cell, lines)) in cells.iter().enumerate() {
-                let (_, column, width, _) = self.columns[i];
+                let (measured, width, _) = self.columns[i];
                 let text = lines.get(at).map_or("", String::as_str);
                 let room = " ".repeat(width - columns(text).min(width));
                 let text = painted(cell, text, paint);
                 line += &" ".repeat(if i > 0 { self.gap } else { 0 });
-                line += &if column.figures { room + &text } else { text + &room };
+                line += &if measured.column.figures { room + &text } else { text + &room };
             }
             out += line.trim_end();
             out.push('\n');
