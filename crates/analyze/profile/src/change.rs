@@ -1,6 +1,6 @@
 //! What changed between two profiles, function by function.
 
-use crate::summary::share_within;
+use crate::share::share_within;
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::samples::Profile;
 use vmtax_model::{FunctionChange, ProfileChanges};

@@ -14,6 +14,7 @@ pub mod fold;
 pub mod inside;
 pub mod pprof;
 pub mod schedule;
+mod share;
 pub mod summary;
 pub mod tcg;
 pub mod waits;

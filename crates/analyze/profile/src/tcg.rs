@@ -1,6 +1,6 @@
 //! What QEMU's processors do under TCG: run translated code, translate, or work for it.
 
-use crate::summary::share;
+use crate::share::share;
 use std::collections::{HashMap, HashSet};
 use vmtax_model::samples::{CodeOrigin, Profile};
 use vmtax_model::{TcgPart, TcgShare};

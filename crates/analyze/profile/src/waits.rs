@@ -1,6 +1,6 @@
 //! What threads wait for, and what that makes of the two pictures: on CPU, and by the clock.
 
-use crate::summary::share;
+use crate::share::share;
 use std::collections::BTreeMap;
 use std::time::Duration;
 use vmtax_model::samples::WallClock;

@@ -1,32 +1,7 @@
 //! A command of the user's, run as it is on every machine: how it ended, what it says.
 
-use crate::{Findings, Machine, Printed, PrintedRow, ShareFacts};
+use crate::{Better, Findings, Machine, MachineColumn, ShareFacts, Unit};
 use serde::{Deserialize, Serialize};
-
-/// How a command ended, and what only the machine itself knows of the while.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-pub struct Execution {
-    /// Its exit status; 128 + n where signal n ended it, 124 where its time was over, 126 or 127 where it could not be
-    /// started.
-    pub status: i32,
-    /// Processes that it left running: they were ended with it.
-    #[serde(default)]
-    pub left: u32,
-    /// From its begin to its end by the controller's clock, seconds; natively `None`. What it cost the host's processors
-    /// is of the same while.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub window_s: Option<f64>,
-    /// Seconds that the guest's processors were busy meanwhile, all work counted, by the guest's own account; natively
-    /// `None`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub busy_s: Option<f64>,
-    /// Seconds that the guest knows were taken from its processors; 0 under a hypervisor that does not say.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub stolen_s: Option<f64>,
-    /// What it printed of itself, as far as that is understood.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub printed: Vec<Printed>,
-}
 
 /// The status of a command whose time was over, as timeout(1) has it.
 pub const TIMED_OUT: i32 = 124;
@@ -108,6 +83,21 @@ pub struct Statuses {
     pub machine: Machine,
     /// Each status there was, once, in the order in which they came.
     pub statuses: Vec<i32>,
+}
+
+/// A printed figure over all machines.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PrintedRow {
+    /// As [`Printed::of`].
+    pub of: String,
+    /// As [`Printed::name`].
+    pub name: String,
+    /// As [`Printed::unit`].
+    pub unit: Unit,
+    /// As [`Printed::better`]; where it is not known, a tax is the machine's figure over native's.
+    pub better: Option<Better>,
+    /// In the plan's order of machines.
+    pub machines: Vec<MachineColumn>,
 }
 
 /// What `exec` found out.

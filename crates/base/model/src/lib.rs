@@ -7,6 +7,7 @@ mod checkpoint;
 mod command_layers;
 mod compare;
 mod exec;
+mod execution;
 mod exits;
 mod fact;
 mod finding;
@@ -26,6 +27,7 @@ mod plan;
 mod printed;
 mod profile;
 mod result;
+mod sample_share;
 pub mod samples;
 mod schedule;
 mod series;
@@ -44,7 +46,8 @@ pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{
     Against, CheckFindings, Checked, CheckedRow, CompareFindings, Compared, Shown, ThresholdError, Thresholds,
 };
-pub use exec::{Breakdown, ExecFindings, Execution, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, Statuses, TIMED_OUT};
+pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
+pub use execution::Execution;
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
@@ -66,13 +69,13 @@ pub use plan::{
     Column, CommandSpec, Compare, Forward, Grows, Guest, GuestSize, Ladder, Net, OWN, Plan, PlanError, ProfileSettings,
     ProfileSpec, Study, Turn, Variant,
 };
-pub use printed::{MetricPattern, Printed, PrintedRow};
+pub use printed::{MetricPattern, Printed};
 pub use profile::{
     CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
-    ProfileFindings, SampleShare, TcgPart, TcgShare, ThreadShare, ThreadWaits, UnnamedFile, WaitFor, WaitShare,
-    WallFindings,
+    ProfileFindings, TcgPart, TcgShare, ThreadShare, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
 };
 pub use result::Summary;
+pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};
 pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};

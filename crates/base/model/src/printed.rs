@@ -1,6 +1,6 @@
 //! Figures that a command prints of itself: named by the tool that printed them, or by the person who asked for them.
 
-use crate::{Better, MachineColumn, PlanError, Unit};
+use crate::{Better, PlanError, Unit};
 use serde::{Deserialize, Serialize};
 use std::str::FromStr;
 
@@ -66,21 +66,6 @@ impl MetricPattern {
             "metric '{name}': give a name of 1 to 40 characters and an expression of 1 to 256, without control characters"
         )))
     }
-}
-
-/// A printed figure over all machines.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PrintedRow {
-    /// As [`Printed::of`].
-    pub of: String,
-    /// As [`Printed::name`].
-    pub name: String,
-    /// As [`Printed::unit`].
-    pub unit: Unit,
-    /// As [`Printed::better`]; where it is not known, a tax is the machine's figure over native's.
-    pub better: Option<Better>,
-    /// In the plan's order of machines.
-    pub machines: Vec<MachineColumn>,
 }
 
 #[cfg(test)]

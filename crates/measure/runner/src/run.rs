@@ -1,5 +1,6 @@
 //! Takes the turns of a plan.
 
+mod state;
 mod written;
 
 use crate::control;
@@ -8,16 +9,17 @@ use crate::images::{Images, no_means};
 use crate::observe::{Observation, Observers, may_trace};
 use crate::pin::pin;
 use crate::shares::{self, Way};
-use crate::tool_output::Patterns;
 use crate::{Means, RunError};
 use jiff::Timestamp;
+pub use state::Progress;
+use state::Run;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_model::{
-    Execution, Machine, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, QemuFacts, TrialResult, Turn, Warning,
-    WorkloadName, WorkloadSpec,
+    Execution, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, TrialResult, Turn, Warning, WorkloadName,
+    WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
@@ -29,36 +31,6 @@ use written::{Made, note_boot, note_memory_tree};
 
 /// Below this, time stolen from the host during a trial is nothing to speak of.
 const NOTABLE_STEAL_PERCENT: u32 = 5;
-
-/// What a run is doing: for people who wait.
-#[derive(Debug, Clone, Copy)]
-pub enum Progress<'a> {
-    /// Making disks and the initramfs.
-    Preparing,
-    /// A machine is coming up.
-    Booting {
-        /// Whose turn.
-        turn: Turn,
-    },
-    /// A trial is under way.
-    Trial {
-        /// Which, from 0.
-        number: u32,
-        /// Whose turn.
-        turn: Turn,
-        /// What runs.
-        workload: &'a WorkloadSpec,
-        /// Under what.
-        probes: Probes,
-    },
-    /// A trial has no result.
-    Failed {
-        /// Which, from 0.
-        number: u32,
-        /// Why.
-        error: &'a MachineError,
-    },
-}
 
 /// How a run ended that could be started.
 #[derive(Debug)]
@@ -147,32 +119,6 @@ fn needs(plan: &Plan) -> Result<Needs, RunError> {
     // A command has the host's files.
     let files = guest && plan.command().is_none();
     Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
-}
-
-struct Run<'a> {
-    plan: &'a Plan,
-    /// The plan at each rung of its ladder.
-    rungs: &'a [Plan],
-    scratch: &'a Scratch,
-    images: &'a Images,
-    /// The plan's variants.
-    ways: &'a [Way],
-    /// Their QEMUs.
-    qemus: &'a [QemuFacts],
-    events: bool,
-    interrupt: &'a Interrupt,
-    streams: Option<&'a Streams>,
-    /// What is looked for in a command's output.
-    patterns: &'a Patterns,
-    /// The next trial's.
-    number: u32,
-    /// Machines that came up once: a later failure there is an accident, not a verdict.
-    came_up: BTreeSet<(Machine, usize)>,
-    /// Rungs of a ladder at which a machine did not come up the first time, with the reason: not tried again.
-    refused: BTreeMap<(Machine, usize, usize), String>,
-    first_failure: Option<MachineError>,
-    writer: &'a mut Writer,
-    progress: &'a mut dyn FnMut(Progress<'_>),
 }
 
 impl<'a> Run<'a> {
@@ -390,12 +336,6 @@ impl<'a> Run<'a> {
             result.kept.extend(shares::left_behind(workload, tree.as_deref()));
         }
         cut_off
-    }
-
-    /// The trials of a turn: each workload under each of the plan's probes.
-    fn all(&self, turn: Turn) -> Vec<(&'a WorkloadSpec, Probes)> {
-        let plan = &self.rungs[turn.rung];
-        plan.workloads.iter().flat_map(|w| plan.probes_in(turn).iter().map(move |&p| (w, p))).collect()
     }
 }
 

@@ -2,21 +2,21 @@
 
 mod check;
 mod past;
+mod recordings;
 mod sides;
 
 use super::carry_out::carry_out;
 use super::profile::beside;
-use super::{doctor, print, selection, style};
+use super::{doctor, selection};
 use crate::cli::CompareArgs;
 use crate::fault::Fault;
+use recordings::DETECT;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_analysis::Side;
 use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, WorkloadName};
 use vmtax_runner::default_guest;
 use vmtax_workload::Preset;
 
-const DETECT: f64 = 0.02;
 const BUDGET_S: u32 = 600;
 const ROUNDS: u32 = 40;
 const REPEATS: u32 = 3;
@@ -46,45 +46,12 @@ pub fn compare(args: &CompareArgs) -> Result<ExitCode, Fault> {
         let what = "recordings can only be held against recordings: give folders alone, or sides alone";
         return Err(Fault::Usage(what.to_owned()));
     }
-    of_recordings(&recordings, args)
+    recordings::compare(&recordings, args)
 }
 
 /// A side that is a folder was measured before.
 fn is_recording(side: &str) -> bool {
     !side.contains('=') && (side.contains('/') || Path::new(side).is_dir())
-}
-
-fn of_recordings(folders: &[PathBuf], args: &CompareArgs) -> Result<ExitCode, Fault> {
-    if folders.len() < 2 {
-        return Err(Fault::Usage("a comparison takes two sides: name another recording".to_owned()));
-    }
-    let recordings: Vec<_> = folders.iter().map(|f| vmtax_recording::open(f)).collect::<Result<_, _>>()?;
-    let names: Vec<String> = folders.iter().map(|f| name(f)).collect();
-    let sides: Vec<Side<'_>> = recordings
-        .iter()
-        .zip(&names)
-        .map(|(recording, name)| Side { name, plan: &recording.plan, trials: &recording.trials })
-        .collect();
-    let findings = vmtax_analysis::compare_recordings(&sides, args.detect.unwrap_or(DETECT));
-    if findings.against.iter().all(|a| a.rows.is_empty()) {
-        return Err(Fault::Usage(format!(
-            "{} have no metric in common that was measured on the same machine by the same workload: `vmtax report` \
-             shows what each has",
-            names.join(" and ")
-        )));
-    }
-    if args.record.json {
-        print(&vmtax_report::compare::findings_json(&findings)?)?;
-    } else {
-        print(&vmtax_report::compare::report(None, &findings, None).terminal(style(), false))?;
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// A recording by its folder's own name.
-fn name(folder: &Path) -> String {
-    let whole = std::fs::canonicalize(folder).unwrap_or_else(|_| folder.to_path_buf());
-    whole.file_name().unwrap_or(whole.as_os_str()).to_string_lossy().into_owned()
 }
 
 fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {

@@ -189,6 +189,6 @@ pub(super) fn root_share(asked: Option<&str>) -> Result<Variant, Fault> {
         None if served() => "virtiofs,cache=always",
         None => "9p,msize=512000,cache=loose,multidevs=remap",
     };
-    let variant = super::share::variant(way)?;
+    let variant = super::share_method::variant(way)?;
     Ok(Variant { name: String::new(), set: BTreeMap::from_iter(variant.set) })
 }

@@ -25,6 +25,7 @@ mod scale;
 mod selection;
 mod setting;
 mod share;
+mod share_method;
 
 pub use agent::{agent_run, agent_serve, jail, watchdog};
 pub use build::build;

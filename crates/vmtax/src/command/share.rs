@@ -1,14 +1,13 @@
 //! `vmtax share`: from its command line to a plan whose variants are ways to share a tree.
 
 use super::carry_out::carry_out;
-use super::setting::setting;
+use super::share_method::variant;
 use super::{doctor, selection};
 use crate::cli::ShareArgs;
 use crate::fault::Fault;
-use std::collections::BTreeMap;
 use std::process::ExitCode;
 use vmtax_analysis::FEWEST_ROUNDS;
-use vmtax_model::{HostFacts, Machine, Plan, Study, Tree, Variant, WorkloadName, WorkloadSpec};
+use vmtax_model::{HostFacts, Machine, Plan, Study, Tree, WorkloadName, WorkloadSpec};
 use vmtax_runner::default_guest;
 
 /// QEMU's default first: all others are held against it.
@@ -56,20 +55,6 @@ fn plan(args: &ShareArgs, host: &HostFacts) -> Result<Plan, Fault> {
     selection::common(&mut plan, &args.common);
     selection::check(&plan)?;
     Ok(plan)
-}
-
-/// `9p,msize=524288,cache=loose`, as a variant of that name.
-pub(super) fn variant(way: &str) -> Result<Variant, Fault> {
-    let mut words = way.split(',');
-    let method = words.next().unwrap_or_default();
-    let mut set = BTreeMap::from([("share".to_owned(), method.to_owned())]);
-    for word in words {
-        let (key, value) = setting(word, "OPTION=VALUE, as in 9p,cache=loose")?;
-        // A QEMU of its own may be part of a way.
-        let key = if key == "qemu" { key.to_owned() } else { format!("share.{key}") };
-        set.insert(key, value.to_owned());
-    }
-    Ok(Variant { name: way.to_owned(), set })
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Where a guest's vCPUs were, and which patterns of code that cost are there.
 
 use super::decode::{Code, instructions_around, instructions_from, words};
-use crate::summary::share;
+use crate::share::share;
 use iced_x86::{Code as Opcode, FlowControl, Instruction, Mnemonic, OpKind};
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

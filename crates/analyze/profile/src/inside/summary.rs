@@ -1,7 +1,8 @@
 //! What was seen inside a guest, in figures.
 
 use super::Joined;
-use crate::summary::{functions, share, threads};
+use crate::share::share;
+use crate::summary::{functions, threads};
 use vmtax_model::samples::GuestProfile;
 use vmtax_model::{CallCounts, CallFindings, GuestCall, GuestFindings, JoinFindings};
 use vmtax_trace::system_call_name;

@@ -1,18 +1,15 @@
 //! The checkpoints of block requests, or QEMU's system calls, in one trial: the host's side of it.
 
-use super::{Observation, Observer, answered, failed};
+use super::observer::{Observation, Observer, PING, answered, failed};
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::PathBuf;
-use std::time::Duration;
 use vmtax_clock::time_of_day;
 use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, SCHEMA, TraceFacts, files};
 use vmtax_observe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{MachineError, Observed, QemuOutside, RunningMachine, Vm};
 
-/// How long stamps are exchanged at a time, before and after the workload.
-pub(super) const PING: Duration = Duration::from_millis(60);
 /// Each processor's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
 

@@ -1,7 +1,6 @@
 //! One trial observed from inside its guest: the host's side of it.
 
-use super::blocks::PING;
-use super::{Observer, answered, failed};
+use super::observer::{Observer, PING, answered, failed};
 use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_model::{Beat, Inside, InsideFacts, Ping, SCHEMA, files};

@@ -1,7 +1,7 @@
 //! A process sampled, traced and counted from outside: a QEMU while its guest works, or any process for a time. Of the ways
 //! to observe it each runs in a thread of its own; what one cannot see is said beside what the others saw.
 
-use super::{Observer, failed, store};
+use super::observer::{Observer, failed, store};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};

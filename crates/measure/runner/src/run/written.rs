@@ -1,6 +1,6 @@
 //! What a run writes down: each trial with all that is noted of it, each turn's logs.
 
-use super::Run;
+use super::state::Run;
 use crate::RunError;
 use jiff::Timestamp;
 use std::fs;

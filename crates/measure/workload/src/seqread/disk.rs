@@ -1,6 +1,6 @@
 //! The disk that requests go to.
 
-use super::{BlockWork, SMALLEST};
+use super::work::{BlockWork, SMALLEST};
 use crate::WorkloadError;
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Seek, SeekFrom};

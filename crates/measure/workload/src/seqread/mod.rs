@@ -10,8 +10,8 @@ mod one;
 mod positions;
 mod recorder;
 mod ring;
+mod work;
 
-use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
@@ -20,11 +20,8 @@ use crate::outcome::{Yield, kernel_identity};
 use disk::Disk;
 use recorder::Recorder;
 use vmtax_model::{Latency, Metric, Places, Series, TrialResult, WorkloadName, WorkloadSpec};
-
-/// Less than this and a disk's own cache would hold all of it.
-const SMALLEST: u64 = 1 << 20;
-
-const COUNT: options::OptionInfo = count("count", "0", (0, u64::MAX), "requests after which none starts; 0: no limit");
+pub use work::BlockWork;
+use work::{COUNT, SMALLEST};
 
 workload! {
     Seqread: "direct block requests, as fio's psync or io_uring",
@@ -41,23 +38,6 @@ workload! {
         options::TIME, "10", (0.0, 86_400.0), "seconds after which no new request starts; 0: no limit",
     );
     count: u64 = COUNT;
-}
-
-/// What `seqread` is asked to do.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct BlockWork {
-    /// Bytes of a request.
-    pub block: u64,
-    /// Any block, rather than one after the other.
-    pub random: bool,
-    /// Writes, rather than reads.
-    pub write: bool,
-    /// Requests under way at a time.
-    pub depth: u32,
-    /// Nanoseconds after which none starts; 0: no limit.
-    pub time_ns: u64,
-    /// Requests after which none starts; 0: no limit.
-    pub count: u64,
 }
 
 /// What a spec of `seqread` asks for, for those that do the same by other means.
@@ -81,25 +61,6 @@ pub fn requests(count: u64) -> WorkloadSpec {
 }
 
 impl BlockWork {
-    /// The operation's name, for people and in results.
-    pub fn operation(&self) -> &'static str {
-        if self.write { "write" } else { "read" }
-    }
-
-    /// Whether another request starts, after so many and so long.
-    #[inline(always)]
-    fn goes_on(&self, made: u64, ns: u64) -> bool {
-        (self.time_ns == 0 || ns < self.time_ns) && (self.count == 0 || made < self.count)
-    }
-
-    fn buffer(&self) -> Result<Buffer, WorkloadError> {
-        Buffer::new(self.block as usize).ok_or(WorkloadError::NoMemory {
-            workload: WorkloadName::Seqread,
-            bytes: self.block,
-            option: WorkloadSpec::BLOCK_SIZE,
-        })
-    }
-
     /// Makes the requests. `note` is told of each when it is done: the stamps of its begin and its end, and where.
     /// Gives the stamps of the first's begin and the last's end.
     fn run(

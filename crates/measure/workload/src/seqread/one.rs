@@ -1,8 +1,8 @@
 //! One request at a time: `pread(2)` or `pwrite(2)`.
 
-use super::BlockWork;
 use super::disk::Disk;
 use super::positions::Positions;
+use super::work::BlockWork;
 use crate::{Clock, WorkloadError};
 use std::os::unix::fs::FileExt;
 

@@ -1,7 +1,7 @@
 //! Which block comes next.
 
-use super::BlockWork;
 use super::disk::Disk;
+use super::work::BlockWork;
 use fastrand::Rng;
 
 /// The draw is the same in every run and on every machine, as fio's is by default.

@@ -1,6 +1,6 @@
 //! The stamps of each request, kept.
 
-use super::BlockWork;
+use super::work::{BlockWork, COUNT};
 use crate::{Clock, WorkloadError};
 use vmtax_model::{Series, Stamped, TimerSource, WorkloadName};
 
@@ -32,7 +32,7 @@ impl Recorder {
         room.try_reserve_exact(requests as usize).map_err(|_| WorkloadError::NoMemory {
             workload: WorkloadName::Seqread,
             bytes: requests * size_of::<Stamped>() as u64,
-            option: super::COUNT.name,
+            option: COUNT.name,
         })?;
         // Not zeros: those the system would only promise.
         room.resize(requests as usize, Stamped { begin: u64::MAX, end: u64::MAX, offset: u64::MAX });

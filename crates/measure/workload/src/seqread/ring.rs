@@ -2,9 +2,9 @@
 //! ring until its completion is taken off. Each completion's place is filled again, and the kernel told, before the
 //! next is looked at.
 
-use super::BlockWork;
 use super::disk::Disk;
 use super::positions::Positions;
+use super::work::BlockWork;
 use crate::buffer::Buffer;
 use crate::{Clock, WorkloadError};
 use io_uring::{IoUring, opcode, types};

@@ -1,6 +1,6 @@
 //! `vmtax compare --check`: for pipelines.
 
-use super::name;
+use super::recordings::name;
 use crate::cli::CompareArgs;
 use crate::command::progress::Display;
 use crate::command::record::{Recorded, record};

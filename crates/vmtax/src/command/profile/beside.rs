@@ -1,7 +1,8 @@
 //! A profile beside what another command measured: each guest once more, profiled, so that no sampling is in a figure.
 
 use super::diff::draw;
-use super::{inside, show};
+use super::settings::inside;
+use super::show;
 use crate::cli::{HZ, RecordArgs, STACK, WALL_HZ};
 use crate::command::progress::Display;
 use crate::command::record::{Recorded, record};

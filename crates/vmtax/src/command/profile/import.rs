@@ -1,6 +1,7 @@
 //! `vmtax profile import`: what another tool recorded, into a recording of our own.
 
-use super::{attached, show};
+use super::settings::attached;
+use super::show;
 use crate::cli::ImportArgs;
 use crate::command::doctor;
 use crate::command::folder::Folder;

@@ -1,11 +1,12 @@
 //! `vmtax profile -- WORKLOAD`: a machine of its own, profiled while it runs the workload.
 
-use super::{inside, settings, show};
+use super::settings::{inside, settings};
+use super::show;
 use crate::cli::ProfileArgs;
 use crate::command::folder::Folder;
 use crate::command::progress::Display;
 use crate::command::record::{Recorded, record_into};
-use crate::command::{doctor, print, selection, share};
+use crate::command::{doctor, print, selection, share_method};
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_model::{HostFacts, Machine, Plan, ProfileSpec, Study, Tree};
@@ -91,7 +92,7 @@ fn from_words(args: &ProfileArgs) -> Result<Plan, Fault> {
     let names = shared.map(vmtax_workload::check).transpose()?.map_or(0, |w| w.room(0).known_names);
     let files = names.max(FILES);
     let tree = shared.map(|_| Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
-    let way = shared.map(|_| share::variant(args.share.as_deref().unwrap_or(SHARE))).transpose()?;
+    let way = shared.map(|_| share_method::variant(args.share.as_deref().unwrap_or(SHARE))).transpose()?;
     let mut plan = Plan { tree, ..Plan::new("profile", 1, vec![Machine::TCG], workloads) };
     if let Some(way) = way {
         plan.variants = vec![way];

@@ -1,6 +1,6 @@
 //! One file by blocks: written, read and written again, read.
 
-use super::{BLOCK, Done};
+use super::done::{BLOCK, Done};
 use crate::buffer::Buffer;
 use crate::share::{error, timed};
 use crate::{Clock, WorkloadError};

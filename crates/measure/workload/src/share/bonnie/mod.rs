@@ -6,6 +6,7 @@
 //! before the seeks, outside what it times; here nothing waits. It writes in the share's folder `scratch`.
 
 mod blocks;
+mod done;
 mod names;
 mod seeks;
 
@@ -15,10 +16,8 @@ use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{count, size};
 use crate::outcome::Yield;
-use vmtax_model::{Latency, Metric, Places, WorkloadName, WorkloadSpec};
-
-/// Bonnie++'s block.
-const BLOCK: u64 = 8 << 10;
+use done::Done;
+use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 
 workload! {
     Bonnie: "operations on a file and on many small ones, as bonnie++ -f";
@@ -33,19 +32,6 @@ workload! {
         "files", "1024", (0, 1 << 24), "files made, looked at and deleted in order, and again at random; 0: none",
     );
     file_size: u64 = size("file-size", "0", (0, 1 << 30), 1, "bytes of each");
-}
-
-/// One of Bonnie++'s operations, done so many times.
-struct Done {
-    latency: Latency,
-    /// From the first to the last, with what the reference counts in.
-    ns: u64,
-}
-
-impl Done {
-    fn seconds(&self) -> f64 {
-        self.ns.max(1) as f64 / 1e9
-    }
 }
 
 /// `bonnie` with an eighth of its usual sizes, for shares on which a call takes milliseconds.

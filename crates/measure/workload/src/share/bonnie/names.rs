@@ -1,6 +1,6 @@
 //! Many small files in one folder: made, looked at, deleted; in order, and at random.
 
-use super::Done;
+use super::done::Done;
 use crate::share::{error, timed};
 use crate::{Clock, WorkloadError};
 use rustix::fd::OwnedFd;

@@ -2,8 +2,8 @@
 //! from one pipe into which all were written at once, as in Bonnie++: reading that pipe is part of what it times, and
 //! whoever wrote them syncs the file meanwhile.
 
-use super::Done;
 use super::blocks::{File, block};
+use super::done::Done;
 use crate::WorkloadError;
 use crate::share::timed;
 use rustix::fd::{AsFd, OwnedFd};

@@ -1,6 +1,6 @@
 //! How files behave.
 
-use super::{Found, kept_if};
+use super::trial::{Found, kept_if};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;

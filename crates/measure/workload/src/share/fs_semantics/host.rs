@@ -3,7 +3,8 @@
 
 use super::behaviour::lock;
 use super::linger::{LOCKED, UNLINKED};
-use super::{Found, kept_if, lingers, properties};
+use super::trial::{Found, kept_if};
+use super::{lingers, properties};
 use crate::share::SCRATCH;
 use rustix::fd::{AsRawFd, OwnedFd};
 use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};

@@ -10,6 +10,7 @@ mod behaviour;
 mod host;
 mod linger;
 mod properties;
+mod trial;
 
 use super::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
 use crate::clock::Clock;
@@ -19,8 +20,8 @@ use crate::options::{OptionInfo, count};
 use crate::outcome::Yield;
 pub use host::{Guest, look};
 use std::io;
-use std::path::Path;
 use std::time::Instant;
+use trial::Found;
 use vmtax_model::{Keeping, Kept, Places, WorkloadName, WorkloadSpec};
 
 const LINGER: OptionInfo = count(
@@ -44,23 +45,6 @@ pub fn lingering(seconds: u32) -> WorkloadSpec {
 /// Whether a process stays behind.
 fn lingers(spec: &WorkloadSpec) -> bool {
     spec.options.get(LINGER.name).is_some_and(|seconds| seconds != "0")
-}
-
-/// What an attempt found. An error of the system is a refusal.
-type Found = io::Result<(Keeping, String)>;
-
-/// One thing that is tried.
-struct Trial {
-    what: &'static str,
-    /// Makes what is looked at, in the folder given.
-    set: fn(&Path) -> io::Result<()>,
-    /// Looks at it.
-    look: fn(&Path) -> Found,
-}
-
-/// Kept if so.
-fn kept_if(kept: bool, detail: impl Into<String>) -> Found {
-    Ok((if kept { Keeping::Kept } else { Keeping::Lost }, detail.into()))
 }
 
 fn told(what: &str, found: Found) -> Kept {

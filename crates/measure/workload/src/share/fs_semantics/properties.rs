@@ -1,6 +1,6 @@
 //! What a file has. The looks open nothing and follow no link: on the host's side a guest may have put anything there.
 
-use super::{Found, Trial, kept_if};
+use super::trial::{Found, Trial, kept_if};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};

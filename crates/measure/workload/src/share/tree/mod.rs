@@ -15,7 +15,7 @@ use crate::clock::Clock;
 use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::outcome::Yield;
-use pass::{LARGE, Latencies, Pass, TreeFiles};
+use pass::{LARGE, Latencies, Pass, TreeFiles, changed};
 use std::path::Path;
 use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};
 
@@ -49,12 +49,6 @@ impl Workload for Tree {
         got.total_s = clock.ns(began, clock.stop()) as f64 / 1e9;
         Ok(got)
     }
-}
-
-fn changed(path: &Path) -> WorkloadError {
-    let why =
-        "was changed while it was read: see that nobody writes to the tree, or that its server does not lose data";
-    WorkloadError::Unreadable { path: path.to_owned(), why: why.to_owned() }
 }
 
 fn report(got: &mut Yield, pass: Pass, name: &str, [small, large]: [Metric; 2]) {

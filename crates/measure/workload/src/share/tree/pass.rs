@@ -1,6 +1,5 @@
 //! One pass of the copy, each call timed by its kind.
 
-use super::changed;
 use crate::buffer::Buffer;
 use crate::share::{error, timed};
 use crate::{Clock, WorkloadError};
@@ -213,4 +212,10 @@ impl Drop for Target {
     fn drop(&mut self) {
         let _ = std::fs::remove_file(&self.path);
     }
+}
+
+pub(super) fn changed(path: &Path) -> WorkloadError {
+    let why =
+        "was changed while it was read: see that nobody writes to the tree, or that its server does not lose data";
+    WorkloadError::Unreadable { path: path.to_owned(), why: why.to_owned() }
 }

@@ -1,0 +1,29 @@
+//! What a command did.
+
+use crate::Printed;
+use serde::{Deserialize, Serialize};
+
+/// How a command ended, and what only the machine itself knows of the while.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Execution {
+    /// Its exit status; 128 + n where signal n ended it, 124 where its time was over, 126 or 127 where it could not be
+    /// started.
+    pub status: i32,
+    /// Processes that it left running: they were ended with it.
+    #[serde(default)]
+    pub left: u32,
+    /// From its begin to its end by the controller's clock, seconds; natively `None`. What it cost the host's processors
+    /// is of the same while.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub window_s: Option<f64>,
+    /// Seconds that the guest's processors were busy meanwhile, all work counted, by the guest's own account; natively
+    /// `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub busy_s: Option<f64>,
+    /// Seconds that the guest knows were taken from its processors; 0 under a hypervisor that does not say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stolen_s: Option<f64>,
+    /// What it printed of itself, as far as that is understood.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub printed: Vec<Printed>,
+}
