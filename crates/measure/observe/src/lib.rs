@@ -3,7 +3,7 @@
 //! - Tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest: a [`ProbeSet`] says which,
 //!   a [`Tracer`] traces and leaves nothing behind; [`sweep`] removes what a killed one left. A guest's first process calls
 //!   [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
-//! - Stacks: [`on_cpu`], [`wall_clock`], in a guest [`GuestSampler`]. The scheduler's events: [`schedule`].
+//! - Stacks: [`OnCpuSampler`], [`wall_clock`], in a guest [`GuestSampler`]. The scheduler's events: [`schedule`].
 //! - VM exits: [`ExitTracer`], [`kvm_counters`]. What vCPUs execute: [`guest_code`]. System calls: [`CallCounter`].
 
 mod calls;
@@ -48,7 +48,7 @@ pub use qemu::uprobes;
 pub use save::Sink;
 pub use schedule::schedule;
 pub use set::{Clock, Event, ProbeSet};
-pub use stacks::{GuestSampler, StackSampling, on_cpu, wall_clock};
+pub use stacks::{GuestSampler, OnCpuSampler, StackSampling, wall_clock};
 pub use sweep::sweep;
 pub use threads::{kvm_offset, may_observe, threads};
 pub use tracefs::{mount_tracefs, tracefs};

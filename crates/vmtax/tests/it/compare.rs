@@ -51,7 +51,7 @@ fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
         return;
     }
     let place = Place::new();
-    let words = "usual aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- seqread seqread.time=1";
+    let words = "usual aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- seqread seqread.count=4000";
     let outcome = compare(&place, words).start(60).outcome().exits(0);
     outcome.says("profile of usual").says("what differs");
     let files = files_below(&place.runs());

@@ -7,5 +7,5 @@ mod wall_clock;
 
 pub use guest::GuestSampler;
 pub(crate) use on_cpu::trigger;
-pub use on_cpu::{StackSampling, on_cpu};
+pub use on_cpu::{OnCpuSampler, StackSampling};
 pub use wall_clock::wall_clock;

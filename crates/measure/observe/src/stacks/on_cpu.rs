@@ -26,53 +26,72 @@ pub struct StackSampling {
     pub symbols: Option<PathBuf>,
 }
 
-/// Samples a process's threads until the time is over, the process ends, or `stop` says so.
-///
-/// # Errors
-/// [`ProbeError`] when it may not be sampled; [`ProbeError::Stacks`] when a given build is of another program.
-pub fn on_cpu(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<OnCpu, ProbeError> {
-    let pid = settings.pid;
-    // Before anything is sampled, so that a wrong build is told at once.
-    let mut space = Space::of(pid);
-    let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
-    let mut seen = Seen::default();
-    let begin = Instant::now();
-    let before = own_time();
-    let mut sampler = Sampler::start(pid, Sampling { hz: settings.hz, stack: settings.stack })?;
-    let mut take = |record: RawEventRecord<'_>| {
-        if let Ok(record) = record.parse() {
-            stacks::take(&record, &mut space, &mut seen);
-        }
-    };
-    let mut ended = false;
-    let mut threads = thread_names(pid);
-    while begin.elapsed() < settings.time && !ended && !stop() {
-        let left = settings.time.saturating_sub(begin.elapsed());
-        std::thread::sleep(PACE.min(left));
-        let _ = sampler.wait(Duration::ZERO);
-        sampler.drain(&mut take);
-        ended = is_gone(pid);
+/// Samples a process's threads on CPU; from [`OnCpuSampler::start`] on nothing is missed.
+pub struct OnCpuSampler {
+    settings: StackSampling,
+    sampler: Sampler,
+    space: Space,
+    build: Option<stacks::Elf>,
+    begin: Instant,
+    /// CPU time of this program before.
+    before: Duration,
+}
+
+impl OnCpuSampler {
+    /// Starts to sample.
+    ///
+    /// # Errors
+    /// [`ProbeError`] when it may not be sampled; [`ProbeError::Stacks`] when a given build is of another program.
+    pub fn start(settings: &StackSampling) -> Result<OnCpuSampler, ProbeError> {
+        let pid = settings.pid;
+        // Before anything is sampled, so that a wrong build is told at once.
+        let space = Space::of(pid);
+        let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
+        let (begin, before) = (Instant::now(), own_time());
+        let sampler = Sampler::start(pid, Sampling { hz: settings.hz, stack: settings.stack })?;
+        Ok(OnCpuSampler { settings: settings.clone(), sampler, space, build, begin, before })
     }
-    let time = begin.elapsed();
-    sampler.stop();
-    sampler.drain(&mut take);
-    let own = own_time().saturating_sub(before);
-    threads.extend(thread_names(pid));
-    let kernel = Kernel::read();
-    let tables = Names::of(&space, &kernel, build);
-    let name = |tid| threads.iter().rev().find(|(t, _)| *t == tid).map(|(_, name)| name.clone());
-    Ok(OnCpu {
-        profile: tables.profile(&seen, name),
-        hz: settings.hz,
-        trigger: trigger(&sampler).to_owned(),
-        kernel: sampler.sees_kernel(),
-        unwound: seen.unwound,
-        lost: seen.lost,
-        seconds: time.as_secs_f64(),
-        ended,
-        unnamed: tables.unnamed(),
-        own_s: own.as_secs_f64(),
-    })
+
+    /// Goes on until the time is over, the process ends, or `stop` says so.
+    pub fn follow(self, stop: &dyn Fn() -> bool) -> OnCpu {
+        let OnCpuSampler { settings, mut sampler, mut space, build, begin, before } = self;
+        let pid = settings.pid;
+        let mut seen = Seen::default();
+        let mut take = |record: RawEventRecord<'_>| {
+            if let Ok(record) = record.parse() {
+                stacks::take(&record, &mut space, &mut seen);
+            }
+        };
+        let mut ended = false;
+        let mut threads = thread_names(pid);
+        while begin.elapsed() < settings.time && !ended && !stop() {
+            let left = settings.time.saturating_sub(begin.elapsed());
+            std::thread::sleep(PACE.min(left));
+            let _ = sampler.wait(Duration::ZERO);
+            sampler.drain(&mut take);
+            ended = is_gone(pid);
+        }
+        let time = begin.elapsed();
+        sampler.stop();
+        sampler.drain(&mut take);
+        let own = own_time().saturating_sub(before);
+        threads.extend(thread_names(pid));
+        let kernel = Kernel::read();
+        let tables = Names::of(&space, &kernel, build);
+        let name = |tid| threads.iter().rev().find(|(t, _)| *t == tid).map(|(_, name)| name.clone());
+        OnCpu {
+            profile: tables.profile(&seen, name),
+            hz: settings.hz,
+            trigger: trigger(&sampler).to_owned(),
+            kernel: sampler.sees_kernel(),
+            unwound: seen.unwound,
+            lost: seen.lost,
+            seconds: time.as_secs_f64(),
+            ended,
+            unnamed: tables.unnamed(),
+            own_s: own.as_secs_f64(),
+        }
+    }
 }
 
 /// What drives the samples, as findings name it.

@@ -5,12 +5,12 @@ use super::observer::{Observer, failed, store};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, ProfileFacts};
 use vmtax_model::{Machine, Missing, ProfileSettings, files};
-use vmtax_observe::{ExitTracer, ProbeError, StackSampling, has_kvm, on_cpu, schedule, wall_clock};
+use vmtax_observe::{ExitTracer, OnCpuSampler, ProbeError, StackSampling, has_kvm, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{MachineError, Observed, QemuMonitor, RunningMachine, Vm};
 
@@ -30,7 +30,7 @@ pub(super) struct ProfileObserver {
 }
 
 impl ProfileObserver {
-    /// Starts; from its return on no VM exit is missed. `None` where there is no QEMU.
+    /// Starts; from its return on no VM exit and no sample on CPU is missed. `None` where there is no QEMU.
     pub fn start(
         running: &mut dyn RunningMachine,
         machine: Machine,
@@ -38,11 +38,17 @@ impl ProfileObserver {
         files: TrialFiles,
     ) -> Result<Option<ProfileObserver>, MachineError> {
         let Some(vm) = Vm::of_guest(running)? else { return Ok(None) };
-        // The micro-guest makes no breakpoints.
-        let profiler = Profiler::start(vm, spec.clone(), !machine.has_kernel());
         let over = Arc::new(AtomicBool::new(false));
-        let told = Arc::clone(&over);
-        let profiling = std::thread::spawn(move || profiler.follow(&Mutex::new(files), &told));
+        let (spec, told) = (spec.clone(), Arc::clone(&over));
+        let (started, begun) = mpsc::channel();
+        let profiling = std::thread::spawn(move || {
+            // The micro-guest makes no breakpoints.
+            let profiler = Profiler::start(vm, spec, !machine.has_kernel());
+            drop(started);
+            profiler.follow(&Mutex::new(files), &told)
+        });
+        // Nothing is sent: the wait ends when the sender is gone.
+        let _ = begun.recv() as Result<(), _>;
         Ok(Some(ProfileObserver { over, profiling: Some(profiling) }))
     }
 
@@ -79,6 +85,8 @@ pub fn profile(pid: i32, spec: &ProfileSettings, files: TrialFiles, stop: &Atomi
 struct Profiler {
     vm: Vm,
     spec: ProfileSettings,
+    sampling: StackSampling,
+    on_cpu: Result<OnCpuSampler, ProbeError>,
     exits: Option<Exits>,
     /// Whether vCPUs may be asked where they are.
     may_ask: bool,
@@ -86,21 +94,25 @@ struct Profiler {
 
 impl Profiler {
     fn start(vm: Vm, spec: ProfileSettings, no_breakpoints: bool) -> Profiler {
+        let time = spec.time().unwrap_or(MAX_TIME);
+        let symbols = spec.symbols.clone();
+        let sampling = StackSampling { pid: vm.pid(), time, hz: spec.hz, stack: spec.stack, symbols };
         let exits = Exits::start(&vm);
-        Profiler { vm, spec, exits, may_ask: no_breakpoints || !vmtax_host::kvm_forgets_breakpoints() }
+        let may_ask = no_breakpoints || !vmtax_host::kvm_forgets_breakpoints();
+        let on_cpu = OnCpuSampler::start(&sampling);
+        Profiler { vm, spec, sampling, on_cpu, exits, may_ask }
     }
 
     /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples stop threads, as the
     /// events would show; the vCPUs of a guest of KVM are sampled with those. Its VM exits are counted meanwhile.
     fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
-        let Profiler { vm, spec, exits, may_ask } = self;
+        let Profiler { vm, spec, sampling, on_cpu, exits, may_ask } = self;
         let pid = vm.pid();
         let program = vm.program();
         let stop = || stopped.load(Ordering::Relaxed);
-        let time = spec.time().unwrap_or(MAX_TIME);
+        let time = sampling.time;
         // Some time is left for samples by the wall clock.
         let tracing = spec.events().min(time / 2);
-        let sampling = StackSampling { pid, time, hz: spec.hz, stack: spec.stack, symbols: spec.symbols.clone() };
         let by_clock = StackSampling { time: time - tracing, hz: spec.wall_hz, ..sampling.clone() };
         let monitor = exits.as_ref().and_then(|exits| exits.monitor.clone());
         let asks = spec.wall_hz > 0 && exits.is_some();
@@ -123,7 +135,7 @@ impl Profiler {
             let counting = exits.map(|exits| scope.spawn(|| exits.follow(vm, time, &stop)));
             let clock = scope.spawn(in_turn);
             let code = scope.spawn(sampled_code);
-            let sampled = on_cpu(&sampling, &stop);
+            let sampled = on_cpu.map(|sampler| sampler.follow(&stop));
             if matches!(sampled, Err(ProbeError::Stacks(_))) {
                 stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
             }
