@@ -187,7 +187,9 @@ fn checks(recording: &Recording) -> Table {
             Readiness::Limited => Tone::Warn,
             Readiness::Missing => Tone::Bad,
         };
-        let fix = check.mend.as_ref().map_or(String::new(), |fix| format!("\n`{fix}`"));
+        // A command is set as code; a sentence marks the commands in it itself.
+        let as_code = |fix: &String| if fix.contains('`') { format!("\n{fix}") } else { format!("\n`{fix}`") };
+        let fix = check.mend.as_ref().map_or(String::new(), as_code);
         let why: Cell = format!("{}{fix}", check.why).into();
         vec![
             check.subject.as_str().into(),
