@@ -24,9 +24,11 @@ pub fn attach(plan: &Plan, args: &RecordArgs, out: Option<&Path>) -> Result<Exit
     };
     Folder::check(out)?;
     vmtax_observe::may_observe(pid)?;
+    // Before Ctrl-C ends the profile: there is none yet.
+    let host = doctor::facts(None);
     let stopped = stopped()?;
     vmtax_observe::sweep();
-    let writer = Folder { runs: &args.runs, named: out }.begin(plan, &doctor::facts(None))?;
+    let writer = Folder { runs: &args.runs, named: out }.begin(plan, &host)?;
     let folder = writer.folder().to_path_buf();
     let profiled = writer.trial_files(0).map_err(Fault::from);
     let profiled = profiled.and_then(|files| Ok(vmtax_runner::profile(pid, settings, files, &stopped)?));
