@@ -14,6 +14,7 @@ pub use exec::ExecArgs;
 pub use profile::{DiffArgs, HZ, ImportArgs, ProfileArgs, ProfileCommand, STACK, SyscallsBy, WALL_HZ};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use vmtax_model::{Machine, Metric, Needs, WorkloadName};
@@ -159,6 +160,7 @@ Examples:
     #[command(after_help = "Examples:
   vmtax report runs/20261120T160100Z-quick
   vmtax report runs/20261120T160100Z-quick --json | jq '.findings.rows[0]'
+  vmtax report runs/20261120T160100Z-quick --format markdown
   vmtax report runs/20261120T160100Z-quick --details")]
     Report(ReportArgs),
     /// Write the requests of a `layers` recording for other tools: Perfetto, or anything that reads Parquet
@@ -384,9 +386,9 @@ pub struct ReportArgs {
     /// Print everything as JSON instead of the table
     #[arg(long, conflicts_with = "details")]
     pub json: bool,
-    /// Print the whole report as Markdown, for a comment or an issue
-    #[arg(long, conflicts_with_all = ["details", "json"])]
-    pub markdown: bool,
+    /// Print the whole report in this format: markdown for a comment or an issue, html for a page
+    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["details", "json"], value_parser = formats())]
+    pub format: Option<String>,
     /// Print every trial's figures, the five tests' as sysbench does
     #[arg(long)]
     pub details: bool,
@@ -422,6 +424,11 @@ pub struct ListArgs {
     /// Print as JSON
     #[arg(long)]
     pub json: bool,
+}
+
+/// The names of the formats that a report can be printed in.
+fn formats() -> PossibleValuesParser {
+    vmtax_report::FORMATS.iter().map(|(name, _)| *name).into()
 }
 
 /// Below the options of `vmtax run`: the workloads, as they are registered.

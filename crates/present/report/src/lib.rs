@@ -11,7 +11,7 @@ mod view;
 
 pub use doctor::{doctor_json, doctor_terminal};
 pub use engine::{
-    Block, Cell, Chart, Column, Figure, Notice, NoticeKind, Origin, Report, Row, Section, Table, Tile, Tone,
+    Block, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report, Row, Section, Table, Tile, Tone,
 };
 pub use json::json;
 pub use studies::{check, compare, exec, exits, growth, habits, history, layers, profile, reproduction, shares, tax};

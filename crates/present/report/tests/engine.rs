@@ -86,7 +86,7 @@ fn markdown_has_the_tables_and_obeys_nothing() {
 fn a_whole_report_is_markdown() {
     let recording = common::recording(common::THREE, 6);
     let findings = common::findings(&recording);
-    let markdown = tax::report(&recording, &findings).markdown();
+    let markdown = tax::report(&recording, &findings).in_format("markdown").unwrap();
     for row in &findings.rows {
         assert!(markdown.contains(&format!("| {} |", row.metric.label())), "{}", row.metric);
     }

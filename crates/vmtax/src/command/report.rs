@@ -18,9 +18,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         print(&answer.json()?)?;
         return Ok(status(&answer));
     }
-    if args.markdown {
+    if let Some(format) = &args.format {
         let answer = analyze(&recording)?;
-        print(&answer.report().markdown())?;
+        print(&answer.report().in_format(format).unwrap_or_default())?;
         return Ok(status(&answer));
     }
     show(&recording, args.json, args.details, args.html.as_deref())

@@ -103,30 +103,26 @@ impl Plan {
             return invalid("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`");
         }
         match &self.study {
-            Study::Tax => Ok(()),
             Study::Layers if !self.probes.contains(&Probes::Layers) => {
                 invalid("the study 'layers' observes requests: add \"layers\" to probes")
             }
-            Study::Layers => Ok(()),
             Study::Exec(_) => self.check_command(),
             Study::Compare(compare) => self.check_comparison(*compare),
             Study::Scale(ladder) => self.check_ladder(ladder),
             Study::Share if self.tree.is_none() || !self.variants.iter().any(|v| v.get("share").is_some()) => {
                 invalid("the study 'share' shares a tree: add a table [tree], and variants that set share")
             }
-            Study::Share => Ok(()),
             Study::Exits if !self.runs(WorkloadName::Exits) => {
                 invalid("the study 'exits' runs the workload exits: add it")
             }
-            Study::Exits => Ok(()),
             Study::GuestAntipatterns if !self.runs(WorkloadName::GuestAntipatterns) => {
                 invalid("the study 'guest-antipatterns' runs the workload guest-antipatterns: add it")
             }
-            Study::GuestAntipatterns => Ok(()),
             Study::Profile(_) if self.is_attached() && !(self.machines.is_empty() && self.workloads.is_empty()) => {
                 invalid("profile.pid and profile.file name what is there already: leave machines and workload empty")
             }
             Study::Profile(_) => self.check_command(),
+            _ => Ok(()),
         }
     }
 

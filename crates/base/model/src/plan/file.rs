@@ -99,24 +99,19 @@ impl TryFrom<PlanFile> for Plan {
         let name = file.study.take().unwrap_or_else(|| file.conclude().to_owned());
         let lacks = |what: &str| PlanError::Invalid(format!("the study '{name}' takes a table [{what}]: add it"));
         let study = match name.as_str() {
-            "tax" => Study::Tax,
-            "layers" => Study::Layers,
             "exec" => Study::Exec(file.command.take().ok_or_else(|| lacks("command"))?),
             "compare" => Study::Compare(file.compare.take().ok_or_else(|| lacks("compare"))?),
             "scale" => Study::Scale(file.ladder.take().ok_or_else(|| lacks("ladder"))?),
-            "share" => Study::Share,
-            "exits" => Study::Exits,
-            "guest-antipatterns" => Study::GuestAntipatterns,
             "profile" => {
                 let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;
                 Study::Profile(ProfileSpec { settings, command: file.command.take() })
             }
-            other => {
-                return Err(PlanError::Invalid(format!(
+            other => Study::without_table(other).ok_or_else(|| {
+                PlanError::Invalid(format!(
                     "unknown study '{}': leave it out, and it is concluded from the rest",
                     other.escape_default()
-                )));
-            }
+                ))
+            })?,
         };
         let left = [
             ("command", file.command.is_some()),

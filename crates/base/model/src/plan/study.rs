@@ -42,6 +42,12 @@ impl Study {
         }
     }
 
+    /// The study of that name, if it is one that needs no table of its own in a plan.
+    pub(super) fn without_table(name: &str) -> Option<Study> {
+        let studies = [Study::Tax, Study::Layers, Study::Share, Study::Exits, Study::GuestAntipatterns];
+        studies.into_iter().find(|study| study.name() == name)
+    }
+
     /// As it is written in a plan.
     pub const fn name(&self) -> &'static str {
         match self {

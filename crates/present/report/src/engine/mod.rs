@@ -1,5 +1,6 @@
 //! A report as sections of blocks, and its renderers: for a terminal, a page, Markdown. A study writes its report once.
 
+mod format;
 mod markdown;
 mod page;
 mod prose;
@@ -7,6 +8,7 @@ mod sections;
 mod table;
 mod terminal;
 
+pub use format::FORMATS;
 pub use page::prose;
 pub use sections::{Block, Chart, Figure, Notice, NoticeKind, Origin, Report, Section, Tile};
 pub use table::{Cell, Column, Row, Table, Tone};
