@@ -4,6 +4,7 @@ use crate::reproduce::Evidence;
 use std::path::PathBuf;
 use vmtax_layers::LayersError;
 use vmtax_model::LayerFindings;
+use vmtax_profile::ProfileError;
 use vmtax_report::{Report, ReportError};
 
 /// A study's findings in a recording, and how they are shown.
@@ -30,10 +31,23 @@ pub trait Analysis {
         None
     }
 
+    /// Files that stand beside the page.
+    fn files(&self) -> &[ReportFile] {
+        &[]
+    }
+
     /// The status that the measured command gave; `None` where it has none.
     fn command_status(&self) -> Option<i32> {
         None
     }
+}
+
+/// A file that stands beside a report's page, in the recording's folder.
+pub struct ReportFile {
+    /// Its name.
+    pub name: &'static str,
+    /// All of it.
+    pub content: Vec<u8>,
 }
 
 /// A recording cannot be analyzed.
@@ -42,6 +56,20 @@ pub enum StudyError {
     /// Its traces cannot be read, or there are none.
     #[error(transparent)]
     Layers(#[from] LayersError),
+    /// What was sampled cannot be read or drawn.
+    #[error(transparent)]
+    Profile(#[from] ProfileError),
+    /// The findings have no form for scripts.
+    #[error(transparent)]
+    Report(#[from] ReportError),
+    /// A file beside the page cannot be made.
+    #[error("cannot make {file}: {source}")]
+    File {
+        /// Its name.
+        file: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// Trials were observed, but all are damaged.
     #[error("some trials have no result; what there is was recorded in {folder}. The first: {first}", folder = .folder.display())]
     Damaged {

@@ -8,11 +8,12 @@ mod exec;
 mod exits;
 pub mod history;
 mod layers;
+mod profile;
 mod registry;
 pub mod reproduce;
 mod scale;
 mod share;
 mod tax;
 
-pub use analysis::StudyError;
+pub use analysis::{ReportFile, StudyError};
 pub use registry::{Answer, analyze};

@@ -1,16 +1,17 @@
 //! The studies: which analysis a recording gets.
 
-use crate::analysis::{Analysis, StudyError};
+use crate::analysis::{Analysis, ReportFile, StudyError};
 use crate::antipatterns::Antipatterns;
 use crate::compare::Comparison;
 use crate::exec::Exec;
 use crate::exits::Exits;
 use crate::layers::Layers;
+use crate::profile::Profile;
 use crate::reproduce;
 use crate::scale::Scale;
 use crate::share::Shares;
 use crate::tax::Tax;
-use vmtax_model::{CaseFindings, CaseVerdict, ProfileSpec, Study};
+use vmtax_model::{CaseFindings, CaseVerdict, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError, Style};
 
@@ -20,11 +21,12 @@ use vmtax_report::{Report, ReportError, Style};
 /// [`StudyError`] where it was to be observed and nothing that was observed can be read.
 pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     let analysis: Box<dyn Analysis> = match &recording.plan.study {
-        Study::Tax | Study::Profile(ProfileSpec { command: None, .. }) => Box::new(Tax::of(recording)),
+        Study::Tax => Box::new(Tax::of(recording)),
         Study::Layers => Box::new(Layers::of(recording)?),
-        Study::Exec(_) | Study::Profile(_) => Box::new(Exec::of(recording)),
+        Study::Exec(_) => Box::new(Exec::of(recording)),
         Study::Compare(_) => Box::new(Comparison::of(recording)?),
         Study::Scale(_) => Box::new(Scale::of(recording)),
+        Study::Profile(_) => Box::new(Profile::of(recording)?),
         Study::Share => Box::new(Shares::of(recording)),
         Study::Exits => Box::new(Exits::of(recording)),
         Study::GuestAntipatterns => Box::new(Antipatterns::of(recording)),
@@ -61,6 +63,11 @@ impl Answer<'_> {
     /// The page of requests by layer, that stands beside the first.
     pub fn layers_html(&self) -> Option<String> {
         self.analysis.layers().map(|layers| vmtax_report::layers::report(self.recording, layers).html())
+    }
+
+    /// Files that stand beside the page.
+    pub fn files(&self) -> &[ReportFile] {
+        self.analysis.files()
     }
 
     /// For scripts.

@@ -244,7 +244,7 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     });
     looking.settled();
     looking.signal(crate::common::Signal::INT);
-    looking.outcome().exits(0).shows("until: report.html");
+    looking.outcome().exits(0).shows("until/report.html");
     // One that ends midway leaves what was seen until then.
     let running = place.program(&program).arg("2").start(60);
     running.settled();

@@ -1,8 +1,8 @@
 //! `vmtax profile --pid`: a process that runs already, into a recording.
 
-use super::show;
 use crate::cli::RecordArgs;
 use crate::command::folder::Folder;
+use crate::command::report::show;
 use crate::command::{doctor, print};
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
@@ -37,7 +37,7 @@ pub fn attach(plan: &Plan, args: &RecordArgs, out: Option<&Path>) -> Result<Exit
         return Err(fault);
     }
     writer.finish()?;
-    show(&vmtax_recording::open(&folder)?, args.json, None)
+    show(&vmtax_recording::open(&folder)?, args.json, false, None)
 }
 
 /// Becomes true with Ctrl-C and its like: what was recorded until then is shown.

@@ -2,12 +2,12 @@
 
 use super::diff::draw;
 use super::settings::inside;
-use super::show;
 use crate::cli::{HZ, RecordArgs, STACK, WALL_HZ};
 use crate::command::progress::Display;
 use crate::command::record::{Recorded, record};
+use crate::command::report;
 use crate::fault::Fault;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use vmtax_model::{CommandSpec, HostFacts, Plan, Probes, ProfileSettings, ProfileSpec, Study};
 use vmtax_runner::Ended;
 use vmtax_vm::Streams;
@@ -40,7 +40,7 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
         match ended {
             Ended::Interrupted => return Err(Fault::Interrupted { folder }),
             Ended::Incomplete(why) => return Err(Fault::Incomplete { folder, first: why.to_string() }),
-            Ended::Complete => show::render(&vmtax_recording::open(&folder)?)?,
+            Ended::Complete => render(&folder)?,
         }
         let of = if side.is_empty() { machine.as_str() } else { side };
         let mut line = format!("profile of {of}: {}", folder.join("report.html").display());
@@ -55,4 +55,12 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
         eprintln!("{}", vmtax_report::printable(&line));
     }
     Ok(())
+}
+
+/// Writes the page and the pictures of a profile into its recording.
+fn render(folder: &Path) -> Result<(), Fault> {
+    let recording = vmtax_recording::open(folder)?;
+    let answer = vmtax_studies::analyze(&recording)?;
+    report::write(&answer, &folder.join("report.html"))?;
+    report::write_files(&answer, folder).map(drop)
 }

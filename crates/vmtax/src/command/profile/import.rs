@@ -1,10 +1,10 @@
 //! `vmtax profile import`: what another tool recorded, into a recording of our own.
 
 use super::settings::attached;
-use super::show;
 use crate::cli::ImportArgs;
 use crate::command::doctor;
 use crate::command::folder::Folder;
+use crate::command::report::show;
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_model::samples::ProfileFacts;
@@ -36,7 +36,7 @@ pub fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     put(&mut trial, files::ON_CPU, &found)?;
     let folder = writer.folder().to_path_buf();
     writer.finish()?;
-    show(&vmtax_recording::open(&folder)?, args.json, None)
+    show(&vmtax_recording::open(&folder)?, args.json, false, None)
 }
 
 fn put(trial: &mut TrialFiles, name: &str, value: &impl serde::Serialize) -> Result<(), Fault> {

@@ -5,12 +5,10 @@ mod beside;
 mod diff;
 mod import;
 mod settings;
-mod show;
 mod workload;
 
 pub(super) use attach::attach;
 pub(super) use beside::beside;
-pub(super) use show::show;
 
 use crate::cli::{ProfileArgs, ProfileCommand};
 use crate::fault::Fault;

@@ -1,11 +1,11 @@
 //! `vmtax profile -- WORKLOAD`: a machine of its own, profiled while it runs the workload.
 
 use super::settings::{inside, settings};
-use super::show;
 use crate::cli::ProfileArgs;
 use crate::command::folder::Folder;
 use crate::command::progress::Display;
 use crate::command::record::{Recorded, record_into};
+use crate::command::report::show;
 use crate::command::{doctor, print, selection, share_method};
 use crate::fault::Fault;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub fn of_workload(args: &ProfileArgs) -> Result<ExitCode, Fault> {
     match ended {
         Ended::Interrupted => Err(Fault::Interrupted { folder }),
         Ended::Incomplete(first) => Err(Fault::Incomplete { folder, first: first.to_string() }),
-        Ended::Complete => show(&vmtax_recording::open(&folder)?, record.json, None),
+        Ended::Complete => show(&vmtax_recording::open(&folder)?, record.json, false, None),
     }
 }
 
