@@ -62,7 +62,10 @@ fn known_shares_are_found_on_cpu() {
         fs::remove_file(place.path("out").join(file)).unwrap();
     }
     assert_eq!(json(&place.vmtax("report out --json").succeeds().stdout), found);
+    place.vmtax("report out").succeeds().shows("fifty");
     assert!(place.path("out/on-cpu.svg").exists() && place.path("out/report.html").exists());
+    let markdown = place.vmtax("report out --format markdown").succeeds();
+    assert!(markdown.stdout.starts_with("# ") && markdown.stdout.contains("| fifty |"), "{markdown}");
     place.vmtax("list --runs .").succeeds().shows("profile-known-");
     // A folder with files is not written over; two profiles make a difference.
     let again = format!("profile --seconds 1 --out out --pid {}", running.pid());
