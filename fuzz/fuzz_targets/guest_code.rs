@@ -4,12 +4,13 @@
 
 use libfuzzer_sys::fuzz_target;
 use std::time::Duration;
-use vmtax_profile::code::{findings, look};
+use vmtax_observe::guest_code;
+use vmtax_profile::code::findings;
 
 fuzz_target!(|data: &[u8]| {
     let mut answers = data.split(|b| *b == 0).map(|text| String::from_utf8_lossy(text).into_owned());
-    let looked = look(&[0], 1_000_000, Duration::from_secs(5), &|| false, &mut |_, _| answers.next());
-    if let Some(code) = findings(&looked) {
-        assert!(code.findings.iter().all(|finding| finding.share.samples <= code.looks));
+    let sampled = guest_code(&[0], 1_000_000, Duration::from_secs(5), &|| false, &mut |_, _| answers.next());
+    if let Some(code) = findings(&sampled) {
+        assert!(code.places.iter().all(|place| place.share.samples <= code.looks));
     }
 });

@@ -88,13 +88,13 @@ pub struct Statuses {
 /// A printed figure over all machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct PrintedRow {
-    /// As [`Printed::of`].
+    /// As [`crate::Printed::of`].
     pub of: String,
-    /// As [`Printed::name`].
+    /// As [`crate::Printed::name`].
     pub name: String,
-    /// As [`Printed::unit`].
+    /// As [`crate::Printed::unit`].
     pub unit: Unit,
-    /// As [`Printed::better`]; where it is not known, a tax is the machine's figure over native's.
+    /// As [`crate::Printed::better`]; where it is not known, a tax is the machine's figure over native's.
     pub better: Option<Better>,
     /// In the plan's order of machines.
     pub machines: Vec<MachineColumn>,

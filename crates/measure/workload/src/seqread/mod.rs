@@ -43,7 +43,7 @@ workload! {
 /// What a spec of `seqread` asks for, for those that do the same by other means.
 ///
 /// # Errors
-/// As [`check`], and [`WorkloadError::NotBlocks`] for other workloads.
+/// As [`crate::check`], and [`WorkloadError::NotBlocks`] for other workloads.
 pub fn block_work(spec: &WorkloadSpec) -> Result<BlockWork, WorkloadError> {
     Ok(asked(spec)?.work())
 }
