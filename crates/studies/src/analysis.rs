@@ -31,9 +31,12 @@ pub trait Analysis {
         None
     }
 
-    /// Files that stand beside the page.
-    fn files(&self) -> &[ReportFile] {
-        &[]
+    /// Draws what only the page shows, into the report from then on; the files that stand beside the page.
+    ///
+    /// # Errors
+    /// [`StudyError`] where something cannot be drawn.
+    fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
+        Ok(Vec::new())
     }
 
     /// The status that the measured command gave; `None` where it has none.

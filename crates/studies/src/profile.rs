@@ -11,16 +11,13 @@ use vmtax_report::{Origin, Report, ReportError, counted};
 
 pub(crate) struct Profile<'a> {
     recording: &'a Recording,
-    findings: ProfileFindings,
+    recorded: Recorded,
     pictures: Pictures,
-    files: Vec<ReportFile>,
 }
 
 impl<'a> Profile<'a> {
     pub(crate) fn of(recording: &'a Recording) -> Result<Profile<'a>, StudyError> {
-        let recorded = read(recording)?;
-        let (pictures, files) = draw(&recorded)?;
-        Ok(Profile { recording, findings: recorded.findings, pictures, files })
+        Ok(Profile { recording, recorded: read(recording)?, pictures: Pictures::default() })
     }
 }
 
@@ -97,15 +94,17 @@ impl Analysis for Profile<'_> {
         let manifest = &self.recording.manifest;
         let (vmtax, started) = (manifest.vmtax.clone(), manifest.started.clone());
         let origin = Origin { vmtax, started, command: manifest.command.join(" ") };
-        vmtax_report::profile::report(&self.findings, &self.pictures, origin)
+        vmtax_report::profile::report(&self.recorded.findings, &self.pictures, origin)
     }
 
     fn json(&self) -> Result<String, ReportError> {
-        Ok(vmtax_report::profile::json(&self.findings)? + "\n")
+        Ok(vmtax_report::profile::json(&self.recorded.findings)? + "\n")
     }
 
-    fn files(&self) -> &[ReportFile] {
-        &self.files
+    fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
+        let (pictures, files) = draw(&self.recorded)?;
+        self.pictures = pictures;
+        Ok(files)
     }
 
     fn evidence(&self) -> &dyn Evidence {

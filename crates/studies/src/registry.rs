@@ -65,9 +65,12 @@ impl Answer<'_> {
         self.analysis.layers().map(|layers| vmtax_report::layers::report(self.recording, layers).html())
     }
 
-    /// Files that stand beside the page.
-    pub fn files(&self) -> &[ReportFile] {
-        self.analysis.files()
+    /// Draws what only the page shows, into the report from then on; the files that stand beside the page.
+    ///
+    /// # Errors
+    /// [`StudyError`] where something cannot be drawn.
+    pub fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
+        self.analysis.draw()
     }
 
     /// For scripts.

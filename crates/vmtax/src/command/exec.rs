@@ -84,8 +84,8 @@ fn between(streams: &Streams, plan: &Plan, host: HostFacts, args: &RecordArgs) -
     let display = Display::beside_output();
     let Recorded { folder, ended } = record(plan, host, args, &display, Some(streams), &mut |_, _| true)?;
     let recording = vmtax_recording::open(&folder)?;
-    let answer = vmtax_studies::analyze(&recording)?;
-    let written = report::write(&answer, &recording.folder.join("report.html"))?;
+    let mut answer = vmtax_studies::analyze(&recording)?;
+    let written = report::write(&mut answer, &recording.folder, None)?;
     // Standard output is the command's, so that all but JSON goes to standard error.
     if args.json {
         print(&answer.json()?)?;

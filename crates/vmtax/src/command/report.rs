@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use vmtax_recording::Recording;
-use vmtax_studies::{Answer, ReportFile, analyze};
+use vmtax_studies::{Answer, analyze};
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;
@@ -25,40 +25,37 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
 
 /// Prints what a recording says and writes its HTML report.
 pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path>) -> Result<ExitCode, Fault> {
-    let answer = analyze(recording)?;
+    let mut answer = analyze(recording)?;
     print(&if json { answer.json()? } else { answer.terminal(details, style()) })?;
     // Last, so that a recording that only others may write to is shown all the same.
-    let path = html.map_or_else(|| recording.folder.join("report.html"), PathBuf::from);
-    let written = write(&answer, &path)?;
-    let beside = write_files(&answer, &recording.folder)?;
+    let written = write(&mut answer, &recording.folder, html)?;
     if !json {
-        let beside = beside.iter().map(|name| format!(", {name}")).collect::<String>();
-        print(&format!("\nReport: {}\n", vmtax_report::printable(&(written + &beside))))?;
+        print(&format!("\nReport: {}\n", vmtax_report::printable(&written)))?;
     }
     Ok(status(&answer))
 }
 
-/// Writes the page, and that of the layers beside it; says where.
-pub(super) fn write(answer: &Answer<'_>, path: &Path) -> Result<String, Fault> {
-    let write = |path: &Path, page: String| {
-        std::fs::write(path, page)
+/// Writes the page, into `html` where that is given, else into the recording's folder, and what stands beside it; says where.
+pub(super) fn write(answer: &mut Answer<'_>, folder: &Path, html: Option<&Path>) -> Result<String, Fault> {
+    let path = html.map_or_else(|| folder.join("report.html"), PathBuf::from);
+    let write = |path: &Path, content: &[u8]| {
+        std::fs::write(path, content)
             .map_err(|e| Fault::file(format!("writing {}: name another file with --html", path.display()), e))
     };
-    write(path, answer.report().html())?;
-    let Some(layers) = answer.layers_html() else { return Ok(path.display().to_string()) };
-    let beside = path.with_extension("layers.html");
-    write(&beside, layers)?;
-    Ok(format!("{}, by layer: {}", path.display(), beside.display()))
-}
-
-/// Writes the pictures and other formats that stand beside the page into the recording: their names.
-pub(super) fn write_files<'a>(answer: &'a Answer<'_>, folder: &Path) -> Result<Vec<&'a str>, Fault> {
-    let write = |file: &'a ReportFile| {
-        let path = folder.join(file.name);
-        std::fs::write(&path, &file.content).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
-        Ok(file.name)
-    };
-    answer.files().iter().map(write).collect()
+    let files = answer.draw()?;
+    write(&path, answer.report().html().as_bytes())?;
+    let mut written = path.display().to_string();
+    if let Some(layers) = answer.layers_html() {
+        let beside = path.with_extension("layers.html");
+        write(&beside, layers.as_bytes())?;
+        written += &format!(", by layer: {}", beside.display());
+    }
+    for file in files {
+        let beside = folder.join(file.name);
+        std::fs::write(&beside, &file.content).map_err(|e| Fault::file(format!("writing {}", beside.display()), e))?;
+        written += &format!(", {}", file.name);
+    }
+    Ok(written)
 }
 
 /// 1 where a claim of the published result does not hold here.

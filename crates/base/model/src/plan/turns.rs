@@ -22,7 +22,7 @@ pub struct Turn {
 pub type Column<'a> = (Machine, &'a str);
 
 impl Plan {
-    /// What is held against each other, in the plan's order.
+    /// What is compared with each other, in the plan's order.
     pub fn columns(&self) -> Vec<Column<'_>> {
         let mut columns = Vec::new();
         for &machine in &self.machines {
@@ -82,18 +82,18 @@ impl Plan {
         turns
     }
 
-    /// The guests that are looked at behind the rounds.
+    /// The guests that are observed once more after the rounds.
     fn looked_at(&self) -> impl Iterator<Item = (Machine, usize)> {
         let any = self.command().is_some_and(|command| command.layers);
         self.machines.iter().filter(move |m| any && m.is_guest()).flat_map(|&m| self.ways(m))
     }
 
-    /// How many rounds have trials, the one behind the others among them in which guests are looked at.
+    /// How many rounds have trials, with the one after the others in which guests are observed.
     pub fn rounds_with_looks(&self) -> u32 {
         self.rounds.saturating_add(u32::from(self.looked_at().next().is_some()))
     }
 
-    /// Whether a turn is behind the rounds: a guest that is only looked at.
+    /// Whether a turn is after the rounds: a guest that is only observed.
     pub fn is_looked_at(&self, turn: Turn) -> bool {
         turn.round >= self.rounds
     }

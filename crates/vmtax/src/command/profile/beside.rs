@@ -60,7 +60,5 @@ pub fn beside(plan: &Plan, host: &HostFacts, args: &RecordArgs, streams: Option<
 /// Writes the page and the pictures of a profile into its recording.
 fn render(folder: &Path) -> Result<(), Fault> {
     let recording = vmtax_recording::open(folder)?;
-    let answer = vmtax_studies::analyze(&recording)?;
-    report::write(&answer, &folder.join("report.html"))?;
-    report::write_files(&answer, folder).map(drop)
+    report::write(&mut vmtax_studies::analyze(&recording)?, folder, None).map(drop)
 }
