@@ -113,15 +113,15 @@ impl Outcome {
         self
     }
 
-    /// Fails unless its standard error holds this text.
+    /// Fails unless its standard error holds this text, wherever its lines break.
     pub fn says(self, text: &str) -> Outcome {
-        assert!(self.stderr.contains(text), "no {text:?} in what it said\n{self}");
+        assert!(one_line(&self.stderr).contains(&one_line(text)), "no {text:?} in what it said\n{self}");
         self
     }
 
-    /// Fails unless its standard output holds this text.
+    /// Fails unless its standard output holds this text, wherever its lines break.
     pub fn shows(self, text: &str) -> Outcome {
-        assert!(self.stdout.contains(text), "no {text:?} in what it printed\n{self}");
+        assert!(one_line(&self.stdout).contains(&one_line(text)), "no {text:?} in what it printed\n{self}");
         self
     }
 }
@@ -131,6 +131,11 @@ impl std::fmt::Display for Outcome {
         let Outcome { command, status, stdout, stderr, took } = self;
         write!(f, "{command}\nstatus {status:?} after {took:?}\n--- stdout\n{stdout}\n--- stderr\n{stderr}")
     }
+}
+
+/// Where a line breaks depends on how long a path or a number in it is.
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn read(file: &NamedTempFile) -> String {
