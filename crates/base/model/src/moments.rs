@@ -74,3 +74,29 @@ impl Moments {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_by_hand_and_merged() {
+        let values = [4.0, 9.0, 4.0, 2.0, 5.0, 5.0, 7.0, 4.0];
+        let all = |v: &[f64]| {
+            let mut m = Moments::default();
+            v.iter().for_each(|v| m.add(*v));
+            m
+        };
+        let whole = all(&values).row("x".into());
+        assert_eq!((whole.count, whole.mean_ns, whole.min_ns, whole.max_ns, whole.total_ns), (8, 5.0, 2.0, 9.0, 40.0));
+        assert!((whole.stddev_ns - (32.0_f64 / 7.0).sqrt()).abs() < 1e-12);
+        for cut in 0..=values.len() {
+            let mut merged = all(&values[..cut]);
+            merged.merge(&all(&values[cut..]));
+            let merged = merged.row("x".into());
+            assert!((merged.mean_ns - 5.0).abs() < 1e-12 && (merged.stddev_ns - whole.stddev_ns).abs() < 1e-12);
+            assert_eq!((merged.count, merged.min_ns, merged.max_ns), (8, 2.0, 9.0));
+        }
+        assert_eq!(Moments::default().row("x".into()).min_ns, 0.0);
+    }
+}

@@ -37,7 +37,8 @@
 //!
 //! The samples of stacks in a `perf.data` come as the kernel's records from [`PerfRecords`].
 //!
-//! [`KernelDecoder`] gives the kernel's tracepoints as typed events, [`SchedTimeline`] what threads did when.
+//! [`KernelDecoder`] gives the kernel's tracepoints as typed events, [`SchedTimeline`] what threads did when,
+//! [`CallTimes`] how long their system calls took.
 //!
 //! Machines are little-endian. What in a trace makes no sense is either a [`TraceError`], when nothing could be read
 //! after it, or left out and counted in [`Counts`].
@@ -62,7 +63,7 @@ pub use import::dat::Dat;
 pub use import::perf::{Perf, PerfEvent, PerfRecords};
 pub use import::qemu::QemuEvents;
 pub use kernel::{
-    BlockRequest, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, Moment, Sched,
-    SchedTimeline, SystemCall, ThreadState, Waker, system_call, system_call_name,
+    BlockRequest, CallPhase, CallTimes, EventWindow, FUTEX, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves,
+    Moment, Sched, SchedTimeline, SystemCall, ThreadState, Waker, call_rows, system_call, system_call_name,
 };
 pub use ring::{CpuStats, Folder, Input, PageLayout, RawFile, cpu_stats};

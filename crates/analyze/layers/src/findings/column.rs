@@ -6,9 +6,8 @@ use crate::events::calls::CallKind;
 use crate::trial::chain::Key;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
-use vmtax_model::{
-    CallRow, ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls,
-};
+use vmtax_model::{ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls};
+use vmtax_trace::call_rows;
 
 pub(crate) fn column(machine: Machine, variant: &str, gathered: &Gathered) -> LayerColumn {
     let tally = &gathered.tally;
@@ -76,11 +75,8 @@ fn lifecycle(tally: &Tally) -> Vec<Step> {
 
 fn calls(tally: &Tally) -> Vec<ThreadCalls> {
     let threads = tally.calls.iter().map(|(role, calls)| {
-        let name =
-            |kind: CallKind, after| if after { format!("{}_post", kind.name()) } else { kind.name().into_owned() };
-        let mut rows: Vec<CallRow> = calls.iter().map(|(what, m)| m.row(name(what.kind, what.after))).collect();
-        rows.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
-        let locks = calls.iter().filter(|(what, _)| what.kind == CallKind::Lock && !what.after);
+        let rows = call_rows(calls.iter().map(|(phase, moments)| (*phase, moments)), CallKind::name);
+        let locks = calls.iter().filter(|(phase, _)| phase.call == CallKind::Lock && !phase.after);
         let locks = locks.map(|(_, m): (_, &Moments)| m.row("waits for locks".to_owned())).next();
         ThreadCalls { role: role.clone(), calls: rows, locks }
     });

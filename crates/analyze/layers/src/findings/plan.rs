@@ -3,7 +3,8 @@
 use super::column::column;
 use super::gathered::Gathered;
 use crate::error::LayersError;
-use crate::trial::open::{calls, join};
+use crate::trial::call_times::calls;
+use crate::trial::open::join;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};

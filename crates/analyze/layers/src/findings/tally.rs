@@ -4,12 +4,14 @@ use super::distribution::Distribution;
 use super::heat::Heat;
 use super::nested::NestedTally;
 use super::waterfall::{Candidate, Pictures};
+use crate::events::calls::CallKind;
 use crate::request::{JoinedRequest, Who};
-use crate::trial::call_times::{CallPhase, TrialCalls};
+use crate::trial::call_times::TrialCalls;
 use crate::trial::chain::Key;
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, ClockFinding, Matched, Missing, Moments, Role};
+use vmtax_trace::CallPhase;
 
 /// Of a round, to make means of: requests, and sums in nanoseconds.
 #[derive(Debug, Clone, Default)]
@@ -37,7 +39,7 @@ pub(crate) struct Tally {
     pub nested: NestedTally,
     pub heat: Heat,
     pub pictures: Pictures,
-    pub calls: BTreeMap<Role, BTreeMap<CallPhase, Moments>>,
+    pub calls: BTreeMap<Role, BTreeMap<CallPhase<CallKind>, Moments>>,
     pub matched: Matched,
     pub clock: Option<ClockFinding>,
     pub missing: Vec<Missing>,

@@ -5,7 +5,7 @@ use super::cases::trial;
 use crate::findings::gathered::Gathered;
 use crate::findings::plan::together;
 use crate::synthetic::{Times, facts};
-use crate::trial::call_times::{CallStats, TrialCalls};
+use crate::trial::call_times::TrialCalls;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan};
 
@@ -39,15 +39,9 @@ fn findings() -> LayerFindings {
                 .collect();
             let world = alone(&requests);
             gathered.tally.add(round, &trial(&world, &[]));
-            let mut stats = CallStats::default();
-            world.host.iter().for_each(|e| stats.take(e, &(0..=u64::MAX)));
-            let facts = facts();
-            gathered.tally.add_calls(&TrialCalls {
-                stats,
-                threads: facts.threads,
-                mhz: facts.tsc_mhz,
-                missing: Vec::new(),
-            });
+            let mut calls = TrialCalls::new(&facts(), 0..=u64::MAX);
+            world.host.iter().for_each(|event| calls.take(event));
+            gathered.tally.add_calls(&calls);
         }
     }
     together(&plan, &all, &host, Vec::new())

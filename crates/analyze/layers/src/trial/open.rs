@@ -1,6 +1,5 @@
 //! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
 
-use super::call_times::{CallStats, TrialCalls};
 use super::joined_trial::JoinedTrial;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
@@ -123,41 +122,6 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
     Ok(Read { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first })
 }
 
-/// The system calls of a trial that observed those, from its first operation to the end of its last.
-///
-/// # Errors
-/// [`LayersError`] when a file cannot be read.
-pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
-    let facts = facts(folder)?;
-    let series = series(folder)?;
-    let (mut stats, mut missing, mut losses) = (CallStats::default(), facts.missing.clone(), Vec::new());
-    if let Some(host) = open(&folder.join(files::HOST), Side::Host)? {
-        // Without a clock for both sides all that was traced counts: the agent's own few calls with it.
-        let during = clock(&facts, &series, None, Some(&host), &[]).map_or(0..=u64::MAX, |map| {
-            let operations = in_host_ticks(&series, &map);
-            let end = operations.iter().map(|o| o.end).max().unwrap_or(u64::MAX);
-            operations.first().map_or(0, |o| o.begin)..=end
-        });
-        let mut side = Some(TraceReader::begin(&host, |ticks| ticks)?);
-        while let Some(event) = next(&mut side, |r, e| r.host(e, &facts))? {
-            stats.take(&event, &during);
-        }
-        if let Some(side) = side {
-            side.end(&mut losses, &mut missing);
-        }
-    }
-    let lost = losses.iter().map(|l| l.events).sum::<u64>();
-    if lost > 0 {
-        let why = format!("{lost} events were lost, so that some calls are missing, or two are taken for one");
-        missing.push(Missing {
-            what: "some system calls of QEMU's".to_owned(),
-            why,
-            mend: "take a smaller count=".to_owned(),
-        });
-    }
-    Ok(TrialCalls { stats, threads: facts.threads, mhz: facts.tsc_mhz, missing })
-}
-
 /// What is missing, in words.
 fn told(missing: &Missing) -> String {
     format!(". {}: {}; {}", missing.what, missing.why.trim_end_matches('.'), missing.mend)
@@ -167,7 +131,7 @@ fn read(path: &Path) -> Result<Vec<u8>, LayersError> {
     fs::read(path).map_err(|source| LayersError::Read { path: path.to_owned(), source })
 }
 
-fn facts(folder: &Path) -> Result<TraceFacts, LayersError> {
+pub(super) fn facts(folder: &Path) -> Result<TraceFacts, LayersError> {
     let path = folder.join(files::FACTS);
     let bytes = read(&path)?;
     let wrong = |reason: String| LayersError::Facts { path: path.clone(), reason };
@@ -182,12 +146,12 @@ fn facts(folder: &Path) -> Result<TraceFacts, LayersError> {
     Ok(facts)
 }
 
-fn series(folder: &Path) -> Result<Series, LayersError> {
+pub(super) fn series(folder: &Path) -> Result<Series, LayersError> {
     let path = folder.join(files::SERIES);
     Series::from_bytes(&read(&path)?).map_err(|source| LayersError::Series { path, source })
 }
 
-fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
+pub(super) fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
     let host = |ticks| map.host(GuestTicks(ticks)).0;
     let of = |o: &Stamped| Stamped { begin: host(o.begin), end: host(o.end), offset: o.offset };
     let mut operations: Vec<Stamped> = series.operations.iter().map(of).collect();

@@ -4,8 +4,8 @@ use super::Schedule;
 use super::timeline::{Futex, Thread};
 use crate::waits;
 use vmtax_model::samples::WallClock;
-use vmtax_model::{BlockedOn, CallRow, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, WaitFor, Waker};
-use vmtax_trace::system_call_name;
+use vmtax_model::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, WaitFor, Waker};
+use vmtax_trace::{CallPhase, call_rows, system_call_name};
 
 /// The figures. What stands at a futex is told by the stacks that were seen there by the clock.
 pub fn of(schedule: &Schedule, wall: Option<&WallClock>) -> ScheduleFindings {
@@ -29,12 +29,9 @@ fn times(schedule: &Schedule, tid: i32, thread: &Thread) -> ThreadTimes {
         })
         .collect();
     on.sort_by(|a, b| b.share.total_cmp(&a.share));
-    let mut calls: Vec<CallRow> = (thread.calls.iter())
-        .map(|((call, after), moments)| {
-            moments.row(format!("{}{}", system_call_name(*call), if *after { "_post" } else { "" }))
-        })
-        .collect();
-    calls.sort_by(|a, b| b.total_ns.total_cmp(&a.total_ns));
+    let calls = schedule.timeline.calls.times.range((tid, CallPhase { call: i64::MIN, after: false })..);
+    let calls = calls.take_while(|((of, _), _)| *of == tid).map(|((_, phase), moments)| (*phase, moments));
+    let calls = call_rows(calls, system_call_name);
     let blocked = share(thread.on.values().map(|(_, ns)| ns).sum());
     ThreadTimes {
         tid,

@@ -1,9 +1,8 @@
 //! What threads did when, from the scheduler's events and system calls in their order.
 
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::Moments;
 use vmtax_model::samples;
-use vmtax_trace::{FUTEX, KernelEvent, Leaves, Moment, Sched, SchedTimeline, ThreadState};
+use vmtax_trace::{CallTimes, FUTEX, KernelEvent, Leaves, Moment, Sched, SchedTimeline, ThreadState};
 
 /// What a thread is blocked on: a system call, and the futex if it is that one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,19 +24,15 @@ enum Off {
 #[derive(Debug, Clone, Default)]
 pub struct Thread {
     /// Whether an event said what it does, or only the sample before.
-    told: bool,
-    /// The call it is in: number, first argument, and when it began, if that was seen.
-    call: Option<(i64, u64, Option<u64>)>,
-    /// The call it was in last, and when that ended.
-    left: Option<(i64, u64)>,
+    observed: bool,
+    /// The call it is in: number and first argument.
+    call: Option<(i64, u64)>,
     /// Time on a processor, ns.
     pub ran: u64,
     /// Time ready without one, ns.
     pub ready: u64,
     /// How often it was blocked, and how long, ns.
     pub on: BTreeMap<On, (u64, u64)>,
-    /// Its calls by number, and the user time after each (`true`), ns.
-    pub calls: BTreeMap<(i64, bool), Moments>,
 }
 
 /// One futex.
@@ -62,6 +57,8 @@ pub struct Timeline {
     pub threads: BTreeMap<i32, Thread>,
     /// Futexes by address.
     pub futexes: BTreeMap<u64, Futex>,
+    /// The system calls, by number, ns.
+    pub calls: CallTimes<i64>,
     sched: SchedTimeline<Off>,
 }
 
@@ -69,9 +66,12 @@ impl Timeline {
     /// Adds a thread as the kernel said before the first event that it is.
     pub fn add(&mut self, tid: i32, state: samples::ThreadState, at: u64) {
         let call = match state {
-            samples::ThreadState::Waits { call: Some(call), argument, .. } => Some((call, argument, None)),
+            samples::ThreadState::Waits { call: Some(call), argument, .. } => Some((call, argument)),
             _ => None,
         };
+        if let Some((call, _)) = call {
+            self.calls.inside(tid, call);
+        }
         let state = match state {
             samples::ThreadState::Runs => ThreadState::Running,
             samples::ThreadState::Waits { .. } => ThreadState::Sleeping(Off::Blocked(on(call))),
@@ -86,18 +86,13 @@ impl Timeline {
             KernelEvent::Sched(what) => self.scheduled(at, tid, what),
             KernelEvent::SysEnter { nr, args: [argument, ..] } => {
                 let Some(thread) = self.running(tid, at) else { return };
-                if let Some((last, since)) = thread.left.take() {
-                    thread.calls.entry((last, true)).or_default().add(at.saturating_sub(since) as f64);
-                }
-                thread.call = Some((nr, argument, Some(at)));
+                thread.call = Some((nr, argument));
+                self.calls.enter(tid, at, nr);
             }
             KernelEvent::SysExit { .. } => {
                 let Some(thread) = self.running(tid, at) else { return };
-                let Some((call, _, since)) = thread.call.take() else { return };
-                if let Some(since) = since {
-                    thread.calls.entry((call, false)).or_default().add(at.saturating_sub(since) as f64);
-                }
-                thread.left = Some((call, at));
+                thread.call = None;
+                self.calls.exit(tid, at);
             }
             _ => {}
         }
@@ -107,7 +102,7 @@ impl Timeline {
         let call = |tid: i32| self.threads.get(&tid).and_then(|thread| thread.call);
         if let Sched::Waking { tid: woken } = what {
             // Who wakes a thread by a call on the futex that it waits for.
-            if let (Some(ThreadState::Sleeping(Off::Blocked(on))), Some((FUTEX, address, _))) =
+            if let (Some(ThreadState::Sleeping(Off::Blocked(on))), Some((FUTEX, address))) =
                 (self.sched.now(woken), call(tid))
             {
                 if on.futex == Some(address) {
@@ -158,7 +153,7 @@ impl Timeline {
             let runs_on = self.sched.now(tid) == Some(ThreadState::Running);
             match state {
                 // One that was said to run, and is given a CPU, waited for that.
-                ThreadState::Running if !thread.told && runs_on => thread.ready += time,
+                ThreadState::Running if !thread.observed && runs_on => thread.ready += time,
                 ThreadState::Running => thread.ran += time,
                 ThreadState::Runnable { .. } => thread.ready += time,
                 ThreadState::Sleeping(Off::Blocked(on)) => {
@@ -174,20 +169,21 @@ impl Timeline {
                 }
                 ThreadState::Sleeping(Off::Ended) => {}
             }
-            thread.told = true;
+            thread.observed = true;
         }
     }
 }
 
-fn on(call: Option<(i64, u64, Option<u64>)>) -> On {
-    let futex = call.filter(|(call, ..)| *call == FUTEX).map(|(_, address, _)| address);
-    On { call: call.map(|(call, ..)| call), futex }
+fn on(call: Option<(i64, u64)>) -> On {
+    let futex = call.filter(|(call, _)| *call == FUTEX).map(|(_, address)| address);
+    On { call: call.map(|(call, _)| call), futex }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
+    use vmtax_trace::CallPhase;
 
     const WAITS: samples::ThreadState =
         samples::ThreadState::Waits { call: Some(FUTEX), argument: 0x100, sp: 0, ip: 0 };
@@ -223,11 +219,10 @@ mod tests {
         assert_eq!((two.on[&of(0x100)], two.on[&of(0x200)]), ((1, 12), (1, 10)));
         assert_eq!(three.on[&of(0x100)], (1, 31));
         // Of the call that began before, only what came after it is known.
-        let row = |thread: &Thread, after| thread.calls.get(&(FUTEX, after)).map(|m| m.row(String::new()).total_ns);
-        assert_eq!(
-            (row(one, false), row(one, true), row(two, false), row(two, true)),
-            (Some(3.0), None, None, Some(4.0))
-        );
+        let row = |tid, after| {
+            line.calls.times.get(&(tid, CallPhase { call: FUTEX, after })).map(|m| m.row(String::new()).total_ns)
+        };
+        assert_eq!((row(1, false), row(1, true), row(2, false), row(2, true)), (Some(3.0), None, None, Some(4.0)));
         let lock = &line.futexes[&0x100];
         assert_eq!((lock.waits, lock.waited, lock.longest, lock.wakers[&1]), (2, 43, 31, 1));
         assert_eq!(lock.waiters, BTreeSet::from([2, 3]));

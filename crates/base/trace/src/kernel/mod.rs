@@ -1,10 +1,12 @@
 //! What the kernel's events mean.
 
+mod call_times;
 mod decode;
 mod syscalls;
 mod timeline;
 mod window;
 
+pub use call_times::{CallPhase, CallTimes, call_rows};
 pub use decode::{BlockRequest, KernelDecoder, KernelEvent, KvmAccess, KvmSpace, Leaves, Sched};
 pub use syscalls::{FUTEX, SystemCall, system_call, system_call_name};
 pub use timeline::{Moment, SchedTimeline, ThreadState, Waker};
