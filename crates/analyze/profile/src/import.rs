@@ -119,8 +119,8 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     let build = symbols.map(|path| stacks::build(path, &space)).transpose()?;
 
     let mut missing = Vec::new();
-    let mut lacking = |what: &str, why: String, mend: &str| {
-        missing.push(Missing { what: what.to_owned(), why, mend: mend.to_owned() });
+    let mut lacking = |what: &str, why: String, fix: &str| {
+        missing.push(Missing { what: what.to_owned(), why, fix: fix.to_owned() });
     };
     if content.samples.keys().any(|(p, _)| *p != pid) {
         lacking("other processes", content.others(pid), "Choose with --pid");

@@ -61,7 +61,7 @@ impl Recorded {
             recorded.findings.missing.push(Missing {
                 what: "what the guest saw of itself".to_owned(),
                 why: why.to_string(),
-                mend: "Look again".to_owned(),
+                fix: "Look again".to_owned(),
             });
         }
         Ok(recorded)
@@ -85,7 +85,7 @@ impl Recorded {
                 Err(why) => self.findings.missing.push(Missing {
                     what: "the guest's stacks on top of QEMU's".to_owned(),
                     why: why.to_string(),
-                    mend: "Use a guest kernel with PCI devices in sysfs".to_owned(),
+                    fix: "Use a guest kernel with PCI devices in sysfs".to_owned(),
                 }),
             }
             findings = Some(inside::summary(&guest, joined.as_ref()));
@@ -112,7 +112,7 @@ fn exits_of(counts: &ExitCounts, pid: i32, missing: &mut Vec<Missing>) -> Option
             why: format!(
                 "process {pid} has no QMP monitor that could be asked, so names are those of the usual places in a PC"
             ),
-            mend: counts.monitor_advice.clone(),
+            fix: counts.monitor_advice.clone(),
         });
     }
     Some(exits::summary(counts, &devices.unwrap_or_else(Devices::usual)))

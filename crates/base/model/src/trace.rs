@@ -189,16 +189,17 @@ pub struct Missing {
     pub what: String,
     /// Why.
     pub why: String,
-    /// What to do about it.
-    pub mend: String,
+    /// What to do about it; recordings of before call it `mend`.
+    #[serde(alias = "mend")]
+    pub fix: String,
 }
 
 impl Missing {
     /// What an error stands in the way of. Errors say what to do after a colon.
     pub fn for_error(what: &str, error: &dyn std::error::Error) -> Missing {
         let said = error.to_string();
-        let (why, mend) = said.split_once(": ").unwrap_or((&said, ""));
-        Missing { what: what.to_owned(), why: why.to_owned(), mend: mend.to_owned() }
+        let (why, fix) = said.split_once(": ").unwrap_or((&said, ""));
+        Missing { what: what.to_owned(), why: why.to_owned(), fix: fix.to_owned() }
     }
 }
 

@@ -224,7 +224,7 @@ impl Reply {
 
 fn check_missing(missing: &[Missing]) -> Result<(), String> {
     few("missing probes", missing.len())?;
-    short(missing.iter().flat_map(|m| [&m.what, &m.why, &m.mend]))
+    short(missing.iter().flat_map(|m| [&m.what, &m.why, &m.fix]))
 }
 
 fn check_result(result: &TrialResult) -> Result<(), String> {

@@ -101,7 +101,7 @@ fn tracer(set: &ProbeSet, missing: &mut Vec<Missing>) -> Option<Tracer> {
             missing.push(Missing {
                 what: "the guest's kernel".to_owned(),
                 why: error.to_string(),
-                mend: "use a guest kernel with tracing, as distributions have: `vmtax get kernel`".to_owned(),
+                fix: "use a guest kernel with tracing, as distributions have: `vmtax get kernel`".to_owned(),
             });
             None
         }

@@ -52,7 +52,7 @@ pub fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
         missing.push(Missing {
             what: format!("QEMU's point `{event}`"),
             why: format!("{} does not export {}", binary.display(), names.join(" or ")),
-            mend: OTHER_QEMU.into(),
+            fix: OTHER_QEMU.into(),
         });
     }
     (probes, missing)
@@ -63,7 +63,7 @@ fn expensive(point: &Point) -> Missing {
     Missing {
         what: format!("a cheap probe on QEMU's {}", point.function),
         why: format!("none of its first instructions is one that the kernel emulates, so a hit costs 10 us; {done}"),
-        mend: "use another build of QEMU".into(),
+        fix: "use another build of QEMU".into(),
     }
 }
 

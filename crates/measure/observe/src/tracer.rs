@@ -118,7 +118,7 @@ impl Tracer {
                 None => self.missing.push(Missing {
                     what: format!("the event {system}:{}", names.first().unwrap_or(&"")),
                     why: "this kernel does not have it".into(),
-                    mend: OTHER_KERNEL.into(),
+                    fix: OTHER_KERNEL.into(),
                 }),
             }
         }
@@ -201,9 +201,9 @@ impl Tracer {
 }
 
 fn refused(what: &str, why: &ProbeError) -> Missing {
-    let mend = match why {
+    let fix = match why {
         ProbeError::NotPermitted { .. } => AS_ROOT,
         _ => OTHER_KERNEL,
     };
-    Missing { what: what.into(), why: why.to_string(), mend: mend.into() }
+    Missing { what: what.into(), why: why.to_string(), fix: fix.into() }
 }

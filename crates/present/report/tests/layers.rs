@@ -220,7 +220,7 @@ fn hostile_strings_stay_text_on_both() {
     c.matched.rejected[0].0 = hostile.clone();
     c.waterfalls[0].which = hostile.clone();
     c.waterfalls[0].spans[0].thread = hostile.clone();
-    c.missing.push(Missing { what: hostile.clone(), why: hostile.clone(), mend: hostile.clone() });
+    c.missing.push(Missing { what: hostile.clone(), why: hostile.clone(), fix: hostile.clone() });
     f.differences[0].variant = hostile.clone();
     f.method = hostile.clone();
     f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });

@@ -99,7 +99,7 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
         let Counts { backwards, leaps, unknown, short, .. } = *self.events.counts();
         let mut note = |count: u64, what: &str, why: &str| {
             if count > 0 {
-                missing.push(Missing { what: what.to_owned(), why: format!("{count} {why}"), mend: AGAIN.to_owned() });
+                missing.push(Missing { what: what.to_owned(), why: format!("{count} {why}"), fix: AGAIN.to_owned() });
             }
         };
         note(backwards + leaps, "a steady clock", "events of one processor's trace go back, or far ahead");

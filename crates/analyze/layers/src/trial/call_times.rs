@@ -78,7 +78,7 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
         calls.missing.push(Missing {
             what: "some system calls of QEMU's".to_owned(),
             why: format!("{lost} events were lost, so that some calls are missing, or two are taken for one"),
-            mend: "take a smaller count=".to_owned(),
+            fix: "take a smaller count=".to_owned(),
         });
     }
     Ok(calls)

@@ -97,7 +97,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
         // Where nothing could be traced, the run said so, and why.
         if facts.missing.is_empty() {
             let why = format!("the recording has no pages in {folder}");
-            missing.push(Missing { what: what.to_owned(), why, mend: "make the trial again".to_owned() });
+            missing.push(Missing { what: what.to_owned(), why, fix: "make the trial again".to_owned() });
         }
     };
     if guest.is_none() && view == View::Blind {
@@ -124,7 +124,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
 
 /// What is missing, in words.
 fn told(missing: &Missing) -> String {
-    format!(". {}: {}; {}", missing.what, missing.why.trim_end_matches('.'), missing.mend)
+    format!(". {}: {}; {}", missing.what, missing.why.trim_end_matches('.'), missing.fix)
 }
 
 fn read(path: &Path) -> Result<Vec<u8>, LayersError> {

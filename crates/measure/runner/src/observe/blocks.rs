@@ -169,7 +169,7 @@ fn host_tracer(
             missing.push(Missing {
                 what: "KVM, QEMU and the host's kernel".to_owned(),
                 why: error.to_string(),
-                mend: "run it as root: `sudo vmtax …`".to_owned(),
+                fix: "run it as root: `sudo vmtax …`".to_owned(),
             });
             None
         }
@@ -180,6 +180,6 @@ fn no_host_disk(error: &ProbeError) -> Missing {
     Missing {
         what: "the host's disk".to_owned(),
         why: error.to_string(),
-        mend: "choose a folder on a disk's own file system with --runs".to_owned(),
+        fix: "choose a folder on a disk's own file system with --runs".to_owned(),
     }
 }

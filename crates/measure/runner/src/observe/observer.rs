@@ -49,7 +49,7 @@ pub(super) fn answered(pings: Vec<Result<Ping, MachineError>>, missing: &mut Vec
             Err(error) => missing.push(Missing {
                 what: "exchanges of stamps, which bring both sides' clocks together".to_owned(),
                 why: error.to_string(),
-                mend:
+                fix:
                     "use a guest kernel with PCI devices in sysfs; without, requests themselves bound the clocks, less \
                        well"
                         .to_owned(),

@@ -239,9 +239,9 @@ fn guest_code(
     sampling: &StackSampling,
     stop: &dyn Fn() -> bool,
 ) -> Result<CodeSamples, Missing> {
-    let missing = |why: &str, mend: &str| {
+    let missing = |why: &str, fix: &str| {
         let what = "what the guest's processors execute".to_owned();
-        Missing { what, why: why.to_owned(), mend: mend.to_owned() }
+        Missing { what, why: why.to_owned(), fix: fix.to_owned() }
     };
     if !may_ask {
         return Err(missing(

@@ -118,7 +118,7 @@ fn notes(machine: &MachineExits) -> Vec<String> {
 /// The kinds that could not be measured.
 fn missing(findings: &ExitFindings) -> Vec<String> {
     let one = |(machine, m): (&MachineExits, &Missing)| {
-        let fix = if m.mend.is_empty() { String::new() } else { format!(" → {}", m.mend) };
+        let fix = if m.fix.is_empty() { String::new() } else { format!(" → {}", m.fix) };
         format!("{} ({}): {}.{fix}", m.what, machine.machine, m.why.trim_end_matches('.'))
     };
     findings.machines.iter().flat_map(|machine| machine.missing.iter().map(move |m| (machine, m))).map(one).collect()

@@ -35,7 +35,7 @@ pub fn exits() -> ExitFindings {
         ],
         missing,
     };
-    let hlt = Missing { what: "HLT and wake-up".into(), why: "TCG has no such exit".into(), mend: String::new() };
+    let hlt = Missing { what: "HLT and wake-up".into(), why: "TCG has no such exit".into(), fix: String::new() };
     ExitFindings {
         schema: SCHEMA,
         vmtax: "0.1.0".into(),

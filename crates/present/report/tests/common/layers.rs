@@ -223,7 +223,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
             vec![Missing {
                 what: "KVM's entries and exits".into(),
                 why: "the guest runs under TCG".into(),
-                mend: "use --machine kvm on a host whose KVM runs kernels".into(),
+                fix: "use --machine kvm on a host whose KVM runs kernels".into(),
             }]
         },
     }

@@ -109,8 +109,8 @@ pub fn missing(findings: &LayerFindings) -> Vec<String> {
         }
     }
     let one = |m: &Missing| {
-        let mend = if m.mend.is_empty() { String::new() } else { format!(" → {}", m.mend) };
-        format!("{}{}: {}.{mend}", m.what, place(findings, m), m.why.trim_end_matches('.'))
+        let fix = if m.fix.is_empty() { String::new() } else { format!(" → {}", m.fix) };
+        format!("{}{}: {}.{fix}", m.what, place(findings, m), m.why.trim_end_matches('.'))
     };
     all.into_iter().map(one).collect()
 }

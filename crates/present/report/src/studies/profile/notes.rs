@@ -50,7 +50,7 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
 
 /// What the reader has to know, and what can be done.
 pub fn notes(findings: &ProfileFindings) -> Vec<String> {
-    let lacking = |m: &Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.mend);
+    let lacking = |m: &Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.fix);
     let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
     if (1..FEW).contains(&findings.samples) {
         let more = match (&findings.file, findings.trigger.as_str()) {
