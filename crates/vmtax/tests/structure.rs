@@ -101,12 +101,22 @@ fn read(folder: &Path, path: &Path, module: &Module, modules: &mut BTreeMap<Modu
     let parsed = syn::parse_file(&text).unwrap();
     let mut file = File::default();
     file.visit_file(&parsed);
+    let mut children = BTreeSet::new();
     for item in &parsed.items {
-        let Item::Mod(child) = item else { continue };
-        if child.content.is_some() || is_test(&child.attrs) {
-            continue;
+        match item {
+            Item::Mod(child) if child.content.is_none() && !is_test(&child.attrs) => {
+                children.insert(child.ident.to_string());
+            }
+            // It declares what lies in the folder.
+            Item::Macro(table) if table.mac.path.segments.last().is_some_and(|last| last.ident == "workloads") => {
+                let paths = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+                let names = paths.filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned()));
+                children.extend(names.filter(|name| name != "mod"));
+            }
+            _ => {}
         }
-        let name = child.ident.to_string();
+    }
+    for name in children {
         let child: Module = [module.as_slice(), std::slice::from_ref(&name)].concat();
         let inner = folder.join(&name);
         read(&inner, &folder.join(format!("{name}.rs")), &child, modules);

@@ -24,6 +24,8 @@ pub enum Request {
     StartSampling {
         /// How.
         inside: Inside,
+        /// The workload that measures the shortest system call, for what counting adds to one.
+        shortest_call: WorkloadSpec,
     },
     /// Stop that, and send the samples; answered by [`Reply::Samples`] or [`Reply::Failed`], with the files before.
     StopSampling,

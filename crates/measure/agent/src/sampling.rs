@@ -5,7 +5,7 @@ use crate::error::AgentError;
 use crate::exec;
 use crate::outbox::{Send, ship};
 use crate::trial::run_in_fresh_process;
-use vmtax_model::{CallCounts, CountBy, Inside, Metric, Missing, Places, WorkloadName, WorkloadSpec, files};
+use vmtax_model::{CallCounts, CountBy, Inside, Missing, Places, WorkloadSpec, files};
 use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::Reply;
 
@@ -23,7 +23,7 @@ pub(crate) struct GuestSampling {
 
 impl GuestSampling {
     /// Starts to sample and to count, as far as this kernel lets it.
-    pub fn start(inside: Inside, places: &Places) -> GuestSampling {
+    pub fn start(inside: Inside, shortest_call: &WorkloadSpec, places: &Places) -> GuestSampling {
         let mut missing = Vec::new();
         let mut lacking = |what: &str, error: &dyn std::error::Error| missing.push(Missing::for_error(what, error));
         if inside.calls.is_some() {
@@ -31,7 +31,7 @@ impl GuestSampling {
             let _ = mount_tracefs();
         }
         // Before anything else is there that could cost.
-        let added_ns = inside.calls.and_then(|by| added_ns(by, places));
+        let added_ns = inside.calls.and_then(|by| added_ns(by, shortest_call, places));
         if inside.calls.is_some() {
             // So that the programs which count have names among what is sampled; older kernels have no such switch.
             let _ = std::fs::write("/proc/sys/net/core/bpf_jit_kallsyms", "1");
@@ -71,14 +71,9 @@ impl GuestSampling {
     }
 }
 
-/// What counting adds to the shortest call, ns, as the workload that times calls sees it here.
-fn added_ns(by: CountBy, places: &Places) -> Option<f64> {
-    let options = [("only", "getpid"), ("time", "0.03")].map(|(option, value)| (option.to_owned(), value.to_owned()));
-    let calls = WorkloadSpec { name: WorkloadName::Syscalls, options: options.into() };
-    let once = || {
-        let result = run_in_fresh_process(&calls, places, None).ok()?;
-        result.measures.iter().find(|m| m.metric == Metric::SyscallGetpid).map(|m| m.value)
-    };
+/// What counting adds to the shortest call, ns, as the workload that times it measures it here.
+fn added_ns(by: CountBy, shortest_call: &WorkloadSpec, places: &Places) -> Option<f64> {
+    let once = || run_in_fresh_process(shortest_call, places, None).ok()?.measures.first().map(|m| m.value);
     let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
     for _ in 0..TURNS {
         without = without.min(once()?);

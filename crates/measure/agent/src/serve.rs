@@ -31,9 +31,9 @@ pub fn serve(channel: impl AsFd, places: &Places, complaints: Vec<String>) -> Re
             let Frame::Message(request) = frame? else { continue };
             let reply = match request {
                 Request::Run { workload, probes: Probes::None } => run(&workload, &places),
-                Request::StartSampling { inside } => {
+                Request::StartSampling { inside, shortest_call } => {
                     drop(sampling.take()); // of a trial that failed
-                    sampling = Some(GuestSampling::start(inside, &places));
+                    sampling = Some(GuestSampling::start(inside, &shortest_call, &places));
                     Reply::Sampling
                 }
                 Request::StopSampling => match sampling.take() {

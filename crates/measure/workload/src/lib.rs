@@ -3,54 +3,31 @@
 //! The same code runs natively and inside a guest. A workload is given as a [`WorkloadSpec`]; [`check`] says whether it
 //! can be run as written and [`run`] runs it. Each module states the definition it follows.
 //!
-//! A new workload is a block of the table in `vmtax-model`, a module here, and its line in [`descriptor`].
+//! A new workload is a block of the table in `vmtax-model`, and the module in `workloads` that the block names.
 
 mod buffer;
 mod clock;
 mod descriptor;
 mod error;
-mod exec;
-mod exits;
-mod guest_antipatterns;
 mod options;
 mod outcome;
-mod seqread;
 mod share;
 mod sysbench;
-mod syscalls;
+mod workloads;
 
 pub use clock::Clock;
 pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
-pub use exits::{exit_count, exits};
-pub use guest_antipatterns::{HabitWork, habit_work};
 pub use options::OptionInfo;
-pub use seqread::{BlockWork, block_work, requests, run_with_series};
-pub use share::bonnie::small_bonnie;
-pub use share::fs_semantics::{Guest, lingering, look};
+pub use workloads::bonnie::small_bonnie;
+pub use workloads::descriptor;
+pub use workloads::exits::{exit_count, exits};
+pub use workloads::fs_semantics::{Guest, lingering, look};
+pub use workloads::guest_antipatterns::{HabitWork, habit_work};
+pub use workloads::seqread::{BlockWork, block_work, requests, run_with_series};
+pub use workloads::syscalls::shortest_call;
 
-use vmtax_model::{Places, TrialResult, WorkloadName, WorkloadSpec};
-
-/// What is known of a workload: its options, its presets.
-pub const fn descriptor(name: WorkloadName) -> &'static Descriptor {
-    match name {
-        WorkloadName::Cpu => &sysbench::cpu::WORKLOAD,
-        WorkloadName::Threads => &sysbench::threads::WORKLOAD,
-        WorkloadName::Mutex => &sysbench::mutex::WORKLOAD,
-        WorkloadName::Memory => &sysbench::memory::WORKLOAD,
-        WorkloadName::Fileio => &sysbench::fileio::WORKLOAD,
-        WorkloadName::Syscalls => &syscalls::WORKLOAD,
-        WorkloadName::Seqread => &seqread::WORKLOAD,
-        WorkloadName::Tree => &share::tree::WORKLOAD,
-        WorkloadName::Bonnie => &share::bonnie::WORKLOAD,
-        WorkloadName::OpenFids => &share::open_fids::WORKLOAD,
-        WorkloadName::Names => &share::names::WORKLOAD,
-        WorkloadName::FsSemantics => &share::fs_semantics::WORKLOAD,
-        WorkloadName::Exec => &exec::WORKLOAD,
-        WorkloadName::Exits => &exits::WORKLOAD,
-        WorkloadName::GuestAntipatterns => &guest_antipatterns::WORKLOAD,
-    }
-}
+use vmtax_model::{Places, TrialResult, WorkloadSpec};
 
 /// Parses every option, fills in the defaults, and sees that they go together.
 ///

@@ -1,7 +1,8 @@
 //! Workloads as plans and recordings know them.
 
+mod name;
 mod spec;
 mod table;
 
+pub use name::{Metric, Needs, UnknownMetric, UnknownWorkload, WorkloadName};
 pub use spec::{Places, WorkloadSpec, parse_size};
-pub use table::{Metric, Needs, UnknownMetric, UnknownWorkload, WorkloadName};

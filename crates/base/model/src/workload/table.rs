@@ -1,316 +1,122 @@
-//! The table of workloads: for each its name, what it needs, and its metrics, which is what plans, recordings and
-//! reports know of it. Its options and how it runs are in its module of `vmtax-workload`.
+//! The table of workloads: for each its name, its module in `vmtax-workload` with its options and how it runs, what it
+//! needs, and its metrics.
 
-use crate::metric::{Better, Unit};
-use serde::{Deserialize, Serialize};
-use std::fmt;
-use std::str::FromStr;
-
-/// What a workload needs to run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Needs {
-    /// An operating system, with a folder for files at the most ([`crate::Places::files`]).
-    System,
-    /// Besides, a disk of its own ([`crate::Places::disk`]).
-    Disk,
-    /// Besides, the shared tree ([`crate::Places::share`]).
-    Share,
-    /// A command of the user's ([`crate::CommandSpec`]).
-    Command,
-    /// No operating system: it runs on the bare-metal micro-guest alone.
-    MicroGuest,
-}
-
-/// Values of an option as text, by the option's name.
-type Options = &'static [(&'static str, &'static str)];
-
+/// Gives the table to a macro.
+///
+/// A metric: its name, unit, direction, label in tables, and the operation whose latencies stand behind it, if one does.
+/// `published`: how the published sysbench report that the five tests come from runs this workload, option by option;
+/// where it leaves a time out, sysbench 1.0's default.
+#[macro_export]
 macro_rules! workloads {
-    ($(
-        #[doc = $doc:literal]
-        $workload:ident $name:literal $(was $former:literal)?, needs $needs:ident, published $published:tt {
-            $($metric:ident $suffix:literal $unit:ident $better:ident $label:literal $(of $operation:literal)?;)*
+    ($then:ident) => { $then! {
+        /// sysbench's prime numbers.
+        Cpu "cpu", in cpu, needs System, published [("max-prime", "2000"), ("time", "10")] {
+            CpuEvents "events" PerSecond Higher "CPU events" of "event";
         }
-    )*) => {
-        /// The workloads there are.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum WorkloadName { $(#[doc = $doc] #[serde(rename = $name, $(alias = $former)?)] $workload,)* }
-
-        impl WorkloadName {
-            /// Every workload, in the order in which `run` makes and reports list them.
-            pub const ALL: &'static [WorkloadName] = &[$(WorkloadName::$workload),*];
-            /// The name as typed and stored.
-            pub const fn as_str(self) -> &'static str { match self { $(WorkloadName::$workload => $name),* } }
-            /// The name that plans and recordings of earlier versions give it.
-            pub const fn former_name(self) -> Option<&'static str> {
-                let all: &[Option<&str>] = match self { $(WorkloadName::$workload => &[$(Some($former),)? None],)* };
-                all[0]
-            }
-            /// What it needs to run.
-            pub const fn needs(self) -> Needs { match self { $(WorkloadName::$workload => Needs::$needs),* } }
-            /// How the published sysbench report that the five tests come from runs this workload, option by option;
-            /// where it leaves a time out, sysbench 1.0's default. Empty for the others.
-            pub const fn reference(self) -> Options { match self { $(WorkloadName::$workload => &$published),* } }
+        /// sysbench's yields and locks.
+        Threads "threads", in threads, needs System, published [("threads", "500"), ("yields", "100"), ("locks", "4"), ("time", "10")] {
+            ThreadsEvents "events" PerSecond Higher "thread events" of "event";
         }
-
-        /// A measured quantity. Its identifier (`cpu.events`, `syscalls.getpid`, …) is what files and `--json` hold.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(into = "String", try_from = "String")]
-        pub enum Metric { $($(#[doc = $label] $metric,)*)* }
-
-        impl Metric {
-            /// Every metric, in the order in which reports list them.
-            pub const ALL: &'static [Metric] = &[$($(Metric::$metric,)*)*];
-            /// The identifier, workload first: `cpu.events`.
-            pub const fn id(self) -> &'static str {
-                match self { $($(Metric::$metric => concat!($name, ".", $suffix),)*)* }
-            }
-            /// The workload that gives it.
-            pub const fn workload(self) -> WorkloadName {
-                match self { $($(Metric::$metric => WorkloadName::$workload,)*)* }
-            }
-            /// The unit of its values.
-            pub const fn unit(self) -> Unit { match self { $($(Metric::$metric => Unit::$unit,)*)* } }
-            /// Whether more or less of it is better.
-            pub const fn better(self) -> Better { match self { $($(Metric::$metric => Better::$better,)*)* } }
-            /// A short name for tables.
-            pub const fn label(self) -> &'static str { match self { $($(Metric::$metric => $label,)*)* } }
-            /// The operation of its workload whose latencies stand behind it (the `name` of a [`crate::Operation`]);
-            /// `None` where single operations are not timed.
-            pub const fn operation(self) -> Option<&'static str> {
-                let all: &[Option<&str>] = match self { $($(Metric::$metric => &[$(Some($operation),)? None],)*)* };
-                all[0]
-            }
+        /// sysbench's mutexes.
+        Mutex "mutex", in mutex, needs System, published [("threads", "4"), ("num", "2000"), ("locks", "10000"), ("loops", "5000")] {
+            MutexTime "time" Seconds Lower "mutex run" of "event";
         }
-    };
-}
-
-// A metric: its name, unit, direction, label in tables, and the operation whose latencies stand behind it, if one does.
-workloads! {
-    /// sysbench's prime numbers.
-    Cpu "cpu", needs System, published [("max-prime", "2000"), ("time", "10")] {
-        CpuEvents "events" PerSecond Higher "CPU events" of "event";
-    }
-    /// sysbench's yields and locks.
-    Threads "threads", needs System, published [("threads", "500"), ("yields", "100"), ("locks", "4"), ("time", "10")] {
-        ThreadsEvents "events" PerSecond Higher "thread events" of "event";
-    }
-    /// sysbench's mutexes.
-    Mutex "mutex", needs System, published [("threads", "4"), ("num", "2000"), ("locks", "10000"), ("loops", "5000")] {
-        MutexTime "time" Seconds Lower "mutex run" of "event";
-    }
-    /// sysbench's memory transfer.
-    Memory "memory", needs System, published [("block-size", "8K"), ("total-size", "1G"), ("time", "10")] {
-        MemoryBandwidth "bandwidth" MebibytesPerSecond Higher "memory transfer" of "event";
-        MemoryOperations "operations" PerSecond Higher "memory operations" of "event";
-    }
-    /// sysbench's files.
-    Fileio "fileio", needs System, published [("threads", "20"), ("total-size", "2G"), ("test-mode", "rndrw"), ("time", "10")] {
-        FileioPrepare "prepare" MebibytesPerSecond Higher "file prepare";
-        FileioReads "reads" PerSecond Higher "file reads" of "read";
-        FileioWrites "writes" PerSecond Higher "file writes" of "write";
-        FileioFsyncs "fsyncs" PerSecond Higher "file fsyncs" of "fsync";
-        FileioReadBandwidth "read-bandwidth" MebibytesPerSecond Higher "file read rate" of "read";
-        FileioWriteBandwidth "write-bandwidth" MebibytesPerSecond Higher "file write rate" of "write";
-    }
-    /// One system call at a time.
-    Syscalls "syscalls", needs System, published [] {
-        SyscallGetpid "getpid" Nanoseconds Lower "getpid" of "getpid";
-        SyscallReadNull "read_null" Nanoseconds Lower "read_null" of "read_null";
-        SyscallWriteNull "write_null" Nanoseconds Lower "write_null" of "write_null";
-        SyscallPipe "pipe" Nanoseconds Lower "pipe round trip" of "pipe";
-        SyscallStat "stat" Nanoseconds Lower "stat" of "stat";
-        SyscallOpenClose "open_close" Nanoseconds Lower "open_close" of "open_close";
-        SyscallFork "fork" Nanoseconds Lower "fork+exit+wait" of "fork";
-        SyscallExec "exec" Nanoseconds Lower "fork+exec+wait" of "exec";
-        SyscallClockVdso "clock_gettime_vdso" Nanoseconds Lower "clock_gettime (vDSO)" of "clock_gettime_vdso";
-        SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (call)" of "clock_gettime_raw";
-        SyscallMmap "mmap" Nanoseconds Lower "mmap+touch+munmap" of "mmap";
-        SyscallContextSwitch "context_switch" Nanoseconds Lower "context switch" of "context_switch";
-        SyscallPageFault "page_fault" Nanoseconds Lower "page fault" of "page_fault";
-        SyscallSignal "signal" Nanoseconds Lower "signal" of "signal";
-        SyscallFutex "futex" Nanoseconds Lower "futex wake-wait" of "futex";
-    }
-    /// Direct block requests: sequential reads, one at a time, unless its options say otherwise.
-    Seqread "seqread", needs Disk, published [] {
-        SeqreadMedian "latency-p50" Nanoseconds Lower "direct request, p50" of "read";
-        SeqreadTail "latency-p99" Nanoseconds Lower "direct request, p99" of "read";
-        SeqreadRate "reads" PerSecond Higher "direct requests" of "read";
-    }
-    /// A tree copied out of the share, walked, and mapped.
-    Tree "tree", needs Share, published [] {
-        TreeSmallCold "small-cold" PerSecond Higher "small files, cold" of "open-cold";
-        TreeSmallWarm "small-warm" PerSecond Higher "small files, warm" of "open-warm";
-        TreeLargeCold "large-cold" MebibytesPerSecond Higher "large files, cold" of "read-large-cold";
-        TreeLargeWarm "large-warm" MebibytesPerSecond Higher "large files, warm" of "read-large-warm";
-        TreeWalk "walk" PerSecond Higher "names walked" of "lstat-walk";
-        TreeMmap "mmap" MebibytesPerSecond Higher "mapped reads" of "page-mmap";
-    }
-    /// Bonnie++'s operations on the share.
-    Bonnie "bonnie", needs Share, published [] {
-        BonnieWrite "write" MebibytesPerSecond Higher "block write" of "write";
-        BonnieRewrite "rewrite" MebibytesPerSecond Higher "rewrite" of "rewrite";
-        BonnieRead "read" MebibytesPerSecond Higher "block read" of "read";
-        BonnieSeeks "seeks" PerSecond Higher "random seeks" of "seeks";
-        BonnieCreateSeq "create-seq" PerSecond Higher "creates, in order" of "create-seq";
-        BonnieStatSeq "stat-seq" PerSecond Higher "stats, in order" of "stat-seq";
-        BonnieDeleteSeq "delete-seq" PerSecond Higher "deletes, in order" of "delete-seq";
-        BonnieCreateRandom "create-random" PerSecond Higher "creates, at random" of "create-random";
-        BonnieStatRandom "stat-random" PerSecond Higher "stats, at random" of "stat-random";
-        BonnieDeleteRandom "delete-random" PerSecond Higher "deletes, at random" of "delete-random";
-    }
-    /// What one more name known to the share's server costs.
-    OpenFids "open-fids" was "fids", needs Share, published [] {
-        OpenFidsStat "stat" Nanoseconds Lower "stat of a known name" of "stat";
-        OpenFidsOpenClose "open_close" Nanoseconds Lower "open+close of a known name" of "open_close";
-    }
-    /// Calls on names among many, in deep folders, or with attributes.
-    Names "names", needs Share, published [] {
-        NamesStat "stat" Nanoseconds Lower "stat of a name" of "stat";
-        NamesOpenClose "open_close" Nanoseconds Lower "open_close of a name" of "open_close";
-        NamesCreateUnlink "create_unlink" Nanoseconds Lower "create and unlink" of "create_unlink";
-        NamesList "list" Nanoseconds Lower "listing of the folder" of "list";
-        NamesGetxattr "getxattr" Nanoseconds Lower "getxattr" of "getxattr";
-    }
-    /// Which properties of files the share keeps.
-    FsSemantics "fs-semantics" was "meaning", needs Share, published [] {
-    }
-    /// A command of the user's: [`crate::CommandSpec`].
-    Exec "exec", needs Command, published [] {
-        ExecWall "wall" Seconds Lower "wall time";
-        ExecUser "user" Seconds Lower "user time";
-        ExecSystem "system" Seconds Lower "system time";
-        ExecMemory "memory" Mebibytes Lower "peak memory";
-        ExecVoluntary "switches-voluntary" Count Lower "switches, voluntary";
-        ExecInvoluntary "switches-involuntary" Count Lower "switches, involuntary";
-        ExecMinorFaults "faults-minor" Count Lower "faults, minor";
-        ExecMajorFaults "faults-major" Count Lower "faults, major";
-        ExecReadCalls "read-calls" Count Lower "read calls";
-        ExecWriteCalls "write-calls" Count Lower "write calls";
-        ExecRead "read" Mebibytes Lower "bytes read";
-        ExecWritten "written" Mebibytes Lower "bytes written";
-    }
-    /// VM exits of each kind, one after the other.
-    Exits "exits", needs MicroGuest, published [] {
-    }
-    /// Costly habits of guest kernels, and their cures.
-    GuestAntipatterns "guest-antipatterns" was "habits", needs MicroGuest, published [] {
-    }
-}
-
-impl WorkloadName {
-    /// Whether it needs an operating system; what does not runs on the micro-guest alone.
-    pub const fn needs_kernel(self) -> bool {
-        !matches!(self.needs(), Needs::MicroGuest)
-    }
-
-    /// Whether it needs the shared tree ([`crate::Places::share`]).
-    pub const fn needs_share(self) -> bool {
-        matches!(self.needs(), Needs::Share)
-    }
-
-    /// Those that `run` makes when none is named: what a system alone suffices for.
-    pub fn usual() -> impl Iterator<Item = WorkloadName> {
-        Self::ALL.iter().copied().filter(|w| matches!(w.needs(), Needs::System | Needs::Disk))
-    }
-
-    /// Its metrics, in the order in which reports list them.
-    pub fn metrics(self) -> impl Iterator<Item = Metric> + Clone {
-        Metric::ALL.iter().copied().filter(move |m| m.workload() == self)
-    }
-}
-
-impl fmt::Display for WorkloadName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
-    }
-}
-
-/// The name given is no workload.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown workload '{0}': choose from {known}", known = WorkloadName::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>().join(", "))]
-pub struct UnknownWorkload(pub String);
-
-impl FromStr for WorkloadName {
-    type Err = UnknownWorkload;
-    fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
-        let named = |w: &WorkloadName| w.as_str() == s || w.former_name() == Some(s);
-        WorkloadName::ALL.iter().copied().find(named).ok_or_else(|| UnknownWorkload(s.to_owned()))
-    }
-}
-
-/// The name given is no metric of this version.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown metric '{0}': this recording may come from a newer vmtax; update vmtax to read it")]
-pub struct UnknownMetric(pub String);
-
-impl Metric {
-    /// The identifier that recordings of earlier versions give it.
-    pub fn former_id(self) -> Option<String> {
-        let (_, name) = self.id().split_once('.')?;
-        Some(format!("{}.{name}", self.workload().former_name()?))
-    }
-}
-
-impl fmt::Display for Metric {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.id())
-    }
-}
-
-impl FromStr for Metric {
-    type Err = UnknownMetric;
-    fn from_str(id: &str) -> Result<Self, UnknownMetric> {
-        let named = |m: &Metric| m.id() == id || m.former_id().as_deref() == Some(id);
-        Metric::ALL.iter().copied().find(named).ok_or_else(|| UnknownMetric(id.to_owned()))
-    }
-}
-
-impl From<Metric> for String {
-    fn from(m: Metric) -> String {
-        m.id().to_owned()
-    }
-}
-
-impl TryFrom<String> for Metric {
-    type Error = UnknownMetric;
-    fn try_from(id: String) -> Result<Self, UnknownMetric> {
-        id.parse()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn former_names_are_read() {
-        for (former, name) in [("fids", "open-fids"), ("meaning", "fs-semantics"), ("habits", "guest-antipatterns")] {
-            let workload: WorkloadName = former.parse().unwrap();
-            assert_eq!((workload.as_str(), name.parse()), (name, Ok(workload)));
-            let spec = toml::from_str(&format!("name = \"{former}\"")).unwrap();
-            assert_eq!(crate::WorkloadSpec::new(workload), spec);
+        /// sysbench's memory transfer.
+        Memory "memory", in memory, needs System, published [("block-size", "8K"), ("total-size", "1G"), ("time", "10")] {
+            MemoryBandwidth "bandwidth" MebibytesPerSecond Higher "memory transfer" of "event";
+            MemoryOperations "operations" PerSecond Higher "memory operations" of "event";
         }
-        assert_eq!("fids.stat".parse(), Ok(Metric::OpenFidsStat));
-        assert_eq!(serde_json::from_str::<Metric>("\"fids.open_close\"").unwrap().id(), "open-fids.open_close");
-    }
-
-    #[test]
-    fn identifiers_are_unique_and_read_back() {
-        for m in Metric::ALL {
-            assert_eq!(m.id().parse::<Metric>().as_ref(), Ok(m));
-            assert_eq!(Metric::ALL.iter().filter(|o| o.id() == m.id()).count(), 1, "{m}");
+        /// sysbench's files.
+        Fileio "fileio", in fileio, needs System, published [("threads", "20"), ("total-size", "2G"), ("test-mode", "rndrw"), ("time", "10")] {
+            FileioPrepare "prepare" MebibytesPerSecond Higher "file prepare";
+            FileioReads "reads" PerSecond Higher "file reads" of "read";
+            FileioWrites "writes" PerSecond Higher "file writes" of "write";
+            FileioFsyncs "fsyncs" PerSecond Higher "file fsyncs" of "fsync";
+            FileioReadBandwidth "read-bandwidth" MebibytesPerSecond Higher "file read rate" of "read";
+            FileioWriteBandwidth "write-bandwidth" MebibytesPerSecond Higher "file write rate" of "write";
         }
-    }
-
-    #[test]
-    fn metrics_know_their_workload_and_operation() {
-        assert_eq!(
-            WorkloadName::Memory.metrics().map(Metric::id).collect::<Vec<_>>(),
-            ["memory.bandwidth", "memory.operations"]
-        );
-        assert_eq!((Metric::FileioPrepare.operation(), Metric::ExecWall.operation()), (None, None));
-        assert_eq!(Metric::SyscallOpenClose.operation(), Some("open_close"));
-        assert_eq!(Metric::FileioFsyncs.operation(), Some("fsync"));
-        assert_eq!(Metric::CpuEvents.operation(), Some("event"));
-    }
+        /// One system call at a time.
+        Syscalls "syscalls", in syscalls, needs System, published [] {
+            SyscallGetpid "getpid" Nanoseconds Lower "getpid" of "getpid";
+            SyscallReadNull "read_null" Nanoseconds Lower "read_null" of "read_null";
+            SyscallWriteNull "write_null" Nanoseconds Lower "write_null" of "write_null";
+            SyscallPipe "pipe" Nanoseconds Lower "pipe round trip" of "pipe";
+            SyscallStat "stat" Nanoseconds Lower "stat" of "stat";
+            SyscallOpenClose "open_close" Nanoseconds Lower "open_close" of "open_close";
+            SyscallFork "fork" Nanoseconds Lower "fork+exit+wait" of "fork";
+            SyscallExec "exec" Nanoseconds Lower "fork+exec+wait" of "exec";
+            SyscallClockVdso "clock_gettime_vdso" Nanoseconds Lower "clock_gettime (vDSO)" of "clock_gettime_vdso";
+            SyscallClockRaw "clock_gettime_raw" Nanoseconds Lower "clock_gettime (call)" of "clock_gettime_raw";
+            SyscallMmap "mmap" Nanoseconds Lower "mmap+touch+munmap" of "mmap";
+            SyscallContextSwitch "context_switch" Nanoseconds Lower "context switch" of "context_switch";
+            SyscallPageFault "page_fault" Nanoseconds Lower "page fault" of "page_fault";
+            SyscallSignal "signal" Nanoseconds Lower "signal" of "signal";
+            SyscallFutex "futex" Nanoseconds Lower "futex wake-wait" of "futex";
+        }
+        /// Direct block requests: sequential reads, one at a time, unless its options say otherwise.
+        Seqread "seqread", in seqread, needs Disk, published [] {
+            SeqreadMedian "latency-p50" Nanoseconds Lower "direct request, p50" of "read";
+            SeqreadTail "latency-p99" Nanoseconds Lower "direct request, p99" of "read";
+            SeqreadRate "reads" PerSecond Higher "direct requests" of "read";
+        }
+        /// A tree copied out of the share, walked, and mapped.
+        Tree "tree", in tree, needs Share, published [] {
+            TreeSmallCold "small-cold" PerSecond Higher "small files, cold" of "open-cold";
+            TreeSmallWarm "small-warm" PerSecond Higher "small files, warm" of "open-warm";
+            TreeLargeCold "large-cold" MebibytesPerSecond Higher "large files, cold" of "read-large-cold";
+            TreeLargeWarm "large-warm" MebibytesPerSecond Higher "large files, warm" of "read-large-warm";
+            TreeWalk "walk" PerSecond Higher "names walked" of "lstat-walk";
+            TreeMmap "mmap" MebibytesPerSecond Higher "mapped reads" of "page-mmap";
+        }
+        /// Bonnie++'s operations on the share.
+        Bonnie "bonnie", in bonnie, needs Share, published [] {
+            BonnieWrite "write" MebibytesPerSecond Higher "block write" of "write";
+            BonnieRewrite "rewrite" MebibytesPerSecond Higher "rewrite" of "rewrite";
+            BonnieRead "read" MebibytesPerSecond Higher "block read" of "read";
+            BonnieSeeks "seeks" PerSecond Higher "random seeks" of "seeks";
+            BonnieCreateSeq "create-seq" PerSecond Higher "creates, in order" of "create-seq";
+            BonnieStatSeq "stat-seq" PerSecond Higher "stats, in order" of "stat-seq";
+            BonnieDeleteSeq "delete-seq" PerSecond Higher "deletes, in order" of "delete-seq";
+            BonnieCreateRandom "create-random" PerSecond Higher "creates, at random" of "create-random";
+            BonnieStatRandom "stat-random" PerSecond Higher "stats, at random" of "stat-random";
+            BonnieDeleteRandom "delete-random" PerSecond Higher "deletes, at random" of "delete-random";
+        }
+        /// What one more name known to the share's server costs.
+        OpenFids "open-fids" was "fids", in open_fids, needs Share, published [] {
+            OpenFidsStat "stat" Nanoseconds Lower "stat of a known name" of "stat";
+            OpenFidsOpenClose "open_close" Nanoseconds Lower "open+close of a known name" of "open_close";
+        }
+        /// Calls on names among many, in deep folders, or with attributes.
+        Names "names", in names, needs Share, published [] {
+            NamesStat "stat" Nanoseconds Lower "stat of a name" of "stat";
+            NamesOpenClose "open_close" Nanoseconds Lower "open_close of a name" of "open_close";
+            NamesCreateUnlink "create_unlink" Nanoseconds Lower "create and unlink" of "create_unlink";
+            NamesList "list" Nanoseconds Lower "listing of the folder" of "list";
+            NamesGetxattr "getxattr" Nanoseconds Lower "getxattr" of "getxattr";
+        }
+        /// Which properties of files the share keeps.
+        FsSemantics "fs-semantics" was "meaning", in fs_semantics, needs Share, published [] {
+        }
+        /// A command of the user's: [`crate::CommandSpec`].
+        Exec "exec", in exec, needs Command, published [] {
+            ExecWall "wall" Seconds Lower "wall time";
+            ExecUser "user" Seconds Lower "user time";
+            ExecSystem "system" Seconds Lower "system time";
+            ExecMemory "memory" Mebibytes Lower "peak memory";
+            ExecVoluntary "switches-voluntary" Count Lower "switches, voluntary";
+            ExecInvoluntary "switches-involuntary" Count Lower "switches, involuntary";
+            ExecMinorFaults "faults-minor" Count Lower "faults, minor";
+            ExecMajorFaults "faults-major" Count Lower "faults, major";
+            ExecReadCalls "read-calls" Count Lower "read calls";
+            ExecWriteCalls "write-calls" Count Lower "write calls";
+            ExecRead "read" Mebibytes Lower "bytes read";
+            ExecWritten "written" Mebibytes Lower "bytes written";
+        }
+        /// VM exits of each kind, one after the other.
+        Exits "exits", in exits, needs MicroGuest, published [] {
+        }
+        /// Costly habits of guest kernels, and their cures.
+        GuestAntipatterns "guest-antipatterns" was "habits", in guest_antipatterns, needs MicroGuest, published [] {
+        }
+    } };
 }

@@ -27,6 +27,8 @@ use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
 /// How long a guest may take over measuring what looking at it costs.
 const GETTING_READY: Duration = Duration::from_secs(120);
+/// How long a guest times its shortest system call for that, each time.
+const SHORTEST_CALL_S: f64 = 0.03;
 
 /// A running machine with an agent.
 #[derive(Debug)]
@@ -215,7 +217,8 @@ impl RunningMachine for Session<'_> {
     }
 
     fn start_sampling(&mut self, inside: Inside) -> Result<(), MachineError> {
-        match self.agent.ask(&Request::StartSampling { inside }, GETTING_READY, &mut no_files) {
+        let request = Request::StartSampling { inside, shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S) };
+        match self.agent.ask(&request, GETTING_READY, &mut no_files) {
             Ok(Reply::Sampling) => Ok(()),
             Ok(_) => Err(self.agent.nonsense("another answer than that sampling started")),
             Err(nothing) => Err(self.agent.error(nothing, "starting to sample the guest")),

@@ -20,13 +20,13 @@ use vmtax_model::{Fairness, Latency};
 const STACK: usize = 128 << 10;
 
 /// When to stop; 0 means without limit.
-pub(super) struct Limits {
+pub(crate) struct Limits {
     pub time_ns: u64,
     pub events: u64,
 }
 
 /// What one thread does.
-pub(super) trait Worker: Send {
+pub(crate) trait Worker: Send {
     /// What an event is to do.
     type Request;
     /// Chooses the next event, outside the timed part; `None` ends the thread.
@@ -40,7 +40,7 @@ pub(super) trait Worker: Send {
 }
 
 /// The outcome of all threads together.
-pub(super) struct Finished<W> {
+pub(crate) struct Finished<W> {
     pub workers: Vec<W>,
     pub latency: Latency,
     pub fairness: Fairness,
@@ -111,7 +111,7 @@ struct Account<W> {
 }
 
 /// Runs each worker in a thread of its own until the limits, its own end, or an error.
-pub(super) fn run<W: Worker>(clock: &Clock, limits: &Limits, workers: Vec<W>) -> Result<Finished<W>, WorkloadError> {
+pub(crate) fn run<W: Worker>(clock: &Clock, limits: &Limits, workers: Vec<W>) -> Result<Finished<W>, WorkloadError> {
     let threads = workers.len();
     let shared =
         Shared { clock, limits, gate: Gate::default(), taken: AtomicU64::new(0), failed: AtomicBool::new(false) };

@@ -9,7 +9,7 @@ struct Padded<const PAD: usize> {
 }
 
 /// An array of mutexes with `PAD` bytes between them: which of them share a cache line is part of the test.
-pub(super) struct Locks<const PAD: usize>(Box<[Padded<PAD>]>);
+pub(crate) struct Locks<const PAD: usize>(Box<[Padded<PAD>]>);
 
 // SAFETY: a pthread mutex is made to be used from several threads; its memory stays where it is, in the box.
 unsafe impl<const PAD: usize> Sync for Locks<PAD> {}

@@ -1,32 +1,27 @@
-//! The five tests of sysbench 1.0, with its definitions, options and defaults, so that figures compare with sysbench's
+//! What the five tests of sysbench 1.0 (`cpu`, `threads`, `mutex`, `memory`, `fileio`) share. They have sysbench's definitions, options and defaults, so that figures compare with sysbench's
 //! own. An option's name is sysbench's without the test's prefix. Written from its documented and observed behaviour (1.0.20); each module says what its test is.
 
-pub(crate) mod cpu;
-mod events;
-pub(crate) mod fileio;
-mod locks;
-pub(crate) mod memory;
-pub(crate) mod mutex;
-mod random;
-pub(crate) mod threads;
+pub(crate) mod events;
+pub(crate) mod locks;
+pub(crate) mod random;
 
 use crate::options::{self, OptionInfo, nanoseconds};
 use crate::outcome::Yield;
 use events::{Finished, Limits};
 
-const THREADS: OptionInfo = options::count("threads", "1", (1, 1024), "worker threads");
-const TIME: OptionInfo =
+pub(crate) const THREADS: OptionInfo = options::count("threads", "1", (1, 1024), "worker threads");
+pub(crate) const TIME: OptionInfo =
     options::seconds(options::TIME, "10", (0.0, 86_400.0), "seconds after which no new event starts; 0: no limit");
-const EVENTS: OptionInfo =
+pub(crate) const EVENTS: OptionInfo =
     options::count("events", "0", (0, u64::MAX), "events of all threads together after which none starts; 0: no limit");
 
 /// The limits of a test; `events` is 0 where it has no such option.
-fn limits(time: f64, events: u64) -> Limits {
+pub(crate) fn limits(time: f64, events: u64) -> Limits {
     Limits { time_ns: nanoseconds(time), events }
 }
 
 /// What every test reports: one `event` operation, fairness, the time.
-fn common<W>(done: &mut Finished<W>) -> Yield {
+pub(crate) fn common<W>(done: &mut Finished<W>) -> Yield {
     let mut got = Yield { fairness: Some(done.fairness), total_s: done.total_s, ..Yield::default() };
     got.operation("event", std::mem::take(&mut done.latency));
     got

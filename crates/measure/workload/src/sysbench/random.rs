@@ -2,7 +2,7 @@
 //! part of what some tests time, so the generator has to cost the same.
 
 /// A seeded generator.
-pub(super) struct Random(u64, u64);
+pub(crate) struct Random(u64, u64);
 
 impl Random {
     /// The sequence of a thread: the same in every run and on every machine.

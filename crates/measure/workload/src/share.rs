@@ -1,12 +1,6 @@
-//! Workloads on a tree that is shared between host and guest; natively on the folder itself.
+//! What workloads share that work on a tree that is shared between host and guest; natively on the folder itself.
 //!
 //! What is there is only read. What a workload makes, it makes in the tree's folder `scratch`.
-
-pub(crate) mod bonnie;
-pub(crate) mod fs_semantics;
-pub(crate) mod names;
-pub(crate) mod open_fids;
-pub(crate) mod tree;
 
 use crate::clock::Clock;
 use crate::error::WorkloadError;
@@ -18,33 +12,33 @@ use std::time::Duration;
 use vmtax_model::{Latency, Places, Unsupported, WorkloadName};
 
 /// The tree's one folder that is written to.
-const SCRATCH: &str = "scratch";
-const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
+pub(crate) const SCRATCH: &str = "scratch";
+pub(crate) const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 
-const DROP: OptionInfo =
+pub(crate) const DROP: OptionInfo =
     switch("drop", "off", "empty this system's caches of files and names before what is to be cold; needs root");
 
 /// A file takes whole pages, and its name part of one: what they take of a tree's room, bytes.
-const PAGE_BYTES: u64 = 4096;
-const NAME_BYTES: u64 = 64;
+pub(crate) const PAGE_BYTES: u64 = 4096;
+pub(crate) const NAME_BYTES: u64 = 64;
 
 /// Where the shared tree is.
-fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError> {
+pub(crate) fn root(workload: WorkloadName, places: &Places) -> Result<&Path, WorkloadError> {
     let what = "a shared tree";
     let path = places.share.as_deref().ok_or(WorkloadError::NoPlace { workload, what, option: "--share DIR" })?;
     // A share that was not mounted must not pass for an empty one.
     std::fs::read_dir(path).map(|_| path).map_err(|e| error("read the folder", path, e))
 }
 
-const READ_ONLY: &str = "the share may only be read";
+pub(crate) const READ_ONLY: &str = "the share may only be read";
 
-fn is_read_only(places: &Places) -> bool {
+pub(crate) fn is_read_only(places: &Places) -> bool {
     let at = places.share.as_deref().and_then(|share| rustix::fs::statvfs(share).ok());
     at.is_some_and(|at| at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
 /// What a workload that writes says of a share that may only be read: that it cannot be told, not that it failed.
-fn read_only(workload: WorkloadName) -> Yield {
+pub(crate) fn read_only(workload: WorkloadName) -> Yield {
     let why = |metric| Unsupported { metric, reason: READ_ONLY.to_owned() };
     let unsupported = workload.metrics().map(why).collect();
     Yield { unsupported, ..Yield::default() }
@@ -52,7 +46,7 @@ fn read_only(workload: WorkloadName) -> Yield {
 
 /// A folder of this workload's own in the share: what a killed trial left there is removed. The folder goes when
 /// dropped.
-fn own_folder(workload: WorkloadName, places: &Places) -> Result<Folder, WorkloadError> {
+pub(crate) fn own_folder(workload: WorkloadName, places: &Places) -> Result<Folder, WorkloadError> {
     let scratch = root(workload, places)?.join(SCRATCH);
     if !scratch.is_dir() {
         let source = io::Error::from_raw_os_error(libc::ENOENT);
@@ -65,11 +59,11 @@ fn own_folder(workload: WorkloadName, places: &Places) -> Result<Folder, Workloa
     Ok(folder)
 }
 
-struct Folder(PathBuf);
+pub(crate) struct Folder(pub(crate) PathBuf);
 
 impl Folder {
     /// The folder stays.
-    fn keep(mut self) -> PathBuf {
+    pub(crate) fn keep(mut self) -> PathBuf {
         std::mem::take(&mut self.0)
     }
 
@@ -97,7 +91,7 @@ impl Drop for Folder {
 
 /// Does it, and counts how long it took.
 #[inline(always)]
-fn timed<T>(clock: &Clock, latency: &mut Latency, work: impl FnOnce() -> T) -> T {
+pub(crate) fn timed<T>(clock: &Clock, latency: &mut Latency, work: impl FnOnce() -> T) -> T {
     let began = clock.start();
     let done = work();
     latency.record(clock.ns(began, clock.stop()));
@@ -105,7 +99,7 @@ fn timed<T>(clock: &Clock, latency: &mut Latency, work: impl FnOnce() -> T) -> T
 }
 
 /// The error of a call on a file of the share.
-fn error(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> WorkloadError {
+pub(crate) fn error(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> WorkloadError {
     let source = source.into();
     let mend = match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "give more room where the tree is, or ask for less",
@@ -120,7 +114,7 @@ fn error(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Err
 }
 
 /// Empties this system's caches of files and names, where that is wanted.
-fn drop_caches(wanted: bool) -> Result<(), WorkloadError> {
+pub(crate) fn drop_caches(wanted: bool) -> Result<(), WorkloadError> {
     if !wanted {
         return Ok(());
     }

@@ -3,13 +3,13 @@
 //! Reference: sysbench 1.0 `cpu`. A candidate is divided by 2, 3, 4, … up to its square root, which is compared as a
 //! double; every division is a 64-bit one.
 
-use super::events::{self, Worker};
-use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::clock::Clock;
 use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{count, must_end};
 use crate::outcome::Yield;
+use crate::sysbench::events::{self, Worker};
+use crate::sysbench::{EVENTS, THREADS, TIME, common, limits};
 use std::arch::asm;
 use std::hint::black_box;
 use vmtax_model::{Metric, Places, WorkloadName};

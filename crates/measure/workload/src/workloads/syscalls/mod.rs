@@ -22,35 +22,45 @@ use crate::options::{self, Words, nanoseconds, seconds, some_of};
 use crate::outcome::Yield;
 use measure::{Bench, Lack, Sample};
 use std::path::PathBuf;
-use vmtax_model::{Metric, Places, Unsupported};
+use vmtax_model::{Metric, Places, Unsupported, WorkloadName, WorkloadSpec};
 
-const KINDS: [(&str, Metric); 15] = [
-    ("getpid", Metric::SyscallGetpid),
-    ("read_null", Metric::SyscallReadNull),
-    ("write_null", Metric::SyscallWriteNull),
-    ("pipe", Metric::SyscallPipe),
-    ("stat", Metric::SyscallStat),
-    ("open_close", Metric::SyscallOpenClose),
-    ("fork", Metric::SyscallFork),
-    ("exec", Metric::SyscallExec),
-    ("clock_gettime_vdso", Metric::SyscallClockVdso),
-    ("clock_gettime_raw", Metric::SyscallClockRaw),
-    ("mmap", Metric::SyscallMmap),
-    ("context_switch", Metric::SyscallContextSwitch),
-    ("page_fault", Metric::SyscallPageFault),
-    ("signal", Metric::SyscallSignal),
-    ("futex", Metric::SyscallFutex),
+type Measure = fn(&Bench) -> Result<Sample, Lack>;
+
+/// Each kind's metric and how it is measured. A kind has the name of its metric's operation.
+const KINDS: [(Metric, Measure); 15] = [
+    (Metric::SyscallGetpid, calls::getpid),
+    (Metric::SyscallReadNull, calls::read_null),
+    (Metric::SyscallWriteNull, calls::write_null),
+    (Metric::SyscallPipe, partners::pipe),
+    (Metric::SyscallStat, calls::stat),
+    (Metric::SyscallOpenClose, calls::open_close),
+    (Metric::SyscallFork, processes::fork),
+    (Metric::SyscallExec, processes::exec),
+    (Metric::SyscallClockVdso, calls::clock_gettime_vdso),
+    (Metric::SyscallClockRaw, calls::clock_gettime_raw),
+    (Metric::SyscallMmap, memory::mmap),
+    (Metric::SyscallContextSwitch, partners::context_switch),
+    (Metric::SyscallPageFault, memory::page_fault),
+    (Metric::SyscallSignal, calls::signal),
+    (Metric::SyscallFutex, partners::futex_round_trip),
 ];
 
 const NAMES: [&str; KINDS.len()] = {
     let mut names = [""; KINDS.len()];
     let mut i = 0;
     while i < KINDS.len() {
-        names[i] = KINDS[i].0;
+        names[i] = name(KINDS[i].0);
         i += 1;
     }
     names
 };
+
+const fn name(kind: Metric) -> &'static str {
+    match kind.operation() {
+        Some(name) => name,
+        None => "",
+    }
+}
 
 workload! {
     Syscalls: "what single system calls cost, as lmbench's lat_*",
@@ -59,25 +69,10 @@ workload! {
     only: Words = some_of("only", "all", &NAMES, "which kinds of call, comma separated");
 }
 
-fn sample(metric: Metric, bench: &Bench) -> Result<Sample, Lack> {
-    match metric {
-        Metric::SyscallGetpid => calls::getpid(bench),
-        Metric::SyscallReadNull => calls::read_null(bench),
-        Metric::SyscallWriteNull => calls::write_null(bench),
-        Metric::SyscallStat => calls::stat(bench),
-        Metric::SyscallOpenClose => calls::open_close(bench),
-        Metric::SyscallClockVdso => calls::clock_gettime_vdso(bench),
-        Metric::SyscallClockRaw => calls::clock_gettime_raw(bench),
-        Metric::SyscallSignal => calls::signal(bench),
-        Metric::SyscallMmap => memory::mmap(bench),
-        Metric::SyscallPageFault => memory::page_fault(bench),
-        Metric::SyscallFork => processes::fork(bench),
-        Metric::SyscallExec => processes::exec(bench),
-        Metric::SyscallPipe => partners::pipe(bench),
-        Metric::SyscallContextSwitch => partners::context_switch(bench),
-        Metric::SyscallFutex => partners::futex_round_trip(bench),
-        other => Err(Lack(format!("{other} is no system call"))),
-    }
+/// `syscalls` that measures its shortest call alone, for so many seconds.
+pub fn shortest_call(seconds: f64) -> WorkloadSpec {
+    let spec = WorkloadSpec::new(WorkloadName::Syscalls);
+    spec.with(Syscalls::OPTIONS[0].name, seconds).with(Syscalls::OPTIONS[1].name, name(Metric::SyscallGetpid))
 }
 
 impl Workload for Syscalls {
@@ -92,13 +87,14 @@ impl Workload for Syscalls {
         let bench = Bench { clock, budget_ns: nanoseconds(self.time), directories: &directories };
         let mut got = Yield::default();
         let start = clock.start();
-        for (name, metric) in KINDS {
+        for (metric, measure) in KINDS {
+            let name = name(metric);
             if !self.only.is_empty() && !self.only.contains(&name) {
                 continue;
             }
             let result = {
                 let _watch = watch::Watch::set(bench.budget_ns);
-                sample(metric, &bench)
+                measure(&bench)
             };
             match result {
                 Ok(sample) => {

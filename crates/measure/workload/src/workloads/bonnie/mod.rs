@@ -10,12 +10,12 @@ mod done;
 mod names;
 mod seeks;
 
-use super::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{count, size};
 use crate::outcome::Yield;
+use crate::share::{NAME_BYTES, PAGE_BYTES, is_read_only, own_folder, read_only, root};
 use done::Done;
 use vmtax_model::{Metric, Places, WorkloadName, WorkloadSpec};
 

@@ -12,14 +12,14 @@
 mod files;
 mod requests;
 
-use super::events::{self, Worker};
-use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{Word, Words, count, must_end, one_of, ratio, size, some_of, switch};
 use crate::outcome::Yield;
+use crate::sysbench::events::{self, Worker};
+use crate::sysbench::{EVENTS, THREADS, TIME, common, limits};
 use files::{Files, Layout};
 use requests::{Kinds, Plan, Request, Requests};
 use std::os::unix::fs::FileExt;

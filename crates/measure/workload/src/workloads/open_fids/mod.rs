@@ -10,12 +10,12 @@
 
 mod known;
 
-use super::{NAME_BYTES, error, own_folder, root};
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{Word, count, one_of};
 use crate::outcome::Yield;
+use crate::share::{NAME_BYTES, error, own_folder, root};
 use known::{Known, OWN};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

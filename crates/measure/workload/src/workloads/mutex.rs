@@ -3,15 +3,15 @@
 //!
 //! Reference: sysbench 1.0 `mutex`. Mutexes lie 256 bytes apart. The figure is the total time.
 
-use super::events::{self, Worker};
-use super::locks::Locks;
-use super::random::Random;
-use super::{THREADS, TIME, common, limits};
 use crate::clock::Clock;
 use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::count;
 use crate::outcome::Yield;
+use crate::sysbench::events::{self, Worker};
+use crate::sysbench::locks::Locks;
+use crate::sysbench::random::Random;
+use crate::sysbench::{THREADS, TIME, common, limits};
 use std::arch::asm;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places};

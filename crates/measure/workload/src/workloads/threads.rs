@@ -3,14 +3,14 @@
 //! Reference: sysbench 1.0 `threads`. Events take the `locks` mutexes in turn, all threads counting together;
 //! mutexes lie next to each other, unpadded.
 
-use super::events::{self, Worker};
-use super::locks::Locks;
-use super::{EVENTS, THREADS, TIME, common, limits};
 use crate::clock::Clock;
 use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{count, must_end};
 use crate::outcome::Yield;
+use crate::sysbench::events::{self, Worker};
+use crate::sysbench::locks::Locks;
+use crate::sysbench::{EVENTS, THREADS, TIME, common, limits};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places, WorkloadName};
 

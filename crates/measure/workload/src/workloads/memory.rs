@@ -4,14 +4,14 @@
 //! do `total-size` / `block-size` events, each thread the same number, unless the time is up before. Sequential writes
 //! store each word's distance from the end of the block; `rnd` draws a random word each time; `none` only walks.
 
-use super::events::{self, Worker};
-use super::random::Random;
-use super::{THREADS, TIME, common, limits};
 use crate::clock::Clock;
 use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{Word, one_of, size};
 use crate::outcome::Yield;
+use crate::sysbench::events::{self, Worker};
+use crate::sysbench::random::Random;
+use crate::sysbench::{THREADS, TIME, common, limits};
 use std::arch::asm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

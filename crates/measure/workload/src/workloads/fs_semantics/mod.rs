@@ -12,12 +12,12 @@ mod linger;
 mod properties;
 mod trial;
 
-use super::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{OptionInfo, count};
 use crate::outcome::Yield;
+use crate::share::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
 pub use host::{Guest, look};
 use std::io;
 use std::time::Instant;

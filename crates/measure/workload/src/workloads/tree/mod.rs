@@ -10,11 +10,11 @@
 mod mapped;
 mod pass;
 
-use super::{DROP, drop_caches, error, root, timed};
 use crate::clock::Clock;
 use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::outcome::Yield;
+use crate::share::{DROP, drop_caches, error, root, timed};
 use pass::{LARGE, Latencies, Pass, TreeFiles, changed};
 use std::path::Path;
 use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};

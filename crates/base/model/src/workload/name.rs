@@ -1,0 +1,204 @@
+//! What plans, recordings and reports know of workloads, from their [table](crate::workloads).
+
+use crate::metric::{Better, Unit};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+use std::str::FromStr;
+
+/// What a workload needs to run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Needs {
+    /// An operating system, with a folder for files at the most ([`crate::Places::files`]).
+    System,
+    /// Besides, a disk of its own ([`crate::Places::disk`]).
+    Disk,
+    /// Besides, the shared tree ([`crate::Places::share`]).
+    Share,
+    /// A command of the user's ([`crate::CommandSpec`]).
+    Command,
+    /// No operating system: it runs on the bare-metal micro-guest alone.
+    MicroGuest,
+}
+
+/// Values of an option as text, by the option's name.
+type Options = &'static [(&'static str, &'static str)];
+
+macro_rules! names {
+    ($(
+        #[doc = $doc:literal]
+        $workload:ident $name:literal $(was $former:literal)?, in $module:ident, needs $needs:ident, published $published:tt {
+            $($metric:ident $suffix:literal $unit:ident $better:ident $label:literal $(of $operation:literal)?;)*
+        }
+    )*) => {
+        /// The workloads there are.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        pub enum WorkloadName { $(#[doc = $doc] #[serde(rename = $name, $(alias = $former)?)] $workload,)* }
+
+        impl WorkloadName {
+            /// Every workload, in the order in which `run` makes and reports list them.
+            pub const ALL: &'static [WorkloadName] = &[$(WorkloadName::$workload),*];
+            /// The name as typed and stored.
+            pub const fn as_str(self) -> &'static str { match self { $(WorkloadName::$workload => $name),* } }
+            /// The name that plans and recordings of earlier versions give it.
+            pub const fn former_name(self) -> Option<&'static str> {
+                let all: &[Option<&str>] = match self { $(WorkloadName::$workload => &[$(Some($former),)? None],)* };
+                all[0]
+            }
+            /// What it needs to run.
+            pub const fn needs(self) -> Needs { match self { $(WorkloadName::$workload => Needs::$needs),* } }
+            /// How the published sysbench report that the five tests come from runs this workload, option by option;
+            /// where it leaves a time out, sysbench 1.0's default. Empty for the others.
+            pub const fn reference(self) -> Options { match self { $(WorkloadName::$workload => &$published),* } }
+        }
+
+        /// A measured quantity. Its identifier (`cpu.events`, `syscalls.getpid`, …) is what files and `--json` hold.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[serde(into = "String", try_from = "String")]
+        pub enum Metric { $($(#[doc = $label] $metric,)*)* }
+
+        impl Metric {
+            /// Every metric, in the order in which reports list them.
+            pub const ALL: &'static [Metric] = &[$($(Metric::$metric,)*)*];
+            /// The identifier, workload first: `cpu.events`.
+            pub const fn id(self) -> &'static str {
+                match self { $($(Metric::$metric => concat!($name, ".", $suffix),)*)* }
+            }
+            /// The workload that gives it.
+            pub const fn workload(self) -> WorkloadName {
+                match self { $($(Metric::$metric => WorkloadName::$workload,)*)* }
+            }
+            /// The unit of its values.
+            pub const fn unit(self) -> Unit { match self { $($(Metric::$metric => Unit::$unit,)*)* } }
+            /// Whether more or less of it is better.
+            pub const fn better(self) -> Better { match self { $($(Metric::$metric => Better::$better,)*)* } }
+            /// A short name for tables.
+            pub const fn label(self) -> &'static str { match self { $($(Metric::$metric => $label,)*)* } }
+            /// The operation of its workload whose latencies stand behind it (the `name` of a [`crate::Operation`]);
+            /// `None` where single operations are not timed.
+            pub const fn operation(self) -> Option<&'static str> {
+                let all: &[Option<&str>] = match self { $($(Metric::$metric => &[$(Some($operation),)? None],)*)* };
+                all[0]
+            }
+        }
+    };
+}
+
+crate::workloads!(names);
+
+impl WorkloadName {
+    /// Whether it needs an operating system; what does not runs on the micro-guest alone.
+    pub const fn needs_kernel(self) -> bool {
+        !matches!(self.needs(), Needs::MicroGuest)
+    }
+
+    /// Whether it needs the shared tree ([`crate::Places::share`]).
+    pub const fn needs_share(self) -> bool {
+        matches!(self.needs(), Needs::Share)
+    }
+
+    /// Those that `run` makes when none is named: what a system alone suffices for.
+    pub fn usual() -> impl Iterator<Item = WorkloadName> {
+        Self::ALL.iter().copied().filter(|w| matches!(w.needs(), Needs::System | Needs::Disk))
+    }
+
+    /// Its metrics, in the order in which reports list them.
+    pub fn metrics(self) -> impl Iterator<Item = Metric> + Clone {
+        Metric::ALL.iter().copied().filter(move |m| m.workload() == self)
+    }
+}
+
+impl fmt::Display for WorkloadName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.as_str())
+    }
+}
+
+/// The name given is no workload.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown workload '{0}': choose from {known}", known = WorkloadName::ALL.iter().map(|w| w.as_str()).collect::<Vec<_>>().join(", "))]
+pub struct UnknownWorkload(pub String);
+
+impl FromStr for WorkloadName {
+    type Err = UnknownWorkload;
+    fn from_str(s: &str) -> Result<Self, UnknownWorkload> {
+        let named = |w: &WorkloadName| w.as_str() == s || w.former_name() == Some(s);
+        WorkloadName::ALL.iter().copied().find(named).ok_or_else(|| UnknownWorkload(s.to_owned()))
+    }
+}
+
+/// The name given is no metric of this version.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("unknown metric '{0}': this recording may come from a newer vmtax; update vmtax to read it")]
+pub struct UnknownMetric(pub String);
+
+impl Metric {
+    /// The identifier that recordings of earlier versions give it.
+    pub fn former_id(self) -> Option<String> {
+        let (_, name) = self.id().split_once('.')?;
+        Some(format!("{}.{name}", self.workload().former_name()?))
+    }
+}
+
+impl fmt::Display for Metric {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.id())
+    }
+}
+
+impl FromStr for Metric {
+    type Err = UnknownMetric;
+    fn from_str(id: &str) -> Result<Self, UnknownMetric> {
+        let named = |m: &Metric| m.id() == id || m.former_id().as_deref() == Some(id);
+        Metric::ALL.iter().copied().find(named).ok_or_else(|| UnknownMetric(id.to_owned()))
+    }
+}
+
+impl From<Metric> for String {
+    fn from(m: Metric) -> String {
+        m.id().to_owned()
+    }
+}
+
+impl TryFrom<String> for Metric {
+    type Error = UnknownMetric;
+    fn try_from(id: String) -> Result<Self, UnknownMetric> {
+        id.parse()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn former_names_are_read() {
+        for (former, name) in [("fids", "open-fids"), ("meaning", "fs-semantics"), ("habits", "guest-antipatterns")] {
+            let workload: WorkloadName = former.parse().unwrap();
+            assert_eq!((workload.as_str(), name.parse()), (name, Ok(workload)));
+            let spec = toml::from_str(&format!("name = \"{former}\"")).unwrap();
+            assert_eq!(crate::WorkloadSpec::new(workload), spec);
+        }
+        assert_eq!("fids.stat".parse(), Ok(Metric::OpenFidsStat));
+        assert_eq!(serde_json::from_str::<Metric>("\"fids.open_close\"").unwrap().id(), "open-fids.open_close");
+    }
+
+    #[test]
+    fn identifiers_are_unique_and_read_back() {
+        for m in Metric::ALL {
+            assert_eq!(m.id().parse::<Metric>().as_ref(), Ok(m));
+            assert_eq!(Metric::ALL.iter().filter(|o| o.id() == m.id()).count(), 1, "{m}");
+        }
+    }
+
+    #[test]
+    fn metrics_know_their_workload_and_operation() {
+        assert_eq!(
+            WorkloadName::Memory.metrics().map(Metric::id).collect::<Vec<_>>(),
+            ["memory.bandwidth", "memory.operations"]
+        );
+        assert_eq!((Metric::FileioPrepare.operation(), Metric::ExecWall.operation()), (None, None));
+        assert_eq!(Metric::SyscallOpenClose.operation(), Some("open_close"));
+        assert_eq!(Metric::FileioFsyncs.operation(), Some("fsync"));
+        assert_eq!(Metric::CpuEvents.operation(), Some("event"));
+    }
+}
