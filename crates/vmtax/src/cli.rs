@@ -36,7 +36,7 @@ Exit status: 0 done, 1 a check did not hold, 2 could not run (and why), 130 inte
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say what this machine can do, what is missing, and how to mend it
+    /// Say what this machine can do, what is missing, and how to fix it
     #[command(after_help = "Examples:
   vmtax doctor
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]

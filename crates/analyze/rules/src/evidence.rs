@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare, ShareFindings, State,
-    Tax,
+    Check, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare, ShareFindings,
+    State, Tax, Warning,
 };
 
 /// Below this part of a request nothing is worth advice.
@@ -31,6 +31,10 @@ pub struct Evidence<'a> {
     pub exits: Option<&'a Exits<'a>>,
     /// What its vCPUs execute.
     pub code: Option<&'a GuestCodeSamples>,
+    /// What was found on the host, where that is the question.
+    pub checks: &'a [Check],
+    /// What weakens the figures.
+    pub warnings: &'a [Warning],
 }
 
 /// VM exits of a guest, counted for some time.

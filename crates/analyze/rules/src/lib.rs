@@ -12,16 +12,16 @@ mod tests;
 
 pub use evidence::{CodePattern, Evidence, Exits, GuestCodeSamples, Register};
 pub use rule::{Finding, Rule};
-pub use rules::{MAX_TICK_HZ, RULES};
+pub use rules::{MAX_TICK_HZ, rules};
 
-use vmtax_model::Advice;
+use vmtax_model::{Advice, HostFacts, Warning};
 
 /// More than this nobody reads at once.
 const MAX_ADVICE: usize = 5;
 
 /// What every rule finds in the evidence, what gives back most first.
 pub fn evaluate(evidence: &Evidence<'_>) -> Vec<Advice> {
-    let mut all: Vec<Advice> = RULES.iter().flat_map(|rule| rule.advice(evidence)).collect();
+    let mut all: Vec<Advice> = rules().flat_map(|rule| rule.advice(evidence)).collect();
     all.sort_by(|a, b| b.gain.total_cmp(&a.gain));
     all
 }
@@ -31,4 +31,22 @@ pub fn advice(evidence: &Evidence<'_>) -> Vec<Advice> {
     let mut all = evaluate(evidence);
     all.truncate(MAX_ADVICE);
     all
+}
+
+/// What each warning means and what to do, in their order.
+pub fn about(warnings: &[Warning]) -> Vec<Advice> {
+    let of = |warning| evaluate(&Evidence { warnings: std::slice::from_ref(warning), ..Evidence::default() });
+    warnings.iter().flat_map(of).collect()
+}
+
+/// The host's facts, each check with what the rule about its problem says to do.
+pub fn with_remedies(mut facts: HostFacts) -> HostFacts {
+    let advice = evaluate(&Evidence { host: Some(&facts), checks: &facts.checks, ..Evidence::default() });
+    for check in &mut facts.checks {
+        let of_problem = |advice: &&Advice| check.problem.is_some_and(|problem| problem.into_str() == advice.rule);
+        if let Some(advice) = advice.iter().find(of_problem) {
+            check.remedies.clone_from(&advice.remedies);
+        }
+    }
+    facts
 }

@@ -65,6 +65,37 @@ pub(crate) const fn instruction(action: &'static str, line: &'static str) -> Rem
     Remedy { action, line, ..EMPTY }
 }
 
+/// A file of the host below /sys or /proc/sys that gets another value.
+macro_rules! file_setting {
+    ($action:literal, $path:literal, $value:literal, $before:literal) => {
+        Remedy {
+            place: SettingPlace::HostSysfs,
+            setting: $path,
+            value: $value,
+            action: $action,
+            line: concat!("echo ", $value, " | sudo tee ", $path),
+            cost: Some(ChangeCost::HostSetting),
+            read_back: $path,
+            undo: concat!("echo ", $before, " | sudo tee ", $path),
+        }
+    };
+}
+pub(crate) use file_setting;
+
+/// More rounds, `ROUNDS` of them.
+pub(crate) const fn rounds(action: &'static str) -> Remedy<&'static str> {
+    Remedy {
+        place: SettingPlace::Vmtax,
+        setting: "rounds",
+        value: "ROUNDS",
+        action,
+        line: "--rounds ROUNDS",
+        cost: Some(ChangeCost::Measurement),
+        read_back: "plan.toml of the recording",
+        undo: "leave --rounds out",
+    }
+}
+
 /// A command of vmtax that measures the same more closely.
 pub(crate) const fn measurement(action: &'static str, line: &'static str) -> Remedy<&'static str> {
     Remedy { place: SettingPlace::Vmtax, action, line, cost: Some(ChangeCost::Measurement), ..EMPTY }

@@ -1,16 +1,16 @@
 //! Evidence for tests of rules.
 
-use crate::{Evidence, Exits, RULES, Register};
+use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
 use vmtax_model::{
     Advice, Check, Checkpoint, ClockFinding, CpuFacts, Estimate, Findings, HeatMap, HostFacts, Interval,
     KernelIdentity, KvmClass, KvmFacts, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, Plan, Readiness,
-    Row, SCHEMA, State, Summary, Tax, TaxRow, Verdict, WorkloadSpec,
+    Remedy, Row, SCHEMA, State, Summary, Tax, TaxRow, Verdict, WorkloadSpec,
 };
 
 /// What one rule says.
 pub(crate) fn advice(id: &str, evidence: &Evidence<'_>) -> Vec<Advice> {
-    let rule = RULES.iter().find(|rule| rule.id == id).unwrap();
+    let rule = rules().find(|rule| rule.id == id).unwrap();
     rule.advice(evidence).collect()
 }
 
@@ -125,14 +125,15 @@ impl Taxes {
     }
 }
 
-fn host() -> HostFacts {
+pub(crate) fn host() -> HostFacts {
     let kvm = Check {
         id: "kvm".into(),
         subject: "KVM".into(),
         state: Readiness::Missing,
         found: String::new(),
         why: String::new(),
-        mend: Some("sudo modprobe kvm_intel".into()),
+        problem: None,
+        remedies: vec![Remedy::instruction("sudo modprobe kvm_intel".into())],
     };
     HostFacts {
         schema: SCHEMA,

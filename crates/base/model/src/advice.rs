@@ -15,8 +15,16 @@ pub struct Advice {
     pub gain: f64,
     /// What to do, best first.
     pub remedies: Vec<Remedy>,
-    /// Who published the cost or the mechanism; empty where the finding rests on its own figures alone.
+    /// Who published the cost or the mechanism: a title and, behind its last colon, what it says there. Empty where the
+    /// finding rests on its own figures alone.
     pub source: String,
+}
+
+impl Advice {
+    /// The source's title; empty where there is none.
+    pub fn source_title(&self) -> &str {
+        self.source.rsplit_once(": ").map_or(&*self.source, |(title, _)| title)
+    }
 }
 
 /// One change that takes a cost away. Everything that applying, checking and undoing it needs is here as data.
@@ -39,6 +47,13 @@ pub struct Remedy<T = String> {
     pub read_back: T,
     /// How to undo it.
     pub undo: T,
+}
+
+impl Remedy {
+    /// What a person does, in words.
+    pub fn instruction(action: String) -> Remedy {
+        Remedy { action, ..Remedy::default() }
+    }
 }
 
 impl Remedy<&str> {

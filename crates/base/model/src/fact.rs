@@ -1,36 +1,8 @@
 //! What a host is and can do. Collected by the `host` crate, kept in every recording, shown by `doctor`.
 
+use crate::Check;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
-
-/// How far something can be used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Readiness {
-    /// As it should be.
-    Ok,
-    /// Works, with something named taken away.
-    Limited,
-    /// Not there.
-    Missing,
-}
-
-/// One line of `doctor`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Check {
-    /// Stable identifier (`kvm`, `qemu`, `guest-kernel`, …).
-    pub id: String,
-    /// What it is about, for people.
-    pub subject: String,
-    /// How far it can be used.
-    pub state: Readiness,
-    /// What was found.
-    pub found: String,
-    /// Why it matters to a measurement.
-    pub why: String,
-    /// The command or step that mends it, when something is to be mended.
-    pub mend: Option<String>,
-}
 
 /// The processors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

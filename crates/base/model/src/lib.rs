@@ -3,6 +3,7 @@
 
 mod advice;
 mod case;
+mod check;
 mod checkpoint;
 mod command_layers;
 mod compare;
@@ -17,6 +18,7 @@ mod guest_exits;
 mod habit;
 mod habit_finding;
 mod history;
+mod host_problem;
 mod latency;
 mod layers;
 mod machine;
@@ -41,6 +43,7 @@ mod workload;
 
 pub use advice::{Advice, ChangeCost, Remedy, SettingPlace};
 pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
+pub use check::{Check, Readiness};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Side, Source, State, Whose};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{
@@ -49,7 +52,7 @@ pub use compare::{
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
 pub use execution::Execution;
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
-pub use fact::{Check, CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, Readiness, SourceOfKernel};
+pub use fact::{CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
 pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
 pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
 pub use guest_code::{CodePlace, GuestCode};
@@ -57,6 +60,7 @@ pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitRea
 pub use habit::Habit;
 pub use habit_finding::{HabitFindings, HabitForm, HabitRow, MachineHabits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
+pub use host_problem::HostProblem;
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CallRow, ClockFinding, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested, Row, Span, Step, TailRow,

@@ -1,12 +1,12 @@
-//! What a reader of the figures has to know, each with what to do about it.
+//! What a reader of the figures has to know. The rules say it in words, with what to do about it.
 
 use crate::{Machine, ShareMethod};
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// Something that makes figures weaker or different from what they seem.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantNames)]
 #[serde(tag = "warning", rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Warning {
     /// Host and guest run different kernels.
     KernelsDiffer {
@@ -103,75 +103,12 @@ pub enum Warning {
     },
 }
 
-impl fmt::Display for Warning {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Warning::KernelsDiffer { host, machine, guest } => write!(
-                f,
-                "the host runs Linux {host} and the {machine} guest {guest}: a difference in system calls is not all \
-                 virtualisation. Give the host's own kernel with --kernel to compare like with like."
-            ),
-            Warning::NoMemoryLimit { reason } => write!(
-                f,
-                "the native trials could use all of the host's memory ({reason}), the guest could not: file figures \
-                 flatter native. Run as root, or within a delegated cgroup."
-            ),
-            Warning::TooFewRounds { rounds, needed } => write!(
-                f,
-                "{rounds} complete round{} no 95 % interval; it takes {needed}. Use --rounds {needed} or more.",
-                if *rounds == 1 { " gives" } else { "s give" }
-            ),
-            Warning::TrialsMissing { machine, missing, planned, reason } => {
-                write!(f, "{missing} of {planned} trials on {machine} have no result. The first: {reason}")
-            }
-            Warning::SmallerThanReference { what } => {
-                write!(
-                    f,
-                    "smaller than the published sysbench report (the reference): {what}. Use --full for its totals."
-                )
-            }
-            Warning::NoTsc { machine, reason } => write!(
-                f,
-                "{machine} is timed by clock_gettime, not by the TSC ({reason}): short operations carry more of the \
-                 timer. See `vmtax doctor`."
-            ),
-            Warning::HalfUp { machine, complaint } => {
-                write!(f, "{machine} came up without {complaint}. Try another kernel: `vmtax get kernel`.")
-            }
-            Warning::MsizeCapped { asked, got } => write!(
-                f,
-                "9p's msize is {got}, not the {asked} that were asked for: the guest's kernel or QEMU allows no more. Ask \
-                 for {got} at most, or take a newer kernel."
-            ),
-            Warning::FewOpenFiles { method, limit, needed } => write!(
-                f,
-                "the server of {method} may have {limit} files open, for the {needed} names of the guest: QEMU closes and opens them \
-                 again, which takes its time, another server refuses the rest. Raise the limit (`ulimit -Sn {needed}`, at \
-                 most `ulimit -Hn`), or hold fewer."
-            ),
-            Warning::OtherTimes => write!(
-                f,
-                "the recordings were made at different times: what the host did otherwise then is in the difference. Name both sides in one `vmtax compare` to have them measured in the same rounds."
-            ),
-            Warning::AlsoDiffer { side, what } => {
-                write!(
-                    f,
-                    "side '{side}' differs from the baseline in more than was asked for: {what}. Set it on both sides."
-                )
-            }
-            Warning::HostDrift { percent } => write!(
-                f,
-                "the host itself was up to {percent} % slower in one third of the run than in another. Sides are only held against each other within a round, which takes slow drift out; repeat on a quieter machine to be sure."
-            ),
-            Warning::NotPinned { cpus, online } => write!(
-                f,
-                "the guest's processors were not given processors of their own: it has {cpus}, the host {online}, and two have to be left for everything else. Use fewer --cpus or a larger host."
-            ),
-            Warning::StolenTime { percent } => write!(
-                f,
-                "{percent} % of the processors' time went to other guests of the machine underneath while measuring: \
-                 repeat on a quieter machine or with more --rounds."
-            ),
-        }
+impl Warning {
+    /// The identifier of each warning, and of the rule that says what it means and what to do.
+    pub const IDS: &[&str] = <Warning as strum::VariantNames>::VARIANTS;
+
+    /// Its identifier.
+    pub fn id(&self) -> &'static str {
+        self.into()
     }
 }

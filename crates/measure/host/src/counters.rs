@@ -1,17 +1,15 @@
 //! perf_event: found out by opening counters, since what the settings allow depends on who asks.
 
-use crate::line::{OTHER_KERNEL, Verdict};
+use crate::line::Verdict;
 use crate::procfs::read;
 use crate::raw;
 use std::io;
-use vmtax_model::Check;
+use vmtax_model::{Check, HostProblem};
 
 const HARDWARE: u32 = 0; // PERF_TYPE_HARDWARE
 const SOFTWARE: u32 = 1; // PERF_TYPE_SOFTWARE
 const CPU_CYCLES: u64 = 0; // PERF_COUNT_HW_CPU_CYCLES
 const CPU_CLOCK: u64 = 0; // PERF_COUNT_SW_CPU_CLOCK
-const VIRTUAL_PMU: &str = "give this machine a virtual PMU in its host (QEMU: `-cpu host,pmu=on`)";
-const MEND_PARANOID: &str = "sudo sysctl kernel.perf_event_paranoid=1";
 
 /// What could be opened for this process.
 #[derive(Debug, Clone, PartialEq)]
@@ -53,18 +51,26 @@ pub fn checks() -> [Check; 2] {
 fn sampling(openings: &Openings, limit: &str) -> Verdict {
     match (&openings.kernel_clock, &openings.user_clock) {
         (Ok(()), _) => Verdict::ok(format!("kernel and user code of this user's processes{limit}")),
-        (Err(_), Ok(())) => Verdict::limited(format!("user code only{limit}"), MEND_PARANOID),
-        (Err(Some(libc::ENOSYS)), _) => Verdict::missing("this kernel has no perf_event", OTHER_KERNEL),
-        (Err(_), Err(error)) => Verdict::missing(format!("not allowed: {}{limit}", told(*error)), MEND_PARANOID),
+        (Err(_), Ok(())) => Verdict::limited(format!("user code only{limit}"), HostProblem::PerfEventParanoid),
+        (Err(Some(libc::ENOSYS)), _) => {
+            Verdict::missing("this kernel has no perf_event", HostProblem::KernelFeatureMissing)
+        }
+        (Err(_), Err(error)) => {
+            Verdict::missing(format!("not allowed: {}{limit}", told(*error)), HostProblem::PerfEventParanoid)
+        }
     }
 }
 
 fn hardware(openings: &Openings, limit: &str) -> Verdict {
     match openings.cycles {
         Ok(()) => Verdict::ok("present"),
-        Err(Some(libc::EACCES | libc::EPERM)) => Verdict::limited(format!("not allowed{limit}"), MEND_PARANOID),
-        Err(Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)) => Verdict::missing("none", VIRTUAL_PMU),
-        Err(error) => Verdict::missing(format!("none: {}", told(error)), VIRTUAL_PMU),
+        Err(Some(libc::EACCES | libc::EPERM)) => {
+            Verdict::limited(format!("not allowed{limit}"), HostProblem::PerfEventParanoid)
+        }
+        Err(Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)) => {
+            Verdict::missing("none", HostProblem::NoVirtualPmu)
+        }
+        Err(error) => Verdict::missing(format!("none: {}", told(error)), HostProblem::NoVirtualPmu),
     }
 }
 
@@ -92,8 +98,8 @@ mod tests {
             let openings = Openings { kernel_clock, user_clock, cycles };
             let (sampling, hardware) = (sampling(&openings, ""), hardware(&openings, ""));
             assert_eq!((sampling.state, hardware.state), (first, second), "{openings:?}");
-            assert!(sampling.state == Fine || sampling.mend.is_some());
-            assert!(hardware.state == Fine || hardware.mend.is_some());
+            assert!(sampling.state == Fine || sampling.problem.is_some());
+            assert!(hardware.state == Fine || hardware.problem.is_some());
         }
     }
 

@@ -4,7 +4,7 @@ use crate::line::Verdict;
 use crate::procfs::{self, ProcessorTime, read};
 use crate::raw;
 use std::path::Path;
-use vmtax_model::{Check, CpuFacts};
+use vmtax_model::{Check, CpuFacts, HostProblem};
 
 const CPUS: &str = "/sys/devices/system/cpu";
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0";
@@ -116,17 +116,15 @@ pub fn clocks_available() -> String {
 }
 
 fn virtualisation(cpu: &CpuFacts) -> Verdict {
-    match (&cpu.virtualisation, &cpu.hypervisor) {
-        (Some(flag), _) => Verdict::ok(format!("{} with {flag}", cpu.model)),
-        (None, Some(_)) => Verdict::limited(
-            format!("{} without vmx and svm", cpu.model),
-            "allow nested virtualisation for this machine in its host (for KVM: `-cpu host` and `modprobe kvm_intel nested=1` or `kvm_amd nested=1`)",
-        ),
-        (None, None) => Verdict::limited(
-            format!("{} without vmx and svm", cpu.model),
-            "switch on VT-x or AMD-V (SVM) in the firmware setup: sudo systemctl reboot --firmware-setup",
-        ),
+    match &cpu.virtualisation {
+        Some(flag) => Verdict::ok(format!("{} with {flag}", cpu.model)),
+        None => Verdict::limited(format!("{} without vmx and svm", cpu.model), without_virtualization(cpu)),
     }
+}
+
+/// Who has to switch on what the CPU lacks.
+pub fn without_virtualization(cpu: &CpuFacts) -> HostProblem {
+    if cpu.hypervisor.is_some() { HostProblem::NoNestedVirtualization } else { HostProblem::VirtualizationOff }
 }
 
 fn nested(cpu: &CpuFacts) -> Verdict {
@@ -147,12 +145,9 @@ fn cores(cpu: &CpuFacts, usable: u32) -> Verdict {
         found += &format!(", {usable} usable by this process");
     }
     if usable < 2 {
-        Verdict::limited(found, "give this machine or this process a second processor (`taskset -c 0,1`)")
+        Verdict::limited(found, HostProblem::OneCpu)
     } else if smt {
-        Verdict::limited(
-            found,
-            "echo off | sudo tee /sys/devices/system/cpu/smt/control # for the measurement; `on` afterwards",
-        )
+        Verdict::limited(found, HostProblem::SmtOn)
     } else {
         Verdict::ok(found)
     }
@@ -162,22 +157,13 @@ fn frequency(cpu: &CpuFacts) -> Verdict {
     match cpu.governor.as_deref() {
         None => Verdict::ok("none: this kernel does not set frequencies"),
         Some("performance") => Verdict::ok("performance"),
-        Some(other) => {
-            Verdict::limited(other, "echo performance | sudo tee /sys/devices/system/cpu/cpu*/cpufreq/scaling_governor")
-        }
+        Some(other) => Verdict::limited(other, HostProblem::CpuGovernor),
     }
 }
 
 fn steal(cpu: &CpuFacts) -> Verdict {
     let found = format!("{:.2} % since boot", cpu.steal * 100.0);
-    if cpu.steal > MUCH_STEAL {
-        Verdict::limited(
-            found,
-            "measure when the neighbours are quiet, with more rounds (`--rounds`), or on a dedicated host",
-        )
-    } else {
-        Verdict::ok(found)
-    }
+    if cpu.steal > MUCH_STEAL { Verdict::limited(found, HostProblem::StolenCpuTime) } else { Verdict::ok(found) }
 }
 
 fn clocksource(cpu: &CpuFacts, available: &str) -> Verdict {
@@ -185,10 +171,9 @@ fn clocksource(cpu: &CpuFacts, available: &str) -> Verdict {
     if found == "tsc" {
         Verdict::ok(found)
     } else if available.split_ascii_whitespace().any(|name| name == "tsc") {
-        Verdict::limited(found, "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource")
+        Verdict::limited(found, HostProblem::SlowClockSource)
     } else if cpu.invariant_tsc {
-        let mend = "see `sudo dmesg | grep -i tsc` for why tsc is not offered; `tsc=reliable` on the kernel's command line trusts it";
-        Verdict::limited(found, mend)
+        Verdict::limited(found, HostProblem::TscNotTrusted)
     } else {
         Verdict::limited_for_good(found)
     }
@@ -198,7 +183,7 @@ fn tsc(cpu: &CpuFacts) -> Verdict {
     if cpu.invariant_tsc {
         Verdict::ok("invariant (constant_tsc, nonstop_tsc)")
     } else if cpu.hypervisor.is_some() {
-        Verdict::limited("not invariant", "expose it in this machine's host (QEMU: `-cpu host,+invtsc`)")
+        Verdict::limited("not invariant", HostProblem::TscNotExposed)
     } else {
         Verdict::limited_for_good("not invariant: clock_gettime is used instead")
     }
@@ -252,11 +237,11 @@ mod tests {
     }
 
     #[test]
-    fn the_clock_is_mended_by_what_there_is() {
+    fn the_problem_of_a_clock_is_what_keeps_it_from_the_tsc() {
         let cpu = CpuFacts { clocksource: "hpet".into(), ..bare_metal() };
-        assert!(clocksource(&cpu, "tsc hpet").mend.is_some_and(|mend| mend.contains("tee")));
-        assert!(clocksource(&cpu, "hpet").mend.is_some_and(|mend| mend.contains("tsc=reliable")));
-        assert_eq!(clocksource(&CpuFacts { invariant_tsc: false, ..cpu }, "hpet").mend, None);
+        assert_eq!(clocksource(&cpu, "tsc hpet").problem, Some(HostProblem::SlowClockSource));
+        assert_eq!(clocksource(&cpu, "hpet").problem, Some(HostProblem::TscNotTrusted));
+        assert_eq!(clocksource(&CpuFacts { invariant_tsc: false, ..cpu }, "hpet").problem, None);
     }
 
     #[test]

@@ -1,21 +1,21 @@
 use crate::version::{OLDEST_QEMU, QemuVersion};
 use std::path::PathBuf;
 
-/// Why a QEMU cannot be used. Every message ends with the step that mends it.
+/// Why a QEMU cannot be used. Every message ends with the step that fixes it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum HostError {
     /// No QEMU for x86 in any of the usual places.
-    #[error("no qemu-system-x86_64 in PATH, /usr/local/bin, /usr/bin or /usr/libexec: {}", self.mend())]
+    #[error("no qemu-system-x86_64 in PATH, /usr/local/bin, /usr/bin or /usr/libexec: {}", self.fix())]
     NoQemu,
     /// The path that was given leads nowhere.
-    #[error("{}: no such file: {}", path.display(), self.mend())]
+    #[error("{}: no such file: {}", path.display(), self.fix())]
     QemuMissing {
         /// As given.
         path: PathBuf,
     },
     /// A version or suite of which none was fetched.
-    #[error("no QEMU {name} was fetched or built{}: {}", cut_list(here), self.mend())]
+    #[error("no QEMU {name} was fetched or built{}: {}", cut_list(here), self.fix())]
     QemuNotFetched {
         /// As given.
         name: String,
@@ -23,7 +23,7 @@ pub enum HostError {
         here: Vec<String>,
     },
     /// The path is a folder or another thing that is no regular file.
-    #[error("{}: is not a regular file but {kind}: {}", path.display(), self.mend())]
+    #[error("{}: is not a regular file but {kind}: {}", path.display(), self.fix())]
     QemuNotAFile {
         /// As given.
         path: PathBuf,
@@ -31,13 +31,13 @@ pub enum HostError {
         kind: &'static str,
     },
     /// This user may not execute the file.
-    #[error("{}: not executable by this user: {}", path.display(), self.mend())]
+    #[error("{}: not executable by this user: {}", path.display(), self.fix())]
     QemuNotExecutable {
         /// As given.
         path: PathBuf,
     },
     /// The file is executable but does not start, or fails at once.
-    #[error("{}: does not start ({reason}): {}", path.display(), self.mend())]
+    #[error("{}: does not start ({reason}): {}", path.display(), self.fix())]
     QemuDoesNotStart {
         /// As given.
         path: PathBuf,
@@ -45,7 +45,7 @@ pub enum HostError {
         reason: String,
     },
     /// It runs and is something else.
-    #[error("{}: is not a QEMU system emulator: `--version` says {said:?}: {}", path.display(), self.mend())]
+    #[error("{}: is not a QEMU system emulator: `--version` says {said:?}: {}", path.display(), self.fix())]
     NotQemu {
         /// As given.
         path: PathBuf,
@@ -53,7 +53,7 @@ pub enum HostError {
         said: String,
     },
     /// It did not answer in time and was ended.
-    #[error("{}: did not answer `{arguments}` within {seconds} s: {}", path.display(), self.mend())]
+    #[error("{}: did not answer `{arguments}` within {seconds} s: {}", path.display(), self.fix())]
     QemuHangs {
         /// As given.
         path: PathBuf,
@@ -63,13 +63,13 @@ pub enum HostError {
         seconds: u64,
     },
     /// A QEMU for another architecture.
-    #[error("{}: emulates no x86 PC (neither the machine `pc` nor `q35`): {}", path.display(), self.mend())]
+    #[error("{}: emulates no x86 PC (neither the machine `pc` nor `q35`): {}", path.display(), self.fix())]
     QemuNotX86 {
         /// As given.
         path: PathBuf,
     },
     /// A QEMU from before the oldest that is supported.
-    #[error("{}: QEMU {version} is older than {OLDEST_QEMU}: {}", path.display(), self.mend())]
+    #[error("{}: QEMU {version} is older than {OLDEST_QEMU}: {}", path.display(), self.fix())]
     QemuTooOld {
         /// As given.
         path: PathBuf,
@@ -82,8 +82,8 @@ pub enum HostError {
 const INSTALL: &str = "sudo apt-get install qemu-system-x86";
 
 impl HostError {
-    /// The command or step that mends it.
-    pub fn mend(&self) -> String {
+    /// The command or step that fixes it.
+    pub fn fix(&self) -> String {
         match self {
             HostError::NoQemu => format!("install it with `{INSTALL}`"),
             HostError::QemuMissing { .. } => format!("check the path, or install QEMU with `{INSTALL}`"),

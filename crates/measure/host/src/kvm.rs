@@ -1,12 +1,14 @@
 //! What KVM is good for here, found by running code on it.
 
+use crate::cpu;
+use crate::line::Verdict;
 use crate::micro_vm::{Loop, Ring, rate};
 use crate::raw;
 use kvm_ioctls::{Cap, Kvm};
 use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
-use vmtax_model::{Check, KvmClass, KvmFacts, Readiness};
+use vmtax_model::{Check, CpuFacts, HostProblem, KvmClass, KvmFacts};
 
 /// The only version of the interface there has been since 2007.
 const API_VERSION: i32 = 12;
@@ -128,53 +130,31 @@ fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
     KvmFacts { class, evidence }
 }
 
-/// The line of `doctor`. `device_group` is the group that owns `/dev/kvm`; `virtualisation` the processor's flag.
-pub(crate) fn check(facts: &KvmFacts, virtualisation: Option<&str>, device_group: Option<u32>) -> Check {
-    let (state, verdict, mend) = match facts.class {
-        KvmClass::Hardware => (Readiness::Ok, "runs kernels at speed", None),
-        KvmClass::EmulatesKernels => (
-            Readiness::Limited,
-            "runs user code at speed but emulates kernels",
-            Some("vmtax run --machines native,tcg # KVM's own figures need a host with vmx or svm"),
-        ),
-        KvmClass::Broken => (
-            Readiness::Limited,
-            "opens but runs nothing properly",
-            Some(
-                "sudo dmesg | grep -i kvm # then `sudo modprobe -r kvm_intel kvm_amd kvm` and load the right one again",
-            ),
-        ),
-        // Only a group of its own can be joined: joining root's would give far more than KVM.
-        KvmClass::NoPermission if device_group.is_some_and(|group| group != 0) => (
-            Readiness::Limited,
-            "may not be opened by this user",
-            Some("sudo usermod -aG kvm $USER # then log in again"),
-        ),
-        KvmClass::NoPermission => (
-            Readiness::Limited,
-            "may not be opened by this user",
-            Some(
-                "sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm && sudo usermod -aG kvm $USER # then log in again",
-            ),
-        ),
-        KvmClass::Absent => (
-            Readiness::Missing,
-            "there is no /dev/kvm",
-            Some(match virtualisation {
-                Some("vmx") => "sudo modprobe kvm_intel",
-                Some("svm") => "sudo modprobe kvm_amd",
-                _ => "switch on VT-x or AMD-V in the firmware, or nested virtualisation in the host of this machine",
-            }),
-        ),
+/// The check of KVM. `device_group` is the group that owns `/dev/kvm`.
+pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>) -> Check {
+    let found = |verdict: &str| format!("{verdict}: {}", facts.evidence);
+    let verdict = match facts.class {
+        KvmClass::Hardware => Verdict::ok(found("runs kernels at speed")),
+        KvmClass::EmulatesKernels => {
+            Verdict::limited(found("runs user code at speed but emulates kernels"), HostProblem::KvmEmulatesKernels)
+        }
+        KvmClass::Broken => Verdict::limited(found("opens but runs nothing properly"), HostProblem::KvmBroken),
+        KvmClass::NoPermission => {
+            let own_group = device_group.is_some_and(|group| group != 0);
+            let problem = if own_group { HostProblem::KvmNotPermitted } else { HostProblem::KvmGroupMissing };
+            Verdict::limited(found("may not be opened by this user"), problem)
+        }
+        KvmClass::Absent => {
+            let problem = match cpu.virtualisation.as_deref() {
+                Some("vmx") => HostProblem::KvmIntelNotLoaded,
+                Some(_) => HostProblem::KvmAmdNotLoaded,
+                None => cpu::without_virtualization(cpu),
+            };
+            Verdict::missing(found("there is no /dev/kvm"), problem)
+        }
     };
-    Check {
-        id: "kvm".into(),
-        subject: "KVM".into(),
-        state,
-        found: format!("{verdict}: {}", facts.evidence),
-        why: "without a KVM that runs kernels at speed, guests run under TCG, which costs several times more".into(),
-        mend: mend.map(str::to_owned),
-    }
+    let why = "without a KVM that runs kernels at speed, guests run under TCG, which costs several times more";
+    verdict.about("kvm", "KVM", why)
 }
 
 #[cfg(test)]
@@ -212,15 +192,16 @@ mod tests {
     }
 
     #[test]
-    fn the_mend_fits_the_machine() {
-        let line = |class, flag, group| {
-            check(&KvmFacts { class, evidence: String::new() }, flag, group).mend.unwrap_or_default()
+    fn the_problem_is_the_machines() {
+        let of = |class, flag: Option<&str>, group| {
+            let cpu = CpuFacts { virtualisation: flag.map(str::to_owned), ..cpu::collect() };
+            check(&KvmFacts { class, evidence: String::new() }, &cpu, group).problem
         };
-        assert_eq!(line(KvmClass::Absent, Some("svm"), None), "sudo modprobe kvm_amd");
-        assert!(line(KvmClass::Absent, None, None).contains("firmware"));
-        assert!(!line(KvmClass::NoPermission, None, Some(106)).contains("chgrp"));
-        assert!(line(KvmClass::NoPermission, None, Some(0)).contains("chgrp"));
-        assert_eq!(line(KvmClass::Hardware, Some("vmx"), Some(106)), "");
+        assert_eq!(of(KvmClass::Absent, Some("svm"), None), Some(HostProblem::KvmAmdNotLoaded));
+        assert_eq!(of(KvmClass::Absent, None, None), Some(cpu::without_virtualization(&cpu::collect())));
+        assert_eq!(of(KvmClass::NoPermission, None, Some(106)), Some(HostProblem::KvmNotPermitted));
+        assert_eq!(of(KvmClass::NoPermission, None, Some(0)), Some(HostProblem::KvmGroupMissing));
+        assert_eq!(of(KvmClass::Hardware, Some("vmx"), Some(106)), None);
     }
 
     /// Signals of this process that are caught or ignored, as the kernel shows them.

@@ -1,39 +1,35 @@
-use vmtax_model::{Check, Readiness};
-
-/// What mends a kernel that was built without something.
-pub const OTHER_KERNEL: &str =
-    "boot a distribution's kernel: sudo apt-get install linux-image-amd64 # Ubuntu: linux-image-generic";
+use vmtax_model::{Check, HostProblem, Readiness};
 
 /// What was found out about one thing.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Verdict {
     pub state: Readiness,
     pub found: String,
-    pub mend: Option<String>,
+    pub problem: Option<HostProblem>,
 }
 
 impl Verdict {
     /// As it should be.
     pub fn ok(found: impl Into<String>) -> Self {
-        Self { state: Readiness::Ok, found: found.into(), mend: None }
+        Self { state: Readiness::Ok, found: found.into(), problem: None }
     }
 
     /// Usable with something taken away.
-    pub fn limited(found: impl Into<String>, mend: &str) -> Self {
-        Self { state: Readiness::Limited, found: found.into(), mend: Some(mend.into()) }
+    pub fn limited(found: impl Into<String>, problem: HostProblem) -> Self {
+        Self { state: Readiness::Limited, found: found.into(), problem: Some(problem) }
     }
 
     /// Not there.
-    pub fn missing(found: impl Into<String>, mend: &str) -> Self {
-        Self { state: Readiness::Missing, found: found.into(), mend: Some(mend.into()) }
+    pub fn missing(found: impl Into<String>, problem: HostProblem) -> Self {
+        Self { state: Readiness::Missing, found: found.into(), problem: Some(problem) }
     }
 
-    /// Usable with something taken away that no command gives back.
+    /// Usable with something taken away that nobody can give back.
     pub fn limited_for_good(found: impl Into<String>) -> Self {
-        Self { state: Readiness::Limited, found: found.into(), mend: None }
+        Self { state: Readiness::Limited, found: found.into(), problem: None }
     }
 
-    /// The line of `doctor`.
+    /// The check. The rule about its problem has the remedies.
     pub fn about(self, id: &str, subject: &str, why: &str) -> Check {
         Check {
             id: id.into(),
@@ -41,7 +37,8 @@ impl Verdict {
             state: self.state,
             found: self.found,
             why: why.into(),
-            mend: self.mend,
+            problem: self.problem,
+            remedies: Vec::new(),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::command::{Answer, ask};
 use crate::error::HostError;
+use crate::line::Verdict;
 use crate::program;
 use crate::qemu_binary;
 use crate::version::{self, OLDEST_QEMU};
@@ -9,7 +10,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
-use vmtax_model::{Check, QemuFacts, Readiness};
+use vmtax_model::{Check, HostProblem, QemuFacts, Readiness, Remedy};
 
 /// The names a QEMU for x86-64 goes by: everywhere, and on Red Hat's.
 const NAMES: [&str; 2] = ["qemu-system-x86_64", "qemu-kvm"];
@@ -227,48 +228,38 @@ pub(crate) fn checks(found: &[Result<Probed, HostError>]) -> Vec<Check> {
 }
 
 fn check(found: &Result<Probed, HostError>) -> Check {
-    let (state, text, mend) = match found {
+    let why = "it is the machine that guests run on; what it was built with decides what can be compared and traced";
+    let about = |verdict: Verdict| verdict.about("qemu", "QEMU", why);
+    let probed = match found {
+        Ok(probed) => probed,
         Err(error) => {
-            // The mend has a place of its own in a check.
-            let (text, mend) = (error.to_string(), error.mend());
-            let cause = text.strip_suffix(&mend).map_or(text.as_str(), |cause| cause.trim_end_matches([':', ' ']));
-            (Readiness::Missing, cause.to_owned(), Some(mend))
-        }
-        Ok(probed) => {
-            let facts = &probed.facts;
-            let list = |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", ") };
-            let mut text =
-                format!("{} {}: accelerators {}", facts.path.display(), facts.version, list(&facts.accelerators));
-            if probed.is_wrapper {
-                text += "; a wrapper script, so its AIO engines, exported functions and trace back ends are unknown";
-            } else {
-                text += &format!(
-                    "; AIO {}; {}; {} exported functions; trace back ends {}",
-                    list(&facts.aio),
-                    if facts.iothread { "iothreads" } else { "no iothreads" },
-                    facts.exported_functions,
-                    list(&facts.trace_backends)
-                );
-            }
-            if !probed.lacks.is_empty() {
-                text += &format!("; lacks {}", probed.lacks.join(", "));
-            }
-            let tcg = facts.accelerators.iter().any(|name| name == "tcg");
-            let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
-            let mend = "sudo apt-get install qemu-system-x86 # the distribution's has them all";
-            let state = if whole { Readiness::Ok } else { Readiness::Limited };
-            (state, text, (!whole).then(|| mend.to_owned()))
+            // The error knows best what to do: a check has a place of its own for that.
+            let (text, fix) = (error.to_string(), error.fix());
+            let cause = text.strip_suffix(&fix).map_or(text.as_str(), |cause| cause.trim_end_matches([':', ' ']));
+            let remedies = vec![Remedy::instruction(fix)];
+            return Check { state: Readiness::Missing, remedies, ..about(Verdict::limited_for_good(cause)) };
         }
     };
-    Check {
-        id: "qemu".into(),
-        subject: "QEMU".into(),
-        state,
-        found: text,
-        why: "it is the machine that guests run on; what it was built with decides what can be compared and traced"
-            .into(),
-        mend,
+    let facts = &probed.facts;
+    let list = |names: &[String]| if names.is_empty() { "none".into() } else { names.join(", ") };
+    let mut text = format!("{} {}: accelerators {}", facts.path.display(), facts.version, list(&facts.accelerators));
+    if probed.is_wrapper {
+        text += "; a wrapper script, so its AIO engines, exported functions and trace back ends are unknown";
+    } else {
+        text += &format!(
+            "; AIO {}; {}; {} exported functions; trace back ends {}",
+            list(&facts.aio),
+            if facts.iothread { "iothreads" } else { "no iothreads" },
+            facts.exported_functions,
+            list(&facts.trace_backends)
+        );
     }
+    if !probed.lacks.is_empty() {
+        text += &format!("; lacks {}", probed.lacks.join(", "));
+    }
+    let tcg = facts.accelerators.iter().any(|name| name == "tcg");
+    let whole = tcg && facts.iothread && facts.aio.len() == 3 && probed.lacks.is_empty();
+    about(if whole { Verdict::ok(text) } else { Verdict::limited(text, HostProblem::QemuIncomplete) })
 }
 
 #[cfg(test)]

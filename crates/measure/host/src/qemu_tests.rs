@@ -25,7 +25,7 @@ esac
 }
 
 #[test]
-fn what_is_no_qemu_is_named_with_its_mend() {
+fn what_is_no_qemu_is_named_with_its_fix() {
     let folder = tempfile::tempdir().unwrap();
     let at = folder.path();
     assert!(matches!(qemu_at(&at.join("none")), Err(HostError::QemuMissing { .. })));
@@ -63,7 +63,7 @@ fn scripts_of_all_kinds() {
 }
 
 #[test]
-fn every_error_ends_with_its_mend() {
+fn every_error_ends_with_its_fix() {
     let path = PathBuf::from("/x");
     let version = OLDEST_QEMU;
     let errors = [
@@ -79,7 +79,7 @@ fn every_error_ends_with_its_mend() {
     ];
     for error in errors {
         let text = error.to_string();
-        assert!(text.ends_with(&error.mend()), "{text}");
+        assert!(text.ends_with(&error.fix()), "{text}");
         assert!(text.contains("/x") || error == HostError::NoQemu, "{text}");
     }
 }
@@ -93,7 +93,7 @@ fn a_check_says_what_is_lacking() {
     assert!(line.found.contains("wrapper") && line.found.contains("lacks virtio-serial-pci"), "{}", line.found);
     let none = checks(&[]);
     assert_eq!((none.len(), none[0].state), (1, Readiness::Missing));
-    assert!(none[0].mend.as_deref().unwrap().contains("apt-get install qemu-system-x86"));
+    assert!(none[0].remedies[0].action.contains("apt-get install qemu-system-x86"));
 }
 
 #[test]

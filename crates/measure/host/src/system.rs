@@ -4,7 +4,7 @@ use crate::line::Verdict;
 use crate::procfs;
 use crate::program::{find_program, is_writable};
 use std::path::{Path, PathBuf};
-use vmtax_model::{Check, KernelFacts, SourceOfKernel};
+use vmtax_model::{Check, HostProblem, KernelFacts, SourceOfKernel};
 
 /// What the default guest and the default native trial need side by side, MiB.
 const MEMORY_NEEDED: u64 = 2048;
@@ -21,7 +21,7 @@ pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) ->
     parts.extend(unusable.iter().map(|(path, reason)| format!("not {}: {reason}", path.display())));
     let verdict = if kernels.is_empty() {
         let found = if parts.is_empty() { "none".into() } else { parts.join("; ") };
-        Verdict::missing(found, "vmtax get kernel")
+        Verdict::missing(found, HostProblem::NoGuestKernel)
     } else {
         Verdict::ok(parts.join("; "))
     };
@@ -40,10 +40,7 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     let enough = if available >= MEMORY_NEEDED {
         Verdict::ok(found)
     } else {
-        Verdict::limited(
-            found,
-            "end other programs, or give guests less (`ps aux --sort=-rss | head` shows who has it)",
-        )
+        Verdict::limited(found, HostProblem::LittleMemory)
     };
     let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
     let transparent = transparent.and_then(procfs::chosen);
@@ -52,9 +49,9 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
     let huge = match transparent {
         // QEMU asks for them for a guest's memory, so `madvise` will do.
         Some("always" | "madvise") => Verdict::ok(found),
-        Some(_) => Verdict::limited(found, "echo madvise | sudo tee /sys/kernel/mm/transparent_hugepage/enabled"),
+        Some(_) => Verdict::limited(found, HostProblem::TransparentHugePagesOff),
         None if reserved > 0 => Verdict::ok(found),
-        None => Verdict::limited(found, "sudo sysctl vm.nr_hugepages=512"),
+        None => Verdict::limited(found, HostProblem::NoHugePages),
     };
     [
         enough.about("memory", "memory", "a guest that makes the host swap measures the swap"),
@@ -90,7 +87,7 @@ fn limit_verdict(mounts: &str, own: &str, root: bool) -> Verdict {
         return usable(&home, "v1");
     }
     let Some(mount) = procfs::mount_point(mounts, "cgroup2", None) else {
-        return Verdict::missing("no cgroup hierarchy is mounted", "sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup");
+        return Verdict::missing("no cgroup hierarchy is mounted", HostProblem::NoCgroup);
     };
     let has_memory = |folder: &Path| {
         let controllers = procfs::read(folder.join("cgroup.controllers")).unwrap_or_default();
@@ -98,10 +95,7 @@ fn limit_verdict(mounts: &str, own: &str, root: bool) -> Verdict {
     };
     let home = home(&mount, procfs::own_cgroup(own, None));
     if !has_memory(&mount) {
-        Verdict::limited(
-            "cgroup v2 without the memory controller",
-            "add `cgroup_enable=memory` to GRUB_CMDLINE_LINUX in /etc/default/grub, then: sudo update-grub && sudo reboot",
-        )
+        Verdict::limited("cgroup v2 without the memory controller", HostProblem::NoMemoryController)
     } else if has_memory(&home) {
         usable(&home, "v2")
     } else {
@@ -120,29 +114,29 @@ fn usable(home: &Path, version: &str) -> Verdict {
 fn not_ours(version: &str) -> Verdict {
     Verdict::limited(
         format!("cgroup {version}, but this user may make no group with a memory limit"),
-        "run vmtax with sudo, or: systemd-run --user --scope -p Delegate=yes vmtax run",
+        HostProblem::NoCgroupRights,
     )
 }
 
 /// The programs that some trials need.
 pub fn programs() -> Vec<Check> {
     let program = |names: &[&str]| names.iter().find_map(|name| find_program(name));
-    let found = |path: Option<PathBuf>, mend: &str| match path {
+    let found = |path: Option<PathBuf>, problem| match path {
         Some(path) => Verdict::ok(path.display().to_string()),
-        None => Verdict::missing("not found in PATH, /usr/sbin, /usr/libexec or /usr/lib/qemu", mend),
+        None => Verdict::missing("not found in PATH, /usr/sbin, /usr/libexec or /usr/lib/qemu", problem),
     };
     vec![
-        found(program(&["mkfs.ext4"]), "sudo apt-get install e2fsprogs").about(
+        found(program(&["mkfs.ext4"]), HostProblem::NoMkfs).about(
             "mkfs-ext4",
             "mkfs.ext4",
             "makes the file system of the guest's disk, which fileio needs",
         ),
-        found(program(&["virtiofsd"]), "sudo apt-get install virtiofsd # Debian 12: qemu-system-common has it").about(
+        found(program(&["virtiofsd"]), HostProblem::NoVirtiofsd).about(
             "virtiofsd",
             "file sharing: virtiofsd",
             "shares a folder with a guest over virtiofs",
         ),
-        found(program(&["ganesha.nfsd"]), "sudo apt-get install nfs-ganesha nfs-ganesha-vfs").about(
+        found(program(&["ganesha.nfsd"]), HostProblem::NoNfsServer).about(
             "nfs-ganesha",
             "file sharing: NFS",
             "shares a folder with a guest over NFS, without the host kernel's server",

@@ -5,7 +5,7 @@ use vmtax_model::Readiness::{Limited, Missing, Ok as Fine};
 #[test]
 fn kernels_and_what_is_wrong_with_others() {
     let none = guest_kernels(&[], &[]);
-    assert_eq!((none.state, none.mend.as_deref()), (Missing, Some("vmtax get kernel")));
+    assert_eq!((none.state, none.problem), (Missing, Some(HostProblem::NoGuestKernel)));
     let unreadable = [(PathBuf::from("/boot/vmlinuz-6.8"), "permission denied".to_owned())];
     let closed = guest_kernels(&[], &unreadable);
     assert_eq!((closed.state, closed.found.as_str()), (Missing, "not /boot/vmlinuz-6.8: permission denied"));
@@ -78,5 +78,5 @@ fn a_group_that_may_not_be_written_is_not_ours() {
 fn each_program_has_its_line() {
     let checks = programs();
     assert_eq!(checks.iter().map(|c| c.id.as_str()).collect::<Vec<_>>(), ["mkfs-ext4", "virtiofsd", "nfs-ganesha"]);
-    assert!(checks.iter().all(|check| check.state == Fine || check.mend.as_deref().unwrap().contains("apt-get")));
+    assert!(checks.iter().all(|check| check.state == Fine || check.problem.is_some()));
 }

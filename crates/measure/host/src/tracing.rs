@@ -1,13 +1,10 @@
 //! tracefs and uprobes: only looked at, nothing is mounted, made or switched on.
 
-use crate::line::{OTHER_KERNEL, Verdict};
+use crate::line::Verdict;
 use crate::procfs;
 use crate::program::is_writable;
 use std::path::{Path, PathBuf};
-use vmtax_model::Check;
-
-const MOUNT: &str = "sudo mount -t tracefs tracefs /sys/kernel/tracing";
-const AS_ROOT: &str = "run vmtax with sudo";
+use vmtax_model::{Check, HostProblem};
 
 /// What tracefs offers this user.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -70,12 +67,15 @@ fn look_into(root: PathBuf) -> Tracefs {
 
 fn tracing(tracefs: &Tracefs) -> Verdict {
     match tracefs {
-        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", OTHER_KERNEL),
-        Tracefs::NotMounted => Verdict::missing("not mounted", MOUNT),
-        Tracefs::Closed(root) => Verdict::limited(format!("{} is closed to this user", root.display()), AS_ROOT),
-        Tracefs::Open { root, instances: false, .. } => {
-            Verdict::limited(format!("{} may be read, but not used by this user", root.display()), AS_ROOT)
+        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", HostProblem::KernelFeatureMissing),
+        Tracefs::NotMounted => Verdict::missing("not mounted", HostProblem::TracefsNotMounted),
+        Tracefs::Closed(root) => {
+            Verdict::limited(format!("{} is closed to this user", root.display()), HostProblem::TracingNeedsRoot)
         }
+        Tracefs::Open { root, instances: false, .. } => Verdict::limited(
+            format!("{} may be read, but not used by this user", root.display()),
+            HostProblem::TracingNeedsRoot,
+        ),
         Tracefs::Open { root, clocks, .. } if !clocks.iter().any(|clock| clock == "x86-tsc") => {
             Verdict::limited_for_good(format!(
                 "{} without the clock x86-tsc: host and guest cannot be joined tick by tick",
@@ -88,19 +88,20 @@ fn tracing(tracefs: &Tracefs) -> Verdict {
 
 fn uprobes(tracefs: &Tracefs) -> Verdict {
     match tracefs {
-        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", OTHER_KERNEL),
+        Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", HostProblem::KernelFeatureMissing),
         // A kernel can have uprobes without tracefs mounted; perf's own type of event shows it.
-        Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => {
-            Verdict::limited("in the kernel, but they need tracefs, which is not mounted", MOUNT)
-        }
-        Tracefs::NotMounted => Verdict::missing("unknown: tracefs is not mounted", MOUNT),
+        Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => Verdict::limited(
+            "in the kernel, but they need tracefs, which is not mounted",
+            HostProblem::TracefsNotMounted,
+        ),
+        Tracefs::NotMounted => Verdict::missing("unknown: tracefs is not mounted", HostProblem::TracefsNotMounted),
         Tracefs::Open { uprobes: Some(true), .. } => Verdict::ok("can be defined"),
         Tracefs::Open { uprobes: None, .. } => {
-            Verdict::missing("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)", OTHER_KERNEL)
+            Verdict::missing("this kernel has no uprobes (CONFIG_UPROBE_EVENTS)", HostProblem::KernelFeatureMissing)
         }
         // Root alone may define them, also where tracefs is open to a group.
         Tracefs::Open { uprobes: Some(false), .. } | Tracefs::Closed(_) => {
-            Verdict::limited("not for this user", AS_ROOT)
+            Verdict::limited("not for this user", HostProblem::TracingNeedsRoot)
         }
     }
 }
@@ -128,7 +129,7 @@ mod tests {
         for (tracefs, first, second) in cases {
             assert_eq!((tracing(&tracefs).state, uprobes(&tracefs).state), (first, second), "{tracefs:?}");
         }
-        assert_eq!(tracing(&Tracefs::NotMounted).mend.as_deref(), Some(MOUNT));
+        assert_eq!(tracing(&Tracefs::NotMounted).problem, Some(HostProblem::TracefsNotMounted));
         assert_ne!(uprobes(&Tracefs::NotMounted).state, Fine);
     }
 

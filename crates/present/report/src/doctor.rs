@@ -1,10 +1,11 @@
-//! What the host can do, a line a check, and how to mend what it cannot.
+//! What the host can do, a line a check, and what fixes what it cannot.
 
+use crate::engine::remedy_text;
 use crate::text::{Paint, columns, fit, plain, wrapped};
 use crate::{ReportError, Style};
 use vmtax_model::{Check, HostFacts, Readiness};
 
-/// The facts for a terminal: a line for each check, then why and how to mend it for each that is not ok.
+/// The facts for a terminal: a line for each check, then why it matters and what fixes it for each that is not ok.
 pub fn doctor_terminal(facts: &HostFacts, style: Style) -> String {
     let width = style.width.max(40);
     let paint = Paint(style.color);
@@ -29,8 +30,8 @@ pub fn doctor_terminal(facts: &HostFacts, style: Style) -> String {
         out.push_str(&paint.bold(heading.trim_end()));
         out.push('\n');
         out.push_str(&wrapped(&check.why, width, "  ", "  "));
-        if let Some(mend) = &check.mend {
-            out.push_str(&wrapped(mend, width, "  → ", "    "));
+        for remedy in &check.remedies {
+            out.push_str(&wrapped(&remedy_text(remedy), width, "  → ", "    "));
         }
     }
     out

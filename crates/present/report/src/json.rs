@@ -1,9 +1,9 @@
 //! Everything for scripts, in one document; docs/json.md describes it.
 
 use crate::ReportError;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use vmtax_model::{Findings, TrialRecord};
+use vmtax_model::{Findings, TrialRecord, Warning};
 use vmtax_recording::Recording;
 
 /// The recording and its findings as one JSON document.
@@ -23,10 +23,33 @@ pub fn document(recording: &Recording, findings: &impl Serialize) -> Result<Stri
         "manifest": serde_json::to_value(&recording.manifest)?,
         "plan": serde_json::to_value(&recording.plan)?,
         "host": serde_json::to_value(&recording.host)?,
-        "findings": serde_json::to_value(findings)?,
+        "findings": with_remedies(serde_json::to_value(findings)?),
         "trials": trials,
         "damaged": &recording.damaged,
     }))
+}
+
+/// Findings alone, without their recording.
+pub fn explained(findings: &impl Serialize) -> Result<String, serde_json::Error> {
+    serde_json::to_string_pretty(&with_remedies(serde_json::to_value(findings)?))
+}
+
+/// Findings in which each warning also has what the rule about it says, and its remedies.
+fn with_remedies(mut findings: Value) -> Value {
+    let children: &mut dyn Iterator<Item = &mut Value> = match &mut findings {
+        Value::Array(items) => &mut items.iter_mut(),
+        Value::Object(fields) => &mut fields.values_mut(),
+        _ => &mut std::iter::empty(),
+    };
+    for child in children {
+        *child = with_remedies(child.take());
+    }
+    let warning = findings.get("warning").and_then(|_| Warning::deserialize(&findings).ok());
+    for advice in vmtax_rules::about(warning.as_slice()) {
+        findings["finding"] = advice.finding.into();
+        findings["remedies"] = json!(advice.remedies);
+    }
+    findings
 }
 
 /// A trial with the summary of each operation beside its histogram, so that a script needs no HDR reader.

@@ -3,6 +3,7 @@
 
 use crate::number::{self, nanoseconds};
 use crate::text::{plain, when};
+use crate::view;
 use std::fmt::Write as _;
 use vmtax_model::{Keeping, Latency, Metric, Outcome, TrialRecord, TrialResult, WorkloadName};
 use vmtax_recording::Recording;
@@ -30,8 +31,8 @@ pub fn trial(record: &TrialRecord) -> String {
         Outcome::Interrupted => out.push_str("  interrupted\n"),
         Outcome::Done { result } => done(&mut out, result),
     }
-    for warning in &record.warnings {
-        let _ = writeln!(out, "  note: {}", plain(&warning.to_string()));
+    for warning in view::in_words(&record.warnings) {
+        let _ = writeln!(out, "  note: {}", plain(&warning));
     }
     out
 }

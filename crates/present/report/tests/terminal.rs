@@ -5,7 +5,7 @@
 mod common;
 
 use common::{findings, recording, trial_mut};
-use vmtax_model::{Advice, Machine, Metric, Outcome, Readiness, Warning, WorkloadName};
+use vmtax_model::{Advice, Machine, Metric, Outcome, Readiness, Remedy, Warning, WorkloadName};
 use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, tax};
 
 const ALL: &[Machine] = common::THREE;
@@ -130,7 +130,7 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
         check.subject = hostile.clone();
         check.found = hostile.clone();
         check.why = hostile.clone();
-        check.mend = Some(hostile.clone());
+        check.remedies = vec![Remedy::instruction(hostile.clone())];
     }
     let harmless = |text: &str| {
         assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");

@@ -24,5 +24,5 @@ pub fn facts(qemu: Option<&Path>) -> HostFacts {
 
 fn collect(qemu: Option<&Path>, fetched: &[PathBuf]) -> HostFacts {
     let found = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::kernel::find(&cache)).unwrap_or_default();
-    vmtax_host::collect(qemu, fetched, found.kernels, &found.unusable)
+    vmtax_rules::with_remedies(vmtax_host::collect(qemu, fetched, found.kernels, &found.unusable))
 }

@@ -1,9 +1,10 @@
 //! Guests ran under TCG: because nobody asked for KVM, or because KVM is of no use here.
 
+use super::host::problem;
 use crate::number::times;
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{ChangeCost, HostFacts, KvmClass, Machine, Remedy, SettingPlace, Verdict};
+use vmtax_model::{ChangeCost, HostFacts, HostProblem, KvmClass, Machine, Remedy, SettingPlace, Verdict};
 
 pub(super) const TCG_DESPITE_KVM: Rule = Rule {
     id: "tcg-despite-kvm",
@@ -46,7 +47,9 @@ pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
     remedies: &[instruction("Ask the provider for nested virtualization, or use bare metal", "")],
     source: "",
     evaluate: |evidence| {
-        let Some(host) = without_kvm(evidence, &[KvmClass::EmulatesKernels]) else { return Vec::new() };
+        let Some(host) = without_kvm(evidence, &[KvmClass::EmulatesKernels]) else {
+            return problem(evidence, HostProblem::KvmEmulatesKernels);
+        };
         let evidence = &host.kvm.evidence;
         vec![Finding::new(format!(
             "This host's KVM emulates guest kernels instruction by instruction ({evidence}), so Linux guests run under tcg \
@@ -64,12 +67,13 @@ pub(super) const KVM_NOT_AVAILABLE: Rule = Rule {
         let unusable = [KvmClass::Broken, KvmClass::NoPermission, KvmClass::Absent];
         let Some(host) = without_kvm(evidence, &unusable) else { return Vec::new() };
         let check = host.checks.iter().find(|check| check.id == "kvm");
-        let finding = |command: &String| Finding {
+        let fix = |remedy: &Remedy| if remedy.line.is_empty() { &remedy.action } else { &remedy.line }.clone();
+        let finding = |remedy: &Remedy| Finding {
             text: format!("KVM is not available on this host ({}), so guests run under tcg only.", host.kvm.evidence),
-            values: vec![("COMMAND", command.clone())],
+            values: vec![("COMMAND", fix(remedy))],
             ..Finding::default()
         };
-        check.and_then(|check| check.mend.as_ref()).map(finding).into_iter().collect()
+        check.and_then(|check| check.remedies.first()).map(finding).into_iter().collect()
     },
 };
 

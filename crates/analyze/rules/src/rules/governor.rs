@@ -1,7 +1,8 @@
 //! A clock frequency that moves with the load.
 
+use super::host::problem;
 use crate::{Finding, Rule};
-use vmtax_model::{ChangeCost, Remedy, SettingPlace};
+use vmtax_model::{ChangeCost, HostProblem, Remedy, SettingPlace};
 
 pub(super) const CPU_GOVERNOR: Rule = Rule {
     id: "cpu-governor",
@@ -18,7 +19,8 @@ pub(super) const CPU_GOVERNOR: Rule = Rule {
     }],
     source: "Linux kernel documentation, CPU Performance Scaling",
     evaluate: |evidence| {
-        let governor = evidence.host.filter(|_| evidence.tax.is_some()).and_then(|host| host.cpu.governor.as_deref());
+        let asked = evidence.tax.is_some() || !problem(evidence, HostProblem::CpuGovernor).is_empty();
+        let governor = evidence.host.filter(|_| asked).and_then(|host| host.cpu.governor.as_deref());
         let finding = |governor: &str| Finding {
             text: format!("The host CPUs' frequency followed the load (governor '{}').", governor.escape_default()),
             values: vec![("GOVERNOR", governor.escape_default().to_string())],

@@ -3,19 +3,21 @@
 use crate::{Finding, Rule};
 use vmtax_model::{ChangeCost, Machine, Remedy, SettingPlace, SourceOfKernel, WorkloadName};
 
+pub(super) const HOST_KERNEL: Remedy<&str> = Remedy {
+    place: SettingPlace::Vmtax,
+    setting: "kernel",
+    value: "IMAGE",
+    action: "Boot the host's own kernel, which leaves only virtualization in the system-call figures",
+    line: "--kernel IMAGE",
+    cost: Some(ChangeCost::Measurement),
+    read_back: "uname -r in the guest",
+    undo: "leave --kernel out",
+};
+
 pub(super) const OTHER_GUEST_KERNEL: Rule = Rule {
     id: "other-guest-kernel",
     finds: "system calls compared between different kernels of host and guest, although the host's own can boot",
-    remedies: &[Remedy {
-        place: SettingPlace::Vmtax,
-        setting: "kernel",
-        value: "IMAGE",
-        action: "Boot the host's own kernel, which leaves only virtualization in the system-call figures",
-        line: "--kernel IMAGE",
-        cost: Some(ChangeCost::Measurement),
-        read_back: "uname -r in the guest",
-        undo: "leave --kernel out",
-    }],
+    remedies: &[HOST_KERNEL],
     source: "",
     evaluate: |evidence| {
         let (Some(plan), Some(host), Some(tax)) = (evidence.plan, evidence.host, evidence.tax) else {

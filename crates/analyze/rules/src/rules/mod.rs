@@ -1,5 +1,5 @@
 //! Every rule. A new one is a file here, or an item in the file of its family, and a line in [`RULES`]; of rules whose
-//! findings give back the same, the first here comes first.
+//! findings give back the same, the first here comes first. The rules about a host and about warnings are tables.
 
 mod accelerator;
 mod clock_source;
@@ -9,19 +9,26 @@ mod governor;
 mod guest_code;
 mod guest_kernel;
 mod halt_polling;
+mod host;
 mod interrupts;
 mod ioeventfd;
 mod iothread;
 mod requests;
 mod share;
 mod tax;
+mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
 
 use crate::Rule;
 
 /// Every rule.
-pub const RULES: &[&Rule] = &[
+pub fn rules() -> impl Iterator<Item = &'static Rule> {
+    RULES.iter().copied().chain(host::HOST).chain(warning::WARNINGS)
+}
+
+/// The rules about measurements.
+const RULES: &[&Rule] = &[
     &accelerator::TCG_DESPITE_KVM,
     &accelerator::KVM_EMULATES_KERNELS,
     &accelerator::KVM_NOT_AVAILABLE,

@@ -1,5 +1,6 @@
 //! Configurations of a shared tree: by what was shown, never by a median alone.
 
+use crate::rule::rounds;
 use crate::{Finding, Rule};
 use vmtax_model::{
     ChangeCost, Estimate, Plan, Remedy, SettingPlace, Share, ShareColumn, ShareFindings, ShareMethod, ShareScore,
@@ -63,16 +64,7 @@ pub(super) const SHARE_FAILED: Rule = Rule {
 pub(super) const TOO_FEW_SHARE_ROUNDS: Rule = Rule {
     id: "too-few-share-rounds",
     finds: "too few rounds to show which configuration is faster",
-    remedies: &[Remedy {
-        place: SettingPlace::Vmtax,
-        setting: "rounds",
-        value: "ROUNDS",
-        action: "Take ROUNDS rounds or more",
-        line: "--rounds ROUNDS",
-        cost: Some(ChangeCost::Measurement),
-        read_back: "plan.toml of the recording",
-        undo: "leave --rounds out",
-    }],
+    remedies: &[rounds("Take ROUNDS rounds or more")],
     source: "",
     evaluate: |evidence| {
         let (Some(plan), Some(shares)) = (evidence.plan, evidence.shares) else { return Vec::new() };

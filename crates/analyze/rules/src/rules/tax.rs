@@ -1,9 +1,9 @@
 //! What to measure more closely: the largest tax, requests that a program waits for, intervals that hide differences.
 
 use crate::number::{significant, times};
-use crate::rule::measurement;
+use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{ChangeCost, Machine, Metric, Remedy, SettingPlace, Tax, Verdict, WorkloadName};
+use vmtax_model::{Machine, Metric, Tax, Verdict, WorkloadName};
 
 /// An interval whose upper end is this many times its lower end hides differences that matter.
 const WIDE: f64 = 1.2;
@@ -30,16 +30,7 @@ pub(super) const WAITING_READS: Rule = Rule {
 pub(super) const WIDE_INTERVALS: Rule = Rule {
     id: "wide-intervals",
     finds: "taxes without a shown difference whose 95 % interval spans a fifth and more",
-    remedies: &[Remedy {
-        place: SettingPlace::Vmtax,
-        setting: "rounds",
-        value: "ROUNDS",
-        action: "Measure more rounds, on a quieter host",
-        line: "--rounds ROUNDS",
-        cost: Some(ChangeCost::Measurement),
-        read_back: "plan.toml of the recording",
-        undo: "leave --rounds out",
-    }],
+    remedies: &[rounds("Measure more rounds, on a quieter host")],
     source: "",
     evaluate: |evidence| wide_intervals(evidence).into_iter().collect(),
 };

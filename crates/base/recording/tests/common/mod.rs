@@ -50,7 +50,8 @@ pub fn host() -> HostFacts {
             state: Readiness::Missing,
             found: "no /dev/kvm".into(),
             why: "guests run by translation only".into(),
-            mend: Some("load kvm_intel or kvm_amd".into()),
+            problem: None,
+            remedies: vec![Remedy::instruction("load kvm_intel or kvm_amd".into())],
         }],
     }
 }

@@ -10,5 +10,5 @@ mod terminal;
 
 pub use format::FORMATS;
 pub use page::prose;
-pub use sections::{Block, Chart, Figure, Notice, NoticeKind, Origin, Report, Section, Tile};
+pub use sections::{Block, Chart, Figure, Notice, NoticeKind, Origin, Report, Section, Tile, advice_text, remedy_text};
 pub use table::{Cell, Column, Row, Table, Tone};

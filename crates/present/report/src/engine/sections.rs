@@ -3,7 +3,7 @@
 use super::table::Table;
 use crate::text::Paint;
 use maud::Markup;
-use vmtax_model::{Advice, SettingPlace};
+use vmtax_model::{Advice, Remedy, SettingPlace};
 
 /// A report: the answer, what the reader has to know, then sections.
 #[derive(Default)]
@@ -99,25 +99,33 @@ impl Notice {
     }
 }
 
-/// One finding with its remedies, and what applying each costs.
-fn advice_text(advice: &Advice) -> String {
+/// One finding with its remedies and its source.
+pub fn advice_text(advice: &Advice) -> String {
     let mut text = advice.finding.clone();
     for remedy in &advice.remedies {
-        let at = match (remedy.place, remedy.cost) {
-            (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
-            (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
-            (place, None) => format!(" ({place})"),
-            (place, Some(cost)) => format!(" ({place}; {cost})"),
-        };
-        let line = match remedy.line.as_str() {
-            "" => String::new(),
-            line if line.contains('\n') => String::new(),
-            line => format!(": `{line}`"),
-        };
-        text += &format!(" {}{at}{line}.", remedy.action);
+        text += &format!(" {}", remedy_text(remedy));
+    }
+    if !advice.source.is_empty() {
+        text += &format!(" (Source: {})", advice.source_title());
     }
     let lines = advice.remedies.iter().map(|remedy| remedy.line.as_str()).filter(|line| line.contains('\n'));
     lines.fold(text, |text, line| text + "\n" + line)
+}
+
+/// What to do, where, and what it costs. Of several lines to copy none is in it.
+pub fn remedy_text(remedy: &Remedy) -> String {
+    let at = match (remedy.place, remedy.cost) {
+        (SettingPlace::Vmtax, _) | (SettingPlace::Instruction, None) => String::new(),
+        (SettingPlace::Instruction, Some(cost)) => format!(" ({cost})"),
+        (place, None) => format!(" ({place})"),
+        (place, Some(cost)) => format!(" ({place}; {cost})"),
+    };
+    let line = match remedy.line.as_str() {
+        "" => String::new(),
+        line if line.contains('\n') => String::new(),
+        line => format!(": `{line}`"),
+    };
+    format!("{}{at}{line}.", remedy.action)
 }
 
 /// A heading with its blocks.

@@ -4,6 +4,7 @@ use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
 use crate::number::{NONE, percent, range, ratio};
 use crate::text::plain;
+use crate::view;
 use vmtax_model::{CheckFindings, Checked, CheckedRow};
 
 /// The report.
@@ -38,7 +39,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         title: format!("{} checked against {}", findings.now, findings.baseline),
         about: vec![format!("worse: exceeds its limit at {} confidence", percent(findings.confidence))],
         answer: outcome(findings),
-        notices: vec![Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect())],
+        notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: vec![Section::new("", vec![Block::Table(table)])],
         ..Report::default()
     }
@@ -49,7 +50,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for.
 pub fn json(findings: &CheckFindings) -> Result<String, ReportError> {
-    let text = serde_json::to_string_pretty(findings);
+    let text = crate::json::explained(findings);
     text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "check", source })
 }
 

@@ -29,9 +29,9 @@ pub fn report<'a>(
     let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r)].concat());
     let warnings = match recording {
         Some(recording) => view::warnings(recording, &findings.warnings),
-        None => findings.warnings.iter().map(ToString::to_string).collect(),
+        None => view::in_words(&findings.warnings),
     };
-    let observed = layers.iter().flat_map(|layers| &layers.warnings).map(ToString::to_string);
+    let observed = view::in_words(layers.map_or(&[], |layers| &layers.warnings));
     let warnings = warnings.into_iter().chain(observed).collect();
     let facts = recording.map_or(Vec::new(), |recording| view::facts(recording, &[]));
     Report {
@@ -85,7 +85,7 @@ pub fn json(
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for.
 pub fn findings_json(findings: &CompareFindings) -> Result<String, ReportError> {
-    let text = serde_json::to_string_pretty(findings);
+    let text = crate::json::explained(findings);
     text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "comparison", source })
 }
 

@@ -25,7 +25,7 @@ pub fn report<'a>(
     let missing = layers.map_or(Vec::new(), |layers| super::layers::words::missing(&layers.layers));
     let advice = layers.map_or(&[][..], |layers| &layers.layers.advice);
     let warned = layers.map_or(&[][..], |layers| &layers.layers.warnings);
-    let warnings = warnings(recording, findings).into_iter().chain(warned.iter().map(ToString::to_string));
+    let warnings = warnings(recording, findings).into_iter().chain(view::in_words(warned));
     Report {
         study: "exec",
         title: format!("What virtualization costs `{}`", command(&recording.plan)),

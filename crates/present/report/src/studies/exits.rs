@@ -5,6 +5,7 @@ use crate::charts::marks::{self, Mark, Marks};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
 use crate::number::{count, nanoseconds};
 use crate::text::when;
+use crate::view;
 use maud::html;
 use vmtax_model::{ExitFindings, ExitKind, MachineExits, Missing, Summary, shell_line};
 
@@ -28,7 +29,7 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
         },
         notices: vec![
             Notice::missing("Not measured", missing(findings)),
-            Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect()),
+            Notice::warnings(view::in_words(&findings.warnings)),
             Notice::advice(&findings.advice),
         ],
         sections: findings.machines.iter().map(section).collect(),
@@ -42,7 +43,7 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for.
 pub fn json(findings: &ExitFindings) -> Result<String, ReportError> {
-    serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "report of the exits", source })
+    crate::json::explained(findings).map_err(|source| ReportError::Json { what: "report of the exits", source })
 }
 
 /// The cheapest and the dearest kind of a machine.

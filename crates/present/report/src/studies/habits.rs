@@ -5,6 +5,7 @@ use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table}
 use crate::json::document;
 use crate::number::{NONE, nanoseconds, range, ratio};
 use crate::text::when;
+use crate::view;
 use crate::view::{host, origin};
 use vmtax_model::{HabitFindings, HabitForm, HabitRow, MachineHabits, shell_line};
 use vmtax_recording::Recording;
@@ -18,7 +19,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a HabitFindings) -> Repo
         about: [vec![when(&manifest.started)], host(recording)].concat(),
         origin: Origin { command: shell_line(&manifest.command), ..origin(recording) },
         answer: findings.machines.iter().filter_map(answer).collect::<Vec<_>>().join(" "),
-        notices: vec![Notice::warnings(findings.warnings.iter().map(ToString::to_string).collect())],
+        notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],
         ..Report::default()

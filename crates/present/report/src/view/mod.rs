@@ -3,7 +3,7 @@
 pub mod layers;
 
 use crate::doctor::marker;
-use crate::engine::{Block, Cell, Column, Origin, Section, Table, Tone};
+use crate::engine::{Block, Cell, Column, Origin, Section, Table, Tone, advice_text, remedy_text};
 use vmtax_model::{
     Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, Tax, TaxRow, Verdict, Warning, WorkloadName,
     shell_line,
@@ -111,13 +111,18 @@ pub fn rounds_text(findings: &Findings) -> String {
     }
 }
 
+/// What each warning means, and what to do.
+pub fn in_words(warnings: &[Warning]) -> Vec<String> {
+    vmtax_rules::about(warnings).iter().map(advice_text).collect()
+}
+
 /// What the reader has to know: the findings' warnings, and what is cut off or damaged in the recording.
 pub fn warnings(recording: &Recording, warnings: &[Warning]) -> Vec<String> {
-    let mut all: Vec<String> = warnings.iter().map(ToString::to_string).collect();
+    let mut all = in_words(warnings);
     if recording.manifest.ended.is_none() {
-        all.push("the run was cut off: these are the trials it had finished.".to_owned());
+        all.push("The run was cut off: these are the trials it had finished.".to_owned());
     }
-    all.extend(recording.damaged.iter().map(|d| format!("a trial cannot be read and does not count: {d}")));
+    all.extend(recording.damaged.iter().map(|d| format!("A trial cannot be read and does not count: {d}")));
     all
 }
 
@@ -187,9 +192,7 @@ fn checks(recording: &Recording) -> Table {
             Readiness::Limited => Tone::Warn,
             Readiness::Missing => Tone::Bad,
         };
-        // A command is set as code; a sentence marks the commands in it itself.
-        let as_code = |fix: &String| if fix.contains('`') { format!("\n{fix}") } else { format!("\n`{fix}`") };
-        let fix = check.mend.as_ref().map_or(String::new(), as_code);
+        let fix: String = check.remedies.iter().map(|remedy| format!("\n{}", remedy_text(remedy))).collect();
         let why: Cell = format!("{}{fix}", check.why).into();
         vec![
             check.subject.as_str().into(),

@@ -140,13 +140,14 @@ fn result(random: &mut fastrand::Rng, workload: WorkloadName, machine: Machine) 
 }
 
 pub fn host() -> HostFacts {
-    let check = |id: &str, subject: &str, state, found: &str, why: &str, mend: Option<&str>| Check {
+    let check = |id: &str, subject: &str, state, found: &str, why: &str, fix: Option<&str>| Check {
         id: id.into(),
         subject: subject.into(),
         state,
         found: found.into(),
         why: why.into(),
-        mend: mend.map(Into::into),
+        problem: None,
+        remedies: fix.map(|fix| Remedy::instruction(fix.into())).into_iter().collect(),
     };
     HostFacts {
         schema: SCHEMA,

@@ -1,0 +1,276 @@
+//! What `doctor` finds wrong with a host.
+
+use crate::rule::{file_setting, instruction};
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::{ChangeCost, HostProblem, Remedy, SettingPlace};
+
+/// A rule about one problem that a check of the host names.
+macro_rules! host {
+    ($problem:ident, $finds:literal, $source:expr, [$($remedy:expr),*]) => {
+        Rule {
+            id: HostProblem::$problem.into_str(),
+            finds: $finds,
+            remedies: &[$($remedy),*],
+            source: $source,
+            evaluate: |evidence| problem(evidence, HostProblem::$problem),
+        }
+    };
+}
+
+/// What checks of the host say of a problem.
+pub(super) fn problem(evidence: &Evidence<'_>, problem: HostProblem) -> Vec<Finding> {
+    let checks = evidence.checks.iter().filter(|check| check.problem == Some(problem));
+    checks.map(|check| Finding::new(format!("{}: {}.", check.subject, check.found))).collect()
+}
+
+const DISTRIBUTION_KERNEL: Remedy<&str> =
+    instruction("Boot a distribution's kernel", "sudo apt-get install linux-image-amd64 # Ubuntu: linux-image-generic");
+/// What gives a user a control group with a memory limit.
+pub(super) const OWN_CGROUP: Remedy<&str> = instruction(
+    "Run vmtax as root, or in a delegated control group",
+    "systemd-run --user --scope -p Delegate=yes vmtax run",
+);
+const KVM_DOCS: &str = "Linux kernel documentation, Nested VMX";
+const TRACE_DOCS: &str = "Linux kernel documentation, ftrace - Function Tracer";
+const CGROUP_DOCS: &str = "Linux kernel documentation, Control Group v2";
+const TSC_DOCS: &str = "Linux kernel documentation, Timekeeping Virtualization for X86-Based Architectures";
+const PAGES_DOCS: &str = "Linux kernel documentation, Transparent Hugepage Support";
+const PERF_DOCS: &str = "Linux kernel documentation, Perf events and tool security";
+
+/// Every rule about a host.
+pub(super) const HOST: &[Rule] = &[
+    host!(
+        VirtualizationOff,
+        "a CPU that offers neither VT-x nor AMD-V, on bare metal",
+        KVM_DOCS,
+        [instruction("Switch on VT-x or AMD-V (SVM) in the firmware setup", "sudo systemctl reboot --firmware-setup")]
+    ),
+    host!(
+        NoNestedVirtualization,
+        "a host that is a guest without nested virtualization",
+        KVM_DOCS,
+        [instruction(
+            "Allow nested virtualization in the host of this machine, and start it with `-cpu host`",
+            "sudo modprobe kvm_intel nested=1 # AMD: kvm_amd nested=1"
+        )]
+    ),
+    host!(
+        OneCpu,
+        "one CPU for guest, QEMU and host together",
+        "",
+        [instruction("Give this machine, or this process, a second CPU", "taskset -c 0,1 vmtax")]
+    ),
+    host!(
+        SmtOn,
+        "SMT: a figure depends on what the sibling thread does",
+        "",
+        [file_setting!("Switch SMT off for the measurement", "/sys/devices/system/cpu/smt/control", "off", "on")]
+    ),
+    host!(
+        StolenCpuTime,
+        "a hundredth of the CPU time since boot and more given to other guests",
+        "",
+        [instruction(
+            "Measure when the neighbors are quiet, with more rounds (`--rounds`), or on a dedicated host",
+            ""
+        )]
+    ),
+    host!(
+        SlowClockSource,
+        "a clock source other than tsc, which the kernel offers",
+        TSC_DOCS,
+        [file_setting!(
+            "Use the TSC",
+            "/sys/devices/system/clocksource/clocksource0/current_clocksource",
+            "tsc",
+            "SOURCE"
+        )]
+    ),
+    host!(
+        TscNotTrusted,
+        "an invariant TSC that the kernel does not offer as a clock source",
+        TSC_DOCS,
+        [
+            instruction("See why", "sudo dmesg | grep -i tsc"),
+            Remedy {
+                place: SettingPlace::HostCommandLine,
+                setting: "tsc",
+                value: "reliable",
+                action: "If it is sound, trust it",
+                line: "tsc=reliable",
+                cost: Some(ChangeCost::HostReboot),
+                read_back: "/sys/devices/system/clocksource/clocksource0/available_clocksource",
+                undo: "take tsc=reliable from the kernel's command line",
+            }
+        ]
+    ),
+    host!(
+        TscNotExposed,
+        "a host that is a guest without an invariant TSC",
+        TSC_DOCS,
+        [instruction("Expose it in the host of this machine", "-cpu host,+invtsc # QEMU")]
+    ),
+    host!(
+        KvmBroken,
+        "a /dev/kvm that opens and runs nothing properly",
+        "",
+        [instruction(
+            "See what the kernel says, then load KVM's module again",
+            "sudo dmesg | grep -i kvm; sudo modprobe -r kvm_intel kvm_amd kvm"
+        )]
+    ),
+    host!(
+        KvmNotPermitted,
+        "a /dev/kvm that this user may not open",
+        "",
+        [instruction("Join its group, then log in again", "sudo usermod -aG kvm $USER")]
+    ),
+    // Only a group of its own can be joined: joining root's would give far more than KVM.
+    host!(
+        KvmGroupMissing,
+        "a /dev/kvm of root's own group",
+        "",
+        [instruction(
+            "Give it a group of its own and join that, then log in again",
+            "sudo chgrp kvm /dev/kvm && sudo chmod 660 /dev/kvm && sudo usermod -aG kvm $USER"
+        )]
+    ),
+    host!(
+        KvmIntelNotLoaded,
+        "no /dev/kvm on a CPU with VT-x",
+        "",
+        [instruction("Load KVM's module", "sudo modprobe kvm_intel")]
+    ),
+    host!(
+        KvmAmdNotLoaded,
+        "no /dev/kvm on a CPU with AMD-V",
+        "",
+        [instruction("Load KVM's module", "sudo modprobe kvm_amd")]
+    ),
+    host!(
+        LittleMemory,
+        "less than 2 GiB of memory available",
+        "",
+        [instruction("End other programs, or give guests less; this shows who has it", "ps aux --sort=-rss | head")]
+    ),
+    host!(
+        TransparentHugePagesOff,
+        "transparent huge pages that QEMU cannot ask for",
+        PAGES_DOCS,
+        [file_setting!(
+            "Let programs ask for them, as QEMU does",
+            "/sys/kernel/mm/transparent_hugepage/enabled",
+            "madvise",
+            "never"
+        )]
+    ),
+    host!(
+        NoHugePages,
+        "a kernel without transparent huge pages, and none reserved",
+        PAGES_DOCS,
+        [file_setting!("Reserve some", "/proc/sys/vm/nr_hugepages", "512", "0")]
+    ),
+    host!(
+        QemuIncomplete,
+        "a QEMU without a part that guests or comparisons need",
+        "",
+        [instruction("Install the distribution's, which has them all", "sudo apt-get install qemu-system-x86")]
+    ),
+    host!(NoGuestKernel, "no kernel that a guest can boot", "", [instruction("Fetch one", "vmtax get kernel")]),
+    host!(KernelFeatureMissing, "a kernel built without tracefs, uprobes or perf_event", "", [DISTRIBUTION_KERNEL]),
+    host!(
+        TracefsNotMounted,
+        "a tracefs that is not mounted",
+        TRACE_DOCS,
+        [instruction("Mount it", "sudo mount -t tracefs tracefs /sys/kernel/tracing")]
+    ),
+    host!(
+        TracingNeedsRoot,
+        "a tracefs or uprobes closed to this user",
+        TRACE_DOCS,
+        [instruction("Run vmtax as root", "sudo vmtax")]
+    ),
+    host!(
+        PerfEventParanoid,
+        "perf_event restricted for this user",
+        PERF_DOCS,
+        [file_setting!(
+            "Allow this user's own processes, kernel code among them",
+            "/proc/sys/kernel/perf_event_paranoid",
+            "1",
+            "LEVEL"
+        )]
+    ),
+    host!(
+        NoVirtualPmu,
+        "no hardware counters",
+        "",
+        [instruction("Give this machine a virtual PMU in its host", "-cpu host,pmu=on # QEMU")]
+    ),
+    host!(
+        NoCgroup,
+        "no control group hierarchy",
+        CGROUP_DOCS,
+        [instruction("Mount it", "sudo mount -t cgroup2 cgroup2 /sys/fs/cgroup")]
+    ),
+    host!(
+        NoMemoryController,
+        "control groups without the memory controller",
+        CGROUP_DOCS,
+        [Remedy {
+            place: SettingPlace::HostCommandLine,
+            setting: "cgroup_enable",
+            value: "memory",
+            action: "Enable it: add it to GRUB_CMDLINE_LINUX in /etc/default/grub, then `sudo update-grub`, and reboot",
+            line: "cgroup_enable=memory",
+            cost: Some(ChangeCost::HostReboot),
+            read_back: "/sys/fs/cgroup/cgroup.controllers",
+            undo: "take cgroup_enable=memory from GRUB_CMDLINE_LINUX",
+        }]
+    ),
+    host!(NoCgroupRights, "control groups in which this user may make none", CGROUP_DOCS, [OWN_CGROUP]),
+    host!(NoMkfs, "no mkfs.ext4", "", [instruction("Install it", "sudo apt-get install e2fsprogs")]),
+    host!(
+        NoVirtiofsd,
+        "no virtiofsd",
+        "",
+        [instruction("Install it", "sudo apt-get install virtiofsd # Debian 12: qemu-system-common has it")]
+    ),
+    host!(
+        NoNfsServer,
+        "no NFS-Ganesha",
+        "",
+        [instruction("Install it", "sudo apt-get install nfs-ganesha nfs-ganesha-vfs")]
+    ),
+];
+
+#[cfg(test)]
+mod tests {
+    use crate::test_evidence::host;
+    use crate::{Evidence, evaluate};
+    use std::slice::from_ref;
+    use vmtax_model::{Check, HostProblem, Readiness};
+
+    #[test]
+    fn the_rule_of_a_problem_fires_and_no_other() {
+        let mut host = host();
+        host.cpu.governor = Some("powersave".to_owned());
+        for problem in HostProblem::ALL {
+            let check = Check {
+                id: "id".into(),
+                subject: "Subject".into(),
+                state: Readiness::Limited,
+                found: "figure".into(),
+                why: String::new(),
+                problem: Some(*problem),
+                remedies: Vec::new(),
+            };
+            let host = Some(&host);
+            let advice = evaluate(&Evidence { host, checks: from_ref(&check), ..Evidence::default() });
+            assert_eq!(advice.iter().map(|a| &*a.rule).collect::<Vec<_>>(), [problem.into_str()]);
+            assert!(!advice[0].remedies.is_empty(), "{advice:?}");
+            let fine = Check { problem: None, ..check };
+            assert_eq!(evaluate(&Evidence { host, checks: &[fine], ..Evidence::default() }), []);
+        }
+    }
+}

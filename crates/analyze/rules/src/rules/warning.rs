@@ -1,0 +1,141 @@
+//! What makes figures weaker or different from what they seem.
+
+use super::guest_kernel::HOST_KERNEL;
+use super::host::OWN_CGROUP;
+use crate::rule::{instruction, measurement, rounds};
+use crate::{Finding, Rule};
+use vmtax_model::Warning;
+
+/// A rule about one kind of warning: its sentence, and what replaces which word of the remedies.
+macro_rules! warning {
+    ($id:literal, $finds:literal, [$($remedy:expr),*], $pattern:pat => $text:expr $(, $word:literal = $value:expr)*) => {
+        Rule {
+            id: $id,
+            finds: $finds,
+            remedies: &[$($remedy),*],
+            source: "",
+            evaluate: |evidence| {
+                let finding = |warning: &Warning| match warning {
+                    $pattern => {
+                        Some(Finding { text: $text, gain: 0.0, values: vec![$(($word, $value.to_string())),*] })
+                    }
+                    _ => None,
+                };
+                evidence.warnings.iter().filter_map(finding).collect()
+            },
+        }
+    };
+}
+
+/// Every rule about a warning, by the name that recordings have for it.
+pub(super) const WARNINGS: &[Rule] = &[
+    warning!("kernels-differ", "host and guest with different kernels", [HOST_KERNEL],
+    Warning::KernelsDiffer { host, machine, guest } => format!(
+        "The host runs Linux {host} and the {machine} guest {guest}: not all of a difference in system calls is \
+         virtualization."
+    )),
+    warning!("no-memory-limit", "native trials without the guest's limit of memory", [OWN_CGROUP],
+    Warning::NoMemoryLimit { reason } => format!(
+        "The native trials could use all of the host's memory ({reason}), the guest could not: this biases file \
+         figures of native upwards."
+    )),
+    warning!("too-few-rounds", "fewer rounds than an interval needs", [rounds("Use ROUNDS rounds or more")],
+        Warning::TooFewRounds { rounds, needed } => format!(
+            "{rounds} complete round{} no 95 % interval; it takes {needed}.",
+            if *rounds == 1 { " gives" } else { "s give" }
+        ), "ROUNDS" = needed),
+    warning!("trials-missing", "trials without a result", [],
+    Warning::TrialsMissing { machine, missing, planned, reason } => {
+        format!("{missing} of {planned} trials on {machine} have no result. The first: {reason}")
+    }),
+    warning!("smaller-than-reference", "totals smaller than those of the published sysbench report",
+    [measurement("Use its totals", "--full")],
+    Warning::SmallerThanReference { what } => {
+        format!("Smaller than the published sysbench report (the reference): {what}.")
+    }),
+    warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
+    Warning::NoTsc { machine, reason } => format!(
+        "{machine} is timed by clock_gettime, not by the TSC ({reason}): short operations carry more of the timer."
+    )),
+    warning!("half-up", "a machine that booted without a part", [measurement("Try another kernel", "vmtax get kernel")],
+        Warning::HalfUp { machine, complaint } => format!("{machine} booted without {complaint}.")),
+    warning!("msize-capped", "a smaller msize of 9p than asked for",
+        [instruction("Ask for GOT at most, or use a newer kernel", "")],
+        Warning::MsizeCapped { asked, got } => format!(
+            "9p's msize is {got}, not the {asked} that were asked for: the guest's kernel or QEMU allows no more."
+        ), "GOT" = got),
+    warning!("few-open-files", "a limit of open files below what a guest holds open",
+        [instruction("Raise the limit (at most `ulimit -Hn`), or hold fewer", "ulimit -Sn NEEDED")],
+        Warning::FewOpenFiles { method, limit, needed } => format!(
+            "The server of {method} may have {limit} files open, for the {needed} names of the guest: QEMU closes and \
+             opens them again, which takes its time, another server refuses the rest."
+        ), "NEEDED" = needed),
+    warning!("other-times", "recordings that were not made in the same rounds",
+        [instruction("Name both sides in one `vmtax compare`: they are then measured in the same rounds", "")],
+        Warning::OtherTimes => "The recordings were made at different times: what the host did differently then is in \
+                                the difference.".to_owned()),
+    warning!("also-differ", "sides of a comparison that differ in more than was asked for",
+    [instruction("Set it on both sides", "")],
+    Warning::AlsoDiffer { side, what } => {
+        format!("Side '{side}' differs from the baseline in more than was asked for: {what}.")
+    }),
+    warning!("host-drift", "a host that was slower in one third of a comparison than in another",
+    [instruction("Repeat on a quieter host to be sure", "")],
+    Warning::HostDrift { percent } => format!(
+        "The host itself was up to {percent} % slower in one third of the run than in another. Sides are only \
+         compared within a round, which takes slow drift out."
+    )),
+    warning!("not-pinned", "a host with too few CPUs to give each vCPU one", [
+        instruction("Use fewer `--cpus`, or a larger host", "")
+    ],
+    Warning::NotPinned { cpus, online } => format!(
+        "The guest's vCPUs had no host CPUs of their own: it has {cpus}, the host {online}, and two have to be left \
+         for everything else."
+    )),
+    warning!("stolen-time", "CPU time that went to other guests underneath",
+    [instruction("Repeat on a quieter host, or with more `--rounds`", "")],
+    Warning::StolenTime { percent } => format!(
+        "{percent} % of the host's CPU time went to other guests of the machine underneath while measuring."
+    )),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Evidence, about};
+    use vmtax_model::{Machine, ShareMethod};
+
+    #[test]
+    fn each_warning_fires_the_rule_of_its_name_and_no_other() {
+        let (machine, reason, what) = (Machine::KVM, String::from("reason"), String::from("what"));
+        let each = [
+            Warning::KernelsDiffer { host: "6.1".into(), machine, guest: "6.12".into() },
+            Warning::NoMemoryLimit { reason: reason.clone() },
+            Warning::TooFewRounds { rounds: 5, needed: 6 },
+            Warning::TrialsMissing { machine, missing: 1, planned: 2, reason: reason.clone() },
+            Warning::SmallerThanReference { what: what.clone() },
+            Warning::NoTsc { machine, reason },
+            Warning::HalfUp { machine, complaint: what.clone() },
+            Warning::MsizeCapped { asked: 2, got: 1 },
+            Warning::FewOpenFiles { method: ShareMethod::NineP, limit: 1, needed: 2 },
+            Warning::OtherTimes,
+            Warning::AlsoDiffer { side: "b".into(), what },
+            Warning::HostDrift { percent: 1 },
+            Warning::NotPinned { cpus: 2, online: 2 },
+            Warning::StolenTime { percent: 1 },
+        ];
+        assert_eq!(each.each_ref().map(Warning::id), WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>()[..]);
+        assert_eq!(Warning::IDS, WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>());
+        for (i, warning) in each.iter().enumerate() {
+            let evidence = Evidence { warnings: &each[i..=i], ..Evidence::default() };
+            let fired: Vec<String> = crate::evaluate(&evidence).into_iter().map(|advice| advice.rule).collect();
+            assert_eq!(fired, [warning.id()]);
+        }
+        assert_eq!(about(&each).len(), each.len());
+        let few = &about(&each[2..3])[0];
+        assert_eq!(
+            (&*few.finding, &*few.remedies[0].line),
+            ("5 complete rounds give no 95 % interval; it takes 6.", "--rounds 6")
+        );
+    }
+}

@@ -1,0 +1,46 @@
+#![allow(missing_docs)] // docs/rules.md has what each rule finds
+
+use serde::{Deserialize, Serialize};
+
+/// What is wrong with a part of a host: the identifier of a rule, which says what it is and has the remedies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr, strum::VariantArray)]
+#[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case", const_into_str)]
+pub enum HostProblem {
+    VirtualizationOff,
+    NoNestedVirtualization,
+    OneCpu,
+    SmtOn,
+    CpuGovernor,
+    StolenCpuTime,
+    SlowClockSource,
+    TscNotTrusted,
+    TscNotExposed,
+    KvmEmulatesKernels,
+    KvmBroken,
+    KvmNotPermitted,
+    KvmGroupMissing,
+    KvmIntelNotLoaded,
+    KvmAmdNotLoaded,
+    LittleMemory,
+    TransparentHugePagesOff,
+    NoHugePages,
+    QemuIncomplete,
+    NoGuestKernel,
+    KernelFeatureMissing,
+    TracefsNotMounted,
+    TracingNeedsRoot,
+    PerfEventParanoid,
+    NoVirtualPmu,
+    NoCgroup,
+    NoMemoryController,
+    NoCgroupRights,
+    NoMkfs,
+    NoVirtiofsd,
+    NoNfsServer,
+}
+
+impl HostProblem {
+    /// All of them.
+    pub const ALL: &[HostProblem] = <HostProblem as strum::VariantArray>::VARIANTS;
+}
