@@ -9,11 +9,14 @@
 //!
 //! ```text
 //! events ────────────────▶ join ──────────────────────────────▶ trial ──────────▶ findings
-//! trace_reader, decode      joiner ─▶ guest, host ─▶ follow      joined_trial,     tally ─▶ column ─▶ plan
-//! (one clock, one form)     (what was lately)  (checkpoints)     chain (rows)
+//! trace_reader, decode      joiner ─▶ guest, host ─▶ follow      joined_trial,     column_sums ─▶ column ─▶ plan
+//! (one clock, one form)     (event windows)  (checkpoints)       common_path (rows)
 //!                           ─▶ segments (states) ─▶ request
 //! ```
+//!
+//! What is a disk's alone stands in the folder `disk`: which events are requests, what identifies one, how it is followed.
 
+mod disk;
 mod error;
 mod events;
 mod findings;

@@ -11,7 +11,7 @@ use prost::Message;
 use std::collections::HashMap;
 use std::io::{BufWriter, Write};
 use vmtax_layers::{JoinedRequest, Who};
-use vmtax_model::{Checkpoint, State};
+use vmtax_model::{Layer, State};
 
 /// Everything is one sequence of packets.
 const SEQUENCE: u32 = 1;
@@ -61,7 +61,7 @@ impl Place {
         match slice.who {
             Who::Guest => Place::Guest,
             Who::Thread(i) => Place::Thread(i),
-            Who::Host if slice.to == Checkpoint::HostComplete => Place::Device,
+            Who::Host if slice.to.info().layer == Layer::Device => Place::Device,
             Who::Host => Place::HostKernel,
         }
     }

@@ -1,11 +1,11 @@
 //! Trace records as the join's events: those of the measured disk and of QEMU's threads, by the table of checkpoints.
 
 use super::calls::is_wait;
-use super::event::{Event, Guest, Host, Mark, NOWHERE, SECTOR};
-use super::rwbs::kind;
+use super::event::{Event, Guest, Host, Mark, SECTOR};
+use crate::disk::decode::{on_device, request};
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, DISK, PROBE_GROUP, Side, TraceFacts};
-use vmtax_trace::{BlockRequest, EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};
+use vmtax_trace::{EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};
 
 /// A probe of ours on a function of QEMU or of the guest's kernel: the fields that it has.
 #[derive(Debug, Clone, Copy)]
@@ -63,34 +63,25 @@ impl Readers {
     /// A record of the guest's trace.
     pub fn guest(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<Guest>> {
         let disk = facts.guest_disk.as_ref();
-        let ours = |request: BlockRequest<'_>| disk.is_some_and(|d| d.device == request.device);
         let what = match self.kernel.decode(event) {
             None if self.probes.contains_key(&event.id) => Guest::Passes(self.checkpoint(event)?),
             Some(KernelEvent::Sched(sched)) => Guest::Sched(sched),
             Some(KernelEvent::SysEnter { .. }) => Guest::Enter,
             Some(KernelEvent::SysExit { .. }) => Guest::Exit,
-            Some(KernelEvent::BlockInsert(request)) if ours(request) => Guest::Insert { offset: place(bytes(request)) },
-            Some(KernelEvent::BlockIssue(request)) if ours(request) => {
-                let (offset, bytes) = bytes(request)?;
-                Guest::Issue { offset: place(Some((offset, bytes))), bytes, kind: kind(request.rwbs, bytes) }
-            }
-            Some(KernelEvent::BlockComplete(request)) if ours(request) => {
-                Guest::Complete { offset: place(bytes(request)) }
-            }
             Some(KernelEvent::Irq { irq })
                 if disk.is_some_and(|d| d.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
             {
                 Guest::Passes(self.checkpoint(event)?)
             }
             Some(KernelEvent::Function) => Guest::Passes(self.checkpoint(event)?),
-            _ => return None,
+            Some(other) => request(other, disk?)?,
+            None => return None,
         };
         Some(at(event, what))
     }
 
     /// A record of the host's trace.
     pub fn host(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<Host>> {
-        let ours = |request: BlockRequest<'_>| facts.host_disk.device == Some(request.device);
         let what = match self.kernel.decode(event) {
             None => Host::Passes(self.checkpoint(event)?, self.probe(event)?),
             Some(KernelEvent::Sched(sched)) => Host::Sched(sched),
@@ -99,14 +90,6 @@ impl Readers {
             Some(KernelEvent::SysExit { single: Some(nr) }) if system_call(nr).is_some_and(is_wait) => Host::Woke,
             Some(KernelEvent::SysExit { .. }) => Host::Exit,
             Some(KernelEvent::KvmUserspaceExit { .. }) => Host::Woke,
-            Some(
-                KernelEvent::BlockInsert(request)
-                | KernelEvent::BlockIssue(request)
-                | KernelEvent::BlockComplete(request),
-            ) if ours(request) => {
-                let (offset, bytes) = bytes(request)?;
-                Host::OnDevice(self.checkpoint(event)?, Mark::range(offset, bytes))
-            }
             // A line that is lowered interrupts nobody.
             Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi) => {
                 Host::Passes(self.checkpoint(event)?, Mark::default())
@@ -117,7 +100,7 @@ impl Readers {
                 facts.notify.iter().any(within).then_some(())?;
                 Host::Passes(self.checkpoint(event)?, Mark::default())
             }
-            Some(_) => return None,
+            Some(other) => Host::OnDevice(self.checkpoint(event)?, on_device(other, &facts.host_disk)?),
         };
         Some(at(event, what))
     }
@@ -142,14 +125,4 @@ impl Readers {
 
 fn at<W>(event: &vmtax_trace::Event<'_>, what: W) -> Event<W> {
     Event { at: event.ticks, cpu: event.cpu, tid: event.pid, interrupt: event.in_interrupt(), what }
-}
-
-/// Where a guest's request is. One about no bytes is issued at sector 0, and completes at -1.
-fn place(bytes: Option<(u64, u64)>) -> u64 {
-    bytes.filter(|(_, bytes)| *bytes > 0).map_or(NOWHERE, |(offset, _)| offset)
-}
-
-/// Where a block request is, and how long.
-fn bytes(request: BlockRequest<'_>) -> Option<(u64, u64)> {
-    Some((request.sector.checked_mul(SECTOR)?, request.sectors.checked_mul(SECTOR)?))
 }

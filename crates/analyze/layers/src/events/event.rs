@@ -3,9 +3,6 @@
 use vmtax_model::{Checkpoint, RequestKind};
 use vmtax_trace::{Moment, Sched};
 
-/// Where a guest's request is that is about no bytes, as a flush.
-pub(crate) const NOWHERE: u64 = u64::MAX;
-
 /// Both the kernel's block events and QEMU give places on a disk in sectors of this, whatever the disk's own are.
 pub(crate) const SECTOR: u64 = 512;
 
@@ -41,7 +38,7 @@ pub(crate) enum Guest {
     Insert {
         offset: u64,
     },
-    /// The block layer hands a request to the driver: bytes of the disk, or [`NOWHERE`].
+    /// The block layer hands a request to the driver: bytes of the disk, or [`crate::disk::request::NOWHERE`].
     Issue {
         offset: u64,
         bytes: u64,

@@ -4,6 +4,4 @@ pub(crate) mod calls;
 pub(crate) mod clocks;
 pub(crate) mod decode;
 pub(crate) mod event;
-pub(crate) mod qemu_log;
-pub(crate) mod rwbs;
 pub(crate) mod trace_reader;

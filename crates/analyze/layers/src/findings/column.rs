@@ -1,52 +1,52 @@
 //! One machine in one variant: its table and what goes with it.
 
-use super::gathered::Gathered;
-use super::tally::{Tally, row_means};
+use super::column_data::ColumnData;
+use super::column_sums::{ColumnSums, row_means};
 use crate::events::calls::CallKind;
-use crate::trial::chain::Key;
+use crate::trial::common_path::RowKey;
 use std::cmp::Reverse;
 use vmtax_analysis::{estimate, paired};
 use vmtax_model::{ClockFinding, LayerColumn, Machine, Moments, Row, State, Step, Summary, TailRow, ThreadCalls};
 use vmtax_trace::call_rows;
 
-pub(crate) fn column(machine: Machine, variant: &str, gathered: &Gathered) -> LayerColumn {
-    let tally = &gathered.tally;
-    let traced = tally.total.summary();
-    let clock = tally.clock.clone().unwrap_or(ClockFinding {
+pub(crate) fn column(machine: Machine, variant: &str, data: &ColumnData) -> LayerColumn {
+    let sums = &data.sums;
+    let traced = sums.total.summary();
+    let clock = sums.clock.clone().unwrap_or(ClockFinding {
         bound_ns: 0.0,
         source: String::new(),
         drift_ns: 0.0,
         violations: 0,
     });
-    let rows = rows(tally, clock.bound_ns);
-    let (control, observed) = (gathered.control_medians.rounds(), gathered.traced_medians.rounds());
+    let rows = rows(sums, clock.bound_ns);
+    let (control, observed) = (data.control_medians.rounds(), data.traced_medians.rounds());
     let unexplained_ns = traced.mean_ns - rows.iter().map(|r| r.time.mean_ns).sum::<f64>();
     LayerColumn {
         machine,
         variant: variant.to_owned(),
         rounds: observed.len() as u32,
-        matched: tally.matched.clone(),
+        matched: sums.matched.clone(),
         clock,
         traced,
-        control: Summary::of(&gathered.control),
+        control: Summary::of(&data.control),
         control_median: (!control.is_empty()).then(|| estimate(control.values().copied().collect())),
         observer: paired(&control, &observed).map(|p| p.ratio),
         rows,
         unexplained_ns,
-        nested: tally.nested.table(),
-        lifecycle: lifecycle(tally),
-        calls: calls(tally),
-        tail: tail(tally),
-        waterfalls: tally.candidates().map(|c| c.waterfall()).collect(),
-        heat: tally.heat.map(),
-        missing: tally.missing.clone(),
+        nested: sums.nested.table(),
+        lifecycle: lifecycle(sums),
+        calls: calls(sums),
+        tail: tail(sums),
+        waterfalls: sums.candidates().map(|c| c.waterfall()).collect(),
+        heat: sums.heat.map(),
+        missing: sums.missing.clone(),
     }
 }
 
-fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
-    let requests = tally.total.count();
-    let whole = tally.total.summary().mean_ns;
-    let rows = tally.rows.iter().map(|(key, times)| {
+fn rows(sums: &ColumnSums, bound_ns: f64) -> Vec<Row> {
+    let requests = sums.total.count();
+    let whole = sums.total.summary().mean_ns;
+    let rows = sums.rows.iter().map(|(key, times)| {
         let time = times.summary_of(requests);
         Row {
             from: key.from,
@@ -55,7 +55,7 @@ fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
             state: key.state,
             label: key.label(),
             time,
-            mean: estimate(row_means(tally, *key)),
+            mean: estimate(row_means(sums, *key)),
             percent: if whole > 0.0 { 100.0 * time.mean_ns / whole } else { 0.0 },
             count: times.count(),
             below_bound: key.crosses() && times.summary().mean_ns < bound_ns,
@@ -64,8 +64,8 @@ fn rows(tally: &Tally, bound_ns: f64) -> Vec<Row> {
     rows.collect()
 }
 
-fn lifecycle(tally: &Tally) -> Vec<Step> {
-    let steps = tally.steps.iter().map(|(checkpoint, (since, makers))| Step {
+fn lifecycle(sums: &ColumnSums) -> Vec<Step> {
+    let steps = sums.steps.iter().map(|(checkpoint, (since, makers))| Step {
         label: checkpoint.label().to_owned(),
         since_previous_ns: since.summary().p50_ns,
         thread: makers.iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone()).unwrap_or_default(),
@@ -73,8 +73,8 @@ fn lifecycle(tally: &Tally) -> Vec<Step> {
     steps.collect()
 }
 
-fn calls(tally: &Tally) -> Vec<ThreadCalls> {
-    let threads = tally.calls.iter().map(|(role, calls)| {
+fn calls(sums: &ColumnSums) -> Vec<ThreadCalls> {
+    let threads = sums.calls.iter().map(|(role, calls)| {
         let rows = call_rows(calls.iter().map(|(phase, moments)| (*phase, moments)), CallKind::name);
         let locks = calls.iter().filter(|(phase, _)| phase.call == CallKind::Lock && !phase.after);
         let locks = locks.map(|(_, m): (_, &Moments)| m.row("waits for locks".to_owned())).next();
@@ -83,9 +83,9 @@ fn calls(tally: &Tally) -> Vec<ThreadCalls> {
     threads.collect()
 }
 
-fn tail(tally: &Tally) -> Vec<TailRow> {
-    let tail = &tally.tail;
-    let label = |key: &Key| match key.state {
+fn tail(sums: &ColumnSums) -> Vec<TailRow> {
+    let tail = &sums.tail;
+    let label = |key: &RowKey| match key.state {
         State::Running => key.label(),
         state => format!("{}, {}", key.label(), state.label()),
     };

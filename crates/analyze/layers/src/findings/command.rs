@@ -1,10 +1,10 @@
 //! What the requests of a command's guests say: of those that nobody stamped, by guest and kind.
 
 use super::column::column;
+use super::column_data::{ColumnData, RoundMedians};
 use super::distribution::Distribution;
-use super::gathered::{Gathered, Medians};
+use crate::disk::request::GuestRequest;
 use crate::events::trace_reader::Loss;
-use crate::join::guest::Part;
 use crate::join::joined::Joined;
 use crate::trial::joined_trial::JoinedTrial;
 use crate::trial::open::{Read, read_all};
@@ -68,7 +68,7 @@ fn disk(machine: Machine, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>
     let Read { joined, losses, clock, mhz, missing, first, .. } = read;
     let seconds = |ticks: u64| ticks as f64 / mhz / 1e6;
     let under_way_s = seconds(under_way(&joined.parts));
-    let mut kinds: BTreeMap<RequestKind, Vec<Part>> = BTreeMap::new();
+    let mut kinds: BTreeMap<RequestKind, Vec<GuestRequest>> = BTreeMap::new();
     joined.parts.iter().for_each(|part| kinds.entry(part.kind).or_default().push(*part));
     let observed_s = ends(&losses).zip(first).map_or(wall_s, |(end, first)| seconds(end.saturating_sub(first)));
     let mut of_kind = by_kind(joined);
@@ -76,11 +76,11 @@ fn disk(machine: Machine, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>
     for (kind, parts) in kinds {
         let of_kind = of_kind.remove(&kind).unwrap_or_default();
         let trial = JoinedTrial::new(of_kind, &losses, clock.clone(), mhz, missing.clone());
-        let mut gathered = Gathered::default();
-        gathered.tally.add(0, &trial);
+        let mut data = ColumnData::default();
+        data.sums.add(0, &trial);
         let mut times = Distribution::default();
         parts.iter().for_each(|p| times.add(trial.ns(p.complete.at.saturating_sub(p.begin()))));
-        gathered.traced_medians = Medians::of(0, times.latency());
+        data.traced_medians = RoundMedians::of(0, times.latency());
         let mut sizes: BTreeMap<u64, u64> = BTreeMap::new();
         parts.iter().for_each(|p| *sizes.entry(p.bytes).or_default() += 1);
         rows.push(KindUse {
@@ -91,14 +91,14 @@ fn disk(machine: Machine, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>
             sizes: sizes.into_iter().collect(),
             time: times.summary(),
         });
-        columns.push(column(machine, kind.label(), &gathered));
+        columns.push(column(machine, kind.label(), &data));
     }
     columns.sort_by_key(|c| Reverse((c.traced.mean_ns * c.matched.joined as f64) as u64));
     (DiskUse { machine, wall_s, observed_s: observed_s.min(wall_s), under_way_s, kinds: rows }, columns)
 }
 
 /// How long at least one request was under way, ticks.
-fn under_way(parts: &[Part]) -> u64 {
+fn under_way(parts: &[GuestRequest]) -> u64 {
     let mut spans: Vec<(u64, u64)> = parts.iter().map(|p| (p.begin(), p.complete.at)).collect();
     spans.sort_unstable();
     let (mut sum, mut until) = (0, 0);

@@ -5,14 +5,14 @@ use crate::join::joined::{Reason, Rejected};
 use vmtax_model::ClockFinding;
 use vmtax_trace::Moment;
 
-fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> Part {
+fn part(kind: RequestKind, bytes: u64, from: u64, to: u64) -> GuestRequest {
     let moment = |at| Moment { at, cpu: 0, tid: 1, interrupt: false };
-    Part { offset: from * 4096, bytes, kind, inserted: None, issue: moment(from), complete: moment(to) }
+    GuestRequest { offset: from * 4096, bytes, kind, inserted: None, issue: moment(from), complete: moment(to) }
 }
 
 #[test]
 fn time_with_several_under_way_counts_once() {
-    let spans = |list: &[(u64, u64)]| -> Vec<Part> {
+    let spans = |list: &[(u64, u64)]| -> Vec<GuestRequest> {
         list.iter().map(|&(from, to)| part(RequestKind::Read, 4096, from, to)).collect()
     };
     assert_eq!(under_way(&spans(&[])), 0);
@@ -30,7 +30,7 @@ fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
         part(RequestKind::Write, 8192, 1_500, 4_000),
         part(RequestKind::Flush, 0, 4_000, 9_000),
     ];
-    let violated = |part: &Part| Rejected {
+    let violated = |part: &GuestRequest| Rejected {
         begin: part.issue.at,
         end: part.complete.at,
         kind: part.kind,

@@ -1,40 +1,11 @@
 //! The view that published tables have: from each layer's entry to its exit, one inside the other.
 
 use super::distribution::Distribution;
+use crate::disk::levels::LEVELS;
 use crate::request::JoinedRequest;
-use crate::trial::chain::Chain;
+use crate::trial::common_path::CommonPath;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Nested, Summary};
-
-/// A layer's entry and exit: the first of each that a request has.
-struct Level {
-    label: &'static str,
-    enter: &'static [Checkpoint],
-    leave: &'static [Checkpoint],
-}
-
-/// From the outermost to the innermost, after the KVM wiki's page on virtio-blk latency (2010).
-const LEVELS: [Level; 5] = {
-    use Checkpoint as S;
-    [
-        Level { label: "guest benchmark", enter: &[S::Begin], leave: &[S::End] },
-        Level {
-            label: "guest virtio",
-            enter: &[S::GuestNotify, S::GuestIssue],
-            leave: &[S::GuestInterrupt, S::GuestComplete],
-        },
-        Level { label: "KVM", enter: &[S::KvmNotify], leave: &[S::Inject] },
-        Level { label: "QEMU virtio", enter: &[S::QemuWake, S::QemuPop], leave: &[S::QemuNotify, S::QemuPush] },
-        Level { label: "QEMU AIO", enter: &[S::HostCall], leave: &[S::QemuReap, S::HostComplete, S::QemuPush] },
-    ]
-};
-
-impl Level {
-    fn ticks(&self, request: &JoinedRequest) -> Option<u64> {
-        let first = |checkpoints: &[Checkpoint]| checkpoints.iter().find_map(|s| request.at(*s));
-        first(self.leave)?.checked_sub(first(self.enter)?)
-    }
-}
 
 type Times = [Distribution; LEVELS.len()];
 
@@ -44,9 +15,9 @@ pub(crate) struct NestedTally(BTreeMap<[bool; LEVELS.len()], Box<Times>>);
 
 impl NestedTally {
     /// Adds a trial's requests. A level counts that more than half of them have; a request, that has all of those.
-    pub fn add(&mut self, requests: &[JoinedRequest], chain: &Chain, mhz: f64) {
+    pub fn add(&mut self, requests: &[JoinedRequest], common_path: &CommonPath, mhz: f64) {
         // In the micro-guest the driver's stamps are the workload's own: the same level twice.
-        let kernel = chain.checkpoints().contains(&Checkpoint::GuestIssue);
+        let kernel = common_path.checkpoints().contains(&Checkpoint::GuestIssue);
         let has = LEVELS.each_ref().map(|level| {
             let having = requests.iter().filter(|r| level.ticks(r).is_some()).count();
             having * 2 > requests.len() && (kernel || level.label != "guest virtio")

@@ -1,7 +1,7 @@
 //! What the trials of a plan say together. A round is the unit: figures have intervals over the rounds' own.
 
 use super::column::column;
-use super::gathered::Gathered;
+use super::column_data::ColumnData;
 use crate::error::LayersError;
 use crate::trial::call_times::calls;
 use crate::trial::open::join;
@@ -23,7 +23,7 @@ pub fn findings<'a>(
     plan: &Plan,
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
 ) -> Result<LayerFindings, LayersError> {
-    let mut all: BTreeMap<(Machine, &str), Gathered> = BTreeMap::new();
+    let mut all: BTreeMap<(Machine, &str), ColumnData> = BTreeMap::new();
     let mut host = Latency::new();
     let (mut warnings, mut failed, mut read) = (Vec::new(), Vec::new(), 0);
     for (record, folder) in trials {
@@ -38,22 +38,22 @@ pub fn findings<'a>(
             host.add(&latency);
             continue;
         }
-        let gathered = all.entry((record.machine, variant)).or_default();
+        let data = all.entry((record.machine, variant)).or_default();
         match record.probes {
             Probes::None => {
-                gathered.control.add(&latency);
-                gathered.control_medians.add(record.round, &latency);
+                data.control.add(&latency);
+                data.control_medians.add(record.round, &latency);
             }
             Probes::Layers => match join(&folder, record) {
                 Ok(trial) => {
                     read += 1;
-                    gathered.tally.add(record.round, &trial);
-                    gathered.traced_medians.add(record.round, &latency);
+                    data.sums.add(record.round, &trial);
+                    data.traced_medians.add(record.round, &latency);
                 }
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
             Probes::Calls => match calls(&folder) {
-                Ok(trial) => gathered.tally.add_calls(&trial),
+                Ok(trial) => data.sums.add_calls(&trial),
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
             // It says nothing of requests.
@@ -102,7 +102,7 @@ fn missing(plan: &Plan, failed: &[(Machine, String, Option<LayersError>)], warni
 
 pub(crate) fn together(
     plan: &Plan,
-    all: &BTreeMap<(Machine, &str), Gathered>,
+    all: &BTreeMap<(Machine, &str), ColumnData>,
     host: &Latency,
     mut warnings: Vec<Warning>,
 ) -> LayerFindings {
@@ -135,7 +135,7 @@ pub(crate) fn together(
 }
 
 /// Each variant against the first, untraced, within the same rounds.
-fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Gathered>) -> Vec<Difference> {
+fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), ColumnData>) -> Vec<Difference> {
     let control = |variant: &str| all.get(&(machine, variant)).map(|g| g.control_medians.rounds());
     let Some((first, others)) = plan.variants.split_first() else { return Vec::new() };
     let Some(base) = control(&first.name) else { return Vec::new() };

@@ -1,7 +1,7 @@
 //! Single requests as pictures.
 
 use crate::request::JoinedRequest;
-use crate::trial::chain::{label, layer};
+use crate::trial::common_path::{label, layer};
 use crate::trial::joined_trial::JoinedTrial;
 use vmtax_model::{Checkpoint, Span, Waterfall};
 

@@ -2,40 +2,10 @@
 
 use super::critical_path::Sleep;
 use super::passed::Passed;
-use crate::events::event::{Event, Guest, NOWHERE};
+use crate::disk::request::GuestRequest;
+use crate::events::event::{Event, Guest};
 use std::collections::HashMap;
-use vmtax_model::RequestKind;
 use vmtax_trace::{EventWindow, Moment, SchedTimeline};
-
-/// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbours merged.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Part {
-    /// [`NOWHERE`] where it is about no bytes.
-    pub offset: u64,
-    pub bytes: u64,
-    pub kind: RequestKind,
-    /// When the block layer took it in, if it then had to wait.
-    pub inserted: Option<u64>,
-    pub issue: Moment,
-    pub complete: Moment,
-}
-
-impl Part {
-    /// When the block layer first had it, as far as that is known.
-    pub fn begin(&self) -> u64 {
-        self.inserted.unwrap_or(self.issue.at)
-    }
-
-    /// Where it is in the device's own words, which have 0 for what is nowhere.
-    pub fn at_device(&self) -> u64 {
-        if self.offset == NOWHERE { 0 } else { self.offset }
-    }
-
-    /// Whether it is about any of these bytes.
-    pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
-        offset < self.offset.saturating_add(self.bytes) && self.offset < offset.saturating_add(bytes)
-    }
-}
 
 /// A system call of the workload.
 #[derive(Debug, Clone, Copy)]
@@ -54,12 +24,12 @@ pub(crate) struct GuestWindow {
     /// Taken in and not issued, by offset. One that was merged with another is never issued.
     inserted: HashMap<u64, u64>,
     /// Issued and not complete, by offset: without the completion yet.
-    under_way: HashMap<u64, Part>,
+    under_way: HashMap<u64, GuestRequest>,
 }
 
 impl GuestWindow {
     /// Takes an event; gives the request that it completes.
-    pub fn take(&mut self, event: &Event<Guest>) -> Option<Part> {
+    pub fn take(&mut self, event: &Event<Guest>) -> Option<GuestRequest> {
         let &Event { at, cpu, tid, what, .. } = event;
         let now = event.moment();
         match what {
@@ -74,14 +44,14 @@ impl GuestWindow {
             // A driver whose ring is full gives a request back, and it is issued again: the last time counts, but it
             // began when it was first there.
             Guest::Issue { offset, bytes, kind } => {
-                let first = self.under_way.get(&offset).map(Part::begin);
+                let first = self.under_way.get(&offset).map(GuestRequest::begin);
                 let inserted = self.inserted.remove(&offset).or(first);
-                let part = Part { offset, bytes, kind, inserted, issue: now, complete: now };
+                let part = GuestRequest { offset, bytes, kind, inserted, issue: now, complete: now };
                 self.under_way.insert(offset, part);
             }
             Guest::Insert { offset } => _ = self.inserted.insert(offset, at),
             Guest::Complete { offset } => {
-                let part = self.under_way.remove(&offset).map(|part| Part { complete: now, ..part })?;
+                let part = self.under_way.remove(&offset).map(|part| GuestRequest { complete: now, ..part })?;
                 // What was merged with it is over, too.
                 self.inserted.retain(|at, _| !part.overlaps(*at, 1));
                 return Some(part);
@@ -94,7 +64,7 @@ impl GuestWindow {
     /// When the oldest request began that is under way, or that was taken in since `since` and may be.
     pub fn oldest(&self, since: u64) -> Option<u64> {
         let waiting = self.inserted.values().copied().filter(|at| *at >= since);
-        self.under_way.values().map(Part::begin).chain(waiting).min()
+        self.under_way.values().map(GuestRequest::begin).chain(waiting).min()
     }
 
     #[cfg(test)]

@@ -2,10 +2,11 @@
 
 use super::critical_path::Sleep;
 use super::passed::Passed;
+use crate::disk::extents::Extents;
 use crate::events::calls::CallKind;
 use crate::events::event::{Event, Host, Mark};
 use std::collections::{BTreeSet, HashMap};
-use vmtax_model::{Extent, TraceFacts};
+use vmtax_model::TraceFacts;
 use vmtax_trace::{EventWindow, Sched, SchedTimeline};
 
 /// A system call of a thread.
@@ -35,16 +36,13 @@ pub(crate) struct HostWindow {
     /// Of QEMU: those that the facts name, and those that appear.
     pub threads: BTreeSet<i32>,
     pub passed: Passed<Passing>,
-    /// The disk's file on its device, by position on the device.
-    extents: Vec<Extent>,
+    extents: Extents,
 }
 
 impl HostWindow {
     pub fn new(facts: &TraceFacts) -> Self {
-        let mut extents = facts.host_disk.extents.clone();
-        extents.sort_by_key(|e| e.device);
         let threads = facts.threads.iter().map(|t| t.tid).collect();
-        HostWindow { extents, threads, ..HostWindow::default() }
+        HostWindow { extents: Extents::new(&facts.host_disk), threads, ..HostWindow::default() }
     }
 
     pub fn take(&mut self, event: &Event<Host>) {
@@ -88,7 +86,7 @@ impl HostWindow {
             }
             Host::Passes(checkpoint, mark) => self.passed.push(checkpoint, at, Passing { tid, mark }),
             Host::OnDevice(checkpoint, mark) => {
-                for mark in in_file(&self.extents, mark.offset.unwrap_or(0), mark.bytes) {
+                for mark in self.extents.in_file(mark) {
                     self.passed.push(checkpoint, at, Passing { tid, mark });
                 }
             }
@@ -127,15 +125,4 @@ impl HostWindow {
         self.tasks.forget(at);
         self.passed.forget(at);
     }
-}
-
-/// A range of the device as ranges of the disk's file.
-fn in_file(extents: &[Extent], offset: u64, bytes: u64) -> impl Iterator<Item = Mark> {
-    let end = offset.saturating_add(bytes);
-    let first = extents.partition_point(|e| e.device.saturating_add(e.length) <= offset);
-    extents[first..].iter().take_while(move |e| e.device < end).map(move |e| {
-        let from = offset.max(e.device);
-        let to = end.min(e.device.saturating_add(e.length));
-        Mark::range(e.file.saturating_add(from - e.device), to - from)
-    })
 }

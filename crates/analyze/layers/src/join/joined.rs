@@ -1,13 +1,13 @@
 //! What comes of a trial's events.
 
-use super::guest::Part;
+use crate::disk::request::GuestRequest;
 use crate::request::JoinedRequest;
 use vmtax_model::{Checkpoint, QemuThread, RequestKind};
 
 /// Why an operation is no joined request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Reason {
-    /// Events were lost while it was under path.
+    /// Events were lost while it was in flight.
     Lost,
     /// Cause and effect contradict each other.
     Violation,
@@ -33,5 +33,5 @@ pub(crate) struct Joined {
     pub rejected: Vec<Rejected>,
     pub threads: Vec<QemuThread>,
     /// Where each request is an operation: all that the guest completed.
-    pub parts: Vec<Part>,
+    pub parts: Vec<GuestRequest>,
 }

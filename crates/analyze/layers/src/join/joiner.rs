@@ -1,12 +1,13 @@
-//! From the events of both sides, in one order of time, to joined requests. Remembers no more than the requests under
-//! path need, and one record for each that was joined.
+//! From the events of both sides, in one order of time, to joined requests. Remembers no more than the requests in
+//! flight need, and one record for each that was joined.
 
-use super::follow::{Follow, MatchParams, View, Violation};
-use super::guest::{GuestWindow, Part};
+use super::guest::GuestWindow;
 use super::host::HostWindow;
 use super::joined::{Joined, Reason, Rejected};
 use super::request_path::{By, RequestPath};
 use super::segments::{Sides, ThreadTable};
+use crate::disk::follow::{Follow, MatchParams, View, Violation};
+use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, Guest, Host};
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
@@ -14,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
 use vmtax_model::{Checkpoint, RequestKind, Stamped, TraceFacts};
 use vmtax_trace::{EventWindow, Moment};
 
-/// So many times the slack a request may wait in the guest's block layer while no other is under path: a tenth of a second
+/// So many times the slack a request may wait in the guest's block layer while no other is in flight: a tenth of a second
 /// and more. One that was taken in before was merged with another.
 const LONGEST_WAIT: u64 = 100;
 
@@ -30,9 +31,9 @@ pub(crate) struct Join {
     guest: GuestWindow,
     thread_table: ThreadTable,
     /// The guest's requests that are complete; the host may still tell of a moment before that.
-    complete: VecDeque<Part>,
-    done: EventWindow<Part>,
-    paths: EventWindow<(Part, Result<RequestPath, Violation>)>,
+    complete: VecDeque<GuestRequest>,
+    done: EventWindow<GuestRequest>,
+    paths: EventWindow<(GuestRequest, Result<RequestPath, Violation>)>,
     /// In how many operations a task of the guest made a system call.
     callers: BTreeMap<i32, u64>,
     /// How many operations have begun.
@@ -47,7 +48,7 @@ pub(crate) struct Join {
 impl Join {
     /// For operations in the order in which they began, in host ticks, each about `bytes` of the disk.
     pub fn new(facts: &TraceFacts, operations: Vec<Stamped>, bytes: u64, view: View, bound: u64) -> Self {
-        // Far longer than any clock is wrong that is right at all, and short beside a request under path.
+        // Far longer than any clock is wrong that is right at all, and short beside a request in flight.
         let slack = ((facts.tsc_mhz * 1000.0) as u64).max(bound.saturating_mul(4));
         let alone = operations.windows(2).all(|w| w[0].end <= w[1].begin);
         Join {
@@ -92,7 +93,7 @@ impl Join {
         self.complete.extend(self.guest.take(event));
     }
 
-    /// How many events and requests under path it remembers.
+    /// How many events and requests in flight it remembers.
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
         self.host.remembers() + self.guest.remembers() + self.done.len() + self.paths.len() + self.open.len()
@@ -147,13 +148,13 @@ impl Join {
     fn oldest(&self, now: u64) -> Option<u64> {
         if self.unstamped {
             let since = now.saturating_sub(self.params.slack.saturating_mul(LONGEST_WAIT));
-            self.complete.iter().map(Part::begin).chain(self.guest.oldest(since)).min()
+            self.complete.iter().map(GuestRequest::begin).chain(self.guest.oldest(since)).min()
         } else {
             self.open.first().map(|number| self.operations[*number].begin)
         }
     }
 
-    fn follow(&mut self, part: Part) {
+    fn follow(&mut self, part: GuestRequest) {
         let path = Follow { host: &self.host, guest: &self.guest, done: &self.done, params: self.params }.path(&part);
         self.done.push(part.complete.at, part);
         if !self.unstamped {
@@ -179,7 +180,14 @@ impl Join {
             let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
             let (issue, complete) = (moment(operation.begin), moment(operation.end));
             let kind = RequestKind::Other;
-            self.follow(Part { offset: operation.offset, bytes: self.bytes, kind, inserted: None, issue, complete });
+            self.follow(GuestRequest {
+                offset: operation.offset,
+                bytes: self.bytes,
+                kind,
+                inserted: None,
+                issue,
+                complete,
+            });
         }
         match self.request(operation) {
             Ok(request) => self.out.requests.push(request),
@@ -192,7 +200,7 @@ impl Join {
 
     fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
         let Stamped { begin, end, offset } = operation;
-        let mine = |part: &Part| part.issue.at >= begin && part.overlaps(offset, self.bytes);
+        let mine = |part: &GuestRequest| part.issue.at >= begin && part.overlaps(offset, self.bytes);
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
         let of_mine = self.paths.within(begin, end).filter(|(_, (part, _))| mine(part));
         let (_, (part, path)) = of_mine.last().ok_or(Reason::NoRequest)?;
@@ -207,7 +215,7 @@ impl Join {
     fn whole(
         &mut self,
         mut path: RequestPath,
-        part: &Part,
+        part: &GuestRequest,
         (begin, end, offset): (u64, u64, u64),
     ) -> Result<JoinedRequest, Reason> {
         let stamp = |at| By::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
@@ -222,7 +230,7 @@ impl Join {
 
     /// The workload's system call: of the task that issued the request, if that made one; else the first since of the
     /// task that makes one in most operations, which is the workload.
-    fn call(&mut self, part: &Part, begin: u64, end: u64, path: &mut RequestPath) {
+    fn call(&mut self, part: &GuestRequest, begin: u64, end: u64, path: &mut RequestPath) {
         let calls = || self.guest.calls.within(begin, part.issue.at);
         let callers: BTreeSet<i32> = calls().map(|(_, c)| c.tid).collect();
         for caller in &callers {

@@ -1,7 +1,6 @@
 //! From events to requests: each followed through its checkpoints.
 
 pub(crate) mod critical_path;
-pub(crate) mod follow;
 pub(crate) mod guest;
 pub(crate) mod host;
 pub(crate) mod joined;

@@ -1,9 +1,10 @@
 //! What a request does between its checkpoints: each moment in exactly one state.
 
 use super::critical_path::{PathStep, Sleep, critical_path};
-use super::guest::{GuestWindow, Part};
+use super::guest::GuestWindow;
 use super::host::HostWindow;
 use super::request_path::{By, RequestPath};
+use crate::disk::request::GuestRequest;
 use crate::request::{JoinedRequest, Segment, Who};
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, QemuThread, Role, State, TraceFacts};
@@ -62,7 +63,7 @@ pub(crate) struct Sides<'a> {
 impl Sides<'_> {
     /// A request from its path. Where two clocks tell of an effect right before its cause, within what they can tell, it
     /// counts as at the same time.
-    pub fn request(&mut self, path: &RequestPath, part: &Part, offset: u64) -> JoinedRequest {
+    pub fn request(&mut self, path: &RequestPath, part: &GuestRequest, offset: u64) -> JoinedRequest {
         let mut request = JoinedRequest::new(offset, part.kind);
         let mut segments: Vec<Segment> = Vec::with_capacity(24);
         let end = path.at(Checkpoint::End).unwrap_or(u64::MAX);

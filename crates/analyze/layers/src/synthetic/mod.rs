@@ -2,8 +2,8 @@
 
 pub mod deep;
 
+use crate::disk::follow::View;
 use crate::events::event::{Event, Guest, Host, Mark};
-use crate::join::follow::View;
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
 use crate::request::JoinedRequest;

@@ -1,10 +1,10 @@
 //! What real trials have, one at a time: no block device, a polling guest, requests that are split or merged, lost events.
 
 use super::{START, alone};
+use crate::disk::follow::View;
 use crate::events::event::{Event, Guest, Host, Mark};
 use crate::events::trace_reader::Loss;
-use crate::findings::tally::Tally;
-use crate::join::follow::View;
+use crate::findings::column_sums::ColumnSums;
 use crate::join::joined::Reason;
 use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
@@ -23,10 +23,10 @@ pub fn trial(world: &World, losses: &[Loss]) -> JoinedTrial {
 
 /// Means of the rows, by their ends and state.
 fn rows(world: &World) -> BTreeMap<(Checkpoint, Checkpoint, State), f64> {
-    let mut tally = Tally::default();
-    tally.add(0, &trial(world, &[]));
-    let count = tally.total.count();
-    tally.rows.iter().map(|(k, d)| ((k.from, k.to, k.state), d.summary_of(count).mean_ns)).collect()
+    let mut sums = ColumnSums::default();
+    sums.add(0, &trial(world, &[]));
+    let count = sums.total.count();
+    sums.rows.iter().map(|(k, d)| ((k.from, k.to, k.state), d.summary_of(count).mean_ns)).collect()
 }
 
 type Change = (fn(&mut Times), Checkpoint, State);
@@ -122,7 +122,7 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
 
 /// What no kernel or QEMU of a trial traces is no checkpoint of it: its interval joins the next.
 #[test]
-fn stations_that_nobody_saw_drop_out_and_sums_close() {
+fn checkpoints_that_nobody_saw_drop_out_and_sums_close() {
     let whole = alone(&[Times::default(); 5]);
     type Gone = fn(&Host) -> bool;
     let without: [(Gone, Checkpoint, Checkpoint, Layer); 4] = [
@@ -162,7 +162,7 @@ fn stations_that_nobody_saw_drop_out_and_sums_close() {
                 truth.checkpoints[&Checkpoint::GuestReturn] - truth.checkpoints[&Checkpoint::GuestCall]
             );
             let segment = request.segments.iter().find(|p| p.to == to).unwrap();
-            let key = trial.chain.key(segment);
+            let key = trial.common_path.key(segment);
             assert_eq!((key.from, key.to, key.layer()), (from, to, layer));
         }
     }
@@ -273,7 +273,7 @@ fn a_worker_thread_reads_from_no_block_device() {
     assert!(!request.checkpoints.contains_key(&Checkpoint::HostIssue));
     // A thread that the facts do not name, because it ended before.
     assert_eq!(joined.threads.last().map(|t| (t.tid, t.role.clone())), Some((WORKER, Role::Worker)));
-    assert_eq!(crate::trial::chain::layer(Checkpoint::HostCall, Checkpoint::QemuReap), Layer::HostKernel);
+    assert_eq!(crate::trial::common_path::layer(Checkpoint::HostCall, Checkpoint::QemuReap), Layer::HostKernel);
 }
 
 /// The guest's block layer makes two requests of one operation: it ends with the one that completes last.
@@ -368,10 +368,10 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
     let segment = of(BLOCK).segments.last().unwrap();
     assert_eq!((segment.to, segment.ticks, of(BLOCK).end() - of(BLOCK).last()), (Checkpoint::End, 40, 5));
     let trial = trial(&world, &[]);
-    assert_eq!(trial.chain.key(segment).layer(), Layer::GuestApplication);
+    assert_eq!(trial.common_path.key(segment).layer(), Layer::GuestApplication);
     // The other was issued after the notification, which makes a row of its own.
     let in_ring = of(BLOCK).segments.iter().find(|p| p.state == State::InRing).unwrap();
-    let key = trial.chain.key(in_ring);
+    let key = trial.common_path.key(in_ring);
     assert_eq!((key.from, key.to, key.layer()), (Checkpoint::GuestIssue, Checkpoint::QemuPop, Layer::Notify));
 }
 

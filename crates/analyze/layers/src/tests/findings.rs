@@ -2,7 +2,7 @@
 
 use super::alone;
 use super::cases::trial;
-use crate::findings::gathered::Gathered;
+use crate::findings::column_data::ColumnData;
 use crate::findings::plan::together;
 use crate::synthetic::{Times, facts};
 use crate::trial::call_times::TrialCalls;
@@ -15,20 +15,20 @@ const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"no
 /// Six rounds of three variants: the host gets slower all the while, b takes two thirds, c is as a but for noise.
 fn findings() -> LayerFindings {
     let plan = Plan::from_toml(PLAN).unwrap();
-    let mut all: BTreeMap<(Machine, &str), Gathered> = BTreeMap::new();
+    let mut all: BTreeMap<(Machine, &str), ColumnData> = BTreeMap::new();
     let mut host = Latency::new();
     host.record(28_000);
     for round in 0..6 {
         for (name, scale) in [("a", 3), ("b", 2), ("c", if round % 2 == 0 { 4 } else { 2 })] {
-            let gathered = all.entry((Machine::TCG, name)).or_default();
+            let data = all.entry((Machine::TCG, name)).or_default();
             let mut latency = Latency::new();
             (0..100).for_each(|i| latency.record(scale * (10_000 + u64::from(round) * 1000) + i));
-            gathered.control.add(&latency);
-            gathered.control_medians.add(round, &latency);
+            data.control.add(&latency);
+            data.control_medians.add(round, &latency);
             // Under probes it takes a tenth longer.
             let mut observed = Latency::new();
             (0..100).for_each(|i| observed.record(scale * (11_000 + u64::from(round) * 1100) + i));
-            gathered.traced_medians.add(round, &observed);
+            data.traced_medians.add(round, &observed);
             let requests: Vec<Times> = (0..50)
                 .map(|i| {
                     let mut times = Times { interval: [200; 19], wake_runnable: i % 5, ..Times::default() };
@@ -38,10 +38,10 @@ fn findings() -> LayerFindings {
                 })
                 .collect();
             let world = alone(&requests);
-            gathered.tally.add(round, &trial(&world, &[]));
+            data.sums.add(round, &trial(&world, &[]));
             let mut calls = TrialCalls::new(&facts(), 0..=u64::MAX);
             world.host.iter().for_each(|event| calls.take(event));
-            gathered.tally.add_calls(&calls);
+            data.sums.add_calls(&calls);
         }
     }
     together(&plan, &all, &host, Vec::new())

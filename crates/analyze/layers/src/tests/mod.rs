@@ -4,9 +4,9 @@ mod cases;
 mod findings;
 mod unstamped;
 
+use crate::disk::follow::View;
 use crate::events::event::{Event, Guest};
-use crate::findings::tally::Tally;
-use crate::join::follow::View;
+use crate::findings::column_sums::ColumnSums;
 use crate::join::joined::Reason;
 use crate::join::joiner::Join;
 use crate::request::JoinedRequest;
@@ -136,9 +136,9 @@ fn a_million_requests_and_what_they_take() {
     let clock = cases::made_up();
     let took = begin.elapsed() - planting;
     let trial = JoinedTrial::new(joined, &[], clock, 1000.0, Vec::new());
-    let mut tally = Tally::default();
+    let mut sums = ColumnSums::default();
     let tallied = std::time::Instant::now();
-    tally.add(0, &trial);
+    sums.add(0, &trial);
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let peak = status.lines().find(|l| l.starts_with("VmHWM")).unwrap_or_default().to_owned();
     println!(

@@ -1,7 +1,8 @@
 //! Requests that nobody stamped: a command's.
 
 use super::START;
-use crate::events::event::{Guest, Host, Mark, NOWHERE};
+use crate::disk::request::NOWHERE;
+use crate::events::event::{Guest, Host, Mark};
 use crate::join::joined::Reason;
 use crate::synthetic::{MAIN, QUEUE, READER, World};
 use vmtax_model::{Checkpoint, RequestKind};

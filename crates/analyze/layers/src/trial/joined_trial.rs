@@ -1,6 +1,6 @@
 //! A trial's requests, joined: what findings are made of and exports write.
 
-use super::chain::Chain;
+use super::common_path::CommonPath;
 use crate::events::trace_reader::Loss;
 use crate::join::joined::{Joined, Reason, Rejected};
 use crate::request::{JoinedRequest, Who};
@@ -22,7 +22,7 @@ pub struct JoinedTrial {
     pub clock: ClockFinding,
     /// What could not be observed.
     pub missing: Vec<Missing>,
-    pub(crate) chain: Chain,
+    pub(crate) common_path: CommonPath,
 }
 
 impl JoinedTrial {
@@ -46,7 +46,7 @@ impl JoinedTrial {
             });
         };
         keep(&mut requests, &|r| losses.overlap(r.begin(), r.end()).then_some(Reason::Lost));
-        let needed = Chain::needed(&requests);
+        let needed = CommonPath::needed(&requests);
         keep(&mut requests, &|r| needed[&r.kind].iter().find(|s| r.at(**s).is_none()).map(|s| Reason::Missing(*s)));
         let violations = reasons.get(&Reason::Violation).copied().unwrap_or(0);
         let matched = Matched {
@@ -55,8 +55,16 @@ impl JoinedTrial {
             rejected: reasons.into_iter().map(|(reason, count)| (text(reason), count)).collect(),
             lost_events: losses.events,
         };
-        let chain = Chain::of(&requests);
-        JoinedTrial { mhz, threads, chain, requests, matched, missing, clock: ClockFinding { violations, ..clock } }
+        let common_path = CommonPath::of(&requests);
+        JoinedTrial {
+            mhz,
+            threads,
+            common_path,
+            requests,
+            matched,
+            missing,
+            clock: ClockFinding { violations, ..clock },
+        }
     }
 
     /// For people: "guest", "main loop", "vCPU 0", "iothread io0", "worker", "host kernel".

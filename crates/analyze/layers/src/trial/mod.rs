@@ -1,6 +1,6 @@
 //! A trial's requests, and the rows that they have in common.
 
 pub(crate) mod call_times;
-pub(crate) mod chain;
+pub(crate) mod common_path;
 pub(crate) mod joined_trial;
 pub(crate) mod open;

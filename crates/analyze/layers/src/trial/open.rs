@@ -1,13 +1,13 @@
 //! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
 
 use super::joined_trial::JoinedTrial;
+use crate::disk::follow::View;
+use crate::disk::qemu_log;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
 use crate::events::event::{Event, Host};
-use crate::events::qemu_log;
 use crate::events::trace_reader::Loss;
 use crate::events::trace_reader::{TraceReader, next, open};
-use crate::join::follow::View;
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
 use std::fs::{self, File};

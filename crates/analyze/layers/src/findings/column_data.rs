@@ -1,33 +1,33 @@
-//! What is gathered of the trials of one machine in one variant.
+//! What is data of the trials of one machine in one variant.
 
-use super::tally::Tally;
+use super::column_sums::ColumnSums;
 use std::collections::BTreeMap;
 use vmtax_model::Latency;
 
 /// What is known of one machine in one variant.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Gathered {
-    pub tally: Tally,
+pub(crate) struct ColumnData {
+    pub sums: ColumnSums,
     /// Operations without probes, all rounds together.
     pub control: Latency,
-    pub control_medians: Medians,
-    pub traced_medians: Medians,
+    pub control_medians: RoundMedians,
+    pub traced_medians: RoundMedians,
 }
 
 /// A median of each round, ns: what is compared between trials. A round's mean hangs on its few slowest operations, which
 /// other load of the host makes.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Medians(BTreeMap<u32, Latency>);
+pub(crate) struct RoundMedians(BTreeMap<u32, Latency>);
 
-impl Medians {
+impl RoundMedians {
     pub fn add(&mut self, round: u32, latency: &Latency) {
         if latency.count() > 0 {
             self.0.entry(round).or_default().add(latency);
         }
     }
 
-    pub fn of(round: u32, latency: &Latency) -> Medians {
-        let mut medians = Medians::default();
+    pub fn of(round: u32, latency: &Latency) -> RoundMedians {
+        let mut medians = RoundMedians::default();
         medians.add(round, latency);
         medians
     }

@@ -1,8 +1,8 @@
 //! What QEMU's own log backend tells of block requests, where the host's kernel may not be traced: when the device took a
 //! request and when it gave it back. Its stamps are whole microseconds of the time of day.
 
-use super::event::{Event, Host, Mark, SECTOR};
 use crate::error::LayersError;
+use crate::events::event::{Event, Host, Mark, SECTOR};
 use std::io::Read;
 use std::path::Path;
 use vmtax_model::{DISK, Moment};

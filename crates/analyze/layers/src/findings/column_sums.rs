@@ -7,7 +7,7 @@ use super::waterfall::{Candidate, Pictures};
 use crate::events::calls::CallKind;
 use crate::request::{JoinedRequest, Who};
 use crate::trial::call_times::TrialCalls;
-use crate::trial::chain::Key;
+use crate::trial::common_path::RowKey;
 use crate::trial::joined_trial::JoinedTrial;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, ClockFinding, Matched, Missing, Moments, Role};
@@ -17,7 +17,7 @@ use vmtax_trace::CallPhase;
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Round {
     pub requests: u64,
-    pub rows: BTreeMap<Key, f64>,
+    pub rows: BTreeMap<RowKey, f64>,
 }
 
 /// Sums over two kinds of requests: those around the median, and the slowest.
@@ -25,13 +25,13 @@ pub(crate) struct Round {
 pub(crate) struct Tail {
     pub middle: u64,
     pub slowest: u64,
-    pub rows: BTreeMap<Key, (f64, f64)>,
+    pub rows: BTreeMap<RowKey, (f64, f64)>,
 }
 
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Tally {
+pub(crate) struct ColumnSums {
     pub total: Distribution,
-    pub rows: BTreeMap<Key, Distribution>,
+    pub rows: BTreeMap<RowKey, Distribution>,
     pub rounds: BTreeMap<u32, Round>,
     pub tail: Tail,
     /// By checkpoint: the time since the one before, and who made requests pass.
@@ -45,12 +45,12 @@ pub(crate) struct Tally {
     pub missing: Vec<Missing>,
 }
 
-impl Tally {
+impl ColumnSums {
     /// Adds a trial of a round.
     pub fn add(&mut self, round: u32, trial: &JoinedTrial) {
         self.requests(round, trial);
         self.tail(trial);
-        self.nested.add(&trial.requests, &trial.chain, trial.mhz);
+        self.nested.add(&trial.requests, &trial.common_path, trial.mhz);
         self.pictures.add(trial);
         self.matched(&trial.matched);
         self.clock(&trial.clock);
@@ -151,24 +151,25 @@ impl Tally {
 }
 
 /// A row's mean in each round, ns.
-pub(crate) fn row_means(tally: &Tally, key: Key) -> Vec<f64> {
-    let rounds = tally.rounds.values().filter(|r| r.requests > 0);
+pub(crate) fn row_means(sums: &ColumnSums, key: RowKey) -> Vec<f64> {
+    let rounds = sums.rounds.values().filter(|r| r.requests > 0);
     rounds.map(|r| r.rows.get(&key).copied().unwrap_or(0.0) / r.requests as f64).collect()
 }
 
 /// A request's rows, each once, in ticks.
-pub(crate) fn rows(trial: &JoinedTrial, request: &JoinedRequest) -> BTreeMap<Key, u64> {
+pub(crate) fn rows(trial: &JoinedTrial, request: &JoinedRequest) -> BTreeMap<RowKey, u64> {
     let mut rows = BTreeMap::new();
     for segment in &request.segments {
-        *rows.entry(trial.chain.key(segment)).or_default() += segment.ticks;
+        *rows.entry(trial.common_path.key(segment)).or_default() += segment.ticks;
     }
     rows
 }
 
-/// The time from each checkpoint of the chain that a request passes to the next, its end among them.
+/// The time from each checkpoint of the common_path that a request passes to the next, its end among them.
 fn steps<'a>(trial: &'a JoinedTrial, request: &'a JoinedRequest) -> impl Iterator<Item = (Checkpoint, u64)> + 'a {
     let mut previous = request.begin();
-    let passed = trial.chain.checkpoints().iter().chain([&Checkpoint::End]).filter_map(|s| Some((*s, request.at(*s)?)));
+    let passed =
+        trial.common_path.checkpoints().iter().chain([&Checkpoint::End]).filter_map(|s| Some((*s, request.at(*s)?)));
     passed.map(move |(checkpoint, at)| {
         let since = at.saturating_sub(previous);
         previous = at;

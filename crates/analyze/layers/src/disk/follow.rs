@@ -1,9 +1,10 @@
 //! Finds the checkpoints of one request in what both sides saw lately: by what identifies it where there is such a thing,
 //! by order where there is not.
 
-use super::guest::{GuestWindow, Part};
-use super::host::{Call, HostWindow, Passing};
-use super::request_path::{By, RequestPath};
+use super::request::GuestRequest;
+use crate::join::guest::GuestWindow;
+use crate::join::host::{Call, HostWindow, Passing};
+use crate::join::request_path::{By, RequestPath};
 use vmtax_model::{Checkpoint, RequestKind};
 use vmtax_trace::{EventWindow, Moment};
 
@@ -41,13 +42,13 @@ pub(crate) struct Follow<'a> {
     pub host: &'a HostWindow,
     pub guest: &'a GuestWindow,
     /// The guest's requests that completed lately.
-    pub done: &'a EventWindow<Part>,
+    pub done: &'a EventWindow<GuestRequest>,
     pub params: MatchParams,
 }
 
 impl Follow<'_> {
     /// The checkpoints of a request that completed in the guest.
-    pub fn path(&self, part: &Part) -> Result<RequestPath, Violation> {
+    pub fn path(&self, part: &GuestRequest) -> Result<RequestPath, Violation> {
         let mut path = RequestPath::new();
         match self.params.view {
             View::Kernel => {
@@ -80,7 +81,7 @@ impl Follow<'_> {
     }
 
     /// The request's pop. Where the probe does not tell, and there is one request at a time: the first of its queue.
-    fn popped(&self, part: &Part) -> Found<Passing> {
+    fn popped(&self, part: &GuestRequest) -> Found<Passing> {
         let named = |p: &Passing| p.mark.offset == Some(part.at_device());
         let popped = self.identified(Checkpoint::QemuPop, part, named)?;
         if popped.is_some() || !self.params.alone {
@@ -91,17 +92,17 @@ impl Follow<'_> {
         self.identified(Checkpoint::QemuPop, part, |p| p.mark.offset.is_none() && p.mark.queue == Some(queue))
     }
 
-    fn early(&self, part: &Part) -> u64 {
+    fn early(&self, part: &GuestRequest) -> u64 {
         part.issue.at.saturating_sub(self.params.bound)
     }
 
-    fn late(&self, part: &Part) -> u64 {
+    fn late(&self, part: &GuestRequest) -> u64 {
         part.complete.at.saturating_add(self.params.bound)
     }
 
-    /// The first event that is the request's by what identifies it, while the request is under path as well as the
+    /// The first event that is the request's by what identifies it, while the request is in flight as well as the
     /// clocks can tell. One that lies outside of that shows that the clocks, or causes and effects, are not in order.
-    fn identified(&self, at: Checkpoint, part: &Part, is: impl Fn(&Passing) -> bool) -> Found<Passing> {
+    fn identified(&self, at: Checkpoint, part: &GuestRequest, is: impl Fn(&Passing) -> bool) -> Found<Passing> {
         let past = self.host.passed.at(at);
         let (early, late) = (self.early(part), self.late(part));
         if let Some((at, event)) = past.within(early, late).find(|(_, e)| is(e)) {
@@ -110,7 +111,7 @@ impl Follow<'_> {
         let slack = self.params.slack;
         let outside = past.within(early.saturating_sub(slack), late.saturating_add(slack)).find(|(_, e)| is(e));
         // It may be another request's, for the same bytes shortly before or after.
-        let twice = |(_, p): (u64, &Part)| *p != *part && p.overlaps(part.offset, part.bytes);
+        let twice = |(_, p): (u64, &GuestRequest)| *p != *part && p.overlaps(part.offset, part.bytes);
         match outside {
             Some(_) if !self.done.from(early.saturating_sub(slack)).any(twice) => Err(Violation),
             _ => Ok(None),
@@ -118,7 +119,7 @@ impl Follow<'_> {
     }
 
     /// What the host's block layer did for it.
-    fn device(&self, part: &Part, path: &mut RequestPath) -> Result<(), Violation> {
+    fn device(&self, part: &GuestRequest, path: &mut RequestPath) -> Result<(), Violation> {
         let mine = |p: &Passing| p.mark.overlaps(part.offset, part.bytes);
         let Some((at, issue)) = self.identified(Checkpoint::HostIssue, part, mine)? else { return Ok(()) };
         let by = if self.host.threads.contains(&issue.tid) { By::Thread(issue.tid) } else { By::Host };
@@ -132,7 +133,7 @@ impl Follow<'_> {
     }
 
     /// The system call that handed it to the host's kernel.
-    fn call(&self, part: &Part, path: &mut RequestPath, submit: Option<Passing>) {
+    fn call(&self, part: &GuestRequest, path: &mut RequestPath, submit: Option<Passing>) {
         let from = path.first_of(&[Checkpoint::QemuSubmit, Checkpoint::QemuPop]).unwrap_or(self.early(part));
         let to = path.first_of(&[Checkpoint::HostIssue, Checkpoint::QemuPush]).unwrap_or(self.late(part));
         let begin = submit.and_then(|s| s.mark.offset).unwrap_or(part.offset);
@@ -167,7 +168,7 @@ impl Follow<'_> {
     }
 
     /// From the guest's notification to QEMU's event loop.
-    fn down(&self, part: &Part, path: &mut RequestPath) {
+    fn down(&self, part: &GuestRequest, path: &mut RequestPath) {
         let bound = self.params.bound;
         let takers = [Checkpoint::QemuPop, Checkpoint::QemuSubmit, Checkpoint::HostCall];
         let taken = takers.into_iter().find_map(|s| path.thread(s));
@@ -200,7 +201,7 @@ impl Follow<'_> {
     }
 
     /// From the host's completion to the guest's interrupt handler.
-    fn up(&self, part: &Part, path: &mut RequestPath, queue: Option<u64>) {
+    fn up(&self, part: &GuestRequest, path: &mut RequestPath, queue: Option<u64>) {
         let bound = self.params.bound;
         if let Some((at, tid)) = path.thread(Checkpoint::QemuPush) {
             if let Some(reaped) = self.reaped(path, at, tid) {

@@ -6,13 +6,13 @@ use vmtax_model::{Checkpoint, Layer, RequestKind, State};
 
 /// A row of the table: an interval in one state. Rows sort in the order of the path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Key {
+pub(crate) struct RowKey {
     pub to: Checkpoint,
     pub from: Checkpoint,
     pub state: State,
 }
 
-impl Key {
+impl RowKey {
     pub fn layer(self) -> Layer {
         layer(self.from, self.to)
     }
@@ -28,7 +28,7 @@ impl Key {
     }
 }
 
-/// A interval, for people.
+/// An interval, for people.
 pub(crate) fn label(from: Checkpoint, to: Checkpoint) -> String {
     match to {
         // Until then, others of the workload's requests take its time.
@@ -67,22 +67,22 @@ fn begins(from: Checkpoint, to: Checkpoint) -> bool {
     from as usize + 1 == to as usize
 }
 
-/// Fewer requests than this share have a checkpoint: it is no part of the chain, and its interval joins the next one.
+/// Fewer requests than this share have a checkpoint: it is no part of the common_path, and its interval joins the next one.
 const HARDLY_ANY: f64 = 0.01;
 /// More requests than this share have a checkpoint: one that lacks it was not followed.
 const NEARLY_ALL: f64 = 0.95;
 
 /// The checkpoints between which a trial's rows lie.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Chain(Vec<Checkpoint>);
+pub(crate) struct CommonPath(Vec<Checkpoint>);
 
-impl Chain {
+impl CommonPath {
     /// What the requests have in common.
-    pub fn of(requests: &[JoinedRequest]) -> Chain {
+    pub fn of(requests: &[JoinedRequest]) -> CommonPath {
         let share = shares(requests.iter());
         let in_chain =
             |s: &Checkpoint| *s != Checkpoint::Begin && *s != Checkpoint::End && share[*s as usize] > HARDLY_ANY;
-        Chain(Checkpoint::ALL.into_iter().filter(in_chain).collect())
+        CommonPath(Checkpoint::ALL.into_iter().filter(in_chain).collect())
     }
 
     /// The checkpoints that each request of a kind has to have.
@@ -100,15 +100,15 @@ impl Chain {
         &self.0
     }
 
-    /// The row that a segment counts for. A interval whose first checkpoint the request lacks counts as if it began there:
+    /// The row that a segment counts for. An interval whose first checkpoint the request lacks counts as if it began there:
     /// nobody had to be woken or told, so that took no time.
-    pub fn key(&self, segment: &Segment) -> Key {
+    pub fn key(&self, segment: &Segment) -> RowKey {
         let at = self.0.partition_point(|s| *s < segment.to);
         let to = self.0.get(at).copied().unwrap_or(segment.to);
         let before = at.checked_sub(1).and_then(|i| self.0.get(i)).copied().unwrap_or(Checkpoint::Begin);
         let issued = self.0.contains(&Checkpoint::GuestIssue);
         let from = if segment.state == State::InRing && issued { Checkpoint::GuestIssue } else { before };
-        Key { to, from, state: segment.state }
+        RowKey { to, from, state: segment.state }
     }
 }
 
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_stretch_of_the_whole_way_has_its_layer() {
+    fn each_interval_of_the_whole_path_has_its_layer() {
         let layers: Vec<Layer> = Checkpoint::ALL.windows(2).map(|w| layer(w[0], w[1])).collect();
         use Layer::*;
         let expected = [

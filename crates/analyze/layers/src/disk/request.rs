@@ -1,0 +1,37 @@
+//! A request of the guest's block layer.
+
+use vmtax_model::RequestKind;
+use vmtax_trace::Moment;
+
+/// Where a request is that is about no bytes, as a flush.
+pub(crate) const NOWHERE: u64 = u64::MAX;
+
+/// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbours merged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct GuestRequest {
+    /// [`NOWHERE`] where it is about no bytes.
+    pub offset: u64,
+    pub bytes: u64,
+    pub kind: RequestKind,
+    /// When the block layer took it in, if it then had to wait.
+    pub inserted: Option<u64>,
+    pub issue: Moment,
+    pub complete: Moment,
+}
+
+impl GuestRequest {
+    /// When the block layer first had it, as far as that is known.
+    pub fn begin(&self) -> u64 {
+        self.inserted.unwrap_or(self.issue.at)
+    }
+
+    /// Where it is in the device's own words, which have 0 for what is nowhere.
+    pub fn at_device(&self) -> u64 {
+        if self.offset == NOWHERE { 0 } else { self.offset }
+    }
+
+    /// Whether it is about any of these bytes.
+    pub fn overlaps(&self, offset: u64, bytes: u64) -> bool {
+        offset < self.offset.saturating_add(self.bytes) && self.offset < offset.saturating_add(bytes)
+    }
+}
