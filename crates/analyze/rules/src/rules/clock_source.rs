@@ -23,8 +23,8 @@ const fn kvm_clock(undo: &'static str) -> Remedy<&'static str> {
 
 const INVARIANT_TSC: Remedy<&str> = Remedy {
     place: SettingPlace::QemuArgument,
-    setting: "options",
-    value: "-cpu host,,+invtsc",
+    setting: "cpu-model",
+    value: "host,,+invtsc",
     action: "Or offer the guest the TSC",
     line: "-cpu host,+invtsc",
     cost: Some(ChangeCost::VmRestart),
@@ -51,7 +51,7 @@ pub(super) const HPET_CLOCK: Rule = Rule {
         INVARIANT_TSC,
         Remedy {
             place: SettingPlace::QemuArgument,
-            setting: "options",
+            setting: "qemu-args",
             value: "-machine hpet=off",
             action: "Or take the HPET away",
             line: "-machine hpet=off",

@@ -10,7 +10,7 @@ const MIN_BYTES_PER_S: f64 = 1000.0;
 
 const VIRTIO_CONSOLE: Remedy<&str> = Remedy {
     place: SettingPlace::GuestCommandLine,
-    setting: "append",
+    setting: "kernel-args",
     value: "console=hvc0",
     action: "Use a virtio console, which takes whole buffers",
     line: "-device virtio-serial-pci -chardev stdio,id=console -device virtconsole,chardev=console # QEMU\n\
@@ -46,7 +46,7 @@ pub(super) const SERIAL_OUTPUT: Rule = Rule {
     remedies: &[
         Remedy {
             place: SettingPlace::GuestCommandLine,
-            setting: "append",
+            setting: "kernel-args",
             value: "quiet loglevel=3",
             action: "Log less",
             line: "quiet loglevel=3",
@@ -76,7 +76,7 @@ pub(super) const VGA_CURSOR: Rule = Rule {
     remedies: &[
         Remedy {
             place: SettingPlace::QemuArgument,
-            setting: "options",
+            setting: "qemu-args",
             value: "-vga none -display none",
             action: "Give the guest no VGA console",
             line: "-vga none -display none",

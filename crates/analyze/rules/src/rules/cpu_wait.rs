@@ -53,7 +53,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
         },
         Remedy {
             place: SettingPlace::GuestCommandLine,
-            setting: "append",
+            setting: "kernel-args",
             value: "idle=poll",
             action: "Let the guest's CPUs poll instead of halting",
             line: "idle=poll",

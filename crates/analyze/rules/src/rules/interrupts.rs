@@ -38,8 +38,8 @@ pub(super) const EOI: Rule = Rule {
     remedies: &[
         Remedy {
             place: SettingPlace::QemuArgument,
-            setting: "options",
-            value: "-cpu host,,+kvm-pv-eoi",
+            setting: "cpu-model",
+            value: "host,,+kvm-pv-eoi",
             action: "Let the guest end interrupts without an exit (CONFIG_KVM_GUEST=y)",
             line: "-cpu host,+kvm-pv-eoi",
             cost: Some(ChangeCost::VmRestart),
@@ -48,8 +48,8 @@ pub(super) const EOI: Rule = Rule {
         },
         Remedy {
             place: SettingPlace::QemuArgument,
-            setting: "options",
-            value: "-cpu host,,+x2apic",
+            setting: "cpu-model",
+            value: "host,,+x2apic",
             action: "Or by an MSR, which is cheaper than memory",
             line: "-cpu host,+x2apic",
             cost: Some(ChangeCost::VmRestart),
