@@ -3,7 +3,6 @@
 use crate::reproduce::Evidence;
 use std::path::PathBuf;
 use vmtax_layers::LayersError;
-use vmtax_model::LayerFindings;
 use vmtax_profile::ProfileError;
 use vmtax_report::{Report, ReportError};
 
@@ -26,8 +25,8 @@ pub trait Analysis {
     /// What claims of published results are tested against.
     fn evidence(&self) -> &dyn Evidence;
 
-    /// Requests by layer beside the findings, that have a page of their own.
-    fn layers(&self) -> Option<&LayerFindings> {
+    /// The report of requests by layer, that has a page of its own beside the first.
+    fn layers_report(&self) -> Option<Report<'_>> {
         None
     }
 
@@ -37,6 +36,11 @@ pub trait Analysis {
     /// [`StudyError`] where something cannot be drawn.
     fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {
         Ok(Vec::new())
+    }
+
+    /// Whether it contradicts what was to be shown, so that a script has to know.
+    fn is_contradicted(&self) -> bool {
+        false
     }
 
     /// The status that the measured command gave; `None` where it has none.
@@ -70,6 +74,19 @@ pub enum StudyError {
     File {
         /// Its name.
         file: &'static str,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// These recordings cannot be compared.
+    #[error(
+        "{0} have no metric in common that was measured on the same machine by the same workload: `vmtax report` shows what each has"
+    )]
+    NothingInCommon(String),
+    /// A profile cannot be read.
+    #[error("reading {}: give a profile's folder or a file of folded stacks: {source}", file.display())]
+    Unreadable {
+        /// Its stacks.
+        file: PathBuf,
         /// Why not.
         source: std::io::Error,
     },

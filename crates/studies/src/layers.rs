@@ -1,11 +1,104 @@
 //! Where the time of a block request goes, layer by layer.
 
 use crate::analysis::{Analysis, StudyError};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, key_value, plan_file, variants};
 use crate::reproduce::{Check, Evidence, Tested};
+use clap::Args;
+use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
-use vmtax_model::{CaseUnit, CaseVerdict, Estimate, HostFacts, LayerFindings};
+use vmtax_model::{CaseUnit, CaseVerdict, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
+
+/// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
+const REQUESTS: u64 = 1000;
+
+/// The options of `vmtax layers`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "WHAT sets the work: block-size=4K mode=seq|random operation=read|write depth=1..32 count=1000, as
+`vmtax agent run seqread --help-options` lists them; or it is a plan's file (.toml).
+KEY of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, or any property of QEMU's
+virtio-blk-pci (ioeventfd, num-queues, queue-size, ...).
+With root every layer is observed; without, those of the guest, and what is missing is reported.
+
+Examples:
+  vmtax layers
+  vmtax layers --guest micro
+  vmtax layers mode=random depth=32 --vary iothread=off,on
+  vmtax layers --vary aio=threads,native,io_uring --set cache=none"
+)]
+pub struct LayersOptions {
+    /// Options of the work as OPTION=VALUE, or a plan's file (.toml)
+    #[arg(value_name = "WHAT")]
+    what: Vec<String>,
+    /// Guests: kvm, tcg, micro (comma separated); micro is a ROM without an operating system, the floor under the others
+    /// [default: micro, and KVM where it runs kernels, else TCG]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = ["kvm", "tcg", "micro", "micro-kvm", "micro-tcg"])]
+    guest: Option<Vec<String>>,
+    /// Compare disk configurations, a column each: KEY=VALUE,VALUE,...; given twice, every combination
+    #[arg(long, value_name = "KEY=LIST")]
+    vary: Vec<String>,
+    /// Configure the disk so in every column
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+    #[command(flatten)]
+    common: CommonOptions,
+}
+
+impl StudyOptions for LayersOptions {
+    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        let mut plan = match plan_file(&self.what)? {
+            Some(plan) => plan,
+            None => self.plan_of_words(host)?,
+        };
+        if let Some(guests) = &self.guest {
+            plan.machines = machines(guests.iter().map(String::as_str), host)?;
+        }
+        if !self.vary.is_empty() || !self.set.is_empty() {
+            plan.variants = variants(&self.vary, &self.set)?;
+        }
+        self.common.complete(plan)
+    }
+}
+
+impl LayersOptions {
+    fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        let mut work = vmtax_workload::requests(REQUESTS);
+        for word in &self.what {
+            let (key, value) = key_value(word, "OPTION=VALUE, as in depth=32")?;
+            work = work.with(key.strip_prefix("seqread.").unwrap_or(key), value);
+        }
+        // The micro-guest has one request under way at a time.
+        let has_micro = vmtax_workload::block_work(&work)?.depth == 1;
+        let guests = ["micro", "linux"].into_iter().skip(usize::from(!has_micro));
+        Ok(Plan {
+            study: Study::Layers,
+            // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
+            probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
+            ..Plan::new("layers", FEWEST_ROUNDS, machines(guests, host)?, vec![work])
+        })
+    }
+}
+
+/// The host itself, the baseline of the guests, then the guests.
+fn machines<'a>(
+    guests: impl IntoIterator<Item = &'a str>,
+    host: &HostFacts,
+) -> Result<Vec<Machine>, OptionsError> {
+    let mut machines = vec![Machine::NATIVE];
+    for guest in guests {
+        let machine = match guest {
+            "micro" => host.micro_guests()[0],
+            "linux" => host.default_guest(),
+            name => name.parse()?,
+        };
+        if !machines.contains(&machine) {
+            machines.push(machine);
+        }
+    }
+    Ok(machines)
+}
 
 pub(crate) struct Layers<'a> {
     recording: &'a Recording,

@@ -1,5 +1,5 @@
-//! Studies: kinds of questions, end to end. Each has one file, with what it makes of a recording and what it says about
-//! claims of published results, and one line in `registry.rs`.
+//! Studies: kinds of questions, end to end. Each has one place, with its options, the plan that they mean, what it finds in a
+//! recording and what that says about claims of published results, and one line in `registry.rs`.
 
 mod analysis;
 mod antipatterns;
@@ -8,6 +8,7 @@ mod exec;
 mod exits;
 pub mod history;
 mod layers;
+mod options;
 mod profile;
 mod registry;
 pub mod reproduce;
@@ -16,4 +17,13 @@ mod share;
 mod tax;
 
 pub use analysis::{ReportFile, StudyError};
+pub use compare::{Compared, CompareOptions, InterimAnalyses, check, compare_recordings, forecast};
+pub use exec::ExecOptions;
+pub use exits::ExitsOptions;
+pub use layers::LayersOptions;
+pub use options::{CommonOptions, MachineOptions, OptionsError, StudyOptions, key_value};
+pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_of_guests};
 pub use registry::{Answer, analyze};
+pub use scale::ScaleOptions;
+pub use share::ShareOptions;
+pub use tax::TaxOptions;

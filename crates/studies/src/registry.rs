@@ -2,7 +2,7 @@
 
 use crate::analysis::{Analysis, ReportFile, StudyError};
 use crate::antipatterns::Antipatterns;
-use crate::compare::Comparison;
+use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
 use crate::exits::Exits;
 use crate::layers::Layers;
@@ -11,7 +11,7 @@ use crate::reproduce;
 use crate::scale::Scale;
 use crate::share::Shares;
 use crate::tax::Tax;
-use vmtax_model::{CaseFindings, CaseVerdict, Study};
+use vmtax_model::{CaseFindings, CaseVerdict, CheckFindings, CompareFindings, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError, Style};
 
@@ -34,12 +34,23 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     // A published result that this version does not know has no verdict.
     let case = recording.plan.reproduces.as_deref().and_then(|name| reproduce::find(name).ok());
     let reproduction = case.map(|case| reproduce::judge(&case, &recording.host, analysis.evidence()));
-    Ok(Answer { recording, analysis, reproduction })
+    Ok(Answer { analysis, reproduction })
+}
+
+impl From<CompareFindings> for Answer<'_> {
+    fn from(findings: CompareFindings) -> Self {
+        Answer { analysis: Box::new(Recordings(findings)), reproduction: None }
+    }
+}
+
+impl From<CheckFindings> for Answer<'_> {
+    fn from(findings: CheckFindings) -> Self {
+        Answer { analysis: Box::new(Baseline(findings)), reproduction: None }
+    }
 }
 
 /// What a recording says: its study's findings, under the verdict on the published result that it reproduces, if any.
 pub struct Answer<'a> {
-    recording: &'a Recording,
     analysis: Box<dyn Analysis + 'a>,
     reproduction: Option<CaseFindings>,
 }
@@ -62,7 +73,7 @@ impl Answer<'_> {
 
     /// The page of requests by layer, that stands beside the first.
     pub fn layers_html(&self) -> Option<String> {
-        self.analysis.layers().map(|layers| vmtax_report::layers::report(self.recording, layers).html())
+        self.analysis.layers_report().map(|report| report.html())
     }
 
     /// Draws what only the page shows, into the report from then on; the files that stand beside the page.
@@ -90,9 +101,10 @@ impl Answer<'_> {
         self.reproduction.is_some()
     }
 
-    /// Whether a claim of the published result does not hold here.
-    pub fn contradicts(&self) -> bool {
-        self.reproduction.as_ref().is_some_and(|case| case.verdict == CaseVerdict::DoesNotHoldHere)
+    /// Whether a claim of the published result does not hold here, or a metric is worse than it may be.
+    pub fn is_contradicted(&self) -> bool {
+        let reproduction = self.reproduction.as_ref();
+        reproduction.map_or(self.analysis.is_contradicted(), |case| case.verdict == CaseVerdict::DoesNotHoldHere)
     }
 
     /// The status that the measured command gave; `None` where it has none.

@@ -1,10 +1,91 @@
 //! What each method of sharing a tree with guests costs.
 
 use crate::analysis::Analysis;
+use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant};
 use crate::reproduce::{Check, Evidence, Tested};
-use vmtax_model::{CaseUnit, CaseVerdict, HostFacts, ShareFindings};
+use clap::Args;
+use std::path::PathBuf;
+use vmtax_analysis::FEWEST_ROUNDS;
+use vmtax_model::{
+    CaseUnit, CaseVerdict, HostFacts, Machine, Plan, ShareFindings, Study, Tree, WorkloadName, WorkloadSpec, parse_size,
+};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
+
+/// The share methods that are compared where none is named; QEMU's default, the baseline, first.
+const METHODS: &[&str] = &[
+    "9p",
+    "9p,msize=524288",
+    "9p,msize=524288,cache=loose",
+    "virtiofs",
+    "virtiofs,cache=always",
+    "nfs4",
+    "disk",
+    "erofs",
+];
+const QUICK_METHODS: &[&str] = &["9p", "9p,msize=524288,cache=loose", "virtiofs", "nfs4", "disk", "erofs"];
+
+/// The options of `vmtax share`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or
+virtiofs,cache=always or 9p,qemu=5.2. What took effect is read back from the guest. docs/shares.md says more.
+
+Examples:
+  vmtax share --quick
+  vmtax share 9p 9p,cache=loose virtiofs --details
+  vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
+)]
+pub struct ShareOptions {
+    /// Share methods, as METHOD[,OPTION=VALUE...]; the first is the baseline [default: QEMU's default 9p, then others]
+    #[arg(value_name = "METHOD")]
+    methods: Vec<String>,
+    /// Fewer methods and a smaller tree, in four minutes
+    #[arg(long)]
+    quick: bool,
+    /// Share this folder, which is only ever read, instead of a tree made for it
+    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "bytes"])]
+    tree: Option<PathBuf>,
+    /// Small files of the tree that is made
+    #[arg(long, value_name = "N")]
+    files: Option<u64>,
+    /// Bytes of the tree that is made (64M, 5G): what the small files leave is one large file
+    #[arg(long, value_name = "SIZE", value_parser = size)]
+    bytes: Option<u64>,
+    #[command(flatten)]
+    common: CommonOptions,
+}
+
+/// Bytes, with an optional suffix.
+fn size(text: &str) -> Result<u64, String> {
+    parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
+}
+
+impl StudyOptions for ShareOptions {
+    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        let usual = if self.quick { QUICK_METHODS } else { METHODS };
+        let named: Vec<&str> = self.methods.iter().map(String::as_str).collect();
+        let methods = if named.is_empty() { usual } else { &named };
+        let (files, bytes) = if self.quick { (200, 16 << 20) } else { (2000, 64 << 20) };
+        let files = self.files.unwrap_or(files);
+        let bytes = self.bytes.unwrap_or(bytes).max(files.saturating_mul(Tree::SMALL));
+        let mut workloads = vec![WorkloadSpec::new(WorkloadName::Tree)];
+        if self.tree.is_none() {
+            if !self.quick {
+                // An eighth of the usual: eight methods in six rounds, and a call on an uncached share takes milliseconds.
+                workloads.push(vmtax_workload::small_bonnie());
+            }
+            // Last, since a process of it stays for a moment, with a lock for the host to run into.
+            workloads.push(vmtax_workload::lingering(3));
+        }
+        self.common.complete(Plan {
+            study: Study::Share,
+            tree: Some(Tree { files, bytes, path: self.tree.clone() }),
+            variants: methods.iter().map(|method| share_variant(method)).collect::<Result<_, _>>()?,
+            ..Plan::new("share", FEWEST_ROUNDS, vec![Machine::NATIVE, host.default_guest()], workloads)
+        })
+    }
+}
 
 pub(crate) struct Shares<'a> {
     recording: &'a Recording,
@@ -58,5 +139,17 @@ impl Evidence for ShareFindings {
             },
             _ => return None,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_usual_methods_are_share_methods() {
+        for method in METHODS.iter().chain(QUICK_METHODS) {
+            share_variant(method).unwrap().share().unwrap().unwrap();
+        }
     }
 }

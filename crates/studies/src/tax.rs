@@ -1,10 +1,85 @@
 //! What machines cost over native.
 
 use crate::analysis::Analysis;
+use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration};
 use crate::reproduce::{Check, Evidence, Tested};
-use vmtax_model::{CaseUnit, Findings, HostFacts, Machine, MachineColumn, Metric};
+use clap::Args;
+use vmtax_model::{CaseUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
+use vmtax_workload::Preset;
+
+/// The options of `vmtax run`.
+#[derive(Debug, Args)]
+#[command(after_help = help())]
+pub struct TaxOptions {
+    /// Workloads, their options as WORKLOAD.OPTION=VALUE, or a plan's file (.toml)
+    #[arg(value_name = "WHAT")]
+    what: Vec<String>,
+    /// Small totals: under 3 minutes on 2 cores
+    #[arg(long, conflicts_with = "full")]
+    quick: bool,
+    /// The published sysbench report's own totals and times: long, with 2 GiB of files in each round
+    #[arg(long)]
+    full: bool,
+    /// Seconds that each trial bounded by time lasts; system calls share them
+    #[arg(long, value_name = "SECONDS")]
+    time: Option<f64>,
+    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
+    #[arg(long, value_delimiter = ',', value_name = "LIST")]
+    machines: Option<Vec<Machine>>,
+    #[command(flatten)]
+    common: CommonOptions,
+}
+
+/// The workloads, as they are registered, and examples.
+fn help() -> String {
+    let list = |fits: fn(Needs) -> bool| -> String {
+        let named = WorkloadName::ALL.iter().filter(|name| fits(name.needs()));
+        named.map(|name| format!("  {name:<20}{}\n", vmtax_workload::descriptor(*name).about)).collect()
+    };
+    format!(
+        "Workloads, all of which run when none is named:
+{}Workloads that run when named, on a shared tree or on the micro-guest:
+{}`vmtax agent run WORKLOAD --help-options` lists a workload's options; `--dry-run` shows what this command sets.
+Without a guest kernel here, the distribution's is fetched first (`vmtax get kernel`), not installed.
+
+Examples:
+  vmtax run --quick
+  vmtax run syscalls seqread --rounds 12
+  vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
+  vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml",
+        list(|needs| matches!(needs, Needs::System | Needs::Disk)),
+        list(|needs| matches!(needs, Needs::Share | Needs::MicroGuest)),
+    )
+}
+
+impl StudyOptions for TaxOptions {
+    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        let mut plan = match plan_file(&self.what)? {
+            Some(_) if self.quick || self.full => {
+                return OptionsError::usage("a plan's file says itself how much is run: leave --quick and --full out");
+            }
+            Some(plan) => plan,
+            None => {
+                let (preset, name) = match (self.quick, self.full) {
+                    (true, _) => (Preset::Quick, "quick"),
+                    (_, true) => (Preset::Full, "full"),
+                    _ => (Preset::Default, "default"),
+                };
+                let workloads = named_workloads(&self.what, preset, WorkloadName::usual())?;
+                Plan::new(name, preset.rounds(), host.default_machines(), workloads)
+            }
+        };
+        if let Some(machines) = &self.machines {
+            plan.machines.clone_from(machines);
+        }
+        if let Some(seconds) = self.time {
+            set_duration(&mut plan.workloads, seconds, &self.what)?;
+        }
+        self.common.complete(plan)
+    }
+}
 
 pub(crate) struct Tax<'a> {
     recording: &'a Recording,

@@ -1,23 +1,23 @@
 //! The command line: one definition for parsing, help, completions and manual pages.
 
 mod agent;
-mod common;
-mod compare;
-mod exec;
 mod profile;
 mod qemus;
+mod study;
 
 pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
-pub use common::{CommonArgs, MachineArgs, RecordArgs};
-pub use compare::CompareArgs;
-pub use exec::ExecArgs;
-pub use profile::{DiffArgs, HZ, ImportArgs, ProfileArgs, ProfileCommand, STACK, SyscallsBy, WALL_HZ};
+pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
+pub use study::{RecordArgs, StudyArgs};
 
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
-use vmtax_model::{Machine, Metric, Needs, WorkloadName};
+use vmtax_model::{Machine, Metric};
+use vmtax_studies::reproduce::ReproduceOptions;
+use vmtax_studies::{
+    CompareOptions, ExecOptions, ExitsOptions, LayersOptions, ScaleOptions, ShareOptions, TaxOptions,
+};
 
 /// What a virtual machine costs, which layer takes it, and how to get it back.
 #[derive(Debug, Parser)]
@@ -36,126 +36,30 @@ Exit status: 0 done, 1 a check did not hold, 2 could not run (and why), 130 inte
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Say what this machine can do, what is missing, and how to fix it
+    /// Report what this machine can do, what is missing, and how to fix it
     #[command(after_help = "Examples:
   vmtax doctor
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
     Doctor(DoctorArgs),
-    /// Measure workloads natively and in guests, and say what virtualisation costs
-    #[command(after_help = run_help())]
-    Run(Box<RunArgs>),
-    /// Follow each block request through guest, KVM, QEMU and host, and say where the time goes
-    #[command(
-        after_help = "WHAT sets the work: block-size=4K mode=seq|random operation=read|write depth=1..32 count=1000, as
-`vmtax agent run seqread --help-options` lists them; or it is a plan's file (.toml).
-KEY of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, or any property of QEMU's
-virtio-blk-pci (ioeventfd, num-queues, queue-size, ...).
-With root every layer is seen; without, those of the guest, and what is missing is said.
-
-Examples:
-  vmtax layers
-  vmtax layers --guest micro
-  vmtax layers mode=random depth=32 --vary iothread=off,on
-  vmtax layers --vary aio=threads,native,io_uring --set cache=none"
-    )]
-    Layers(Box<LayersArgs>),
-    /// Share a tree of files with a guest in each way there is, and say which to take
-    #[command(
-        after_help = "WAY is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or
-virtiofs,cache=always or 9p,qemu=5.2. What took effect is read back, not believed. docs/shares.md says more.
-
-Examples:
-  vmtax share --quick
-  vmtax share 9p 9p,cache=loose virtiofs --details
-  vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
-    )]
-    Share(Box<ShareArgs>),
-    /// Run a command of yours natively and in guests on the host's own files, and say what virtualisation costs it
-    #[command(
-        after_help = "In a guest the command has the host's files, the same working directory, user, environment, limits and input;
-what it writes there goes into a layer that is thrown away. Natively it runs as it does without vmtax.
-What it prints comes through as it comes; the report goes to standard error. The exit status is the command's,
-124 where its time was over, 125 where vmtax failed, 126 or 127 where it cannot be run. docs/exec.md says more.
-
-Examples:
-  vmtax exec --shell 'make clean && make -j2'
-  vmtax exec --metric 'latency:lower=took (\\S+) ms' -- ./benchmark
-  vmtax exec -t
-  vmtax exec --rounds 1 --machines tcg -- tar cf /dev/null /usr/share/doc
-  vmtax exec --cpus 2 --memory 2048 -- sysbench cpu run
-  vmtax exec --layers --scratch 8192 -- ./import.sh big.csv
-  vmtax exec --json -- ./test.sh > report.json"
-    )]
-    Exec(Box<ExecArgs>),
-    /// Hold guests against each other: two QEMUs, options, kernels or patches, and say what is proven
-    #[command(
-        after_help = "KEY of a side: qemu, kernel (with modules), append (words for the kernel), options (words for QEMU), machine,
-cpus, memory-mib, share and share.OPTION, host.halt-poll-ns, host.thp, host.governor (set, read back, put back),
-name, or any setting of the disk as `vmtax layers` has them. A comma in a value is written twice.
-It stops when all is decided, or the budget is spent; looking in between is part of what the intervals promise.
-With --check it ends with 1 where a metric is worse than in the baseline's recording: docs/compare.md.
-
-Examples:
-  vmtax compare --qemu 7.2 --qemu 10.0 -- cpu syscalls seqread
-  vmtax compare aio=threads aio=native aio=io_uring --set cache=none --detect 5% -- seqread
-  vmtax compare usual kernel-args=mitigations=off -- syscalls
-  vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
-  vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
-    )]
-    Compare(Box<CompareArgs>),
-    /// Look into a running QEMU: which threads and functions its time goes to, which VM exits its guest makes
-    #[command(
-        after_help = "Any process will do, also one in a container: its files are found through its own root, and it needs no frame
-pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
-Where KVM runs its guest and this is root, VM exits are counted by reason, device and register, and what they cost that
-they need not is named with its cure. The recording holds an SVG that opens in a browser. docs/profile.md says more.
-Ctrl-C ends the looking at a process: what was seen until then is shown, and the exit status is 0. A workload it interrupts
-(130).
-
-Examples:
-  vmtax profile --pid $(pgrep -n qemu-system)
-  vmtax profile --pid 1234 --seconds 30 --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
-  vmtax profile --qemu 5.2 -- open-fids count=20000
-  vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
-  vmtax profile import perf.data"
-    )]
+    /// Measure workloads natively and in guests, and report what virtualization costs
+    Run(Box<StudyArgs<TaxOptions>>),
+    /// Follow each block request through guest, KVM, QEMU and host, and report where the time goes
+    Layers(Box<StudyArgs<LayersOptions>>),
+    /// Share a tree of files with a guest by each method, and report which to use
+    Share(Box<StudyArgs<ShareOptions>>),
+    /// Run a command of yours natively and in guests on the host's own files, and report what virtualization costs it
+    Exec(Box<StudyArgs<ExecOptions>>),
+    /// Compare VM configurations (QEMUs, options, kernels, patches) and report statistically significant differences
+    Compare(Box<StudyArgs<CompareOptions>>),
+    /// Profile a running QEMU: threads and functions that its time goes to, VM exits that its guest makes
     Profile(Box<ProfileArgs>),
     /// Measure what a VM exit of each kind costs, with a guest that does nothing else
-    #[command(
-        after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
-interrupt, injection: each stamped, as distributions. It takes seconds and no guest kernel.
-
-Examples:
-  vmtax exits
-  vmtax exits --guest micro-kvm --count 100000 --json"
-    )]
-    Exits(Box<ExitsArgs>),
-    /// Measure along a ladder of sizes whether a cost grows, by which law, and what one more item costs
-    #[command(
-        after_help = "WHAT: first what grows (WORKLOAD.OPTION; guest.cpus, guest.memory-mib, guest.disks or guest.memory-regions), then
-workloads and their options as WORKLOAD.OPTION=VALUE; or a plan's file (.toml) with a [ladder]. `vmtax agent run WORKLOAD --help-options` lists options.
-Every size has a fresh machine in every round, in an order drawn by lot: docs/scale.md.
-
-Examples:
-  vmtax scale seqread.depth --ladder 1..32
-  vmtax scale guest.cpus threads threads.threads=16 --ladder 1,2,3,4
-  vmtax scale guest.disks seqread --ladder 1..256
-  vmtax scale seqread.block-size --ladder 4K..256K --vary aio=threads,native --set cache=none
-  vmtax scale threads.threads --ladder 1..512 --rungs 6 --machines native"
-    )]
-    Scale(Box<ScaleArgs>),
-    /// Put a published finding to the test here: holds, does not hold here, not testable here and why
-    #[command(
-        after_help = "`list` names the cases, `show NAME` prints claims, published figures and plan. Exit status 1 where a claim
-does not hold: docs/cases.md.
-
-Examples:
-  vmtax case list
-  vmtax case show 9p-fids
-  vmtax case 9p-fids --quick
-  vmtax case sysbench-five --real"
-    )]
-    Case(Box<CaseArgs>),
+    Exits(Box<StudyArgs<ExitsOptions>>),
+    /// Measure at several sizes whether a cost grows, by which law, and what one more item costs
+    Scale(Box<StudyArgs<ScaleOptions>>),
+    /// Reproduce a published result on this host
+    #[command(alias = "case")]
+    Reproduce(Box<StudyArgs<ReproduceOptions>>),
     /// Show a recording again, from its files alone
     #[command(after_help = "Examples:
   vmtax report runs/20261120T160100Z-quick
@@ -238,101 +142,6 @@ pub struct DoctorArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct RunArgs {
-    /// Workloads, their options as WORKLOAD.OPTION=VALUE, or a plan's file (.toml)
-    #[arg(value_name = "WHAT")]
-    pub what: Vec<String>,
-    /// Small totals: under 3 minutes on 2 cores
-    #[arg(long, conflicts_with = "full")]
-    pub quick: bool,
-    /// The published sysbench report's own totals and times: long, with 2 GiB of files in each round
-    #[arg(long)]
-    pub full: bool,
-    /// Seconds that each trial bounded by time lasts; system calls share them
-    #[arg(long, value_name = "SECONDS")]
-    pub time: Option<f64>,
-    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    pub machines: Option<Vec<Machine>>,
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct LayersArgs {
-    /// Options of the work as OPTION=VALUE, or a plan's file (.toml)
-    #[arg(value_name = "WHAT")]
-    pub what: Vec<String>,
-    /// The kind of device that is followed
-    #[arg(long, value_name = "KIND", default_value = "blk", value_parser = ["blk"])]
-    pub device: String,
-    /// Guests: kvm, tcg, micro (comma separated); micro is a ROM without an operating system, the floor under the others
-    /// [default: micro, and KVM where it runs kernels, else TCG]
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = ["kvm", "tcg", "micro", "micro-kvm", "micro-tcg"])]
-    pub guest: Option<Vec<String>>,
-    /// Compare ways to attach the disk, a column each: KEY=VALUE,VALUE,...; given twice, every combination
-    #[arg(long, value_name = "KEY=LIST")]
-    pub vary: Vec<String>,
-    /// Attach the disk in this way in every column
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    /// Print every table
-    #[arg(long, conflicts_with = "json")]
-    pub details: bool,
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct ScaleArgs {
-    /// What grows, then what runs and its options; or a plan's file (.toml)
-    #[arg(value_name = "WHAT", required = true)]
-    pub what: Vec<String>,
-    /// The sizes: FROM..TO, each about the same factor above the one before, or A,B,C; K, M and G may end them
-    #[arg(long, value_name = "FROM..TO")]
-    pub ladder: Option<String>,
-    /// How many sizes FROM..TO has [default: doublings where they fit, else 8]
-    #[arg(long, value_name = "N", requires = "ladder")]
-    pub rungs: Option<usize>,
-    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    pub machines: Option<Vec<Machine>>,
-    /// Compare ways to build the guest, a curve each: KEY=VALUE,VALUE,... as `vmtax layers` has them
-    #[arg(long, value_name = "KEY=LIST")]
-    pub vary: Vec<String>,
-    /// Build the guest in this way for every curve
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub set: Vec<String>,
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct ShareArgs {
-    /// Ways to share, as METHOD[,OPTION=VALUE...]; the first is what the others are held against
-    /// [default: QEMU's default 9p, then others]
-    #[arg(value_name = "WAY")]
-    pub methods: Vec<String>,
-    /// Fewer ways and a smaller tree, in four minutes
-    #[arg(long)]
-    pub quick: bool,
-    /// Share this folder, which is only ever read, instead of a tree made for it
-    #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "bytes"])]
-    pub tree: Option<PathBuf>,
-    /// Small files of the tree that is made
-    #[arg(long, value_name = "N")]
-    pub files: Option<u64>,
-    /// Bytes of the tree that is made (64M, 5G): what the small files leave is one large file
-    #[arg(long, value_name = "SIZE", value_parser = size)]
-    pub bytes: Option<u64>,
-    /// Print every figure of every way
-    #[arg(long, conflicts_with = "json")]
-    pub details: bool,
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
 pub struct HistoryArgs {
     /// The metric, as the list names it
     #[arg(value_name = "METRIC")]
@@ -349,33 +158,6 @@ pub struct HistoryArgs {
     /// Write the pictures into this file too
     #[arg(long, value_name = "FILE", requires = "metric")]
     pub html: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub struct CaseArgs {
-    /// list, show NAME, run NAME, or NAME
-    #[arg(value_name = "WHAT", required = true, num_args = 1..=2)]
-    pub what: Vec<String>,
-    /// A smaller form of it, where it has one: the claims that need its full size are not tested
-    #[arg(long)]
-    pub quick: bool,
-    /// Put it to the test by the program that was measured then, which has to be installed: of sysbench-five
-    #[arg(long)]
-    pub real: bool,
-    #[command(flatten)]
-    pub common: CommonArgs,
-}
-
-#[derive(Debug, Args)]
-pub struct ExitsArgs {
-    /// Where: micro-kvm, micro-tcg (comma separated) [default: both, without KVM micro-tcg]
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = ["micro-kvm", "micro-tcg"])]
-    pub guest: Option<Vec<String>>,
-    /// How many of each kind in a round
-    #[arg(long, value_name = "N", default_value_t = 5000)]
-    pub count: u32,
-    #[command(flatten)]
-    pub common: CommonArgs,
 }
 
 #[derive(Debug, Args)]
@@ -429,33 +211,6 @@ pub struct ListArgs {
 /// The names of the formats that a report can be printed in.
 fn formats() -> PossibleValuesParser {
     vmtax_report::FORMATS.iter().map(|(name, _)| *name).into()
-}
-
-/// Below the options of `vmtax run`: the workloads, as they are registered.
-fn run_help() -> String {
-    let list = |fits: fn(Needs) -> bool| -> String {
-        let named = WorkloadName::ALL.iter().filter(|name| fits(name.needs()));
-        named.map(|name| format!("  {name:<20}{}\n", vmtax_workload::descriptor(*name).about)).collect()
-    };
-    format!(
-        "Workloads, all of which run when none is named:
-{}Workloads that run when named, on a shared tree or on the micro-guest:
-{}`vmtax agent run WORKLOAD --help-options` lists a workload's options; `--dry-run` shows what this command sets.
-Without a guest kernel here, the distribution's is fetched first (`vmtax get kernel`), not installed.
-
-Examples:
-  vmtax run --quick
-  vmtax run syscalls seqread --rounds 12
-  vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
-  vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml",
-        list(|needs| matches!(needs, Needs::System | Needs::Disk)),
-        list(|needs| matches!(needs, Needs::Share | Needs::MicroGuest)),
-    )
-}
-
-/// Bytes, with an optional suffix.
-fn size(text: &str) -> Result<u64, String> {
-    vmtax_model::parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
 }
 
 #[cfg(test)]

@@ -37,6 +37,8 @@ pub enum Fault {
     #[error(transparent)]
     Export(#[from] vmtax_export::ExportError),
     #[error(transparent)]
+    Options(#[from] vmtax_studies::OptionsError),
+    #[error(transparent)]
     Case(#[from] vmtax_studies::reproduce::CaseError),
     #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),

@@ -1,6 +1,6 @@
 //! What a host is and can do. Collected by the `host` crate, kept in every recording, shown by `doctor`.
 
-use crate::Check;
+use crate::{Check, Machine};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
@@ -117,4 +117,26 @@ pub struct HostFacts {
     pub kernels: Vec<KernelFacts>,
     /// The lines of `doctor`.
     pub checks: Vec<Check>,
+}
+
+impl HostFacts {
+    /// Where a study runs when no machine is named: native, KVM where it runs kernels at speed, and TCG.
+    pub fn default_machines(&self) -> Vec<Machine> {
+        let is_slow = |m: Machine| m == Machine::KVM && self.kvm.class != KvmClass::Hardware;
+        Machine::ALL.iter().copied().filter(|&m| m.has_kernel() && !is_slow(m)).collect()
+    }
+
+    /// The machine of a Linux guest when none is named: KVM where it runs kernels at speed, else TCG.
+    pub fn default_guest(&self) -> Machine {
+        if self.kvm.class == KvmClass::Hardware { Machine::KVM } else { Machine::TCG }
+    }
+
+    /// The machines that run the micro-guest, the one nearest to the hardware first. What it measures runs natively also where
+    /// a KVM emulates kernels.
+    pub fn micro_guests(&self) -> &'static [Machine] {
+        match self.kvm.class {
+            KvmClass::Hardware | KvmClass::EmulatesKernels => &[Machine::MICRO_KVM, Machine::MICRO_TCG],
+            KvmClass::Broken | KvmClass::NoPermission | KvmClass::Absent => &[Machine::MICRO_TCG],
+        }
+    }
 }

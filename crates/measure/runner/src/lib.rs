@@ -11,7 +11,7 @@ mod run;
 mod shares;
 pub mod tool_output;
 
-pub use means::{Means, default_guest, default_machines, find_means};
+pub use means::{Means, find_means};
 pub use observe::profile;
 pub use run::{Ended, Progress, Watch, run};
 

@@ -16,20 +16,6 @@ pub struct Means {
     pub kernels: Vec<KernelFacts>,
 }
 
-/// The machines a run takes when none are named: native, KVM where it runs kernels at speed, and TCG.
-pub fn default_machines(host: &HostFacts) -> Vec<Machine> {
-    Machine::ALL
-        .iter()
-        .copied()
-        .filter(|&m| m.has_kernel() && (m != Machine::KVM || host.kvm.class == KvmClass::Hardware))
-        .collect()
-}
-
-/// The machine for a Linux guest where none is named: KVM where it runs kernels at speed, else TCG.
-pub fn default_guest(host: &HostFacts) -> Machine {
-    if host.kvm.class == KvmClass::Hardware { Machine::KVM } else { Machine::TCG }
-}
-
 /// Finds what the plan's guests need, fetching a kernel if none is there; `None` for a plan without guests.
 ///
 /// # Errors

@@ -6,7 +6,9 @@ use vmtax_model::{CaseUnit, CaseVerdict, Estimate, HostFacts, KvmClass, Machine}
 /// Findings that claims can be tested against.
 pub trait Evidence {
     /// What they say about a claim; `None` where it is about another study.
-    fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested>;
+    fn test(&self, _check: &Check, _host: &HostFacts) -> Option<Tested> {
+        None
+    }
 }
 
 /// What was found about one claim: a figure, or the reason why there is none.

@@ -2,8 +2,10 @@
 
 mod evidence;
 mod judge;
+mod options;
 mod published;
 
 pub use evidence::{Evidence, Tested};
 pub use judge::judge;
+pub use options::{Asked, ReproduceOptions};
 pub use published::{Case, CaseError, Check, Claim, Quick, all, find};

@@ -8,10 +8,10 @@ use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metr
 #[derive(Debug, thiserror::Error)]
 pub enum CaseError {
     /// There is none of that name.
-    #[error("there is no case '{0}': `vmtax case list` has those that there are")]
+    #[error("there is no published result '{0}': `vmtax reproduce list` names those that there are")]
     Unknown(String),
     /// A file of the program's own is wrong.
-    #[error("the case {name} is damaged ({reason}): report this as a fault of vmtax")]
+    #[error("the published result {name} is damaged ({reason}): report this as a fault of vmtax")]
     Damaged {
         /// Which.
         name: &'static str,

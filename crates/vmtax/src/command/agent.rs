@@ -1,11 +1,11 @@
 use super::print;
-use super::setting::setting;
 use crate::cli::{AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
 use crate::fault::Fault;
 use std::ffi::CString;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
+use vmtax_studies::key_value;
 use vmtax_vm::{Jail, Namespaces};
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
@@ -19,7 +19,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let _ = rustix::thread::set_name(&called); // a name is no reason not to run
     let mut spec = WorkloadSpec::new(name);
     for option in &args.options {
-        let (key, value) = setting(option, "OPTION=VALUE, as in time=1")?;
+        let (key, value) = key_value(option, "OPTION=VALUE, as in time=1")?;
         spec = spec.with(key, value);
     }
     let places = places(&args.places);

@@ -1,105 +1,68 @@
-//! `vmtax compare`: from its command line to a plan whose columns are sides.
+//! `vmtax compare`: sides, recordings, or a recording with its baseline.
 
-mod check;
-mod past;
-mod recordings;
-mod sides;
-
-use super::carry_out::carry_out;
-use super::profile::beside;
-use super::{doctor, selection};
-use crate::cli::CompareArgs;
+use super::progress::Display;
+use super::record::{Recorded, record};
+use super::study::study;
+use super::{doctor, print, report};
+use crate::cli::StudyArgs;
 use crate::fault::Fault;
-use recordings::DETECT;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, WorkloadName};
-use vmtax_runner::default_guest;
-use vmtax_workload::Preset;
+use vmtax_model::Plan;
+use vmtax_recording::{Recording, open};
+use vmtax_report::check as files;
+use vmtax_runner::Ended;
+use vmtax_studies::{Answer, CompareOptions, Compared, check, compare_recordings};
 
-const BUDGET_S: u32 = 600;
-const ROUNDS: u32 = 40;
-const REPEATS: u32 = 3;
-/// Where no workload is named.
-const USUAL: [WorkloadName; 4] =
-    [WorkloadName::Cpu, WorkloadName::Memory, WorkloadName::Syscalls, WorkloadName::Seqread];
-
-pub fn compare(args: &CompareArgs) -> Result<ExitCode, Fault> {
-    if let Some(baseline) = &args.check {
-        return check::check(args, baseline);
-    }
-    let recordings: Vec<PathBuf> = args.sides.iter().filter(|s| is_recording(s)).map(PathBuf::from).collect();
-    if recordings.is_empty() {
-        let host = doctor::facts(None);
-        let plan = plan(args, &host)?;
-        if let Some(line) = past::foretold(&plan, &args.record.runs).filter(|_| !args.record.dry_run) {
-            eprintln!("{}", vmtax_report::printable(&line));
+pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
+    match args.options.compared()? {
+        Compared::Sides => study(args),
+        Compared::Recordings(folders) => {
+            let recordings: Vec<Recording> = folders.iter().map(|f| open(f)).collect::<Result<_, _>>()?;
+            show(&compare_recordings(&recordings, args.options.detect())?.into(), args)
         }
-        let status = carry_out(&plan, host.clone(), &args.record, false)?;
-        if args.profile && !args.record.dry_run {
-            beside(&plan, &host, &args.record, None)?;
+        Compared::WithBaseline { baseline, now } => {
+            let thresholds = args.options.thresholds()?;
+            let baseline = open(&baseline)?;
+            let now = match now {
+                Some(now) => now,
+                None => {
+                    let plan = args.options.plan_again(&baseline.plan)?;
+                    if args.record.dry_run {
+                        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+                    }
+                    measure_again(&plan, args)?
+                }
+            };
+            let findings = check(&baseline, &open(&now)?, &thresholds)?;
+            write(args.options.junit.as_deref(), || files::junit(&findings))?;
+            write(args.options.markdown.as_deref(), || files::report(&findings).markdown())?;
+            let annotations = args.options.github.then(|| files::github(&findings));
+            let status = show(&findings.into(), args)?;
+            print(&annotations.unwrap_or_default())?;
+            Ok(status)
         }
-        return Ok(status);
     }
-    if recordings.len() != args.sides.len() || !args.qemu.is_empty() || !args.kernel.is_empty() || !args.what.is_empty()
-    {
-        let what = "recordings can only be held against recordings: give folders alone, or sides alone";
-        return Err(Fault::Usage(what.to_owned()));
-    }
-    recordings::compare(&recordings, args)
 }
 
-/// A side that is a folder was measured before.
-fn is_recording(side: &str) -> bool {
-    !side.contains('=') && (side.contains('/') || Path::new(side).is_dir())
+fn show(answer: &Answer<'_>, args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
+    report::put(answer, args.record.json, args.record.details, false)?;
+    Ok(report::status(answer))
 }
 
-fn plan(args: &CompareArgs, host: &HostFacts) -> Result<Plan, Fault> {
-    let variants = sides::variants(args)?;
-    let machine = args.machine.unwrap_or_else(|| default_guest(host));
-    let mut machines: Vec<Machine> = Vec::new();
-    for variant in &variants {
-        let own = variant.get("machine").map_or(Ok(machine), str::parse);
-        let own = own.map_err(|e: vmtax_model::UnknownMachine| Fault::Usage(e.to_string()))?;
-        if !own.is_guest() {
-            return Err(Fault::Usage("native is no side: `vmtax run` holds guests against it".to_owned()));
-        }
-        if !machines.contains(&own) {
-            machines.push(own);
-        }
+fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Fault> {
+    let Some(path) = path else { return Ok(()) };
+    fs::write(path, text()).map_err(|e| Fault::file(format!("writing {}", path.display()), e))
+}
+
+/// The baseline's plan, carried out now.
+fn measure_again(plan: &Plan, args: &StudyArgs<CompareOptions>) -> Result<PathBuf, Fault> {
+    let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
+    let Recorded { folder, ended } = record(plan, doctor::facts(None), &args.record, &display, None)?;
+    match ended {
+        Ended::Complete => Ok(folder),
+        Ended::Incomplete(first) => Err(Fault::Incomplete { folder, first: first.to_string() }),
+        Ended::Interrupted => Err(Fault::Interrupted { folder }),
     }
-    let mut variants = variants;
-    if machines.len() > 1 {
-        for variant in &mut variants {
-            variant.set.entry("machine".to_owned()).or_insert_with(|| machine.to_string());
-        }
-    }
-    let mut workloads = selection::workloads(&args.what, Preset::Quick, USUAL)?;
-    if machines.iter().any(|m| !m.has_kernel()) && args.what.is_empty() {
-        workloads.retain(|w| w.name == WorkloadName::Seqread);
-    }
-    if let Some(seconds) = args.time {
-        selection::time(&mut workloads, seconds, &args.what)?;
-    }
-    let mut plan = Plan {
-        variants,
-        probes: vec![Probes::None; args.repeats.unwrap_or(REPEATS) as usize],
-        study: Study::Compare(Compare {
-            detect: args.detect.unwrap_or(DETECT),
-            budget_s: Some(args.budget.unwrap_or(BUDGET_S)),
-        }),
-        ..Plan::new("compare", args.rounds.unwrap_or(ROUNDS), machines, workloads)
-    };
-    if args.layers {
-        if plan.workloads.iter().any(|w| w.name != WorkloadName::Seqread) {
-            return Err(Fault::Usage("--layers follows the requests of seqread alone: write `-- seqread`".to_owned()));
-        }
-        plan.probes.push(Probes::Layers);
-    }
-    if args.profile && plan.workloads.len() != 1 {
-        return Err(Fault::Usage("--profile looks at one workload: name it, as in `-- seqread`".to_owned()));
-    }
-    selection::machine(&mut plan, &args.machine_args);
-    selection::check(&plan)?;
-    Ok(plan)
 }

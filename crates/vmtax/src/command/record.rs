@@ -1,14 +1,16 @@
 //! From a plan to a recording.
 
-use super::folder::Folder;
-use super::{doctor, history, progress::Display};
+use super::{doctor, history, progress::Display, recording_folder};
 use crate::cli::RecordArgs;
 use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use vmtax_model::{HostFacts, Plan};
 use vmtax_runner::{Ended, Watch, find_means};
+use vmtax_studies::InterimAnalyses;
 use vmtax_vm::{Interrupt, Streams};
 
 /// A plan that was carried out.
@@ -19,50 +21,68 @@ pub(super) struct Recorded {
     pub ended: Ended,
 }
 
-/// Carries a plan out, its command, if it has one, between `streams`. `go_on` is asked after each whole round, by the
-/// recording's folder and how many rounds there are.
+/// Carries a plan out, its command, if it has one, between `streams`.
 pub(super) fn record(
     plan: &Plan,
-    host: HostFacts,
+    mut host: HostFacts,
     args: &RecordArgs,
     display: &Display,
     streams: Option<&Streams>,
-    go_on: &mut dyn FnMut(&Path, u32) -> bool,
 ) -> Result<Recorded, Fault> {
-    record_into(&Folder { runs: &args.runs, named: None }, plan, host, display, streams, go_on)
-}
-
-/// The same, into such a folder.
-pub(super) fn record_into(
-    into: &Folder<'_>,
-    plan: &Plan,
-    mut host: HostFacts,
-    display: &Display,
-    streams: Option<&Streams>,
-    go_on: &mut dyn FnMut(&Path, u32) -> bool,
-) -> Result<Recorded, Fault> {
+    if plan.is_attached() {
+        return attach(plan, &host, args);
+    }
     if plan.guest.qemu.is_some() {
-        // It may be named by the plan's file alone: its facts belong into the recording too.
+        // Its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
     }
     let means = find_means(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.say(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
-    vmtax_vm::sweep(into.runs);
+    vmtax_vm::sweep(&args.runs);
     vmtax_observe::sweep();
-    let mut writer = into.begin(plan, &host)?;
+    let mut writer = recording_folder::begin(args, plan, &host)?;
     let folder = writer.folder().to_path_buf();
-    let mut watch = Watch { progress: &mut |p| display.show(p), go_on: &mut |rounds| go_on(&folder, rounds) };
+    let mut interim = InterimAnalyses::new(plan);
+    let mut watch = Watch {
+        progress: &mut |p| display.show(p),
+        go_on: &mut |rounds| interim.go_on(&folder, rounds, &|line| display.say(line)),
+    };
     let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut watch);
     display.clear();
     let ended = ended?;
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
-        if into.named.is_none() {
-            history::remember(into.runs, &folder);
+        if args.out.is_none() {
+            history::remember(&args.runs, &folder);
         }
     }
     Ok(Recorded { folder, ended })
+}
+
+/// Observes a process that runs already.
+fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs) -> Result<Recorded, Fault> {
+    let Some((settings, pid)) = plan.profile().and_then(|settings| Some((settings, settings.pid?))) else {
+        let what = "the plan is of a file of another tool: give that to `vmtax profile import`";
+        return Err(Fault::Usage(what.to_owned()));
+    };
+    vmtax_observe::may_observe(pid)?;
+    // With Ctrl-C and its like: what was recorded until then is shown.
+    let stopped = Arc::new(AtomicBool::new(false));
+    for signal in [SIGINT, SIGTERM, SIGHUP] {
+        signal_hook::flag::register(signal, Arc::clone(&stopped)).map_err(|e| Fault::file("catching signals", e))?;
+    }
+    vmtax_observe::sweep();
+    let writer = recording_folder::begin(args, plan, host)?;
+    let folder = writer.folder().to_path_buf();
+    let profiled = writer.trial_files(0).map_err(Fault::from);
+    let profiled = profiled.and_then(|files| Ok(vmtax_runner::profile(pid, settings, files, &stopped)?));
+    if let Err(fault) = profiled {
+        writer.discard();
+        return Err(fault);
+    }
+    writer.finish()?;
+    Ok(Recorded { folder, ended: Ended::Complete })
 }
 
 /// Ctrl-C and its like end the trial under way in good order.

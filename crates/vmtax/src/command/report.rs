@@ -1,38 +1,59 @@
-//! `vmtax report`, and what is shown of a recording that was just made.
+//! `vmtax report`, and how every answer is shown.
 
-use super::{print, style};
+use super::{print, style, style_of};
 use crate::cli::ReportArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_recording::Recording;
 use vmtax_studies::{Answer, analyze};
 
 pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;
-    if args.json && args.html.is_none() {
-        let answer = analyze(&recording)?;
-        print(&answer.json()?)?;
-        return Ok(status(&answer));
-    }
+    let mut answer = analyze(&recording)?;
     if let Some(format) = &args.format {
-        let answer = analyze(&recording)?;
         print(&answer.report().in_format(format).unwrap_or_default())?;
         return Ok(status(&answer));
     }
-    show(&recording, args.json, args.details, args.html.as_deref())
-}
-
-/// Prints what a recording says and writes its HTML report.
-pub fn show(recording: &Recording, json: bool, details: bool, html: Option<&Path>) -> Result<ExitCode, Fault> {
-    let mut answer = analyze(recording)?;
-    print(&if json { answer.json()? } else { answer.terminal(details, style()) })?;
-    // Last, so that a recording that only others may write to is shown all the same.
-    let written = write(&mut answer, &recording.folder, html)?;
-    if !json {
-        print(&format!("\nReport: {}\n", vmtax_report::printable(&written)))?;
+    put(&answer, args.json, args.details, false)?;
+    if !args.json || args.html.is_some() {
+        // Last, so that a recording that only others may write to is shown all the same.
+        let written = write(&mut answer, &recording.folder, args.html.as_deref())?;
+        if !args.json {
+            print(&format!("\nReport: {}\n", vmtax_report::printable(&written)))?;
+        }
     }
     Ok(status(&answer))
+}
+
+/// Prints what a recording that was just made says, and writes its page.
+pub(super) fn show(
+    answer: &mut Answer<'_>,
+    folder: &Path,
+    json: bool,
+    details: bool,
+    beside_output: bool,
+) -> Result<(), Fault> {
+    put(answer, json, details, beside_output)?;
+    let written = write(answer, folder, None)?;
+    let line = format!("\nReport: {}\n", vmtax_report::printable(&written));
+    match (json, beside_output) {
+        (true, _) => {}
+        (false, true) => eprint!("{line}"),
+        (false, false) => print(&line)?,
+    }
+    Ok(())
+}
+
+/// Prints an answer. Beside what a command of the user's prints all but JSON goes to standard error.
+pub(super) fn put(answer: &Answer<'_>, json: bool, details: bool, beside_output: bool) -> Result<(), Fault> {
+    match (json, beside_output) {
+        (true, _) => print(&answer.json()?),
+        (false, true) => {
+            eprint!("\n{}", answer.terminal(details, style_of(&std::io::stderr())));
+            Ok(())
+        }
+        (false, false) => print(&answer.terminal(details, style())),
+    }
 }
 
 /// Writes the page, into `html` where that is given, else into the recording's folder, and what stands beside it; says where.
@@ -58,7 +79,7 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path, html: Option<&Path>)
     Ok(written)
 }
 
-/// 1 where a claim of the published result does not hold here.
+/// 1 where a claim of the published result does not hold here, or a metric is worse than it may be.
 pub(super) fn status(answer: &Answer<'_>) -> ExitCode {
-    ExitCode::from(u8::from(answer.contradicts()))
+    ExitCode::from(u8::from(answer.is_contradicted()))
 }

@@ -205,7 +205,7 @@ fn a_process_without_a_guest_has_no_exits() {
 #[test]
 fn the_case_of_habits_has_a_verdict_for_each() {
     let place = Place::new();
-    let run = place.vmtax("case guest-habits --quick --json --rounds 1 --runs").arg(place.runs());
+    let run = place.vmtax("reproduce guest-habits --quick --json --rounds 1 --runs").arg(place.runs());
     // 1: a busy host hides a claim's small difference; each claim has its verdict all the same.
     let outcome = run.start(300).outcome();
     assert!(matches!(outcome.status, Some(0 | 1)), "{outcome}");

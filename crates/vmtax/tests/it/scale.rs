@@ -1,4 +1,4 @@
-//! `vmtax scale` and `vmtax case` as people use them.
+//! `vmtax scale` and `vmtax reproduce` as people use them.
 
 use crate::common::Place;
 use std::fs;
@@ -50,10 +50,10 @@ fn a_rung_that_the_machine_refuses_is_named_and_the_rest_runs() {
 }
 
 #[test]
-fn cases_are_listed_and_shown() {
+fn published_results_are_listed_and_shown() {
     let place = Place::new();
-    place.vmtax("case list").succeeds().shows("9p-fids").shows("sysbench-five");
-    place.vmtax("case show 9p-fids").succeeds().shows("278,000").shows("[ladder]");
-    place.vmtax("case nothing").fails(&["there is no case 'nothing'"]);
-    place.vmtax("case run").fails(&["vmtax case list"]);
+    place.vmtax("reproduce list").succeeds().shows("9p-fids").shows("sysbench-five");
+    place.vmtax("reproduce show 9p-fids").succeeds().shows("278,000").shows("[ladder]");
+    place.vmtax("reproduce nothing").fails(&["there is no published result 'nothing'"]);
+    place.vmtax("case run").fails(&["vmtax reproduce list"]);
 }

@@ -53,7 +53,7 @@ impl Plan {
             ));
         }
         if self.reproduces.as_ref().is_some_and(|name| name.len() > 64 || !name.chars().all(is_plain)) {
-            return invalid("case must be the name of a case: `vmtax case list` has them");
+            return invalid("reproduces must be the name of a published result: `vmtax reproduce list` has them");
         }
         listed_once("machine", self.machines.iter())?;
         listed_once("workload", self.workloads.iter().map(|w| w.name))?;

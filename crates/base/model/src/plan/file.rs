@@ -43,8 +43,8 @@ struct PlanFile {
     compare: Option<Compare>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     profile: Option<ProfileSettings>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    case: Option<String>,
+    #[serde(default, alias = "case", skip_serializing_if = "Option::is_none")]
+    reproduces: Option<String>,
     #[serde(rename = "workload")]
     workloads: Vec<WorkloadSpec>,
 }
@@ -134,7 +134,7 @@ impl TryFrom<PlanFile> for Plan {
             guest: file.guest,
             tree: file.tree,
             variants: file.variants,
-            reproduces: file.case,
+            reproduces: file.reproduces,
             workloads: file.workloads,
         })
     }
@@ -158,7 +158,7 @@ impl From<Plan> for PlanFile {
             guest: plan.guest,
             tree: plan.tree,
             variants: plan.variants,
-            case: plan.reproduces,
+            reproduces: plan.reproduces,
             workloads: plan.workloads,
         }
     }

@@ -1,13 +1,13 @@
-//! What earlier runs foretell of a comparison, before it starts.
+//! The rounds that a comparison takes, estimated from earlier runs.
 
+use crate::history::Ledger;
 use std::path::Path;
 use vmtax_analysis::from_the_past;
 use vmtax_model::{Metric, PastFigure, Plan, SeriesKey};
-use vmtax_studies::history::Ledger;
 
 /// A sentence about the noisiest metric that the ledger beside the recordings knows under the same options; `None`
-/// where it knows none, or cannot be read: then the first rounds tell.
-pub fn foretold(plan: &Plan, runs: &Path) -> Option<String> {
+/// where it knows none, or cannot be read: then it is estimated from the first rounds.
+pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
     let detect = plan.comparison()?.detect;
     let machine = plan.columns().first()?.0;
     let ledger = Ledger::open_to_read(runs).ok()?;

@@ -1,42 +1,43 @@
 //! The sides of a command line, as variants.
 
-use crate::cli::CompareArgs;
-use crate::command::setting::setting;
-use crate::fault::Fault;
+use crate::options::{OptionsError, settings};
 use std::collections::BTreeMap;
 use vmtax_model::Variant;
 
 /// A side as it is without any setting.
 const USUAL: &str = "usual";
 
-/// The sides, in the order of: words, QEMUs, kernels.
-pub fn variants(args: &CompareArgs) -> Result<Vec<Variant>, Fault> {
-    let common = settings(&args.set.join(","))?;
-    let words = args.sides.iter().map(String::clone);
+/// The sides, in the order of: words, QEMUs, kernels; each with what `set` sets on all.
+pub(super) fn sides(
+    words: &[String],
+    qemus: &[String],
+    kernels: &[String],
+    set: &[String],
+) -> Result<Vec<Variant>, OptionsError> {
+    let common = side_settings(&set.join(","))?;
     let of = |key: &'static str| move |value: &String| format!("{key}={}", value.replace(',', ",,"));
-    let all: Vec<String> =
-        words.chain(args.qemu.iter().map(of("qemu"))).chain(args.kernel.iter().map(of("kernel"))).collect();
+    let words = words.iter().cloned();
+    let all: Vec<String> = words.chain(qemus.iter().map(of("qemu"))).chain(kernels.iter().map(of("kernel"))).collect();
     let variants: Vec<Variant> = all.iter().map(|side| variant(side, &common)).collect::<Result<_, _>>()?;
     if variants.len() < 2 {
-        return Err(Fault::Usage(
-            "a comparison takes two sides: as in `vmtax compare --qemu 7.2 --qemu 10.0`, or `vmtax compare usual aio=threads`"
-                .to_owned(),
-        ));
+        return OptionsError::usage(
+            "a comparison takes two sides: as in `vmtax compare --qemu 7.2 --qemu 10.0`, or `vmtax compare usual aio=threads`",
+        );
     }
     for (i, variant) in variants.iter().enumerate() {
         let earlier = &variants[..i];
         if earlier.iter().any(|v| v.name == variant.name) {
-            return Err(Fault::Usage(format!(
-                "side '{}' is there twice: to hold a machine against itself give the sides names, as in `name=a name=b`",
+            return OptionsError::usage(format!(
+                "side '{}' is there twice: to compare a machine with itself give the sides names, as in `name=a name=b`",
                 variant.name.escape_default()
-            )));
+            ));
         }
     }
     Ok(variants)
 }
 
-fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, Fault> {
-    let mut own = if side == USUAL { BTreeMap::new() } else { settings(side)? };
+fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, OptionsError> {
+    let mut own = if side == USUAL { BTreeMap::new() } else { side_settings(side)? };
     let name = own.remove("name").unwrap_or_else(|| side.to_owned());
     let mut set = common.clone();
     set.extend(own);
@@ -44,15 +45,8 @@ fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, Fau
 }
 
 /// `KEY=VALUE,KEY=VALUE`, where a comma within a value is written twice.
-fn settings(text: &str) -> Result<BTreeMap<String, String>, Fault> {
-    let mut settings = BTreeMap::new();
-    for word in split(text) {
-        let (key, value) = setting(&word, "KEY=VALUE, as in aio=native, nor `usual`")?;
-        if settings.insert(key.to_owned(), value.to_owned()).is_some() {
-            return Err(Fault::Usage(format!("{key} is set twice in '{}'", text.escape_default())));
-        }
-    }
-    Ok(settings)
+fn side_settings(text: &str) -> Result<BTreeMap<String, String>, OptionsError> {
+    settings(&split(text), "KEY=VALUE, as in aio=native, nor `usual`")
 }
 
 /// As QEMU splits its own options.
@@ -80,7 +74,7 @@ mod tests {
 
     #[test]
     fn a_side_is_its_settings() {
-        let common = settings("cache=none").unwrap();
+        let common = side_settings("cache=none").unwrap();
         let side = variant("qemu=7.2,append=quiet a=b,,c", &common).unwrap();
         assert_eq!(side.name, "qemu=7.2,append=quiet a=b,,c");
         assert_eq!((side.set["append"].as_str(), side.set["cache"].as_str()), ("quiet a=b,c", "none"));

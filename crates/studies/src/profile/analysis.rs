@@ -1,9 +1,9 @@
 //! Where a process's time goes: what was observed of it, in figures and pictures.
 
 use crate::analysis::{Analysis, ReportFile, StudyError};
-use crate::reproduce::{Check, Evidence, Tested};
+use crate::reproduce::Evidence;
 use std::time::Duration;
-use vmtax_model::{HostFacts, Outcome, ProfileFindings};
+use vmtax_model::{Outcome, ProfileFindings};
 use vmtax_profile::{Recorded, firefox, flame, fold, pprof};
 use vmtax_recording::Recording;
 use vmtax_report::profile::Pictures;
@@ -113,8 +113,4 @@ impl Analysis for Profile<'_> {
 }
 
 /// No published result claims anything of it.
-impl Evidence for Profile<'_> {
-    fn test(&self, _: &Check, _: &HostFacts) -> Option<Tested> {
-        None
-    }
-}
+impl Evidence for Profile<'_> {}

@@ -1,4 +1,4 @@
-//! Which of several VM configurations is faster.
+//! What a comparison found.
 
 use crate::analysis::{Analysis, StudyError};
 use crate::layers;
@@ -36,8 +36,8 @@ impl Analysis for Comparison<'_> {
         &self.findings
     }
 
-    fn layers(&self) -> Option<&LayerFindings> {
-        self.layers.as_ref()
+    fn layers_report(&self) -> Option<Report<'_>> {
+        self.layers.as_ref().map(|layers| vmtax_report::layers::report(self.recording, layers))
     }
 }
 

@@ -1,0 +1,209 @@
+//! The options of `vmtax profile`, and the plan that they mean.
+
+use super::settings::{HZ, STACK, WALL_HZ, attached, inside};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant};
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+use vmtax_model::{CountBy, HostFacts, Machine, Plan, ProfileSettings, ProfileSpec, Study, Tree};
+use vmtax_vm::Vm;
+use vmtax_workload::Preset;
+
+/// For how long a process is profiled where nothing else is asked for, s.
+const PROCESS_S: f64 = 10.0;
+/// Files of a shared tree where nothing says more.
+const FILES: u64 = 1000;
+const SHARE: &str = "9p,cache=loose";
+
+/// What says something of a workload's guest, or of its run: a process that runs has its own.
+const OF_A_GUEST: [&str; 14] = [
+    "machine",
+    "guest_hz",
+    "syscalls",
+    "share",
+    "rounds",
+    "qemu",
+    "kernel",
+    "modules",
+    "cpus",
+    "memory",
+    "seed",
+    "deadline",
+    "boot_deadline",
+    "workload",
+];
+
+/// The options of `vmtax profile`.
+#[derive(Debug, Args)]
+#[command(
+    mut_arg("rounds", |rounds| rounds.hide(true)),
+    after_help = "Any process will do, also one in a container: its files are found through its own root, and it needs no frame
+pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
+Where KVM runs its guest and this is root, VM exits are counted by reason, device and register, and an avoidable cost is
+named with its remedy. The recording holds an SVG that opens in a browser. docs/profile.md says more.
+Ctrl-C ends the profile of a process: what was sampled until then is shown, and the exit status is 0. A workload it interrupts
+(130).
+
+Examples:
+  vmtax profile --pid $(pgrep -n qemu-system)
+  vmtax profile --pid 1234 --seconds 30 --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
+  vmtax profile --qemu 5.2 -- open-fids count=20000
+  vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
+  vmtax profile import perf.data"
+)]
+pub struct ProfileOptions {
+    /// The process to profile, a QEMU or any other
+    #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with_all = OF_A_GUEST)]
+    pid: Option<i32>,
+    /// How long to sample [default: 10; a workload: as long as it runs]
+    #[arg(long, value_name = "SECONDS")]
+    seconds: Option<f64>,
+    /// Samples a second of each thread that runs
+    #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    hz: u32,
+    /// Wall-clock samples a second of every thread, running or not, and, through its monitor, of the vCPUs of a guest of
+    /// KVM (at most 50); each stops it for some microseconds; 0 for none
+    #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
+    wall_hz: u32,
+    /// How long the scheduler's events and system calls are traced at first, as root; 0 for not at all
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    events: f64,
+    /// Bytes copied of a stack with each sample
+    #[arg(long, value_name = "BYTES", default_value_t = STACK, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
+    stack: u32,
+    /// The unstripped build of the program, for its functions' names
+    #[arg(long, value_name = "FILE")]
+    symbols: Option<PathBuf>,
+    /// The guest for a workload: kvm, tcg, micro-kvm, micro-tcg [default: KVM where it runs kernels, else TCG]
+    #[arg(long, value_name = "MACHINE")]
+    machine: Option<Machine>,
+    /// Samples a second in a workload's guest, by its own kernel; 0 for none
+    #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    guest_hz: u32,
+    /// Count the system calls in a workload's guest, in its kernel where that has BPF: all, or those of each process
+    #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_parser = count_by)]
+    syscalls: Option<CountBy>,
+    /// How a workload's tree is shared with its guest, as `vmtax share` writes it [default: 9p,cache=loose]
+    #[arg(long, value_name = "METHOD")]
+    share: Option<String>,
+    #[command(flatten)]
+    common: CommonOptions,
+    /// A workload and its options as OPTION=VALUE, or a plan's file (.toml): run once in a guest of its own
+    #[arg(last = true, value_name = "WORKLOAD")]
+    workload: Vec<String>,
+}
+
+/// As `--syscalls` has it.
+fn count_by(text: &str) -> Result<CountBy, String> {
+    match text {
+        "call" => Ok(CountBy::Call),
+        "process" => Ok(CountBy::Process),
+        _ => Err("write call or process".to_owned()),
+    }
+}
+
+impl StudyOptions for ProfileOptions {
+    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        if let Some(pid) = self.pid {
+            let settings = self.settings(Some(self.seconds.unwrap_or(PROCESS_S)))?;
+            let name = format!("{}-{pid}", Vm::program_of(pid));
+            return Ok(attached(ProfileSettings { pid: Some(pid), ..settings }, &name));
+        }
+        if self.workload.is_empty() {
+            return OptionsError::usage(
+                "no process to profile: name it with --pid (`pgrep -a qemu-system` lists QEMUs with their numbers), or a \
+                 workload to run in a guest, as in `vmtax profile -- seqread`",
+            );
+        }
+        self.plan_of_workload(host)
+    }
+}
+
+impl ProfileOptions {
+    /// One guest, one workload, once.
+    fn plan_of_workload(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        if self.common.machine.rounds.is_some_and(|rounds| rounds != 1) {
+            return OptionsError::usage(
+                "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds",
+            );
+        }
+        let plan = match plan_file(&self.workload)? {
+            Some(_) if self.share.is_some() => {
+                return OptionsError::usage("a plan's file says itself how its tree is shared: leave --share out");
+            }
+            Some(plan) => plan,
+            None => self.plan_of_words()?,
+        };
+        let machine = self.machine.unwrap_or_else(|| host.default_guest());
+        if !machine.is_guest() {
+            return OptionsError::usage(format!(
+                "{machine} is no guest: choose kvm, tcg, micro-kvm or micro-tcg with --machine; `vmtax profile --pid` \
+                 profiles a process of the host"
+            ));
+        }
+        if !machine.has_kernel() && self.syscalls.is_some() {
+            return OptionsError::usage(format!("{machine} has no system calls: choose tcg or kvm with --machine"));
+        }
+        if plan.workloads.len() != 1 || plan.ladder().is_some() || plan.variants.len() > 1 {
+            return OptionsError::usage(
+                "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`",
+            );
+        }
+        let command = plan.command().cloned().map(Box::new);
+        let study = Study::Profile(ProfileSpec { settings: self.settings(self.seconds)?, command });
+        let machines = vec![machine];
+        // The micro-guest has no kernel that could sample.
+        let probes = match machine.has_kernel() {
+            true => vec![inside(self.guest_hz, self.syscalls)],
+            false => plan.probes.clone(),
+        };
+        self.common.complete(Plan { rounds: 1, study, machines, probes, ..plan })
+    }
+
+    fn plan_of_words(&self) -> Result<Plan, OptionsError> {
+        // An option that names no workload is the first one's.
+        let first = self.workload.iter().find(|word| !word.contains('='));
+        let whole = |word: &String| match (first, word.split_once('=')) {
+            (Some(first), Some((key, _))) if !key.contains('.') => format!("{first}.{word}"),
+            _ => word.clone(),
+        };
+        let words: Vec<String> = self.workload.iter().map(whole).collect();
+        let workloads = named_workloads(&words, Preset::Default, [])?;
+        let plan = Plan::new("profile", 1, Vec::new(), workloads);
+        let Some(shared) = plan.workloads.iter().find(|w| w.name.needs_share()) else {
+            return match self.share {
+                Some(_) => OptionsError::usage("--share is for a workload that works in a tree: leave it out"),
+                None => Ok(plan),
+            };
+        };
+        let files = vmtax_workload::check(shared)?.room(0).known_names.max(FILES);
+        let tree = Some(Tree { files, bytes: files.saturating_mul(Tree::SMALL), path: None });
+        let variants = vec![share_variant(self.share.as_deref().unwrap_or(SHARE))?];
+        Ok(Plan { tree, variants, ..plan })
+    }
+
+    /// How it is sampled, for so many seconds; as long as it runs where that is `None`.
+    fn settings(&self, seconds: Option<f64>) -> Result<ProfileSettings, OptionsError> {
+        let ms = |seconds: f64| {
+            Duration::try_from_secs_f64(seconds).ok().and_then(|t| u64::try_from(t.as_millis()).ok())
+        };
+        let refused = |what: &str| OptionsError::Usage(what.to_owned());
+        let events_ms = ms(self.events).ok_or_else(|| {
+            refused("--events takes a number of seconds, as in --events 1")
+        })?;
+        let time_ms = seconds.map(|seconds| {
+            let ms = ms(seconds).filter(|ms| *ms > 0);
+            ms.ok_or_else(|| refused("--seconds takes a number above 0, as in --seconds 10"))
+        });
+        Ok(ProfileSettings {
+            pid: None,
+            file: None,
+            time_ms: time_ms.transpose()?,
+            hz: self.hz,
+            wall_hz: self.wall_hz,
+            events_ms,
+            stack: self.stack,
+            symbols: self.symbols.clone(),
+        })
+    }
+}

@@ -1,0 +1,54 @@
+//! What plans of profiles have in common.
+
+use vmtax_model::{CommandSpec, CountBy, Inside, Plan, Probes, ProfileSettings, ProfileSpec, Study};
+
+/// Samples a second of each thread that runs.
+pub(super) const HZ: u32 = 99;
+/// Wall-clock samples a second of every thread.
+pub(super) const WALL_HZ: u32 = 19;
+/// Bytes copied of a stack.
+pub(super) const STACK: u32 = 12_288;
+/// Bytes copied of a guest's stacks: workloads' own are shallow.
+const GUEST_STACK: u32 = 8192;
+
+/// A plan that observes what is there already; `of` names it.
+pub fn attached(settings: ProfileSettings, of: &str) -> Plan {
+    let plain: String =
+        of.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '-' }).take(48).collect();
+    let study = Study::Profile(ProfileSpec { settings, command: None });
+    Plan { study, ..Plan::new(&format!("profile-{plain}"), 1, Vec::new(), Vec::new()) }
+}
+
+/// How a guest that has a kernel is sampled from its inside.
+pub(super) fn inside(hz: u32, calls: Option<CountBy>) -> Probes {
+    let inside = Inside { hz, stack: GUEST_STACK, calls };
+    if hz == 0 && calls.is_none() { Probes::None } else { Probes::Inside(inside) }
+}
+
+/// A profile of each of the plan's guests, named by its side or machine: its trial once more, so that no sampling is in a
+/// figure.
+pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
+    let settings = ProfileSettings {
+        pid: None,
+        file: None,
+        time_ms: None,
+        hz: HZ,
+        wall_hz: WALL_HZ,
+        // Which functions differ is asked for; events would take the first second of a short command.
+        events_ms: 0,
+        stack: STACK,
+        symbols: None,
+    };
+    // One observer of requests or of QEMU at a time.
+    let command = plan.command().map(|command| Box::new(CommandSpec { layers: false, ..command.clone() }));
+    let guests = plan.columns().into_iter().filter(|(machine, _)| machine.is_guest());
+    let profile = |(machine, side): (vmtax_model::Machine, &str)| {
+        let probes = vec![if machine.has_kernel() { inside(HZ, None) } else { Probes::None }];
+        let variants = plan.variants.iter().filter(|v| v.name == side).cloned().collect();
+        let study = Study::Profile(ProfileSpec { settings: settings.clone(), command: command.clone() });
+        let (name, machines) = (format!("{}-profile", plan.name), vec![machine]);
+        let of = if side.is_empty() { machine.as_str() } else { side };
+        (of.to_owned(), Plan { name, study, machines, variants, probes, rounds: 1, ..plan.clone() })
+    };
+    guests.map(profile).collect()
+}

@@ -1,0 +1,98 @@
+//! The options of `vmtax reproduce`, and the plan that they mean.
+
+use super::published::{Case, find};
+use crate::exec::root_share;
+use crate::options::{CommonOptions, OptionsError, StudyOptions};
+use clap::Args;
+use vmtax_host::find_program;
+use vmtax_model::{HostFacts, Plan};
+
+/// The options of `vmtax reproduce`.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "`list` names the published results, `show NAME` prints claims, published figures and plan. Exit status 1 where a claim
+is not reproduced: docs/reproduce.md.
+
+Examples:
+  vmtax reproduce list
+  vmtax reproduce show 9p-fids
+  vmtax reproduce 9p-fids --quick
+  vmtax reproduce sysbench-five --real"
+)]
+pub struct ReproduceOptions {
+    /// list, show NAME, run NAME, or NAME
+    #[arg(value_name = "WHAT", required = true, num_args = 1..=2)]
+    what: Vec<String>,
+    /// Smaller problem size, where available: claims that need the full size are not tested
+    #[arg(long)]
+    quick: bool,
+    /// Measure with the program that was measured in the publication, which has to be installed: of sysbench-five
+    #[arg(long)]
+    real: bool,
+    #[command(flatten)]
+    common: CommonOptions,
+}
+
+/// What is asked about published results.
+#[derive(Debug)]
+pub enum Asked {
+    /// Which there are.
+    List,
+    /// What one claims, and its plan.
+    Show(Box<Case>),
+    /// Whether one is reproduced on this host.
+    Run(Box<Case>),
+}
+
+impl ReproduceOptions {
+    /// What is asked.
+    ///
+    /// # Errors
+    /// For an unknown name, and words of another form.
+    pub fn asked(&self) -> Result<Asked, OptionsError> {
+        let words: Vec<&str> = self.what.iter().map(String::as_str).collect();
+        match words.as_slice() {
+            ["list"] => Ok(Asked::List),
+            ["show", name] => Ok(Asked::Show(Box::new(self.find(name)?))),
+            ["run", name] | [name] if !matches!(*name, "run" | "show") => Ok(Asked::Run(Box::new(self.find(name)?))),
+            _ => OptionsError::usage(
+                "write `vmtax reproduce list`, `vmtax reproduce show NAME` or `vmtax reproduce NAME`",
+            ),
+        }
+    }
+
+    /// The form by the program that was measured then is a published result of its own.
+    fn find(&self, name: &str) -> Result<Case, OptionsError> {
+        if !self.real {
+            return find(name).map_err(|e| OptionsError::Usage(e.to_string()));
+        }
+        find(&format!("{name}-real"))
+            .or_else(|_| OptionsError::usage(format!("--real is of sysbench-five, not of '{}'", name.escape_default())))
+    }
+}
+
+impl StudyOptions for ReproduceOptions {
+    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+        let Asked::Run(case) = self.asked()? else {
+            return OptionsError::usage("name a published result: `vmtax reproduce list` has them");
+        };
+        let mut plan = case.plan_here(host, self.quick);
+        if !plan.machines.iter().any(|m| m.is_guest()) {
+            return Err(OptionsError::NotTestable(format!(
+                "{}: not testable here: it takes a KVM that runs guest kernels at speed. `vmtax doctor` says what this \
+                 host has.",
+                case.name
+            )));
+        }
+        if let Some(program) = case.needs.as_ref().filter(|program| find_program(program).is_none()) {
+            return OptionsError::usage(format!(
+                "{} needs {program}, which is not installed: apt-get install {program}",
+                case.name
+            ));
+        }
+        if plan.command().is_some() {
+            plan.variants = vec![root_share(None)?];
+        }
+        self.common.complete(plan)
+    }
+}

@@ -1,0 +1,46 @@
+//! A profile of each guest beside what a study measured, so that no sampling is in a figure.
+
+use super::record::{Recorded, record};
+use super::{progress::Display, report};
+use crate::cli::RecordArgs;
+use crate::fault::Fault;
+use std::fs;
+use std::path::PathBuf;
+use vmtax_model::{HostFacts, Plan};
+use vmtax_runner::Ended;
+use vmtax_studies::{analyze, draw_difference};
+use vmtax_vm::Streams;
+
+/// Carries out these plans of profiles, each with its name, into recordings of their own; into all but the first also what
+/// differs from the first.
+pub(super) fn profile(
+    plans: Vec<(String, Plan)>,
+    host: &HostFacts,
+    args: &RecordArgs,
+    streams: Option<&Streams>,
+) -> Result<(), Fault> {
+    let args = RecordArgs { out: None, ..args.clone() };
+    let mut first: Option<PathBuf> = None;
+    for (of, plan) in plans {
+        let Recorded { folder, ended } = record(&plan, host.clone(), &args, &Display::beside_output(), streams)?;
+        match ended {
+            Ended::Interrupted => return Err(Fault::Interrupted { folder }),
+            Ended::Incomplete(why) => return Err(Fault::Incomplete { folder, first: why.to_string() }),
+            Ended::Complete => {}
+        }
+        let recording = vmtax_recording::open(&folder)?;
+        report::write(&mut analyze(&recording)?, &folder, None)?;
+        let mut line = format!("profile of {of}: {}", folder.join("report.html").display());
+        match &first {
+            None => first = Some(folder),
+            Some(first) => {
+                let picture = folder.join("difference.svg");
+                let written = fs::write(&picture, draw_difference(first, &folder)?);
+                written.map_err(|e| Fault::file(format!("writing {}", picture.display()), e))?;
+                line += &format!(", what differs: {}", picture.display());
+            }
+        }
+        eprintln!("{}", vmtax_report::printable(&line));
+    }
+    Ok(())
+}

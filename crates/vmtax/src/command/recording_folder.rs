@@ -1,0 +1,38 @@
+//! The folder of a recording.
+
+use crate::cli::RecordArgs;
+use crate::fault::Fault;
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+use std::fs;
+use std::path::Path;
+use vmtax_model::{HostFacts, Plan};
+use vmtax_recording::Writer;
+
+/// Whether the named folder is new or empty and can be written, before time is spent: it is made, and removed again.
+pub(super) fn check(named: Option<&Path>) -> Result<(), Fault> {
+    let Some(path) = named else { return Ok(()) };
+    let new: Vec<&Path> = path.ancestors().take_while(|part| !part.exists()).collect();
+    let made = fs::create_dir_all(path);
+    let made = made.map_err(|e| Fault::file(format!("making the folder {}: name one with --out", path.display()), e));
+    let usable = made.and_then(|()| match fs::read_dir(path).is_ok_and(|mut files| files.next().is_some()) {
+        true => Err(Fault::Usage(format!("{} holds files already: name a new folder with --out", path.display()))),
+        false => {
+            let refused =
+                |e: Errno| Fault::file(format!("{}: name another folder with --out", path.display()), e.into());
+            access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(refused)
+        }
+    });
+    new.iter().for_each(|part| drop(fs::remove_dir(part)));
+    usable
+}
+
+/// Begins a recording: in the named folder, or in a new one among the others.
+pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<Writer, Fault> {
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let version = env!("CARGO_PKG_VERSION");
+    Ok(match &args.out {
+        Some(folder) => Writer::create_at(folder, plan, host, &command, version)?,
+        None => Writer::create(&args.runs, plan, host, &command, version)?,
+    })
+}

@@ -1,0 +1,74 @@
+//! The way of every study: from its options to a plan, a recording, a report.
+
+use super::record::{Recorded, record};
+use super::{doctor, once_more, print, progress::Display, recording_folder, report, streams};
+use crate::cli::{RecordArgs, StudyArgs};
+use crate::fault::Fault;
+use std::process::ExitCode;
+use vmtax_layers::LayersError;
+use vmtax_model::{HostFacts, Plan, Study};
+use vmtax_runner::Ended;
+use vmtax_studies::{StudyError, StudyOptions, analyze, forecast, profiles_of_guests};
+use vmtax_vm::Streams;
+
+/// What timeout(1), env(1) and their like end with when they fail themselves.
+pub(super) const FAILED: u8 = 125;
+
+/// Carries out the plan that the options mean, and shows what was found.
+pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
+    let host = doctor::facts(None);
+    let (plan, record) = (args.options.plan(&host)?, &args.record);
+    if record.dry_run {
+        return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
+    }
+    if let Some(line) = forecast(&plan, &record.runs) {
+        eprintln!("{}", vmtax_report::printable(&line));
+    }
+    let profiles = if args.options.is_profiled() { profiles_of_guests(&plan) } else { Vec::new() };
+    let runs = plan.trials() + profiles.len() as u64;
+    let streams = match plan.command() {
+        Some(_) => Some(streams::of_command(&plan, runs, args.options.has_terminal(), record.json)?),
+        None => None,
+    };
+    let status = carry_out(&plan, host.clone(), record, streams.as_ref())?;
+    once_more::profile(profiles, &host, record, streams.as_ref())?;
+    Ok(status)
+}
+
+/// Carries a plan out, its command, if it has one, between `streams`, and shows what was found; the exit status.
+fn carry_out(
+    plan: &Plan,
+    host: HostFacts,
+    args: &RecordArgs,
+    streams: Option<&Streams>,
+) -> Result<ExitCode, Fault> {
+    recording_folder::check(args.out.as_deref())?;
+    let display = match streams {
+        Some(_) => Display::beside_output(),
+        None => Display::new(u64::from(plan.rounds) * plan.trials_per_round()),
+    };
+    let Recorded { folder, ended } = record(plan, host, args, &display, streams)?;
+    let recording = vmtax_recording::open(&folder)?;
+    let answer = match analyze(&recording) {
+        Ok(mut answer) => {
+            report::show(&mut answer, &folder, args.json, args.details, streams.is_some())?;
+            Some(answer)
+        }
+        // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
+        Err(StudyError::Layers(LayersError::Unobserved)) if !matches!(ended, Ended::Complete) => None,
+        Err(error) => return Err(error.into()),
+    };
+    let status = answer.as_ref().and_then(|answer| answer.command_status());
+    match (ended, answer) {
+        (Ended::Interrupted, _) => Err(Fault::Interrupted { folder }),
+        // That the command went well where it ran must not pass for all.
+        (Ended::Incomplete(first), _) if status.unwrap_or(0) == 0 => {
+            Err(Fault::Incomplete { folder, first: first.to_string() })
+        }
+        // Of a reproduction its verdict is what counts.
+        (_, Some(answer)) if !answer.is_reproduction() && matches!(plan.study, Study::Exec(_)) => {
+            Ok(ExitCode::from(status.and_then(|status| u8::try_from(status).ok()).unwrap_or(FAILED)))
+        }
+        (_, answer) => Ok(answer.map_or(ExitCode::SUCCESS, |answer| report::status(&answer))),
+    }
+}
