@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_host::find_program;
 use vmtax_model::{
-    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, Machine, MetricPattern, Net, Plan, Study,
-    Variant, WorkloadName, WorkloadSpec,
+    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, Machine, MetricPattern, Net, Plan, Study, Variant,
+    WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};

@@ -82,10 +82,7 @@ impl LayersOptions {
 }
 
 /// The host itself, the baseline of the guests, then the guests.
-fn machines<'a>(
-    guests: impl IntoIterator<Item = &'a str>,
-    host: &HostFacts,
-) -> Result<Vec<Machine>, OptionsError> {
+fn machines<'a>(guests: impl IntoIterator<Item = &'a str>, host: &HostFacts) -> Result<Vec<Machine>, OptionsError> {
     let mut machines = vec![Machine::NATIVE];
     for guest in guests {
         let machine = match guest {

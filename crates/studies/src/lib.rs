@@ -17,7 +17,7 @@ mod share;
 mod tax;
 
 pub use analysis::{ReportFile, StudyError};
-pub use compare::{Compared, CompareOptions, InterimAnalyses, check, compare_recordings, forecast};
+pub use compare::{CompareOptions, Compared, InterimAnalyses, check, compare_recordings, forecast};
 pub use exec::ExecOptions;
 pub use exits::ExitsOptions;
 pub use layers::LayersOptions;

@@ -7,7 +7,7 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::{FEWEST_ROUNDS, paired};
 use vmtax_model::{
-    CaseUnit, CaseVerdict, Estimate, Growth, GrowthFindings, Grows, HostFacts, Interval, Ladder, Law, Machine, Metric,
+    CaseUnit, CaseVerdict, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Ladder, Law, Machine, Metric,
     Plan, Study, parse_size,
 };
 use vmtax_recording::Recording;

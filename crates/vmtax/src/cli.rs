@@ -15,9 +15,7 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use vmtax_model::{Machine, Metric};
 use vmtax_studies::reproduce::ReproduceOptions;
-use vmtax_studies::{
-    CompareOptions, ExecOptions, ExitsOptions, LayersOptions, ScaleOptions, ShareOptions, TaxOptions,
-};
+use vmtax_studies::{CompareOptions, ExecOptions, ExitsOptions, LayersOptions, ScaleOptions, ShareOptions, TaxOptions};
 
 /// What a virtual machine costs, which layer takes it, and how to get it back.
 #[derive(Debug, Parser)]

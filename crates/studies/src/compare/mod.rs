@@ -10,6 +10,6 @@ mod sides;
 pub(crate) use analysis::Comparison;
 pub use forecast::forecast;
 pub use interim::InterimAnalyses;
-pub use options::{Compared, CompareOptions};
+pub use options::{CompareOptions, Compared};
 pub(crate) use recordings::{Baseline, Recordings};
 pub use recordings::{check, compare_recordings};

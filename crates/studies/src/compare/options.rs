@@ -164,9 +164,7 @@ impl CompareOptions {
             (Some(baseline), 0 | 1) => {
                 Ok(Compared::WithBaseline { baseline: baseline.clone(), now: recordings.into_iter().next() })
             }
-            (Some(_), _) => {
-                OptionsError::usage("--check takes one recording to be checked, or none to measure anew")
-            }
+            (Some(_), _) => OptionsError::usage("--check takes one recording to be checked, or none to measure anew"),
             (None, 0) => Ok(Compared::Sides),
             (None, n) if n < self.sides.len() + self.qemu.len() + self.kernel.len() + self.what.len() => {
                 OptionsError::usage(
@@ -189,7 +187,8 @@ impl CompareOptions {
     /// For a file that cannot be read, or holds no thresholds.
     pub fn thresholds(&self) -> Result<Thresholds, OptionsError> {
         let Some(file) = &self.thresholds else { return Ok(Thresholds::default()) };
-        let text = fs::read_to_string(file).map_err(|e| OptionsError::file(format!("reading {}", file.display()), e))?;
+        let text =
+            fs::read_to_string(file).map_err(|e| OptionsError::file(format!("reading {}", file.display()), e))?;
         Thresholds::from_toml(&text).map_err(|e| OptionsError::Usage(format!("{}: {e}", file.display())))
     }
 

@@ -70,11 +70,7 @@ fn set_option(workloads: &mut [WorkloadSpec], text: &str) -> Result<(), OptionsE
 }
 
 /// Has each trial last so many seconds, where it has a time; what `words` say of a workload alone stands above it.
-pub(crate) fn set_duration(
-    workloads: &mut [WorkloadSpec],
-    seconds: f64,
-    words: &[String],
-) -> Result<(), OptionsError> {
+pub(crate) fn set_duration(workloads: &mut [WorkloadSpec], seconds: f64, words: &[String]) -> Result<(), OptionsError> {
     for workload in workloads {
         let sets = |word: &String| word.split_once(".time=").is_some_and(|(name, _)| name.parse() == Ok(workload.name));
         if !words.iter().any(sets) {

@@ -184,13 +184,11 @@ impl ProfileOptions {
 
     /// How it is sampled, for so many seconds; as long as it runs where that is `None`.
     fn settings(&self, seconds: Option<f64>) -> Result<ProfileSettings, OptionsError> {
-        let ms = |seconds: f64| {
-            Duration::try_from_secs_f64(seconds).ok().and_then(|t| u64::try_from(t.as_millis()).ok())
-        };
+        let ms =
+            |seconds: f64| Duration::try_from_secs_f64(seconds).ok().and_then(|t| u64::try_from(t.as_millis()).ok());
         let refused = |what: &str| OptionsError::Usage(what.to_owned());
-        let events_ms = ms(self.events).ok_or_else(|| {
-            refused("--events takes a number of seconds, as in --events 1")
-        })?;
+        let events_ms =
+            ms(self.events).ok_or_else(|| refused("--events takes a number of seconds, as in --events 1"))?;
         let time_ms = seconds.map(|seconds| {
             let ms = ms(seconds).filter(|ms| *ms > 0);
             ms.ok_or_else(|| refused("--seconds takes a number above 0, as in --seconds 10"))
