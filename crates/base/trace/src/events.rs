@@ -1,7 +1,7 @@
 //! One stream of entries, whatever the trace was.
 
 use crate::ring::Merge;
-use crate::{Counts, Entry, Formats, Input, TraceError};
+use crate::{Counts, Entry, Event, EventId, Formats, Input, Lost, TraceError};
 
 /// The entries of a trace in the order of their time. Each input (a processor's pages, a file) is believed to be in
 /// order itself: where its clock was set back ([`Counts::backwards`]), so is the stream.
@@ -10,15 +10,84 @@ pub struct Events<'f>(Source<'f>);
 enum Source<'f> {
     /// The kernel's own pages: millions of events, so no call through a table.
     Pages(Merge<'f>),
-    Other(Box<dyn Entries + 'f>),
+    Other(Decoded<'f>),
 }
 
-/// The entries of another kind of trace.
-pub(crate) trait Entries {
-    /// The next entry; `None` at the end.
-    fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError>;
+/// What reads another kind of trace, record by record.
+pub(crate) trait Decoder {
+    /// Reads on. What is left out is counted there.
+    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError>;
 
-    fn counts(&self) -> &Counts;
+    /// The record of the event that was read last.
+    fn record(&self) -> &[u8];
+}
+
+/// What came next in a trace.
+pub(crate) enum Step {
+    /// Nothing to give.
+    Nothing,
+    Event {
+        ticks: u64,
+        cpu: u32,
+        id: EventId,
+        pid: i32,
+    },
+    Lost {
+        ticks: Option<u64>,
+        events: Option<u64>,
+    },
+    /// What makes no sense; it `ends` where nobody knows where the next record begins.
+    Damaged {
+        ends: bool,
+    },
+    /// The end, with what is known only there to be lost.
+    End {
+        lost: Option<u64>,
+    },
+}
+
+/// The entries of a decoder.
+struct Decoded<'f> {
+    decoder: Box<dyn Decoder + 'f>,
+    /// The time of the last entry; 0 before the first.
+    last: u64,
+    ended: bool,
+    counts: Counts,
+}
+
+impl Decoded<'_> {
+    fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
+        while !self.ended {
+            let events = match self.decoder.step(&mut self.counts)? {
+                Step::Nothing => continue,
+                Step::Event { ticks, cpu, id, pid } => {
+                    self.counts.time(&mut self.last, ticks);
+                    self.counts.events += 1;
+                    let data = self.decoder.record();
+                    return Ok(Some(Entry::Event(Event { ticks, cpu, input: 0, id, pid, data })));
+                }
+                Step::Lost { ticks, events } => {
+                    self.last = self.last.max(ticks.unwrap_or(0));
+                    events
+                }
+                Step::Damaged { ends } => {
+                    self.ended = ends;
+                    self.counts.damaged_pages += 1;
+                    None
+                }
+                Step::End { lost } => {
+                    self.ended = true;
+                    if lost.is_none() {
+                        break;
+                    }
+                    lost
+                }
+            };
+            self.counts.loss(events);
+            return Ok(Some(Entry::Lost(Lost { ticks: self.last, cpu: 0, input: 0, events })));
+        }
+        Ok(None)
+    }
 }
 
 impl<'f> Events<'f> {
@@ -30,8 +99,9 @@ impl<'f> Events<'f> {
         Merge::new(formats, inputs).map(|merge| Events(Source::Pages(merge)))
     }
 
-    pub(crate) fn of(other: impl Entries + 'f) -> Events<'f> {
-        Events(Source::Other(Box::new(other)))
+    pub(crate) fn of(decoder: impl Decoder + 'f) -> Events<'f> {
+        let decoder = Box::new(decoder);
+        Events(Source::Other(Decoded { decoder, last: 0, ended: false, counts: Counts::default() }))
     }
 
     /// The next entry; `None` at the end.
@@ -51,7 +121,7 @@ impl<'f> Events<'f> {
     pub fn counts(&self) -> &Counts {
         match &self.0 {
             Source::Pages(pages) => pages.counts(),
-            Source::Other(other) => other.counts(),
+            Source::Other(other) => &other.counts,
         }
     }
 }

@@ -26,3 +26,14 @@ pub(crate) fn text(path: &Path) -> Result<String, TraceError> {
 pub(crate) fn unreadable(path: &Path, source: io::Error) -> TraceError {
     TraceError::Read { path: path.to_owned(), source }
 }
+
+/// The error of a file that is checked while it is read: what is wrong with it, or why it cannot be read.
+pub(crate) fn failed(path: &Path, e: io::Error) -> TraceError {
+    let path = path.to_owned();
+    match e.kind() {
+        io::ErrorKind::InvalidData => TraceError::Damaged { path, reason: e.to_string() },
+        io::ErrorKind::Unsupported => TraceError::Unsupported { path, reason: e.to_string() },
+        io::ErrorKind::UnexpectedEof => TraceError::Damaged { path, reason: "it is cut off".to_owned() },
+        _ => TraceError::Read { path, source: e },
+    }
+}

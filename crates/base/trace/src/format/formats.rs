@@ -2,6 +2,7 @@
 
 use super::field::{Field, Kind};
 use super::text::{self, EventId, Parsed};
+use crate::Counts;
 use std::collections::BTreeMap;
 
 /// One kind of event.
@@ -24,9 +25,15 @@ pub struct Formats {
 }
 
 /// No record is so long.
-pub(crate) const UNKNOWN: u32 = u32::MAX;
+const UNKNOWN: u32 = u32::MAX;
 /// `common_type` and `common_pid` (`struct trace_entry`, `include/linux/trace_events.h`) have always been there.
 const HEADER: [(&str, u32, u32); 2] = [("common_type", 0, 2), ("common_pid", 4, 4)];
+
+/// The thread that a record is of.
+#[inline]
+pub(crate) fn pid(record: &[u8]) -> i32 {
+    record.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |pid| i32::from_le_bytes(*pid))
+}
 
 impl Formats {
     /// Takes the text of an event's `format` file.
@@ -57,10 +64,16 @@ impl Formats {
         Ok(())
     }
 
-    /// The least length that a record of this kind has, bytes.
+    /// A record's kind; `None` where no format fits it, which is counted.
     #[inline]
-    pub(crate) fn least(&self, id: EventId) -> u32 {
-        self.least.get(usize::from(id.0)).copied().unwrap_or(UNKNOWN)
+    pub(crate) fn kind(&self, record: &[u8], counts: &mut Counts) -> Option<EventId> {
+        let id = record.first_chunk().map_or(EventId(0), |id| EventId(u16::from_le_bytes(*id)));
+        let least = self.least.get(usize::from(id.0)).copied().unwrap_or(UNKNOWN);
+        if record.len() < least as usize {
+            *(if least == UNKNOWN { &mut counts.unknown } else { &mut counts.short }) += 1;
+            return None;
+        }
+        Some(id)
     }
 
     /// The ID of an event; `None` when the trace has no such kind.

@@ -9,7 +9,7 @@ mod text;
 
 pub use field::Field;
 pub(crate) use field::Kind;
-pub(crate) use formats::UNKNOWN;
+pub(crate) use formats::pid;
 pub use formats::{Format, Formats};
 pub use symbols::symbols;
 pub use text::EventId;

@@ -3,3 +3,4 @@
 pub(crate) mod dat;
 pub(crate) mod perf;
 pub(crate) mod qemu;
+mod read;

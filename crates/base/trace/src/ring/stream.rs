@@ -1,8 +1,8 @@
 //! The pages of one processor, one after another.
 
 use super::page::{Cursor, PageLayout, Step};
-use crate::file::unreadable;
-use crate::format::UNKNOWN;
+use crate::file::failed;
+use crate::format::pid;
 use crate::{Counts, Entry, Event, EventId, Formats, Lost, TraceError};
 use std::io::{self, Read};
 use std::path::PathBuf;
@@ -80,8 +80,7 @@ impl<'f> Stream<'f> {
             Head::Lost(events) => Entry::Lost(Lost { ticks, cpu, input, events }),
             Head::Record { start, end, id } => {
                 let data = self.buffer.get(start..end).unwrap_or_default();
-                let pid = data.get(4..).and_then(|d| d.first_chunk()).map_or(0, |pid| i32::from_le_bytes(*pid));
-                Entry::Event(Event { ticks, cpu, input, id, pid, data })
+                Entry::Event(Event { ticks, cpu, input, id, pid: pid(data), data })
             }
         }
     }
@@ -106,15 +105,8 @@ impl<'f> Stream<'f> {
                     return Ok(self.lose(None, counts));
                 }
                 Step::Record(start, end) => {
-                    let id = match page.get(start..end).and_then(|data| data.first_chunk()) {
-                        Some(id) => EventId(u16::from_le_bytes(*id)),
-                        None => EventId(0),
-                    };
-                    let least = formats.least(id);
-                    if end - start < least as usize {
-                        *(if least == UNKNOWN { &mut counts.unknown } else { &mut counts.short }) += 1;
-                        continue;
-                    }
+                    let record = page.get(start..end).unwrap_or_default();
+                    let Some(id) = formats.kind(record, counts) else { continue };
                     counts.time(&mut self.last, self.cursor.ticks);
                     counts.events += 1;
                     self.head = Head::Record { start: self.page + start, end: self.page + end, id };
@@ -171,10 +163,7 @@ impl<'f> Stream<'f> {
                 Ok(0) => break,
                 Ok(read) => self.filled += read,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                Err(e) if matches!(e.kind(), io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof) => {
-                    return Err(TraceError::Damaged { path: self.input.path.clone(), reason: e.to_string() });
-                }
-                Err(source) => return Err(unreadable(&self.input.path, source)),
+                Err(e) => return Err(failed(&self.input.path, e)),
             }
         }
         Ok(())

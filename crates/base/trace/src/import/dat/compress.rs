@@ -1,6 +1,6 @@
 //! Compressed sections and pages of version 7.
 
-use super::read::{self, wrong};
+use crate::import::read::{self, wrong};
 use flate2::read::ZlibDecoder;
 use ruzstd::decoding::StreamingDecoder;
 use std::io::{self, Cursor, Read};

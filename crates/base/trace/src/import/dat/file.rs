@@ -2,9 +2,9 @@
 
 use super::compress::Chunks;
 use super::part::{Head, Part};
-use super::read::{self, wrong};
 use super::{head, v6, v7};
-use crate::file::unreadable;
+use crate::file::{failed, unreadable};
+use crate::import::read::{self, wrong};
 use crate::{Events, Formats, Input, TraceError};
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
@@ -35,14 +35,7 @@ impl Dat {
 
     /// Reads the head of a file; the pages are read from `path` later.
     pub(super) fn read(mut file: impl Read + Seek, path: &Path) -> Result<Dat, TraceError> {
-        let head = head(&mut file).map_err(|e| match e.kind() {
-            io::ErrorKind::InvalidData => TraceError::Damaged { path: path.to_owned(), reason: e.to_string() },
-            io::ErrorKind::UnexpectedEof => {
-                TraceError::Damaged { path: path.to_owned(), reason: "it is cut off".to_owned() }
-            }
-            _ => unreadable(path, e),
-        })?;
-        let Head { clock, formats, parts } = head;
+        let Head { clock, formats, parts } = head(&mut file).map_err(|e| failed(path, e))?;
         // trace-cmd's own default.
         let clock = clock.unwrap_or_else(|| "local".to_owned());
         Ok(Dat { path: path.to_owned(), clock, formats, parts })

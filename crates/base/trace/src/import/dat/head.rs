@@ -1,6 +1,6 @@
 //! What both versions say in the same way.
 
-use super::read::{self, sized, string, wrong};
+use crate::import::read::{self, sized, string, wrong};
 use crate::{Formats, PageLayout};
 use std::io::{self, Read};
 

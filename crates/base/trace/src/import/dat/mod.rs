@@ -6,7 +6,6 @@ mod compress;
 mod file;
 mod head;
 mod part;
-pub(crate) mod read;
 mod v6;
 mod v7;
 

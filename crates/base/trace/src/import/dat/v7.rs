@@ -3,7 +3,7 @@
 use super::compress::Codec;
 use super::head::{self, option};
 use super::part::{Head, Part};
-use super::read::{self, string, wrong};
+use crate::import::read::{self, string, wrong};
 use crate::{Formats, PageLayout};
 use std::io::{self, Read, Seek, SeekFrom};
 

@@ -2,7 +2,7 @@
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
 
-use crate::import::dat::read::{self, wrong};
+use crate::import::read::{self, wrong};
 use linux_perf_data::linux_perf_event_reader::RecordType;
 use std::io::{self, Read, Seek, SeekFrom};
 

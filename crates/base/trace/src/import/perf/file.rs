@@ -2,10 +2,10 @@
 
 use super::check;
 use crate::TraceError;
-use crate::file::unreadable;
+use crate::file::failed;
 use linux_perf_data::PerfFileReader;
 use std::fs::File;
-use std::io::{self, BufReader};
+use std::io::BufReader;
 use std::path::Path;
 
 pub(super) type Reader = PerfFileReader<BufReader<File>>;
@@ -33,15 +33,4 @@ pub(super) fn parse(path: &Path) -> Result<Reader, TraceError> {
 fn opened(path: &Path) -> Result<BufReader<File>, TraceError> {
     let file = File::open(path).map_err(|e| failed(path, e))?;
     Ok(BufReader::with_capacity(64 << 10, file))
-}
-
-pub(super) fn failed(path: &Path, e: io::Error) -> TraceError {
-    match e.kind() {
-        io::ErrorKind::InvalidData => TraceError::Damaged { path: path.to_owned(), reason: e.to_string() },
-        io::ErrorKind::Unsupported => TraceError::Unsupported { path: path.to_owned(), reason: e.to_string() },
-        io::ErrorKind::UnexpectedEof => {
-            TraceError::Damaged { path: path.to_owned(), reason: "it is cut off".to_owned() }
-        }
-        _ => unreadable(path, e),
-    }
 }

@@ -1,9 +1,10 @@
 //! All records of a `perf.data`, for those who unwind its samples.
 
 use super::check;
-use super::file::{checked, failed, parse};
+use super::file::{checked, parse};
 use crate::TraceError;
-use crate::import::dat::read::wrong;
+use crate::file::failed;
+use crate::import::read::wrong;
 use linux_perf_data::linux_perf_event_reader::constants::PERF_RECORD_MISC_MMAP_BUILD_ID;
 use linux_perf_data::linux_perf_event_reader::{
     Endianness, RawData, RawEventRecord, RecordParseInfo, RecordType, SamplingPolicy,

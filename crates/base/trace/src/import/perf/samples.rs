@@ -1,10 +1,10 @@
 //! The samples of tracepoints.
 
 use super::file::{Reader, read};
-use crate::events::Entries;
-use crate::format::UNKNOWN;
+use crate::events::{Decoder, Step};
+use crate::format::pid;
 use crate::import::dat::perf_head;
-use crate::{Counts, Entry, Event, EventId, Events, Formats, Lost, TraceError};
+use crate::{Counts, Events, Formats, TraceError};
 use linux_perf_data::linux_perf_event_reader::{ClockId, EventRecord, PerfClock, RecordType, SampleRecord};
 use linux_perf_data::{Feature, PerfFileReader, PerfFileRecord};
 use std::path::{Path, PathBuf};
@@ -60,16 +60,7 @@ impl Perf {
     /// [`TraceError`] when the file cannot be read.
     pub fn events(&self) -> Result<Events<'_>, TraceError> {
         let reader = read(&self.path)?;
-        let samples = Samples {
-            perf: self,
-            reader,
-            record: Vec::new(),
-            last: 0,
-            lost_samples: 0,
-            ended: false,
-            counts: Counts::default(),
-        };
-        Ok(Events::of(samples))
+        Ok(Events::of(Samples { perf: self, reader, record: Vec::new(), lost: 0 }))
     }
 }
 
@@ -77,107 +68,45 @@ impl Perf {
 struct Samples<'p> {
     perf: &'p Perf,
     reader: Reader,
-    /// The record of the event given last.
     record: Vec<u8>,
-    last: u64,
     /// What perf counted as lost when it ended, with what its records of losses tell.
-    lost_samples: u64,
-    ended: bool,
-    counts: Counts,
+    lost: u64,
 }
 
-/// What a record of the file gave.
-enum Step {
-    Nothing,
-    Sample { ticks: u64, cpu: u32 },
-    Lost { ticks: Option<u64>, events: Option<u64> },
-    Damaged,
-    End,
-}
-
-impl Entries for Samples<'_> {
-    fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
-        while !self.ended {
-            match self.step() {
-                Step::Nothing => {}
-                Step::Sample { ticks, cpu } => {
-                    let Some((id, pid)) = self.known() else { continue };
-                    self.counts.time(&mut self.last, ticks);
-                    self.counts.events += 1;
-                    return Ok(Some(Entry::Event(Event { ticks, cpu, input: 0, id, pid, data: &self.record })));
-                }
-                Step::Lost { ticks, events } => return Ok(Some(self.lost(ticks, events))),
-                Step::Damaged => {
-                    self.counts.damaged_pages += 1;
-                    return Ok(Some(self.lost(None, None)));
-                }
-                Step::End => {
-                    self.ended = true;
-                    // A loss at the end of a buffer has no record of its own, only its share of the sum.
-                    if let Some(more) = self.lost_samples.checked_sub(self.counts.lost).filter(|&more| more > 0) {
-                        return Ok(Some(self.lost(None, Some(more))));
-                    }
-                }
-            }
-        }
-        Ok(None)
-    }
-
-    fn counts(&self) -> &Counts {
-        &self.counts
-    }
-}
-
-impl Samples<'_> {
-    fn lost(&mut self, ticks: Option<u64>, events: Option<u64>) -> Entry<'static> {
-        self.last = self.last.max(ticks.unwrap_or(0));
-        self.counts.loss(events);
-        Entry::Lost(Lost { ticks: self.last, cpu: 0, input: 0, events })
-    }
-
-    fn step(&mut self) -> Step {
+impl Decoder for Samples<'_> {
+    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError> {
         let record = match self.reader.record_iter.next_record(&mut self.reader.perf_file) {
             Ok(Some(PerfFileRecord::EventRecord { record, .. })) => record,
-            Ok(Some(PerfFileRecord::UserRecord(_))) => return Step::Nothing,
-            Ok(None) => return Step::End,
-            // Where one record makes no sense, nobody knows where the next begins.
-            Err(_) => {
-                self.ended = true;
-                return Step::Damaged;
-            }
+            Ok(Some(PerfFileRecord::UserRecord(_))) => return Ok(Step::Nothing),
+            // A loss at the end of a buffer has no record of its own, only its share of the sum.
+            Ok(None) => return Ok(Step::End { lost: self.lost.checked_sub(counts.lost).filter(|&more| more > 0) }),
+            Err(_) => return Ok(Step::Damaged { ends: true }),
         };
-        if !matches!(record.record_type, RecordType::SAMPLE | RecordType::LOST | RecordType::LOST_SAMPLES) {
-            return Step::Nothing;
-        }
         if record.record_type == RecordType::LOST_SAMPLES {
             let lost = record.data.as_slice().first_chunk().map_or(0, |lost| u64::from_le_bytes(*lost));
-            self.lost_samples = self.lost_samples.saturating_add(lost);
-            return Step::Nothing;
+            self.lost = self.lost.saturating_add(lost);
         }
-        match record.parse() {
+        if !matches!(record.record_type, RecordType::SAMPLE | RecordType::LOST) {
+            return Ok(Step::Nothing);
+        }
+        Ok(match record.parse() {
             Ok(EventRecord::Sample(SampleRecord { timestamp: Some(ticks), cpu, raw: Some(raw), .. })) => {
                 self.record.clear();
                 self.record.extend_from_slice(&raw.as_slice());
-                Step::Sample { ticks, cpu: cpu.unwrap_or(0) }
+                let pid = pid(&self.record);
+                let kind = self.perf.formats.kind(&self.record, counts);
+                kind.map_or(Step::Nothing, |id| Step::Event { ticks, cpu: cpu.unwrap_or(0), id, pid })
             }
             Ok(EventRecord::Lost(lost)) => Step::Lost { ticks: record.timestamp(), events: Some(lost.count) },
             Ok(_) => {
-                self.counts.unknown += 1;
+                counts.unknown += 1;
                 Step::Nothing
             }
-            Err(_) => Step::Damaged,
-        }
+            Err(_) => Step::Damaged { ends: false },
+        })
     }
 
-    /// The kind and thread of the record; `None` when there is no format that it fits, which is counted.
-    fn known(&mut self) -> Option<(EventId, i32)> {
-        let id = self.record.first_chunk().map_or(EventId(0), |id| EventId(u16::from_le_bytes(*id)));
-        let least = self.perf.formats.least(id);
-        if self.record.len() < least as usize {
-            *(if least == UNKNOWN { &mut self.counts.unknown } else { &mut self.counts.short }) += 1;
-            return None;
-        }
-        let pid = self.record.get(4..).and_then(|rest| rest.first_chunk()).map_or(0, |pid| i32::from_le_bytes(*pid));
-        Some((id, pid))
+    fn record(&self) -> &[u8] {
+        &self.record
     }
 }

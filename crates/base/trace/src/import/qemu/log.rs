@@ -2,9 +2,9 @@
 
 use super::events::QemuEvents;
 use super::record::Record;
-use crate::events::Entries;
+use crate::events::{Decoder, Step};
 use crate::file::unreadable;
-use crate::{Counts, Entry, Event, EventId, Events, Lost, TraceError};
+use crate::{Counts, Events, TraceError};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
@@ -35,8 +35,6 @@ struct Log<'q> {
     path: PathBuf,
     line: Vec<u8>,
     record: Record,
-    last: u64,
-    counts: Counts,
 }
 
 impl<'q> Log<'q> {
@@ -47,63 +45,49 @@ impl<'q> Log<'q> {
             path: path.to_owned(),
             line: Vec::new(),
             record: Record::default(),
-            last: 0,
-            counts: Counts::default(),
         }
     }
 }
 
-impl Entries for Log<'_> {
-    fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
-        while self.read_line()? {
-            if self.line.len() as u64 == LONGEST_LINE && !self.line.ends_with(b"\n") {
-                self.skip_line()?;
-                self.counts.damaged_pages += 1;
-                self.counts.loss(None);
-                return Ok(Some(Entry::Lost(Lost { ticks: self.last, cpu: 0, input: 0, events: None })));
-            }
-            let Some((id, pid, ticks)) = self.event()? else { continue };
-            self.counts.time(&mut self.last, ticks);
-            self.counts.events += 1;
-            let data = self.record.bytes();
-            return Ok(Some(Entry::Event(Event { ticks, cpu: 0, input: 0, id, pid, data })));
+impl Decoder for Log<'_> {
+    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError> {
+        if !self.read_line()? {
+            return Ok(Step::End { lost: None });
         }
-        Ok(None)
-    }
-
-    fn counts(&self) -> &Counts {
-        &self.counts
-    }
-}
-
-impl<'q> Log<'q> {
-    /// The event on the line; `None` when there is none, which is counted.
-    fn event(&mut self) -> Result<Option<(EventId, i32, u64)>, TraceError> {
-        let line = self.line.trim_ascii_end();
-        let text = String::from_utf8_lossy(line);
+        if self.line.len() as u64 == LONGEST_LINE && !self.line.ends_with(b"\n") {
+            self.skip_line()?;
+            return Ok(Step::Damaged { ends: false });
+        }
+        let text = String::from_utf8_lossy(self.line.trim_ascii_end());
         let Some((pid, ticks, rest)) = stamped(&text) else {
             let named = text.split(' ').next().is_some_and(|word| self.qemu.named(word).is_some());
             // Behind events with a time it can only be the rest of a line that another cut in two.
-            if named && self.counts.events == 0 {
+            if named && counts.events == 0 {
                 let reason = "its events have no time: start QEMU with -msg timestamp=on".to_owned();
                 return Err(TraceError::Damaged { path: self.path.clone(), reason });
             }
-            self.counts.unknown += 1;
-            return Ok(None);
+            counts.unknown += 1;
+            return Ok(Step::Nothing);
         };
         let (name, arguments) = rest.split_once(' ').unwrap_or((rest, ""));
         let Some((id, event)) = self.qemu.named(name) else {
-            self.counts.unknown += 1;
-            return Ok(None);
+            counts.unknown += 1;
+            return Ok(Step::Nothing);
         };
         self.record.begin(id, pid, event.arguments.len());
         if event.template.read(arguments, &mut self.record).is_none() {
-            self.counts.short += 1;
-            return Ok(None);
+            counts.short += 1;
+            return Ok(Step::Nothing);
         }
-        Ok(Some((id, pid, ticks)))
+        Ok(Step::Event { ticks, cpu: 0, id, pid })
     }
 
+    fn record(&self) -> &[u8] {
+        self.record.bytes()
+    }
+}
+
+impl Log<'_> {
     /// Reads what is left of a line, at most [`LONGEST_LINE`]; `false` at the end.
     fn read_line(&mut self) -> Result<bool, TraceError> {
         self.line.clear();

@@ -8,9 +8,10 @@
 use super::events::QemuEvents;
 use super::list;
 use super::record::{Kind, Record};
-use crate::events::Entries;
+use crate::events::{Decoder, Step};
 use crate::file::unreadable;
-use crate::{Counts, Entry, Event, EventId, Events, Lost, TraceError};
+use crate::import::read;
+use crate::{Counts, EventId, Events, TraceError};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -57,159 +58,94 @@ struct Simple<'q> {
     ids: HashMap<u64, (EventId, &'q list::Event)>,
     payload: Vec<u8>,
     record: Record,
-    last: u64,
-    ended: bool,
-    counts: Counts,
 }
 
 impl<'q> Simple<'q> {
     fn new(qemu: &'q QemuEvents, from: Box<dyn Read + 'q>, path: &Path) -> Result<Simple<'q>, TraceError> {
-        let mut simple = Simple {
-            qemu,
-            from: BufReader::with_capacity(64 << 10, from),
-            path: path.to_owned(),
-            ids: HashMap::new(),
-            payload: Vec::new(),
-            record: Record::default(),
-            last: 0,
-            ended: false,
-            counts: Counts::default(),
+        let mut from = BufReader::with_capacity(64 << 10, from);
+        let mut header = || io::Result::Ok([read::u64(&mut from)?, read::u64(&mut from)?, read::u64(&mut from)?]);
+        let reason = match header() {
+            Ok([HEADER_EVENT, MAGIC, VERSION]) => {
+                let (path, ids, payload, record) = (path.to_owned(), HashMap::new(), Vec::new(), Record::default());
+                return Ok(Simple { qemu, from, path, ids, payload, record });
+            }
+            Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(unreadable(path, e)),
+            Ok([HEADER_EVENT, MAGIC, version]) => format!("version {version}, where only {VERSION} is known"),
+            _ => "it does not begin as a file of QEMU's simple backend".to_owned(),
         };
-        let damaged = |reason: String| Err(TraceError::Damaged { path: path.to_owned(), reason });
-        match simple.words::<3>()? {
-            Some([HEADER_EVENT, MAGIC, VERSION]) => Ok(simple),
-            Some([HEADER_EVENT, MAGIC, version]) => {
-                damaged(format!("version {version}, where only {VERSION} is known"))
-            }
-            _ => damaged("it does not begin as a file of QEMU's simple backend".to_owned()),
-        }
+        Err(TraceError::Damaged { path: path.to_owned(), reason })
     }
 }
 
-impl Entries for Simple<'_> {
-    fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
-        while !self.ended {
-            if self.from.fill_buf().map_err(|source| unreadable(&self.path, source))?.is_empty() {
-                break;
-            }
-            let step = match self.words::<1>()? {
-                Some([MAPPING]) => self.mapping()?,
-                Some([EVENT]) => self.event()?,
-                _ => Step::Damaged,
-            };
-            match step {
-                Step::Nothing => {}
-                Step::Event { id, pid } => {
-                    self.counts.events += 1;
-                    let data = self.record.bytes();
-                    return Ok(Some(Entry::Event(Event { ticks: self.last, cpu: 0, input: 0, id, pid, data })));
-                }
-                Step::Dropped(n) => return Ok(Some(self.lost(Some(n)))),
-                // Where one record makes no sense, nobody knows where the next begins.
-                Step::Damaged => {
-                    self.ended = true;
-                    self.counts.damaged_pages += 1;
-                    return Ok(Some(self.lost(None)));
-                }
-            }
+/// Where one record makes no sense, nobody knows where the next begins.
+const DAMAGED: Step = Step::Damaged { ends: true };
+
+impl Decoder for Simple<'_> {
+    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError> {
+        let step = match self.from.fill_buf() {
+            Ok([]) => return Ok(Step::End { lost: None }),
+            Ok(_) => self.read(counts),
+            Err(e) => Err(e),
+        };
+        match step {
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(DAMAGED),
+            other => other.map_err(|source| unreadable(&self.path, source)),
         }
-        self.ended = true;
-        Ok(None)
     }
 
-    fn counts(&self) -> &Counts {
-        &self.counts
+    fn record(&self) -> &[u8] {
+        self.record.bytes()
     }
 }
 
-impl<'q> Simple<'q> {
-    fn lost(&mut self, events: Option<u64>) -> Entry<'static> {
-        self.counts.loss(events);
-        Entry::Lost(Lost { ticks: self.last, cpu: 0, input: 0, events })
+impl Simple<'_> {
+    fn read(&mut self, counts: &mut Counts) -> io::Result<Step> {
+        match read::u64(&mut self.from)? {
+            MAPPING => self.mapping(),
+            EVENT => self.event(counts),
+            _ => Ok(DAMAGED),
+        }
     }
 
-    fn mapping(&mut self) -> Result<Step, TraceError> {
-        let mut head = [0; 12];
-        if !self.fill(&mut head)? {
-            return Ok(Step::Damaged);
+    fn mapping(&mut self) -> io::Result<Step> {
+        let (number, length) = (read::u64(&mut self.from)?, read::u32(&mut self.from)? as usize);
+        if length > LONGEST_NAME {
+            return Ok(DAMAGED);
         }
-        let (number, length) = (word(&head, 0), half(&head, 8) as usize);
-        if length > LONGEST_NAME || !self.take(length)? {
-            return Ok(Step::Damaged);
-        }
+        self.take(length)?;
         if let Some(event) = std::str::from_utf8(&self.payload).ok().and_then(|name| self.qemu.named(name)) {
             self.ids.insert(number, event);
         }
         Ok(Step::Nothing)
     }
 
-    fn event(&mut self) -> Result<Step, TraceError> {
-        let mut head = [0; EVENT_HEADER];
-        if !self.fill(&mut head)? {
-            return Ok(Step::Damaged);
+    fn event(&mut self, counts: &mut Counts) -> io::Result<Step> {
+        let (number, ticks) = (read::u64(&mut self.from)?, read::u64(&mut self.from)?);
+        let (length, pid) = (read::u32(&mut self.from)? as usize, read::u32(&mut self.from)? as i32);
+        if !(EVENT_HEADER..=LONGEST_RECORD).contains(&length) {
+            return Ok(DAMAGED);
         }
-        let (number, ticks, length) = (word(&head, 0), word(&head, 8), half(&head, 16) as usize);
-        let pid = half(&head, 20) as i32;
-        if !(EVENT_HEADER..=LONGEST_RECORD).contains(&length) || !self.take(length - EVENT_HEADER)? {
-            return Ok(Step::Damaged);
-        }
-        let known = self.ids.get(&number);
+        self.take(length - EVENT_HEADER)?;
         if number == DROPPED {
-            self.counts.time(&mut self.last, ticks);
             let dropped = self.payload.first_chunk().map(|n| u64::from_le_bytes(*n));
-            return Ok(dropped.map_or(Step::Damaged, Step::Dropped));
+            return Ok(dropped.map_or(DAMAGED, |n| Step::Lost { ticks: Some(ticks), events: Some(n) }));
         }
-        let Some(&(id, event)) = known else {
-            self.counts.unknown += 1;
+        let Some(&(id, event)) = self.ids.get(&number) else {
+            counts.unknown += 1;
             return Ok(Step::Nothing);
         };
         self.record.begin(id, pid, event.arguments.len());
         if arguments(event, &self.payload, &mut self.record).is_none() {
-            self.counts.short += 1;
+            counts.short += 1;
             return Ok(Step::Nothing);
         }
-        self.counts.time(&mut self.last, ticks);
-        Ok(Step::Event { id, pid })
+        Ok(Step::Event { ticks, cpu: 0, id, pid })
     }
 
-    /// Fills `self.payload`; `false` when the file ends before.
-    fn take(&mut self, length: usize) -> Result<bool, TraceError> {
-        let mut payload = std::mem::take(&mut self.payload);
-        payload.resize(length, 0);
-        let filled = self.fill(&mut payload);
-        self.payload = payload;
-        filled
+    fn take(&mut self, length: usize) -> io::Result<()> {
+        self.payload.resize(length, 0);
+        self.from.read_exact(&mut self.payload)
     }
-
-    /// `false` when the file ends before.
-    fn fill(&mut self, buffer: &mut [u8]) -> Result<bool, TraceError> {
-        match self.from.read_exact(buffer) {
-            Ok(()) => Ok(true),
-            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-            Err(source) => Err(unreadable(&self.path, source)),
-        }
-    }
-
-    /// So many 64-bit words; `None` when the file ends before.
-    fn words<const N: usize>(&mut self) -> Result<Option<[u64; N]>, TraceError> {
-        let mut words = [0; N];
-        for place in &mut words {
-            let mut bytes = [0; 8];
-            if !self.fill(&mut bytes)? {
-                return Ok(None);
-            }
-            *place = u64::from_le_bytes(bytes);
-        }
-        Ok(Some(words))
-    }
-}
-
-/// What a record gave.
-enum Step {
-    Nothing,
-    Event { id: EventId, pid: i32 },
-    Dropped(u64),
-    Damaged,
 }
 
 /// The arguments as the record has them; `None` when they are not those of this event.
@@ -227,12 +163,4 @@ fn arguments(event: &list::Event, mut payload: &[u8], record: &mut Record) -> Op
         }
     }
     payload.is_empty().then_some(())
-}
-
-fn word(bytes: &[u8], at: usize) -> u64 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
-}
-
-fn half(bytes: &[u8], at: usize) -> u32 {
-    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
