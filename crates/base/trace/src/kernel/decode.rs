@@ -2,7 +2,7 @@
 //! here and nowhere else.
 
 use crate::format::Field;
-use crate::{Event, EventId, Formats};
+use crate::{Event, Format, Formats};
 
 /// Below this a `prev_state` says why a thread sleeps; above, only that it was preempted (`TASK_REPORT_MAX`,
 /// `include/linux/sched.h`; 0x80 is the idle thread's).
@@ -12,6 +12,8 @@ const EXIT_STATES: u64 = 0x30;
 /// Of `kvm_mmio`: `KVM_TRACE_MMIO_READ_UNSATISFIED`, `KVM_TRACE_MMIO_WRITE`.
 const MMIO_UNSATISFIED: u64 = 0;
 const MMIO_WRITE: u64 = 2;
+/// The most fields that are read of a tracepoint.
+const MAX_FIELDS: usize = 5;
 
 /// What a tracepoint says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,67 +152,102 @@ pub struct KernelDecoder {
     /// By ID.
     readers: Vec<Option<Reader>>,
     unreadable: Vec<String>,
+    has_block_requests: bool,
 }
 
+/// How the records of one tracepoint are read.
 #[derive(Debug, Clone, Copy)]
-enum Reader {
-    Switch {
-        prev: Field,
-        state: Field,
-        next: Field,
-    },
-    Waking {
-        pid: Field,
-    },
-    SysEnter {
-        nr: Field,
-        args: [Option<Field>; 4],
-    },
-    SysExit {
-        single: Option<Field>,
-    },
-    Block {
-        what: Block,
-        device: Field,
-        sector: Field,
-        sectors: Field,
-        rwbs: Option<Field>,
-    },
-    Irq {
-        irq: Field,
-    },
-    Exit {
-        isa: Option<Field>,
-        reason: Field,
-    },
-    Entry,
-    /// What a field has to be so that it is a write; without one it is.
-    Access {
-        to: KvmSpace,
-        address: Field,
-        write: Option<(Field, u64)>,
-    },
-    Eoi,
-    UserspaceExit {
-        reason: Field,
-        errno: Field,
-    },
-    AcceptIrq {
-        vector: Field,
-    },
-    SetIrq {
-        gsi: Field,
-        level: Field,
-    },
-    Msi,
-    Function,
+struct Reader {
+    fields: [Option<Field>; MAX_FIELDS],
+    read: Read,
 }
 
-#[derive(Debug, Clone, Copy)]
-enum Block {
-    Insert,
-    Issue,
-    Complete,
+/// A record, with the fields of its tracepoint by their positions in [`TRACEPOINTS`].
+struct Record<'r, 'a> {
+    fields: &'r [Option<Field>; MAX_FIELDS],
+    data: &'a [u8],
+}
+
+impl<'a> Record<'_, 'a> {
+    fn number(&self, field: usize) -> Option<u64> {
+        self.fields[field]?.unsigned(self.data)
+    }
+
+    fn signed(&self, field: usize) -> Option<i64> {
+        self.fields[field]?.signed(self.data)
+    }
+
+    fn tid(&self, field: usize) -> Option<i32> {
+        i32::try_from(self.signed(field)?).ok()
+    }
+
+    fn request(&self) -> Option<BlockRequest<'a>> {
+        let (device, sector, sectors) = (self.number(0)?, self.number(1)?, self.number(2)?);
+        let rwbs = self.fields[3].and_then(|rwbs| rwbs.bytes(self.data)).unwrap_or_default();
+        Some(BlockRequest { device, sector, sectors, rwbs })
+    }
+
+    /// An access to the address that is the first field, if it is known what it does.
+    fn access(&self, to: KvmSpace, write: bool, unsatisfied: bool) -> Option<KernelEvent<'a>> {
+        Some(KernelEvent::KvmAccess(KvmAccess { to, address: self.number(0)?, write, unsatisfied }))
+    }
+}
+
+/// What a record says; `None` where it is too short for a field.
+type Read = for<'a> fn(&Record<'_, 'a>) -> Option<KernelEvent<'a>>;
+
+/// The tracepoints that are known: subsystem, name, the fields that are read, and what they say. A kernel may lack a field
+/// with `?` behind its name; `args[1]` is an element of an array.
+const TRACEPOINTS: &[(&str, &str, &[&str], Read)] = &[
+    ("sched", "sched_switch", &["prev_pid", "prev_state", "next_pid"], |r| {
+        let leaves = match r.number(1)? & REPORTED_STATES {
+            0 => Leaves::Runnable,
+            state if state & EXIT_STATES != 0 => Leaves::Ended,
+            _ => Leaves::Sleeping,
+        };
+        Some(KernelEvent::Sched(Sched::Switch { prev: r.tid(0)?, leaves, next: r.tid(2)? }))
+    }),
+    ("sched", "sched_waking", &["pid"], |r| Some(KernelEvent::Sched(Sched::Waking { tid: r.tid(0)? }))),
+    ("raw_syscalls", "sys_enter", &["id", "args[0]", "args[1]?", "args[2]?", "args[3]?"], sys_enter),
+    ("raw_syscalls", "sys_exit", &[], |_| Some(KernelEvent::SysExit { single: None })),
+    ("block", "block_rq_insert", BLOCK, |r| Some(KernelEvent::BlockInsert(r.request()?))),
+    ("block", "block_rq_issue", BLOCK, |r| Some(KernelEvent::BlockIssue(r.request()?))),
+    ("block", "block_rq_complete", BLOCK, |r| Some(KernelEvent::BlockComplete(r.request()?))),
+    ("irq", "irq_handler_entry", &["irq"], |r| Some(KernelEvent::Irq { irq: r.number(0)? })),
+    ("ftrace", "function", &[], |_| Some(KernelEvent::Function)),
+    ("kvm", "kvm_exit", &["exit_reason", "isa?"], |r| {
+        let isa = r.number(1).and_then(|isa| u32::try_from(isa).ok()).unwrap_or(0);
+        Some(KernelEvent::KvmExit { isa, reason: r.number(0)? })
+    }),
+    ("kvm", "kvm_entry", &[], |_| Some(KernelEvent::KvmEntry)),
+    ("kvm", "kvm_pio", &["port", "rw"], |r| r.access(KvmSpace::Port, r.number(1) == Some(1), false)),
+    ("kvm", "kvm_mmio", &["gpa", "type"], |r| {
+        r.access(KvmSpace::Memory, r.number(1) == Some(MMIO_WRITE), r.number(1) == Some(MMIO_UNSATISFIED))
+    }),
+    ("kvm", "kvm_fast_mmio", &["gpa"], |r| r.access(KvmSpace::Memory, true, false)),
+    ("kvm", "kvm_msr", &["ecx", "write"], |r| r.access(KvmSpace::Msr, r.number(1) == Some(1), false)),
+    ("kvm", "kvm_eoi", &[], |_| Some(KernelEvent::KvmEoi)),
+    ("kvm", "kvm_userspace_exit", &["reason", "errno"], |r| {
+        let reason = if r.signed(1)? >= 0 { r.number(0) } else { None };
+        Some(KernelEvent::KvmUserspaceExit { reason })
+    }),
+    ("kvm", "kvm_apic_accept_irq", &["vec"], |r| Some(KernelEvent::KvmAcceptIrq { vector: r.number(0)? })),
+    ("kvm", "kvm_set_irq", &["gsi", "level"], |r| {
+        Some(KernelEvent::KvmSetIrq { gsi: r.number(0)?, level: r.number(1)? })
+    }),
+    ("kvm", "kvm_msi_set_irq", &[], |_| Some(KernelEvent::KvmMsi)),
+];
+
+const BLOCK: &[&str] = &["dev", "sector", "nr_sector", "rwbs?"];
+
+/// The number, then arguments.
+fn sys_enter<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
+    let args = [1, 2, 3, 4].map(|arg| record.number(arg).unwrap_or(0));
+    Some(KernelEvent::SysEnter { nr: record.signed(0)?, args })
+}
+
+fn single_sys_exit<'a>(record: &Record<'_, 'a>) -> Option<KernelEvent<'a>> {
+    Some(KernelEvent::SysExit { single: Some(record.signed(0)?) })
 }
 
 impl KernelDecoder {
@@ -218,14 +255,15 @@ impl KernelDecoder {
     pub fn new(formats: &Formats) -> KernelDecoder {
         let mut decoder = KernelDecoder::default();
         for (id, format) in formats.iter() {
-            match reader(formats, id, &format.system, &format.name) {
-                Ok(reader) => {
+            match reader(format) {
+                Some(Ok(reader)) => {
                     let at = usize::from(id.0);
                     decoder.readers.resize(decoder.readers.len().max(at + 1), None);
                     decoder.readers[at] = Some(reader);
+                    decoder.has_block_requests |= format.name == "block_rq_issue";
                 }
-                Err(Unread::NoField) => decoder.unreadable.push(format!("{}:{}", format.system, format.name)),
-                Err(Unread::Unknown) => {}
+                Some(Err(NoField)) => decoder.unreadable.push(format!("{}:{}", format.system, format.name)),
+                None => {}
             }
         }
         decoder
@@ -238,127 +276,47 @@ impl KernelDecoder {
 
     /// Whether the trace can have an event of the block layer's `block_rq_issue`.
     pub fn has_block_requests(&self) -> bool {
-        self.readers.iter().flatten().any(|reader| matches!(reader, Reader::Block { what: Block::Issue, .. }))
+        self.has_block_requests
     }
 
     /// What a record says; `None` for a tracepoint that is not known.
     #[inline]
     pub fn decode<'a>(&self, event: &Event<'a>) -> Option<KernelEvent<'a>> {
-        let data = event.data;
-        let number = |field: Option<Field>| field.and_then(|field| field.unsigned(data));
-        let tid = |field: Field| i32::try_from(field.signed(data)?).ok();
-        Some(match *self.readers.get(usize::from(event.id.0))?.as_ref()? {
-            Reader::Switch { prev, state, next } => {
-                let leaves = match state.unsigned(data)? & REPORTED_STATES {
-                    0 => Leaves::Runnable,
-                    state if state & EXIT_STATES != 0 => Leaves::Ended,
-                    _ => Leaves::Sleeping,
-                };
-                KernelEvent::Sched(Sched::Switch { prev: tid(prev)?, leaves, next: tid(next)? })
-            }
-            Reader::Waking { pid } => KernelEvent::Sched(Sched::Waking { tid: tid(pid)? }),
-            Reader::SysEnter { nr, args } => {
-                KernelEvent::SysEnter { nr: nr.signed(data)?, args: args.map(|arg| number(arg).unwrap_or(0)) }
-            }
-            Reader::SysExit { single } => KernelEvent::SysExit {
-                single: match single {
-                    Some(nr) => Some(nr.signed(data)?),
-                    None => None,
-                },
-            },
-            Reader::Block { what, device, sector, sectors, rwbs } => {
-                let request = BlockRequest {
-                    device: device.unsigned(data)?,
-                    sector: sector.unsigned(data)?,
-                    sectors: sectors.unsigned(data)?,
-                    rwbs: rwbs.and_then(|rwbs| rwbs.bytes(data)).unwrap_or_default(),
-                };
-                match what {
-                    Block::Insert => KernelEvent::BlockInsert(request),
-                    Block::Issue => KernelEvent::BlockIssue(request),
-                    Block::Complete => KernelEvent::BlockComplete(request),
-                }
-            }
-            Reader::Irq { irq } => KernelEvent::Irq { irq: irq.unsigned(data)? },
-            Reader::Exit { isa, reason } => {
-                let isa = number(isa).and_then(|isa| u32::try_from(isa).ok()).unwrap_or(0);
-                KernelEvent::KvmExit { isa, reason: reason.unsigned(data)? }
-            }
-            Reader::Entry => KernelEvent::KvmEntry,
-            Reader::Access { to, address, write } => {
-                let is = |value: u64| match write {
-                    Some((field, _)) => field.unsigned(data) == Some(value),
-                    None => false,
-                };
-                let write = write.is_none_or(|(_, value)| is(value));
-                let unsatisfied = to == KvmSpace::Memory && is(MMIO_UNSATISFIED);
-                KernelEvent::KvmAccess(KvmAccess { to, address: address.unsigned(data)?, write, unsatisfied })
-            }
-            Reader::Eoi => KernelEvent::KvmEoi,
-            Reader::UserspaceExit { reason, errno } => KernelEvent::KvmUserspaceExit {
-                reason: (errno.signed(data)? >= 0).then(|| reason.unsigned(data)).flatten(),
-            },
-            Reader::AcceptIrq { vector } => KernelEvent::KvmAcceptIrq { vector: vector.unsigned(data)? },
-            Reader::SetIrq { gsi, level } => {
-                KernelEvent::KvmSetIrq { gsi: gsi.unsigned(data)?, level: level.unsigned(data)? }
-            }
-            Reader::Msi => KernelEvent::KvmMsi,
-            Reader::Function => KernelEvent::Function,
-        })
+        let Reader { fields, read } = self.readers.get(usize::from(event.id.0))?.as_ref()?;
+        read(&Record { fields, data: event.data })
     }
 }
 
-/// Why a kind of record is not read.
-enum Unread {
-    Unknown,
-    NoField,
-}
+/// A known tracepoint lacks a field that is read.
+struct NoField;
 
-fn reader(formats: &Formats, id: EventId, system: &str, name: &str) -> Result<Reader, Unread> {
-    let maybe = |name: &str| formats.field(id, name);
-    let field = |name: &str| maybe(name).ok_or(Unread::NoField);
-    let block = |what| {
-        let (device, sector, sectors) = (field("dev")?, field("sector")?, field("nr_sector")?);
-        Ok(Reader::Block { what, device, sector, sectors, rwbs: maybe("rwbs") })
-    };
-    let access = |to, address, write: (&str, u64)| {
-        Ok(Reader::Access { to, address: field(address)?, write: Some((field(write.0)?, write.1)) })
-    };
-    // A single call's tracepoint has its number, then its arguments by their names. `nr` is the number's first name.
-    let number = || maybe("__syscall_nr").or(maybe("nr")).ok_or(Unread::NoField);
-    Ok(match (system, name) {
-        ("sched", "sched_switch") => {
-            Reader::Switch { prev: field("prev_pid")?, state: field("prev_state")?, next: field("next_pid")? }
+/// How a tracepoint is read; `None` for one that is not known.
+fn reader(format: &Format) -> Option<Result<Reader, NoField>> {
+    let named = |name: &str| format.fields.iter().find(|(field, _)| field == name).map(|(_, field)| *field);
+    let mut fields = [None; MAX_FIELDS];
+    if format.system == "syscalls" {
+        let read = match format.name.as_str() {
+            name if name.starts_with("sys_enter_") => sys_enter as Read,
+            name if name.starts_with("sys_exit_") => single_sys_exit,
+            _ => return None,
+        };
+        // A single call's tracepoint has its number, then its arguments by their names. `nr` is the number's first name.
+        let Some(nr) = named("__syscall_nr").or(named("nr")) else { return Some(Err(NoField)) };
+        let all = format.fields.iter().map(|(_, field)| *field).skip_while(|field| *field != nr);
+        fields.iter_mut().zip(all).for_each(|(place, field)| *place = Some(field));
+        return Some(Ok(Reader { fields, read }));
+    }
+    let known = TRACEPOINTS.iter().find(|(system, name, ..)| (*system, *name) == (&format.system, &format.name));
+    let (_, _, names, read) = known?;
+    for (place, name) in fields.iter_mut().zip(*names) {
+        let (name, optional) = name.strip_suffix('?').map_or((*name, false), |name| (name, true));
+        *place = match name.strip_suffix(']').and_then(|name| name.split_once('[')) {
+            Some((array, index)) => named(array).and_then(|array| array.element(index.parse().ok()?)),
+            None => named(name),
+        };
+        if place.is_none() && !optional {
+            return Some(Err(NoField));
         }
-        ("sched", "sched_waking") => Reader::Waking { pid: field("pid")? },
-        ("raw_syscalls", "sys_enter") => {
-            let args = field("args")?;
-            Reader::SysEnter { nr: field("id")?, args: [0, 1, 2, 3].map(|i| args.element(i)) }
-        }
-        ("raw_syscalls", "sys_exit") => Reader::SysExit { single: None },
-        ("syscalls", call) if call.starts_with("sys_enter_") => {
-            let nr = number()?;
-            let fields = formats.get(id).map(|format| format.fields.as_slice()).unwrap_or_default();
-            let mut args = fields.iter().map(|(_, field)| *field).skip_while(|field| *field != nr).skip(1);
-            Reader::SysEnter { nr, args: std::array::from_fn(|_| args.next()) }
-        }
-        ("syscalls", call) if call.starts_with("sys_exit_") => Reader::SysExit { single: Some(number()?) },
-        ("block", "block_rq_insert") => block(Block::Insert)?,
-        ("block", "block_rq_issue") => block(Block::Issue)?,
-        ("block", "block_rq_complete") => block(Block::Complete)?,
-        ("irq", "irq_handler_entry") => Reader::Irq { irq: field("irq")? },
-        ("ftrace", "function") => Reader::Function,
-        ("kvm", "kvm_exit") => Reader::Exit { isa: maybe("isa"), reason: field("exit_reason")? },
-        ("kvm", "kvm_entry") => Reader::Entry,
-        ("kvm", "kvm_pio") => access(KvmSpace::Port, "port", ("rw", 1))?,
-        ("kvm", "kvm_mmio") => access(KvmSpace::Memory, "gpa", ("type", MMIO_WRITE))?,
-        ("kvm", "kvm_fast_mmio") => Reader::Access { to: KvmSpace::Memory, address: field("gpa")?, write: None },
-        ("kvm", "kvm_msr") => access(KvmSpace::Msr, "ecx", ("write", 1))?,
-        ("kvm", "kvm_eoi") => Reader::Eoi,
-        ("kvm", "kvm_userspace_exit") => Reader::UserspaceExit { reason: field("reason")?, errno: field("errno")? },
-        ("kvm", "kvm_apic_accept_irq") => Reader::AcceptIrq { vector: field("vec")? },
-        ("kvm", "kvm_set_irq") => Reader::SetIrq { gsi: field("gsi")?, level: field("level")? },
-        ("kvm", "kvm_msi_set_irq") => Reader::Msi,
-        _ => return Err(Unread::Unknown),
-    })
+    }
+    Some(Ok(Reader { fields, read: *read }))
 }
