@@ -5,8 +5,8 @@ use crate::tax::{estimate, spread, tax};
 use crate::{trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Better, Column, Machine, Metric, Plan, Probes, ProcessorSeconds, SCHEMA, ShareCell, ShareColumn, ShareFindings,
-    ShareRow, ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
+    Better, Column, CpuSeconds, Machine, Metric, Plan, Probes, SCHEMA, ShareCell, ShareColumn, ShareFindings, ShareRow,
+    ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
 };
 use vmtax_rules::Evidence;
 
@@ -68,18 +68,18 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
         trials.iter().filter(|t| t.result().is_some()).map(|t| (t.round, t.workload.name)).collect();
     let whole = |round: &u32| plan.workloads.iter().all(|w| done.contains(&(*round, w.name)));
     let processor = |w: WorkloadName| {
-        let seconds: Vec<ProcessorSeconds> = trials
+        let seconds: Vec<CpuSeconds> = trials
             .iter()
             .filter(|t| t.workload.name == w && t.result().is_some())
             .filter_map(|t| t.processor)
             .collect();
-        let median = |of: &dyn Fn(&ProcessorSeconds) -> f64| estimate(seconds.iter().map(of).collect()).median;
+        let median = |of: &dyn Fn(&CpuSeconds) -> f64| estimate(seconds.iter().map(of).collect()).median;
         let has_server = seconds.iter().any(|s| s.server.is_some());
         (!seconds.is_empty()).then(|| {
             let server = has_server.then(|| median(&|s| s.server.unwrap_or(0.0)));
             (
                 w,
-                ProcessorSeconds {
+                CpuSeconds {
                     guest: median(&|s| s.guest),
                     qemu: median(&|s| s.qemu),
                     ready: median(&|s| s.ready),

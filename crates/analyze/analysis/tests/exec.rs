@@ -55,7 +55,7 @@ fn trial(machine: Machine, round: u32, seconds: [f64; 3], status: i32) -> TrialR
         wall_s: seconds[0] + 0.5,
         outcome: Outcome::Done { result: Box::new(result) },
         share: None,
-        processor: guest.then_some(ProcessorSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
+        processor: guest.then_some(CpuSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
         control_s: None,
         execution: Some(execution),
         warnings: vec![],

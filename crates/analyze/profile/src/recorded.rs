@@ -35,7 +35,7 @@ impl Recorded {
     /// # Errors
     /// [`ProfileError`] with the file that is not there, or is damaged.
     pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
-        let ProfileFacts { pid, program, file, mut missing } =
+        let ProfileFacts { pid, program, file, mut missing, .. } =
             read(folder, files::OBSERVED)?.ok_or_else(|| damaged(folder, files::OBSERVED, "it is not there"))?;
         let on_cpu: OnCpu =
             read(folder, files::ON_CPU)?.ok_or_else(|| damaged(folder, files::ON_CPU, "it is not there"))?;

@@ -38,6 +38,7 @@ mod share_finding;
 mod shell;
 mod trace;
 mod trial;
+mod vm;
 mod warning;
 mod workload;
 
@@ -82,7 +83,7 @@ pub use result::Summary;
 pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};
-pub use share::{ImageFacts, ProcessorSeconds, Share, ShareFacts, ShareMethod, Tree};
+pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::shell_line;
 pub use trace::{
@@ -93,6 +94,7 @@ pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,
     TimerSource, TrialRecord, TrialResult, Unsupported,
 };
+pub use vm::{Ability, AbilityName, RoleSource, VmDisk, VmFacts, VmNic};
 pub use warning::Warning;
 pub use workload::{Metric, Needs, Places, UnknownMetric, UnknownWorkload, WorkloadName, WorkloadSpec, parse_size};
 

@@ -1,7 +1,7 @@
 //! What observers of a process leave: stacks that were sampled, VM exits that were counted, and what else a profile is made
 //! of. Each type is one file of a trial's folder ([`crate::files`]).
 
-use crate::{AddressSpace, Beat, Missing, QemuThread};
+use crate::{AddressSpace, Beat, Missing, QemuThread, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -408,6 +408,9 @@ pub struct ProfileFacts {
     pub program: String,
     /// The file of another tool that it was read from; null where a process was observed.
     pub file: Option<String>,
+    /// The virtual machine that the process is; null where it is none.
+    #[serde(default)]
+    pub vm: Option<VmFacts>,
     /// What could not be observed.
     pub missing: Vec<Missing>,
 }

@@ -244,19 +244,32 @@ pub struct ImageFacts {
     pub bytes: u64,
 }
 
-/// Processor time that a trial took on the host, seconds, by who spent it.
+/// CPU time that a trial took on the host, seconds, by who spent it.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct ProcessorSeconds {
-    /// QEMU's threads that run the guest's processors.
+pub struct CpuSeconds {
+    /// QEMU's vCPU threads.
     pub guest: f64,
     /// QEMU's other threads.
     pub qemu: f64,
-    /// How long the threads of `guest` were ready to run while the host's processors were busy otherwise.
+    /// How long the threads of `guest` were runnable while the host's CPUs were busy otherwise.
     #[serde(default)]
     pub ready: f64,
     /// The share's server, where it is a process of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server: Option<f64>,
+}
+
+impl CpuSeconds {
+    /// What was spent after `before`.
+    pub fn since(&self, before: &CpuSeconds) -> CpuSeconds {
+        let difference = |after: f64, before: f64| (after - before).max(0.0);
+        CpuSeconds {
+            guest: difference(self.guest, before.guest),
+            qemu: difference(self.qemu, before.qemu),
+            ready: difference(self.ready, before.ready),
+            server: self.server.zip(before.server).map(|(after, before)| difference(after, before)),
+        }
+    }
 }
 
 #[cfg(test)]

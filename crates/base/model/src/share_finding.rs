@@ -1,8 +1,6 @@
 //! What an analysis says of ways to share a tree.
 
-use crate::{
-    Advice, Estimate, Kept, Machine, Metric, ProcessorSeconds, ShareFacts, Spread, Tax, Warning, WorkloadName,
-};
+use crate::{Advice, CpuSeconds, Estimate, Kept, Machine, Metric, ShareFacts, Spread, Tax, Warning, WorkloadName};
 use serde::{Deserialize, Serialize};
 
 /// One way to share, on one machine.
@@ -17,7 +15,7 @@ pub struct ShareColumn {
     /// What took effect, as its first trial found it; `None` for the host, and where no trial came to it.
     pub facts: Option<ShareFacts>,
     /// Processor time of a trial, median over rounds, by workload.
-    pub processor: Vec<(WorkloadName, ProcessorSeconds)>,
+    pub processor: Vec<(WorkloadName, CpuSeconds)>,
     /// What it keeps of a file's properties, as its first trial found.
     pub kept: Vec<Kept>,
     /// Why trials have no result: the first reason.

@@ -65,8 +65,10 @@ pub enum Role {
     Vcpu(u32),
     /// An iothread, of this name.
     Iothread(String),
-    /// Any other: the pool that does blocking calls, and what QEMU starts besides.
+    /// The pool that does blocking calls.
     Worker,
+    /// Any other, of this name.
+    Other(String),
 }
 
 /// A thread of QEMU.

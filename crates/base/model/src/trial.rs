@@ -1,7 +1,7 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
 use crate::{
-    Execution, Latency, LatencySummary, Machine, Metric, Probes, ProcessorSeconds, ShareFacts, Warning, WorkloadSpec,
+    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, Probes, ShareFacts, Warning, WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -259,7 +259,7 @@ pub struct TrialRecord {
     pub share: Option<ShareFacts>,
     /// What it cost the host's processors; natively `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processor: Option<ProcessorSeconds>,
+    pub processor: Option<CpuSeconds>,
     /// How long the host took for a fixed piece of work just before the machine came up, seconds: of comparisons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_s: Option<f64>,

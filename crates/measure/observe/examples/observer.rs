@@ -1,6 +1,6 @@
 //! What observing costs: 4 KiB reads in a guest under TCG, untraced and with each group of events, in turn.
 //!
-//! `sudo cargo run --release -p vmtax-probe --example observer -- ROUNDS READS AIO GROUP…`, where a group is
+//! `sudo cargo run --release -p vmtax-observe --example observer -- ROUNDS READS AIO GROUP…`, where a group is
 //! `none`, one of the guest's (`all`, `block+irq`), one of the host's (`host:all`, `host:calls`, `host:every-call`,
 //! `host:sched+block`, `host:pop+push`), or both (`all,host:all`). `nice`, `chrt` and a quiet host help.
 
@@ -12,7 +12,8 @@ mod guest;
 use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use vmtax_model::Role;
-use vmtax_observe::{ProbeSet, Tracer, host_disk, threads, uprobes};
+use vmtax_observe::{ProbeSet, Tracer, host_disk, uprobes};
+use vmtax_vm::{PROBE_POINTS, Vm};
 
 fn main() {
     if std::process::id() == 1 {
@@ -59,8 +60,8 @@ fn one(guest: &mut Guest, group: &str, reads: u64) -> f64 {
 }
 
 fn host_set(guest: &Guest, name: &str) -> ProbeSet {
-    let tids: Vec<i32> = threads(guest.process()).iter().map(|t| t.tid).collect();
-    let probes = uprobes(&guest.binary());
+    let tids: Vec<i32> = Vm::attach(guest.process()).threads().iter().map(|t| t.tid).collect();
+    let probes = uprobes(PROBE_POINTS, &guest.binary());
     let mut set = ProbeSet::host(&tids, &host_disk(&guest.disk()).unwrap(), false, probes);
     match name {
         "all" => set,
@@ -78,7 +79,7 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
 
 /// A processor for the guest, another for the rest of QEMU: times differ by a third with where they happen to be.
 fn pin(guest: &Guest) {
-    for thread in threads(guest.process()) {
+    for thread in Vm::attach(guest.process()).threads() {
         let mut processor = rustix::thread::CpuSet::new();
         processor.set(usize::from(matches!(thread.role, Role::Vcpu(_))));
         let _ = rustix::thread::sched_setaffinity(rustix::thread::Pid::from_raw(thread.tid), &processor);

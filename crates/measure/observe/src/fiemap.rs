@@ -6,7 +6,7 @@ use vmtax_model::Extent;
 
 /// `_IOWR('f', 11, struct fiemap)`, linux/fs.h.
 const FS_IOC_FIEMAP: libc::Ioctl = 0xc020_660b;
-/// Written bytes get their place first.
+/// `FIEMAP_FLAG_SYNC`.
 const SYNC: u32 = 1;
 /// The file's last extent.
 const LAST: u32 = 0x1;
@@ -15,7 +15,7 @@ const ELSEWHERE: u32 = 0x2 | 0x4 | 0x8 | 0x80 | 0x100 | 0x200;
 /// Extents a call.
 const BATCH: usize = 256;
 /// More extents than this are not collected.
-const MOST: usize = 1 << 20;
+const MAX_EXTENTS: usize = 1 << 20;
 
 /// `struct fiemap` with room behind it.
 #[repr(C)]
@@ -41,19 +41,20 @@ struct Raw {
     reserved: [u32; 3],
 }
 
-/// The extents of the first `length` bytes, in order; empty when the file system does not tell of all of them.
-pub(crate) fn extents(file: &File, length: u64) -> Vec<Extent> {
-    collect(file, length).unwrap_or_default()
+/// The extents of the first `length` bytes, in order; empty when the file system does not tell of all of them. `flush`:
+/// written bytes get their place first.
+pub(crate) fn extents(file: &File, length: u64, flush: bool) -> Vec<Extent> {
+    collect(file, length, if flush { SYNC } else { 0 }).unwrap_or_default()
 }
 
-fn collect(file: &File, length: u64) -> Option<Vec<Extent>> {
+fn collect(file: &File, length: u64, flags: u32) -> Option<Vec<Extent>> {
     let none = Raw { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
     let (mut found, mut start) = (Vec::new(), 0);
     while start < length {
         let mut request = Box::new(Request {
             start,
             length: length - start,
-            flags: SYNC,
+            flags,
             mapped: 0,
             count: BATCH as u32,
             reserved: 0,
@@ -63,7 +64,7 @@ fn collect(file: &File, length: u64) -> Option<Vec<Extent>> {
         // behind it, and lives for the whole call; the descriptor is an open file's.
         let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP, &raw mut *request) };
         let mapped = request.extents.get(..request.mapped as usize)?;
-        if result != 0 || found.len() > MOST {
+        if result != 0 || found.len() > MAX_EXTENTS {
             return None;
         }
         let Some(last) = mapped.last() else { break };

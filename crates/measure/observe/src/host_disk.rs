@@ -16,17 +16,31 @@ const SECTOR: u64 = 512;
 
 /// The device that the file at `path` (or the block device there) has its bytes on, and where on it. A device is known
 /// when there is exactly one beneath; places are known when the file system tells and nothing in between moves them.
+/// Written bytes are flushed first, so that they have a place.
 ///
 /// # Errors
 /// When the file cannot be opened.
 pub fn host_disk(path: &Path) -> Result<HostDisk, ProbeError> {
+    placed(path, true)
+}
+
+/// The same of a file that another works with: nothing is flushed, so a file with bytes that have no place yet has no
+/// known places.
+///
+/// # Errors
+/// As [`host_disk`].
+pub fn host_disk_in_use(path: &Path) -> Result<HostDisk, ProbeError> {
+    placed(path, false)
+}
+
+fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     let mut file = File::open(path).map_err(|e| ProbeError::file("opening", path, e))?;
     let data = file.metadata().map_err(|e| ProbeError::file("looking at", path, e))?;
     let (holder, mut extents) = if data.file_type().is_block_device() {
         let length = file.seek(SeekFrom::End(0)).map_err(|e| ProbeError::file("measuring", path, e))?;
         (data.rdev(), vec![Extent { file: 0, device: 0, length }])
     } else {
-        (data.dev(), fiemap::extents(&file, data.len()))
+        (data.dev(), fiemap::extents(&file, data.len(), flush))
     };
     let number = format!("{}:{}", rustix::fs::major(holder), rustix::fs::minor(holder));
     let Some(beneath) = beneath(Path::new("/sys/dev/block"), &number) else { return Ok(HostDisk::default()) };

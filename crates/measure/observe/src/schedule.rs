@@ -1,10 +1,9 @@
 //! The scheduler's events and system calls of a process, traced: each switch, each wake-up and each call, not samples.
 
 use crate::clock::monotonic_ns;
-use crate::threads::{is_gone, thread_names};
+use crate::process::{has_ended, own_tids, thread_names};
 use crate::{Looker, ProbeError, ProbeSet, Sink, Tracer};
-use std::collections::{BTreeMap, HashMap};
-use std::fs;
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmtax_model::Missing;
 use vmtax_model::samples::{ScheduleFacts, ThreadState};
@@ -35,7 +34,7 @@ pub fn schedule(
     let states = tids.iter().filter_map(|tid| Some((*tid, looker.state(*tid)?))).collect();
     tracer.on()?;
     let watched = Instant::now();
-    while watched.elapsed() < time && !stop() && !is_gone(pid) {
+    while watched.elapsed() < time && !stop() && !has_ended(pid) {
         std::thread::sleep(POLL_INTERVAL.min(time.saturating_sub(watched.elapsed())));
     }
     tracer.off()?;
@@ -50,13 +49,7 @@ pub fn schedule(
 /// Who holds the locks that threads wait for now. A mutex of the C library's (`pthread_mutex_t` of glibc on x86-64) is
 /// `{ int lock; unsigned count; int owner; … }`, waited for at `lock`.
 fn holders(pid: i32, looker: &Looker, names: &BTreeMap<i32, String>) -> BTreeMap<u64, i32> {
-    // By their numbers inside, where the process lives in a namespace of its own.
-    let inside = |tid: &i32| {
-        let status = fs::read_to_string(format!("/proc/{pid}/task/{tid}/status")).unwrap_or_default();
-        let line = status.lines().find_map(|line| line.strip_prefix("NSpid:")).unwrap_or_default();
-        line.split_ascii_whitespace().last().and_then(|last| last.parse::<i32>().ok())
-    };
-    let numbers: HashMap<i32, i32> = names.keys().filter_map(|tid| Some((inside(tid)?, *tid))).collect();
+    let numbers = own_tids(pid);
     let mut holders = BTreeMap::new();
     for tid in names.keys() {
         let Some(ThreadState::Waits { call: Some(FUTEX), argument, .. }) = looker.state(*tid) else { continue };

@@ -11,7 +11,8 @@ use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use std::fs;
 use vmtax_model::Role;
-use vmtax_observe::{ProbeSet, Tracer, host_disk, threads, uprobes};
+use vmtax_observe::{ProbeSet, Tracer, host_disk, uprobes};
+use vmtax_vm::{PROBE_POINTS, Vm};
 
 const READS: u64 = 300;
 
@@ -48,12 +49,12 @@ fn guests_own_set(guest: &mut Guest) {
 }
 
 fn every_point_once_a_request(guest: &mut Guest, aio: &str, iothread: bool) {
-    let found = threads(guest.process());
+    let found = Vm::attach(guest.process()).threads();
     assert!(found.iter().any(|t| t.role == Role::Vcpu(0)), "{found:?}");
     assert_eq!(found.iter().any(|t| t.role == Role::Iothread("io0".into())), iothread, "{found:?}");
     let tids: Vec<i32> = found.iter().map(|t| t.tid).collect();
     let disk = host_disk(&guest.disk()).unwrap();
-    let set = ProbeSet::host(&tids, &disk, false, uprobes(&guest.binary()));
+    let set = ProbeSet::host(&tids, &disk, false, uprobes(PROBE_POINTS, &guest.binary()));
     let tracer = Tracer::start(&set, 16 << 10).unwrap();
     assert_eq!(tracer.missing(), []);
     tracer.on().unwrap();

@@ -5,7 +5,7 @@ use crate::images::Images;
 use crate::shares::{Way, program};
 use crate::tool_output::{Patterns, figures};
 use std::path::Path;
-use vmtax_model::{Execution, Net, Plan, Probes, ProcessorSeconds, Share, ShareMethod, TrialResult};
+use vmtax_model::{CpuSeconds, Execution, Net, Plan, Probes, Share, ShareMethod, TrialResult};
 use vmtax_vm::{Besides, CommandRun, Files, Finished, MachineError, Observed, Ran, RunningMachine, Scratch, Sharing};
 
 /// Each variant of the plan, in order.
@@ -68,7 +68,7 @@ pub(crate) struct CommandRan {
     /// How it ended, as far as it began.
     pub execution: Option<Execution>,
     /// What it cost the host's CPUs, in a guest.
-    pub processor: Option<ProcessorSeconds>,
+    pub processor: Option<CpuSeconds>,
     /// Whether the machine is still one to clean up.
     pub alive: bool,
 }

@@ -6,7 +6,7 @@ mod written;
 use crate::control;
 use crate::exec;
 use crate::images::{Images, no_means};
-use crate::observe::{Observation, Observers, may_trace};
+use crate::observe::{Observation, Observers, TrialStore, may_trace};
 use crate::pin::pin;
 use crate::shares::{self, Way};
 use crate::{Means, RunError};
@@ -18,14 +18,13 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_model::{
-    Execution, ON_THE_HOST, Outcome, Plan, Probes, ProcessorSeconds, TrialResult, Turn, Warning, WorkloadName,
-    WorkloadSpec,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Plan, Probes, TrialResult, Turn, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
 use vmtax_vm::{
     CommandRun, DiskKind, HostSettings, Interrupt, MachineError, Needs, RunningMachine, Scratch, Setup, Sharing,
-    Streams, processor_between,
+    Streams,
 };
 use written::{Made, note_boot, note_memory_tree};
 
@@ -219,7 +218,7 @@ impl<'a> Run<'a> {
         control_s: Option<f64>,
     ) -> Result<(), RunError> {
         note_boot(log, turn, &*machine)?;
-        let warnings = self.warnings(turn, &mut *machine)?;
+        let warnings = self.warnings(turn, &*machine);
         let all = self.all(turn);
         for (index, &(workload, probes)) in all.iter().enumerate() {
             (self.progress)(Progress::Trial { number: self.number, turn, workload, probes });
@@ -257,14 +256,14 @@ impl<'a> Run<'a> {
     }
 
     /// What the reader of all figures from this machine should know. Where guests are compared, its vCPUs are pinned.
-    fn warnings(&self, turn: Turn, machine: &mut dyn RunningMachine) -> Result<Vec<Warning>, RunError> {
+    fn warnings(&self, turn: Turn, machine: &dyn RunningMachine) -> Vec<Warning> {
         let mut warnings = machine.warnings().to_vec();
         if self.plan.comparison().is_some() {
-            warnings.extend(machine.qemu()?.as_ref().and_then(pin));
+            warnings.extend(machine.vm().and_then(|vm| pin(&vm.threads())));
         }
         let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
         warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
-        Ok(warnings)
+        warnings
     }
 
     /// Runs one workload, or the plan's command, while the trial's observers observe it.
@@ -289,11 +288,11 @@ impl<'a> Run<'a> {
             deadline,
             events: self.events.then(|| log.join("qemu.events")),
         };
-        let from = (&*self.writer, self.number);
+        let store = TrialStore { writer: self.writer, number: self.number };
         // The guest's agent itself traces these alone.
         let traced = if matches!(probes, Probes::Inside(_)) { Probes::None } else { probes };
         let Some(command) = self.plan.command() else {
-            let observed = Observers::start(machine, &what, from).and_then(|mut observers| {
+            let observed = Observers::start(machine, &what, &store).and_then(|mut observers| {
                 let (result, observed) =
                     machine.run(workload, traced, deadline, &mut |name, bytes| observers.file(name, bytes))?;
                 observers.stop(machine, observed).map(|()| result)
@@ -306,7 +305,7 @@ impl<'a> Run<'a> {
         };
         let run = CommandRun { command, streams, deadline };
         let prepared = exec::shell(machine, command.before(), run);
-        let started = prepared.and_then(|()| Observers::start(machine, &what, from));
+        let started = prepared.and_then(|()| Observers::start(machine, &what, &store));
         let mut observers = match started {
             Ok(observers) => observers,
             Err(error) => return Ok(Worked::failed(error)),
@@ -345,7 +344,7 @@ struct Worked {
     /// How the command ended, as far as it began.
     execution: Option<Execution>,
     /// What the command cost the host's CPUs.
-    processor: Option<ProcessorSeconds>,
+    processor: Option<CpuSeconds>,
 }
 
 impl Worked {
@@ -359,21 +358,21 @@ struct Before {
     started: Timestamp,
     clock: Instant,
     host: ProcessorTime,
-    machine: Option<ProcessorSeconds>,
+    machine: Option<CpuSeconds>,
 }
 
 impl Before {
     fn now(machine: &dyn RunningMachine) -> Before {
         let (started, clock, host) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
-        Before { started, clock, host, machine: machine.processor() }
+        Before { started, clock, host, machine: machine.cpu_time() }
     }
 
     /// What the trial took of the host; `processor`: what its command took, where that is known.
-    fn made(self, machine: &dyn RunningMachine, processor: Option<ProcessorSeconds>) -> Made {
+    fn made(self, machine: &dyn RunningMachine, processor: Option<CpuSeconds>) -> Made {
         let wall_s = self.clock.elapsed().as_secs_f64();
         let percent = (ProcessorTime::now().stolen_since(&self.host) * 100.0).round() as u32;
         let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });
-        let whole = self.machine.zip(machine.processor()).map(|(before, after)| processor_between(&before, &after));
+        let whole = self.machine.zip(machine.cpu_time()).map(|(before, after)| after.since(&before));
         Made {
             started: self.started,
             wall_s,

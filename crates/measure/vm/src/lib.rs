@@ -7,11 +7,9 @@
 
 mod agent;
 mod error;
-mod foreign;
 mod host_settings;
 mod interrupt;
 pub mod micro_guest;
-mod outside;
 mod process;
 mod qemu;
 mod running;
@@ -27,12 +25,11 @@ pub use agent::command::{CommandRun, Finished, Ran};
 pub use agent::messages::{Files, no_files};
 pub use agent::streams::Streams;
 pub use error::MachineError;
-pub use foreign::{QemuMonitor, sockets as qmp_sockets};
 pub use host_settings::HostSettings;
 pub use interrupt::Interrupt;
-pub use outside::QemuOutside;
-pub use process::cpu_accounting::{between as processor_between, descendants};
 pub use process::watchdog::watchdog;
+pub use qemu::monitor::Monitor;
+pub use qemu::{DISK_DEVICE, PROBE_POINTS, qmp_sockets};
 pub use running::RunningMachine;
 pub use sandbox::mountinfo::{Mount, mounts};
 pub use sandbox::namespaces::Namespaces;

@@ -2,10 +2,10 @@
 
 use crate::agent::command::{CommandRun, Ran};
 use crate::agent::messages::Files;
-use crate::{MachineError, QemuMonitor, QemuOutside};
+use crate::{MachineError, Vm};
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_model::{Inside, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{CpuSeconds, Inside, Missing, Ping, Probes, ShareFacts, TrialResult, Warning, WorkloadSpec};
 use vmtax_wire::{Hello, Observed};
 
 /// A machine that runs and waits for workloads. The defaults are those of a machine without an agent. It ends with the
@@ -43,7 +43,7 @@ pub trait RunningMachine {
     fn cut_off(&mut self) {}
 
     /// The host CPU time that the machine has used; `None` natively.
-    fn processor(&self) -> Option<ProcessorSeconds> {
+    fn cpu_time(&self) -> Option<CpuSeconds> {
         None
     }
 
@@ -100,20 +100,8 @@ pub trait RunningMachine {
     /// [`MachineError::Clock`] when the guest does not answer, [`MachineError::NoAgent`] for the host itself.
     fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError>;
 
-    /// QEMU from outside: its process and its measured disk. `None` natively.
-    ///
-    /// # Errors
-    /// [`MachineError`] when the monitor does not answer.
-    fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError>;
-
-    /// QEMU's monitor, shared with whoever else asks; `None` natively.
-    fn monitor(&self) -> Option<QemuMonitor>;
-
-    /// Switches QEMU's own log of block requests on or off.
-    ///
-    /// # Errors
-    /// [`MachineError`] when the monitor does not answer or refuses.
-    fn log_events(&mut self, on: bool) -> Result<(), MachineError>;
+    /// The virtual machine that it is, as it is observed from the host; `None` natively.
+    fn vm(&self) -> Option<&Vm>;
 
     /// Ends the machine in good order: the agent leaves, a guest powers off.
     fn end(self: Box<Self>);

@@ -76,6 +76,7 @@ impl JoinedTrial {
                 Some(Role::Main) => "main loop".to_owned(),
                 Some(Role::Vcpu(n)) => format!("vCPU {n}"),
                 Some(Role::Iothread(name)) => format!("iothread {name}"),
+                Some(Role::Other(name)) => name.clone(),
                 Some(Role::Worker) | None => "worker".to_owned(),
             },
         }

@@ -6,12 +6,11 @@ mod event;
 mod tests;
 mod ticks;
 
-use crate::threads::is_gone;
+use crate::process::{has_ended, processes};
 use crate::{ProbeError, ProbeSet, Tracer};
 use count::{Counts, Reason};
 use event::Event;
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Cursor;
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{ExitRow, TracedExits};
@@ -21,13 +20,6 @@ use vmtax_trace::{Entry, Events, Formats, Input, KernelDecoder, PageLayout, cpu_
 /// Each processor's trace: some 40,000 events, and it is emptied forty times a second.
 const BUFFER_KIB: u32 = 4096;
 const PACE: Duration = Duration::from_millis(25);
-
-/// Whether KVM runs the process's guest: it then holds files of KVM's. `None` where they may not be seen.
-pub fn has_kvm(pid: i32) -> Option<bool> {
-    let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-    let mut names = files.filter_map(|file| fs::read_link(file.path()).ok());
-    Some(names.any(|name| name.to_string_lossy().starts_with("anon_inode:kvm-vcpu")))
-}
 
 /// A guest whose VM exits are being traced.
 #[derive(Debug)]
@@ -51,12 +43,11 @@ struct Names {
 }
 
 impl ExitTracer {
-    /// Begins to record.
+    /// Starts to record the exits of a process with these threads.
     ///
     /// # Errors
     /// [`ProbeError`] where KVM's tracepoints may not be read.
-    pub fn start(pid: i32) -> Result<ExitTracer, ProbeError> {
-        let threads = crate::threads(pid);
+    pub fn start(pid: i32, threads: Vec<QemuThread>) -> Result<ExitTracer, ProbeError> {
         let watched: Vec<i32> = threads.iter().map(|thread| thread.tid).chain(pit(pid)).collect();
         let tracer = Tracer::start(&ProbeSet::exits(&watched), BUFFER_KIB)?;
         let (mut formats, mut names) = (Formats::default(), Names::default());
@@ -90,7 +81,7 @@ impl ExitTracer {
     pub fn follow(self, time: Duration, stop: &dyn Fn() -> bool) -> Result<TracedExits, ProbeError> {
         let decoder = KernelDecoder::new(&self.formats);
         let (mut counts, mut waiting) = (Counts::default(), Waiting::default());
-        while self.begun.elapsed() < time && !stop() && !is_gone(self.pid) {
+        while self.begun.elapsed() < time && !stop() && !has_ended(self.pid) {
             std::thread::sleep(PACE.min(time.saturating_sub(self.begun.elapsed())));
             self.drain(&decoder, &mut waiting)?;
             waiting.hand_out(false, &mut counts);
@@ -107,10 +98,7 @@ impl ExitTracer {
         let dropped =
             cpu_stats(&String::from_utf8_lossy(&stats)).iter().map(|cpu| cpu.dropped + cpu.overrun).sum::<u64>();
         let lost = waiting.lost + dropped;
-        // Threads that began meanwhile have their names by now.
-        let mut threads = crate::threads(self.pid);
-        threads.extend(self.threads.clone());
-        Ok(self.names.rows(&counts, threads, vmtax_clock::host_mhz(), lost))
+        Ok(self.names.rows(&counts, self.threads.clone(), vmtax_clock::host_mhz(), lost))
     }
 
     /// Reads what was recorded since the last time.
@@ -159,10 +147,8 @@ impl Waiting {
 
 /// The kernel's thread that ticks for a QEMU's timer chip (PIT).
 fn pit(pid: i32) -> Option<i32> {
-    let name = format!("kvm-pit/{pid}\n");
-    let all = fs::read_dir("/proc").ok()?.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    let mut threads = all.filter(|tid: &i32| fs::read_to_string(format!("/proc/{tid}/comm")).is_ok_and(|n| n == name));
-    threads.next()
+    let name = format!("kvm-pit/{pid}");
+    processes().find(|thread| thread.comm == name).map(|thread| thread.pid)
 }
 
 impl Names {

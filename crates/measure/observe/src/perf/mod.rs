@@ -41,7 +41,7 @@ impl Sampler {
     /// # Errors
     /// [`ProbeError`] when there is no such process, it is somebody else's, or the kernel lets nobody sample.
     pub fn start(pid: i32, sampling: Sampling) -> Result<Sampler, ProbeError> {
-        let threads: Vec<i32> = crate::threads(pid).iter().map(|t| t.tid).collect();
+        let threads: Vec<i32> = crate::thread_names(pid).into_iter().map(|(tid, _)| tid).collect();
         if threads.is_empty() {
             return Err(ProbeError::NoProcess { pid });
         }

@@ -1,7 +1,7 @@
 //! In the guest: whatever runs is sampled while a workload runs, and unwound and named when it is over.
 
 use super::trigger;
-use crate::threads::{is_gone, thread_names};
+use crate::process::{has_ended, thread_names};
 use crate::{ProbeError, Sampler, Sampling};
 use linux_perf_event_reader::{EventRecord, RawData, RawEventRecord, RecordParseInfo, RecordType};
 use std::collections::HashMap;
@@ -181,7 +181,7 @@ impl Processes {
         let program = match self.running.get(&pid) {
             Some(&program) => program,
             // There before, and there still; or a thread of the kernel's.
-            None => self.begin(pid, if is_gone(pid) { self.ended() } else { Space::of(pid) }),
+            None => self.begin(pid, if has_ended(pid) { self.ended() } else { Space::of(pid) }),
         };
         let (space, seen) = &mut self.programs[program];
         stacks::take(record, space, seen);

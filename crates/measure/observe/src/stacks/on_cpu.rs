@@ -1,6 +1,6 @@
 //! What a process's threads do while they are on a CPU.
 
-use crate::threads::{is_gone, thread_names};
+use crate::process::{has_ended, thread_names};
 use crate::{ProbeError, Sampler, Sampling, Trigger};
 use linux_perf_event_reader::RawEventRecord;
 use std::path::PathBuf;
@@ -69,7 +69,7 @@ impl OnCpuSampler {
             std::thread::sleep(PACE.min(left));
             let _ = sampler.wait(Duration::ZERO);
             sampler.drain(&mut take);
-            ended = is_gone(pid);
+            ended = has_ended(pid);
         }
         let time = begin.elapsed();
         sampler.stop();

@@ -6,7 +6,7 @@
 use super::StackSampling;
 use super::run_queue::RunQueue;
 use crate::clock::{monotonic_ns, until_next};
-use crate::threads::{is_gone, thread_names};
+use crate::process::{has_ended, thread_names};
 use crate::{Look, Looker, ProbeError};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
     let (mut threads, mut known) = (HashMap::new(), thread_names(pid));
     let mut moments = 0;
     let mut run_queue = RunQueue::of(pid);
-    while begin.elapsed() < settings.time && !stop() && !is_gone(pid) {
+    while begin.elapsed() < settings.time && !stop() && !has_ended(pid) {
         // At once, and of all before any is stopped: a look takes a processor that somebody may want, and who works for a
         // stopped thread, or waits for it, is about to do something else.
         let states: Vec<_> = known.iter().map(|(tid, _)| (*tid, watch.looker.state(*tid))).collect();

@@ -8,15 +8,15 @@ use vmtax_clock::time_of_day;
 use vmtax_model::{HostDisk, Missing, Moment, Ping, Probes, SCHEMA, TraceFacts, files};
 use vmtax_observe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{MachineError, Observed, QemuOutside, RunningMachine, Vm};
+use vmtax_vm::{DISK_DEVICE, MachineError, Observed, RunningMachine, Vm};
 
 /// Each processor's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
 
 /// Traces the host's side; the guest's side is its agent's.
 pub(super) struct BlockObserver {
+    vm: Vm,
     store: TrialFiles,
-    qemu: i32,
     disk: Option<PathBuf>,
     host_disk: HostDisk,
     tracer: Option<Tracer>,
@@ -27,11 +27,11 @@ pub(super) struct BlockObserver {
 
 impl BlockObserver {
     pub fn start(
+        vm: Vm,
         machine: &mut dyn RunningMachine,
         what: &Observation<'_>,
         store: TrialFiles,
     ) -> Result<BlockObserver, MachineError> {
-        let outside = machine.qemu()?.ok_or(MachineError::NoAgent { machine: what.machine })?;
         let mut missing = Vec::new();
         let host_disk = what.disk.as_deref().map_or_else(HostDisk::default, |file| {
             vmtax_observe::host_disk(file).unwrap_or_else(|error| {
@@ -39,14 +39,14 @@ impl BlockObserver {
                 HostDisk::default()
             })
         });
-        let tracer = host_tracer(&outside, what, &host_disk, &mut missing);
+        let tracer = host_tracer(&vm, what, &host_disk, &mut missing);
         let pings = vec![machine.ping(PING)];
         if let Some(tracer) = &tracer {
             tracer.on().map_err(failed("starting to trace"))?;
         }
-        let log = what.events.clone().map(|path| EventLog::begin(machine, path)).transpose()?;
-        let (qemu, disk) = (outside.pid, what.disk.clone());
-        Ok(BlockObserver { store, qemu, disk, host_disk, tracer, log, pings, missing })
+        let log = what.events.clone().map(|path| EventLog::begin(&vm, path)).transpose()?;
+        let disk = what.disk.clone();
+        Ok(BlockObserver { vm, store, disk, host_disk, tracer, log, pings, missing })
     }
 
     fn store_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
@@ -64,7 +64,7 @@ impl Observer for BlockObserver {
 
     /// The traces and what it takes to read them go to the trial's files.
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
-        let BlockObserver { mut store, qemu, disk, mut host_disk, tracer, log, mut pings, mut missing } = *self;
+        let BlockObserver { vm, mut store, disk, mut host_disk, tracer, log, mut pings, mut missing } = *self;
         if let Some(tracer) = &tracer {
             tracer.off().map_err(failed("ending to trace"))?;
         }
@@ -72,11 +72,11 @@ impl Observer for BlockObserver {
         if let Some(after) = disk.as_deref().and_then(|file| vmtax_observe::host_disk(file).ok()) {
             host_disk = after;
         }
-        let moments = log.map(|log| log.end(machine, &mut store)).transpose()?;
+        let moments = log.map(|log| log.end(&vm, &mut store)).transpose()?;
         pings.push(machine.ping(PING));
         // Asked after the trial: a guest may place its device only when it first uses it.
-        let notify = machine.qemu()?.map_or_else(Vec::new, |q| q.regions);
-        let threads = vmtax_observe::threads(qemu);
+        let notify = vm.monitor().map_or(Ok(Vec::new()), |monitor| monitor.regions(DISK_DEVICE))?;
+        let threads = vm.threads();
         if let Some(tracer) = tracer {
             let mut keep = |name: &str, bytes: &[u8]| {
                 store.append(&format!("{}/{name}", files::HOST), bytes).map_err(io::Error::other)
@@ -89,11 +89,11 @@ impl Observer for BlockObserver {
         let facts = TraceFacts {
             schema: SCHEMA,
             tsc_mhz: vmtax_clock::host_mhz(),
-            qemu,
+            qemu: vm.pid(),
             threads,
             pings,
             moments: moments.unwrap_or_default(),
-            kvm_offset: vmtax_observe::kvm_offset(qemu),
+            kvm_offset: vmtax_observe::kvm_offset(vm.pid()),
             host_disk,
             guest_disk,
             notify,
@@ -113,16 +113,16 @@ struct EventLog {
 }
 
 impl EventLog {
-    fn begin(machine: &mut dyn RunningMachine, path: PathBuf) -> Result<EventLog, MachineError> {
+    fn begin(vm: &Vm, path: PathBuf) -> Result<EventLog, MachineError> {
         let from = path.metadata().map_or(0, |m| m.len());
-        machine.log_events(true)?;
+        log_events(vm, true)?;
         Ok(EventLog { path, from, moments: vec![time_of_day()] })
     }
 
     /// Stores the trial's part; gives the moments of its begin and its end.
-    fn end(mut self, machine: &mut dyn RunningMachine, store: &mut TrialFiles) -> Result<Vec<Moment>, MachineError> {
+    fn end(mut self, vm: &Vm, store: &mut TrialFiles) -> Result<Vec<Moment>, MachineError> {
         self.moments.push(time_of_day());
-        machine.log_events(false)?;
+        log_events(vm, false)?;
         let say = failed("storing QEMU's own events");
         let mut file = File::open(&self.path).map_err(&say)?;
         file.seek(SeekFrom::Start(self.from)).map_err(&say)?;
@@ -138,6 +138,10 @@ impl EventLog {
     }
 }
 
+fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
+    vm.monitor().map_or(Ok(()), |monitor| monitor.log_events(on))
+}
+
 /// Whether the host's kernel lets itself be traced: tried, not guessed from who we are.
 pub(crate) fn may_trace() -> bool {
     let own = [std::process::id() as i32];
@@ -145,19 +149,14 @@ pub(crate) fn may_trace() -> bool {
 }
 
 /// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.
-fn host_tracer(
-    outside: &QemuOutside,
-    what: &Observation<'_>,
-    disk: &HostDisk,
-    missing: &mut Vec<Missing>,
-) -> Option<Tracer> {
-    let threads: Vec<i32> = vmtax_observe::threads(outside.pid).iter().map(|t| t.tid).collect();
-    let binary = Vm::binary_of(outside.pid).or_else(|| what.qemu.map(|qemu| qemu.path.clone())).unwrap_or_default();
+fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut Vec<Missing>) -> Option<Tracer> {
+    let threads: Vec<i32> = vmtax_observe::thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
+    let binary = vm.binary().or_else(|| what.qemu.map(|qemu| qemu.path.clone())).unwrap_or_default();
     let set = match what.probes {
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
             let kvm = what.machine.is_kvm();
-            ProbeSet::host(&threads, disk, kvm, vmtax_observe::uprobes(&binary))
+            ProbeSet::host(&threads, disk, kvm, vmtax_observe::uprobes(vm.probe_points(), &binary))
         }
     };
     match Tracer::start(&set, BUFFER_KIB) {

@@ -5,13 +5,14 @@ use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_model::{Beat, Inside, InsideFacts, Ping, SCHEMA, files};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{MachineError, Observed, RunningMachine};
+use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
 
 /// A guest sends names and numbers: more than this no guest sends that is sound, bytes.
 const MAX_BYTES: usize = 256 << 20;
 
 /// Has the guest sample and count itself.
 pub(super) struct InsideObserver {
+    vm: Option<Vm>,
     store: TrialFiles,
     pings: Vec<Result<Ping, MachineError>>,
     begun: Beat,
@@ -20,6 +21,7 @@ pub(super) struct InsideObserver {
 
 impl InsideObserver {
     pub fn start(
+        vm: Option<Vm>,
         machine: &mut dyn RunningMachine,
         inside: Inside,
         deadline: Duration,
@@ -28,14 +30,14 @@ impl InsideObserver {
         let pings = vec![machine.ping(PING)];
         let begun = beat();
         machine.start_sampling(inside)?;
-        Ok(InsideObserver { store, pings, begun, deadline })
+        Ok(InsideObserver { vm, store, pings, begun, deadline })
     }
 }
 
 impl Observer for InsideObserver {
     /// The guest's samples, and what brings them together with those of its QEMU, go to the trial's files.
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, _: Option<Observed>) -> Result<(), MachineError> {
-        let InsideObserver { mut store, mut pings, begun, deadline } = *self;
+        let InsideObserver { vm, mut store, mut pings, begun, deadline } = *self;
         let mut taken = 0;
         let mut missing = machine.stop_sampling(deadline, &mut |name, bytes| {
             let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
@@ -49,12 +51,11 @@ impl Observer for InsideObserver {
         let beats = [begun, beat()];
         pings.push(machine.ping(PING));
         let pings = answered(pings, &mut missing);
-        let pid = machine.qemu()?.map_or(0, |qemu| qemu.pid);
         let facts = InsideFacts {
             schema: SCHEMA,
-            threads: vmtax_observe::threads(pid),
+            threads: vm.as_ref().map_or_else(Vec::new, Vm::threads),
             pings,
-            kvm_offset: vmtax_observe::kvm_offset(pid),
+            kvm_offset: vm.as_ref().and_then(|vm| vmtax_observe::kvm_offset(vm.pid())),
             beats,
             missing,
         };

@@ -1,4 +1,4 @@
-//! What observes a trial: each observer starts on a machine that runs, and leaves its artifacts in the trial's folder.
+//! What observes a trial: each observer starts on a vm, and leaves its artifacts in the trial's folder.
 
 mod blocks;
 mod inside;
@@ -6,38 +6,42 @@ mod observer;
 mod profile;
 
 pub(crate) use blocks::may_trace;
-pub(crate) use observer::Observation;
+pub(crate) use observer::{Observation, TrialStore};
 pub use profile::profile;
 
 use blocks::BlockObserver;
 use inside::InsideObserver;
-use observer::{Observer, unstorable};
+use observer::Observer;
 use profile::ProfileObserver;
 use vmtax_model::Probes;
-use vmtax_recording::Writer;
 use vmtax_vm::{MachineError, Observed, RunningMachine};
 
 /// The observers of a trial, in the order in which they started.
 pub(crate) struct Observers(Vec<Box<dyn Observer>>);
 
 impl Observers {
-    /// Starts what observes the trial of that number.
+    /// Starts what observes the trial: the host's side on the vm, the guest's with what the lab's guests can do.
     pub fn start(
         machine: &mut dyn RunningMachine,
         what: &Observation<'_>,
-        (writer, number): (&Writer, u32),
+        trial: &TrialStore<'_>,
     ) -> Result<Observers, MachineError> {
-        let files = || writer.trial_files(number).map_err(|e| unstorable(&e));
         let mut all: Vec<Box<dyn Observer>> = Vec::new();
+        let vm = machine.vm().cloned();
         match what.probes {
             Probes::None => {}
-            Probes::Layers | Probes::Calls => all.push(Box::new(BlockObserver::start(machine, what, files()?)?)),
+            Probes::Layers | Probes::Calls => {
+                let vm = vm.clone().ok_or(MachineError::NoAgent { machine: what.machine })?;
+                all.push(Box::new(BlockObserver::start(vm, machine, what, trial.files()?)?));
+            }
             Probes::Inside(inside) => {
-                all.push(Box::new(InsideObserver::start(machine, inside, what.deadline, files()?)?))
+                all.push(Box::new(InsideObserver::start(vm.clone(), machine, inside, what.deadline, trial.files()?)?));
             }
         }
-        if let Some(spec) = what.profile {
-            all.extend(ProfileObserver::start(machine, what.machine, spec, files()?)?.map(|o| Box::new(o) as Box<_>));
+        if let Some((vm, spec)) = vm.as_ref().zip(what.profile) {
+            // The micro-guest makes no breakpoints.
+            let may_ask = !what.machine.has_kernel();
+            all.push(Box::new(ProfileObserver::start(vm.clone(), spec, may_ask, trial.files()?)));
         }
         Ok(Observers(all))
     }

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::{Machine, Missing, Ping, Probes, ProfileSettings, QemuFacts};
-use vmtax_recording::{RecordingError, TrialFiles};
+use vmtax_recording::{RecordingError, TrialFiles, Writer};
 use vmtax_vm::{MachineError, Observed, RunningMachine};
 
 /// How long stamps are exchanged at a time, before and after the workload.
@@ -39,6 +39,21 @@ pub(crate) struct Observation<'a> {
     pub events: Option<PathBuf>,
 }
 
+/// Where the artifacts of a trial go.
+pub(crate) struct TrialStore<'a> {
+    /// The recording.
+    pub writer: &'a Writer,
+    /// The trial's number.
+    pub number: u32,
+}
+
+impl TrialStore<'_> {
+    /// Its files, for one observer.
+    pub(super) fn files(&self) -> Result<TrialFiles, MachineError> {
+        self.writer.trial_files(self.number).map_err(|e| unstorable(&e))
+    }
+}
+
 /// Those of the exchanges that took place; what stood in the way of the others is missing.
 pub(super) fn answered(pings: Vec<Result<Ping, MachineError>>, missing: &mut Vec<Missing>) -> Vec<Ping> {
     let mut done = Vec::new();
@@ -63,7 +78,7 @@ pub(super) fn failed<E: std::error::Error + Send + Sync + 'static>(what: &'stati
     move |source| MachineError::System { what: what.to_owned(), source: io::Error::other(source) }
 }
 
-pub(super) fn unstorable(error: &RecordingError) -> MachineError {
+fn unstorable(error: &RecordingError) -> MachineError {
     let source = io::Error::other(error.to_string());
     MachineError::System { what: "storing what was observed".to_owned(), source }
 }

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::thread::{JoinHandle, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, ProfileFacts};
-use vmtax_model::{Machine, Missing, ProfileSettings, files};
-use vmtax_observe::{ExitTracer, OnCpuSampler, ProbeError, StackSampling, has_kvm, schedule, wall_clock};
+use vmtax_model::{Accelerator, Missing, ProfileSettings, files};
+use vmtax_observe::{ExitTracer, OnCpuSampler, ProbeError, StackSampling, schedule, wall_clock};
 use vmtax_recording::TrialFiles;
-use vmtax_vm::{MachineError, Observed, QemuMonitor, RunningMachine, Vm};
+use vmtax_vm::{MachineError, Monitor, Observed, RunningMachine, Vm};
 
 use crate::RunError;
 
@@ -30,26 +30,19 @@ pub(super) struct ProfileObserver {
 }
 
 impl ProfileObserver {
-    /// Starts; from its return on no VM exit and no sample on CPU is missed. `None` where there is no QEMU.
-    pub fn start(
-        running: &mut dyn RunningMachine,
-        machine: Machine,
-        spec: &ProfileSettings,
-        files: TrialFiles,
-    ) -> Result<Option<ProfileObserver>, MachineError> {
-        let Some(vm) = Vm::of_guest(running)? else { return Ok(None) };
+    /// Starts; from its return on no VM exit and no sample on CPU is missed. `no_breakpoints`: the guest makes none.
+    pub fn start(vm: Vm, spec: &ProfileSettings, no_breakpoints: bool, files: TrialFiles) -> ProfileObserver {
         let over = Arc::new(AtomicBool::new(false));
         let (spec, told) = (spec.clone(), Arc::clone(&over));
         let (started, begun) = mpsc::channel();
         let profiling = std::thread::spawn(move || {
-            // The micro-guest makes no breakpoints.
-            let profiler = Profiler::start(vm, spec, !machine.has_kernel());
+            let profiler = Profiler::start(vm, spec, no_breakpoints);
             drop(started);
             profiler.follow(&Mutex::new(files), &told)
         });
         // Nothing is sent: the wait ends when the sender is gone.
         let _ = begun.recv() as Result<(), _>;
-        Ok(Some(ProfileObserver { over, profiling: Some(profiling) }))
+        ProfileObserver { over, profiling: Some(profiling) }
     }
 
     fn end(&mut self) -> Option<Result<(), RunError>> {
@@ -108,18 +101,18 @@ impl Profiler {
     fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
         let Profiler { vm, spec, sampling, on_cpu, exits, may_ask } = self;
         let pid = vm.pid();
-        let program = vm.program();
+        // Before it may have ended.
+        let (program, facts) = (vm.program(), vm.facts());
         let stop = || stopped.load(Ordering::Relaxed);
         let time = sampling.time;
         // Some time is left for samples by the wall clock.
         let tracing = spec.events().min(time / 2);
         let by_clock = StackSampling { time: time - tracing, hz: spec.wall_hz, ..sampling.clone() };
-        let monitor = exits.as_ref().and_then(|exits| exits.monitor.clone());
         let asks = spec.wall_hz > 0 && exits.is_some();
         let vm = &vm;
         let sampled_code = || {
             wait(tracing, &stop);
-            asks.then(|| guest_code(vm, monitor.as_ref(), may_ask, &by_clock, &stop))
+            asks.then(|| guest_code(vm, may_ask, &by_clock, &stop))
         };
         let trace = || {
             schedule(pid, tracing, &stop, &mut |name, bytes| {
@@ -184,14 +177,13 @@ impl Profiler {
             Some(Err(why)) => missing.push(why),
             None => {}
         }
-        Ok(store(files, files::OBSERVED, &ProfileFacts { pid, program, file: None, missing })?)
+        Ok(store(files, files::OBSERVED, &ProfileFacts { pid, program, file: None, vm: facts, missing })?)
     }
 }
 
 /// VM exits of a guest that KVM runs: traced where the kernel lets us, else by KVM's counters.
 struct Exits {
     tracer: Result<ExitTracer, ProbeError>,
-    monitor: Option<QemuMonitor>,
     before: BTreeMap<String, u64>,
     begun: Instant,
 }
@@ -199,10 +191,10 @@ struct Exits {
 impl Exits {
     /// `None` where the process has no guest of KVM's. From its return on no exit is missed.
     fn start(vm: &Vm) -> Option<Exits> {
-        has_kvm(vm.pid()).unwrap_or_default().then(|| {
-            let monitor = vm.monitor().cloned();
-            let before = counters(vm.pid(), monitor.as_ref());
-            Exits { tracer: ExitTracer::start(vm.pid()), monitor, before, begun: Instant::now() }
+        (vm.accelerator() == Some(Accelerator::Kvm)).then(|| Exits {
+            before: counters(vm),
+            tracer: ExitTracer::start(vm.pid(), vm.threads()),
+            begun: Instant::now(),
         })
     }
 
@@ -212,13 +204,17 @@ impl Exits {
             wait(time.saturating_sub(self.begun.elapsed()), stop);
         });
         let seconds = self.begun.elapsed().as_secs_f64();
-        let mut counters = counters(vm.pid(), self.monitor.as_ref());
+        let mut counters = counters(vm);
         counters.iter_mut().for_each(|(name, value)| {
             *value = value.saturating_sub(self.before.get(name).copied().unwrap_or(0));
         });
-        let memory_tree = self.monitor.as_ref().and_then(|monitor| monitor.memory_tree().ok());
+        let memory_tree = vm.monitor().and_then(|monitor| monitor.memory_tree().ok());
         let (traced, why) = match traced {
-            Ok(traced) => (Some(traced), None),
+            Ok(mut traced) => {
+                // Threads that began meanwhile have their roles by now.
+                traced.threads.splice(0..0, vm.threads());
+                (Some(traced), None)
+            }
             Err(why) => (None, Some(why)),
         };
         (ExitCounts { seconds, traced, counters, memory_tree, monitor_advice: vm.monitor_advice() }, why)
@@ -226,15 +222,14 @@ impl Exits {
 }
 
 /// KVM's own: through QEMU, which takes no rights, or from debugfs.
-fn counters(pid: i32, monitor: Option<&QemuMonitor>) -> BTreeMap<String, u64> {
-    let asked = monitor.map(QemuMonitor::kvm_counters).unwrap_or_default();
-    if asked.is_empty() { vmtax_observe::kvm_counters(pid) } else { asked }
+fn counters(vm: &Vm) -> BTreeMap<String, u64> {
+    let asked = vm.monitor().map(Monitor::kvm_counters).unwrap_or_default();
+    if asked.is_empty() { vmtax_observe::kvm_counters(vm.pid()) } else { asked }
 }
 
 /// What the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`].
 fn guest_code(
     vm: &Vm,
-    monitor: Option<&QemuMonitor>,
     may_ask: bool,
     sampling: &StackSampling,
     stop: &dyn Fn() -> bool,
@@ -252,12 +247,11 @@ fn guest_code(
     }
     let silent = || missing("QEMU's monitor told of no x86 processor while it was looked at", "Look longer");
     let monitor =
-        monitor.ok_or_else(|| missing("its QEMU has no QMP monitor that could be asked", &vm.monitor_advice()))?;
-    let vcpus = monitor.processors().map_err(|_| silent())?;
+        vm.monitor().ok_or_else(|| missing("its QEMU has no QMP monitor that could be asked", &vm.monitor_advice()))?;
+    let vcpus: Vec<u32> = monitor.vcpus().map_err(|_| silent())?.into_iter().map(|(number, _)| number).collect();
     let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);
-    let samples = vmtax_observe::guest_code(&vcpus, hz, time, stop, &mut |vcpu, command| {
-        monitor.of_processor(vcpu, command).ok()
-    });
+    let samples =
+        vmtax_observe::guest_code(&vcpus, hz, time, stop, &mut |vcpu, command| monitor.of_vcpu(vcpu, command).ok());
     if samples.samples == 0 { Err(silent()) } else { Ok(samples) }
 }
 

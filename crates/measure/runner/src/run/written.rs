@@ -5,8 +5,8 @@ use crate::RunError;
 use jiff::Timestamp;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Execution, Outcome, Probes, ProcessorSeconds, ShareFacts, TrialRecord, Turn, Warning, WorkloadSpec};
-use vmtax_vm::{MachineError, RunningMachine};
+use vmtax_model::{CpuSeconds, Execution, Outcome, Probes, ShareFacts, TrialRecord, Turn, Warning, WorkloadSpec};
+use vmtax_vm::{MachineError, Monitor, RunningMachine, Vm};
 
 impl Run<'_> {
     /// Writes down that the turn's trials from `from` on have no result.
@@ -74,7 +74,7 @@ pub(super) struct Made {
     pub(super) started: Timestamp,
     pub(super) wall_s: f64,
     pub(super) share: Option<ShareFacts>,
-    pub(super) processor: Option<ProcessorSeconds>,
+    pub(super) processor: Option<CpuSeconds>,
     pub(super) control_s: Option<f64>,
     pub(super) execution: Option<Execution>,
     pub(super) warnings: Vec<Warning>,
@@ -117,7 +117,7 @@ pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &dyn RunningMach
     if !turn.machine.is_kvm() {
         return Ok(());
     }
-    let Some(Ok(tree)) = machine.monitor().map(|monitor| monitor.memory_tree()) else { return Ok(()) };
+    let Some(Ok(tree)) = machine.vm().and_then(Vm::monitor).map(Monitor::memory_tree) else { return Ok(()) };
     let path = log.join(vmtax_model::files::MEMORY_TREE);
     fs::write(&path, tree).map_err(|e| failed("writing", &path, e))
 }

@@ -3,7 +3,7 @@
 use crate::agent::connection::Agent;
 use crate::agent::messages::{Files, Heard, Nothing, no_files};
 use crate::process::cpu_accounting::CpuAccounting;
-use crate::{Besides, Capture, MachineError, Streams, processor_between};
+use crate::{Besides, Capture, MachineError, Streams};
 use rustix::fd::AsFd;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit, umask};
@@ -11,7 +11,7 @@ use std::ffi::OsString;
 use std::io::Read;
 use std::os::unix::ffi::OsStringExt;
 use std::time::{Duration, Instant};
-use vmtax_model::{CommandSpec, Execution, Probes, ProcessorSeconds, TrialResult};
+use vmtax_model::{CommandSpec, CpuSeconds, Execution, Probes, TrialResult};
 use vmtax_wire::{
     Frame, Launch, MAX_PAYLOAD, Observed, Reply, Request, STREAM_PIECE, Stream, WireError, encode, piece,
 };
@@ -40,7 +40,7 @@ pub struct Finished {
     /// Its figures.
     pub result: TrialResult,
     /// What it cost the host's processors, in a guest.
-    pub processor: Option<ProcessorSeconds>,
+    pub processor: Option<CpuSeconds>,
     /// What it printed: to standard output, and to standard error.
     pub printed: [Capture; 2],
     /// How it was observed; `None` when it was not.
@@ -175,9 +175,9 @@ impl Conversation<'_, '_> {
                         Reply::Input => wanted = true,
                         Reply::Began => began = spent_now().map(|spent| (Instant::now(), spent)),
                         Reply::Ended => {
-                            spent = began.zip(spent_now()).map(|((at, before), after)| {
-                                (at.elapsed().as_secs_f64(), processor_between(&before, &after))
-                            });
+                            spent = began
+                                .zip(spent_now())
+                                .map(|((at, before), after)| (at.elapsed().as_secs_f64(), after.since(&before)));
                         }
                         _ if stopped => return Ok(Ran::Stopped),
                         Reply::Ran { execution, result, observed } => {

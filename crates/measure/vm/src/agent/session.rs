@@ -5,28 +5,25 @@ use crate::agent::connection::{Agent, CLOSING};
 use crate::agent::console::{Console, printable_tail};
 use crate::agent::messages::{Files, Lines, Nothing, no_files};
 use crate::agent::native;
-use crate::outside::{self, QemuOutside};
 use crate::process::child::Child;
 use crate::process::cpu_accounting::CpuAccounting;
-use crate::qemu::command_line::{self, SHARED_BYTES, Streams};
-use crate::qemu::dummy_devices;
-use crate::qemu::logs;
-use crate::qemu::monitor::Monitor;
 use crate::qemu::monitor::QMP_TIMEOUT;
+use crate::qemu::start::{Started, Streams};
+use crate::qemu::{self, logs};
 use crate::running::RunningMachine;
 use crate::setup::{GuestImage, Setup};
 use crate::share::jail::TREE;
 use crate::share::{self, Server};
-use crate::{MachineError, QemuMonitor, Sharing};
+use crate::{MachineError, Sharing, Vm};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
-use vmtax_model::{Inside, Missing, Ping, Probes, ProcessorSeconds, ShareFacts, TrialResult, Warning, WorkloadSpec};
+use vmtax_model::{CpuSeconds, Inside, Missing, Ping, Probes, ShareFacts, TrialResult, Warning, WorkloadSpec};
 use vmtax_wire::{Hello, Observed, Reply, Request, encode};
 
-/// How long a guest may take over measuring what looking at it costs.
-const GETTING_READY: Duration = Duration::from_secs(120);
+/// How long a guest may take over measuring what sampling costs.
+const SAMPLING_TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a guest times its shortest system call for that, each time.
 const SHORTEST_CALL_S: f64 = 0.03;
 
@@ -38,15 +35,16 @@ pub(crate) struct Session<'a> {
     warnings: Vec<Warning>,
     boot: Duration,
     ready: Duration,
-    qemu: Option<Qemu>,
+    guest: Option<GuestSide>,
     share: Option<ShareFacts>,
 }
 
-/// A guest's QEMU, as it is reached from outside.
+/// What a guest has and the host itself has not.
 #[derive(Debug)]
-struct Qemu {
-    monitor: Monitor,
-    shared: Shared,
+struct GuestSide {
+    vm: Vm,
+    /// Memory that both sides see.
+    memory: Shared,
     accounting: CpuAccounting,
 }
 
@@ -66,23 +64,14 @@ impl<'a> Session<'a> {
         if let Some(server) = &server {
             lines.watch(server.watch()?);
         }
-        let mut words = Vec::new();
-        let (child, warnings, monitor) = match image {
+        let (child, warnings, started) = match image {
             Some(image) => {
                 let (console, their_console) = pair()?;
-                let (monitor, their_monitor) = pair()?;
                 let log = Console::create(setup.log.join("console.log"))?;
                 lines.add_console(console, log);
-                let shared = Shared::create(SHARED_BYTES)?;
-                let streams = Streams {
-                    agent: Some((their_channel.into(), their_console.into())),
-                    monitor: their_monitor.into(),
-                    shared: shared.descriptor()?,
-                    server: reach,
-                };
-                let guest = command_line::start(setup, image, streams)?;
-                words = guest.share;
-                (guest.child, Vec::new(), Some((monitor, shared)))
+                let streams = Streams { agent: their_channel.into(), console: their_console.into(), server: reach };
+                let Started { child, share, memory, link, .. } = qemu::start::start(setup, image, streams)?;
+                (child, Vec::new(), Some((link, memory, share)))
             }
             None => {
                 let (child, warnings) = native::start(setup, their_channel.into())?;
@@ -99,23 +88,18 @@ impl<'a> Session<'a> {
         if hello.cpus != setup.guest.cpus {
             return Err(MachineError::Processors { machine, asked: setup.guest.cpus, got: hello.cpus });
         }
-        let qemu = match monitor {
-            Some((stream, shared)) => {
-                let monitor = Monitor::connect(stream, QMP_TIMEOUT)?;
-                dummy_devices::check(setup, &monitor)?;
-                if machine.is_kvm() {
-                    monitor.check_kvm(QMP_TIMEOUT)?;
-                }
-                let outside = QemuOutside::ask(&monitor)?;
-                let server = agent.server.as_ref().map(Server::session);
-                let accounting = CpuAccounting { qemu: outside.pid, vcpus: outside.vcpus, server };
-                Some(Qemu { monitor, shared, accounting })
-            }
-            None => None,
-        };
-        let mut session = Session { agent, hello, warnings, boot, ready: boot, qemu, share: None };
+        let mut share_arguments = Vec::new();
+        let mut guest = None;
+        if let Some((link, memory, arguments)) = started {
+            let vm = link.connect(setup, QMP_TIMEOUT)?;
+            let server = agent.server.as_ref().map(Server::session);
+            let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server };
+            share_arguments = arguments;
+            guest = Some(GuestSide { vm, memory, accounting });
+        }
+        let mut session = Session { agent, hello, warnings, boot, ready: boot, guest, share: None };
         if let Some(sharing) = setup.share.filter(|_| image.is_some()) {
-            session.mount(setup, sharing, words)?;
+            session.mount(setup, sharing, share_arguments)?;
             if let Some(besides) = &sharing.host_root {
                 command::make_root(&mut session.agent, besides, setup.guest.boot_deadline())?;
             }
@@ -125,7 +109,7 @@ impl<'a> Session<'a> {
     }
 
     /// Has the guest mount its share, and notes what took effect.
-    fn mount(&mut self, setup: &Setup<'_>, sharing: &Sharing, words: Vec<String>) -> Result<(), MachineError> {
+    fn mount(&mut self, setup: &Setup<'_>, sharing: &Sharing, arguments: Vec<String>) -> Result<(), MachineError> {
         let request = Request::Share { mount: share::mount(sharing) };
         let line = match self.agent.ask(&request, setup.guest.boot_deadline(), &mut no_files) {
             Ok(Reply::Shared { mount }) => mount,
@@ -136,16 +120,16 @@ impl<'a> Session<'a> {
             Ok(_) => return Err(self.agent.nonsense("another answer than to a mount")),
             Err(nothing) => return Err(self.agent.error(nothing, "mounting its share")),
         };
-        let pid = self.qemu.as_ref().and_then(|qemu| qemu.accounting.serving());
+        let pid = self.accounting().and_then(CpuAccounting::serving);
         let command = self.agent.server.as_ref().map(|server| server.command.clone()).unwrap_or_default();
-        let (facts, warnings) = share::effect(sharing, line, (words, command), pid, setup.log);
+        let (facts, warnings) = share::effect(sharing, line, (arguments, command), pid, setup.log);
         self.share = Some(facts);
         self.warnings.extend(warnings);
         Ok(())
     }
 
     fn accounting(&self) -> Option<&CpuAccounting> {
-        self.qemu.as_ref().map(|qemu| &qemu.accounting)
+        self.guest.as_ref().map(|guest| &guest.accounting)
     }
 }
 
@@ -180,7 +164,7 @@ impl RunningMachine for Session<'_> {
         self.agent.child.kill();
     }
 
-    fn processor(&self) -> Option<ProcessorSeconds> {
+    fn cpu_time(&self) -> Option<CpuSeconds> {
         self.accounting().map(CpuAccounting::spent)
     }
 
@@ -208,7 +192,7 @@ impl RunningMachine for Session<'_> {
     }
 
     fn exec(&mut self, run: CommandRun<'_>, probes: Probes, files: &mut Files<'_>) -> Result<Ran, MachineError> {
-        let accounting = self.qemu.as_ref().map(|qemu| &qemu.accounting);
+        let accounting = self.guest.as_ref().map(|guest| &guest.accounting);
         command::exec(&mut self.agent, accounting, run, probes, files)
     }
 
@@ -218,7 +202,7 @@ impl RunningMachine for Session<'_> {
 
     fn start_sampling(&mut self, inside: Inside) -> Result<(), MachineError> {
         let request = Request::StartSampling { inside, shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S) };
-        match self.agent.ask(&request, GETTING_READY, &mut no_files) {
+        match self.agent.ask(&request, SAMPLING_TIMEOUT, &mut no_files) {
             Ok(Reply::Sampling) => Ok(()),
             Ok(_) => Err(self.agent.nonsense("another answer than that sampling started")),
             Err(nothing) => Err(self.agent.error(nothing, "starting to sample the guest")),
@@ -237,9 +221,9 @@ impl RunningMachine for Session<'_> {
     fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
         let agent = &mut self.agent;
         let request = encode(&Request::Ping).map_err(|e| agent.nonsense(e.to_string()))?;
-        let Some(qemu) = &self.qemu else { return Err(MachineError::NoAgent { machine: agent.machine }) };
+        let Some(guest) = &self.guest else { return Err(MachineError::NoAgent { machine: agent.machine }) };
         agent.lines.send(&request).map_err(|e| MachineError::system("asking for stamps", e))?;
-        let ping = vmtax_clock::exchange(&qemu.shared, HOST_CELL, GUEST_CELL, duration);
+        let ping = vmtax_clock::exchange(&guest.memory, HOST_CELL, GUEST_CELL, duration);
         match agent.reply(QMP_TIMEOUT, &mut no_files) {
             Ok(Reply::Pinged) => Ok(ping?),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
@@ -248,26 +232,18 @@ impl RunningMachine for Session<'_> {
         }
     }
 
-    fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
-        self.qemu.as_ref().map(|qemu| QemuOutside::ask(&qemu.monitor)).transpose()
-    }
-
-    fn monitor(&self) -> Option<QemuMonitor> {
-        self.qemu.as_ref().map(|qemu| QemuMonitor(qemu.monitor.clone()))
-    }
-
-    fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
-        self.qemu.as_ref().map_or(Ok(()), |qemu| outside::log_events(&qemu.monitor, on))
+    fn vm(&self) -> Option<&Vm> {
+        self.guest.as_ref().map(|guest| &guest.vm)
     }
 
     fn end(self: Box<Self>) {
-        let Session { mut agent, qemu, .. } = *self;
+        let Session { mut agent, guest, .. } = *self;
         if let Ok(leave) = encode(&Request::Leave) {
             let _ = agent.lines.send(&leave);
         }
         if agent.child.wait(CLOSING).is_none() {
-            if let Some(qemu) = qemu {
-                let _ = qemu.monitor.execute("quit", QMP_TIMEOUT);
+            if let Some(guest) = guest {
+                guest.vm.quit();
                 agent.child.wait(CLOSING);
             }
         }
@@ -285,19 +261,19 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>) -> Mac
     if let Some(server) = agent.server.as_mut().filter(|_| ended) {
         match server.status() {
             Some(0) => {
-                return refused(&mut agent.child, setup).unwrap_or_else(|| server.ended("the guest came up"));
+                return refused(&mut agent.child, setup).unwrap_or_else(|| server.ended("the guest booted"));
             }
-            Some(_) => return server.ended("the guest came up"),
+            Some(_) => return server.ended("the guest booted"),
             None => {}
         }
     }
     match nothing {
         Nothing::Closed => match refused(&mut agent.child, setup) {
             Some(refused) => refused,
-            None => agent.error(nothing, "coming up"),
+            None => agent.error(nothing, "booting"),
         },
         Nothing::TooLate => MachineError::Silent { machine, seconds: setup.guest.boot_deadline().as_secs(), tail, log },
-        other => agent.error(other, "coming up"),
+        other => agent.error(other, "booting"),
     }
 }
 

@@ -1,25 +1,21 @@
 //! A micro-guest that runs: no agent, orders go into its memory.
 
 use crate::agent::console::printable_tail;
-use crate::micro_guest::{ExitKind, Exits, Mailbox, MicroRequest, Order, Run, State, layout};
-use crate::outside;
+use crate::micro_guest::{ExitKind, Exits, Mailbox, MicroRequest, Order, Run, State};
 use crate::process::child::Child;
-use crate::qemu::command_line::{self, Streams};
-use crate::qemu::logs;
-use crate::qemu::monitor::Monitor;
 use crate::qemu::monitor::QMP_TIMEOUT;
+use crate::qemu::start::{Started, start_micro};
 use crate::setup::{MicroImage, Setup};
-use crate::{Interrupt, MachineError};
-use std::os::unix::net::UnixStream;
+use crate::{Interrupt, MachineError, Vm};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
 use vmtax_model::{Habit, Machine};
 
-/// How often the guest's memory is looked at: rarely, so that looking does not disturb.
+/// How often the guest's memory is read: rarely, so that reading does not disturb.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// A micro-guest that is up and waits for orders. Ends with the value.
+/// A micro-guest that runs and waits for orders. Ends with the value.
 #[derive(Debug)]
 pub(crate) struct MicroGuest<'a> {
     machine: Machine,
@@ -27,7 +23,7 @@ pub(crate) struct MicroGuest<'a> {
     pub(super) boot: Duration,
     disk_bytes: u64,
     pub(super) memory: Shared,
-    pub(super) monitor: Monitor,
+    pub(super) vm: Vm,
     log: PathBuf,
     pub(super) child: Child,
 }
@@ -40,23 +36,16 @@ impl<'a> MicroGuest<'a> {
     pub fn start(setup: &Setup<'a>, image: &MicroImage) -> Result<MicroGuest<'a>, MachineError> {
         let began = Instant::now();
         let machine = setup.machine;
-        let memory = Shared::create(layout::RAM_BYTES)?;
-        let (monitor, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
-        let streams = Streams { agent: None, monitor: theirs.into(), shared: memory.descriptor()?, server: None };
-        let mut child = command_line::start_micro(setup, image, streams)?;
-        let log = logs::log(setup.log);
-        let monitor = match Monitor::connect(monitor, setup.guest.boot_deadline()) {
-            Ok(monitor) => monitor,
+        let Started { mut child, memory, link, log, .. } = start_micro(setup, image)?;
+        let vm = match link.connect(setup, setup.guest.boot_deadline()) {
+            Ok(vm) => vm,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };
         let disk_bytes = setup.scratch.disk().and_then(|disk| disk.metadata().ok()).map_or(0, |m| m.len());
         let (boot, interrupt) = (Duration::ZERO, setup.interrupt);
-        let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, monitor, log, child };
-        session.wait(began + setup.guest.boot_deadline(), "coming up")?;
+        let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, vm, log, child };
+        session.wait(began + setup.guest.boot_deadline(), "booting")?;
         session.boot = began.elapsed();
-        if machine == Machine::MICRO_KVM {
-            session.monitor.check_kvm(QMP_TIMEOUT)?;
-        }
         Ok(session)
     }
 
@@ -100,7 +89,7 @@ impl<'a> MicroGuest<'a> {
 
     /// VM exits so far, as KVM counts them; `None` where it is not KVM, or QEMU does not tell (it does since 7.1).
     pub fn exits_by_now(&mut self) -> Option<u64> {
-        outside::kvm_counters(&self.monitor)?.get("exits").copied()
+        self.vm.monitor()?.kvm_counters().get("exits").copied()
     }
 
     pub(super) fn mailbox(&self) -> Result<Mailbox<'_>, MachineError> {

@@ -3,10 +3,9 @@
 use super::guest::MicroGuest;
 use super::{Order, layout, workloads};
 use crate::agent::messages::Files;
-use crate::outside;
 use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::running::RunningMachine;
-use crate::{MachineError, QemuMonitor, QemuOutside};
+use crate::{MachineError, Vm};
 use std::time::{Duration, Instant};
 use vmtax_model::{Ping, Probes, TrialResult, WorkloadSpec};
 use vmtax_wire::Observed;
@@ -39,22 +38,14 @@ impl RunningMachine for MicroGuest<'_> {
         Ok(ping?)
     }
 
-    fn qemu(&mut self) -> Result<Option<QemuOutside>, MachineError> {
-        QemuOutside::ask(&self.monitor).map(Some)
-    }
-
-    fn monitor(&self) -> Option<QemuMonitor> {
-        Some(QemuMonitor(self.monitor.clone()))
-    }
-
-    fn log_events(&mut self, on: bool) -> Result<(), MachineError> {
-        outside::log_events(&self.monitor, on)
+    fn vm(&self) -> Option<&Vm> {
+        Some(&self.vm)
     }
 
     fn end(mut self: Box<Self>) {
         let told = self.mailbox().is_ok_and(|mailbox| mailbox.order(&Order::Leave).is_ok());
         if !told || self.child.wait(QMP_TIMEOUT).is_none() {
-            let _ = self.monitor.execute("quit", QMP_TIMEOUT);
+            self.vm.quit();
             self.child.wait(QMP_TIMEOUT);
         }
     }

@@ -4,7 +4,6 @@
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 
 use crate::MachineError;
-use crate::process::cpu_accounting::{descendants, is_ending};
 use crate::process::remove::remove;
 use crate::process::spawn::{self, spawn};
 use crate::sandbox::namespaces::{Namespaces, leave};
@@ -15,6 +14,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setsid,
 };
 use std::path::PathBuf;
+use vmtax_observe::{descendants, is_ending};
 
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
@@ -93,7 +93,7 @@ fn end_descendants() {
     let own = getpid().as_raw_nonzero().get();
     // Each round may set free what the killed ones were about to start.
     for _ in 0..100 {
-        let left = descendants(own);
+        let left = descendants(own, &[]);
         if left.is_empty() {
             return;
         }

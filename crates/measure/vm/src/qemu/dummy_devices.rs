@@ -4,23 +4,21 @@
 use crate::qemu::monitor::Monitor;
 use crate::{MachineError, Setup};
 use serde_json::Value;
-use std::time::Duration;
 
 /// Where QEMU's q35 has room for root ports: below are a guest's other devices, above is the chipset.
 const FIRST_SLOT: u32 = 0x10;
 const FUNCTIONS: u32 = 8;
 /// How their names begin.
 const NAME: &str = "extra-";
-const PATIENCE: Duration = Duration::from_secs(10);
 
-/// QEMU's words for them. Eight share a root port, as functions of one device, and so do eight root ports a slot.
-pub(crate) fn words(disks: u32, regions: u32) -> Vec<String> {
-    let mut words = Vec::new();
+/// QEMU's arguments for them. Eight share a root port, as functions of one device, and so do eight root ports a slot.
+pub(crate) fn arguments(disks: u32, regions: u32) -> Vec<String> {
+    let mut arguments = Vec::new();
     for port in 0..(disks + regions).div_ceil(FUNCTIONS) {
         let (slot, function) = (FIRST_SLOT + port / FUNCTIONS, port % FUNCTIONS);
         // Nothing is plugged in later: no room of the few ports of I/O is kept for that.
         let root = format!("pcie-root-port,id=extras{port},chassis={},hotplug=off,io-reserve=0", port + 1);
-        words.extend(["-device".to_owned(), format!("{root},addr={slot:#x}.{function},multifunction=on")]);
+        arguments.extend(["-device".to_owned(), format!("{root},addr={slot:#x}.{function},multifunction=on")]);
     }
     for number in 0..disks + regions {
         let name = format!("{NAME}{number}");
@@ -31,18 +29,18 @@ pub(crate) fn words(disks: u32, regions: u32) -> Vec<String> {
         };
         let (port, function) = (number / FUNCTIONS, number % FUNCTIONS);
         let device = format!("{device}{name}-back,id={name},bus=extras{port},addr=0.{function},multifunction=on");
-        words.extend([back[0].to_owned(), format!("{}{name}-back", back[1]), "-device".to_owned(), device]);
+        arguments.extend([back[0].to_owned(), format!("{}{name}-back", back[1]), "-device".to_owned(), device]);
     }
-    words
+    arguments
 }
 
-/// Whether a guest that is up has all of them at addresses of their own: not each firmware has room for each number.
+/// Whether a running guest has all of them at addresses of their own: not each firmware has room for each number.
 pub(crate) fn check(setup: &Setup<'_>, monitor: &Monitor) -> Result<(), MachineError> {
     let asked = setup.guest.devices();
     if asked == 0 {
         return Ok(());
     }
-    let placed = placed(&monitor.execute("query-pci", PATIENCE)?);
+    let placed = placed(&monitor.execute("query-pci")?);
     if placed == asked as usize { Ok(()) } else { Err(MachineError::Devices { asked, placed }) }
 }
 
@@ -75,15 +73,15 @@ mod tests {
 
     #[test]
     fn eight_share_a_port_and_none_an_address() {
-        let words = words(9, 8);
-        let count = |what: &str| words.iter().filter(|word| word.starts_with(what)).count();
+        let arguments = arguments(9, 8);
+        let count = |what: &str| arguments.iter().filter(|word| word.starts_with(what)).count();
         assert_eq!([count("pcie-root-port"), count("virtio-blk"), count("ivshmem"), count("null-co")], [3, 9, 8, 9]);
-        let mut places: Vec<_> = words.iter().filter_map(|word| word.split_once("bus=")).collect();
+        let mut places: Vec<_> = arguments.iter().filter_map(|word| word.split_once("bus=")).collect();
         places.sort_unstable_by_key(|(_, place)| *place);
         places.dedup_by_key(|(_, place)| *place);
         assert_eq!(places.len(), 17);
-        assert!(super::words(0, 0).is_empty());
-        let most = super::words(vmtax_model::Guest::MAX_DEVICES, 0);
+        assert!(super::arguments(0, 0).is_empty());
+        let most = super::arguments(vmtax_model::Guest::MAX_DEVICES, 0);
         let last = most.iter().rfind(|word| word.starts_with("pcie-root-port")).unwrap();
         assert!(last.contains("chassis=120,") && last.contains("addr=0x1e.7"), "{last}");
     }

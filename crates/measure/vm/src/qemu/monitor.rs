@@ -11,14 +11,19 @@ use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long QEMU may take over a monitor command, and a machine over its end.
+/// How long a QEMU of the lab may take over a monitor command, and a machine over its end.
 pub(crate) const QMP_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// No answer to our commands comes near this.
-const LONGEST_LINE: usize = 1 << 20;
+/// No answer to our commands comes near this, bytes.
+const MAX_LINE: usize = 1 << 20;
 
+/// A running QEMU's monitor. Copies of it ask in turn.
 #[derive(Debug, Clone)]
-pub(crate) struct Monitor(Arc<Mutex<Conversation>>);
+pub struct Monitor {
+    conversation: Arc<Mutex<Conversation>>,
+    /// How long an answer may take.
+    timeout: Duration,
+}
 
 #[derive(Debug)]
 struct Conversation {
@@ -29,49 +34,31 @@ struct Conversation {
 }
 
 impl Monitor {
-    /// Takes the greeting and leaves negotiation mode.
-    pub fn connect(stream: UnixStream, patience: Duration) -> Result<Monitor, MachineError> {
+    /// Takes the greeting, within `greeting`, and leaves negotiation mode. Each answer may take `timeout`.
+    pub(crate) fn connect(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Monitor, MachineError> {
         let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
-        let greeting = conversation.line(Instant::now() + patience)?;
-        if greeting.get("QMP").is_none() {
-            return Err(MachineError::Monitor(format!("unexpected greeting {greeting}")));
+        let greeted = conversation.line(Instant::now() + greeting)?;
+        if greeted.get("QMP").is_none() {
+            return Err(MachineError::Monitor(format!("unexpected greeting {greeted}")));
         }
-        let monitor = Monitor(Arc::new(Mutex::new(conversation)));
-        monitor.execute("qmp_capabilities", patience)?;
+        let monitor = Monitor { conversation: Arc::new(Mutex::new(conversation)), timeout };
+        monitor.execute("qmp_capabilities")?;
         Ok(monitor)
     }
 
     /// Gives what the command returns; events in between are passed over.
-    pub fn execute(&self, command: &str, patience: Duration) -> Result<Value, MachineError> {
-        self.execute_with(command, &json!({}), patience)
+    pub(crate) fn execute(&self, command: &str) -> Result<Value, MachineError> {
+        self.execute_with(command, &json!({}))
     }
 
     /// The same, with arguments.
-    pub fn execute_with(&self, command: &str, arguments: &Value, patience: Duration) -> Result<Value, MachineError> {
-        self.taken().execute(command, arguments, Instant::now() + patience)
-    }
-
-    /// What a person's command prints, such as `info mtree -f`; of a processor, where the command is about one.
-    pub fn human(&self, line: &str, processor: Option<u32>, patience: Duration) -> Result<String, MachineError> {
-        let mut arguments = json!({ "command-line": line });
-        if let Some(processor) = processor {
-            arguments["cpu-index"] = processor.into();
-        }
-        let text = self.execute_with("human-monitor-command", &arguments, patience)?;
-        let unknown = || MachineError::Monitor(format!("{line}: no text"));
-        text.as_str().map(str::to_owned).ok_or_else(unknown)
-    }
-
-    /// QEMU can fall back to translation; a figure said to be KVM's must be KVM's.
-    pub fn check_kvm(&self, patience: Duration) -> Result<(), MachineError> {
-        let answer = self.execute("query-kvm", patience)?;
-        let enabled = answer.get("enabled").and_then(Value::as_bool);
-        if enabled == Some(true) { Ok(()) } else { Err(MachineError::NotKvm) }
+    pub(crate) fn execute_with(&self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
+        self.taken().execute(command, arguments, Instant::now() + self.timeout)
     }
 
     /// Who panicked in the middle left at most an answer unread, which its number tells from others.
     fn taken(&self) -> MutexGuard<'_, Conversation> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.conversation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +90,7 @@ impl Conversation {
                 return serde_json::from_slice(&line).map_err(|e| MachineError::Monitor(e.to_string()));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || self.unread.len() > LONGEST_LINE {
+            if left.is_zero() || self.unread.len() > MAX_LINE {
                 return Err(MachineError::Monitor("no answer in time".to_owned()));
             }
             let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
@@ -121,24 +108,24 @@ impl Conversation {
 mod tests {
     use super::*;
 
-    fn monitor_that_hears(lines: &str) -> Result<Value, MachineError> {
+    fn monitor_that_reads(lines: &str) -> Result<Value, MachineError> {
         let (ours, mut theirs) = UnixStream::pair().unwrap();
         theirs.write_all(lines.as_bytes()).unwrap();
-        let patience = Duration::from_millis(200);
-        Monitor::connect(ours, patience)?.execute("query-kvm", patience)
+        let timeout = Duration::from_millis(200);
+        Monitor::connect(ours, timeout, timeout)?.execute("query-kvm")
     }
 
     #[test]
     fn events_are_passed_over_and_errors_are_told() {
         let hello = "{\"QMP\": {}}\n{\"return\": {}}\n";
         let answer =
-            monitor_that_hears(&format!("{hello}{{\"event\": \"RESUME\"}}\n{{\"return\": {{\"enabled\": true}}}}\n"));
+            monitor_that_reads(&format!("{hello}{{\"event\": \"RESUME\"}}\n{{\"return\": {{\"enabled\": true}}}}\n"));
         assert_eq!(answer.unwrap()["enabled"], true);
-        let refused = monitor_that_hears(&format!("{hello}{{\"error\": {{\"desc\": \"no\"}}}}\n"));
+        let refused = monitor_that_reads(&format!("{hello}{{\"error\": {{\"desc\": \"no\"}}}}\n"));
         assert!(refused.unwrap_err().to_string().contains("no"));
         let late = "{\"return\": {\"enabled\": true}, \"id\": 1}\n{\"return\": {\"enabled\": false}, \"id\": 2}\n";
-        assert_eq!(monitor_that_hears(&format!("{hello}{late}")).unwrap()["enabled"], false, "the first is another's");
-        assert!(monitor_that_hears("garbage\n").is_err());
-        assert!(monitor_that_hears(hello).unwrap_err().to_string().contains("in time"));
+        assert_eq!(monitor_that_reads(&format!("{hello}{late}")).unwrap()["enabled"], false, "the first is another's");
+        assert!(monitor_that_reads("garbage\n").is_err());
+        assert!(monitor_that_reads(hello).unwrap_err().to_string().contains("in time"));
     }
 }

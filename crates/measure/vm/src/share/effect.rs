@@ -1,13 +1,14 @@
 //! What took effect of a share: said by those whom it concerns, not by what was asked for.
 
 use super::mount::{command, mount};
+use super::qemu_arguments::VERSION_EVENT;
 use super::sharing::Sharing;
-use super::words::VERSION_EVENT;
 use crate::qemu::logs;
+use procfs::process::{LimitValue, Process};
 use std::path::Path;
 use vmtax_model::{ShareFacts, ShareMethod, Warning};
 
-/// From the guest's line of `/proc/mounts`, QEMU's and the server's words, the process that serves, and QEMU's log in
+/// From the guest's line of `/proc/mounts`, QEMU's and the server's arguments, the process that serves, and QEMU's log in
 /// `log`; with what the reader should know.
 pub(crate) fn effect(
     sharing: &Sharing,
@@ -56,9 +57,10 @@ fn shown(line: &str) -> Option<u64> {
 
 /// The soft limit of a process.
 fn open_files(pid: i32) -> Option<u64> {
-    let limits = std::fs::read_to_string(format!("/proc/{pid}/limits")).ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next()?.parse().ok()
+    match Process::new(pid).and_then(|process| process.limits()).ok()?.max_open_files.soft_limit {
+        LimitValue::Value(limit) => Some(limit),
+        LimitValue::Unlimited => None,
+    }
 }
 
 #[cfg(test)]

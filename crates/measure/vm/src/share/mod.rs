@@ -1,4 +1,4 @@
-//! A tree shared with a guest: QEMU's words for it, the server behind it, what the guest mounts, and what took effect.
+//! A tree shared with a guest: QEMU's arguments for it, the server behind it, what the guest mounts, and what took effect.
 
 mod effect;
 mod ganesha;
@@ -6,16 +6,16 @@ mod image;
 pub(crate) mod jail;
 mod mount;
 mod portmapper;
+mod qemu_arguments;
 mod server;
 mod serving;
 mod sharing;
 mod virtiofsd;
-mod words;
 
 pub(crate) use effect::effect;
 pub use image::{image_mib, make_image};
 pub(crate) use mount::mount;
+pub(crate) use qemu_arguments::{Meets, arguments, machine};
 pub use server::check_rights;
 pub(crate) use server::{Reach, Server};
 pub use sharing::{Besides, Sharing};
-pub(crate) use words::{Meets, machine, words};

@@ -1,8 +1,8 @@
 //! What the guest mounts.
 
 use super::ganesha::{EXPORT, MOUNT_PORT, NFS_PORT};
+use super::qemu_arguments::{SERVER, TAG};
 use super::sharing::Sharing;
-use super::words::{SERVER, TAG};
 use std::net::Ipv4Addr;
 use vmtax_model::ShareMethod;
 use vmtax_wire::{Mount, SHARE, SHARE_SERIAL};

@@ -7,5 +7,7 @@ mod failures;
 mod guest;
 mod habits;
 mod ping;
+mod probe_points;
 mod requests;
 mod ticks;
+mod vm;

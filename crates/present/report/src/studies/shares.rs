@@ -80,8 +80,7 @@ fn base(findings: &ShareFindings) -> String {
 
 /// Seconds of guest, QEMU and server for all workloads in one round.
 fn processor(column: &ShareColumn) -> Option<(f64, f64, f64)> {
-    let sum =
-        |of: &dyn Fn(&vmtax_model::ProcessorSeconds) -> f64| column.processor.iter().map(|(_, s)| of(s)).sum::<f64>();
+    let sum = |of: &dyn Fn(&vmtax_model::CpuSeconds) -> f64| column.processor.iter().map(|(_, s)| of(s)).sum::<f64>();
     (!column.processor.is_empty()).then(|| (sum(&|s| s.guest), sum(&|s| s.qemu), sum(&|s| s.server.unwrap_or(0.0))))
 }
 

@@ -143,6 +143,7 @@ pub fn role(role: &Role) -> String {
         Role::Vcpu(n) => format!("vCPU {n}"),
         Role::Iothread(name) => format!("iothread {name}"),
         Role::Worker => "worker threads".to_owned(),
+        Role::Other(name) => name.clone(),
     }
 }
 

@@ -1,48 +1,36 @@
 //! Points found in binaries: one made for it, this host's QEMU, damaged ones.
 
-use crate::place::Place;
-use crate::place::is_cheap;
-use crate::points::{POINTS, Used};
-use crate::qemu::{arguments, moved, uprobes};
-use iced_x86::Register;
 use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
-use vmtax_model::Source;
+use vmtax_model::{Missing, Source};
+use vmtax_observe::{ProbeUse, Uprobe, is_cheap};
+use vmtax_vm::PROBE_POINTS;
+
+fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
+    vmtax_observe::uprobes(PROBE_POINTS, binary)
+}
 
 #[test]
 fn the_points_are_those_of_the_checkpoints() {
     let sources = vmtax_model::DISK.iter().flat_map(|info| info.sources);
     let wanted: BTreeSet<&str> =
         sources.filter_map(|source| if let Source::Qemu(event) = source { Some(*event) } else { None }).collect();
-    assert_eq!(POINTS.iter().map(|point| point.event).collect::<BTreeSet<_>>(), wanted);
+    assert_eq!(PROBE_POINTS.iter().map(|point| point.event).collect::<BTreeSet<_>>(), wanted);
 }
 
 #[test]
 fn points_of_an_event_have_the_same_fields() {
     // The kernel asks for it, where more than one of them is used.
-    for point in POINTS.iter().filter(|p| p.used != Used::Instead) {
+    for point in PROBE_POINTS.iter().filter(|p| p.used != ProbeUse::Instead) {
         let kinds = |fields: &str| -> Vec<String> {
             let parts = fields.split(' ').filter_map(|f| Some((f.split_once('=')?.0, f.rsplit_once(':')?.1)));
             parts.map(|(name, kind)| format!("{name}:{kind}")).collect()
         };
-        let first = POINTS.iter().find(|other| other.event == point.event).unwrap();
+        let first = PROBE_POINTS.iter().find(|other| other.event == point.event).unwrap();
         assert_eq!(kinds(point.fields), kinds(first.fields), "{}", point.function);
     }
-}
-
-#[test]
-fn registers_are_found_and_replaced() {
-    let fields = "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 level=%si:u32 write=\\0:u8";
-    let found = arguments(fields);
-    let registers = [Register::RSI, Register::RDX, Register::R9, Register::RSI];
-    assert_eq!(found.iter().map(|a| a.register).collect::<Vec<_>>(), registers);
-    assert_eq!(found.iter().map(|a| a.narrow).collect::<Vec<_>>(), [false, false, false, true]);
-    let registers = vec![Register::RBX, Register::R10, Register::R9, Register::RDX];
-    let place = Place { offset: 0, cheap: true, registers };
-    let moved = moved(fields, &place);
-    assert_eq!(moved, "offset=%bx:u64 bytes=+32(%r10):u64 elem=%r9:x64 level=%dx:u32 write=\\0:u8");
 }
 
 /// Made for this: functions that begin as QEMU's do, some of them badly.

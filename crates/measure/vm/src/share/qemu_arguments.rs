@@ -1,11 +1,11 @@
-//! QEMU's words for a share.
+//! QEMU's arguments for a share.
 
 use super::ganesha::{MOUNT_PORT, NFS_PORT};
 use super::sharing::{Besides, Sharing};
-use crate::qemu::disk::Disk;
+use crate::qemu::arguments::escaped;
+use crate::qemu::disk_arguments::Disk;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
-use std::path::Path;
 use vmtax_model::{Forward, QemuFacts, ShareMethod};
 use vmtax_wire::{SHARE_MAC, SHARE_SERIAL, writable_tag};
 
@@ -26,17 +26,17 @@ pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
     }
 }
 
-/// The words that share it. `usual` is how this run's disks are read: past the page cache or not, by which engine.
-pub(crate) fn words(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), guest: &Meets) -> Vec<String> {
-    let mut words = sharing.host_root.as_ref().map(besides).unwrap_or_default();
-    words.extend(match sharing.share.method {
+/// The arguments that share it. `usual` is how this run's disks are read: past the page cache or not, by which engine.
+pub(crate) fn arguments(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), guest: &Meets) -> Vec<String> {
+    let mut arguments = sharing.host_root.as_ref().map(besides).unwrap_or_default();
+    arguments.extend(match sharing.share.method {
         ShareMethod::NineP => nine_p(sharing, qemu),
         ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => disk(sharing, usual),
         ShareMethod::Virtiofs => virtiofs(guest),
         ShareMethod::Nfs3 => network(&[NFS_PORT, MOUNT_PORT], guest),
         ShareMethod::Nfs4 => network(&[NFS_PORT], guest),
     });
-    words
+    arguments
 }
 
 /// Where QEMU meets the server, and how much memory both share.
@@ -69,12 +69,15 @@ fn network(ports: &[u16], meets: &Meets) -> Vec<String> {
 
 /// What a guest for a command has besides the host's root.
 fn besides(besides: &Besides) -> Vec<String> {
-    let mut words = Vec::new();
+    let mut arguments = Vec::new();
     for (i, folder) in besides.writable.iter().enumerate() {
         let tag = writable_tag(i);
-        let back = format!("local,id={tag},path={},security_model=none,multidevs=remap", escaped(folder));
-        words.extend(["-fsdev".to_owned(), back]);
-        words.extend(["-device".to_owned(), format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
+        let back = format!(
+            "local,id={tag},path={},security_model=none,multidevs=remap",
+            escaped(&folder.display().to_string())
+        );
+        arguments.extend(["-fsdev".to_owned(), back]);
+        arguments.extend(["-device".to_owned(), format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}")]);
     }
     if let Some(ports) = &besides.network {
         let mut net = "user,id=net".to_owned();
@@ -83,13 +86,13 @@ fn besides(besides: &Besides) -> Vec<String> {
             net += &format!(",hostfwd=tcp:127.0.0.1:{host}-:{guest}");
         }
         let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
-        words.extend(["-netdev", &net, "-device", &card].map(str::to_owned));
+        arguments.extend(["-netdev", &net, "-device", &card].map(str::to_owned));
     }
-    words
+    arguments
 }
 
 fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
-    let mut back = format!("local,id={TAG},path={}", escaped(&sharing.source));
+    let mut back = format!("local,id={TAG},path={}", escaped(&sharing.source.display().to_string()));
     let model = sharing.share.option("security-model").unwrap_or("none");
     back += &format!(",security_model={model}");
     for key in ["writeout", "fmode", "dmode", "multidevs"] {
@@ -101,12 +104,12 @@ fn nine_p(sharing: &Sharing, qemu: &QemuFacts) -> Vec<String> {
         back += ",readonly=on";
     }
     let front = format!("virtio-9p-pci,fsdev={TAG},mount_tag={TAG}");
-    let mut words = ["-fsdev", &back, "-device", &front].map(str::to_owned).to_vec();
+    let mut arguments = ["-fsdev", &back, "-device", &front].map(str::to_owned).to_vec();
     // One event at the mount, in QEMU's log. Another back end would put a file of its own somewhere.
     if qemu.trace_backends == ["log"] {
-        words.extend(["-trace".to_owned(), VERSION_EVENT.to_owned()]);
+        arguments.extend(["-trace".to_owned(), VERSION_EVENT.to_owned()]);
     }
-    words
+    arguments
 }
 
 fn disk(sharing: &Sharing, (direct, aio): (bool, &str)) -> Vec<String> {
@@ -115,10 +118,5 @@ fn disk(sharing: &Sharing, (direct, aio): (bool, &str)) -> Vec<String> {
         sharing.share.options.iter().filter(|(k, _)| ours(k)).map(|(k, v)| (k.clone(), v.clone())).collect();
     let file = sharing.own();
     let (serial, device) = (Some(SHARE_SERIAL), "virtio-blk-pci");
-    Disk { node: NODE, device, serial, file, direct, aio, read_only: sharing.read_only, set: &set }.words()
-}
-
-/// A comma would begin another property: QEMU wants it doubled.
-fn escaped(path: &Path) -> String {
-    path.display().to_string().replace(',', ",,")
+    Disk { node: NODE, device, serial, file, direct, aio, read_only: sharing.read_only, set: &set }.arguments()
 }

@@ -1,8 +1,8 @@
-//! Probes on a QEMU binary: its functions found, and a cheap instruction in each.
+//! Probes on the functions of a VMM's binary: each function found, and a cheap instruction in it.
 
 use crate::held::Argument;
 use crate::place::{Code, Place};
-use crate::points::{At, POINTS, Point, Used};
+use crate::probe_point::{ProbeAt, ProbePoint, ProbeUse};
 use crate::uprobe::Uprobe;
 use iced_x86::Register;
 use object::read::elf::{ElfFile64, ProgramHeader};
@@ -17,15 +17,15 @@ const LONGEST: u64 = 1 << 16;
 
 const OTHER_QEMU: &str = "use a QEMU that exports its functions, as the distributions' do, or one that is not stripped";
 
-/// Probes on the points of a QEMU that a block request passes: events `pop`, `submit`, `push`, `notify`, `inject`,
-/// `line`. What this binary does not offer, or offers only at a price, is told beside them.
-pub fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
+/// Probes on the points of a VMM's binary that a block request passes. What this binary does not offer, or offers only at
+/// a price, is listed beside them.
+pub fn uprobes(points: &[ProbePoint], binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
     let (mut probes, mut missing): (Vec<Uprobe>, Vec<Missing>) = (Vec::new(), Vec::new());
     let mut told: Vec<&str> = Vec::new();
-    let functions = Functions::open(binary).unwrap_or_default();
-    for point in POINTS {
+    let functions = Functions::open(points, binary).unwrap_or_default();
+    for point in points {
         let there = probes.iter().any(|probe| probe.event == point.event);
-        if there && point.used == Used::Instead {
+        if there && point.used == ProbeUse::Instead {
             continue;
         }
         let Some(places) = functions.places(point) else { continue };
@@ -34,7 +34,7 @@ pub fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
         if !cheap {
             missing.push(expensive(point));
         }
-        if cheap || point.used != Used::Cheap {
+        if cheap || point.used != ProbeUse::Cheap {
             probes.extend(places.into_iter().map(|(offset, place)| Uprobe {
                 event: point.event,
                 binary: binary.to_owned(),
@@ -45,10 +45,10 @@ pub fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
         }
     }
     // An event may have several functions; one of them suffices.
-    let mut events: Vec<&str> = POINTS.iter().map(|point| point.event).collect();
+    let mut events: Vec<&str> = points.iter().map(|point| point.event).collect();
     events.dedup();
     for event in events.into_iter().filter(|event| !told.contains(event)) {
-        let names: Vec<&str> = POINTS.iter().filter(|p| p.event == event).map(|p| p.function).collect();
+        let names: Vec<&str> = points.iter().filter(|p| p.event == event).map(|p| p.function).collect();
         missing.push(Missing {
             what: format!("QEMU's point `{event}`"),
             why: format!("{} does not export {}", binary.display(), names.join(" or ")),
@@ -58,8 +58,8 @@ pub fn uprobes(binary: &Path) -> (Vec<Uprobe>, Vec<Missing>) {
     (probes, missing)
 }
 
-fn expensive(point: &Point) -> Missing {
-    let done = if point.used == Used::Cheap { "it is left out" } else { "it is there all the same" };
+fn expensive(point: &ProbePoint) -> Missing {
+    let done = if point.used == ProbeUse::Cheap { "it is left out" } else { "it is there all the same" };
     Missing {
         what: format!("a cheap probe on QEMU's {}", point.function),
         why: format!("none of its first instructions is one that the kernel emulates, so a hit costs 10 us; {done}"),
@@ -82,7 +82,7 @@ struct Segment {
 
 impl Functions {
     /// `None` for a file that is no 64-bit ELF.
-    fn open(binary: &Path) -> Option<Functions> {
+    fn open(points: &[ProbePoint], binary: &Path) -> Option<Functions> {
         let cache = ReadCache::new(File::open(binary).ok()?);
         let file = ElfFile64::<Endianness, _>::parse(&cache).ok()?;
         let endian = file.endian();
@@ -90,7 +90,7 @@ impl Functions {
         // The dynamic symbols come last, so that they win over static functions of the same name.
         for symbol in file.symbols().chain(file.dynamic_symbols()) {
             let Ok(name) = symbol.name() else { continue };
-            let wanted = POINTS.iter().any(|point| point.function == name);
+            let wanted = points.iter().any(|point| point.function == name);
             if wanted && symbol.kind() == SymbolKind::Text && symbol.is_definition() {
                 found.by_name.insert(name.into(), (symbol.address(), symbol.size().min(LONGEST)));
             }
@@ -124,14 +124,14 @@ impl Functions {
     }
 
     /// Where in the file a point's probes go; `None` when the function is not there, or not made as the point wants it.
-    fn places(&self, point: &Point) -> Option<Vec<(u64, Place)>> {
+    fn places(&self, point: &ProbePoint) -> Option<Vec<(u64, Place)>> {
         let (address, size) = self.find(point.function)?;
         let (offset, bytes) = self.bytes(address, size)?;
         let code = Code::new(bytes);
         let arguments = arguments(point.fields);
         let places = match point.at {
-            At::Entry => vec![code.entry(&arguments)],
-            At::After(called) => {
+            ProbeAt::Entry => vec![code.entry(&arguments)],
+            ProbeAt::After(called) => {
                 let distance = self.find(called)?.0.wrapping_sub(address) as i64;
                 code.after(distance, &arguments)
             }
@@ -184,4 +184,22 @@ pub(crate) fn moved(fields: &str, place: &Place) -> String {
         field.replace(old, new.map_or(old, |(name, _)| name))
     });
     moved.collect::<Vec<String>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn registers_are_found_and_replaced() {
+        let fields = "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 level=%si:u32 write=\\0:u8";
+        let found = arguments(fields);
+        let registers = [Register::RSI, Register::RDX, Register::R9, Register::RSI];
+        assert_eq!(found.iter().map(|a| a.register).collect::<Vec<_>>(), registers);
+        assert_eq!(found.iter().map(|a| a.narrow).collect::<Vec<_>>(), [false, false, false, true]);
+        let registers = vec![Register::RBX, Register::R10, Register::R9, Register::RDX];
+        let place = Place { offset: 0, cheap: true, registers };
+        let moved = moved(fields, &place);
+        assert_eq!(moved, "offset=%bx:u64 bytes=+32(%r10):u64 elem=%r9:x64 level=%dx:u32 write=\\0:u8");
+    }
 }

@@ -1,5 +1,6 @@
-//! How a disk is attached: a variant's settings in QEMU's words.
+//! How a disk is attached: a variant's settings as QEMU's arguments.
 
+use super::arguments::escaped;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -30,9 +31,9 @@ pub(crate) struct Disk<'a> {
 }
 
 impl Disk<'_> {
-    /// The words that attach it.
-    pub fn words(&self) -> Vec<String> {
-        let (node, mut words) = (self.node, Vec::new());
+    /// The arguments that attach it.
+    pub fn arguments(&self) -> Vec<String> {
+        let (node, mut arguments) = (self.node, Vec::new());
         let cache = self.cache();
         let mut protocol = json!({ "driver": "file", "node-name": format!("{node}-file"), "cache": cache });
         let mut device = Map::new();
@@ -41,7 +42,7 @@ impl Disk<'_> {
             if let Some(limit) = key.strip_prefix("throttling.") {
                 limits.insert(limit.to_owned(), scalar(value));
             } else if let Some(key) = key.strip_prefix("drive.").or(DRIVE.contains(&key.as_str()).then_some(key)) {
-                // The one of them that is a word also when it is `on`.
+                // The one of them that is a text also when it is `on`.
                 let value = if key == "locking" { json!(value) } else { scalar(value) };
                 insert(&mut protocol, key, value);
             } else if !matches!(key.as_str(), "cache" | "iothread") {
@@ -52,28 +53,28 @@ impl Disk<'_> {
             protocol["read-only"] = json!(true);
         }
         self.complete(&mut protocol);
-        words.extend(["-blockdev".to_owned(), protocol.to_string()]);
+        arguments.extend(["-blockdev".to_owned(), protocol.to_string()]);
         let mut top = format!("{node}-file");
         if !limits.is_empty() {
-            words.extend([
+            arguments.extend([
                 "-object".to_owned(),
                 json!({ "qom-type": "throttle-group", "id": format!("{node}-limits"), "limits": limits }).to_string(),
             ]);
             let filter = json!({ "driver": "throttle", "node-name": format!("{node}-slow"), "throttle-group": format!("{node}-limits"), "file": top });
-            words.extend(["-blockdev".to_owned(), filter.to_string()]);
+            arguments.extend(["-blockdev".to_owned(), filter.to_string()]);
             top = format!("{node}-slow");
         }
         let mut format = json!({ "driver": "raw", "node-name": node, "file": top, "cache": cache });
         if self.read_only {
             format["read-only"] = json!(true);
         }
-        words.extend(["-blockdev".to_owned(), format.to_string()]);
+        arguments.extend(["-blockdev".to_owned(), format.to_string()]);
         let mut front = format!("{},id={node}-device,drive={node}", self.device);
         if let Some(serial) = self.serial {
             front += &format!(",serial={serial}");
         }
         if self.set.get("iothread").is_some_and(|v| v == "on") {
-            words.extend(["-object".to_owned(), format!("iothread,id={node}-io")]);
+            arguments.extend(["-object".to_owned(), format!("iothread,id={node}-io")]);
             front += &format!(",iothread={node}-io");
         }
         if let Some(write_cache) = self.write_cache() {
@@ -85,11 +86,10 @@ impl Disk<'_> {
                 Value::String(text) => text,
                 other => other.to_string(),
             };
-            // A comma would begin another property: QEMU wants it doubled.
-            front += &format!(",{key}={}", value.replace(',', ",,"));
+            front += &format!(",{key}={}", escaped(&value));
         }
-        words.extend(["-device".to_owned(), front]);
-        words
+        arguments.extend(["-device".to_owned(), front]);
+        arguments
     }
 
     /// A file's name and engine, for what is a file.
@@ -154,7 +154,7 @@ fn insert(node: &mut Value, key: &str, value: Value) {
 mod tests {
     use super::*;
 
-    fn words(set: &[(&str, &str)]) -> String {
+    fn arguments(set: &[(&str, &str)]) -> String {
         let set = set.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let file = Path::new("/x/disk.raw");
         let device = "virtio-blk-pci";
@@ -168,25 +168,25 @@ mod tests {
             read_only: false,
             set: &set,
         };
-        disk.words().join(" ")
+        disk.arguments().join(" ")
     }
 
     #[test]
     fn settings_go_where_they_belong() {
-        let plain = words(&[]);
+        let plain = arguments(&[]);
         assert!(plain.contains(r#""aio":"native""#) && plain.contains(r#""direct":true"#), "{plain}");
-        assert!(words(&[("aio", "io_uring")]).contains(r#""aio":"io_uring""#));
-        let off = words(&[("ioeventfd", "off"), ("num-queues", "4")]);
+        assert!(arguments(&[("aio", "io_uring")]).contains(r#""aio":"io_uring""#));
+        let off = arguments(&[("ioeventfd", "off"), ("num-queues", "4")]);
         assert!(off.contains(",ioeventfd=off,num-queues=4"), "{off}");
-        let thread = words(&[("iothread", "on")]);
+        let thread = arguments(&[("iothread", "on")]);
         assert!(thread.contains("-object iothread,id=disk-io") && thread.contains(",iothread=disk-io"), "{thread}");
-        assert!(!words(&[("iothread", "off")]).contains("iothread"));
-        let cached = words(&[("cache", "writethrough")]);
+        assert!(!arguments(&[("iothread", "off")]).contains("iothread"));
+        let cached = arguments(&[("cache", "writethrough")]);
         assert!(cached.contains(r#""direct":false"#) && cached.contains(",write-cache=off"), "{cached}");
-        let null = words(&[("drive.driver", "null-co"), ("latency-ns", "50000")]);
+        let null = arguments(&[("drive.driver", "null-co"), ("latency-ns", "50000")]);
         assert!(null.contains(r#""driver":"null-co","latency-ns":50000"#) && !null.contains("filename"), "{null}");
-        let slow = words(&[("throttling.iops-total", "100")]);
+        let slow = arguments(&[("throttling.iops-total", "100")]);
         assert!(slow.contains(r#""limits":{"iops-total":100}"#) && slow.contains(r#""file":"disk-slow""#), "{slow}");
-        assert!(words(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#));
+        assert!(arguments(&[("drive.cache.direct", "off")]).contains(r#""cache":{"direct":false,"#));
     }
 }

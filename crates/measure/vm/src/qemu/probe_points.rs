@@ -1,39 +1,7 @@
 //! The points of QEMU that a block request passes, and where QEMU's versions have them: the one table of that.
 
-/// A point: an exported function of QEMU.
-#[derive(Debug)]
-pub(crate) struct Point {
-    /// The event it makes. Points of one event have the same fields.
-    pub event: &'static str,
-    pub function: &'static str,
-    pub at: At,
-    /// What to read there, in the words of `uprobe_events`; registers as they are at the function's entry.
-    pub fields: &'static str,
-    pub used: Used,
-}
-
-/// Which moment of a function.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum At {
-    /// It is called.
-    Entry,
-    /// It has called this one, whose result is in `%ax` and is not zero. Cheaper than a probe on a return, for which newer
-    /// kernels make a system call; and only calls from here count.
-    After(&'static str),
-}
-
-/// When a point is used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Used {
-    /// Where it has a cheap place.
-    Cheap,
-    /// Requests are joined by it: also where it costs 10 us a hit.
-    Anyway,
-    /// Anyway, where the points of the event before it have no cheap place.
-    Instead,
-}
-
-use Used::{Anyway, Cheap};
+use vmtax_observe::ProbeUse::{Anyway, Cheap, Instead};
+use vmtax_observe::{ProbeAt, ProbePoint, ProbeUse};
 
 /// Checked in the sources and binaries of 5.2, 7.2, 10.0 and 11.1. Structures read here have been the same in all:
 ///
@@ -43,16 +11,16 @@ use Used::{Anyway, Cheap};
 /// - `QEMUIOVector`: `size` at 32.
 ///
 /// `write` is 1 for a write.
-pub(crate) const POINTS: &[Point] = &[
+pub const PROBE_POINTS: &[ProbePoint] = &[
     // Once the request is there, with what joins it to all that follows; an empty ring does not count.
-    Point {
+    ProbePoint {
         event: "pop",
         function: "virtio_blk_handle_vq",
-        at: At::After("virtqueue_pop"),
+        at: ProbeAt::After("virtqueue_pop"),
         fields: "vq=+72(%ax):x64 elem=%ax:x64 sector=+8(+0(+48(%ax))):u64",
-        used: Used::Cheap,
+        used: Cheap,
     },
-    Point { event: "pop", function: "virtqueue_pop", at: At::Entry, fields: "vq=%di:x64", used: Used::Instead },
+    ProbePoint { event: "pop", function: "virtqueue_pop", at: ProbeAt::Entry, fields: "vq=%di:x64", used: Instead },
     // Not `bdrv_co_preadv`, which a request passes once for each node of the block graph, nor `blk_co_preadv`, which
     // virtio-blk does not call. Its last argument is virtio-blk's request, so it joins `pop` and `push`.
     entry("submit", "blk_aio_preadv", "offset=%si:u64 bytes=+32(%dx):u64 elem=%r9:x64 write=\\0:u8", Anyway),
@@ -67,6 +35,6 @@ pub(crate) const POINTS: &[Point] = &[
     entry("line", "pci_set_irq", "dev=%di:x64 level=%si:u32", Cheap),
 ];
 
-const fn entry(event: &'static str, function: &'static str, fields: &'static str, used: Used) -> Point {
-    Point { event, function, at: At::Entry, fields, used }
+const fn entry(event: &'static str, function: &'static str, fields: &'static str, used: ProbeUse) -> ProbePoint {
+    ProbePoint { event, function, at: ProbeAt::Entry, fields, used }
 }

@@ -1,0 +1,111 @@
+//! A virtual machine as it is observed: one that vmtax booted, or one that runs already.
+
+use crate::{Accelerator, Missing, QemuThread, Vmm};
+use serde::{Deserialize, Serialize};
+use std::path::PathBuf;
+
+/// What is known of a virtual machine at one moment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmFacts {
+    /// Its process.
+    pub pid: i32,
+    /// The guest's name, libvirt's name of the domain; null where it has none.
+    pub name: Option<String>,
+    /// The program.
+    pub binary: Option<PathBuf>,
+    /// The VMM.
+    pub vmm: Vmm,
+    /// Its version; null without a monitor.
+    pub version: Option<String>,
+    /// What executes the guest's instructions; null where nothing says so.
+    pub accelerator: Option<Accelerator>,
+    /// Where the roles of the vCPU threads are known from.
+    pub roles_from: RoleSource,
+    /// Its threads.
+    pub threads: Vec<QemuThread>,
+    /// Its disks.
+    pub disks: Vec<VmDisk>,
+    /// Its network interfaces that have a tap device on the host.
+    pub nics: Vec<VmNic>,
+    /// Its control group: of version 2, or of the CPU controller of version 1.
+    pub cgroup: Option<String>,
+    /// What can be observed and changed from here.
+    pub abilities: Vec<Ability>,
+}
+
+/// Where roles of threads are known from, the surest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum RoleSource {
+    /// The VMM's monitor.
+    Monitor,
+    /// The threads' names (QEMU's `debug-threads=on`).
+    Names,
+    /// The vCPU on which each thread waits in `KVM_RUN`.
+    KvmRun,
+    /// The threads with most CPU time are taken for the vCPUs: a guess.
+    CpuTime,
+}
+
+/// A disk of a running guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmDisk {
+    /// The name of its device, else of its block node; empty without a monitor.
+    pub id: String,
+    /// The file or device behind it, as the VMM names it.
+    pub file: PathBuf,
+    /// The image's format; null without a monitor.
+    pub format: Option<String>,
+    /// Whether it is read past the host's page cache (`O_DIRECT`); null where that is not known.
+    pub direct: Option<bool>,
+    /// Whether the guest may only read.
+    pub read_only: bool,
+    /// How requests are submitted (`aio=`); null where the command line does not name the file.
+    pub aio: Option<String>,
+    /// The iothread that serves it; null for the main loop, or without a monitor.
+    pub iothread: Option<String>,
+    /// The host's block device beneath, as the kernel's block events print it; null where there is not exactly one.
+    pub host_device: Option<u64>,
+    /// Extents of the file on that device, as far as the file system tells of all of them.
+    pub extents: Option<usize>,
+}
+
+/// A tap device of a running guest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct VmNic {
+    /// The interface on the host.
+    pub tap: String,
+    /// Its queues.
+    pub queues: usize,
+    /// Whether the kernel moves its packets (vhost-net).
+    pub vhost: bool,
+}
+
+/// Something that can be observed or changed of a running guest, or why not.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Ability {
+    /// What.
+    pub what: AbilityName,
+    /// What stands in its way; null where nothing does.
+    pub missing: Option<Missing>,
+}
+
+/// What can be observed or changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum AbilityName {
+    /// Sample the stacks of its threads.
+    SampleThreads,
+    /// Trace the kernel's events of it: the scheduler, system calls, block requests.
+    TraceKernel,
+    /// Count its VM exits.
+    CountExits,
+    /// Run and observe workloads inside the guest.
+    GuestAgent,
+    /// Ask the VMM, and change devices that it lets change.
+    Monitor,
+    /// Set the host CPUs of its threads.
+    SetAffinity,
+    /// Set limits of its control group.
+    SetCgroup,
+}

@@ -1,0 +1,117 @@
+//! What KVM itself keeps of a guest, in debugfs: counters, and the offset of its clock.
+
+use crate::tracefs::mounted_nowhere;
+use std::collections::BTreeMap;
+use std::fs;
+use std::os::fd::AsRawFd;
+use std::path::{Path, PathBuf};
+
+const USUAL: &str = "/sys/kernel/debug/kvm";
+
+/// KVM's counters of a process's guest by name, summed over its processors; empty where they cannot be had: that takes
+/// root, and a KVM of the process.
+pub fn kvm_counters(process: i32) -> BTreeMap<String, u64> {
+    in_debugfs(|kvm| counters_in(kvm, process)).unwrap_or_default()
+}
+
+fn counters_in(kvm: &Path, process: i32) -> Option<BTreeMap<String, u64>> {
+    let files = fs::read_dir(guest_of(kvm, process)?).into_iter().flatten().flatten().map(|entry| entry.path());
+    let counter = |path: PathBuf| Some((named(&path)?, fs::read_to_string(&path).ok()?.trim().parse().ok()?));
+    Some(files.filter(|path| path.is_file()).filter_map(counter).collect())
+}
+
+/// Host ticks minus guest ticks for a guest of KVM, exact: the negative of the offset that KVM adds to the host's counter
+/// (`tsc-offset` in debugfs).
+///
+/// `None` when debugfs is not there or not for us, when the guest's counter is scaled or differs between its processors,
+/// and on a KVM that does not apply the offset to all of the guest's code (PVM, whose guests read the host's counter in
+/// user mode).
+pub fn kvm_offset(process: i32) -> Option<i64> {
+    if Path::new("/sys/module/kvm_pvm").exists() {
+        return None;
+    }
+    in_debugfs(|kvm| offset_in(kvm, process))
+}
+
+fn offset_in(kvm: &Path, process: i32) -> Option<i64> {
+    let read = |path: &Path| fs::read_to_string(path).ok()?.trim().parse::<i64>().ok();
+    let mut offset = None;
+    for entry in fs::read_dir(guest_of(kvm, process)?).ok()?.flatten() {
+        let vcpu = entry.path();
+        if !entry.file_name().to_string_lossy().starts_with("vcpu") {
+            continue;
+        }
+        let of_vcpu = read(&vcpu.join("tsc-offset"))?;
+        // One to one is a ratio of 2 to the number of its fraction's bits; the files are there only where KVM can scale.
+        let bits = read(&vcpu.join("tsc-scaling-ratio-frac-bits"));
+        let scaled = read(&vcpu.join("tsc-scaling-ratio")).zip(bits).is_some_and(|(r, b)| b > 0 && r != 1 << b.min(62));
+        if scaled || offset.is_some_and(|other| other != of_vcpu) {
+            return None;
+        }
+        offset = Some(of_vcpu);
+    }
+    offset?.checked_neg()
+}
+
+/// Reads in KVM's folder of debugfs, wherever that is mounted.
+fn in_debugfs<T>(read: impl FnOnce(&Path) -> Option<T>) -> Option<T> {
+    let usual = Path::new(USUAL);
+    if usual.is_dir() {
+        return read(usual);
+    }
+    let mount = mounted_nowhere("debugfs")?;
+    read(&PathBuf::from(format!("/proc/self/fd/{}/kvm", mount.as_raw_fd())))
+}
+
+/// The folder of a process's guest.
+fn guest_of(kvm: &Path, process: i32) -> Option<PathBuf> {
+    let prefix = format!("{process}-");
+    let mut folders = fs::read_dir(kvm).ok()?.flatten().map(|entry| entry.path());
+    folders.find(|path| named(path).is_some_and(|name| name.starts_with(&prefix)))
+}
+
+fn named(path: &Path) -> Option<String> {
+    Some(path.file_name()?.to_str()?.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_guests_own_counters_are_read() {
+        let kvm = tempfile::tempdir().unwrap();
+        for (file, text) in [("7-12/exits", "31\n"), ("7-12/halt_wait_hist", "1 2\n"), ("77-12/exits", "5\n")] {
+            let path = kvm.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        fs::create_dir(kvm.path().join("7-12/vcpu0")).unwrap();
+        assert_eq!(counters_in(kvm.path(), 7), Some(BTreeMap::from([("exits".to_owned(), 31)])));
+        assert_eq!(counters_in(kvm.path(), 8), None);
+    }
+
+    #[test]
+    fn the_offset_is_exact_or_none() {
+        let folder = tempfile::tempdir().unwrap();
+        let put = |file: &str, text: &str| {
+            let path = folder.path().join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        assert_eq!(offset_in(folder.path(), 7), None);
+        put("77-9/vcpu0/tsc-offset", "5\n");
+        put("7-9/vcpu0/tsc-offset", "-1234\n");
+        put("7-9/vcpu0/tsc-scaling-ratio", "4294967296\n");
+        put("7-9/vcpu0/tsc-scaling-ratio-frac-bits", "32\n");
+        assert_eq!(offset_in(folder.path(), 7), Some(1234));
+        put("7-9/vcpu1/tsc-offset", "-1234\n");
+        assert_eq!(offset_in(folder.path(), 7), Some(1234));
+        put("7-9/vcpu1/tsc-offset", "-1235\n");
+        assert_eq!(offset_in(folder.path(), 7), None);
+        put("7-9/vcpu1/tsc-offset", "-1234\n");
+        put("7-9/vcpu1/tsc-scaling-ratio", "4294967297\n");
+        put("7-9/vcpu1/tsc-scaling-ratio-frac-bits", "32\n");
+        assert_eq!(offset_in(folder.path(), 7), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! A QEMU's command line, read.
+
+use serde_json::Value;
+
+/// The arguments of a process, the first its program.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Arguments(Vec<String>);
+
+impl Arguments {
+    /// Those of a process; empty where there is no such process.
+    pub fn of(pid: i32) -> Arguments {
+        let all = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        Arguments(all.split(|b| *b == 0).map(|argument| String::from_utf8_lossy(argument).into_owned()).collect())
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(String::as_str)
+    }
+
+    /// The options in order, without their dashes, with the argument behind each.
+    pub fn options(&self) -> impl Iterator<Item = (&str, &str)> {
+        let pairs = self.0.iter().zip(self.0.iter().skip(1).map(String::as_str).chain([""]));
+        pairs.filter_map(|(option, value)| Some((option.strip_prefix('-')?.trim_start_matches('-'), value)))
+    }
+
+    /// The properties of each `option`, in order.
+    pub fn properties<'a>(&'a self, option: &'a str) -> impl Iterator<Item = Properties> + 'a {
+        self.options().filter(move |(name, _)| *name == option).map(|(_, value)| Properties::parse(value))
+    }
+
+    /// The guest's name: `-name NAME,…` or `-name guest=NAME,…`.
+    pub fn name(&self) -> Option<String> {
+        self.properties("name").last().and_then(|name| name.first("guest").map(str::to_owned))
+    }
+
+    /// The guest's vCPUs: `-smp N,…` or `-smp cpus=N,…`.
+    pub fn vcpus(&self) -> usize {
+        self.properties("smp").last().and_then(|smp| smp.first("cpus")?.parse().ok()).unwrap_or(1)
+    }
+
+    #[cfg(test)]
+    pub fn from_line(line: &str) -> Arguments {
+        Arguments(line.split(' ').map(str::to_owned).collect())
+    }
+}
+
+impl FromIterator<String> for Arguments {
+    fn from_iter<T: IntoIterator<Item = String>>(all: T) -> Arguments {
+        Arguments(all.into_iter().collect())
+    }
+}
+
+/// `KEY=VALUE,…`, or a JSON object: keys with their values, in order. What has no key has an empty one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Properties(Vec<(String, String)>);
+
+impl Properties {
+    /// Reads the argument behind an option.
+    pub fn parse(argument: &str) -> Properties {
+        let mut all = Properties::default();
+        match serde_json::from_str(argument) {
+            Ok(value @ Value::Object(_)) => all.flatten("", &value),
+            _ => {
+                for property in separated(argument) {
+                    let (key, value) = property.split_once('=').unwrap_or(("", &property));
+                    all.0.push((key.to_owned(), value.to_owned()));
+                }
+            }
+        }
+        all
+    }
+
+    /// A property's value.
+    pub fn get(&self, key: &str) -> Option<&str> {
+        self.0.iter().find(|(name, _)| name == key).map(|(_, value)| value.as_str())
+    }
+
+    /// The value of the property whose name may be left out, where it comes first.
+    pub fn first(&self, key: &str) -> Option<&str> {
+        self.get(key).or_else(|| self.0.first().filter(|(name, _)| name.is_empty()).map(|(_, value)| value.as_str()))
+    }
+
+    /// Whether a property has this value.
+    pub fn has_value(&self, value: &str) -> bool {
+        self.0.iter().any(|(_, own)| own == value)
+    }
+
+    /// `{"a":{"b":1}}` is `a.b=1`.
+    fn flatten(&mut self, prefix: &str, value: &Value) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                self.flatten(&if prefix.is_empty() { name.clone() } else { format!("{prefix}.{name}") }, value);
+            }),
+            Value::String(text) => self.0.push((prefix.to_owned(), text.clone())),
+            other => self.0.push((prefix.to_owned(), other.to_string())),
+        }
+    }
+}
+
+/// The parts between commas, of which two stand for one that is part of a value.
+fn separated(argument: &str) -> Vec<String> {
+    let mut parts = vec![String::new()];
+    let mut letters = argument.chars().peekable();
+    while let Some(letter) = letters.next() {
+        if letter == ',' && letters.next_if_eq(&',').is_none() {
+            parts.push(String::new());
+        } else {
+            parts.last_mut().into_iter().for_each(|last| last.push(letter));
+        }
+    }
+    parts
+}
+
+/// A value as a property has it: a comma would begin another, so QEMU wants it doubled.
+pub(crate) fn escaped(value: &str) -> String {
+    value.replace(',', ",,")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn properties_are_read_in_either_syntax() {
+        let all = Properties::parse("guest,,1,debug-threads=on,file=/a,,b=c");
+        assert_eq!(all.first("guest"), Some("guest,1"));
+        assert_eq!((all.get("debug-threads"), all.get("file")), (Some("on"), Some("/a,b=c")));
+        let json = Properties::parse(r#"{"driver":"raw","cache":{"direct":true},"file":"f,1"}"#);
+        assert_eq!((json.get("cache.direct"), json.get("file")), (Some("true"), Some("f,1")));
+        assert!(json.has_value("f,1") && json.first("driver") == Some("raw"));
+    }
+
+    #[test]
+    fn names_and_vcpus_have_two_forms() {
+        let of = |line| Arguments::from_line(line);
+        assert_eq!(of("qemu -name a,debug-threads=on --smp 4").name().as_deref(), Some("a"));
+        assert_eq!(of("qemu --name debug-threads=on,guest=b").name().as_deref(), Some("b"));
+        assert_eq!(of("qemu -smp cpus=3,sockets=1").vcpus(), 3);
+        assert_eq!((of("qemu -smp").vcpus(), of("qemu").name()), (1, None));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_escaped_is_read_as_it_was(value in "[a-z,=]{0,20}") {
+            let read = Properties::parse(&format!("k={}", escaped(&value)));
+            prop_assert_eq!(read.get("k"), Some(value.as_str()));
+        }
+
+        #[test]
+        fn any_argument_is_read(argument in ".{0,60}") {
+            let _ = Properties::parse(&argument);
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Which program a process runs, and whether that is a QEMU, whatever its file is called.
+
+use super::arguments::Arguments;
+use super::attach::path_of;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Options that no other program has in this spelling, of which each QEMU with a guest is given one.
+const OPTIONS: [&str; 8] = ["machine", "M", "accel", "enable-kvm", "nodefaults", "blockdev", "drive", "smp"];
+
+/// The program that a process runs, as what was named may be a script around it. Through a loader of its own, which then is
+/// what the process runs, it is one of the files that the process maps.
+pub(crate) fn binary(pid: i32) -> Option<PathBuf> {
+    let exe = fs::read_link(format!("/proc/{pid}/exe"));
+    if exe.as_ref().is_ok_and(|exe| !is_loader(exe)) {
+        return exe.ok();
+    }
+    let maps = fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
+    let named: Vec<PathBuf> = Arguments::of(pid).all().map(|argument| path_of(pid, Path::new(argument))).collect();
+    let named: Vec<PathBuf> = named.iter().filter_map(|path| fs::canonicalize(path).ok()).collect();
+    mapped_program(&maps, &named).or(exe.ok())
+}
+
+/// Whether a process runs QEMU.
+pub(crate) fn runs_qemu(pid: i32) -> bool {
+    let is_named = |path: PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("qemu"));
+    binary(pid).is_some_and(is_named) || {
+        let arguments = Arguments::of(pid);
+        let given = arguments.options().filter(|(option, _)| OPTIONS.contains(option)).count();
+        given > 1
+    }
+}
+
+/// `ld-linux-x86-64.so.2`, `ld-musl-x86_64.so.1`.
+fn is_loader(path: &Path) -> bool {
+    path.file_name().and_then(|name| name.to_str()).is_some_and(|name| name.starts_with("ld-") || name == "ld.so")
+}
+
+/// The first mapped file that is named as QEMU's usually are, or that the command line names.
+fn mapped_program(maps: &str, named: &[PathBuf]) -> Option<PathBuf> {
+    // Five columns, then the path, which may have blanks.
+    let mut paths = maps.lines().filter_map(|line| Some(Path::new(&line[line.find('/')?..])));
+    let is_program = |path: &&Path| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        !is_loader(path) && (name.starts_with(b"qemu-") || named.iter().any(|named| named == path))
+    };
+    paths.find(is_program).map(Path::to_path_buf)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_behind_its_loader() {
+        let maps = "7f00-7f01 r--p 00000000 fe:00 12 /c/root/libc/ld-linux-x86-64.so.2\n\
+                    7f02-7f03 rw-p 00000000 00:00 0 \n\
+                    7f04-7f05 r-xp 00000000 fe:00 13 /c c/root/bin/qemu-system-x86_64\n";
+        assert_eq!(mapped_program(maps, &[]), Some(PathBuf::from("/c c/root/bin/qemu-system-x86_64")));
+        let other = "7f00-7f01 r--p 00000000 fe:00 12 /usr/bin/other\n";
+        assert_eq!(mapped_program(other, &[]), None);
+        assert_eq!(mapped_program(other, &["/usr/bin/other".into()]), Some("/usr/bin/other".into()));
+        let own = std::process::id() as i32;
+        assert_eq!(binary(own).unwrap(), std::env::current_exe().unwrap());
+        assert!(!runs_qemu(own));
+    }
+}

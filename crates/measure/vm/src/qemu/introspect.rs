@@ -1,0 +1,196 @@
+//! What QEMU's monitor tells of it, its guest and its devices.
+
+use super::monitor::Monitor;
+use crate::MachineError;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// What QEMU's own log can tell of a block request.
+const EVENTS: [&str; 7] = [
+    "virtio_queue_notify",
+    "virtio_blk_handle_read",
+    "virtio_blk_handle_write",
+    "virtio_blk_submit_multireq",
+    "virtio_blk_rw_complete",
+    "virtio_blk_req_complete",
+    "virtio_notify_irqfd",
+];
+
+impl Monitor {
+    /// QEMU's process, by the thread of its first vCPU: of one in the PID namespace of this program.
+    pub(crate) fn pid(&self) -> Result<i32, MachineError> {
+        let no_thread = || MachineError::Monitor("query-cpus-fast names no thread".to_owned());
+        self.vcpus()?.first().and_then(|(_, tid)| process_of(*tid)).ok_or_else(no_thread)
+    }
+
+    /// The numbers of the guest's vCPUs, with their threads. Where some were plugged in later, there are gaps.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`].
+    pub fn vcpus(&self) -> Result<Vec<(u32, i32)>, MachineError> {
+        let all = self.execute("query-cpus-fast")?;
+        let number = |value: &Value| u32::try_from(value.as_u64()?).ok();
+        let one = |cpu: &Value| Some((number(&cpu["cpu-index"])?, thread(cpu)?));
+        Ok(all.as_array().into_iter().flatten().filter_map(one).collect())
+    }
+
+    /// The names of its iothreads, with their threads.
+    pub(crate) fn iothreads(&self) -> Result<Vec<(String, i32)>, MachineError> {
+        let all = self.execute("query-iothreads")?;
+        let one = |iothread: &Value| Some((iothread["id"].as_str()?.to_owned(), thread(iothread)?));
+        Ok(all.as_array().into_iter().flatten().filter_map(one).collect())
+    }
+
+    /// The iothread that serves the device at this path of QEMU's objects.
+    pub(crate) fn iothread_of(&self, path: &str) -> Option<String> {
+        let object = self.execute_with("qom-get", &json!({ "path": path, "property": "iothread" })).ok()?;
+        Some(object.as_str()?.rsplit_once('/')?.1.to_owned())
+    }
+
+    /// QEMU's version: "7.2.22 (Debian 1:7.2+dfsg-7)".
+    pub(crate) fn version(&self) -> Result<String, MachineError> {
+        let answer = self.execute("query-version")?;
+        let part = |name: &str| answer["qemu"][name].as_u64().unwrap_or(0);
+        let package = answer["package"].as_str().filter(|package| !package.is_empty());
+        let package = package.map_or(String::new(), |package| format!(" ({package})"));
+        Ok(format!("{}.{}.{}{package}", part("major"), part("minor"), part("micro")))
+    }
+
+    /// The guest's name.
+    pub(crate) fn name(&self) -> Result<Option<String>, MachineError> {
+        Ok(self.execute("query-name")?["name"].as_str().map(str::to_owned))
+    }
+
+    /// Whether KVM runs the guest.
+    pub(crate) fn is_kvm(&self) -> Result<bool, MachineError> {
+        Ok(self.execute("query-kvm")?["enabled"] == true)
+    }
+
+    /// The memory tree, as `info mtree -f` prints it.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`].
+    pub fn memory_tree(&self) -> Result<String, MachineError> {
+        self.human("info mtree -f", None)
+    }
+
+    /// What a command for people prints about one of the guest's vCPUs, by its number.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`], also for a vCPU that is not there.
+    pub fn of_vcpu(&self, vcpu: u32, command: &str) -> Result<String, MachineError> {
+        self.human(command, Some(vcpu))
+    }
+
+    fn human(&self, line: &str, vcpu: Option<u32>) -> Result<String, MachineError> {
+        let mut arguments = json!({ "command-line": line });
+        if let Some(vcpu) = vcpu {
+            arguments["cpu-index"] = vcpu.into();
+        }
+        let text = self.execute_with("human-monitor-command", &arguments)?;
+        let unknown = || MachineError::Monitor(format!("{line}: no text"));
+        text.as_str().map(str::to_owned).ok_or_else(unknown)
+    }
+
+    /// KVM's own counters of the guest's vCPUs, summed up; empty where it is not KVM, or QEMU does not tell (it does since
+    /// 7.1).
+    pub fn kvm_counters(&self) -> BTreeMap<String, u64> {
+        let all = self.execute_with("query-stats", &json!({ "target": "vcpu" }));
+        all.map(|all| counters(&all)).unwrap_or_default()
+    }
+
+    /// The regions of a device, ports and addresses: first and length. A guest kicks the device in one.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`].
+    pub fn regions(&self, device: &str) -> Result<Vec<(u64, u64)>, MachineError> {
+        Ok(regions(&self.execute("query-pci")?, device))
+    }
+
+    /// Switches QEMU's own trace events of block requests on or off; those that it has not are left out.
+    ///
+    /// # Errors
+    /// [`MachineError::Monitor`] when it does not answer or refuses.
+    pub fn log_events(&self, on: bool) -> Result<(), MachineError> {
+        for name in EVENTS {
+            let arguments = json!({ "name": name, "enable": on, "ignore-unavailable": true });
+            // An older QEMU does not know an event, and says so.
+            if let Err(MachineError::Monitor(what)) = self.execute_with("trace-event-set-state", &arguments) {
+                if !what.contains("unknown event") {
+                    return Err(MachineError::Monitor(what));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The thread that an answer names.
+fn thread(of: &Value) -> Option<i32> {
+    i32::try_from(of["thread-id"].as_i64()?).ok()
+}
+
+/// Those that are one number; histograms are left out.
+fn counters(answer: &Value) -> BTreeMap<String, u64> {
+    let mut sums = BTreeMap::new();
+    let providers = answer.as_array().into_iter().flatten().filter(|one| one["provider"] == "kvm");
+    for stat in providers.filter_map(|one| one["stats"].as_array()).flatten() {
+        if let (Some(name), Some(value)) = (stat["name"].as_str(), stat["value"].as_u64()) {
+            let sum: &mut u64 = sums.entry(name.to_owned()).or_default();
+            *sum = sum.saturating_add(value);
+        }
+    }
+    sums
+}
+
+/// The process that a thread belongs to.
+fn process_of(thread: i32) -> Option<i32> {
+    let status = std::fs::read_to_string(format!("/proc/{thread}/status")).ok()?;
+    status.lines().find_map(|line| line.strip_prefix("Tgid:")).and_then(|pid| pid.trim().parse().ok())
+}
+
+fn regions(buses: &Value, device: &str) -> Vec<(u64, u64)> {
+    let devices = buses.as_array().into_iter().flatten().filter_map(|bus| bus["devices"].as_array()).flatten();
+    let ours = devices.filter(|own| own["qdev_id"] == device);
+    let regions = ours.filter_map(|device| device["regions"].as_array()).flatten();
+    regions
+        .filter_map(|region| Some((region["address"].as_u64()?, region["size"].as_u64()?)))
+        // Not placed yet by the guest.
+        .filter(|(address, _)| *address != 0 && *address != u64::MAX)
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_disks_regions_count() {
+        let region = |address: i64| json!({ "address": address, "size": 64, "type": "io" });
+        let buses = json!([{ "bus": 0, "devices": [
+            { "qdev_id": "", "regions": [region(1)] },
+            { "qdev_id": "d", "regions": [region(0xc000), region(-1)] },
+        ]}]);
+        assert_eq!(regions(&buses, "d"), [(0xc000, 64)]);
+        assert_eq!(regions(&json!("nonsense"), "d"), []);
+    }
+
+    #[test]
+    fn counters_are_summed_over_processors() {
+        let vcpu = |exits: u64| {
+            json!({ "provider": "kvm", "qom-path": "/machine/unattached/device[0]", "stats": [
+                { "name": "exits", "value": exits }, { "name": "halt_wait_hist", "value": [1, 2] },
+                { "name": "guest_mode", "value": false },
+            ]})
+        };
+        let other = json!({ "provider": "cryptodev", "stats": [{ "name": "exits", "value": 9 }] });
+        assert_eq!(counters(&json!([vcpu(3), vcpu(4), other])), BTreeMap::from([("exits".to_owned(), 7)]));
+        assert!(counters(&json!("nonsense")).is_empty());
+    }
+
+    #[test]
+    fn this_thread_is_of_this_process() {
+        assert_eq!(process_of(std::process::id() as i32), Some(std::process::id() as i32));
+        assert_eq!(process_of(-1), None);
+    }
+}

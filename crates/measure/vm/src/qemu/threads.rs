@@ -1,0 +1,118 @@
+//! What QEMU's threads are for.
+
+use super::arguments::Arguments;
+use super::monitor::Monitor;
+use crate::vm::open_files::OpenFile;
+use procfs::process::{Process, Task};
+use std::collections::BTreeMap;
+use vmtax_model::{QemuThread, Role, RoleSource};
+use vmtax_observe::{own_tids, thread_names};
+
+/// `ioctl` and `KVM_RUN`.
+const IOCTL: i64 = 16;
+const KVM_RUN: u64 = 0xae80;
+
+/// The threads of a process with their roles, by number, and where the roles of vCPUs are known from. Empty when there is
+/// no such process.
+pub(crate) fn roles(
+    pid: i32,
+    monitor: Option<&Monitor>,
+    files: impl Fn() -> Vec<OpenFile>,
+    arguments: &Arguments,
+) -> (RoleSource, Vec<QemuThread>) {
+    let tasks = thread_names(pid);
+    let named = |role: Role| matches!(role, Role::Vcpu(_));
+    let (source, known) = match monitor.and_then(|monitor| told(pid, monitor)) {
+        Some(known) => (RoleSource::Monitor, known),
+        None if tasks.iter().any(|(_, name)| named(role(name))) => (RoleSource::Names, BTreeMap::new()),
+        None => without_names(pid, &tasks, &files(), arguments),
+    };
+    let threads = tasks.into_iter().map(|(tid, name)| {
+        let role = if tid == pid { Role::Main } else { known.get(&tid).cloned().unwrap_or_else(|| role(&name)) };
+        QemuThread { tid, role }
+    });
+    (source, threads.collect())
+}
+
+/// Roles as the monitor tells them; its numbers are those of QEMU's own PID namespace.
+fn told(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>> {
+    let vcpus = monitor.vcpus().ok().filter(|vcpus| !vcpus.is_empty())?;
+    let iothreads = monitor.iothreads().unwrap_or_default();
+    let tids = own_tids(pid);
+    // One thread may run all vCPUs: it has the number of the first.
+    let vcpus = vcpus.into_iter().rev().map(|(number, tid)| (tid, Role::Vcpu(number)));
+    let iothreads = iothreads.into_iter().map(|(name, tid)| (tid, Role::Iothread(name)));
+    Some(vcpus.chain(iothreads).filter_map(|(tid, role)| Some((*tids.get(&tid)?, role))).collect())
+}
+
+/// A role by a thread's name, which QEMU gives with `-name guest,debug-threads=on`: `CPU 0/KVM`, `CPU 0/TCG`, `ALL
+/// CPUs/TCG` for one thread that runs them all, `IO NAME` (cut off at 15 bytes by the kernel).
+fn role(name: &str) -> Role {
+    let number = || name.strip_prefix("CPU ")?.split_once('/')?.0.parse().ok();
+    match name.strip_prefix("IO ") {
+        // The monitors' own, which serves no device.
+        Some("mon_iothread") => Role::Other(name.to_owned()),
+        Some(iothread) => Role::Iothread(iothread.to_owned()),
+        None if name.starts_with("ALL CPUs") => Role::Vcpu(0),
+        None if name == "worker" => Role::Worker,
+        None => number().map_or_else(|| Role::Other(name.to_owned()), Role::Vcpu),
+    }
+}
+
+/// Without names: each vCPU's thread waits in KVM on a file of its own. Of those that run just now, or are of TCG, nothing
+/// tells but that they use most CPU time, and that they were started in order.
+fn without_names(
+    pid: i32,
+    tasks: &[(i32, String)],
+    files: &[OpenFile],
+    arguments: &Arguments,
+) -> (RoleSource, BTreeMap<i32, Role>) {
+    let vcpus: BTreeMap<i32, u32> = files.iter().filter_map(|file| Some((file.fd, file.vcpu()?))).collect();
+    let others = || tasks.iter().map(|(tid, _)| *tid).filter(|tid| *tid != pid);
+    let task = |tid: i32| Process::new(pid).and_then(|process| process.task_from_tid(tid)).ok();
+    let mut known: BTreeMap<i32, u32> =
+        others().filter_map(|tid| Some((tid, *vcpus.get(&waits_on(&task(tid)?)?)?))).collect();
+    let numbers =
+        if vcpus.is_empty() { (0..arguments.vcpus() as u32).collect() } else { vcpus.into_values().collect() };
+    let mut unknown: Vec<u32> = numbers;
+    unknown.retain(|number| !known.values().any(|known| known == number));
+    unknown.sort_unstable();
+    let source = if unknown.is_empty() { RoleSource::KvmRun } else { RoleSource::CpuTime };
+    let time = |tid| task(tid).and_then(|task| task.stat().ok()).map_or(0, |stat| stat.utime + stat.stime);
+    let mut busiest: Vec<(u64, i32)> =
+        others().filter(|tid| !known.contains_key(tid)).map(|tid| (time(tid), tid)).collect();
+    busiest.sort_unstable_by(|a, b| b.cmp(a));
+    let mut guessed: Vec<i32> = busiest.into_iter().take(unknown.len()).map(|(_, tid)| tid).collect();
+    guessed.sort_unstable();
+    known.extend(guessed.into_iter().zip(unknown));
+    (source, known.into_iter().map(|(tid, number)| (tid, Role::Vcpu(number))).collect())
+}
+
+/// The descriptor on which a thread is in `KVM_RUN`. Threads that the kernel started in the process show the call of whoever
+/// started them, and no instruction.
+fn waits_on(task: &Task) -> Option<i32> {
+    use procfs::process::Syscall::Blocked;
+    match task.syscall().ok()? {
+        Blocked { syscall_number: IOCTL, argument_registers: [fd, KVM_RUN, ..], program_counter: 1.., .. } => {
+            i32::try_from(fd).ok()
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_roles() {
+        assert_eq!(role("CPU 0/TCG"), Role::Vcpu(0));
+        assert_eq!(role("CPU 12/KVM"), Role::Vcpu(12));
+        assert_eq!(role("ALL CPUs/TCG"), Role::Vcpu(0));
+        assert_eq!(role("IO io0"), Role::Iothread("io0".into()));
+        assert_eq!(role("worker"), Role::Worker);
+        for other in ["call_rcu", "CPU x/KVM", "CPU 1", "", "IO mon_iothread"] {
+            assert_eq!(role(other), Role::Other(other.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! What is known of a virtual machine, gathered for a recording, with what can be done from here and why not.
+
+use super::handle::Vm;
+use super::open_files::nics;
+use crate::qemu::disks;
+use procfs::process::Process;
+use rustix::fs::{Access, access};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+use vmtax_model::{Ability, AbilityName, Accelerator, Missing, VmFacts};
+use vmtax_observe::{may_observe, tracefs};
+
+impl Vm {
+    /// What is known of it now; `None` for a process that is no virtual machine.
+    pub fn facts(&self) -> Option<VmFacts> {
+        let vmm = self.vmm()?;
+        let (files, arguments) = (self.files().unwrap_or_default(), self.arguments());
+        let (roles_from, threads) = self.roles();
+        let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
+        Some(VmFacts {
+            pid: self.pid(),
+            name: self.monitor().and_then(|monitor| monitor.name().ok().flatten()).or_else(|| arguments.name()),
+            binary: self.binary(),
+            vmm,
+            version: self.monitor().and_then(|monitor| monitor.version().ok()),
+            accelerator,
+            roles_from,
+            threads,
+            disks: disks::disks(self.pid(), self.monitor(), &files, &arguments),
+            nics: nics(&files),
+            abilities: self.abilities(accelerator, cgroup.as_ref()),
+            cgroup: cgroup.map(|cgroup| cgroup.name),
+        })
+    }
+
+    fn abilities(&self, accelerator: Option<Accelerator>, cgroup: Option<&Cgroup>) -> Vec<Ability> {
+        let lacking = |what: &str, why: &str, fix: &str| {
+            Some(Missing { what: what.to_owned(), why: why.to_owned(), fix: fix.to_owned() })
+        };
+        let not_ours = "the process is another user's";
+        let traced = || tracefs().err().map(|e| Missing::for_error("the kernel's events", &e));
+        let is_ours = {
+            let user = std::fs::metadata(format!("/proc/{}", self.pid())).map(|data| data.uid());
+            let own = rustix::process::geteuid();
+            own.is_root() || user.is_ok_and(|user| user == own.as_raw())
+        };
+        let exits = match accelerator {
+            Some(Accelerator::Tcg) => lacking("VM exits", "TCG has none", "run the guest under KVM"),
+            _ => traced(),
+        };
+        let limits = match cgroup {
+            Some(cgroup) if access(&cgroup.folder, Access::WRITE_OK).is_ok() => None,
+            _ => lacking("limits of its control group", "its folder may not be written to", "run vmtax as root"),
+        };
+        let all = [
+            (
+                AbilityName::SampleThreads,
+                may_observe(self.pid()).err().map(|e| Missing::for_error("stacks of its threads", &e)),
+            ),
+            (AbilityName::TraceKernel, traced()),
+            (AbilityName::CountExits, exits),
+            (
+                AbilityName::GuestAgent,
+                (!self.has_agent)
+                    .then(|| {
+                        lacking(
+                            "the guest's side",
+                            "no agent of vmtax runs in it",
+                            "measure a guest of vmtax's own: `vmtax run`",
+                        )
+                    })
+                    .flatten(),
+            ),
+            (
+                AbilityName::Monitor,
+                self.no_monitor().and_then(|why| lacking("QEMU's monitor", why, &self.monitor_advice())),
+            ),
+            (
+                AbilityName::SetAffinity,
+                (!is_ours).then(|| lacking("host CPUs of its threads", not_ours, "run vmtax as root")).flatten(),
+            ),
+            (AbilityName::SetCgroup, limits),
+        ];
+        all.map(|(what, missing)| Ability { what, missing }).into()
+    }
+}
+
+/// The control group of a process.
+struct Cgroup {
+    name: String,
+    folder: PathBuf,
+}
+
+impl Cgroup {
+    /// That of version 2 where it holds more than the root does, else that of version 1's CPU controller.
+    fn of(pid: i32) -> Option<Cgroup> {
+        let groups = Process::new(pid).and_then(|process| process.cgroups()).ok()?.0;
+        let cpu = groups.iter().find(|group| group.controllers.iter().any(|controller| controller == "cpu"));
+        let group = cpu.or_else(|| groups.iter().find(|group| group.hierarchy == 0))?;
+        let root = PathBuf::from(if group.hierarchy == 0 { "/sys/fs/cgroup" } else { "/sys/fs/cgroup/cpu" });
+        let folder = root.join(group.pathname.trim_start_matches('/'));
+        Some(Cgroup { name: group.pathname.clone(), folder })
+    }
+}

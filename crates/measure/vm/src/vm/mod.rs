@@ -1,0 +1,7 @@
+//! A virtual machine as it is observed: one of the lab, or one that runs already.
+
+mod facts;
+mod handle;
+pub(crate) mod open_files;
+
+pub use handle::Vm;
