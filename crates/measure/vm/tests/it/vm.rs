@@ -60,7 +60,8 @@ fn missing(facts: &VmFacts, what: AbilityName) -> Option<String> {
 /// Two disks, an iothread, two vCPUs.
 fn arguments(disks: [&DiskFile; 2]) -> Vec<String> {
     let drive = format!("if=none,id=dr,format=raw,cache=none,aio=native,file={}", disks[0].path.display());
-    let file = format!(r#"{{"driver":"file","node-name":"f","read-only":true,"filename":"{}"}}"#, disks[1].path.display());
+    let file =
+        format!(r#"{{"driver":"file","node-name":"f","read-only":true,"filename":"{}"}}"#, disks[1].path.display());
     let node = r#"{"driver":"raw","node-name":"n","file":"f","read-only":true}"#;
     let all = ["-smp", "2", "-object", "iothread,id=io0", "-drive", &drive, "-blockdev", &file, "-blockdev", node];
     let devices = ["virtio-blk-pci,drive=dr,iothread=io0,id=d0", "virtio-blk-pci,drive=n,id=d1"];
