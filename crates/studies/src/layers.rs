@@ -6,7 +6,7 @@ use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
-use vmtax_model::{CaseUnit, CaseVerdict, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study};
+use vmtax_model::{CaseUnit, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
 
@@ -153,12 +153,12 @@ impl Evidence for LayerFindings {
                 let Some(difference) = self.differences.iter().find(|d| d.variant == *variant) else {
                     return Some(Tested::no_value(variant));
                 };
-                let (verdict, why) = match difference.faster {
-                    Some(true) => (CaseVerdict::Holds, "of the first's latency"),
-                    Some(false) => (CaseVerdict::DoesNotHoldHere, "of the first's latency"),
-                    None => (CaseVerdict::NotTestableHere, "no difference is shown"),
+                let (verdict, why) = match difference.comparison.verdict {
+                    Verdict::Faster => (Verdict::Same, "of the first's latency"),
+                    Verdict::Slower => (Verdict::Differs, "of the first's latency"),
+                    _ => (Verdict::NotShown, "no difference is shown"),
                 };
-                let measured = Some(difference.ratio);
+                let measured = Some(difference.comparison.ratio);
                 Tested { measured, unit: CaseUnit::Ratio, verdict, why: why.to_owned() }
             }
             _ => return None,

@@ -11,7 +11,7 @@ use crate::reproduce;
 use crate::scale::Scale;
 use crate::share::Shares;
 use crate::tax::Tax;
-use vmtax_model::{CaseFindings, CaseVerdict, CheckFindings, CompareFindings, Study};
+use vmtax_model::{CaseFindings, CheckFindings, CompareFindings, Study, Verdict};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError, Style};
 
@@ -104,7 +104,7 @@ impl Answer<'_> {
     /// Whether a claim of the published result does not hold here, or a metric is worse than it may be.
     pub fn is_contradicted(&self) -> bool {
         let reproduction = self.reproduction.as_ref();
-        reproduction.map_or(self.analysis.is_contradicted(), |case| case.verdict == CaseVerdict::DoesNotHoldHere)
+        reproduction.map_or(self.analysis.is_contradicted(), |case| case.verdict == Verdict::Differs)
     }
 
     /// The status that the measured command gave; `None` where it has none.

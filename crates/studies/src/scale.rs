@@ -7,8 +7,8 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::{FEWEST_ROUNDS, paired};
 use vmtax_model::{
-    CaseUnit, CaseVerdict, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Ladder, Law, Machine, Metric,
-    Plan, Study, parse_size,
+    CaseUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Ladder, Law, Machine, Metric, Plan, Study,
+    Verdict, parse_size,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
@@ -189,10 +189,10 @@ fn by_law(growth: &Growth, claimed: Law) -> Tested {
         why: format!("bottom to top; {named}"),
     };
     let Some(law) = growth.law else {
-        return tested(CaseVerdict::NotTestableHere, "too few rounds or rungs to name a law".to_owned());
+        return tested(Verdict::NotShown, "too few rounds or rungs to name a law".to_owned());
     };
     let laws: Vec<Law> = [law].iter().chain(&growth.or).copied().collect();
-    let verdict = if laws.contains(&claimed) { CaseVerdict::Holds } else { CaseVerdict::DoesNotHoldHere };
+    let verdict = if laws.contains(&claimed) { Verdict::Same } else { Verdict::Differs };
     let all: Vec<&str> = laws.iter().map(|law| law.notation()).collect();
     tested(verdict, format!("{}, where {} is claimed", all.join(" or "), claimed.notation()))
 }
@@ -201,7 +201,7 @@ fn by_law(growth: &Growth, claimed: Law) -> Tested {
 fn one_more_over(this: Estimate, that: Estimate, against: &str, at_least: f64) -> Tested {
     let most = that.interval.map_or(that.median, |i| i.high.max(that.median));
     if most <= 0.0 {
-        let verdict = if this.at_least() > 0.0 { CaseVerdict::Holds } else { CaseVerdict::DoesNotHoldHere };
+        let verdict = if this.at_least() > 0.0 { Verdict::Same } else { Verdict::Differs };
         let why = format!("one more costs nothing with {against}");
         return Tested { measured: Some(this), unit: CaseUnit::Nanoseconds, verdict, why };
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{
-    CaseUnit, CaseVerdict, HostFacts, Machine, Plan, ShareFindings, Study, Tree, WorkloadName, WorkloadSpec, parse_size,
+    CaseUnit, HostFacts, Machine, Plan, ShareFindings, Study, Tree, Verdict, WorkloadName, WorkloadSpec, parse_size,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
@@ -132,7 +132,7 @@ impl Evidence for ShareFindings {
             Check::Kept { property, keeping, .. } => match column.kept.iter().find(|k| k.what == *property) {
                 Some(kept) => {
                     let same = kept.keeping == *keeping;
-                    let verdict = if same { CaseVerdict::Holds } else { CaseVerdict::DoesNotHoldHere };
+                    let verdict = if same { Verdict::Same } else { Verdict::Differs };
                     Tested { measured: None, unit: CaseUnit::Ratio, verdict, why: kept.detail.clone() }
                 }
                 None => untestable("it was not tried"),

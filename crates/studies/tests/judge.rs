@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use vmtax_model::{
-    CaseVerdict, Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, Machine, Measure, Metric,
-    Operation, OperationExits, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult, WorkloadName,
+    Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, Machine, Measure, Metric, Operation,
+    OperationExits, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult, Verdict, WorkloadName,
 };
 use vmtax_studies::reproduce::{Case, all, find, judge};
 
@@ -58,7 +58,7 @@ fn trial(
 }
 
 /// A recording of `9p-fids` in which one more fid costs so many nanoseconds with either QEMU.
-fn fids(case: &Case, plan: &Plan, old: f64, new: f64) -> CaseVerdictAndRows {
+fn fids(case: &Case, plan: &Plan, old: f64, new: f64) -> VerdictAndRows {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         for size in (0..plan.rungs()).filter_map(|r| plan.size(r)) {
@@ -75,8 +75,8 @@ fn fids(case: &Case, plan: &Plan, old: f64, new: f64) -> CaseVerdictAndRows {
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
-type CaseVerdictAndRows = (CaseVerdict, Vec<CaseVerdict>);
-use CaseVerdict::{DoesNotHoldHere as Not, Holds, NotTestableHere as Untestable};
+type VerdictAndRows = (Verdict, Vec<Verdict>);
+use Verdict::{Differs as Not, NotShown as Untestable, Same as Holds};
 
 #[test]
 fn every_case_is_sound_and_its_plan_can_be_run() {
@@ -120,7 +120,7 @@ fn the_list_of_fids_against_the_table() {
 }
 
 /// A recording in which each guest costs so many times what native does.
-fn taxes(case: &Case, plan: &Plan, class: KvmClass, times: f64) -> CaseVerdictAndRows {
+fn taxes(case: &Case, plan: &Plan, class: KvmClass, times: f64) -> VerdictAndRows {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         for &machine in &plan.machines {
@@ -173,7 +173,7 @@ fn system_calls_are_held_against_what_was_reached() {
 }
 
 /// A recording of `virtfs-or-nfs`: what each way costs over the first at every metric, and what becomes of properties.
-fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> CaseVerdictAndRows {
+fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> VerdictAndRows {
     let case = find("virtfs-or-nfs").unwrap();
     let plan = case.plan_here(&host(KvmClass::Absent), false);
     let metrics = || Metric::ALL.iter().filter(|m| m.workload() == WorkloadName::Bonnie);
@@ -210,7 +210,7 @@ fn ways_to_share_are_held_against_the_first_and_against_what_they_keep() {
 }
 
 /// A recording of `guest-habits` in which each habit costs so many times its cure, and has so many exits more.
-fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<CaseVerdict> {
+fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<Verdict> {
     let case = find("guest-habits").unwrap();
     let plan = case.plan_here(&host(class), false);
     let mut trials = Vec::new();
@@ -244,9 +244,8 @@ fn habits_are_held_against_their_cures() {
     assert!(costly.iter().all(|v| *v == Holds), "{costly:?}");
     // What takes kernel mode says nothing where that is emulated: the EOI by MSR and the lock.
     let emulated = habits(KvmClass::EmulatesKernels, 3, 64.0);
-    let open = |all: &[CaseVerdict]| {
-        all.iter().enumerate().filter(|(_, v)| **v == Untestable).map(|(n, _)| n).collect::<Vec<_>>()
-    };
+    let open =
+        |all: &[Verdict]| all.iter().enumerate().filter(|(_, v)| **v == Untestable).map(|(n, _)| n).collect::<Vec<_>>();
     assert_eq!(open(&emulated), [6, 11], "{emulated:?}");
     // Habits that cost nothing, and cures that spare nothing.
     let free = habits(KvmClass::Hardware, 0, 0.0);

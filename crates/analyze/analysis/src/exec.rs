@@ -57,7 +57,7 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     };
     let column = |kind: &Printed, machine: Machine| {
         let (native, values) = (values(kind, Machine::NATIVE), values(kind, machine));
-        let tax = machine.is_guest().then(|| tax::tax_where(kind.better, &native, &values)).flatten();
+        let tax = machine.is_guest().then(|| tax::tax(kind.better, &native, &values)).flatten();
         MachineColumn { machine, spread: tax::spread(values.into_values().collect(), None), tax, unsupported: None }
     };
     let row = |kind: &Printed| PrintedRow {

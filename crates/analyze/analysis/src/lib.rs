@@ -24,7 +24,7 @@ pub use habits::habits;
 pub use history::{FEWEST_RUNS, history};
 pub use interval::FEWEST_ROUNDS;
 pub use shares::shares;
-pub use tax::{Paired, estimate, paired};
+pub use tax::{estimate, paired};
 pub use warnings::add as add_warning;
 
 use trials::Trials;
@@ -67,7 +67,7 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
         machines.push(MachineColumn {
             machine,
             spread: tax::spread(values.values().copied().collect(), latency),
-            tax: if machine.is_guest() { tax::tax(metric, &native, &values) } else { None },
+            tax: if machine.is_guest() { tax::tax(Some(metric.better()), &native, &values) } else { None },
             unsupported: done.unsupported(machine, metric),
         });
     }

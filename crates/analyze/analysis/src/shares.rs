@@ -138,7 +138,11 @@ fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow
                     values.values().copied().collect(),
                     trials::latency(results(), metric).and_then(|l| l.summary()),
                 ),
-                against: if i == base { None } else { all.get(base).and_then(|base| tax(metric, base, values)) },
+                against: if i == base {
+                    None
+                } else {
+                    all.get(base).and_then(|base| tax(Some(metric.better()), base, values))
+                },
                 unsupported: trials::unsupported(results(), metric),
             }
         })

@@ -2,7 +2,7 @@
 
 use crate::interval::median_interval;
 use std::collections::BTreeMap;
-use vmtax_model::{Better, Estimate, LatencySummary, Metric, Spread, Tax, Verdict};
+use vmtax_model::{Better, Comparison, Estimate, LatencySummary, Spread, Verdict};
 
 /// The spread of a metric's values, given in the order of rounds; `None` when there are none.
 pub(crate) fn spread(values: Vec<f64>, latency: Option<LatencySummary>) -> Option<Spread> {
@@ -14,54 +14,32 @@ pub(crate) fn spread(values: Vec<f64>, latency: Option<LatencySummary>) -> Optio
     Some(Spread { n: sorted.len() as u32, median, min, max, relative_spread, values, latency })
 }
 
-/// The tax, from the rounds in which both gave a value. `None` when there is no such round, or when a zero among them
-/// leaves its ratio undefined: to drop just that round would flatter the side that came to a standstill.
-pub(crate) fn tax(metric: Metric, native: &BTreeMap<u32, f64>, machine: &BTreeMap<u32, f64>) -> Option<Tax> {
-    tax_where(Some(metric.better()), native, machine)
-}
-
-/// The same of a figure of which it is known, or not, which way is better; then the ratio is the machine's over native's.
-pub(crate) fn tax_where(
+/// A machine compared with native in the rounds in which both gave a value: which way is better of a figure may not be known;
+/// then the ratio is the machine's over native's. `None` as for [`paired`].
+pub(crate) fn tax(
     better: Option<Better>,
     native: &BTreeMap<u32, f64>,
     machine: &BTreeMap<u32, f64>,
-) -> Option<Tax> {
-    let costs = match better {
-        Some(Better::Higher) => paired(machine, native)?,
-        Some(Better::Lower) | None => paired(native, machine)?,
-    };
-    let verdict = match costs.ratio.interval {
-        None => Verdict::TooFewRounds,
-        Some(i) if better.is_none() && (i.low > 1.0 || i.high < 1.0) => Verdict::Differs,
-        Some(i) if i.low > 1.0 => Verdict::Costs,
-        Some(i) if i.high < 1.0 => Verdict::Gains,
-        Some(_) => Verdict::NoDifferenceShown,
-    };
-    let difference = paired(native, machine)?.difference;
-    Some(Tax { ratio: costs.ratio, difference, rounds: costs.rounds, verdict })
+) -> Option<Comparison> {
+    let figures = paired(native, machine)?;
+    let costs = if better == Some(Better::Higher) { paired(machine, native)? } else { figures };
+    let is_other = matches!(costs.verdict, Verdict::Slower | Verdict::Faster);
+    let verdict = if better.is_none() && is_other { Verdict::Differs } else { costs.verdict };
+    Some(Comparison { difference: figures.difference, verdict, ..costs })
 }
 
-/// One figure against another of the same rounds.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Paired {
-    /// The other over the base.
-    pub ratio: Estimate,
-    /// The other minus the base.
-    pub difference: Estimate,
-    /// Rounds in which both gave a value.
-    pub rounds: u32,
-}
-
-/// A figure of each round against a base, within the same round. `None` when no round has both, or when a ratio is
-/// undefined, or not above 0.
-pub fn paired(base: &BTreeMap<u32, f64>, other: &BTreeMap<u32, f64>) -> Option<Paired> {
+/// A cost beside a base's, of the same rounds. `None` when no round has both, or when a zero among them leaves its ratio
+/// undefined: to drop just that round would favor the side that came to a standstill.
+pub fn paired(base: &BTreeMap<u32, f64>, other: &BTreeMap<u32, f64>) -> Option<Comparison> {
     let pairs: Vec<(f64, f64)> = other.iter().filter_map(|(round, value)| Some((*base.get(round)?, *value))).collect();
     let ratios: Vec<f64> = pairs.iter().map(|(base, other)| other / base).collect();
     if ratios.is_empty() || ratios.iter().any(|r| !r.is_finite() || *r <= 0.0) {
         return None;
     }
-    let difference = estimate(pairs.iter().map(|(base, other)| other - base).collect());
-    Some(Paired { ratio: estimate(ratios), difference, rounds: pairs.len() as u32 })
+    let difference = Some(estimate(pairs.iter().map(|(base, other)| other - base).collect()));
+    let ratio = estimate(ratios);
+    let verdict = Verdict::of(&ratio, 1.0);
+    Some(Comparison { ratio, difference, rounds: pairs.len() as u32, p: None, verdict })
 }
 
 /// The median of what the rounds gave, with its interval where they are enough.
@@ -91,6 +69,11 @@ pub(crate) fn quantile(sorted: &[f64], q: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::Metric;
+
+    fn tax(metric: Metric, native: &BTreeMap<u32, f64>, machine: &BTreeMap<u32, f64>) -> Option<Comparison> {
+        super::tax(Some(metric.better()), native, machine)
+    }
 
     fn rounds(values: &[f64]) -> BTreeMap<u32, f64> {
         (0..).zip(values.iter().copied()).collect()
@@ -113,14 +96,14 @@ mod tests {
         let six = |value: f64| rounds(&[value, value * 1.01, value * 0.99, value, value * 1.02, value]);
         let rate = tax(Metric::CpuEvents, &six(1000.0), &six(500.0)).unwrap();
         assert!((rate.ratio.median - 2.0).abs() < 1e-12);
-        assert_eq!((rate.verdict, rate.rounds), (Verdict::Costs, 6));
-        assert!(rate.difference.median < 0.0);
+        assert_eq!((rate.verdict, rate.rounds), (Verdict::Slower, 6));
+        assert!(rate.difference.unwrap().median < 0.0);
         let time = tax(Metric::MutexTime, &six(1.0), &six(2.0)).unwrap();
         assert!((time.ratio.median - 2.0).abs() < 1e-12);
-        assert!(time.difference.median > 0.0);
-        assert_eq!(time.verdict, Verdict::Costs);
-        assert_eq!(tax(Metric::MutexTime, &six(2.0), &six(1.0)).unwrap().verdict, Verdict::Gains);
-        assert_eq!(tax(Metric::CpuEvents, &six(1.0), &six(2.0)).unwrap().verdict, Verdict::Gains);
+        assert!(time.difference.unwrap().median > 0.0);
+        assert_eq!(time.verdict, Verdict::Slower);
+        assert_eq!(tax(Metric::MutexTime, &six(2.0), &six(1.0)).unwrap().verdict, Verdict::Faster);
+        assert_eq!(tax(Metric::CpuEvents, &six(1.0), &six(2.0)).unwrap().verdict, Verdict::Faster);
     }
 
     #[test]
@@ -130,7 +113,7 @@ mod tests {
         let machine = native.iter().map(|(r, v)| (*r, v * 1.5)).collect();
         let t = tax(Metric::SyscallGetpid, &native, &machine).unwrap();
         let i = t.ratio.interval.unwrap();
-        assert_eq!((t.ratio.median, i.low, i.high, t.verdict), (1.5, 1.5, 1.5, Verdict::Costs));
+        assert_eq!((t.ratio.median, i.low, i.high, t.verdict), (1.5, 1.5, 1.5, Verdict::Slower));
         // A round that one of them lacks does not count.
         let mut fewer = native.clone();
         fewer.remove(&3);
@@ -153,7 +136,7 @@ mod tests {
     fn the_interval_around_one_shows_no_difference() {
         let native = rounds(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
         let machine = rounds(&[1.1, 1.2, 1.3, 1.1, 0.99, 1.2]);
-        assert_eq!(tax(Metric::MutexTime, &native, &machine).unwrap().verdict, Verdict::NoDifferenceShown);
+        assert_eq!(tax(Metric::MutexTime, &native, &machine).unwrap().verdict, Verdict::NotShown);
     }
 
     /// Seed 004's figures (sysbench 1.0.11): native, KVM, TCG.

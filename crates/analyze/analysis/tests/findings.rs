@@ -76,7 +76,7 @@ fn pairs(rounds: u32, metric: Metric, native: f64, tax: f64) -> Vec<TrialRecord>
         .collect()
 }
 
-fn tax_of(found: &Findings, metric: Metric) -> &Tax {
+fn tax_of(found: &Findings, metric: Metric) -> &Comparison {
     let row = found.rows.iter().find(|r| r.metric == metric).unwrap();
     row.machines[1].tax.as_ref().unwrap()
 }
@@ -90,7 +90,7 @@ fn a_planted_tax_is_found_whichever_way_the_metric_counts() {
         let i = tax.ratio.interval.unwrap();
         assert!(i.low <= 12.5 && 12.5 <= i.high && i.high / i.low < 1.1, "{metric}: {i:?}");
         assert!((tax.ratio.median / 12.5 - 1.0).abs() < 0.03, "{metric}: {tax:?}");
-        assert_eq!((tax.verdict, tax.rounds), (Verdict::Costs, 9));
+        assert_eq!((tax.verdict, tax.rounds), (Verdict::Slower, 9));
         assert_eq!((found.rounds_complete, found.rounds_planned), (9, 9));
         assert!(found.rows[0].machines[0].tax.is_none(), "native pays no tax");
         assert!(found.method.contains("96.1 % at 9 rounds"), "{}", found.method);
@@ -124,7 +124,10 @@ fn below_six_rounds_there_is_no_interval_and_no_winner() {
     let plan = plan(5, &[WorkloadName::Cpu]);
     let found = findings(&plan, &host(KvmClass::Absent), &pairs(5, Metric::CpuEvents, 100.0, 30.0));
     let tax = tax_of(&found, Metric::CpuEvents);
-    assert_eq!((tax.ratio.interval, tax.difference.interval, tax.verdict), (None, None, Verdict::TooFewRounds));
+    assert_eq!(
+        (tax.ratio.interval, tax.difference.unwrap().interval, tax.verdict),
+        (None, None, Verdict::TooFewRounds)
+    );
     assert_eq!(found.warnings, [Warning::TooFewRounds { rounds: 5, needed: 6 }]);
     assert!(found.method.contains("no interval"), "{}", found.method);
     assert_eq!(found.advice, [], "nothing shown, nothing to advise");
@@ -154,7 +157,7 @@ fn values_that_are_no_measurements_count_as_missing() {
         result(&mut trials[3]).measures[0].value = bad;
         let found = findings(&plan, &host(KvmClass::Absent), &trials);
         let tax = tax_of(&found, Metric::CpuEvents);
-        assert_eq!((tax.rounds, tax.verdict), (6, Verdict::Costs), "{bad}");
+        assert_eq!((tax.rounds, tax.verdict), (6, Verdict::Slower), "{bad}");
         assert_eq!(found.rows[0].machines[1].spread.as_ref().unwrap().n, 6);
     }
     let mut trials = pairs(7, Metric::CpuEvents, 100.0, 2.0);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Check, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare, ShareFindings,
-    State, Tax, Warning,
+    Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare,
+    ShareFindings, State, Warning,
 };
 
 /// Below this part of a request nothing is worth advice.
@@ -157,7 +157,7 @@ impl<'a> Evidence<'a> {
     }
 
     /// Every tax of every machine.
-    pub(crate) fn taxes(&self) -> impl Iterator<Item = (Metric, Machine, &'a Tax)> + use<'a> {
+    pub(crate) fn taxes(&self) -> impl Iterator<Item = (Metric, Machine, &'a Comparison)> + use<'a> {
         let rows = self.tax.into_iter().flat_map(|findings| &findings.rows);
         rows.flat_map(|row| row.machines.iter().filter_map(|c| Some((row.metric, c.machine, c.tax.as_ref()?))))
     }

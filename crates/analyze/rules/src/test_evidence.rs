@@ -3,9 +3,9 @@
 use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Advice, Check, Checkpoint, ClockFinding, CpuFacts, Estimate, Findings, HeatMap, HostFacts, Interval,
+    Advice, Check, Checkpoint, ClockFinding, Comparison, CpuFacts, Estimate, Findings, HeatMap, HostFacts, Interval,
     KernelIdentity, KvmClass, KvmFacts, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, Plan, Readiness,
-    Remedy, Row, SCHEMA, State, Summary, Tax, TaxRow, Verdict, WorkloadSpec,
+    Remedy, Row, SCHEMA, State, Summary, TaxRow, Verdict, WorkloadSpec,
 };
 
 /// What one rule says.
@@ -73,11 +73,12 @@ impl Taxes {
     pub fn new(machine: Machine, ratios: &[(Metric, f64)]) -> Taxes {
         let workloads = ratios.iter().map(|(metric, _)| WorkloadSpec::new(metric.workload())).collect();
         let row = |(metric, ratio): &(Metric, f64)| {
-            let tax = Tax {
+            let tax = Comparison {
                 ratio: Estimate { median: *ratio, interval: None },
-                difference: Estimate { median: (ratio - 1.0) * 1000.0, interval: None },
+                difference: Some(Estimate { median: (ratio - 1.0) * 1000.0, interval: None }),
                 rounds: 6,
-                verdict: Verdict::Costs,
+                p: None,
+                verdict: Verdict::Slower,
             };
             let column = MachineColumn { machine, spread: None, tax: Some(tax), unsupported: None };
             TaxRow { metric: *metric, machines: vec![column] }
@@ -118,7 +119,7 @@ impl Taxes {
         self
     }
 
-    fn each(mut self, change: impl Fn(&mut Tax)) -> Taxes {
+    fn each(mut self, change: impl Fn(&mut Comparison)) -> Taxes {
         let columns = self.findings.rows.iter_mut().flat_map(|row| &mut row.machines);
         columns.filter_map(|column| column.tax.as_mut()).for_each(change);
         self

@@ -1,19 +1,7 @@
 //! What a recording says to a published finding.
 
-use crate::Estimate;
-use serde::{Deserialize, Serialize};
-
-/// Whether a claim stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum CaseVerdict {
-    /// It does.
-    Holds,
-    /// It does not, on this host.
-    DoesNotHoldHere,
-    /// Nothing can be said here.
-    NotTestableHere,
-}
+use crate::{Estimate, Verdict};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// What a measured figure of a case counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,8 +28,9 @@ pub struct CaseRow {
     pub measured: Option<Estimate>,
     /// What `measured` counts.
     pub unit: CaseUnit,
-    /// Whether the claim stands.
-    pub verdict: CaseVerdict,
+    /// Whether the claim stands: what was measured is the same, differs, or that is not shown.
+    #[serde(serialize_with = "stands")]
+    pub verdict: Verdict,
     /// What the verdict rests on, or why there is none.
     pub why: String,
 }
@@ -60,7 +49,17 @@ pub struct CaseFindings {
     /// The finding in a sentence or two.
     pub claim: String,
     /// Does not hold, where one claim does not; holds, where one does and none does not.
-    pub verdict: CaseVerdict,
+    #[serde(serialize_with = "stands")]
+    pub verdict: Verdict,
     /// Claim by claim.
     pub rows: Vec<CaseRow>,
+}
+
+/// A claim's verdict with the words that a case's JSON has.
+fn stands<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(match verdict {
+        Verdict::Same => "holds",
+        Verdict::Slower | Verdict::Faster | Verdict::Differs => "does-not-hold-here",
+        Verdict::NotShown | Verdict::TooFewRounds => "not-testable-here",
+    })
 }

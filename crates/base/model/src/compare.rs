@@ -1,35 +1,11 @@
 //! What `compare` finds.
 
-use crate::{Estimate, Metric, SCHEMA, Spread, Warning};
-use serde::{Deserialize, Serialize};
+use crate::{Comparison, Estimate, Metric, SCHEMA, Spread, Verdict, Warning};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
-use std::fmt;
-
-/// What may be said of one metric.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Shown {
-    /// It costs less than on the baseline.
-    Faster,
-    /// It costs more than on the baseline.
-    Slower,
-    /// The interval lies within the difference that matters.
-    Same,
-    /// The noise allows a difference that matters, and none.
-    NotShown,
-    /// Too few rounds to say.
-    TooFewRounds,
-}
-
-impl Shown {
-    /// Whether more rounds could not say more.
-    pub fn is_decided(self) -> bool {
-        matches!(self, Shown::Faster | Shown::Slower | Shown::Same)
-    }
-}
 
 /// One metric of one side, held against the baseline.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     /// Which metric.
     pub metric: Metric,
@@ -37,21 +13,15 @@ pub struct Compared {
     pub base: Spread,
     /// The side's.
     pub other: Spread,
-    /// The side's cost over the baseline's: above 1 slower, whichever way the metric counts. The interval holds at all
-    /// looks together.
-    pub ratio: Estimate,
-    /// Rounds in which both gave a value; of recordings held against each other the fewer rounds of the two.
-    pub rounds: u32,
-    /// How often chance alone shows as much, at any look.
-    pub p: f64,
-    /// The same, corrected for the number of metrics (Holm).
+    /// Both compared; interval and p hold at all looks together.
+    #[serde(flatten, serialize_with = "as_shown")]
+    pub comparison: Comparison,
+    /// Its p, corrected for the number of metrics (Holm).
     pub p_adjusted: f64,
     /// The permutation test's p, as if there were no other look and no other metric.
     pub permutation: f64,
     /// How often the side costs more than the baseline, ties counted half: 0 to 1.
     pub superiority: f64,
-    /// What may be said.
-    pub shown: Shown,
     /// The noise of one round's ratio, as a share.
     pub noise: f64,
     /// Rounds that would tell a difference that matters, in four of five comparisons; `None` where not even thousands
@@ -59,8 +29,28 @@ pub struct Compared {
     pub rounds_to_tell: Option<u32>,
 }
 
+/// With the words of `vmtax compare --json`.
+fn as_shown<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Shown {
+        ratio: Estimate,
+        rounds: u32,
+        p: Option<f64>,
+        shown: &'static str,
+    }
+    let shown = match c.verdict {
+        Verdict::Slower => "slower",
+        Verdict::Faster => "faster",
+        Verdict::Differs => "differs",
+        Verdict::Same => "same",
+        Verdict::NotShown => "not-shown",
+        Verdict::TooFewRounds => "too-few-rounds",
+    };
+    Shown { ratio: c.ratio, rounds: c.rounds, p: c.p, shown }.serialize(serializer)
+}
+
 /// One side held against the baseline.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Against {
     /// The side, as the plan calls it.
     pub side: String,
@@ -69,7 +59,7 @@ pub struct Against {
 }
 
 /// What `compare` found out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareFindings {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
@@ -86,7 +76,7 @@ pub struct CompareFindings {
     /// How long a round took, seconds; 0 of recordings.
     pub round_s: f64,
     /// Repeats at the beginning of each turn that were only warming up, by metric where there are any.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub warming_up: BTreeMap<Metric, u32>,
     /// How it was done and what that promises, for people.
     pub method: String,
@@ -114,7 +104,7 @@ impl CompareFindings {
     /// Whether every metric of every side is decided.
     pub fn is_decided(&self) -> bool {
         let mut rows = self.against.iter().flat_map(|a| &a.rows).peekable();
-        rows.peek().is_some() && rows.all(|r| r.shown.is_decided())
+        rows.peek().is_some() && rows.all(|r| r.comparison.verdict.is_decided())
     }
 }
 
@@ -171,47 +161,40 @@ impl Thresholds {
     }
 }
 
-/// How a check of one metric ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Checked {
-    /// It is not shown to be worse by more than its threshold.
-    Passed,
-    /// It is worse by more than its threshold.
-    Worse,
-    /// Too few rounds to say.
-    TooFewRounds,
-}
-
-impl fmt::Display for Checked {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Checked::Passed => "passed",
-            Checked::Worse => "worse",
-            Checked::TooFewRounds => "too few rounds",
-        })
-    }
-}
-
 /// One metric, checked.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckedRow {
     /// Where it was measured: a machine, and its variant, if any.
     pub place: String,
     /// Which metric.
     pub metric: Metric,
-    /// Cost now over cost on the baseline; above 1 slower. The interval is of the asked-for confidence on its lower side.
-    pub ratio: Estimate,
+    /// Now compared with the baseline; the interval is of the asked-for confidence on its lower side. The verdict is
+    /// [`Verdict::Slower`] where it is worse by more than `threshold`, otherwise [`Verdict::NotShown`].
+    #[serde(flatten, serialize_with = "as_checked")]
+    pub comparison: Comparison,
     /// Rounds of the baseline and of now.
     pub rounds: (u32, u32),
     /// By how much it may be worse, as a share.
     pub threshold: f64,
-    /// How it ended.
-    pub checked: Checked,
+}
+
+/// With the words of `vmtax compare --check --json`.
+fn as_checked<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Checked {
+        ratio: Estimate,
+        checked: &'static str,
+    }
+    let checked = match c.verdict {
+        Verdict::Slower => "worse",
+        Verdict::TooFewRounds => "too-few-rounds",
+        Verdict::Faster | Verdict::Differs | Verdict::Same | Verdict::NotShown => "passed",
+    };
+    Checked { ratio: c.ratio, checked }.serialize(serializer)
 }
 
 /// What `compare --check` found out.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckFindings {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
@@ -230,7 +213,7 @@ pub struct CheckFindings {
 impl CheckFindings {
     /// Whether any metric is worse by more than its threshold.
     pub fn failed(&self) -> bool {
-        self.rows.iter().any(|r| r.checked == Checked::Worse)
+        self.rows.iter().any(|r| r.comparison.verdict == Verdict::Slower)
     }
 }
 

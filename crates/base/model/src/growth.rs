@@ -1,68 +1,7 @@
 //! Whether a cost grows with a size, by which law, and what one more item costs.
 
-use crate::{Estimate, Machine, Metric, Warning};
+use crate::{Estimate, Law, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
-
-/// How a cost grows with a size n, up to a constant part and a factor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Law {
-    /// No growth is shown.
-    Constant,
-    /// With the logarithm of n.
-    Logarithmic,
-    /// With n.
-    Linear,
-    /// With n times its logarithm.
-    Linearithmic,
-    /// With the square of n.
-    Quadratic,
-}
-
-impl Law {
-    /// The laws by which a cost grows, the slowest first.
-    pub const GROWING: [Law; 4] = [Law::Logarithmic, Law::Linear, Law::Linearithmic, Law::Quadratic];
-
-    /// As people write it: `O(n log n)`.
-    pub const fn notation(self) -> &'static str {
-        match self {
-            Law::Constant => "O(1)",
-            Law::Logarithmic => "O(log n)",
-            Law::Linear => "O(n)",
-            Law::Linearithmic => "O(n log n)",
-            Law::Quadratic => "O(n²)",
-        }
-    }
-
-    /// The growing part at size `n`, without its factor; for [`Law::Constant`] n itself, the growth that was looked for.
-    pub fn at(self, n: f64) -> f64 {
-        match self {
-            Law::Logarithmic => n.ln(),
-            Law::Constant | Law::Linear => n,
-            Law::Linearithmic => n * n.ln(),
-            Law::Quadratic => n * n,
-        }
-    }
-
-    /// What [`Growth::one_more`] adds to the size: one item, or for the logarithm as many as there are.
-    pub const fn step(self) -> &'static str {
-        match self {
-            Law::Constant | Law::Linear => "one more",
-            Law::Logarithmic => "twice as many",
-            Law::Linearithmic | Law::Quadratic => "one more at the top",
-        }
-    }
-
-    /// How much the growing part gains by that step, at size `n`.
-    pub fn gain(self, n: f64) -> f64 {
-        match self {
-            Law::Logarithmic => std::f64::consts::LN_2,
-            Law::Constant | Law::Linear => 1.0,
-            Law::Linearithmic => n.ln() + 1.0,
-            Law::Quadratic => 2.0 * n,
-        }
-    }
-}
 
 /// The cost in one round.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]

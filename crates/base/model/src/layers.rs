@@ -1,6 +1,6 @@
 //! What an analysis of requests through the layers says.
 
-use crate::{Advice, Checkpoint, Estimate, Layer, Machine, Missing, Role, State, Summary, Warning};
+use crate::{Advice, Checkpoint, Comparison, Estimate, Layer, Machine, Missing, Role, State, Summary, Warning};
 use serde::{Deserialize, Serialize};
 
 /// One row: a stretch of the request's way, in one state.
@@ -210,12 +210,33 @@ pub struct Difference {
     pub base: String,
     /// The other.
     pub variant: String,
-    /// The untraced median latency, other over first, from paired rounds.
-    pub ratio: Estimate,
-    /// The same as a difference, ns.
-    pub difference_ns: Estimate,
-    /// Whether the interval leaves out 1: `Some(true)` the other is faster, `Some(false)` slower, `None` none shown.
-    pub faster: Option<bool>,
+    /// The untraced median latency compared with the first's, from paired rounds, ns.
+    #[serde(flatten, with = "faster")]
+    pub comparison: Comparison,
+}
+
+/// The form that `differences` have as JSON.
+mod faster {
+    use crate::{Comparison, Estimate, Verdict};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    struct Faster {
+        ratio: Estimate,
+        difference_ns: Option<Estimate>,
+        rounds: u32,
+        faster: Option<bool>,
+    }
+
+    pub fn serialize<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::Error> {
+        let faster = c.verdict.is_decided().then_some(c.verdict == Verdict::Faster);
+        Faster { ratio: c.ratio, difference_ns: c.difference, rounds: c.rounds, faster }.serialize(serializer)
+    }
+
+    pub fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Comparison, D::Error> {
+        let Faster { ratio, difference_ns, rounds, .. } = Faster::deserialize(deserializer)?;
+        Ok(Comparison { ratio, difference: difference_ns, rounds, p: None, verdict: Verdict::of(&ratio, 1.0) })
+    }
 }
 
 /// What a recording of requests through the layers says.

@@ -43,19 +43,17 @@ mod warning;
 mod workload;
 
 pub use advice::{Advice, ChangeCost, Remedy, SettingPlace};
-pub use case::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
+pub use case::{CaseFindings, CaseRow, CaseUnit};
 pub use check::{Check, Readiness};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Side, Source, State, Whose};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
-pub use compare::{
-    Against, CheckFindings, Checked, CheckedRow, CompareFindings, Compared, Shown, ThresholdError, Thresholds,
-};
+pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
 pub use execution::Execution;
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
-pub use finding::{Estimate, Findings, Interval, MachineColumn, Spread, Tax, TaxRow, Verdict};
-pub use growth::{CurvePoint, Growth, GrowthFindings, Law, MissingRung, RoundCost, RungCost};
+pub use finding::{Findings, MachineColumn, Spread, TaxRow};
+pub use growth::{CurvePoint, Growth, GrowthFindings, MissingRung, RoundCost, RungCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits};
 pub use habit::Habit;
@@ -79,7 +77,7 @@ pub use profile::{
     CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
     ProfileFindings, TcgPart, TcgShare, ThreadShare, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
 };
-pub use result::Summary;
+pub use result::{Comparison, Estimate, Interval, Law, Summary, Verdict};
 pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};

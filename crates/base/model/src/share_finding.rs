@@ -1,6 +1,8 @@
 //! What an analysis says of ways to share a tree.
 
-use crate::{Advice, CpuSeconds, Estimate, Kept, Machine, Metric, ShareFacts, Spread, Tax, Warning, WorkloadName};
+use crate::{
+    Advice, Comparison, CpuSeconds, Estimate, Kept, Machine, Metric, ShareFacts, Spread, Warning, WorkloadName,
+};
 use serde::{Deserialize, Serialize};
 
 /// One way to share, on one machine.
@@ -37,7 +39,7 @@ pub struct ShareCell {
     /// Its figures; `None` when no trial gave a value.
     pub spread: Option<Spread>,
     /// Its cost over the base's, of the same rounds: below 1 is faster, whichever way the metric counts.
-    pub against: Option<Tax>,
+    pub against: Option<Comparison>,
     /// Why there is no figure, when the system lacks what it takes.
     pub unsupported: Option<String>,
 }

@@ -6,8 +6,7 @@ mod common;
 
 use common::{assert_balanced, recording};
 use vmtax_model::{
-    CaseFindings, CaseRow, CaseUnit, CaseVerdict, Estimate, GrowthFindings, Interval, Ladder, Machine, MissingRung,
-    Outcome,
+    CaseFindings, CaseRow, CaseUnit, Estimate, GrowthFindings, Interval, Ladder, Machine, MissingRung, Outcome, Verdict,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Style, growth, reproduction};
@@ -96,8 +95,8 @@ fn a_case_stands_above_the_rest() {
         title: "A title".into(),
         source: "a report".into(),
         claim: "It is so.".into(),
-        verdict: CaseVerdict::DoesNotHoldHere,
-        rows: vec![row(CaseVerdict::Holds), row(CaseVerdict::DoesNotHoldHere), row(CaseVerdict::NotTestableHere)],
+        verdict: Verdict::Differs,
+        rows: vec![row(Verdict::Same), row(Verdict::Differs), row(Verdict::NotShown)],
     };
     let reported = |case: &CaseFindings| {
         let mut report = growth::report(&recording, &findings);

@@ -5,7 +5,7 @@
 mod common;
 
 use common::{assert_balanced, findings, recording, trial_mut};
-use vmtax_model::{Machine, Outcome, WorkloadName};
+use vmtax_model::{Estimate, Machine, Outcome, WorkloadName};
 use vmtax_report::tax;
 
 const ALL: &[Machine] = common::THREE;
@@ -103,7 +103,7 @@ fn figures_that_are_no_numbers_draw_nothing_odd() {
         for c in &mut row.machines {
             if let Some(t) = &mut c.tax {
                 t.ratio.median = bad;
-                t.difference.median = bad;
+                t.difference = Some(Estimate { median: bad, interval: None });
             }
             if let Some(s) = &mut c.spread {
                 s.median = bad;

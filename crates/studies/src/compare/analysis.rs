@@ -48,7 +48,7 @@ impl Evidence for CompareFindings {
         let row = side.and_then(|a| a.rows.iter().find(|r| r.metric == *metric));
         Some(row.map_or_else(
             || Tested::no_value(variant),
-            |row| Tested::within(row.ratio, CaseUnit::Ratio, *at_least, *at_most),
+            |row| Tested::within(row.comparison.ratio, CaseUnit::Ratio, *at_least, *at_most),
         ))
     }
 }

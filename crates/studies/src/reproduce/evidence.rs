@@ -1,7 +1,7 @@
 //! What the findings of a study say about a claim.
 
 use super::published::Check;
-use vmtax_model::{CaseUnit, CaseVerdict, Estimate, HostFacts, KvmClass, Machine};
+use vmtax_model::{CaseUnit, Estimate, HostFacts, KvmClass, Machine, Verdict};
 
 /// Findings that claims can be tested against.
 pub trait Evidence {
@@ -19,7 +19,7 @@ pub struct Tested {
     /// What it counts.
     pub unit: CaseUnit,
     /// Whether the claim stands.
-    pub verdict: CaseVerdict,
+    pub verdict: Verdict,
     /// What the verdict rests on, or why there is none.
     pub why: String,
 }
@@ -30,11 +30,11 @@ impl Tested {
         let (low, high) = figure.interval.map_or((figure.median, figure.median), |i| (i.low, i.high));
         let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
         let verdict = if low >= least && high <= most {
-            CaseVerdict::Holds
+            Verdict::Same
         } else if high < least || low > most {
-            CaseVerdict::DoesNotHoldHere
+            Verdict::Differs
         } else {
-            CaseVerdict::NotTestableHere
+            Verdict::NotShown
         };
         Tested { measured: Some(figure), unit, verdict, why: explained(verdict, at_least, at_most, unit) }
     }
@@ -46,7 +46,7 @@ impl Tested {
 
     /// Nothing can be said.
     pub fn untestable(why: impl Into<String>) -> Tested {
-        Tested { measured: None, unit: CaseUnit::Ratio, verdict: CaseVerdict::NotTestableHere, why: why.into() }
+        Tested { measured: None, unit: CaseUnit::Ratio, verdict: Verdict::NotShown, why: why.into() }
     }
 
     /// A variant has no figure.
@@ -67,15 +67,14 @@ impl Tested {
     }
 }
 
-fn explained(verdict: CaseVerdict, at_least: Option<f64>, at_most: Option<f64>, unit: CaseUnit) -> String {
+fn explained(verdict: Verdict, at_least: Option<f64>, at_most: Option<f64>, unit: CaseUnit) -> String {
     let unit = match unit {
         CaseUnit::Ratio => " times",
         CaseUnit::Nanoseconds => " ns",
         CaseUnit::Percent => " %",
         CaseUnit::Count => " exits",
     };
-    let open =
-        if verdict == CaseVerdict::NotTestableHere { "; the interval holds both: more --rounds decide" } else { "" };
+    let open = if verdict == Verdict::NotShown { "; the interval holds both: more --rounds decide" } else { "" };
     let bound = match (at_least, at_most) {
         (Some(least), Some(most)) => format!("{least} to {most}"),
         (Some(least), None) => format!("at least {least}"),

@@ -2,7 +2,7 @@
 
 use super::evidence::{Evidence, Tested};
 use super::published::{Case, Claim};
-use vmtax_model::{CaseFindings, CaseRow, CaseVerdict, HostFacts, SCHEMA};
+use vmtax_model::{CaseFindings, CaseRow, HostFacts, SCHEMA, Verdict};
 
 /// The verdict on each of a published result's claims, and on the whole.
 pub fn judge(case: &Case, host: &HostFacts, evidence: &dyn Evidence) -> CaseFindings {
@@ -20,12 +20,12 @@ pub fn judge(case: &Case, host: &HostFacts, evidence: &dyn Evidence) -> CaseFind
     };
     let rows: Vec<CaseRow> = case.tests.iter().map(row).collect();
     let any = |verdict| rows.iter().any(|r| r.verdict == verdict);
-    let verdict = if any(CaseVerdict::DoesNotHoldHere) {
-        CaseVerdict::DoesNotHoldHere
-    } else if any(CaseVerdict::Holds) {
-        CaseVerdict::Holds
+    let verdict = if any(Verdict::Differs) {
+        Verdict::Differs
+    } else if any(Verdict::Same) {
+        Verdict::Same
     } else {
-        CaseVerdict::NotTestableHere
+        Verdict::NotShown
     };
     CaseFindings {
         schema: SCHEMA,

@@ -2,7 +2,7 @@
 
 use super::recordings::{Side, both, costs, place, ratio, shared};
 use crate::warnings::add;
-use vmtax_model::{CheckFindings, Checked, CheckedRow, SCHEMA, Thresholds, Warning};
+use vmtax_model::{CheckFindings, CheckedRow, Comparison, SCHEMA, Thresholds, Verdict, Warning};
 
 /// Every metric that both recordings have in the same column, by the same workloads' options.
 pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckFindings {
@@ -14,13 +14,14 @@ pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckF
             let costs = costs(metric, &one, &two);
             let Some(ratio) = costs.and_then(|(one, two)| ratio(&one, &two, miss)) else { continue };
             let threshold = thresholds.of(metric);
-            let checked = match ratio.interval {
-                None => Checked::TooFewRounds,
-                Some(i) if i.low > 1.0 + threshold => Checked::Worse,
-                Some(_) => Checked::Passed,
+            // Faster counts as not slower.
+            let verdict = match Verdict::of(&ratio, 1.0 + threshold) {
+                Verdict::Faster => Verdict::NotShown,
+                other => other,
             };
             let rounds = (one.len() as u32, two.len() as u32);
-            rows.push(CheckedRow { place: place(column), metric, ratio, rounds, threshold, checked });
+            let comparison = Comparison { ratio, difference: None, rounds: rounds.0.min(rounds.1), p: None, verdict };
+            rows.push(CheckedRow { place: place(column), metric, comparison, rounds, threshold });
         }
     }
     let mut warnings = vec![Warning::OtherTimes];

@@ -23,8 +23,8 @@ use looks::Looks;
 use std::collections::BTreeMap;
 use verdict::{decide, holm};
 use vmtax_model::{
-    Against, Better, Column, Compare, CompareFindings, Compared, Estimate, Interval, Metric, Plan, SCHEMA, Shown,
-    TrialRecord, Warning,
+    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Plan, SCHEMA,
+    TrialRecord, Verdict, Warning,
 };
 
 /// Whether a comparison is looked at after so many whole rounds, to see if more could say more.
@@ -66,11 +66,11 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
 /// Corrects for the number of metrics, and says what may be said.
 fn settle(against: &mut [Against], detect: f64) {
     let mut rows: Vec<&mut Compared> = against.iter_mut().flat_map(|a| &mut a.rows).collect();
-    let adjusted = holm(&rows.iter().map(|r| r.p).collect::<Vec<_>>());
+    let adjusted = holm(&rows.iter().map(|r| r.comparison.p.unwrap_or(1.0)).collect::<Vec<_>>());
     for (row, p) in rows.iter_mut().zip(adjusted) {
         row.p_adjusted = p;
-        row.shown = decide(&row.ratio, p, detect);
-        if row.shown.is_decided() {
+        row.comparison.verdict = decide(&row.comparison.ratio, p, detect);
+        if row.comparison.verdict.is_decided() {
             row.rounds_to_tell = None;
         }
     }
@@ -96,16 +96,22 @@ fn row(
         metric,
         base: spread(pairs.iter().map(|(b, _)| *b).collect(), None)?,
         other: spread(pairs.iter().map(|(_, o)| *o).collect(), None)?,
-        ratio: Estimate { median: estimate(logs.clone()).median.exp(), interval },
-        rounds: logs.len() as u32,
-        p: looks.p(&logs),
+        comparison: undecided(
+            Estimate { median: estimate(logs.clone()).median.exp(), interval },
+            logs.len() as u32,
+            looks.p(&logs),
+        ),
         p_adjusted: 1.0,
         permutation: permutation::of_pairs(&logs),
         superiority: behind / logs.len() as f64,
-        shown: Shown::TooFewRounds,
         noise: needed::deviation(&logs),
         rounds_to_tell: needed::rounds_to_tell(&logs, detect.ln_1p(), most),
     })
+}
+
+/// A comparison that [`settle`] will decide.
+fn undecided(ratio: Estimate, rounds: u32, p: f64) -> Comparison {
+    Comparison { ratio, difference: None, rounds, p: Some(p), verdict: Verdict::TooFewRounds }
 }
 
 /// The logarithm of a cost: of a rate what one of it costs.
@@ -132,7 +138,7 @@ fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<
 
 fn method(against: &[Against], detect: f64) -> String {
     let rows = || against.iter().flat_map(|a| &a.rows);
-    let coverage = rows().filter_map(|r| Some(r.ratio.interval?.coverage)).next();
+    let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
         format!(
             " Its interval spans two order statistics of these rounds and holds the true median at all looks together at \

@@ -2,12 +2,12 @@
 
 use super::figures::{Figures, column};
 use super::unpaired::{shift, superiority};
-use super::{cost, exp, needed, permutation, settle};
+use super::{cost, exp, needed, permutation, settle, undecided};
 use crate::tax::spread;
 use crate::warnings::add;
 use std::collections::BTreeSet;
 use vmtax_model::{
-    Against, Column, CompareFindings, Compared, Estimate, Metric, Plan, Shown, TrialRecord, Warning, WorkloadSpec,
+    Against, Column, CompareFindings, Compared, Estimate, Metric, Plan, TrialRecord, Warning, WorkloadSpec,
 };
 
 /// A recording as a side.
@@ -38,7 +38,7 @@ pub fn compare_recordings(sides: &[Side<'_>], detect: f64) -> CompareFindings {
         }
     }
     settle(&mut findings.against, detect);
-    findings.rounds = findings.against.iter().flat_map(|a| &a.rows).map(|r| r.rounds).max().unwrap_or(0);
+    findings.rounds = findings.against.iter().flat_map(|a| &a.rows).map(|r| r.comparison.rounds).max().unwrap_or(0);
     findings.method = format!(
         "Each ratio is Hodges and Lehmann's: the median of all ratios of a round there to a round here, its 95 % interval that \
          of Mann and Whitney's test, exact. It knows nothing of what changed between the recordings besides. Differences are \
@@ -95,15 +95,16 @@ fn rows<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<Compar
         let permutation = permutation::of_groups(&one, &two);
         Some(Compared {
             metric,
-            ratio: ratio(&one, &two, super::looks::LEVEL)?,
-            rounds: base.len().min(other.len()) as u32,
+            comparison: undecided(
+                ratio(&one, &two, super::looks::LEVEL)?,
+                base.len().min(other.len()) as u32,
+                super::unpaired::p(&one, &two),
+            ),
             base: spread(base, None)?,
             other: spread(other, None)?,
-            p: super::unpaired::p(&one, &two),
             p_adjusted: 1.0,
             permutation,
             superiority: superiority(&one, &two),
-            shown: Shown::TooFewRounds,
             noise: needed::deviation(&one).hypot(needed::deviation(&two)),
             rounds_to_tell: None,
         })

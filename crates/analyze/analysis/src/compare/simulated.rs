@@ -6,7 +6,7 @@ use super::needed::rounds_to_tell;
 use super::verdict::{decide, holm};
 use crate::tax::estimate;
 use fastrand::Rng;
-use vmtax_model::{Estimate, Shown};
+use vmtax_model::{Estimate, Verdict};
 
 const RUNS: u32 = 2000;
 const MOST: u32 = 40;
@@ -76,7 +76,7 @@ impl<'r> Host<'r> {
 }
 
 /// A comparison that stops when it has decided.
-fn compared(host: &mut Host<'_>, effect: f64, looks: &Looks, most: u32) -> (Shown, Estimate) {
+fn compared(host: &mut Host<'_>, effect: f64, looks: &Looks, most: u32) -> (Verdict, Estimate) {
     let mut logs = Vec::new();
     loop {
         logs.push(host.round(effect));
@@ -108,7 +108,7 @@ fn a_machine_is_seldom_said_to_differ_from_itself() {
         let mut random = Rng::with_seed(1);
         let wrong = share((0..RUNS).map(|_| {
             let (shown, _) = compared(&mut Host::new(noise, &mut random), 0.0, &looks, MOST);
-            matches!(shown, Shown::Faster | Shown::Slower)
+            matches!(shown, Verdict::Faster | Verdict::Slower)
         }));
         println!("A/A {noise:?}: {:.1} %", wrong * 100.0);
         assert!(wrong <= 0.06, "{noise:?}: {wrong}");
@@ -162,7 +162,7 @@ fn what_was_foretold_to_be_enough_is() {
             rounds_sum += f64::from(rounds);
             let looks = Looks::new(rounds.max(MOST), rounds);
             let (shown, _) = compared(&mut Host::new(noise, host.random), 0.03, &looks, rounds);
-            Some(shown == Shown::Slower)
+            Some(shown == Verdict::Slower)
         }));
         println!(
             "power {noise:?}: {:.0} % at {:.0} rounds on average, {told} of 300",
@@ -181,7 +181,7 @@ fn a_budget_that_ends_between_looks_keeps_the_promise() {
     let wrong = share((0..RUNS).map(|_| {
         let ended = random.u32(8..=MOST);
         let (shown, _) = compared(&mut Host::new(Noise::Quiet, &mut random), 0.0, &looks[ended as usize - 8], ended);
-        matches!(shown, Shown::Faster | Shown::Slower)
+        matches!(shown, Verdict::Faster | Verdict::Slower)
     }));
     println!("A/A with a budget: {:.1} %", wrong * 100.0);
     assert!(wrong <= 0.06, "{wrong}");

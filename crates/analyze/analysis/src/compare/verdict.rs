@@ -1,7 +1,7 @@
 //! What may be said of a metric.
 
 use super::looks::LEVEL;
-use vmtax_model::{Estimate, Shown};
+use vmtax_model::{Estimate, Verdict};
 
 /// Each p corrected for how many there are, so that any is at most 5 % by chance in at most 5 % of families: S. Holm, *A
 /// simple sequentially rejective multiple test procedure*, Scandinavian Journal of Statistics 6 (1979).
@@ -19,16 +19,13 @@ pub fn holm(all: &[f64]) -> Vec<f64> {
 
 /// From the interval of a ratio of costs and its corrected p. A difference that is shown is said even where it lies within
 /// what matters.
-pub fn decide(ratio: &Estimate, p: f64, detect: f64) -> Shown {
-    let Some(i) = ratio.interval else { return Shown::TooFewRounds };
-    if p <= LEVEL && i.low > 1.0 {
-        Shown::Slower
-    } else if p <= LEVEL && i.high < 1.0 {
-        Shown::Faster
-    } else if i.low >= 1.0 / (1.0 + detect) && i.high <= 1.0 + detect {
-        Shown::Same
-    } else {
-        Shown::NotShown
+pub fn decide(ratio: &Estimate, p: f64, detect: f64) -> Verdict {
+    let within = |detect| ratio.interval.is_some_and(|i| i.low >= 1.0 / (1.0 + detect) && i.high <= 1.0 + detect);
+    match Verdict::of(ratio, 1.0) {
+        Verdict::TooFewRounds => Verdict::TooFewRounds,
+        shown @ (Verdict::Slower | Verdict::Faster) if p <= LEVEL => shown,
+        _ if within(detect) => Verdict::Same,
+        _ => Verdict::NotShown,
     }
 }
 
@@ -54,12 +51,12 @@ mod tests {
             let interval = Some(Interval { low, high, coverage: 0.95 });
             decide(&Estimate { median: (low * high).sqrt(), interval }, p, 0.02)
         };
-        assert_eq!(said(1.03, 1.05, 0.01), Shown::Slower);
-        assert_eq!(said(0.90, 0.97, 0.01), Shown::Faster);
-        assert_eq!(said(0.99, 1.01, 0.5), Shown::Same);
-        assert_eq!(said(0.97, 1.01, 0.5), Shown::NotShown);
+        assert_eq!(said(1.03, 1.05, 0.01), Verdict::Slower);
+        assert_eq!(said(0.90, 0.97, 0.01), Verdict::Faster);
+        assert_eq!(said(0.99, 1.01, 0.5), Verdict::Same);
+        assert_eq!(said(0.97, 1.01, 0.5), Verdict::NotShown);
         // One of many metrics by chance.
-        assert_eq!(said(1.03, 1.05, 0.2), Shown::NotShown);
-        assert_eq!(decide(&Estimate { median: 1.1, interval: None }, 1.0, 0.02), Shown::TooFewRounds);
+        assert_eq!(said(1.03, 1.05, 0.2), Verdict::NotShown);
+        assert_eq!(decide(&Estimate { median: 1.1, interval: None }, 1.0, 0.02), Verdict::TooFewRounds);
     }
 }

@@ -140,20 +140,8 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
     let Some((first, others)) = plan.variants.split_first() else { return Vec::new() };
     let Some(base) = control(&first.name) else { return Vec::new() };
     let of = |name: &str| {
-        let pairs = paired(&base, &control(name)?)?;
-        let faster = pairs.ratio.interval.and_then(|i| match i {
-            _ if i.high < 1.0 => Some(true),
-            _ if i.low > 1.0 => Some(false),
-            _ => None,
-        });
-        Some(Difference {
-            machine,
-            base: first.name.clone(),
-            variant: name.to_owned(),
-            ratio: pairs.ratio,
-            difference_ns: pairs.difference,
-            faster,
-        })
+        let comparison = paired(&base, &control(name)?)?;
+        Some(Difference { machine, base: first.name.clone(), variant: name.to_owned(), comparison })
     };
     others.iter().filter_map(|v| of(&v.name)).collect()
 }

@@ -7,7 +7,7 @@ use crate::findings::plan::together;
 use crate::synthetic::{Times, facts};
 use crate::trial::call_times::TrialCalls;
 use std::collections::BTreeMap;
-use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan};
+use vmtax_model::{Checkpoint, Latency, LayerFindings, Machine, Plan, Verdict};
 
 const PLAN: &str = "rounds = 6\nmachines = [\"native\", \"tcg\"]\nprobes = [\"none\", \"layers\"]\n[[variant]]\nname = \"a\"\n\
                     [[variant]]\nname = \"b\"\n[[variant]]\nname = \"c\"\n[[workload]]\nname = \"seqread\"\n";
@@ -91,8 +91,8 @@ fn the_lock_is_a_row_and_what_the_slowest_do_differently() {
 fn a_variant_wins_only_where_the_interval_says_so() {
     let findings = findings();
     let of = |name: &str| findings.differences.iter().find(|d| d.variant == name).unwrap();
-    assert_eq!((of("b").faster, of("c").faster), (Some(true), None));
-    assert!((of("b").ratio.median - 2.0 / 3.0).abs() < 0.01);
+    assert_eq!([of("b"), of("c")].map(|d| d.comparison.verdict), [Verdict::Faster, Verdict::NotShown]);
+    assert!((of("b").comparison.ratio.median - 2.0 / 3.0).abs() < 0.01);
     assert!(findings.advice[0].finding.contains("with b as with"), "{:?}", findings.advice);
     let observer = findings.columns[0].observer.unwrap();
     assert!((observer.median - 1.1).abs() < 0.01, "{observer:?}");

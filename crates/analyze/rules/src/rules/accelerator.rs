@@ -26,7 +26,7 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
     evaluate: |evidence| {
         let Some(host) = without_kvm(evidence, &[KvmClass::Hardware]) else { return Vec::new() };
         let taxes = evidence.taxes().filter(|(_, machine, _)| *machine == Machine::TCG);
-        let costs = taxes.filter(|(_, _, tax)| tax.verdict == Verdict::Costs);
+        let costs = taxes.filter(|(_, _, tax)| tax.verdict == Verdict::Slower);
         let largest = costs.map(|(_, _, tax)| tax.ratio.median).max_by(f64::total_cmp);
         let finding = |ratio: f64| Finding {
             text: format!(
@@ -90,7 +90,7 @@ mod tests {
 
     fn of(class: KvmClass, ratio: f64) -> Vec<String> {
         let taxes = Taxes::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
-        let mut taxes = taxes.verdict(if ratio > 1.0 { Verdict::Costs } else { Verdict::NoDifferenceShown });
+        let mut taxes = taxes.verdict(if ratio > 1.0 { Verdict::Slower } else { Verdict::NotShown });
         taxes.host.kvm.class = class;
         let ids = ["tcg-despite-kvm", "kvm-emulates-kernels", "kvm-not-available"];
         ids.iter().flat_map(|id| advice(id, &taxes.evidence())).map(|advice| advice.finding).collect()

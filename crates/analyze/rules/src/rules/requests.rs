@@ -3,7 +3,7 @@
 use crate::evidence::{is_work, part, title};
 use crate::number::time;
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace};
+use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, Verdict};
 
 /// Traced over untraced requests: above, times under tracing are no times of the VM's.
 const MAX_OVERHEAD: f64 = 1.10;
@@ -54,9 +54,10 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
 };
 
 fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
-    let faster = evidence.differences.iter().filter(|difference| difference.faster == Some(true));
-    let best = faster.min_by(|a, b| a.ratio.median.total_cmp(&b.ratio.median))?;
-    let interval = best.ratio.interval?;
+    let faster = evidence.differences.iter().filter(|difference| difference.comparison.verdict == Verdict::Faster);
+    let best = faster.min_by(|a, b| a.comparison.ratio.median.total_cmp(&b.comparison.ratio.median))?;
+    let (ratio, difference) = (best.comparison.ratio, best.comparison.difference?);
+    let interval = ratio.interval?;
     let variants = evidence.plan.map_or(&[][..], |plan| &plan.variants);
     // As a side of a comparison has several settings: SETTING=VALUE,SETTING=VALUE.
     let set = variants.iter().find(|v| v.name == best.variant).map(|v| {
@@ -68,14 +69,14 @@ fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
         text: format!(
             "A request on {} takes {:.2} times as long with {} as with {} ({:.2} to {:.2}), {} less.",
             best.machine,
-            best.ratio.median,
+            ratio.median,
             best.variant.escape_default(),
             best.base.escape_default(),
             interval.low,
             interval.high,
-            time(-best.difference_ns.median)
+            time(-difference.median)
         ),
-        gain: 1.0 - best.ratio.median,
+        gain: 1.0 - ratio.median,
         values: vec![
             ("SETTING", setting.to_owned()),
             ("VALUE", value.to_owned()),
@@ -113,17 +114,17 @@ fn largest_layer(evidence: &Evidence<'_>) -> Option<Finding> {
 mod tests {
     use super::*;
     use crate::test_evidence::{advice, column, findings};
-    use vmtax_model::{Difference, Estimate, Interval, Machine, Plan, State, Variant};
+    use vmtax_model::{Comparison, Difference, Estimate, Interval, Machine, Plan, State, Variant};
 
-    fn difference(variant: &str, ratio: f64, faster: Option<bool>) -> Difference {
+    fn difference(variant: &str, ratio: f64, verdict: Verdict) -> Difference {
         let interval = Some(Interval { low: ratio - 0.02, high: ratio + 0.02, coverage: 0.97 });
+        let difference = Some(Estimate { median: (ratio - 1.0) * 100e3, interval: None });
+        let ratio = Estimate { median: ratio, interval };
         Difference {
             machine: Machine::KVM,
             base: "aio=threads".into(),
             variant: variant.into(),
-            ratio: Estimate { median: ratio, interval },
-            difference_ns: Estimate { median: (ratio - 1.0) * 100e3, interval: None },
-            faster,
+            comparison: Comparison { ratio, difference, rounds: 6, p: None, verdict },
         }
     }
 
@@ -132,7 +133,7 @@ mod tests {
         let set = [("aio", "native"), ("iothread", "on")].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let variants = vec![Variant { name: "both".into(), set }];
         let plan = Plan { variants, ..Plan::new("layers", 6, vec![Machine::KVM], Vec::new()) };
-        let differences = [difference("aio=native", 0.9, Some(true)), difference("both", 0.8, Some(true))];
+        let differences = [difference("aio=native", 0.9, Verdict::Faster), difference("both", 0.8, Verdict::Faster)];
         let evidence = Evidence { plan: Some(&plan), differences: &differences, ..Evidence::default() };
         let found = advice("faster-variant", &evidence);
         let text =
@@ -144,7 +145,8 @@ mod tests {
 
     #[test]
     fn a_variant_that_is_not_shown_to_be_faster_is_no_finding() {
-        let differences = [difference("aio=native", 0.9, None), difference("aio=io_uring", 1.2, Some(false))];
+        let differences =
+            [difference("aio=native", 0.9, Verdict::NotShown), difference("aio=io_uring", 1.2, Verdict::Slower)];
         assert_eq!(findings("faster-variant", &Evidence { differences: &differences, ..Evidence::default() }), [""; 0]);
     }
 

@@ -3,7 +3,7 @@
 use crate::number::{significant, times};
 use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::{Machine, Metric, Tax, Verdict, WorkloadName};
+use vmtax_model::{Comparison, Machine, Metric, Verdict, WorkloadName};
 
 /// An interval whose upper end is this many times its lower end hides differences that matter.
 const WIDE: f64 = 1.2;
@@ -44,7 +44,7 @@ fn guests<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Machine> + use<'a
 }
 
 fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
-    let costs = || evidence.taxes().filter(|(_, m, tax)| *m == machine && tax.verdict == Verdict::Costs);
+    let costs = || evidence.taxes().filter(|(_, m, tax)| *m == machine && tax.verdict == Verdict::Slower);
     // The geometric mean: ratios multiply.
     let mean = |workload: WorkloadName| {
         let of_workload = costs().filter(|(metric, ..)| metric.workload() == workload);
@@ -71,8 +71,8 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let mut taxes = evidence.taxes().filter(|(_, m, _)| *m == machine);
     let (_, _, tax) = taxes.find(|(metric, ..)| *metric == Metric::SeqreadMedian)?;
-    let microseconds = significant(tax.difference.median / 1000.0);
-    (tax.verdict == Verdict::Costs).then(|| {
+    let microseconds = significant(tax.difference?.median / 1000.0);
+    (tax.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
             "On {machine} a direct request takes {microseconds} µs longer than on native (p50), each time a program \
              waits for one."
@@ -81,8 +81,8 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
-    let hidden = evidence.taxes().filter(|(_, _, tax)| tax.verdict == Verdict::NoDifferenceShown);
-    let interval = |tax: &Tax| tax.ratio.interval.filter(|i| i.high > i.low * WIDE);
+    let hidden = evidence.taxes().filter(|(_, _, tax)| tax.verdict == Verdict::NotShown);
+    let interval = |tax: &Comparison| tax.ratio.interval.filter(|i| i.high > i.low * WIDE);
     let wide: Vec<_> =
         hidden.filter_map(|(metric, machine, tax)| Some((metric, machine, tax, interval(tax)?))).collect();
     let widest = wide.iter().max_by(|a, b| (a.3.high / a.3.low).total_cmp(&(b.3.high / b.3.low)));
@@ -124,7 +124,7 @@ mod tests {
         let mut taxes = Taxes::new(Machine::KVM, &SYSCALLS);
         taxes.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
         assert_eq!(advice("largest-tax", &taxes.evidence()), []);
-        let even = Taxes::new(Machine::KVM, &SYSCALLS).verdict(Verdict::NoDifferenceShown);
+        let even = Taxes::new(Machine::KVM, &SYSCALLS).verdict(Verdict::NotShown);
         assert_eq!(advice("largest-tax", &even.evidence()), []);
     }
 
@@ -133,14 +133,14 @@ mod tests {
         let reads = Taxes::new(Machine::KVM, &[(Metric::SeqreadMedian, 1.5)]);
         let found = advice("waiting-reads", &reads.evidence());
         assert!(found[0].finding.contains("takes 0.50 µs longer"), "{found:?}");
-        assert_eq!(advice("waiting-reads", &reads.verdict(Verdict::Gains).evidence()), []);
+        assert_eq!(advice("waiting-reads", &reads.verdict(Verdict::Faster).evidence()), []);
     }
 
     #[test]
     fn more_rounds_are_advised_where_intervals_are_wide_and_show_nothing() {
         let shown = Taxes::new(Machine::KVM, &[(Metric::MemoryBandwidth, 1.0)]).interval(0.3, 3.0);
         assert_eq!(advice("wide-intervals", &shown.evidence()), []);
-        let hidden = shown.verdict(Verdict::NoDifferenceShown);
+        let hidden = shown.verdict(Verdict::NotShown);
         let found = advice("wide-intervals", &hidden.evidence());
         assert!(
             found[0].finding.contains("in 1 of the taxes (widest: memory transfer on kvm, 0.30 to 3.00)"),

@@ -2,10 +2,11 @@
 
 use super::axis::{Axis, percent};
 use crate::engine::Chart;
-use crate::number::{self, NONE, factor, range, ratio, significant};
+use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
+use crate::view::verdict::{class, interval};
 use maud::{Markup, html as markup};
-use vmtax_model::{Against, Compared, Shown};
+use vmtax_model::{Against, Compared, Verdict};
 
 /// The ratios of a side to the baseline.
 pub struct Intervals<'a> {
@@ -18,9 +19,11 @@ pub struct Intervals<'a> {
 impl Chart for Intervals<'_> {
     fn svg(&self) -> Markup {
         let rows = &self.against.rows;
-        let ends = rows
-            .iter()
-            .flat_map(|r| [r.ratio.median].into_iter().chain(r.ratio.interval.iter().flat_map(|i| [i.low, i.high])));
+        let ends = rows.iter().flat_map(|r| {
+            [r.comparison.ratio.median]
+                .into_iter()
+                .chain(r.comparison.ratio.interval.iter().flat_map(|i| [i.low, i.high]))
+        });
         let ends: Vec<f64> = ends.chain([1.0, 1.0 + self.detect, 1.0 / (1.0 + self.detect)]).collect();
         let axis = Axis::log(&ends);
         let ticks = near_one(&axis);
@@ -51,21 +54,21 @@ fn line(row: &Compared, detect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
     let verdict = verdict(row, detect);
     let at = |v: f64| percent(axis.at(v));
     let (from, to) = (axis.at(1.0 / (1.0 + detect)), axis.at(1.0 + detect));
-    let spoken = format!("{} {}: {verdict}", ratio(row.ratio.median), interval(row));
+    let spoken = format!("{} {}: {verdict}", ratio(row.comparison.ratio.median), interval(&row.comparison.ratio));
     markup! {
-        div.row.(class(row.shown)) {
+        div.row.(class(row.comparison.verdict)) {
             span.name { (row.metric.label()) }
             svg height="20" role="img" aria-label={ (row.metric.label()) ": " (spoken) } {
                 title { (spoken) }
                 rect.matters x=(percent(from)) width=(percent(to - from)) y="0" height="100%" {}
                 (axis.grid(ticks))
                 line.one x1=(at(1.0)) x2=(at(1.0)) y1="0" y2="100%" {}
-                @if let Some(i) = &row.ratio.interval {
+                @if let Some(i) = &row.comparison.ratio.interval {
                     line.ends x1=(at(i.low)) x2=(at(i.high)) y1="10" y2="10" {}
                 }
-                circle cx=(at(row.ratio.median)) cy="10" r="5" {}
+                circle cx=(at(row.comparison.ratio.median)) cy="10" r="5" {}
             }
-            span.time { b { (ratio(row.ratio.median)) } " " (verdict) }
+            span.time { b { (ratio(row.comparison.ratio.median)) } " " (verdict) }
         }
     }
 }
@@ -73,26 +76,12 @@ fn line(row: &Compared, detect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
 /// "faster by 3.1 %".
 pub fn verdict(row: &Compared, detect: f64) -> String {
     let by = |ratio: f64| if ratio > 2.0 { format!("×{}", factor(ratio)) } else { number::percent(ratio - 1.0) };
-    match row.shown {
-        Shown::Slower => format!("slower by {}", by(row.ratio.median)),
+    match row.comparison.verdict {
+        Verdict::Slower => format!("slower by {}", by(row.comparison.ratio.median)),
         // By how much more of it is had in the same time.
-        Shown::Faster => format!("faster by {}", by(1.0 / row.ratio.median)),
-        Shown::Same => format!("the same within ±{}", number::percent(detect)),
-        Shown::NotShown => "not shown".to_owned(),
-        Shown::TooFewRounds => "not shown: too few rounds".to_owned(),
-    }
-}
-
-/// The 95 % interval of the ratio.
-pub fn interval(row: &Compared) -> String {
-    row.ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
-}
-
-fn class(shown: Shown) -> &'static str {
-    match shown {
-        Shown::Faster => "faster",
-        Shown::Slower => "slower",
-        Shown::Same => "same",
-        Shown::NotShown | Shown::TooFewRounds => "open",
+        Verdict::Faster => format!("faster by {}", by(1.0 / row.comparison.ratio.median)),
+        Verdict::Same => format!("the same within ±{}", number::percent(detect)),
+        Verdict::Differs | Verdict::NotShown => "not shown".to_owned(),
+        Verdict::TooFewRounds => "not shown: too few rounds".to_owned(),
     }
 }

@@ -2,10 +2,11 @@
 
 use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
-use crate::number::{NONE, percent, range, ratio};
+use crate::number::{percent, ratio};
 use crate::text::plain;
 use crate::view;
-use vmtax_model::{CheckFindings, Checked, CheckedRow};
+use crate::view::verdict::interval;
+use vmtax_model::{CheckFindings, CheckedRow, Verdict};
 
 /// The report.
 pub fn report(findings: &CheckFindings) -> Report<'static> {
@@ -18,15 +19,15 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
         Column::words("outcome"),
     ];
     let row = |row: &CheckedRow| {
-        let outcome = match row.checked {
-            Checked::Passed => Cell::from("passed"),
-            Checked::Worse => Cell::strong("worse").tone(Tone::Bad),
-            Checked::TooFewRounds => Cell::from("too few rounds").tone(Tone::Soft),
+        let outcome = match row.comparison.verdict {
+            Verdict::Slower => Cell::strong("worse").tone(Tone::Bad),
+            Verdict::TooFewRounds => Cell::from("too few rounds").tone(Tone::Soft),
+            _ => Cell::from("passed"),
         };
         let cells: Vec<Cell> = vec![
             format!("{} on {}", row.metric, row.place).into(),
-            ratio(row.ratio.median).into(),
-            interval(row).into(),
+            ratio(row.comparison.ratio.median).into(),
+            interval(&row.comparison.ratio).into(),
             most(row).into(),
             format!("{}, {}", row.rounds.0, row.rounds.1).into(),
             outcome,
@@ -56,8 +57,7 @@ pub fn json(findings: &CheckFindings) -> Result<String, ReportError> {
 
 /// JUnit's XML: a test case for each metric.
 pub fn junit(findings: &CheckFindings) -> String {
-    let failures = findings.rows.iter().filter(|r| r.checked == Checked::Worse).count();
-    let skipped = findings.rows.iter().filter(|r| r.checked == Checked::TooFewRounds).count();
+    let [failures, skipped] = [Verdict::Slower, Verdict::TooFewRounds].map(|verdict| of(findings, verdict).count());
     let count = findings.rows.len();
     let mut out = format!(
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<testsuites>\n  <testsuite name=\"vmtax\" tests=\"{count}\" failures=\"{failures}\" skipped=\"{skipped}\" errors=\"0\">\n"
@@ -65,10 +65,10 @@ pub fn junit(findings: &CheckFindings) -> String {
     for row in &findings.rows {
         out += &format!("    <testcase classname=\"{}\" name=\"{}\"", xml(&row.place), xml(row.metric.id()));
         let said = xml(&sentence(row, findings));
-        out += &match row.checked {
-            Checked::Passed => "/>\n".to_owned(),
-            Checked::Worse => format!(">\n      <failure message=\"{said}\"/>\n    </testcase>\n"),
-            Checked::TooFewRounds => format!(">\n      <skipped message=\"{said}\"/>\n    </testcase>\n"),
+        out += &match row.comparison.verdict {
+            Verdict::Slower => format!(">\n      <failure message=\"{said}\"/>\n    </testcase>\n"),
+            Verdict::TooFewRounds => format!(">\n      <skipped message=\"{said}\"/>\n    </testcase>\n"),
+            _ => "/>\n".to_owned(),
         };
     }
     out + "  </testsuite>\n</testsuites>\n"
@@ -77,7 +77,7 @@ pub fn junit(findings: &CheckFindings) -> String {
 /// Commands by which GitHub's workflows annotate: an error for each metric that is worse.
 pub fn github(findings: &CheckFindings) -> String {
     let mut out = String::new();
-    for row in findings.rows.iter().filter(|r| r.checked == Checked::Worse) {
+    for row in of(findings, Verdict::Slower) {
         // https://docs.github.com/actions: what would end the line or the property is written as a percent code.
         let escaped = |text: &str| plain(text).replace('%', "%25");
         let title = escaped(&format!("{} on {}", row.metric, row.place)).replace(':', "%3A").replace(',', "%2C");
@@ -86,9 +86,14 @@ pub fn github(findings: &CheckFindings) -> String {
     out
 }
 
+/// The rows with a verdict: slower is worse by more than it may be.
+fn of(findings: &CheckFindings, verdict: Verdict) -> impl Iterator<Item = &CheckedRow> {
+    findings.rows.iter().filter(move |row| row.comparison.verdict == verdict)
+}
+
 fn outcome(findings: &CheckFindings) -> String {
-    let worse: Vec<&CheckedRow> = findings.rows.iter().filter(|r| r.checked == Checked::Worse).collect();
-    let unsaid = findings.rows.iter().filter(|r| r.checked == Checked::TooFewRounds).count();
+    let worse: Vec<&CheckedRow> = of(findings, Verdict::Slower).collect();
+    let unsaid = of(findings, Verdict::TooFewRounds).count();
     let unsaid = if unsaid > 0 { format!(" Of {unsaid} there are too few rounds to say.") } else { String::new() };
     match worse.as_slice() {
         [] => format!("No metric of {} is shown to be worse by more than it may be.{unsaid}", findings.rows.len()),
@@ -102,9 +107,9 @@ fn sentence(row: &CheckedRow, findings: &CheckFindings) -> String {
         "{} on {} costs {} what it did ({} interval {}; {} and {} rounds), it may cost {}",
         row.metric,
         row.place,
-        ratio(row.ratio.median),
+        ratio(row.comparison.ratio.median),
         percent(2.0 * findings.confidence - 1.0),
-        interval(row),
+        interval(&row.comparison.ratio),
         row.rounds.0,
         row.rounds.1,
         most(row)
@@ -115,10 +120,6 @@ fn most(row: &CheckedRow) -> String {
     ratio(1.0 + row.threshold)
 }
 
-fn interval(row: &CheckedRow) -> String {
-    row.ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
-}
-
 fn xml(text: &str) -> String {
     plain(text).replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
@@ -126,26 +127,31 @@ fn xml(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Estimate, Interval, Metric};
+    use vmtax_model::{Comparison, Estimate, Interval, Metric};
 
     fn findings(place: &str) -> CheckFindings {
-        let row = |metric, median: f64, checked| CheckedRow {
+        let row = |metric, median: f64, verdict| CheckedRow {
             place: place.to_owned(),
             metric,
-            ratio: Estimate {
-                median,
-                interval: Some(Interval { low: median - 0.1, high: median + 0.1, coverage: 0.9 }),
+            comparison: Comparison {
+                ratio: Estimate {
+                    median,
+                    interval: Some(Interval { low: median - 0.1, high: median + 0.1, coverage: 0.9 }),
+                },
+                difference: None,
+                rounds: 6,
+                p: None,
+                verdict,
             },
             rounds: (6, 8),
             threshold: 0.05,
-            checked,
         };
         CheckFindings {
             schema: 1,
             baseline: "old".to_owned(),
             now: "new".to_owned(),
             confidence: 0.95,
-            rows: vec![row(Metric::CpuEvents, 1.3, Checked::Worse), row(Metric::MutexTime, 1.0, Checked::Passed)],
+            rows: vec![row(Metric::CpuEvents, 1.3, Verdict::Slower), row(Metric::MutexTime, 1.0, Verdict::NotShown)],
             warnings: Vec::new(),
         }
     }

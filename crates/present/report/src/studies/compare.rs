@@ -3,14 +3,15 @@
 pub use crate::number::duration;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, interval, verdict};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile, Tone};
+use crate::charts::intervals::{Intervals, verdict};
+use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
 use crate::json::document;
 use crate::number::{factor, percent, ratio, value};
 use crate::text::when;
+use crate::view::verdict::{interval, tone};
 use crate::view::{self, host, origin};
 use serde::Serialize;
-use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Shown};
+use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict};
 use vmtax_recording::Recording;
 
 /// The report; without a recording, of recordings that were compared with each other.
@@ -21,7 +22,7 @@ pub fn report<'a>(
     layers: Option<&'a LayerFindings>,
 ) -> Report<'a> {
     let tile = |against: &Against| Tile {
-        class: tone(against),
+        class: class(against),
         figure: String::new(),
         text: format!("{}: {}", against.side, summary(against)),
         limits: open(findings, against).unwrap_or_default(),
@@ -90,13 +91,13 @@ pub fn findings_json(findings: &CompareFindings) -> Result<String, ReportError> 
 }
 
 /// The colour of a side's answer.
-fn tone(against: &Against) -> &'static str {
-    let any = |shown| against.rows.iter().any(|r| r.shown == shown);
-    match (any(Shown::Slower), any(Shown::Faster)) {
+fn class(against: &Against) -> &'static str {
+    let any = |verdict| against.rows.iter().any(|r| r.comparison.verdict == verdict);
+    match (any(Verdict::Slower), any(Verdict::Faster)) {
         (true, false) => "slower",
         (false, true) => "faster",
         (true, true) => "tcg",
-        (false, false) if against.rows.iter().all(|r| r.shown == Shown::Same) => "same",
+        (false, false) if against.rows.iter().all(|r| r.comparison.verdict == Verdict::Same) => "same",
         (false, false) => "open",
     }
 }
@@ -137,8 +138,8 @@ fn table(against: &Against, detect: f64) -> Table {
             row.metric.id().into(),
             value(unit, row.base.median).into(),
             value(unit, row.other.median).into(),
-            Cell::strong(ratio(row.ratio.median)),
-            interval(row).into(),
+            Cell::strong(ratio(row.comparison.ratio.median)),
+            interval(&row.comparison.ratio).into(),
             told(row, detect),
             format!("{:.3}", row.p_adjusted).into(),
             format!("±{}", percent(row.noise)).into(),
@@ -149,13 +150,7 @@ fn table(against: &Against, detect: f64) -> Table {
 }
 
 fn told(row: &Compared, detect: f64) -> Cell {
-    let tone = match row.shown {
-        Shown::Faster => Tone::Good,
-        Shown::Slower => Tone::Bad,
-        Shown::Same => Tone::Plain,
-        Shown::NotShown | Shown::TooFewRounds => Tone::Soft,
-    };
-    Cell::from(verdict(row, detect)).tone(tone)
+    Cell::from(verdict(row, detect)).tone(tone(row.comparison.verdict))
 }
 
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
@@ -169,14 +164,14 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
             r.metric.id().into(),
             value(unit, r.base.median).into(),
             value(unit, r.other.median).into(),
-            ratio(r.ratio.median).into(),
-            interval(r).into(),
-            p(r.p),
+            ratio(r.comparison.ratio.median).into(),
+            interval(&r.comparison.ratio).into(),
+            p(r.comparison.p.unwrap_or(1.0)),
             p(r.p_adjusted),
             p(r.permutation),
             percent(r.superiority).into(),
             format!("±{}", percent(r.noise)).into(),
-            r.rounds.to_string().into(),
+            r.comparison.rounds.to_string().into(),
             told(r, findings.detect),
         ];
         cells
@@ -187,10 +182,10 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
 
 /// What more could tell, of the metrics that are not decided; one sentence each side.
 fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
-    let open: Vec<&Compared> = against.rows.iter().filter(|r| !r.shown.is_decided()).collect();
+    let open: Vec<&Compared> = against.rows.iter().filter(|r| !r.comparison.verdict.is_decided()).collect();
     let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
     let metrics = if open.len() == 1 { "1 metric is".to_owned() } else { format!("{} metrics are", open.len()) };
-    if noisiest.rounds <= 1 {
+    if noisiest.comparison.rounds <= 1 {
         return Some(format!(
             "{metrics} not shown: n = 1 a side. One run tells nothing of how much two runs of the same would differ; it takes \
              {} rounds at least.",
@@ -221,7 +216,7 @@ fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
 /// What is foretold of a comparison that goes on, with so many seconds left.
 pub fn foretold(findings: &CompareFindings, left_s: f64) -> String {
     let open: Vec<&Compared> =
-        findings.against.iter().flat_map(|a| &a.rows).filter(|r| !r.shown.is_decided()).collect();
+        findings.against.iter().flat_map(|a| &a.rows).filter(|r| !r.comparison.verdict.is_decided()).collect();
     let noise = open.iter().map(|r| r.noise).fold(0.0, f64::max);
     let wanted = percent(findings.detect);
     let begin = format!("after {} rounds a round's noise is up to ±{}", findings.rounds, percent(noise));
@@ -264,22 +259,25 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
 
 /// A side's answer in a sentence: "slower: 2 of 5 metrics (cpu.events by 3.1 %); the same: 3".
 fn summary(against: &Against) -> String {
-    let of = |shown: Shown| against.rows.iter().filter(move |r| r.shown == shown);
-    let largest = |shown: Shown| {
-        let most = of(shown).max_by(|a, b| a.ratio.median.ln().abs().total_cmp(&b.ratio.median.ln().abs()))?;
-        let count = of(shown).count();
-        let word = if shown == Shown::Slower { "slower" } else { "faster" };
-        let by = if shown == Shown::Slower { most.ratio.median } else { 1.0 / most.ratio.median };
+    let of = |verdict: Verdict| against.rows.iter().filter(move |r| r.comparison.verdict == verdict);
+    let largest = |verdict: Verdict| {
+        let most = of(verdict)
+            .max_by(|a, b| a.comparison.ratio.median.ln().abs().total_cmp(&b.comparison.ratio.median.ln().abs()))?;
+        let count = of(verdict).count();
+        let word = if verdict == Verdict::Slower { "slower" } else { "faster" };
+        let by =
+            if verdict == Verdict::Slower { most.comparison.ratio.median } else { 1.0 / most.comparison.ratio.median };
         let most = format!("{} ×{}", most.metric.label(), factor(by));
         Some(if count == 1 { format!("{word}: {most}") } else { format!("{word}: {count} metrics, most {most}") })
     };
-    let counted = |shown: Shown, word: &str| Some(of(shown).count()).filter(|n| *n > 0).map(|n| format!("{word}: {n}"));
+    let counted =
+        |verdict: Verdict, word: &str| Some(of(verdict).count()).filter(|n| *n > 0).map(|n| format!("{word}: {n}"));
     let parts = [
-        largest(Shown::Slower),
-        largest(Shown::Faster),
-        counted(Shown::Same, "the same"),
-        counted(Shown::NotShown, "not shown"),
-        counted(Shown::TooFewRounds, "too few rounds"),
+        largest(Verdict::Slower),
+        largest(Verdict::Faster),
+        counted(Verdict::Same, "the same"),
+        counted(Verdict::NotShown, "not shown"),
+        counted(Verdict::TooFewRounds, "too few rounds"),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
 }

@@ -4,15 +4,11 @@ use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Report, Section, Table, Tile, Tone};
 use crate::number::{NONE, nanoseconds, percent, ratio, significant};
 use serde_json::Value;
-use vmtax_model::{CaseFindings, CaseRow, CaseUnit, CaseVerdict};
+use vmtax_model::{CaseFindings, CaseRow, CaseUnit, Verdict};
 
 /// Puts the published result and the verdict before the report of what was measured for it.
 pub fn put_first(report: &mut Report, case: &CaseFindings) {
-    let class = match case.verdict {
-        CaseVerdict::Holds => "gains",
-        CaseVerdict::DoesNotHoldHere => "costs",
-        CaseVerdict::NotTestableHere => "open",
-    };
+    let (_, class) = tone(case.verdict);
     let verdict = word(case.verdict);
     let tile = Tile {
         class,
@@ -29,11 +25,7 @@ pub fn put_first(report: &mut Report, case: &CaseFindings) {
         Column::words("why").broken(20, 10),
     ];
     let row = |row: &CaseRow| {
-        let told = match row.verdict {
-            CaseVerdict::Holds => Cell::from(word(row.verdict)).tone(Tone::Good),
-            CaseVerdict::DoesNotHoldHere => Cell::from(word(row.verdict)).tone(Tone::Bad),
-            CaseVerdict::NotTestableHere => Cell::from(word(row.verdict)).tone(Tone::Soft),
-        };
+        let told = Cell::from(word(row.verdict)).tone(tone(row.verdict).0);
         let why: Cell = row.why.as_str().into();
         vec![row.what.as_str().into(), row.published.as_str().into(), Cell::strong(measured(row)), told, why]
     };
@@ -65,11 +57,20 @@ fn measured(row: &CaseRow) -> String {
     format!("{}{interval}", text(figure.median))
 }
 
-/// The verdict in words.
-fn word(verdict: CaseVerdict) -> &'static str {
+/// The colour of a cell, and the class of a tile.
+fn tone(verdict: Verdict) -> (Tone, &'static str) {
     match verdict {
-        CaseVerdict::Holds => "holds",
-        CaseVerdict::DoesNotHoldHere => "does not hold here",
-        CaseVerdict::NotTestableHere => "not testable here",
+        Verdict::Same => (Tone::Good, "faster"),
+        Verdict::Slower | Verdict::Faster | Verdict::Differs => (Tone::Bad, "slower"),
+        Verdict::NotShown | Verdict::TooFewRounds => (Tone::Soft, "open"),
+    }
+}
+
+/// The verdict in words.
+fn word(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Same => "holds",
+        Verdict::Slower | Verdict::Faster | Verdict::Differs => "does not hold here",
+        Verdict::NotShown | Verdict::TooFewRounds => "not testable here",
     }
 }

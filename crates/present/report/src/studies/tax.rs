@@ -13,7 +13,8 @@ use crate::text::when;
 use crate::view::{self, absence, guests, host, machines, origin, rounds_text, verdict};
 use vmtax_analysis::distributions;
 use vmtax_model::{
-    Findings, Latency, Machine, MachineColumn, Outcome, Spread, Tax, TrialRecord, Verdict, WorkloadName,
+    Comparison, Estimate, Findings, Latency, Machine, MachineColumn, Outcome, Spread, TrialRecord, Verdict,
+    WorkloadName,
 };
 use vmtax_recording::Recording;
 
@@ -116,7 +117,7 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
         Lane {
             class: machine.as_str(),
             cost: tax.map(|t| t.ratio),
-            shown: tax.is_none_or(|t| t.verdict != Verdict::NoDifferenceShown),
+            shown: tax.is_none_or(|t| t.verdict != Verdict::NotShown),
             figure: tax.map_or(NONE.to_owned(), |t| ratio(t.ratio.median)),
             range: tax.map_or(missing.to_owned(), |t| t.ratio.interval.as_ref().map(range).unwrap_or_default()),
         }
@@ -190,27 +191,20 @@ fn median(row: &MetricRow, found: Option<&MachineColumn>, spread: Option<&Spread
     }
 }
 
-fn tone(tax: &Tax) -> Tone {
-    match tax.verdict {
-        Verdict::Costs if tax.ratio.median >= 2.0 => Tone::Bad,
-        Verdict::Costs => Tone::Warn,
-        Verdict::Gains => Tone::Good,
-        Verdict::Differs | Verdict::NoDifferenceShown | Verdict::TooFewRounds => Tone::Plain,
-    }
-}
-
-fn tax_cells(cells: &mut Vec<Cell>, tax: Option<&Tax>, intervals: bool) {
-    let Some(tax) = tax else {
+/// A guest's cost over native's, its interval and the verdict; a small cost is marked less.
+fn tax_cells(cells: &mut Vec<Cell>, tax: Option<&Comparison>, intervals: bool) {
+    let Some(Comparison { ratio: cost, verdict, .. }) = tax else {
         cells.extend([Cell::from(NONE)].into_iter().chain(intervals.then(Cell::default)).chain([Cell::default()]));
         return;
     };
-    let mark = if tax.verdict == Verdict::NoDifferenceShown { "~" } else { "" };
-    let ends =
-        |text: &dyn Fn(&vmtax_model::Interval) -> String| tax.ratio.interval.as_ref().map_or(String::new(), text);
-    let interval = Cell::from(ends(&range)).short(ends(&|i| half_width(tax.ratio.median, i)));
-    let all =
-        [Cell::from(format!("{mark}{}", ratio(tax.ratio.median)))].into_iter().chain(intervals.then_some(interval));
-    cells.extend(all.chain([Cell::from(verdict(tax.verdict))]).map(|cell| cell.tone(tone(tax))));
+    let mark = if *verdict == Verdict::NotShown { "~" } else { "" };
+    let tone = if *verdict == Verdict::Slower && cost.median < 2.0 { Tone::Warn } else { verdict::tone(*verdict) };
+    let ends = cost.interval.as_ref();
+    let interval =
+        Cell::from(ends.map_or(String::new(), range)).short(ends.map_or(String::new(), |i| half_width(cost.median, i)));
+    let ratio = Cell::from(format!("{mark}{}", ratio(cost.median)));
+    let all = [ratio].into_iter().chain(intervals.then_some(interval)).chain([verdict::label(*verdict).into()]);
+    cells.extend(all.map(|cell| cell.tone(tone)));
 }
 
 /// What the table's signs mean and what it leaves out.
@@ -289,17 +283,13 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
     let spread = s.relative_spread.map_or_else(|| NONE.to_owned(), plus_minus);
     let mut cells: Vec<Cell> = vec![s.n.to_string().into(), Cell::strong(value(row.unit, s.median)), spread.into()];
     if let Some(tax) = &column.tax {
-        let tone = match tax.verdict {
-            Verdict::Costs => Tone::Bad,
-            Verdict::Gains => Tone::Good,
-            Verdict::Differs | Verdict::NoDifferenceShown | Verdict::TooFewRounds => Tone::Soft,
-        };
+        let more = tax.difference.unwrap_or(Estimate { median: f64::NAN, interval: None });
         cells.extend([
             Cell::strong(ratio(tax.ratio.median)),
             tax.ratio.interval.as_ref().map_or(String::new(), range).into(),
-            difference(row.unit, tax.difference.median).into(),
-            tax.difference.interval.as_ref().map_or(String::new(), |i| difference_range(row.unit, i)).into(),
-            Cell::from(verdict(tax.verdict)).tone(tone),
+            difference(row.unit, more.median).into(),
+            more.interval.as_ref().map_or(String::new(), |i| difference_range(row.unit, i)).into(),
+            Cell::from(verdict::label(tax.verdict)).tone(verdict::tone(tax.verdict)),
         ]);
     }
     cells

@@ -1,12 +1,13 @@
 //! What every report picks out of findings and recordings.
 
 pub mod layers;
+pub mod verdict;
 
 use crate::doctor::marker;
 use crate::engine::{Block, Cell, Column, Origin, Section, Table, Tone, advice_text, remedy_text};
 use vmtax_model::{
-    Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, Tax, TaxRow, Verdict, Warning, WorkloadName,
-    shell_line,
+    Comparison, Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, TaxRow, Verdict, Warning,
+    WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -33,7 +34,7 @@ pub fn column(row: &TaxRow, machine: Machine) -> Option<&MachineColumn> {
 }
 
 /// Every tax of a machine.
-pub fn taxes(findings: &Findings, machine: Machine) -> Vec<(Metric, &Tax)> {
+pub fn taxes(findings: &Findings, machine: Machine) -> Vec<(Metric, &Comparison)> {
     let tax = |row| column(row, machine).and_then(|c: &MachineColumn| c.tax.as_ref());
     findings.rows.iter().filter_map(|row| Some((row.metric, tax(row)?))).collect()
 }
@@ -43,7 +44,7 @@ pub struct Summary<'a> {
     /// Median of the ratios over the metrics.
     pub median: f64,
     /// The metric that costs most.
-    pub worst: (Metric, &'a Tax),
+    pub worst: (Metric, &'a Comparison),
     /// Metrics compared.
     pub metrics: usize,
     /// How many of them have this verdict: costs, gains, no difference shown.
@@ -69,9 +70,9 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
         median,
         worst,
         metrics: taxes.len(),
-        costs: having(Verdict::Costs),
-        gains: having(Verdict::Gains),
-        undecided: having(Verdict::NoDifferenceShown),
+        costs: having(Verdict::Slower),
+        gains: having(Verdict::Faster),
+        undecided: having(Verdict::NotShown),
     })
 }
 
@@ -79,17 +80,6 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
 pub fn has_intervals(findings: &Findings) -> bool {
     let mut columns = findings.rows.iter().flat_map(|r| &r.machines);
     columns.any(|c| c.tax.as_ref().is_some_and(|t| t.ratio.interval.is_some()))
-}
-
-/// What a verdict says in a table.
-pub fn verdict(v: Verdict) -> &'static str {
-    match v {
-        Verdict::Costs => "costs more",
-        Verdict::Gains => "costs less",
-        Verdict::Differs => "differs",
-        Verdict::NoDifferenceShown => "no difference shown",
-        Verdict::TooFewRounds => "too few rounds",
-    }
 }
 
 /// Why a column has no figure.

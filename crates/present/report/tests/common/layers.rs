@@ -235,21 +235,18 @@ fn difference(variant: &str, low: f64, median: f64, high: f64, rounds: u32) -> D
         median: of(median),
         interval: interval.map(|(l, h)| Interval { low: of(l), high: of(h), coverage: 0.969 }),
     };
+    let ratio = estimate(|r| r);
     Difference {
         machine: Machine::TCG,
         base: "aio=threads".into(),
         variant: variant.into(),
-        ratio: estimate(|r| r),
-        difference_ns: estimate(|r| (r - 1.0) * 240e3),
-        faster: interval.and_then(|(l, h)| {
-            if h < 1.0 {
-                Some(true)
-            } else if l > 1.0 {
-                Some(false)
-            } else {
-                None
-            }
-        }),
+        comparison: Comparison {
+            ratio,
+            difference: Some(estimate(|r| (r - 1.0) * 240e3)),
+            rounds,
+            p: None,
+            verdict: Verdict::of(&ratio, 1.0),
+        },
     }
 }
 

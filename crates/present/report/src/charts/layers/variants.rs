@@ -3,6 +3,7 @@
 use crate::charts::axis::{Axis, percent};
 use crate::engine::{Chart, prose};
 use crate::number::{range, ratio};
+use crate::view::verdict::class;
 use maud::{Markup, html};
 use vmtax_model::{Difference, LayerFindings};
 
@@ -18,7 +19,7 @@ impl Chart for Variants<'_> {
     fn svg(&self) -> Markup {
         let findings = self.findings;
         let ends = |d: &Difference| {
-            let r = &d.ratio;
+            let r = &d.comparison.ratio;
             [r.median, r.interval.map_or(r.median, |i| i.low), r.interval.map_or(r.median, |i| i.high), 1.0]
         };
         let axis = Axis::around(&findings.differences.iter().flat_map(ends).collect::<Vec<_>>());
@@ -35,7 +36,7 @@ impl Chart for Variants<'_> {
                                     @let one = percent(axis.at(1.0));
                                     line.one x1=(one) x2=(one) y1="0" y2="100%" {}
                                 }
-                                span.figures { span { b { (ratio(d.ratio.median)) } " " span.range { (d.ratio.interval.as_ref().map(range).unwrap_or_default()) } } }
+                                span.figures { span { b { (ratio(d.comparison.ratio.median)) } " " span.range { (d.comparison.ratio.interval.as_ref().map(range).unwrap_or_default()) } } }
                                 p.said { (sentence) }
                             }
                         }
@@ -45,20 +46,15 @@ impl Chart for Variants<'_> {
 }
 
 fn whisker(d: &Difference, axis: &Axis) -> Markup {
-    let class = match d.faster {
-        Some(true) => "gains",
-        Some(false) => "costs",
-        None => "open",
-    };
     html! {
-        g.(class) {
-            @if let Some(i) = &d.ratio.interval {
+        g.(class(d.comparison.verdict)) {
+            @if let Some(i) = &d.comparison.ratio.interval {
                 @let (low, high) = (percent(axis.at(i.low)), percent(axis.at(i.high)));
                 line x1=(low) x2=(high) y1="14" y2="14" {}
                 line x1=(low) x2=(low) y1="8" y2="20" {}
                 line x1=(high) x2=(high) y1="8" y2="20" {}
             }
-            circle cx=(percent(axis.at(d.ratio.median))) cy="14" r="5" {}
+            circle cx=(percent(axis.at(d.comparison.ratio.median))) cy="14" r="5" {}
         }
     }
 }

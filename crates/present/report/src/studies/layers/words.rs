@@ -2,7 +2,7 @@
 
 use crate::number::{count, nanoseconds, percent, range, signed_percent};
 use crate::view::layers::Scale;
-use vmtax_model::{Difference, LayerColumn, LayerFindings, Matched, Missing};
+use vmtax_model::{Difference, LayerColumn, LayerFindings, Matched, Missing, Verdict};
 
 /// What probes cost, beside the control that tells it.
 pub fn observer(column: &LayerColumn) -> String {
@@ -33,21 +33,25 @@ pub fn differences(findings: &LayerFindings) -> Vec<String> {
 
 fn difference(d: &Difference) -> String {
     let (base, other) = names(&d.base, &d.variant);
-    let Some(i) = d.ratio.interval else {
-        let ratio = signed_percent(d.ratio.median - 1.0);
+    let Some(i) = d.comparison.ratio.interval else {
+        let ratio = signed_percent(d.comparison.ratio.median - 1.0);
         return format!(
             "{other} against {base}: {ratio} by the medians, in too few rounds to say whether that is chance"
         );
     };
-    let scale = Scale::of(d.difference_ns.median);
-    let by = |e: Option<vmtax_model::Interval>| {
-        e.map_or(String::new(), |i| format!(" ({} to {} {})", scale.number(i.low), scale.number(i.high), scale.unit))
-    };
-    let time = by(d.difference_ns.interval);
-    match d.faster {
-        Some(true) => format!("{other} is faster than {base} by {}{time}", span(1.0 - i.high, 1.0 - i.low, percent)),
-        Some(false) => format!("{other} is slower than {base} by {}{time}", span(i.low - 1.0, i.high - 1.0, percent)),
-        None => format!(
+    let time = d.comparison.difference.and_then(|ns| {
+        let (scale, i) = (Scale::of(ns.median), ns.interval?);
+        Some(format!(" ({} to {} {})", scale.number(i.low), scale.number(i.high), scale.unit))
+    });
+    let time = time.unwrap_or_default();
+    match d.comparison.verdict {
+        Verdict::Faster => {
+            format!("{other} is faster than {base} by {}{time}", span(1.0 - i.high, 1.0 - i.low, percent))
+        }
+        Verdict::Slower => {
+            format!("{other} is slower than {base} by {}{time}", span(i.low - 1.0, i.high - 1.0, percent))
+        }
+        _ => format!(
             "{other} against {base}: no difference shown, the 95\u{a0}% interval of their ratio is {}",
             range(&i)
         ),
@@ -153,34 +157,34 @@ fn span(low: f64, high: f64, text: impl Fn(f64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Estimate, Interval, Machine};
+    use vmtax_model::{Comparison, Estimate, Interval, Machine};
 
-    fn difference_of(low: f64, median: f64, high: f64, faster: Option<bool>, rounds_suffice: bool) -> String {
+    fn difference_of(low: f64, median: f64, high: f64, rounds_suffice: bool) -> String {
         // Of a base of 240 µs.
         let estimate = |of: fn(f64) -> f64| Estimate {
             median: of(median),
             interval: rounds_suffice.then_some(Interval { low: of(low), high: of(high), coverage: 0.97 }),
         };
+        let (ratio, ns) = (estimate(|r| r), estimate(|r| (r - 1.0) * 240_000.0));
+        let verdict = Verdict::of(&ratio, 1.0);
         difference(&Difference {
             machine: Machine::TCG,
             base: "aio=threads".into(),
             variant: "aio=io_uring".into(),
-            ratio: estimate(|r| r),
-            difference_ns: estimate(|r| (r - 1.0) * 240_000.0),
-            faster,
+            comparison: Comparison { ratio, difference: Some(ns), rounds: 6, p: None, verdict },
         })
     }
 
     #[test]
     fn a_winner_only_where_there_is_one() {
         let nbsp = |text: String| text.replace('\u{a0}', " ");
-        let faster = nbsp(difference_of(0.91, 0.94, 0.96, Some(true), true));
+        let faster = nbsp(difference_of(0.91, 0.94, 0.96, true));
         assert_eq!(faster, "io_uring is faster than threads by 4.0 to 9.0 % (−21.60 to −9.60 µs)");
-        let slower = nbsp(difference_of(1.04, 1.10, 1.20, Some(false), true));
+        let slower = nbsp(difference_of(1.04, 1.10, 1.20, true));
         assert!(slower.starts_with("io_uring is slower than threads by 4.0 to 20 %"), "{slower}");
-        let none = nbsp(difference_of(0.97, 1.0, 1.02, None, true));
+        let none = nbsp(difference_of(0.97, 1.0, 1.02, true));
         assert!(none.contains("no difference shown") && none.contains("0.970–1.020"), "{none}");
-        assert!(nbsp(difference_of(0.9, 0.9, 0.9, None, false)).contains("too few rounds"));
+        assert!(nbsp(difference_of(0.9, 0.9, 0.9, false)).contains("too few rounds"));
     }
 
     #[test]
