@@ -8,7 +8,7 @@ use vmtax_model::{
     Warning, WorkloadSpec,
 };
 use vmtax_vm::{MachineError, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room};
-use vmtax_workload::Guest;
+use vmtax_workload::GuestState;
 
 /// What a small system takes of a machine's memory, MiB.
 const SYSTEM_MIB: u64 = 96;
@@ -235,12 +235,13 @@ pub(crate) fn hosts_tree(machine: &dyn RunningMachine, scratch: &Scratch) -> Opt
 
 /// What the host sees of the files that the trial left in a shared `tree`, while the guest runs.
 pub(crate) fn seen_by_the_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
-    let mut seen = tree.map_or_else(Vec::new, |tree| vmtax_workload::look(&result.workload, tree, Guest::Up));
+    let mut seen =
+        tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(&result.workload, tree, GuestState::Running));
     seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
     seen
 }
 
 /// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
 pub(crate) fn left_behind(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
-    tree.map_or_else(Vec::new, |tree| vmtax_workload::look(workload, tree, Guest::Gone))
+    tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(workload, tree, GuestState::Ended))
 }

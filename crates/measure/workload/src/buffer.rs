@@ -1,7 +1,9 @@
 //! Page-aligned buffers, as direct I/O wants them.
 
+use crate::error::WorkloadError;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::ptr::NonNull;
+use vmtax_model::WorkloadName;
 
 const PAGE: usize = 4096;
 
@@ -16,15 +18,16 @@ pub(crate) struct Buffer {
 unsafe impl Send for Buffer {}
 
 impl Buffer {
-    /// `None` when there is no such memory.
-    pub fn new(bytes: usize) -> Option<Buffer> {
-        let layout = Layout::from_size_align(bytes.max(1), PAGE).ok()?;
+    /// So many bytes, which `option` of `workload` asks for.
+    pub fn new(bytes: u64, workload: WorkloadName, option: &'static str) -> Result<Buffer, WorkloadError> {
+        let layout = usize::try_from(bytes).ok().and_then(|bytes| Layout::from_size_align(bytes.max(1), PAGE).ok());
         // SAFETY: the layout's size is not zero.
-        let start = NonNull::new(unsafe { alloc_zeroed(layout) })?;
+        let memory = layout.and_then(|layout| Some((NonNull::new(unsafe { alloc_zeroed(layout) })?, layout)));
+        let (start, layout) = memory.ok_or(WorkloadError::NoMemory { workload, bytes, option })?;
         let mut buffer = Buffer { start, layout };
         let mut random = fastrand::Rng::with_seed(7);
         buffer.bytes().fill_with(|| random.u8(1..));
-        Some(buffer)
+        Ok(buffer)
     }
 
     /// The bytes.

@@ -7,7 +7,7 @@
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::arch::x86_64::{_mm_lfence, _rdtsc};
 use std::time::Duration;
-use vmtax_model::{Timer, TimerSource};
+use vmtax_model::{Latency, Timer, TimerSource};
 
 /// Length of one calibration.
 const WINDOW: Duration = Duration::from_millis(20);
@@ -87,6 +87,15 @@ impl Clock {
     pub fn ns(&self, start: u64, stop: u64) -> u64 {
         let ticks = stop.saturating_sub(start);
         if self.factor != 0 { ((u128::from(ticks) * u128::from(self.factor)) >> 32) as u64 } else { ticks }
+    }
+
+    /// Does something, and records how long it took.
+    #[inline(always)]
+    pub(crate) fn time<T>(&self, latency: &mut Latency, work: impl FnOnce() -> T) -> T {
+        let began = self.start();
+        let done = work();
+        latency.record(self.ns(began, self.stop()));
+        done
     }
 
     /// What a start and a stop with nothing between them show: the median of many.

@@ -34,64 +34,41 @@ enum Kind {
     SomeOf(&'static [&'static str]),
 }
 
+type Text = &'static str;
+type Texts = &'static [&'static str];
+
 /// A whole number from `min` to `max`: a `u64`, or a `u32` where `max` allows.
-pub(crate) const fn count(
-    name: &'static str,
-    default: &'static str,
-    (min, max): (u64, u64),
-    help: &'static str,
-) -> OptionInfo {
+pub(crate) const fn count(name: Text, default: Text, (min, max): (u64, u64), help: Text) -> OptionInfo {
     OptionInfo { name, default, help, kind: Kind::Count { min, max } }
 }
 
 /// Bytes from `min` to `max`, a multiple of `multiple`: a `u64`.
-pub(crate) const fn size(
-    name: &'static str,
-    default: &'static str,
-    (min, max): (u64, u64),
-    multiple: u64,
-    help: &'static str,
-) -> OptionInfo {
+pub(crate) const fn size(name: Text, default: Text, (min, max): (u64, u64), multiple: u64, help: Text) -> OptionInfo {
     OptionInfo { name, default, help, kind: Kind::Size { min, max, multiple } }
 }
 
 /// Seconds from `min` to `max`: an `f64`.
-pub(crate) const fn seconds(
-    name: &'static str,
-    default: &'static str,
-    (min, max): (f64, f64),
-    help: &'static str,
-) -> OptionInfo {
+pub(crate) const fn seconds(name: Text, default: Text, (min, max): (f64, f64), help: Text) -> OptionInfo {
     OptionInfo { name, default, help, kind: Kind::Seconds { min, max } }
 }
 
 /// A ratio up to a million: an `f64`.
-pub(crate) const fn ratio(name: &'static str, default: &'static str, help: &'static str) -> OptionInfo {
+pub(crate) const fn ratio(name: Text, default: Text, help: Text) -> OptionInfo {
     OptionInfo { name, default, help, kind: Kind::Ratio }
 }
 
 /// `on` or `off`: a `bool`.
-pub(crate) const fn switch(name: &'static str, default: &'static str, help: &'static str) -> OptionInfo {
+pub(crate) const fn switch(name: Text, default: Text, help: Text) -> OptionInfo {
     OptionInfo { name, default, help, kind: Kind::Switch }
 }
 
 /// One of the words: a [`Word`].
-pub(crate) const fn one_of(
-    name: &'static str,
-    default: &'static str,
-    words: &'static [&'static str],
-    help: &'static str,
-) -> OptionInfo {
+pub(crate) const fn one_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
     OptionInfo { name, default, help, kind: Kind::OneOf(words) }
 }
 
 /// Some of the words: [`Words`], of which `default` gives none.
-pub(crate) const fn some_of(
-    name: &'static str,
-    default: &'static str,
-    words: &'static [&'static str],
-    help: &'static str,
-) -> OptionInfo {
+pub(crate) const fn some_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
     OptionInfo { name, default, help, kind: Kind::SomeOf(words) }
 }
 

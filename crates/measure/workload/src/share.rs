@@ -2,14 +2,13 @@
 //!
 //! What is there is only read. What a workload makes, it makes in the tree's folder `scratch`.
 
-use crate::clock::Clock;
 use crate::error::WorkloadError;
 use crate::options::{OptionInfo, switch};
 use crate::outcome::Yield;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use vmtax_model::{Latency, Places, Unsupported, WorkloadName};
+use vmtax_model::{Places, Unsupported, WorkloadName};
 
 /// The tree's one folder that is written to.
 pub(crate) const SCRATCH: &str = "scratch";
@@ -87,15 +86,6 @@ impl Drop for Folder {
             let _ = self.clear();
         }
     }
-}
-
-/// Does it, and counts how long it took.
-#[inline(always)]
-pub(crate) fn timed<T>(clock: &Clock, latency: &mut Latency, work: impl FnOnce() -> T) -> T {
-    let began = clock.start();
-    let done = work();
-    latency.record(clock.ns(began, clock.stop()));
-    done
 }
 
 /// The error of a call on a file of the share.

@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use tempfile::TempDir;
 use vmtax_model::{Keeping, Kept, Metric, Places, TrialResult, WorkloadName, WorkloadSpec};
-use vmtax_workload::{Guest, WorkloadError, lingering, look, run};
+use vmtax_workload::{GuestState, WorkloadError, check_from_host, lingering, run};
 
 /// Thirty small files in three folders, a large one, and what is not to be copied.
 fn tree() -> TempDir {
@@ -204,13 +204,13 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
             assert_eq!(line.keeping, Keeping::Kept, "{line:?}");
         }
         assert_eq!(lines(&got.kept, "time stamps").detail, "to 1 ns");
-        let seen = look(&lingering(5), root.path(), Guest::Up);
+        let seen = check_from_host(&lingering(5), root.path(), GuestState::Running);
         for line in &seen {
             let inside = lines(&got.kept, &line.what);
             assert!(inside.keeping == line.keeping || inside.keeping == Keeping::Refused, "{inside:?} {line:?}");
         }
         assert_eq!(lines(&seen, "byte-range locks").keeping, Keeping::Kept);
-        let left = look(&lingering(5), root.path(), Guest::Gone);
+        let left = check_from_host(&lingering(5), root.path(), GuestState::Ended);
         assert_eq!((left[0].keeping, left.len()), (Keeping::Kept, 1), "{left:?}");
     }
     // What is changed on the other side is seen.
@@ -218,10 +218,10 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
     fs::set_permissions(folder.join("mode"), std::os::unix::fs::PermissionsExt::from_mode(0o600)).unwrap();
     fs::remove_file(folder.join("link-2")).unwrap();
     fs::write(folder.join("unlinked-and-held/.nfs0001"), "left").unwrap();
-    let seen = look(&lingering(5), root.path(), Guest::Up);
+    let seen = check_from_host(&lingering(5), root.path(), GuestState::Running);
     assert_eq!(lines(&seen, "mode").detail, "0600 of 0641");
     assert_eq!((lines(&seen, "mode").keeping, lines(&seen, "hard link").keeping), (Keeping::Lost, Keeping::Lost));
-    let left = look(&lingering(5), root.path(), Guest::Gone);
+    let left = check_from_host(&lingering(5), root.path(), GuestState::Ended);
     assert!(left[0].keeping == Keeping::Lost && left[0].detail.contains(".nfs0001"), "{left:?}");
 }
 
@@ -232,22 +232,32 @@ fn the_host_looks_at_nothing_outside_whatever_a_guest_puts_there() {
     let theirs = outside.path().join("scratch/vmtax-fs-semantics");
     // The whole folder is elsewhere, by a link.
     std::os::unix::fs::symlink(&theirs, root.path().join("scratch/vmtax-fs-semantics")).unwrap();
-    assert!(look(&lingering(5), root.path(), Guest::Up).iter().all(|k| k.keeping == Keeping::Lost));
+    assert!(
+        check_from_host(&lingering(5), root.path(), GuestState::Running).iter().all(|k| k.keeping == Keeping::Lost)
+    );
     fs::remove_file(root.path().join("scratch/vmtax-fs-semantics")).unwrap();
     // So is the folder above it.
     fs::remove_dir(root.path().join("scratch")).unwrap();
     std::os::unix::fs::symlink(outside.path().join("scratch"), root.path().join("scratch")).unwrap();
-    assert!(look(&lingering(5), root.path(), Guest::Up).iter().all(|k| k.keeping == Keeping::Lost));
+    assert!(
+        check_from_host(&lingering(5), root.path(), GuestState::Running).iter().all(|k| k.keeping == Keeping::Lost)
+    );
     fs::remove_file(root.path().join("scratch")).unwrap();
     fs::create_dir(root.path().join("scratch")).unwrap();
     // A pipe, which would never open, and a link in the lock's place.
     fs::create_dir(root.path().join("scratch/vmtax-fs-semantics")).unwrap();
     let lock = root.path().join("scratch/vmtax-fs-semantics/locked");
     rustix::fs::mknodat(rustix::fs::CWD, &lock, rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR, 0).unwrap();
-    assert_eq!(lines(&look(&lingering(5), root.path(), Guest::Up), "byte-range locks").detail, "it is no regular file");
+    assert_eq!(
+        lines(&check_from_host(&lingering(5), root.path(), GuestState::Running), "byte-range locks").detail,
+        "it is no regular file"
+    );
     fs::remove_file(&lock).unwrap();
     std::os::unix::fs::symlink(theirs.join("mode"), &lock).unwrap();
-    assert_eq!(lines(&look(&lingering(5), root.path(), Guest::Up), "byte-range locks").keeping, Keeping::Lost);
+    assert_eq!(
+        lines(&check_from_host(&lingering(5), root.path(), GuestState::Running), "byte-range locks").keeping,
+        Keeping::Lost
+    );
 }
 
 fn outside_with_scratch(outside: &TempDir) -> &Path {

@@ -1,12 +1,12 @@
 //! A command of the user's: started as the one who asks would start it, in a guest on the host's own files; watched to
 //! its end; accounted for.
 
-mod account;
 mod end;
 mod pump;
 mod root;
 mod start;
 mod terminal;
+mod usage;
 
 use crate::error::AgentError;
 use crate::outbox::{Failure, send, send_frame, ship};
@@ -23,8 +23,8 @@ use vmtax_model::{
 use vmtax_observe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply};
 
-/// Who stays may hold the pipes: so long nothing must come from them.
-const STAYS: Duration = Duration::from_millis(100);
+/// What is left running may hold the pipes: so long nothing must come from them.
+const SILENCE: Duration = Duration::from_millis(100);
 
 /// Runs a command and gives the reply that ends it; what it prints is sent as it comes.
 ///
@@ -48,7 +48,7 @@ pub(crate) fn run(
     end::adopt();
     let stay = vmtax_observe::descendants(std::process::id() as i32, &[]);
     send(channel, &Reply::Began)?;
-    let before = account::Account::now(guest);
+    let before = usage::Counters::now(guest);
     if let Some(Err(error)) = trace.as_ref().map(GuestTrace::on) {
         return Ok(Reply::Failed { error });
     }
@@ -60,10 +60,10 @@ pub(crate) fn run(
     let deadline = began + Duration::from_secs(u64::from(launch.deadline_s));
     let mut pump = Pump::new(channel, decoder, started, deadline)?;
     if launch.stays {
-        pump.silence = STAYS;
+        pump.silence = SILENCE;
     }
     let ended = pump.until_end();
-    let (wall, after) = (began.elapsed(), account::Account::now(guest));
+    let (wall, after) = (began.elapsed(), usage::Counters::now(guest));
     let switched_off = trace.as_ref().map_or(Ok(()), GuestTrace::off);
     pump.say(&Reply::Ended)?;
     let left = if launch.stays { 0 } else { end::end_all_but(&stay) };
@@ -80,9 +80,10 @@ pub(crate) fn run(
         );
         return Ok(Reply::NotRun { status: TIMED_OUT, error });
     }
-    let spent = after.since(&before);
-    let execution = Execution { status, left, busy_s: spent.busy_s, stolen_s: spent.stolen_s, ..Execution::default() };
-    let measures = account::measures(wall, &usage, &spent);
+    let counted = after.since(&before);
+    let execution =
+        Execution { status, left, busy_s: counted.busy_s, stolen_s: counted.stolen_s, ..Execution::default() };
+    let measures = usage::measures(wall, &usage, &counted);
     let result = result(measures, wall, if guest { root::notes(places) } else { Vec::new() });
     let shipped = switched_off.map_err(Failure::Trial).and_then(|()| match &mut trace {
         Some(trace) => ship(&mut |frame| send_frame(channel, frame), |ship| trace.save(ship)),

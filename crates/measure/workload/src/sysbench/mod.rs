@@ -7,7 +7,8 @@ pub(crate) mod random;
 
 use crate::options::{self, OptionInfo, nanoseconds};
 use crate::outcome::Yield;
-use events::{Finished, Limits};
+use crate::{Clock, WorkloadError};
+use events::{Finished, Limits, Worker};
 
 pub(crate) const THREADS: OptionInfo = options::count("threads", "1", (1, 1024), "worker threads");
 pub(crate) const TIME: OptionInfo =
@@ -15,14 +16,16 @@ pub(crate) const TIME: OptionInfo =
 pub(crate) const EVENTS: OptionInfo =
     options::count("events", "0", (0, u64::MAX), "events of all threads together after which none starts; 0: no limit");
 
-/// The limits of a test; `events` is 0 where it has no such option.
-pub(crate) fn limits(time: f64, events: u64) -> Limits {
-    Limits { time_ns: nanoseconds(time), events }
-}
-
-/// What every test reports: one `event` operation, fairness, the time.
-pub(crate) fn common<W>(done: &mut Finished<W>) -> Yield {
+/// Runs a test's workers; `events` is 0 where it has no such option. Gives what every test reports as well: one `event`
+/// operation, fairness, the time.
+pub(crate) fn run<W: Worker>(
+    clock: &Clock,
+    time: f64,
+    events: u64,
+    workers: Vec<W>,
+) -> Result<(Finished<W>, Yield), WorkloadError> {
+    let mut done = events::run(clock, &Limits { time_ns: nanoseconds(time), events }, workers)?;
     let mut got = Yield { fairness: Some(done.fairness), total_s: done.total_s, ..Yield::default() };
     got.operation("event", std::mem::take(&mut done.latency));
-    got
+    Ok((done, got))
 }

@@ -8,8 +8,8 @@ use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{count, must_end};
 use crate::outcome::Yield;
-use crate::sysbench::events::{self, Worker};
-use crate::sysbench::{EVENTS, THREADS, TIME, common, limits};
+use crate::sysbench::events::Worker;
+use crate::sysbench::{self, EVENTS, THREADS, TIME};
 use std::arch::asm;
 use std::hint::black_box;
 use vmtax_model::{Metric, Places, WorkloadName};
@@ -124,8 +124,7 @@ impl Workload for Cpu {
 
     fn run(&self, clock: &Clock, _: &Places) -> Result<Yield, WorkloadError> {
         let workers = (0..self.threads).map(|_| Primes(self.max_prime)).collect();
-        let mut done = events::run(clock, &limits(self.time, self.events), workers)?;
-        let mut got = common(&mut done);
+        let (done, mut got) = sysbench::run(clock, self.time, self.events, workers)?;
         got.measure(Metric::CpuEvents, done.events as f64 / done.total_s);
         Ok(got)
     }

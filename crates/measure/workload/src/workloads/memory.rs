@@ -9,9 +9,9 @@ use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{Word, one_of, size};
 use crate::outcome::Yield;
-use crate::sysbench::events::{self, Worker};
+use crate::sysbench::events::Worker;
 use crate::sysbench::random::Random;
-use crate::sysbench::{THREADS, TIME, common, limits};
+use crate::sysbench::{self, THREADS, TIME};
 use std::arch::asm;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -200,8 +200,7 @@ impl Workload for Memory {
                 Ok(Mover { block, pass: Pass::of(self), left, random: Random::of_thread(thread) })
             })
             .collect::<Result<Vec<_>, WorkloadError>>()?;
-        let mut done = events::run(clock, &limits(self.time, 0), workers)?;
-        let mut got = common(&mut done);
+        let (done, mut got) = sysbench::run(clock, self.time, 0, workers)?;
         got.measure(Metric::MemoryOperations, done.events as f64 / done.total_s);
         if self.oper != "none" {
             let mebibytes = (done.events * bytes) as f64 / (1 << 20) as f64;

@@ -8,10 +8,10 @@ use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::count;
 use crate::outcome::Yield;
-use crate::sysbench::events::{self, Worker};
+use crate::sysbench::events::Worker;
 use crate::sysbench::locks::Locks;
 use crate::sysbench::random::Random;
-use crate::sysbench::{THREADS, TIME, common, limits};
+use crate::sysbench::{self, THREADS, TIME};
 use std::arch::asm;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places};
@@ -87,8 +87,7 @@ impl Workload for Mutex {
             done: false,
         };
         let workers = (0..self.threads).map(worker).collect();
-        let mut done = events::run(clock, &limits(self.time, 0), workers)?;
-        let mut got = common(&mut done);
+        let (done, mut got) = sysbench::run(clock, self.time, 0, workers)?;
         got.measure(Metric::MutexTime, done.total_s);
         Ok(got)
     }

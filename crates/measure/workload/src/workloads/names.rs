@@ -6,7 +6,7 @@ use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::count;
 use crate::outcome::Yield;
-use crate::share::{NAME_BYTES, PAGE_BYTES, error, is_read_only, own_folder, read_only, timed};
+use crate::share::{NAME_BYTES, PAGE_BYTES, error, is_read_only, own_folder, read_only};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
 use std::path::{Path, PathBuf};
@@ -54,7 +54,7 @@ impl Workload for Names {
         let mut measured = |metric: Metric, count: u64, call: &mut dyn FnMut() -> Result<(), WorkloadError>| {
             let mut latency = Latency::new();
             for _ in 0..count {
-                timed(clock, &mut latency, &mut *call)?;
+                clock.time(&mut latency, &mut *call)?;
             }
             got.measure(metric, latency.quantile(0.5) as f64);
             got.operation(metric.operation().unwrap_or_default(), latency);

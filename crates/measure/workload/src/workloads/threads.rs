@@ -8,9 +8,9 @@ use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{count, must_end};
 use crate::outcome::Yield;
-use crate::sysbench::events::{self, Worker};
+use crate::sysbench::events::Worker;
 use crate::sysbench::locks::Locks;
-use crate::sysbench::{EVENTS, THREADS, TIME, common, limits};
+use crate::sysbench::{self, EVENTS, THREADS, TIME};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use vmtax_model::{Metric, Places, WorkloadName};
 
@@ -58,8 +58,7 @@ impl Workload for Threads {
         let (locks, turn) = (Locks::new(self.locks as usize), AtomicU32::new(0));
         let worker = |_| Yields { locks: &locks, count: self.locks, turn: &turn, yields: self.yields };
         let workers = (0..self.threads).map(worker).collect();
-        let mut done = events::run(clock, &limits(self.time, self.events), workers)?;
-        let mut got = common(&mut done);
+        let (done, mut got) = sysbench::run(clock, self.time, self.events, workers)?;
         got.measure(Metric::ThreadsEvents, done.events as f64 / done.total_s);
         Ok(got)
     }

@@ -2,7 +2,7 @@
 
 use super::done::{BLOCK, Done};
 use crate::buffer::Buffer;
-use crate::share::{error, timed};
+use crate::share::error;
 use crate::{Clock, WorkloadError};
 use std::fs::OpenOptions;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -18,8 +18,7 @@ pub(super) struct File<'a> {
 }
 
 pub(super) fn block() -> Result<Buffer, WorkloadError> {
-    let no_memory = WorkloadError::NoMemory { workload: WorkloadName::Bonnie, bytes: BLOCK, option: "size" };
-    let mut buffer = Buffer::new(BLOCK as usize).ok_or(no_memory)?;
+    let mut buffer = Buffer::new(BLOCK, WorkloadName::Bonnie, "size")?;
     // As Bonnie++ writes: all zeros but for one byte more in each block.
     buffer.bytes().fill(0);
     Ok(buffer)
@@ -72,7 +71,7 @@ impl<'a> File<'a> {
         for number in 0..self.blocks {
             let byte = &mut block.bytes()[(number % BLOCK) as usize];
             *byte = byte.wrapping_add(1);
-            timed(self.clock, &mut latency, || work(&mut file, block.bytes()))
+            self.clock.time(&mut latency, || work(&mut file, block.bytes()))
                 .map_err(|e| error(action, &self.path, e))?;
         }
         self.finish(file)?;

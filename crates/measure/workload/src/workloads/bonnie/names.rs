@@ -1,7 +1,7 @@
 //! Many small files in one folder: made, looked at, deleted; in order, and at random.
 
 use super::done::Done;
-use crate::share::{error, timed};
+use crate::share::error;
 use crate::{Clock, WorkloadError};
 use rustix::fd::OwnedFd;
 use rustix::fs::{AtFlags, Mode, OFlags, RawDir};
@@ -160,7 +160,7 @@ impl<'a> Files<'a> {
     ) -> Result<Latency, WorkloadError> {
         let mut latency = Latency::new();
         for name in &self.names {
-            timed(self.clock, &mut latency, || work(self, name)).map_err(|e| error(action, &self.of.folder, e))?;
+            self.clock.time(&mut latency, || work(self, name)).map_err(|e| error(action, &self.of.folder, e))?;
         }
         Ok(latency)
     }

@@ -5,7 +5,6 @@
 use super::blocks::{File, block};
 use super::done::Done;
 use crate::WorkloadError;
-use crate::share::timed;
 use rustix::fd::{AsFd, OwnedFd};
 use std::fs::File as StdFile;
 use std::io::{self, Write};
@@ -67,7 +66,7 @@ fn seek(
     let first = clock.start();
     while let Some(drawn) = next {
         let number = u64::from(drawn) % file.blocks;
-        timed(clock, &mut latency, || file.visit(&mut open, number, block, drawn % AGAIN == 0))?;
+        clock.time(&mut latency, || file.visit(&mut open, number, block, drawn % AGAIN == 0))?;
         next = ticket(tickets)?;
     }
     file.finish(open)?;

@@ -25,11 +25,7 @@ pub(super) struct Files {
 
 /// A block's buffer.
 pub(super) fn buffer(bytes: usize) -> Result<Buffer, WorkloadError> {
-    Buffer::new(bytes).ok_or(WorkloadError::NoMemory {
-        workload: WorkloadName::Fileio,
-        bytes: bytes as u64,
-        option: WorkloadSpec::BLOCK_SIZE,
-    })
+    Buffer::new(bytes as u64, WorkloadName::Fileio, WorkloadSpec::BLOCK_SIZE)
 }
 
 fn open_flags(words: &[&str]) -> i32 {

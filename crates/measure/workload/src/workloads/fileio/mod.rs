@@ -18,8 +18,8 @@ use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
 use crate::options::{Word, Words, count, must_end, one_of, ratio, size, some_of, switch};
 use crate::outcome::Yield;
-use crate::sysbench::events::{self, Worker};
-use crate::sysbench::{EVENTS, THREADS, TIME, common, limits};
+use crate::sysbench::events::Worker;
+use crate::sysbench::{self, EVENTS, THREADS, TIME};
 use files::{Files, Layout};
 use requests::{Kinds, Plan, Request, Requests};
 use std::os::unix::fs::FileExt;
@@ -66,7 +66,7 @@ struct Calls {
 
 /// The calls of a thread.
 #[derive(Default)]
-struct Tally {
+struct CallCounts {
     reads: Calls,
     writes: Calls,
     fsyncs: Calls,
@@ -78,16 +78,14 @@ struct Io<'a> {
     requests: Requests<'a>,
     sync: Sync,
     buffer: Buffer,
-    tally: Tally,
+    calls: CallCounts,
 }
 
 impl Io<'_> {
     fn fsync(&mut self, file: usize) -> Result<(), WorkloadError> {
         let handle = &self.files.open[file];
-        let began = self.clock.start();
-        let done = if self.sync.data_only { handle.sync_data() } else { handle.sync_all() };
-        self.tally.fsyncs.latency.record(self.clock.ns(began, self.clock.stop()));
-        done.map_err(|e| self.files.error("sync", file, e))
+        let sync = || if self.sync.data_only { handle.sync_data() } else { handle.sync_all() };
+        self.clock.time(&mut self.calls.fsyncs.latency, sync).map_err(|e| self.files.error("sync", file, e))
     }
 }
 
@@ -102,18 +100,14 @@ impl Worker for Io<'_> {
         match request {
             Request::Fsync { file } => self.fsync(file),
             Request::Read { file, position, bytes } => {
-                let began = self.clock.start();
-                let done = self.files.open[file].read_exact_at(&mut self.buffer.bytes()[..bytes], position);
-                self.tally.reads.latency.record(self.clock.ns(began, self.clock.stop()));
-                self.tally.reads.bytes += bytes as u64;
-                done.map_err(|e| self.files.error("read", file, e))
+                let read = || self.files.open[file].read_exact_at(&mut self.buffer.bytes()[..bytes], position);
+                self.calls.reads.bytes += bytes as u64;
+                self.clock.time(&mut self.calls.reads.latency, read).map_err(|e| self.files.error("read", file, e))
             }
             Request::Write { file, position, bytes } => {
-                let began = self.clock.start();
-                let done = self.files.open[file].write_all_at(&self.buffer.bytes()[..bytes], position);
-                self.tally.writes.latency.record(self.clock.ns(began, self.clock.stop()));
-                self.tally.writes.bytes += bytes as u64;
-                done.map_err(|e| self.files.error("write", file, e))?;
+                let write = || self.files.open[file].write_all_at(&self.buffer.bytes()[..bytes], position);
+                self.calls.writes.bytes += bytes as u64;
+                self.clock.time(&mut self.calls.writes.latency, write).map_err(|e| self.files.error("write", file, e))?;
                 if self.sync.after_each_write { self.fsync(file) } else { Ok(()) }
             }
         }
@@ -191,23 +185,22 @@ impl Workload for Fileio {
                     requests: Requests::of_thread(&plan, thread),
                     sync,
                     buffer: files::buffer(layout.block_bytes)?,
-                    tally: Tally::default(),
+                    calls: CallCounts::default(),
                 })
             })
             .collect::<Result<Vec<_>, WorkloadError>>()?;
-        let mut done = events::run(clock, &limits(self.time, self.events), workers)?;
-        let mut got = common(&mut done);
+        let (done, mut got) = sysbench::run(clock, self.time, self.events, workers)?;
         if let Some(mebibytes_per_s) = prepare {
             got.measure(Metric::FileioPrepare, mebibytes_per_s);
         }
-        let mut report = |name, per_second, bandwidth: Option<Metric>, of: fn(&Tally) -> &Calls| {
+        let mut report = |name, per_second, bandwidth: Option<Metric>, of: fn(&CallCounts) -> &Calls| {
             let mut all = Latency::new();
-            done.workers.iter().for_each(|w| all.add(&of(&w.tally).latency));
+            done.workers.iter().for_each(|w| all.add(&of(&w.calls).latency));
             // What the mode does not do has no figure, rather than a zero that nothing can be compared with.
             if all.count() > 0 {
                 got.measure(per_second, all.count() as f64 / done.total_s);
                 if let Some(metric) = bandwidth {
-                    let bytes: u64 = done.workers.iter().map(|w| of(&w.tally).bytes).sum();
+                    let bytes: u64 = done.workers.iter().map(|w| of(&w.calls).bytes).sum();
                     got.measure(metric, bytes as f64 / (1 << 20) as f64 / done.total_s);
                 }
                 got.operation(name, all);

@@ -1,6 +1,6 @@
 //! How files behave.
 
-use super::trial::{Found, kept_if};
+use super::property::{Found, kept_if};
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use std::ptr;
 /// What is tried, and how.
 type Attempt = (&'static str, fn(&Path) -> Found);
 
-/// In the order in which they are told.
+/// In the order in which they are reported.
 pub(super) const ALL: &[Attempt] = &[
     ("unlinked, but open", unlinked),
     ("renamed over, but open", renamed_over),

@@ -1,9 +1,9 @@
-//! The host's eyes on what a trial of `fs-semantics` left. The guest is not trusted: no link is followed out of the tree, and
+//! The host's check of what a trial of `fs-semantics` left. The guest is not trusted: no link is followed out of the tree, and
 //! nothing but a regular file is opened.
 
 use super::behaviour::lock;
 use super::linger::{LOCKED, UNLINKED};
-use super::trial::{Found, kept_if};
+use super::property::{Found, kept_if};
 use super::{lingers, properties};
 use crate::share::SCRATCH;
 use rustix::fd::{AsRawFd, OwnedFd};
@@ -14,41 +14,41 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Keeping, Kept, WorkloadName, WorkloadSpec};
 
-/// Of what is left behind, so many names are told.
+/// Of what is left behind, so many names are reported.
 const NAMES: usize = 5;
 
 /// Whether the guest that made the trial still runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Guest {
+pub enum GuestState {
     /// It runs.
-    Up,
+    Running,
     /// It ended, in whichever way.
-    Gone,
+    Ended,
 }
 
 /// What the host finds that a trial of `workload` left in the shared tree `host_folder`: while the guest runs, whether
 /// what files have reached the host as it was set, and whether the lock of a process that lingers keeps the host out;
 /// when it is gone, what that process left behind. Nothing of other workloads than `fs-semantics`. Nothing is written.
-pub fn look(workload: &WorkloadSpec, host_folder: &Path, guest: Guest) -> Vec<Kept> {
+pub fn check_from_host(workload: &WorkloadSpec, host_folder: &Path, guest: GuestState) -> Vec<Kept> {
     if workload.name != WorkloadName::FsSemantics {
         return Vec::new();
     }
     let lingers = lingers(workload);
     let folder = host_folder.join(SCRATCH).join(format!("vmtax-{}", WorkloadName::FsSemantics));
     match guest {
-        Guest::Up => {
+        GuestState::Running => {
             let seen =
-                properties::ALL.iter().map(|t| told(t.what, inside(&folder, "").and_then(|f| (t.look)(&f.path()))));
+                properties::ALL.iter().map(|t| kept(t.what, inside(&folder, "").and_then(|f| (t.check)(&f.path()))));
             // Without a process in the guest that holds a lock, there is none to run into.
-            seen.chain(lingers.then(|| told("byte-range locks", locked(&folder)))).collect()
+            seen.chain(lingers.then(|| kept("byte-range locks", locked(&folder)))).collect()
         }
-        Guest::Gone if lingers => vec![told("freeing of deleted files that the guest died with", left(&folder))],
-        Guest::Gone => Vec::new(),
+        GuestState::Ended if lingers => vec![kept("freeing of deleted files that the guest died with", left(&folder))],
+        GuestState::Ended => Vec::new(),
     }
 }
 
 /// What the host does not find was not refused: it is not there.
-fn told(what: &str, found: Found) -> Kept {
+fn kept(what: &str, found: Found) -> Kept {
     let (keeping, detail) = found.unwrap_or_else(|e| (Keeping::Lost, e.to_string()));
     Kept { what: what.to_owned(), keeping, detail }
 }

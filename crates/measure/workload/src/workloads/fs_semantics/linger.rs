@@ -16,7 +16,7 @@ const BYTES: usize = 1 << 20;
 /// Starts it. It ends by itself after so many seconds, or with its machine.
 pub(super) fn start(folder: &Path, seconds: u32) -> io::Result<()> {
     let locked = File::create_new(folder.join(LOCKED))?;
-    // Where locks are refused, `look` will find that nothing is locked.
+    // Where locks are refused, `check_from_host` will find that nothing is locked.
     let _ = lock(&locked);
     let alone = folder.join(UNLINKED);
     std::fs::create_dir(&alone)?;

@@ -10,7 +10,7 @@ mod behaviour;
 mod host;
 mod linger;
 mod properties;
-mod trial;
+mod property;
 
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
@@ -18,10 +18,10 @@ use crate::error::WorkloadError;
 use crate::options::{OptionInfo, count};
 use crate::outcome::Yield;
 use crate::share::{DROP, READ_ONLY, drop_caches, error, is_read_only, own_folder};
-pub use host::{Guest, look};
+pub use host::{GuestState, check_from_host};
 use std::io;
 use std::time::Instant;
-use trial::Found;
+use property::Found;
 use vmtax_model::{Keeping, Kept, Places, WorkloadName, WorkloadSpec};
 
 const LINGER: OptionInfo = count(
@@ -47,7 +47,7 @@ fn lingers(spec: &WorkloadSpec) -> bool {
     spec.options.get(LINGER.name).is_some_and(|seconds| seconds != "0")
 }
 
-fn told(what: &str, found: Found) -> Kept {
+fn kept(what: &str, found: Found) -> Kept {
     let (keeping, detail) = found.unwrap_or_else(|e| (Keeping::Refused, e.to_string()));
     Kept { what: what.to_owned(), keeping, detail }
 }
@@ -68,11 +68,11 @@ impl Workload for FsSemantics {
         let set: Vec<io::Result<()>> = properties::ALL.iter().map(|t| (t.set)(&folder)).collect();
         drop_caches(self.drop)?;
         let mut got = Yield::default();
-        for (trial, set) in properties::ALL.iter().zip(set) {
-            got.kept.push(told(trial.what, set.and_then(|()| (trial.look)(&folder))));
+        for (property, set) in properties::ALL.iter().zip(set) {
+            got.kept.push(kept(property.what, set.and_then(|()| (property.check)(&folder))));
         }
         for (what, attempt) in behaviour::ALL {
-            got.kept.push(told(what, attempt(&folder)));
+            got.kept.push(kept(what, attempt(&folder)));
         }
         if self.linger > 0 {
             linger::start(&folder, self.linger)

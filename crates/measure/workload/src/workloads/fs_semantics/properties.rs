@@ -1,6 +1,6 @@
-//! What a file has. The looks open nothing and follow no link: on the host's side a guest may have put anything there.
+//! What a file has. The checks open nothing and follow no link: on the host's side a guest may have put anything there.
 
-use super::trial::{Found, Trial, kept_if};
+use super::property::{Found, Property, kept_if};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 use std::ffi::OsStr;
 use std::fs::{self, File, Permissions};
@@ -9,26 +9,26 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-/// In the order in which they are told.
-pub(super) const ALL: &[Trial] = &[
-    Trial { what: "owner and group", set: set_owner, look: look_owner },
-    Trial { what: "mode", set: |f| set_mode(f, "mode", 0o641), look: |f| look_mode(f, "mode", 0o641) },
-    Trial { what: "set-uid", set: |f| set_mode(f, "set-uid", 0o4755), look: |f| look_mode(f, "set-uid", 0o4755) },
-    Trial { what: "set-gid", set: |f| set_mode(f, "set-gid", 0o2755), look: |f| look_mode(f, "set-gid", 0o2755) },
-    Trial { what: "user xattr", set: |f| set_xattr(f, USER), look: |f| look_xattr(f, USER) },
-    Trial { what: "trusted xattr", set: |f| set_xattr(f, TRUSTED), look: |f| look_xattr(f, TRUSTED) },
-    Trial { what: "security xattr", set: |f| set_xattr(f, SECURITY), look: |f| look_xattr(f, SECURITY) },
-    Trial { what: "SELinux label", set: set_label, look: look_label },
-    Trial { what: "symlink", set: set_symlink, look: look_symlink },
-    Trial { what: "hard link", set: set_hard_link, look: look_hard_link },
-    Trial { what: "character device", set: |f| node(f, DEVICE, FileType::CharacterDevice), look: look_device },
-    Trial { what: "FIFO", set: |f| node(f, "fifo", FileType::Fifo), look: look_fifo },
-    Trial { what: "socket", set: |f| node(f, "socket", FileType::Socket), look: look_socket },
-    Trial { what: "time stamps", set: set_times, look: look_times },
-    Trial { what: "upper and lower case", set: set_case, look: look_case },
-    Trial { what: "names of 255 bytes", set: |f| make(&f.join(long_name())).map(drop), look: look_long_name },
-    Trial { what: "names of any bytes", set: |f| make(&f.join(odd_name())).map(drop), look: look_odd_name },
-    Trial { what: "sparse file", set: set_sparse, look: look_sparse },
+/// In the order in which they are reported.
+pub(super) const ALL: &[Property] = &[
+    Property { what: "owner and group", set: set_owner, check: check_owner },
+    Property { what: "mode", set: |f| set_mode(f, "mode", 0o641), check: |f| check_mode(f, "mode", 0o641) },
+    Property { what: "set-uid", set: |f| set_mode(f, "set-uid", 0o4755), check: |f| check_mode(f, "set-uid", 0o4755) },
+    Property { what: "set-gid", set: |f| set_mode(f, "set-gid", 0o2755), check: |f| check_mode(f, "set-gid", 0o2755) },
+    Property { what: "user xattr", set: |f| set_xattr(f, USER), check: |f| check_xattr(f, USER) },
+    Property { what: "trusted xattr", set: |f| set_xattr(f, TRUSTED), check: |f| check_xattr(f, TRUSTED) },
+    Property { what: "security xattr", set: |f| set_xattr(f, SECURITY), check: |f| check_xattr(f, SECURITY) },
+    Property { what: "SELinux label", set: set_label, check: check_label },
+    Property { what: "symlink", set: set_symlink, check: check_symlink },
+    Property { what: "hard link", set: set_hard_link, check: check_hard_link },
+    Property { what: "character device", set: |f| node(f, DEVICE, FileType::CharacterDevice), check: check_device },
+    Property { what: "FIFO", set: |f| node(f, "fifo", FileType::Fifo), check: check_fifo },
+    Property { what: "socket", set: |f| node(f, "socket", FileType::Socket), check: check_socket },
+    Property { what: "time stamps", set: set_times, check: check_times },
+    Property { what: "upper and lower case", set: set_case, check: check_case },
+    Property { what: "names of 255 bytes", set: |f| make(&f.join(long_name())).map(drop), check: check_long_name },
+    Property { what: "names of any bytes", set: |f| make(&f.join(odd_name())).map(drop), check: check_odd_name },
+    Property { what: "sparse file", set: set_sparse, check: check_sparse },
 ];
 
 const OWNER: (u32, u32) = (12_345, 23_456);
@@ -57,7 +57,7 @@ fn set_owner(folder: &Path) -> io::Result<()> {
     std::os::unix::fs::lchown(path, Some(OWNER.0), Some(OWNER.1))
 }
 
-fn look_owner(folder: &Path) -> Found {
+fn check_owner(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join("owner"))?;
     let found = (found.uid(), found.gid());
     kept_if(found == OWNER, format!("{}:{} of {}:{}", found.0, found.1, OWNER.0, OWNER.1))
@@ -69,7 +69,7 @@ fn set_mode(folder: &Path, name: &str, mode: u32) -> io::Result<()> {
     fs::set_permissions(path, Permissions::from_mode(mode))
 }
 
-fn look_mode(folder: &Path, name: &str, mode: u32) -> Found {
+fn check_mode(folder: &Path, name: &str, mode: u32) -> Found {
     let found = fs::symlink_metadata(folder.join(name))?.mode() & 0o7777;
     kept_if(found == mode, format!("{found:04o} of {mode:04o}"))
 }
@@ -80,7 +80,7 @@ fn set_xattr(folder: &Path, (file, name, value): Xattr) -> io::Result<()> {
     Ok(rustix::fs::lsetxattr(path, name, value, XattrFlags::empty())?)
 }
 
-fn look_xattr(folder: &Path, (file, name, value): Xattr) -> Found {
+fn check_xattr(folder: &Path, (file, name, value): Xattr) -> Found {
     let mut room = [0u8; 256];
     match rustix::fs::lgetxattr(folder.join(file), name, &mut room[..]) {
         Ok(n) => kept_if(room.get(..n) == Some(value), format!("{name}, {n} bytes of {}", value.len())),
@@ -93,8 +93,8 @@ fn set_label(folder: &Path) -> io::Result<()> {
     set_xattr(folder, LABEL).map_err(|e| io::Error::new(e.kind(), format!("{e}; {}", selinux())))
 }
 
-fn look_label(folder: &Path) -> Found {
-    look_xattr(folder, LABEL).map(|(keeping, detail)| (keeping, format!("{detail}; {}", selinux())))
+fn check_label(folder: &Path) -> Found {
+    check_xattr(folder, LABEL).map(|(keeping, detail)| (keeping, format!("{detail}; {}", selinux())))
 }
 
 /// What a label is on this side.
@@ -116,7 +116,7 @@ fn set_symlink(folder: &Path) -> io::Result<()> {
     std::os::unix::fs::symlink(TARGET, folder.join("symlink"))
 }
 
-fn look_symlink(folder: &Path) -> Found {
+fn check_symlink(folder: &Path) -> Found {
     let path = folder.join("symlink");
     if !fs::symlink_metadata(&path)?.is_symlink() {
         return kept_if(false, "it is no symlink");
@@ -130,7 +130,7 @@ fn set_hard_link(folder: &Path) -> io::Result<()> {
     fs::hard_link(folder.join("link-1"), folder.join("link-2"))
 }
 
-fn look_hard_link(folder: &Path) -> Found {
+fn check_hard_link(folder: &Path) -> Found {
     let [one, two] = ["link-1", "link-2"].map(|name| fs::symlink_metadata(folder.join(name)));
     let (one, two) = (one?, two?);
     let same = if one.ino() == two.ino() { "one inode" } else { "two inodes" };
@@ -142,19 +142,19 @@ fn node(folder: &Path, name: &str, kind: FileType) -> io::Result<()> {
     Ok(rustix::fs::mknodat(CWD, folder.join(name), kind, Mode::RUSR | Mode::WUSR, number)?)
 }
 
-fn look_device(folder: &Path) -> Found {
+fn check_device(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join(DEVICE))?;
     let number = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
     let is = if found.file_type().is_char_device() { "a character device" } else { "no character device" };
     kept_if(found.file_type().is_char_device() && number == NUMBER, format!("{is}, {}:{}", number.0, number.1))
 }
 
-fn look_fifo(folder: &Path) -> Found {
+fn check_fifo(folder: &Path) -> Found {
     let is = fs::symlink_metadata(folder.join("fifo"))?.file_type().is_fifo();
     kept_if(is, if is { "a FIFO" } else { "no FIFO" })
 }
 
-fn look_socket(folder: &Path) -> Found {
+fn check_socket(folder: &Path) -> Found {
     let is = fs::symlink_metadata(folder.join("socket"))?.file_type().is_socket();
     kept_if(is, if is { "a socket" } else { "no socket" })
 }
@@ -166,7 +166,7 @@ fn set_times(folder: &Path) -> io::Result<()> {
     Ok(rustix::fs::utimensat(CWD, path, &times, AtFlags::empty())?)
 }
 
-fn look_times(folder: &Path) -> Found {
+fn check_times(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join("times"))?;
     let (seconds, ns) = (found.mtime(), found.mtime_nsec());
     if seconds != TIME.tv_sec {
@@ -182,7 +182,7 @@ fn set_case(folder: &Path) -> io::Result<()> {
     fs::write(folder.join("case"), "case")
 }
 
-fn look_case(folder: &Path) -> Found {
+fn check_case(folder: &Path) -> Found {
     let length = |name: &str| fs::symlink_metadata(folder.join(name)).map(|m| m.len());
     let two = length("Case")? == 5 && length("case")? == 4;
     kept_if(two, if two { "two files" } else { "one file" })
@@ -210,11 +210,11 @@ fn listed(folder: &Path, name: &Path) -> Found {
     )
 }
 
-fn look_long_name(folder: &Path) -> Found {
+fn check_long_name(folder: &Path) -> Found {
     listed(folder, &long_name())
 }
 
-fn look_odd_name(folder: &Path) -> Found {
+fn check_odd_name(folder: &Path) -> Found {
     listed(folder, &odd_name())
 }
 
@@ -224,7 +224,7 @@ fn set_sparse(folder: &Path) -> io::Result<()> {
     file.sync_all()
 }
 
-fn look_sparse(folder: &Path) -> Found {
+fn check_sparse(folder: &Path) -> Found {
     let found = fs::symlink_metadata(folder.join("sparse"))?;
     let (bytes, length) = (found.blocks() * 512, HOLE + 3);
     kept_if(found.len() == length && bytes < HOLE, format!("{} KiB of {} KiB take room", bytes >> 10, length >> 10))
@@ -243,7 +243,7 @@ mod tests {
     #[test]
     fn a_label_says_whether_there_is_selinux() {
         let folder = tempfile::tempdir().unwrap();
-        let found = set_label(folder.path()).and_then(|()| look_label(folder.path()));
+        let found = set_label(folder.path()).and_then(|()| check_label(folder.path()));
         let said = found.map_or_else(|e| e.to_string(), |(_, detail)| detail);
         assert!(said.contains("SELinux"), "{said}");
     }

@@ -62,15 +62,13 @@ impl<'a> Known<'a> {
     }
 
     fn look_up(&mut self, path: &Path) -> Result<(), WorkloadError> {
-        let began = self.clock.start();
         if self.hold {
             let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
-            let fd = rustix::fs::open(path, flags, Mode::empty()).map_err(|e| error("hold open", path, e))?;
-            self.latency.record(self.clock.ns(began, self.clock.stop()));
-            self.held.push(fd);
+            let opened = self.clock.time(&mut self.latency, || rustix::fs::open(path, flags, Mode::empty()));
+            self.held.push(opened.map_err(|e| error("hold open", path, e))?);
         } else {
-            rustix::fs::lstat(path).map_err(|e| error("stat", path, e))?;
-            self.latency.record(self.clock.ns(began, self.clock.stop()));
+            let found = self.clock.time(&mut self.latency, || rustix::fs::lstat(path));
+            found.map_err(|e| error("stat", path, e))?;
         }
         Ok(())
     }

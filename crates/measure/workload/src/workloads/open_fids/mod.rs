@@ -156,10 +156,8 @@ impl Calls<'_> {
                 rustix::fs::chmod(name.as_c_str(), Mode::from(0o644)).map_err(|e| failed("chmod", name, e))?;
             }
             for (flags, latency) in [(AtFlags::STATX_FORCE_SYNC, &mut asked), (AtFlags::empty(), &mut again)] {
-                let began = self.clock.start();
-                let done = rustix::fs::statx(CWD, name.as_c_str(), flags, StatxFlags::BASIC_STATS);
-                latency.record(self.clock.ns(began, self.clock.stop()));
-                done.map_err(|e| failed("stat", name, e))?;
+                let statx = || rustix::fs::statx(CWD, name.as_c_str(), flags, StatxFlags::BASIC_STATS);
+                self.clock.time(latency, statx).map_err(|e| failed("stat", name, e))?;
             }
         }
         Ok((asked, again))
@@ -169,10 +167,7 @@ impl Calls<'_> {
     fn local(&self) -> Result<u64, WorkloadError> {
         let mut latency = Latency::new();
         for _ in 0..LOCAL {
-            let began = self.clock.start();
-            let done = rustix::fs::stat("/");
-            latency.record(self.clock.ns(began, self.clock.stop()));
-            done.map_err(|e| error("stat", "/", e))?;
+            self.clock.time(&mut latency, || rustix::fs::stat("/")).map_err(|e| error("stat", "/", e))?;
         }
         Ok(latency.quantile(0.5))
     }
@@ -180,11 +175,8 @@ impl Calls<'_> {
     fn open_close(&self, samples: u64) -> Result<Latency, WorkloadError> {
         let mut latency = Latency::new();
         for name in self.drawn(samples) {
-            let began = self.clock.start();
-            let opened = rustix::fs::open(name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
-            let closed = opened.map(drop);
-            latency.record(self.clock.ns(began, self.clock.stop()));
-            closed.map_err(|e| failed("open", name, e))?;
+            let open = || rustix::fs::open(name.as_c_str(), OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+            self.clock.time(&mut latency, || open().map(drop)).map_err(|e| failed("open", name, e))?;
         }
         Ok(latency)
     }

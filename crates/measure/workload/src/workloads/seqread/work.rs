@@ -41,10 +41,6 @@ impl BlockWork {
     }
 
     pub(super) fn buffer(&self) -> Result<Buffer, WorkloadError> {
-        Buffer::new(self.block as usize).ok_or(WorkloadError::NoMemory {
-            workload: WorkloadName::Seqread,
-            bytes: self.block,
-            option: WorkloadSpec::BLOCK_SIZE,
-        })
+        Buffer::new(self.block, WorkloadName::Seqread, WorkloadSpec::BLOCK_SIZE)
     }
 }

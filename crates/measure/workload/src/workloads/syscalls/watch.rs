@@ -3,7 +3,7 @@
 use std::ptr;
 
 /// How long a measurement may take beyond its budget, ns: slow guests need a multiple of it.
-const GRACE_NS: u64 = 20_000_000_000;
+const OVERRUN_NS: u64 = 20_000_000_000;
 
 /// While it lives, blocking calls of this thread return EINTR once the time is up, again and again.
 pub(super) struct Watch {
@@ -16,7 +16,7 @@ extern "C" fn nothing(_: libc::c_int) {}
 impl Watch {
     /// `None` where the kernel has no such timers; then nothing watches.
     pub fn set(budget_ns: u64) -> Option<Watch> {
-        Watch::after(budget_ns.saturating_mul(4).saturating_add(GRACE_NS))
+        Watch::after(budget_ns.saturating_mul(4).saturating_add(OVERRUN_NS))
     }
 
     fn after(ns: u64) -> Option<Watch> {

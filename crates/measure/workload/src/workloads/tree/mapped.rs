@@ -1,7 +1,6 @@
 //! A file read through a mapping, page by page.
 
 use crate::Clock;
-use crate::share::timed;
 use std::fs::File;
 use std::io;
 use std::os::fd::AsRawFd;
@@ -28,7 +27,7 @@ pub(super) fn read(path: &Path, length: u64, part: u64, clock: &Clock, pages: &m
         let bytes = WINDOW.min(part - position) as usize;
         let window = Window::map(&file, position, bytes)?;
         for offset in (0..bytes).step_by(PAGE) {
-            timed(clock, pages, || window.touch(offset));
+            clock.time(pages, || window.touch(offset));
         }
         position += bytes as u64;
     }

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::descriptor::{Workload, workload};
 use crate::error::WorkloadError;
 use crate::outcome::Yield;
-use crate::share::{DROP, drop_caches, error, root, timed};
+use crate::share::{DROP, drop_caches, error, root};
 use pass::{LARGE, Latencies, Pass, TreeFiles, changed};
 use std::path::Path;
 use vmtax_model::{Latency, Metric, Places, Unsupported, WorkloadName};
@@ -79,7 +79,7 @@ fn walk(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result
     let mut latencies = Latencies::default();
     let began = clock.start();
     for (path, _) in &tree.files {
-        timed(clock, &mut latencies.lstat, || rustix::fs::lstat(path)).map_err(|e| error("stat", path, e))?;
+        clock.time(&mut latencies.lstat, || rustix::fs::lstat(path)).map_err(|e| error("stat", path, e))?;
     }
     for folder in &tree.folders {
         pass::entries(folder, clock, &mut latencies, |_| ())?;

@@ -1,7 +1,7 @@
 //! One pass of the copy, each call timed by its kind.
 
 use crate::buffer::Buffer;
-use crate::share::{error, timed};
+use crate::share::error;
 use crate::{Clock, WorkloadError};
 use rustix::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir};
@@ -81,7 +81,7 @@ pub(super) fn entries(
     mut each: impl FnMut(&CStr),
 ) -> Result<OwnedFd, WorkloadError> {
     let flags = READ_ONLY | OFlags::DIRECTORY;
-    let opened = timed(clock, &mut latencies.open, || rustix::fs::open(folder, flags, Mode::empty()));
+    let opened = clock.time(&mut latencies.open, || rustix::fs::open(folder, flags, Mode::empty()));
     let fd = opened.map_err(|e| error("open", folder, e))?;
     let mut room = vec![MaybeUninit::uninit(); ENTRIES];
     let mut entries = RawDir::new(fd.as_fd(), &mut room);
@@ -113,8 +113,7 @@ struct Copier<'a> {
 impl Pass {
     /// Copies every regular file below `root`; follows no link.
     pub fn copy(root: &Path, target: &Path, clock: &Clock) -> Result<(Pass, TreeFiles), WorkloadError> {
-        let no_memory = WorkloadError::NoMemory { workload: WorkloadName::Tree, bytes: LARGE, option: "tree" };
-        let buffer = Buffer::new(LARGE as usize).ok_or(no_memory)?;
+        let buffer = Buffer::new(LARGE, WorkloadName::Tree, "tree")?;
         let mut copier = Copier { clock, latencies: Latencies::default(), target: Target::new(target)?, buffer };
         let (mut small, mut large, mut tree) = (Part::default(), Part::default(), TreeFiles::default());
         let (mut waiting, mut postponed) = (vec![root.to_owned()], Vec::new());
@@ -124,7 +123,7 @@ impl Pass {
             let fd = entries(&folder, clock, &mut copier.latencies, |name| names.push(name.to_owned()))?;
             for name in names {
                 let path = folder.join(OsStr::from_bytes(name.to_bytes()));
-                let stat = timed(clock, &mut copier.latencies.lstat, || {
+                let stat = clock.time(&mut copier.latencies.lstat, || {
                     rustix::fs::statat(&fd, &*name, AtFlags::SYMLINK_NOFOLLOW)
                 })
                 .map_err(|e| error("stat", &path, e))?;
@@ -168,9 +167,9 @@ impl Copier<'_> {
         length: u64,
     ) -> Result<u64, WorkloadError> {
         let (clock, latencies) = (self.clock, &mut self.latencies);
-        let opened = timed(clock, &mut latencies.open, || rustix::fs::openat(folder, name, READ_ONLY, Mode::empty()));
+        let opened = clock.time(&mut latencies.open, || rustix::fs::openat(folder, name, READ_ONLY, Mode::empty()));
         let fd = opened.map_err(|e| error("open", path, e))?;
-        let stat = timed(clock, &mut latencies.fstat, || rustix::fs::fstat(&fd));
+        let stat = clock.time(&mut latencies.fstat, || rustix::fs::fstat(&fd));
         if stat.map_err(|e| error("stat", path, e))?.st_size as u64 != length {
             return Err(changed(path));
         }
@@ -178,14 +177,14 @@ impl Copier<'_> {
         while copied < length {
             let room = &mut self.buffer.bytes()[..LARGE.min(length - copied) as usize];
             let of = if length < LARGE { &mut latencies.read } else { &mut latencies.read_large };
-            let n = timed(clock, of, || rustix::io::read(&fd, &mut *room)).map_err(|e| error("read", path, e))?;
+            let n = clock.time(of, || rustix::io::read(&fd, &mut *room)).map_err(|e| error("read", path, e))?;
             if n == 0 {
                 return Err(changed(path));
             }
-            timed(clock, &mut latencies.write, || self.target.write(&room[..n], copied))?;
+            clock.time(&mut latencies.write, || self.target.write(&room[..n], copied))?;
             copied += n as u64;
         }
-        timed(clock, &mut latencies.close, || drop(fd));
+        clock.time(&mut latencies.close, || drop(fd));
         Ok(copied)
     }
 }

@@ -1,4 +1,4 @@
-//! What a command took: by its own accounting, and by the machine's.
+//! What a command used: by its own counters, and by the machine's.
 
 use std::fs;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use vmtax_model::{Measure, Metric};
 
 /// Counters that only grow.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Account {
+pub(super) struct Counters {
     /// Nanoseconds that tasks ran, all processors together; in a guest.
     busy_ns: Option<u64>,
     /// Clock ticks that a hypervisor took and said so; in a guest.
@@ -23,18 +23,18 @@ struct Io {
     write_calls: u64,
 }
 
-/// What was counted between two accounts.
+/// What was counted between two readings.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Spent {
+pub(super) struct Usage {
     pub busy_s: Option<f64>,
     pub stolen_s: Option<f64>,
     io: Io,
 }
 
-impl Account {
-    pub fn now(guest: bool) -> Account {
+impl Counters {
+    pub fn now(guest: bool) -> Counters {
         let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-        Account {
+        Counters {
             busy_ns: guest.then(|| busy(&read("/proc/schedstat"))).flatten(),
             stolen_ticks: guest.then(|| stolen(&read("/proc/stat"))).flatten(),
             // What this process itself copied is its one thread's, and not the command's.
@@ -42,11 +42,11 @@ impl Account {
         }
     }
 
-    pub fn since(&self, before: &Account) -> Spent {
+    pub fn since(&self, before: &Counters) -> Usage {
         let seconds =
             |after: Option<u64>, before: Option<u64>, second: f64| Some(after?.saturating_sub(before?) as f64 / second);
         let ticks = rustix::param::clock_ticks_per_second() as f64;
-        Spent {
+        Usage {
             busy_s: seconds(self.busy_ns, before.busy_ns, 1e9),
             stolen_s: seconds(self.stolen_ticks, before.stolen_ticks, ticks),
             io: self.io.minus(&before.io),
@@ -87,10 +87,10 @@ fn stolen(stat: &str) -> Option<u64> {
 }
 
 /// The command's figures.
-pub(super) fn measures(wall: Duration, usage: &libc::rusage, spent: &Spent) -> Vec<Measure> {
+pub(super) fn measures(wall: Duration, usage: &libc::rusage, counted: &Usage) -> Vec<Measure> {
     let time = |t: libc::timeval| t.tv_sec as f64 + t.tv_usec as f64 / 1e6;
     let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
-    let io = &spent.io;
+    let io = &counted.io;
     let figures = [
         (Metric::ExecWall, wall.as_secs_f64()),
         (Metric::ExecUser, time(usage.ru_utime)),

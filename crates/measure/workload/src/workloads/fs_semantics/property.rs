@@ -1,4 +1,4 @@
-//! One thing that is tried.
+//! A property of files that is tried.
 
 use std::io;
 use std::path::Path;
@@ -7,13 +7,13 @@ use vmtax_model::Keeping;
 /// What an attempt found. An error of the system is a refusal.
 pub(super) type Found = io::Result<(Keeping, String)>;
 
-/// One thing that is tried.
-pub(super) struct Trial {
+/// A property of files that is tried.
+pub(super) struct Property {
     pub what: &'static str,
-    /// Makes what is looked at, in the folder given.
+    /// Makes what is checked, in the folder given.
     pub set: fn(&Path) -> io::Result<()>,
-    /// Looks at it.
-    pub look: fn(&Path) -> Found,
+    /// Checks it.
+    pub check: fn(&Path) -> Found,
 }
 
 /// Kept if so.
