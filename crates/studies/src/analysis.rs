@@ -4,6 +4,7 @@ use crate::reproduce::Evidence;
 use std::path::PathBuf;
 use vmtax_layers::LayersError;
 use vmtax_profile::ProfileError;
+use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
 
 /// A study's findings in a recording, and how they are shown.
@@ -47,6 +48,38 @@ pub trait Analysis {
     fn command_status(&self) -> Option<i32> {
         None
     }
+}
+
+/// Findings, with what writes them.
+struct Found<'a, F> {
+    recording: &'a Recording,
+    findings: F,
+    report: for<'r> fn(&'r Recording, &'r F) -> Report<'r>,
+    json: fn(&Recording, &F) -> Result<String, ReportError>,
+}
+
+impl<F: Evidence> Analysis for Found<'_, F> {
+    fn report(&self) -> Report<'_> {
+        (self.report)(self.recording, &self.findings)
+    }
+
+    fn json(&self) -> Result<String, ReportError> {
+        (self.json)(self.recording, &self.findings)
+    }
+
+    fn evidence(&self) -> &dyn Evidence {
+        &self.findings
+    }
+}
+
+/// The analysis of a study that has one report of its findings, and JSON.
+pub(crate) fn found<'a, F: Evidence + 'a>(
+    recording: &'a Recording,
+    findings: F,
+    report: for<'r> fn(&'r Recording, &'r F) -> Report<'r>,
+    json: fn(&Recording, &F) -> Result<String, ReportError>,
+) -> Box<dyn Analysis + 'a> {
+    Box::new(Found { recording, findings, report, json })
 }
 
 /// A file that stands beside a report's page, in the recording's folder.

@@ -1,36 +1,7 @@
 //! What guest kernels do at an avoidable cost.
 
-use crate::analysis::Analysis;
 use crate::reproduce::{Check, Evidence, Tested};
 use vmtax_model::{CaseUnit, Estimate, HabitFindings, HabitForm, HabitRow, HostFacts};
-use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError};
-
-pub(crate) struct Antipatterns<'a> {
-    recording: &'a Recording,
-    findings: HabitFindings,
-}
-
-impl<'a> Antipatterns<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Antipatterns<'a> {
-        let findings = vmtax_analysis::habits(&recording.plan, &recording.host, &recording.trials);
-        Antipatterns { recording, findings }
-    }
-}
-
-impl Analysis for Antipatterns<'_> {
-    fn report(&self) -> Report<'_> {
-        vmtax_report::habits::report(self.recording, &self.findings)
-    }
-
-    fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::habits::json(self.recording, &self.findings)
-    }
-
-    fn evidence(&self) -> &dyn Evidence {
-        &self.findings
-    }
-}
 
 impl Evidence for HabitFindings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {

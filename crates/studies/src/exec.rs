@@ -15,6 +15,7 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
+use vmtax_workload::CheckedPlan;
 
 /// A command may take as long as it takes.
 const DEADLINE_S: u32 = 86_400;
@@ -92,7 +93,7 @@ pub struct ExecOptions {
 }
 
 impl StudyOptions for ExecOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let words = self.words()?;
         let mut usual = host.default_machines();
         if self.terminal {

@@ -1,12 +1,11 @@
 //! What one VM exit costs, by cause.
 
-use crate::analysis::Analysis;
 use crate::options::{CommonOptions, OptionsError, StudyOptions};
 use crate::reproduce::Evidence;
 use clap::Args;
 use vmtax_model::{ExitFindings, HostFacts, Machine, Plan};
 use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError};
+use vmtax_workload::CheckedPlan;
 
 /// A fresh QEMU each: what one of them had by luck counts once.
 const ROUNDS: u32 = 3;
@@ -33,35 +32,18 @@ pub struct ExitsOptions {
 }
 
 impl StudyOptions for ExitsOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let machines = self.guest.clone().unwrap_or_else(|| host.micro_guests().to_vec());
         self.common.complete(Plan::new("exits", ROUNDS, machines, vec![vmtax_workload::exits(self.count)]))
     }
 }
 
-pub(crate) struct Exits(ExitFindings);
-
-impl Exits {
-    pub(crate) fn of(recording: &Recording) -> Exits {
-        let manifest = &recording.manifest;
-        let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
-        Exits(vmtax_analysis::exits(&recording.plan, &recording.host, &recording.trials, about))
-    }
-}
-
-impl Analysis for Exits {
-    fn report(&self) -> Report<'_> {
-        vmtax_report::exits::report(&self.0)
-    }
-
-    fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::exits::json(&self.0)
-    }
-
-    fn evidence(&self) -> &dyn Evidence {
-        self
-    }
+/// What one VM exit costs in a recording, by cause.
+pub(crate) fn findings(recording: &Recording) -> ExitFindings {
+    let manifest = &recording.manifest;
+    let about = (manifest.vmtax.as_str(), manifest.command.as_slice(), manifest.started.as_str());
+    vmtax_analysis::exits(&recording.plan, &recording.host, &recording.trials, about)
 }
 
 /// No published result claims anything of them.
-impl Evidence for Exits {}
+impl Evidence for ExitFindings {}

@@ -1,6 +1,6 @@
 //! Where the time of a block request goes, layer by layer.
 
-use crate::analysis::{Analysis, StudyError};
+use crate::analysis::StudyError;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, key_value, plan_file, variants};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -8,7 +8,7 @@ use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
 use vmtax_model::{CaseUnit, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict};
 use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError};
+use vmtax_workload::CheckedPlan;
 
 /// Requests of a trial. Four trials a turn, two of them observed: six rounds follow 12,000 requests.
 const REQUESTS: u64 = 1000;
@@ -47,7 +47,7 @@ pub struct LayersOptions {
 }
 
 impl StudyOptions for LayersOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let mut plan = match plan_file(&self.what)? {
             Some(plan) => plan,
             None => self.plan_of_words(host)?,
@@ -97,17 +97,6 @@ fn machines<'a>(guests: impl IntoIterator<Item = &'a str>, host: &HostFacts) -> 
     Ok(machines)
 }
 
-pub(crate) struct Layers<'a> {
-    recording: &'a Recording,
-    findings: LayerFindings,
-}
-
-impl<'a> Layers<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Result<Layers<'a>, StudyError> {
-        Ok(Layers { recording, findings: findings(recording)? })
-    }
-}
-
 /// Requests by layer, of the recording's observed trials.
 pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyError> {
     let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
@@ -118,20 +107,6 @@ pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyErro
         }
         _ => error.into(),
     })
-}
-
-impl Analysis for Layers<'_> {
-    fn report(&self) -> Report<'_> {
-        vmtax_report::layers::report(self.recording, &self.findings)
-    }
-
-    fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::layers::json(self.recording, &self.findings)
-    }
-
-    fn evidence(&self) -> &dyn Evidence {
-        &self.findings
-    }
 }
 
 impl Evidence for LayerFindings {

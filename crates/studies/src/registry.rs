@@ -1,35 +1,38 @@
 //! The studies: which analysis a recording gets.
 
-use crate::analysis::{Analysis, ReportFile, StudyError};
-use crate::antipatterns::Antipatterns;
+use crate::analysis::{Analysis, ReportFile, StudyError, found};
 use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
-use crate::exits::Exits;
-use crate::layers::Layers;
 use crate::profile::Profile;
-use crate::reproduce;
-use crate::scale::Scale;
-use crate::share::Shares;
+use crate::{exits, layers, reproduce};
 use crate::tax::Tax;
 use vmtax_model::{CaseFindings, CheckFindings, CompareFindings, Study, Verdict};
 use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError, Style};
+use vmtax_report::{self as page, Report, ReportError, Style};
 
 /// What the study of a recording's plan finds in it.
 ///
 /// # Errors
 /// [`StudyError`] where it was to be observed and nothing that was observed can be read.
 pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
-    let analysis: Box<dyn Analysis> = match &recording.plan.study {
+    let (plan, host, trials) = (&recording.plan, &recording.host, &recording.trials);
+    let analysis: Box<dyn Analysis> = match &plan.study {
         Study::Tax => Box::new(Tax::of(recording)),
-        Study::Layers => Box::new(Layers::of(recording)?),
+        Study::Layers => found(recording, layers::findings(recording)?, page::layers::report, page::layers::json),
         Study::Exec(_) => Box::new(Exec::of(recording)),
         Study::Compare(_) => Box::new(Comparison::of(recording)?),
-        Study::Scale(_) => Box::new(Scale::of(recording)),
+        Study::Scale(_) => {
+            found(recording, vmtax_analysis::growth(plan, trials), page::growth::report, page::growth::json)
+        }
         Study::Profile(_) => Box::new(Profile::of(recording)?),
-        Study::Share => Box::new(Shares::of(recording)),
-        Study::Exits => Box::new(Exits::of(recording)),
-        Study::GuestAntipatterns => Box::new(Antipatterns::of(recording)),
+        Study::Share => found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::shares::json),
+        Study::Exits => {
+            found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::exits::json(f))
+        }
+        Study::GuestAntipatterns => {
+            let findings = vmtax_analysis::habits(plan, host, trials);
+            found(recording, findings, page::habits::report, page::habits::json)
+        }
     };
     // A published result that this version does not know has no verdict.
     let case = recording.plan.reproduces.as_deref().and_then(|name| reproduce::find(name).ok());

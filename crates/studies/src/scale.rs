@@ -1,6 +1,5 @@
 //! How a cost grows with a size.
 
-use crate::analysis::Analysis;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, variants};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -10,9 +9,7 @@ use vmtax_model::{
     CaseUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Ladder, Law, Machine, Metric, Plan, Study,
     Verdict, parse_size,
 };
-use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError};
-use vmtax_workload::Preset;
+use vmtax_workload::{CheckedPlan, Preset};
 
 /// Of a ladder whose ends are no power of two apart.
 const RUNGS: usize = 8;
@@ -55,7 +52,7 @@ pub struct ScaleOptions {
 }
 
 impl StudyOptions for ScaleOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let mut plan = match plan_file(&self.what)? {
             Some(plan) => plan,
             None => self.plan_of_words(host)?,
@@ -126,31 +123,6 @@ fn ladder(option: &str, text: &str, rungs: Option<usize>) -> Result<Ladder, Opti
     let doublings = (to / from).ilog2() as usize;
     let doubles = to == from << doublings && (2..=10).contains(&doublings);
     Ok(Ladder::geometric(option, from, to, rungs.unwrap_or(if doubles { doublings + 1 } else { RUNGS })))
-}
-
-pub(crate) struct Scale<'a> {
-    recording: &'a Recording,
-    findings: GrowthFindings,
-}
-
-impl<'a> Scale<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Scale<'a> {
-        Scale { recording, findings: vmtax_analysis::growth(&recording.plan, &recording.trials) }
-    }
-}
-
-impl Analysis for Scale<'_> {
-    fn report(&self) -> Report<'_> {
-        vmtax_report::growth::report(self.recording, &self.findings)
-    }
-
-    fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::growth::json(self.recording, &self.findings)
-    }
-
-    fn evidence(&self) -> &dyn Evidence {
-        &self.findings
-    }
 }
 
 impl Evidence for GrowthFindings {

@@ -1,6 +1,5 @@
 //! What each method of sharing a tree with guests costs.
 
-use crate::analysis::Analysis;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
@@ -9,8 +8,7 @@ use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{
     CaseUnit, HostFacts, Machine, Plan, ShareFindings, Study, Tree, Verdict, WorkloadName, WorkloadSpec, parse_size,
 };
-use vmtax_recording::Recording;
-use vmtax_report::{Report, ReportError};
+use vmtax_workload::CheckedPlan;
 
 /// The share methods that are compared where none is named; QEMU's default, the baseline, first.
 const METHODS: &[&str] = &[
@@ -62,7 +60,7 @@ fn size(text: &str) -> Result<u64, String> {
 }
 
 impl StudyOptions for ShareOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let usual = if self.quick { QUICK_METHODS } else { METHODS };
         let named: Vec<&str> = self.methods.iter().map(String::as_str).collect();
         let methods = if named.is_empty() { usual } else { &named };
@@ -84,31 +82,6 @@ impl StudyOptions for ShareOptions {
             variants: methods.iter().map(|method| share_variant(method)).collect::<Result<_, _>>()?,
             ..Plan::new("share", FEWEST_ROUNDS, vec![Machine::NATIVE, host.default_guest()], workloads)
         })
-    }
-}
-
-pub(crate) struct Shares<'a> {
-    recording: &'a Recording,
-    findings: ShareFindings,
-}
-
-impl<'a> Shares<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Shares<'a> {
-        Shares { recording, findings: vmtax_analysis::shares(&recording.plan, &recording.trials) }
-    }
-}
-
-impl Analysis for Shares<'_> {
-    fn report(&self) -> Report<'_> {
-        vmtax_report::shares::report(self.recording, &self.findings)
-    }
-
-    fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::shares::json(self.recording, &self.findings)
-    }
-
-    fn evidence(&self) -> &dyn Evidence {
-        &self.findings
     }
 }
 

@@ -7,7 +7,7 @@ use clap::Args;
 use vmtax_model::{CaseUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
-use vmtax_workload::Preset;
+use vmtax_workload::{CheckedPlan, Preset};
 
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
@@ -55,7 +55,7 @@ Examples:
 }
 
 impl StudyOptions for TaxOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let mut plan = match plan_file(&self.what)? {
             Some(_) if self.quick || self.full => {
                 return OptionsError::usage("a plan's file says itself how much is run: leave --quick and --full out");

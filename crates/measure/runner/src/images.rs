@@ -3,7 +3,8 @@
 use crate::{Means, RunError};
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{KernelError, Purpose};
-use vmtax_model::{KernelFacts, Machine, Plan, ShareMethod};
+use vmtax_model::{KernelFacts, Machine, ShareMethod};
+use vmtax_workload::CheckedPlan;
 use vmtax_vm::{Boot, GuestImage, MachineError, MicroImage, Scratch};
 
 /// The images that the plan's machines need, for each variant.
@@ -17,7 +18,7 @@ pub(crate) struct Images {
 impl Images {
     /// Makes them in the scratch folder. `methods` are the shares that guests are to mount.
     pub fn make(
-        plan: &Plan,
+        plan: &CheckedPlan,
         means: Option<&Means>,
         methods: &[ShareMethod],
         scratch: &Scratch,

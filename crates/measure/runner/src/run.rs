@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_model::{
-    CpuSeconds, Execution, ON_THE_HOST, Outcome, Plan, Probes, TrialResult, Turn, Warning, WorkloadName, WorkloadSpec,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, TrialResult, Turn, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
@@ -26,6 +26,7 @@ use vmtax_vm::{
     CommandRun, DiskKind, HostSettings, Interrupt, MachineError, Needs, RunningMachine, Scratch, Setup, Sharing,
     Streams,
 };
+use vmtax_workload::CheckedPlan;
 use written::{Made, note_boot, note_memory_tree};
 
 /// Below this, time stolen from the host during a trial is nothing to speak of.
@@ -56,7 +57,7 @@ pub struct Watch<'a> {
 /// # Errors
 /// [`RunError`] when the plan cannot be carried out: what fails the first time will fail each time.
 pub fn run(
-    plan: &Plan,
+    plan: &CheckedPlan,
     means: Option<&Means>,
     writer: &mut Writer,
     interrupt: &Interrupt,
@@ -72,10 +73,9 @@ pub fn run(
         Some(_) => exec::ways(plan, &images, &scratch)?,
         None => shares::ways(plan, &images, &scratch),
     };
-    let rungs: Vec<Plan> = (0..plan.rungs()).map(|rung| plan.at_rung(rung)).collect();
     let mut run = Run {
         plan,
-        rungs: &rungs,
+        rungs: plan.checked_rungs(),
         scratch: &scratch,
         images: &images,
         ways: &ways,
@@ -108,7 +108,7 @@ pub fn run(
     Ok(run.first_failure.map_or(Ended::Complete, Ended::Incomplete))
 }
 
-fn needs(plan: &Plan) -> Result<Needs, RunError> {
+fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
     let shares::Written { files_bytes, share: written } = shares::written(plan)?;
     let guest = plan.machines.iter().any(|m| m.is_linux_guest());
     let images_mib = if guest { shares::images_mib(plan)? } else { 0 };
@@ -159,7 +159,7 @@ impl<'a> Run<'a> {
         log: &Path,
         (control_s, put_back): (Option<f64>, &[(PathBuf, String)]),
     ) -> Result<(), RunError> {
-        let usual = &self.rungs[turn.rung].guest;
+        let usual = &self.rungs[turn.rung].plan.guest;
         let mut guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
         if !turn.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
             guest.qemu_args.extend(HABIT_DEVICES.map(str::to_owned));
@@ -227,7 +227,8 @@ impl<'a> Run<'a> {
             let mut made = before.made(&*machine, processor);
             (made.control_s, made.execution) = (control_s, execution);
             made.warnings.splice(0..0, warnings.iter().cloned());
-            made.warnings.extend(made.share.as_ref().and_then(|share| shares::few_open_files(workload, share)));
+            let checked = self.rungs[turn.rung].workload(workload.name);
+            made.warnings.extend(made.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
             match result {
                 Ok(mut result) => {
                     let cut_off = self.note_tree(&mut *machine, workload, &mut result, index + 1 == all.len());

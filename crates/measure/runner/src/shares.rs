@@ -8,7 +8,7 @@ use vmtax_model::{
     Warning, WorkloadSpec,
 };
 use vmtax_vm::{MachineError, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room};
-use vmtax_workload::GuestState;
+use vmtax_workload::{Checked, CheckedPlan, GuestState};
 
 /// What a small system takes of a machine's memory, MiB.
 const SYSTEM_MIB: u64 = 96;
@@ -44,7 +44,7 @@ pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
 }
 
 /// MiB that the images made from the plan's tree take, with a copy for a machine that writes to it.
-pub(crate) fn images_mib(plan: &Plan) -> Result<u64, crate::RunError> {
+pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, crate::RunError> {
     let Some(tree) = &plan.tree else { return Ok(0) };
     let mut images: BTreeMap<Kind, bool> = BTreeMap::new();
     for variant in &plan.variants {
@@ -66,7 +66,7 @@ pub(crate) fn images_mib(plan: &Plan) -> Result<u64, crate::RunError> {
 }
 
 /// Bytes and files that an image has to have room for: on a disk guests write.
-fn image_room(plan: &Plan, tree: &Tree, method: ShareMethod) -> Result<(u64, u64), crate::RunError> {
+fn image_room(plan: &CheckedPlan, tree: &Tree, method: ShareMethod) -> Result<(u64, u64), crate::RunError> {
     let (bytes, files) = tree_room(tree)?;
     let more = if method == ShareMethod::Disk { written(plan)?.share } else { (0, 0) };
     Ok((bytes.saturating_add(more.0), files.saturating_add(more.1)))
@@ -83,21 +83,21 @@ pub(crate) struct Written {
 /// What the plan's workloads write, at the rung where it is most.
 ///
 /// # Errors
-/// A workload that cannot be run as written, or that holds more names open than the machines' memory has room for.
-pub(crate) fn written(plan: &Plan) -> Result<Written, crate::RunError> {
+/// A workload that holds more names open than the machines' memory has room for.
+pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
     let tree_files = plan.tree.as_ref().filter(|tree| tree.path.is_none()).map_or(0, |tree| tree.files);
     let mut most = Written { files_bytes: 0, share: (0, 0) };
-    for rung in (0..plan.rungs()).map(|rung| plan.at_rung(rung)) {
-        let memory_mib = u64::from(rung.guest.memory_mib);
+    for rung in plan.checked_rungs() {
+        let memory_mib = u64::from(rung.plan.guest.memory_mib);
         let mut files_bytes = 0;
-        for workload in &rung.workloads {
-            let room = vmtax_workload::check(workload)?.room(tree_files);
+        for workload in rung.workloads() {
+            let room = workload.room(tree_files);
             files_bytes += room.files_bytes;
             most.share = (room.share_bytes.max(most.share.0), room.share_files.max(most.share.1));
             let held_mib = room.held_bytes >> 20;
             if held_mib + SYSTEM_MIB > memory_mib {
                 let needed = held_mib + SYSTEM_MIB;
-                return Err(crate::RunError::HeldTooMany { workload: workload.name, held_mib, memory_mib, needed });
+                return Err(crate::RunError::HeldTooMany { workload: workload.name(), held_mib, memory_mib, needed });
             }
         }
         most.files_bytes = files_bytes.max(most.files_bytes);
@@ -106,8 +106,8 @@ pub(crate) fn written(plan: &Plan) -> Result<Written, crate::RunError> {
 }
 
 /// A warning where who serves the share may not have as many files open as a guest is to hold.
-pub(crate) fn few_open_files(workload: &WorkloadSpec, share: &ShareFacts) -> Option<Warning> {
-    let room = vmtax_workload::check(workload).ok()?.room(0);
+pub(crate) fn few_open_files(workload: &Checked, share: &ShareFacts) -> Option<Warning> {
+    let room = workload.room(0);
     let needed = match share.method {
         method if method.is_image() => 0,
         // virtiofsd has one open for each name that it ever gave.
@@ -132,7 +132,7 @@ fn kind(share: &Share) -> Option<Kind> {
 }
 
 /// Each variant of the plan, in order; images that they need are made.
-pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Vec<Way> {
+pub(crate) fn ways(plan: &CheckedPlan, images: &Images, scratch: &Scratch) -> Vec<Way> {
     let mut ready = Ready { plan, images, scratch, made: BTreeMap::new() };
     let way = |variant: &Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match (share, &plan.tree) {
@@ -148,7 +148,7 @@ pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Vec<Way> 
 type Made = Result<(PathBuf, ImageFacts), String>;
 
 struct Ready<'a> {
-    plan: &'a Plan,
+    plan: &'a CheckedPlan,
     images: &'a Images,
     scratch: &'a Scratch,
     made: BTreeMap<Kind, Made>,

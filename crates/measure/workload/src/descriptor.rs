@@ -173,6 +173,11 @@ impl Checked {
         Ok(Checked { descriptor, work: (descriptor.parse)(spec.name, values)? })
     }
 
+    /// Which workload it is.
+    pub fn name(&self) -> WorkloadName {
+        self.descriptor.name
+    }
+
     /// The spec as it takes effect: every option, values in canonical spelling (`65536` becomes `64K`). Checked again
     /// it stays as it is.
     pub fn spec(&self) -> WorkloadSpec {

@@ -6,7 +6,7 @@ use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, Thresholds, WorkloadName};
-use vmtax_workload::Preset;
+use vmtax_workload::{CheckedPlan, Preset};
 
 /// The smallest difference that matters, where nothing else is asked for.
 const DETECT: f64 = 0.02;
@@ -92,7 +92,7 @@ pub struct CompareOptions {
 }
 
 impl StudyOptions for CompareOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let mut variants = sides(&self.sides, &self.qemu, &self.kernel, &self.set)?;
         let machine = self.machine.unwrap_or_else(|| host.default_guest());
         let mut machines: Vec<Machine> = Vec::new();
@@ -196,7 +196,7 @@ impl CompareOptions {
     ///
     /// # Errors
     /// For one with a command of the user's.
-    pub fn plan_again(&self, baseline: &Plan) -> Result<Plan, OptionsError> {
+    pub fn plan_again(&self, baseline: &Plan) -> Result<CheckedPlan, OptionsError> {
         if baseline.command().is_some() {
             return OptionsError::usage(
                 "a command's recording is not measured again by --check: run it with `vmtax exec`, and name that recording too",

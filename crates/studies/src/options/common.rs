@@ -4,6 +4,7 @@ use super::error::OptionsError;
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_model::{HostFacts, Plan};
+use vmtax_workload::CheckedPlan;
 
 /// The options of a study: what its command line means.
 pub trait StudyOptions: Args {
@@ -11,7 +12,7 @@ pub trait StudyOptions: Args {
     ///
     /// # Errors
     /// [`OptionsError`] for what is unknown, contradictory or out of range.
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError>;
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError>;
 
     /// Whether each guest is profiled once more afterwards.
     fn is_profiled(&self) -> bool {
@@ -89,7 +90,7 @@ fn replace<T: Clone>(field: &mut T, given: Option<&T>) {
 
 impl CommonOptions {
     /// The plan with what these options replace in it, checked.
-    pub(crate) fn complete(&self, mut plan: Plan) -> Result<Plan, OptionsError> {
+    pub(crate) fn complete(&self, mut plan: Plan) -> Result<CheckedPlan, OptionsError> {
         if self.kernel.is_some() {
             plan.guest.kernel.clone_from(&self.kernel);
             plan.guest.modules.clone_from(&self.modules);
@@ -103,7 +104,7 @@ impl CommonOptions {
 
 impl MachineOptions {
     /// The plan with what these options replace in it, checked.
-    pub(crate) fn complete(&self, mut plan: Plan) -> Result<Plan, OptionsError> {
+    pub(crate) fn complete(&self, mut plan: Plan) -> Result<CheckedPlan, OptionsError> {
         replace(&mut plan.rounds, self.rounds.as_ref());
         replace(&mut plan.seed, self.seed.as_ref());
         replace(&mut plan.deadline_s, self.deadline.as_ref());
@@ -118,18 +119,7 @@ impl MachineOptions {
         if !self.qemu_args.is_empty() {
             guest.qemu_args.clone_from(&self.qemu_args);
         }
-        check(&plan)?;
-        Ok(plan)
+        plan.check()?;
+        Ok(CheckedPlan::new(plan)?)
     }
-}
-
-/// Whether the plan can be carried out, as far as can be said without trying: at each rung of its ladder.
-fn check(plan: &Plan) -> Result<(), OptionsError> {
-    plan.check()?;
-    for rung in 0..plan.rungs() {
-        for workload in &plan.at_rung(rung).workloads {
-            vmtax_workload::check(workload)?;
-        }
-    }
-    Ok(())
 }

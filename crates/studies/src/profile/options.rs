@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use vmtax_model::{CountBy, HostFacts, Machine, Plan, ProfileSettings, ProfileSpec, Study, Tree};
 use vmtax_vm::Vm;
-use vmtax_workload::Preset;
+use vmtax_workload::{CheckedPlan, Preset};
 
 /// For how long a process is profiled where nothing else is asked for, s.
 const PROCESS_S: f64 = 10.0;
@@ -103,11 +103,11 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 }
 
 impl StudyOptions for ProfileOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         if let Some(pid) = self.pid {
             let settings = self.settings(Some(self.seconds.unwrap_or(PROCESS_S)))?;
             let name = format!("{}-{pid}", Vm::program_of(pid));
-            return Ok(attached(ProfileSettings { pid: Some(pid), ..settings }, &name));
+            return Ok(CheckedPlan::new(attached(ProfileSettings { pid: Some(pid), ..settings }, &name))?);
         }
         if self.workload.is_empty() {
             return OptionsError::usage(
@@ -121,7 +121,7 @@ impl StudyOptions for ProfileOptions {
 
 impl ProfileOptions {
     /// One guest, one workload, once.
-    fn plan_of_workload(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan_of_workload(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         if self.common.machine.rounds.is_some_and(|rounds| rounds != 1) {
             return OptionsError::usage(
                 "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds",

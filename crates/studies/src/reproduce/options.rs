@@ -5,7 +5,8 @@ use crate::exec::root_share;
 use crate::options::{CommonOptions, OptionsError, StudyOptions};
 use clap::Args;
 use vmtax_host::find_program;
-use vmtax_model::{HostFacts, Plan};
+use vmtax_model::HostFacts;
+use vmtax_workload::CheckedPlan;
 
 /// The options of `vmtax reproduce`.
 #[derive(Debug, Args)]
@@ -72,7 +73,7 @@ impl ReproduceOptions {
 }
 
 impl StudyOptions for ReproduceOptions {
-    fn plan(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
+    fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let Asked::Run(case) = self.asked()? else {
             return OptionsError::usage("name a published result: `vmtax reproduce list` has them");
         };

@@ -9,11 +9,11 @@ use crate::fault::Fault;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_model::Plan;
 use vmtax_recording::{Recording, open};
 use vmtax_report::check as files;
 use vmtax_runner::Ended;
 use vmtax_studies::{Answer, CompareOptions, Compared, check, compare_recordings};
+use vmtax_workload::CheckedPlan;
 
 pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
     match args.options.compared()? {
@@ -57,7 +57,7 @@ fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Fault
 }
 
 /// The baseline's plan, carried out now.
-fn measure_again(plan: &Plan, args: &StudyArgs<CompareOptions>) -> Result<PathBuf, Fault> {
+fn measure_again(plan: &CheckedPlan, args: &StudyArgs<CompareOptions>) -> Result<PathBuf, Fault> {
     let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
     let Recorded { folder, ended } = record(plan, doctor::facts(None), &args.record, &display, None)?;
     match ended {

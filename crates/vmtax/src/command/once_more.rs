@@ -10,6 +10,7 @@ use vmtax_model::{HostFacts, Plan};
 use vmtax_runner::Ended;
 use vmtax_studies::{analyze, draw_difference};
 use vmtax_vm::Streams;
+use vmtax_workload::CheckedPlan;
 
 /// Carries out these plans of profiles, each with its name, into recordings of their own; into all but the first also what
 /// differs from the first.
@@ -22,6 +23,7 @@ pub(super) fn profile(
     let args = RecordArgs { out: None, ..args.clone() };
     let mut first: Option<PathBuf> = None;
     for (of, plan) in plans {
+        let plan = CheckedPlan::new(plan)?;
         let Recorded { folder, ended } = record(&plan, host.clone(), &args, &Display::beside_output(), streams)?;
         match ended {
             Ended::Interrupted => return Err(Fault::Interrupted { folder }),

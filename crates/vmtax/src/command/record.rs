@@ -12,6 +12,7 @@ use vmtax_model::{HostFacts, Plan};
 use vmtax_runner::{Ended, Watch, find_means};
 use vmtax_studies::InterimAnalyses;
 use vmtax_vm::{Interrupt, Streams};
+use vmtax_workload::CheckedPlan;
 
 /// A plan that was carried out.
 pub(super) struct Recorded {
@@ -23,7 +24,7 @@ pub(super) struct Recorded {
 
 /// Carries a plan out, its command, if it has one, between `streams`.
 pub(super) fn record(
-    plan: &Plan,
+    plan: &CheckedPlan,
     mut host: HostFacts,
     args: &RecordArgs,
     display: &Display,

@@ -6,10 +6,11 @@ use crate::cli::{RecordArgs, StudyArgs};
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_layers::LayersError;
-use vmtax_model::{HostFacts, Plan, Study};
+use vmtax_model::{HostFacts, Study};
 use vmtax_runner::Ended;
 use vmtax_studies::{StudyError, StudyOptions, analyze, forecast, profiles_of_guests};
 use vmtax_vm::Streams;
+use vmtax_workload::CheckedPlan;
 
 /// What timeout(1), env(1) and their like end with when they fail themselves.
 pub(super) const FAILED: u8 = 125;
@@ -36,7 +37,7 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
 }
 
 /// Carries a plan out, its command, if it has one, between `streams`, and shows what was found; the exit status.
-fn carry_out(plan: &Plan, host: HostFacts, args: &RecordArgs, streams: Option<&Streams>) -> Result<ExitCode, Fault> {
+fn carry_out(plan: &CheckedPlan, host: HostFacts, args: &RecordArgs, streams: Option<&Streams>) -> Result<ExitCode, Fault> {
     recording_folder::check(args.out.as_deref())?;
     let display = match streams {
         Some(_) => Display::beside_output(),

@@ -62,7 +62,7 @@ fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
         assert!(fs::read_to_string(folded).unwrap().contains("[translated code]"), "{}", folded.display());
     }
     let mixed = "usual aio=native --profile -- seqread cpu";
-    compare(&place, mixed).start(60).outcome().exits(2).says("--profile looks at one workload");
+    compare(&place, mixed).start(60).outcome().exits(2).says("--profile is of one workload");
 }
 
 #[test]
@@ -122,7 +122,7 @@ fn what_is_no_comparison_is_refused() {
         ("usual aio=threads -- nothing", "unknown workload 'nothing'"),
         ("usual aio=threads --layers -- cpu", "seqread alone"),
         ("/nowhere/a /nowhere/b", "/nowhere/a"),
-        ("usual /nowhere/b", "recordings can only be held against recordings"),
+        ("usual /nowhere/b", "recordings can only be compared with recordings"),
         ("--check /nowhere", "/nowhere"),
     ] {
         compare(&place, words).fails(&[why]);

@@ -4,9 +4,10 @@ use crate::images::Images;
 use crate::shares::Way;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{Machine, Plan, Probes, QemuFacts, Turn, WorkloadSpec};
+use vmtax_model::{Machine, Probes, QemuFacts, Turn, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams};
+use vmtax_workload::{CheckedPlan, CheckedRung};
 
 /// What a run is doing: for people who wait.
 #[derive(Debug, Clone, Copy)]
@@ -39,9 +40,9 @@ pub enum Progress<'a> {
 }
 
 pub(super) struct Run<'a> {
-    pub plan: &'a Plan,
+    pub plan: &'a CheckedPlan,
     /// The plan at each rung of its ladder.
-    pub rungs: &'a [Plan],
+    pub rungs: &'a [CheckedRung],
     pub scratch: &'a Scratch,
     pub images: &'a Images,
     /// The plan's variants.
@@ -67,7 +68,7 @@ pub(super) struct Run<'a> {
 impl<'a> Run<'a> {
     /// The trials of a turn: each workload under each of the plan's probes.
     pub fn all(&self, turn: Turn) -> Vec<(&'a WorkloadSpec, Probes)> {
-        let plan = &self.rungs[turn.rung];
+        let plan = &self.rungs[turn.rung].plan;
         plan.workloads.iter().flat_map(|w| plan.probes_in(turn).iter().map(move |&p| (w, p))).collect()
     }
 }
