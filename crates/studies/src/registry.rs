@@ -4,8 +4,8 @@ use crate::analysis::{Analysis, ReportFile, StudyError, found};
 use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
 use crate::profile::Profile;
-use crate::{exits, layers, reproduce};
 use crate::tax::Tax;
+use crate::{exits, layers, reproduce};
 use vmtax_model::{CaseFindings, CheckFindings, CompareFindings, Study, Verdict};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
@@ -25,7 +25,9 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
             found(recording, vmtax_analysis::growth(plan, trials), page::growth::report, page::growth::json)
         }
         Study::Profile(_) => Box::new(Profile::of(recording)?),
-        Study::Share => found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::shares::json),
+        Study::Share => {
+            found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::shares::json)
+        }
         Study::Exits => {
             found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::exits::json(f))
         }

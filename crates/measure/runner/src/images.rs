@@ -4,8 +4,8 @@ use crate::{Means, RunError};
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{KernelError, Purpose};
 use vmtax_model::{KernelFacts, Machine, ShareMethod};
-use vmtax_workload::CheckedPlan;
 use vmtax_vm::{Boot, GuestImage, MachineError, MicroImage, Scratch};
+use vmtax_workload::CheckedPlan;
 
 /// The images that the plan's machines need, for each variant.
 pub(crate) struct Images {

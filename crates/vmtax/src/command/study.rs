@@ -37,7 +37,12 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
 }
 
 /// Carries a plan out, its command, if it has one, between `streams`, and shows what was found; the exit status.
-fn carry_out(plan: &CheckedPlan, host: HostFacts, args: &RecordArgs, streams: Option<&Streams>) -> Result<ExitCode, Fault> {
+fn carry_out(
+    plan: &CheckedPlan,
+    host: HostFacts,
+    args: &RecordArgs,
+    streams: Option<&Streams>,
+) -> Result<ExitCode, Fault> {
     recording_folder::check(args.out.as_deref())?;
     let display = match streams {
         Some(_) => Display::beside_output(),
