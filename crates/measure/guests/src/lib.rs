@@ -1,5 +1,8 @@
 //! What guests are made of: kernels and QEMUs, found, fetched or built into the user's cache, never installed.
 
 pub mod apt;
+mod file_error;
 pub mod kernel;
 pub mod qemu;
+
+pub use file_error::FileError;

@@ -4,6 +4,7 @@ use crate::apt::archive::{self, Archive};
 use crate::apt::config::{self, Lists};
 use crate::apt::error::AptError;
 use crate::apt::package::{self, Package};
+use crate::file_error::ResultExt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ impl Apt {
         let apt = Apt { work: work.into() };
         for folder in ["cache/archives/partial", "lists/partial"] {
             let folder = work.join(folder);
-            fs::create_dir_all(&folder).map_err(AptError::write(&folder))?;
+            fs::create_dir_all(&folder).writing(&folder)?;
         }
         config::write(work, Lists::System)?;
         Ok(apt)
@@ -134,7 +135,7 @@ impl Apt {
     pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, AptError> {
         let arguments: Vec<&str> = ["-q", "download"].into_iter().chain(packages.iter().map(String::as_str)).collect();
         self.run("apt-get", &arguments)?;
-        let entries = fs::read_dir(&self.work).map_err(AptError::read(&self.work))?;
+        let entries = fs::read_dir(&self.work).reading(&self.work)?;
         let files = entries.flatten().map(|entry| entry.path());
         Ok(files.filter(|path| path.extension().is_some_and(|end| end == "deb")).collect())
     }
@@ -150,10 +151,10 @@ impl Apt {
             return Err(archive.explain(&[suite], failed));
         }
         self.run("apt-get", &["-q", "source", "--download-only", "--only-source", package])?;
-        let entries = fs::read_dir(&self.work).map_err(AptError::read(&self.work))?;
+        let entries = fs::read_dir(&self.work).reading(&self.work)?;
         let mut files = entries.flatten().map(|entry| entry.path());
         let control = files.find(|path| path.extension().is_some_and(|end| end == "dsc")).unwrap_or_default();
-        let text = fs::read_to_string(&control).map_err(AptError::read(&control))?;
+        let text = fs::read_to_string(&control).reading(&control)?;
         self.run("dpkg-source", &["--extract", &control.to_string_lossy(), &into.to_string_lossy()])?;
         Ok(text.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or_default().to_owned())
     }
@@ -179,7 +180,7 @@ impl Apt {
             Err(e) if e.kind() == io::ErrorKind::NotFound => {
                 return Err(AptError::NoApt { program: program.into() });
             }
-            Err(e) => return Err(AptError::read(Path::new(program))(e)),
+            Err(e) => Err(e).reading(program)?,
         };
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());

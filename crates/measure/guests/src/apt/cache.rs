@@ -1,11 +1,11 @@
 //! The user's cache, and how things come into it.
 
 use crate::apt::error::AptError;
+use crate::file_error::{ResultExt, clear};
 use rustix::fs::{FlockOperation, flock, statvfs};
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io;
 use std::path::{Path, PathBuf};
 
 /// The user's cache of vmtax: `$XDG_CACHE_HOME/vmtax`, else `$HOME/.cache/vmtax`. It need not exist yet.
@@ -44,20 +44,20 @@ impl Fetch {
     /// # Errors
     /// When the folder cannot be written.
     pub fn begin(shelf: &Path, what: &str, say: &mut dyn FnMut(&str)) -> Result<Fetch, AptError> {
-        fs::create_dir_all(shelf).map_err(AptError::write(shelf))?;
+        fs::create_dir_all(shelf).writing(shelf)?;
         let path = shelf.join(".lock");
-        let lock = File::create(&path).map_err(AptError::write(&path))?;
+        let lock = File::create(&path).writing(&path)?;
         if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_err() {
             say(&format!("another vmtax is fetching {what}: waiting for it"));
-            flock(&lock, FlockOperation::LockExclusive).map_err(|e| AptError::write(&path)(e.into()))?;
+            flock(&lock, FlockOperation::LockExclusive).writing(&path)?;
         }
         // Under the lock, so none of it is in use.
-        for entry in fs::read_dir(shelf).map_err(AptError::read(shelf))?.flatten() {
+        for entry in fs::read_dir(shelf).reading(shelf)?.flatten() {
             if entry.file_name().to_string_lossy().starts_with(WORK) {
-                fs::remove_dir_all(entry.path()).map_err(AptError::write(&entry.path()))?;
+                fs::remove_dir_all(entry.path()).writing(entry.path())?;
             }
         }
-        let work = tempfile::Builder::new().prefix(WORK).tempdir_in(shelf).map_err(AptError::write(shelf))?;
+        let work = tempfile::Builder::new().prefix(WORK).tempdir_in(shelf).writing(shelf)?;
         Ok(Fetch { work, _lock: lock })
     }
 
@@ -83,10 +83,8 @@ impl Fetch {
     /// # Errors
     /// When `home` cannot be written.
     pub fn settle(&self, ready: &Path, home: &Path) -> Result<(), AptError> {
-        match fs::remove_dir_all(home) {
-            Err(e) if e.kind() != io::ErrorKind::NotFound => Err(AptError::write(home)(e)),
-            _ => fs::rename(ready, home).map_err(AptError::write(home)),
-        }
+        clear(home)?;
+        Ok(fs::rename(ready, home).writing(home)?)
     }
 }
 

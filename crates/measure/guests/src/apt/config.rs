@@ -1,6 +1,7 @@
 //! The configuration under which apt works in a folder of ours.
 
 use crate::apt::error::AptError;
+use crate::file_error::ResultExt;
 use std::env;
 use std::fs;
 use std::path::Path;
@@ -32,7 +33,7 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
         Lists::Own => own_lists,
         Lists::Sources(lines) => {
             let path = work.join("sources.list");
-            fs::write(&path, lines).map_err(AptError::write(&path))?;
+            fs::write(&path, lines).writing(&path)?;
             format!(
                 "{own_lists}\
                  Dir::Etc::sourcelist \"{folder}/sources.list\";\n\
@@ -75,7 +76,7 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
     let first = format!("{before}Dir::Etc::main \"{folder}/apt.main\";\n");
     for (name, text) in [("apt.main", main), ("apt.env", first)] {
         let path = work.join(name);
-        fs::write(&path, text).map_err(AptError::write(&path))?;
+        fs::write(&path, text).writing(&path)?;
     }
     Ok(())
 }

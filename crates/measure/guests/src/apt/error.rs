@@ -1,7 +1,7 @@
 //! What can go wrong between here and a distribution's archive, each with the way out.
 
-use std::io;
-use std::path::{Path, PathBuf};
+use crate::file_error::FileError;
+use std::path::PathBuf;
 
 /// Packages cannot be asked for, fetched or unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -9,22 +9,9 @@ pub enum AptError {
     /// No place for the cache is known.
     #[error("neither XDG_CACHE_HOME nor HOME names a folder for the cache: set one, for example `HOME=/root vmtax …`")]
     NoCacheDir,
-    /// A file or folder cannot be read.
-    #[error("{}: {source}: check the path and who may read it", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file or folder cannot be written.
-    #[error("{}: {source}: {}", path.display(), mend_write(source))]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// A file or folder cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// What is fetched does not fit.
     #[error(
         "{}: {} MB are free, and this takes {}: make room, or put the cache elsewhere with XDG_CACHE_HOME",
@@ -79,23 +66,4 @@ pub enum AptError {
         /// The end of its output.
         said: String,
     },
-}
-
-impl AptError {
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> AptError + '_ {
-        move |source| AptError::Read { path: path.into(), source }
-    }
-
-    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> AptError + '_ {
-        move |source| AptError::Write { path: path.into(), source }
-    }
-}
-
-fn mend_write(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room, or put the cache elsewhere with XDG_CACHE_HOME"
-        }
-        _ => "choose a folder that you may write, for the cache with XDG_CACHE_HOME",
-    }
 }

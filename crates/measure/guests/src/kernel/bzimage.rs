@@ -50,12 +50,12 @@ pub enum NotBzImage {
     #[error("a kernel without a release in its header: build it as bzImage, or take one with `vmtax get kernel`")]
     NoRelease,
     /// Something else.
-    #[error("{what}, not an x86-64 kernel: {mend}")]
+    #[error("{what}, not an x86-64 kernel: {fix}")]
     Other {
         /// What it is.
         what: String,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
     },
 }
 
@@ -115,7 +115,7 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
     const PACKED: &str = "unpack it and give the bzImage (vmlinuz) inside";
     const BZIMAGE: &str = "give the kernel's bzImage, which distributions call vmlinuz";
     let at = |offset: usize, mark: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(mark));
-    let (what, mend) = if at(0, b"\x7fELF") {
+    let (what, fix) = if at(0, b"\x7fELF") {
         match elf_machine(bytes) {
             Some("x86-64") => (
                 "an uncompressed x86-64 ELF file (vmlinux or a program)".into(),
@@ -149,7 +149,7 @@ fn foreign(bytes: &[u8]) -> NotBzImage {
     } else {
         ("no kernel that vmtax knows".into(), BZIMAGE)
     };
-    NotBzImage::Other { what, mend }
+    NotBzImage::Other { what, fix }
 }
 
 pub(crate) fn elf_machine(bytes: &[u8]) -> Option<&'static str> {

@@ -1,29 +1,16 @@
 //! What can go wrong with a guest kernel, each with the way out.
 
 use crate::apt::AptError;
+use crate::file_error::FileError;
 use crate::kernel::bzimage::NotBzImage;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A guest kernel cannot be found, fetched, used or packed.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelError {
-    /// A file or folder cannot be read.
-    #[error("{}: {source}: {}", path.display(), mend_read(source))]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// A file or folder cannot be written.
-    #[error("{}: {source}: {}", path.display(), mend_write(source))]
-    Write {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// A file or folder cannot be read or written.
+    #[error("{0}{more}", more = or_fetch(.0))]
+    File(#[from] FileError),
     /// The file is not a kernel that a guest here can boot.
     #[error("{}: {why}", path.display())]
     NotAKernel {
@@ -106,7 +93,7 @@ pub enum KernelError {
     #[error("{0}, or give a kernel of your own with --kernel /boot/vmlinuz-RELEASE --modules /lib/modules/RELEASE")]
     Apt(#[from] AptError),
     /// apt offers no such kernel.
-    #[error("apt offers no kernel {version}{}: {}", cut_list(offered), mend_offer(offered))]
+    #[error("apt offers no kernel {version}{}: {}", cut_list(offered), fix_offer(offered))]
     NotOffered {
         /// What was asked for.
         version: String,
@@ -115,31 +102,8 @@ pub enum KernelError {
     },
 }
 
-impl KernelError {
-    pub(crate) fn read(path: &Path) -> impl FnOnce(io::Error) -> KernelError + '_ {
-        move |source| KernelError::Read { path: path.into(), source }
-    }
-
-    pub(crate) fn write(path: &Path) -> impl FnOnce(io::Error) -> KernelError + '_ {
-        move |source| KernelError::Write { path: path.into(), source }
-    }
-}
-
-fn mend_read(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::PermissionDenied => "run as root, or take a kernel of your own with `vmtax get kernel`",
-        io::ErrorKind::NotFound => "check the path, or take a kernel with `vmtax get kernel`",
-        _ => "check the file, or take a kernel with `vmtax get kernel`",
-    }
-}
-
-fn mend_write(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
-            "make room, or put the cache elsewhere with XDG_CACHE_HOME"
-        }
-        _ => "choose a folder that you may write, for the cache with XDG_CACHE_HOME",
-    }
+fn or_fetch(error: &FileError) -> &'static str {
+    if error.read { ", or take a kernel with `vmtax get kernel`" } else { "" }
 }
 
 fn cut_list(offered: &[String]) -> String {
@@ -151,7 +115,7 @@ fn cut_list(offered: &[String]) -> String {
     }
 }
 
-fn mend_offer(offered: &[String]) -> &'static str {
+fn fix_offer(offered: &[String]) -> &'static str {
     if offered.is_empty() {
         "check that apt's sources have kernels (`apt-cache pkgnames linux-image-`), or give one with --kernel"
     } else {

@@ -1,6 +1,7 @@
 //! Fetches the distribution's kernel into the cache, without installing it.
 
 use crate::apt::{Apt, AptError, Fetch, version as release};
+use crate::file_error::ResultExt;
 use crate::kernel::error::KernelError;
 use crate::kernel::find::{cached, home, in_layout};
 use std::fs;
@@ -60,7 +61,7 @@ pub fn fetch(version: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> 
 /// # Errors
 /// When there is no apt.
 pub fn list_fetchable() -> Result<Vec<String>, KernelError> {
-    let work = tempfile::tempdir().map_err(KernelError::write(&std::env::temp_dir()))?;
+    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
     offered(&Apt::new(work.path())?)
 }
 
@@ -169,8 +170,8 @@ fn unpack(
     let modules = if usr.is_dir() { usr } else { root.join("lib/modules").join(release) };
     for (from, to) in [(root.join(&image), ready.join(&image)), (modules, ready.join("lib/modules").join(release))] {
         let folder = to.parent().unwrap_or(&ready);
-        fs::create_dir_all(folder).map_err(KernelError::write(folder))?;
-        fs::rename(&from, &to).map_err(KernelError::read(&from))?;
+        fs::create_dir_all(folder).writing(folder)?;
+        fs::rename(&from, &to).reading(&from)?;
     }
     in_layout(&ready, release, SourceOfKernel::Cache)?;
     fetch.settle(&ready, home)?;

@@ -1,6 +1,7 @@
 //! Kernels that are already here: the running one, those in the cache, the one a person names.
 
 use crate::apt::version as release;
+use crate::file_error::{FileError, ResultExt};
 use crate::kernel::bzimage::{self, NotBzImage};
 use crate::kernel::error::KernelError;
 use crate::kernel::initramfs::{WANTED, check};
@@ -85,7 +86,7 @@ pub(crate) fn cached(cache: &Path) -> (Vec<KernelFacts>, Vec<(PathBuf, String)>)
 fn running(root: &Path, release: &str) -> Result<KernelFacts, (PathBuf, String)> {
     let image = image_in(root, release);
     in_layout(root, release, SourceOfKernel::Running).map_err(|why| match why {
-        KernelError::Read { path, source } if source.kind() == io::ErrorKind::NotFound => {
+        KernelError::File(FileError { path, source, .. }) if source.kind() == io::ErrorKind::NotFound => {
             let reason = format!("the running kernel, Linux {release}, is not here: there is no {}", path.display());
             (image, format!("{reason}. Take the distribution's with `vmtax get kernel`, or give one with --kernel"))
         }
@@ -106,7 +107,7 @@ pub(crate) fn in_layout(root: &Path, release: &str, source: SourceOfKernel) -> R
         });
     }
     let modules = root.join("lib/modules").join(release);
-    fs::metadata(&modules).map_err(KernelError::read(&modules))?;
+    fs::metadata(&modules).reading(&modules)?;
     let kernel = KernelFacts { image, modules: Some(modules), release: release.into(), source };
     check(&kernel)?;
     Ok(kernel)
@@ -120,17 +121,17 @@ fn image_in(root: &Path, release: &str) -> PathBuf {
 }
 
 fn read_image(path: &Path) -> Result<String, KernelError> {
-    let metadata = fs::metadata(path).map_err(KernelError::read(path))?;
+    let metadata = fs::metadata(path).reading(path)?;
     if !metadata.is_file() {
         let source = io::Error::new(io::ErrorKind::InvalidInput, "not a regular file");
-        return Err(KernelError::Read { path: path.into(), source });
+        return Err(source).reading(path)?;
     }
     let mut head = Vec::new();
-    let file = File::open(path).map_err(KernelError::read(path))?;
-    file.take(bzimage::HEAD).read_to_end(&mut head).map_err(KernelError::read(path))?;
+    let file = File::open(path).reading(path)?;
+    file.take(bzimage::HEAD).read_to_end(&mut head).reading(path)?;
     let not = |why| KernelError::NotAKernel { path: path.into(), why };
     if vmlinux::is_elf(&head) && metadata.len() <= vmlinux::MAX_BYTES {
-        return vmlinux::release(&fs::read(path).map_err(KernelError::read(path))?).map_err(not);
+        return vmlinux::release(&fs::read(path).reading(path)?).map_err(not);
     }
     let header = bzimage::parse(&head).map_err(not)?;
     if metadata.len() < header.size {
@@ -144,7 +145,7 @@ const BELOW: [&str; 3] = ["", "lib/modules", "usr/lib/modules"];
 
 /// Finds the modules of `release` in the folder that `--modules` names.
 fn named_modules(image: &Path, release: &str, dir: &Path) -> Result<PathBuf, KernelError> {
-    fs::read_dir(dir).map_err(KernelError::read(dir))?;
+    fs::read_dir(dir).reading(dir)?;
     let other = |dir: &Path, found: String| KernelError::OtherVersion {
         image: image.into(),
         release: release.into(),

@@ -70,7 +70,7 @@ fn a_folder_without_modules_is_told() {
     let image = dir.path().join("bzImage");
     put(&image, &bzimage("6.9.0"));
     assert!(matches!(given(&image, Some(dir.path())), Err(KernelError::NoModules { .. })));
-    assert!(matches!(given(&image, Some(&dir.path().join("none"))), Err(KernelError::Read { .. })));
+    assert!(matches!(given(&image, Some(&dir.path().join("none"))), Err(KernelError::File(_))));
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn what_is_no_whole_kernel_is_told() {
     put(&image, b"#!/bin/sh");
     assert!(given(&image, None).unwrap_err().to_string().starts_with(image.to_str().unwrap()));
     for path in [dir.path(), Path::new("/dev/zero"), Path::new("/nonexistent")] {
-        assert!(matches!(given(path, None), Err(KernelError::Read { .. })), "{}", path.display());
+        assert!(matches!(given(path, None), Err(KernelError::File(_))), "{}", path.display());
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Format: cpio "newc", uncompressed, as `Documentation/driver-api/early-userspace/buffer-format.rst` has it.
 
+use crate::file_error::ResultExt;
 use crate::kernel::command_modules;
 use crate::kernel::error::KernelError;
 use crate::kernel::modules::{Module, Tree, missing};
@@ -82,17 +83,15 @@ pub fn initramfs(
         }
         None => Vec::new(),
     };
-    let mut program = File::open(init).map_err(KernelError::read(init))?;
-    let length = program.metadata().map_err(KernelError::read(init))?.len();
-    let length = u32::try_from(length).map_err(|_| KernelError::Read {
-        path: init.into(),
-        source: io::Error::new(io::ErrorKind::FileTooLarge, "a cpio archive takes files of up to 4 GiB"),
-    })?;
+    let mut program = File::open(init).reading(init)?;
+    let length = program.metadata().reading(init)?.len();
+    let too_large = |_| io::Error::new(io::ErrorKind::FileTooLarge, "a cpio archive takes files of up to 4 GiB");
+    let length = u32::try_from(length).map_err(too_large).reading(init)?;
 
-    let mut archive = Archive { out: BufWriter::new(File::create(out).map_err(KernelError::write(out))?), entries: 0 };
+    let mut archive = Archive { out: BufWriter::new(File::create(out).writing(out)?), entries: 0 };
     let names = modules.iter().map(|module| module.name.clone()).collect();
     lists.insert(0, ("vmtax/modules.list".to_owned(), modules));
-    write(&mut archive, &mut program, length, &lists).map_err(KernelError::write(out))?;
+    write(&mut archive, &mut program, length, &lists).writing(out)?;
     Ok(Packed { modules: names, refused })
 }
 
@@ -281,6 +280,6 @@ mod tests {
         let error =
             initramfs(&kernel(None), &dir.path().join("agent"), &[], Purpose::Workloads, &dir.path().join("no/out"))
                 .unwrap_err();
-        assert!(matches!(error, KernelError::Write { .. }), "{error}");
+        assert!(matches!(error, KernelError::File(_)), "{error}");
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! An unpacked package has no `modules.dep` (depmod writes that at installation), so the order comes from the modules.
 
+use crate::file_error::ResultExt;
 use crate::kernel::error::KernelError;
 use crate::kernel::modinfo::{self, Modinfo, canonical};
 use std::collections::{BTreeMap, HashSet};
@@ -35,9 +36,9 @@ impl Tree {
         let mut files = BTreeMap::new();
         let mut folders = vec![root.to_path_buf()];
         while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(&folder).map_err(KernelError::read(&folder))? {
-                let entry = entry.map_err(KernelError::read(&folder))?;
-                if entry.file_type().map_err(KernelError::read(&folder))?.is_dir() {
+            for entry in fs::read_dir(&folder).reading(&folder)? {
+                let entry = entry.reading(&folder)?;
+                if entry.file_type().reading(&folder)?.is_dir() {
                     folders.push(entry.path());
                 } else if let Some(name) = entry.file_name().to_str().and_then(module_name) {
                     // The order of a folder's entries is chance; the choice between two of one name must not be.
@@ -146,7 +147,7 @@ fn builtin(root: &Path) -> Result<Option<HashSet<String>>, KernelError> {
     match fs::read_to_string(&path) {
         Ok(list) => Ok(Some(list.lines().filter_map(|line| module_name(line.rsplit('/').next()?)).collect())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(e) => Err(KernelError::read(&path)(e)),
+        Err(e) => Err(e).reading(path)?,
     }
 }
 
@@ -156,7 +157,7 @@ fn info(path: &Path, elf: &[u8]) -> Result<Modinfo, KernelError> {
 
 /// Reads a module, decompressed: guests get them plain, so their kernel need not know the compression.
 fn read(path: &Path) -> Result<Vec<u8>, KernelError> {
-    let file = io::BufReader::new(File::open(path).map_err(KernelError::read(path))?);
+    let file = io::BufReader::new(File::open(path).reading(path)?);
     let bad = |why: String| KernelError::BadModule { path: path.into(), why };
     let mut reader: Box<dyn Read> = match path.extension().and_then(|end| end.to_str()) {
         Some("xz") => Box::new(lzma_rust2::XzReader::new(file, true)),

@@ -32,7 +32,7 @@ pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
     if !has_pvh_entry(elf) {
         return Err(NotBzImage::Other {
             what: "an uncompressed x86-64 ELF file without a PVH note".to_owned(),
-            mend: "build it with CONFIG_PVH=y, or give arch/x86/boot/bzImage of its build",
+            fix: "build it with CONFIG_PVH=y, or give arch/x86/boot/bzImage of its build",
         });
     }
     let need = end(elf).unwrap_or(u64::MAX);

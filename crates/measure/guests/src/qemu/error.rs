@@ -1,8 +1,9 @@
 //! What can go wrong with a QEMU that is fetched, each with the way out.
 
 use crate::apt::AptError;
+use crate::file_error::FileError;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// A QEMU cannot be fetched.
 #[derive(Debug, thiserror::Error)]
@@ -102,14 +103,9 @@ pub enum QemuError {
         /// What is not as expected.
         what: String,
     },
-    /// A file or folder of the cache.
-    #[error("{}: {source}: check who may write it, or put the cache elsewhere with XDG_CACHE_HOME", path.display())]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    /// A file or folder cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
     /// apt does not bring it.
     #[error("{0}, or name a QEMU of your own with --qemu /path/to/qemu-system-x86_64")]
     Apt(#[from] AptError),
@@ -120,11 +116,5 @@ fn install(missing: &[&str]) -> String {
     match missing {
         [] => String::new(),
         some => format!(". These packages are not here, which it may lack: `sudo apt-get install {}`", some.join(" ")),
-    }
-}
-
-impl QemuError {
-    pub(crate) fn file(path: &Path) -> impl FnOnce(io::Error) -> QemuError + '_ {
-        move |source| QemuError::File { path: path.into(), source }
     }
 }

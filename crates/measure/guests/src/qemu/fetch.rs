@@ -1,6 +1,7 @@
 //! Fetches a suite's QEMU into the cache, without installing it.
 
 use crate::apt::{Apt, AptError, Archive, Fetch, Package, version};
+use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
 use crate::qemu::find::{Fetched, named, shelf};
 use crate::qemu::suites::{self, is_suite, is_version, to_ask, upstream};
@@ -55,7 +56,7 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
 /// # Errors
 /// When there is no apt, or its sources name no archive of a distribution.
 pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, QemuError> {
-    let work = tempfile::tempdir().map_err(QemuError::file(&std::env::temp_dir()))?;
+    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
     let archive = Apt::new(work.path())?.archive()?;
     Ok(suites::known(archive.distribution).to_vec())
 }

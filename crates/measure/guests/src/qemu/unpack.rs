@@ -1,6 +1,7 @@
 //! From packages to a folder in which a QEMU runs.
 
 use crate::apt::{Apt, Fetch};
+use crate::file_error::ResultExt;
 use crate::qemu::PROGRAM;
 use crate::qemu::error::QemuError;
 use crate::qemu::find::{BINARY, Fetched, fetched, shelf};
@@ -37,7 +38,7 @@ pub(crate) fn unpack(
 ) -> Result<Fetched, QemuError> {
     // The C library apart: the host's own serves unless it is older.
     // By its whole name, since what is found in it is named so.
-    let work = fs::canonicalize(fetch.work()).map_err(QemuError::file(fetch.work()))?;
+    let work = fs::canonicalize(fetch.work()).reading(fetch.work())?;
     let (all, libc, ready) = (work.join("all"), work.join("libc"), work.join("ready"));
     for package in packages {
         let is_libc = package.file_name().is_some_and(|name| name.to_string_lossy().starts_with("libc6_"));
@@ -53,7 +54,7 @@ pub(crate) fn unpack(
     for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&all)) {
         take(&work, path, &root.join("lib").join(name))?;
     }
-    fs::create_dir_all(&modules).map_err(QemuError::file(&modules))?;
+    fs::create_dir_all(&modules).writing(&modules)?;
     for (name, path) in accelerators(&all.join(MODULES)) {
         take(&work, &path, &modules.join(name))?;
     }
@@ -122,21 +123,21 @@ fn listed(said: &str) -> Vec<(String, PathBuf)> {
 /// Moves a file or folder of `work` to where it is kept. A link out of there would move the host's own.
 fn take(work: &Path, from: &Path, to: &Path) -> Result<(), QemuError> {
     let folder = to.parent().unwrap_or(to);
-    fs::create_dir_all(folder).map_err(QemuError::file(folder))?;
+    fs::create_dir_all(folder).writing(folder)?;
     let outside = || io::Error::other("it is a link to what the package does not hold");
     let from = fs::canonicalize(from)
         .and_then(|real| if real.starts_with(work) { Ok(real) } else { Err(outside()) })
-        .map_err(QemuError::file(from))?;
-    fs::rename(&from, to).map_err(QemuError::file(&from))
+        .writing(from)?;
+    Ok(fs::rename(&from, to).writing(from)?)
 }
 
 /// Writes the script into `home` and starts it once; gives the version that it says.
 pub(crate) fn start(home: &Path, suite: &str, script: &str) -> Result<String, QemuError> {
     let path = home.join(PROGRAM);
-    fs::write(&path, script).map_err(QemuError::file(&path))?;
-    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).map_err(QemuError::file(&path))?;
+    fs::write(&path, script).writing(&path)?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).writing(&path)?;
     let output = Command::new(&path).arg("--version").env("LC_ALL", "C").stdin(Stdio::null()).output();
-    let output = output.map_err(QemuError::file(&path))?;
+    let output = output.writing(&path)?;
     let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
     // The package's own version may follow, in brackets.
     let word = |rest: &str| upstream(rest.split_whitespace().next().unwrap_or_default()).to_owned();

@@ -14,6 +14,7 @@ pub use recipe::Recipe;
 pub(crate) use source::find as find_program;
 
 use crate::apt::{Fetch, version};
+use crate::file_error::{ResultExt, clear};
 use crate::qemu::error::QemuError;
 use crate::qemu::find::{BINARY, Fetched, fetched, find, shelf};
 use crate::qemu::suites::{is_suite, is_version};
@@ -21,7 +22,7 @@ use crate::qemu::unpack::start;
 use source::Source;
 use std::fs;
 use std::path::{Path, PathBuf};
-use work::{Work, clear, write};
+use work::{Work, write};
 
 /// Unpacked source, objects with debug information, program.
 const ROOM: u64 = 1_200_000_000;
@@ -63,7 +64,7 @@ pub fn build(recipe: &Recipe, cache: &Path, say: &mut dyn FnMut(&str)) -> Result
     }
     if !work.configured.exists() {
         clear(&work.build)?;
-        fs::create_dir_all(&work.build).map_err(QemuError::file(&work.build))?;
+        fs::create_dir_all(&work.build).writing(&work.build)?;
         steps::configure(recipe, &work, say)?;
         write(&work.configured, "")?;
     }
@@ -120,7 +121,7 @@ fn begin(
         say(&format!("going on with the build in {}", folder.display()));
     } else {
         clear(folder)?;
-        fs::create_dir_all(folder).map_err(QemuError::file(folder))?;
+        fs::create_dir_all(folder).writing(folder)?;
         write(&begun, &what)?;
     }
     Ok(work)
@@ -138,18 +139,18 @@ fn settle(
     let ready = fetch.work().join("ready");
     let (binary, firmware) = (ready.join(BINARY), ready.join("root/share/qemu"));
     for folder in [binary.parent().unwrap_or(&ready), &firmware, &shelf(cache)] {
-        fs::create_dir_all(folder).map_err(QemuError::file(folder))?;
+        fs::create_dir_all(folder).writing(folder)?;
     }
     steps::strip(program, &binary)?;
     // A release has them, a distribution's source does not.
     for path in fs::read_dir(work.source.join("pc-bios")).into_iter().flatten().flatten().map(|e| e.path()) {
         if path.extension().is_some_and(|end| end == "bin" || end == "rom") {
             let to = firmware.join(path.file_name().unwrap_or_default());
-            fs::copy(&path, &to).map_err(QemuError::file(&to))?;
+            fs::copy(&path, &to).writing(&to)?;
         }
     }
     let version = start(&ready, label, LAUNCHER)?;
-    let from = fs::read_to_string(&work.unpacked).map_err(QemuError::file(&work.unpacked))?;
+    let from = fs::read_to_string(&work.unpacked).reading(&work.unpacked)?;
     write(&ready.join(RECIPE), &format!("{from}\n{what}"))?;
     let home = shelf(cache).join(format!("{version}-{label}"));
     if !is_suite(label) || !is_version(&version) {

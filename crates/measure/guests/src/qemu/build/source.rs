@@ -1,11 +1,11 @@
 //! Where the source comes from.
 
 use crate::apt::{Apt, Fetch};
+use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
 use crate::qemu::fetch::choose;
 use crate::qemu::suites::{is_suite, is_version};
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -32,7 +32,7 @@ impl Source {
     pub fn of(given: &str) -> Result<Source, QemuError> {
         let path = Path::new(given);
         if path.join("configure").is_file() {
-            let path = fs::canonicalize(path).map_err(QemuError::file(path))?;
+            let path = fs::canonicalize(path).reading(path)?;
             return Ok(Source::Tree { path });
         }
         if (is_version(given) || is_suite(given)) && !path.is_dir() {
@@ -103,11 +103,10 @@ struct Seen {
 /// Goes through a tree, without version control and builds in it, and copies what is newer than what is `to` already.
 fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result<(), QemuError> {
     let folder = root.join(below);
-    let failed = |path: &Path, e: io::Error| QemuError::file(path)(e);
-    for entry in fs::read_dir(&folder).map_err(|e| failed(&folder, e))? {
-        let entry = entry.map_err(|e| failed(&folder, e))?;
+    for entry in fs::read_dir(&folder).reading(&folder)? {
+        let entry = entry.reading(&folder)?;
         let (path, below) = (entry.path(), below.join(entry.file_name()));
-        let about = path.symlink_metadata().map_err(|e| failed(&path, e))?;
+        let about = path.symlink_metadata().reading(&path)?;
         let target = to.map(|to| to.join(&below));
         if about.is_dir() {
             let is_build = ["build.ninja", "config.status"].iter().any(|file| path.join(file).exists());
@@ -128,7 +127,7 @@ fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result
             continue;
         }
         let parent = target.parent().unwrap_or(&target);
-        fs::create_dir_all(parent).map_err(|e| failed(parent, e))?;
+        fs::create_dir_all(parent).writing(parent)?;
         let copied = if about.is_symlink() {
             let _ = fs::remove_file(&target);
             fs::read_link(&path).and_then(|link| std::os::unix::fs::symlink(link, &target))
@@ -137,7 +136,7 @@ fn walk(root: &Path, below: &Path, seen: &mut Seen, to: Option<&Path>) -> Result
         } else {
             Ok(())
         };
-        copied.map_err(|e| failed(&path, e))?;
+        copied.writing(&path)?;
     }
     Ok(())
 }

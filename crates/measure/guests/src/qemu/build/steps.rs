@@ -3,6 +3,7 @@
 use super::source::find;
 use super::work::{Work, write};
 use super::{Recipe, log};
+use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -113,17 +114,17 @@ pub fn strip(program: &Path, to: &Path) -> Result<(), QemuError> {
     if command.status().is_ok_and(|status| status.success()) {
         return Ok(());
     }
-    fs::copy(program, to).map(drop).map_err(QemuError::file(to))
+    Ok(fs::copy(program, to).map(drop).writing(to)?)
 }
 
 fn run(command: &mut Command, log: &Path, program: &'static str) -> Result<bool, QemuError> {
-    log::run(command, log).map_err(|e| match e.kind() {
-        std::io::ErrorKind::NotFound if program != "configure" => {
+    match log::run(command, log) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound && program != "configure" => {
             let package = NEEDS.iter().find(|(_, shown)| shown.contains(&program)).map_or(program, |(name, _)| name);
-            QemuError::NoTool { program, package }
+            Err(QemuError::NoTool { program, package })
         }
-        _ => QemuError::file(log)(e),
-    })
+        ran => Ok(ran.writing(log)?),
+    }
 }
 
 fn failed(step: &'static str, work: &Work) -> QemuError {

@@ -1,5 +1,6 @@
 //! The folder of a build.
 
+use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,13 +15,6 @@ pub(super) struct Work {
     pub configured: PathBuf,
 }
 
-pub(super) fn clear(folder: &Path) -> Result<(), QemuError> {
-    match fs::remove_dir_all(folder) {
-        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(QemuError::file(folder)(e)),
-        _ => Ok(()),
-    }
-}
-
 pub(super) fn write(path: &Path, text: &str) -> Result<(), QemuError> {
-    fs::write(path, text).map_err(QemuError::file(path))
+    Ok(fs::write(path, text).writing(path)?)
 }

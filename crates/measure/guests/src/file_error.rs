@@ -1,0 +1,54 @@
+//! A file or folder that cannot be read or written, with the way out.
+
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// A file or folder cannot be read or written.
+#[derive(Debug, thiserror::Error)]
+#[error("{}: {source}: {}", path.display(), self.fix())]
+pub struct FileError {
+    /// Which.
+    pub path: PathBuf,
+    /// Why.
+    pub source: io::Error,
+    /// Whether it was to be read; else it was to be written.
+    pub read: bool,
+}
+
+impl FileError {
+    fn fix(&self) -> &'static str {
+        match (self.read, self.source.kind()) {
+            (true, ErrorKind::PermissionDenied) => "run as root, or check who may read it",
+            (true, ErrorKind::NotFound) => "check the path",
+            (true, _) => "check the path and the file",
+            (false, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
+                "make room, or put the cache elsewhere with XDG_CACHE_HOME"
+            }
+            (false, _) => "choose a folder that you may write, for the cache with XDG_CACHE_HOME",
+        }
+    }
+}
+
+/// Says which file an error of the system is about.
+pub(crate) trait ResultExt<T> {
+    fn reading(self, path: impl AsRef<Path>) -> Result<T, FileError>;
+    fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError>;
+}
+
+impl<T, E: Into<io::Error>> ResultExt<T> for Result<T, E> {
+    fn reading(self, path: impl AsRef<Path>) -> Result<T, FileError> {
+        self.map_err(|e| FileError { path: path.as_ref().into(), source: e.into(), read: true })
+    }
+
+    fn writing(self, path: impl AsRef<Path>) -> Result<T, FileError> {
+        self.map_err(|e| FileError { path: path.as_ref().into(), source: e.into(), read: false })
+    }
+}
+
+/// Removes a folder, if it is there.
+pub(crate) fn clear(folder: &Path) -> Result<(), FileError> {
+    match std::fs::remove_dir_all(folder) {
+        Err(e) if e.kind() != ErrorKind::NotFound => Err(e).writing(folder),
+        _ => Ok(()),
+    }
+}
