@@ -1,4 +1,4 @@
-use crate::procfs::{self, read};
+use crate::system_files::{self, read};
 use crate::{counters, cpu, kvm, qemu, system, tracing};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -43,7 +43,7 @@ pub fn collect(
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         distribution: distribution(),
         cpu: processors,
-        memory_mib: procfs::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
+        memory_mib: system_files::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
         kvm: kvm_facts,
         qemu: qemus.into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect(),
         kernels,
@@ -53,7 +53,7 @@ pub fn collect(
 
 fn distribution() -> String {
     let release = read("/etc/os-release").or_else(|| read("/usr/lib/os-release"));
-    release.and_then(|text| procfs::distribution(&text)).unwrap_or_else(|| "unknown".into())
+    release.and_then(|text| system_files::distribution(&text)).unwrap_or_else(|| "unknown".into())
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! perf_event: found out by opening counters, since what the settings allow depends on who asks.
 
 use crate::line::Verdict;
-use crate::procfs::read;
 use crate::raw;
+use crate::system_files::read;
 use std::io;
 use vmtax_model::{Check, HostProblem};
 

@@ -1,8 +1,8 @@
 //! The processors: what they are, and what disturbs a measurement on them.
 
 use crate::line::Verdict;
-use crate::procfs::{self, ProcessorTime, read};
 use crate::raw;
+use crate::system_files::{self, ProcessorTime, read};
 use std::path::Path;
 use vmtax_model::{Check, CpuFacts, HostProblem};
 
@@ -14,13 +14,14 @@ const MUCH_STEAL: f64 = 0.01;
 /// Reads what the kernel shows of the processors.
 pub fn collect() -> CpuFacts {
     let info = read("/proc/cpuinfo").unwrap_or_default();
-    let listed = |path: &str| read(Path::new(CPUS).join(path)).map_or(0, |list| procfs::list_length(&list));
+    let listed = |path: &str| read(Path::new(CPUS).join(path)).map_or(0, |list| system_files::list_length(&list));
     CpuFacts {
-        model: procfs::cpuinfo(&info, "model name").unwrap_or("unknown").to_owned(),
+        model: system_files::cpuinfo(&info, "model name").unwrap_or("unknown").to_owned(),
         online: listed("online").max(1),
         threads_per_core: listed("cpu0/topology/thread_siblings_list").max(1),
         virtualisation: virtualisation_flag(&info).map(str::to_owned),
-        hypervisor: procfs::has_flag(&info, "hypervisor").then(|| hypervisor(&raw::hypervisor_signature(), &product())),
+        hypervisor: system_files::has_flag(&info, "hypervisor")
+            .then(|| hypervisor(&raw::hypervisor_signature(), &product())),
         invariant_tsc: has_invariant_tsc(&info),
         clocksource: read(format!("{CLOCK}/current_clocksource")).unwrap_or_else(|| "unknown".into()),
         governor: governor(),
@@ -29,12 +30,12 @@ pub fn collect() -> CpuFacts {
 }
 
 fn virtualisation_flag(cpuinfo: &str) -> Option<&'static str> {
-    ["vmx", "svm"].into_iter().find(|flag| procfs::has_flag(cpuinfo, flag))
+    ["vmx", "svm"].into_iter().find(|flag| system_files::has_flag(cpuinfo, flag))
 }
 
 /// Both are needed: a constant rate, and no stop in sleep states.
 fn has_invariant_tsc(cpuinfo: &str) -> bool {
-    ["constant_tsc", "nonstop_tsc"].iter().all(|flag| procfs::has_flag(cpuinfo, flag))
+    ["constant_tsc", "nonstop_tsc"].iter().all(|flag| system_files::has_flag(cpuinfo, flag))
 }
 
 /// What the firmware says this machine is: `Amazon EC2 m7a.large`, or nothing.

@@ -1,8 +1,10 @@
 //! Memory, huge pages, memory limits, and the programs around a guest.
 
 use crate::line::Verdict;
-use crate::procfs;
 use crate::program::{find_program, is_writable};
+use crate::system_files;
+use procfs::process::Process;
+use procfs::{MountEntry, ProcessCGroups};
 use std::path::{Path, PathBuf};
 use vmtax_model::{Check, HostProblem, KernelFacts, SourceOfKernel};
 
@@ -34,7 +36,7 @@ pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) ->
 
 /// Memory and huge pages, from /proc/meminfo and the kernel's choice on transparent huge pages.
 pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
-    let kib = |key| procfs::meminfo(meminfo, key).unwrap_or(0);
+    let kib = |key| system_files::meminfo(meminfo, key).unwrap_or(0);
     let (total, available) = (kib("MemTotal") / 1024, kib("MemAvailable") / 1024);
     let found = format!("{total} MiB, {available} MiB available");
     let enough = if available >= MEMORY_NEEDED {
@@ -43,7 +45,7 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
         Verdict::limited(found, HostProblem::LittleMemory)
     };
     let (reserved, size) = (kib("HugePages_Total"), kib("Hugepagesize"));
-    let transparent = transparent.and_then(procfs::chosen);
+    let transparent = transparent.and_then(system_files::chosen);
     let found =
         format!("transparent: {}; reserved: {reserved} of {size} KiB", transparent.unwrap_or("not in this kernel"));
     let huge = match transparent {
@@ -65,8 +67,8 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
 
 /// Whether a native trial can get a guest's memory limit.
 pub fn memory_limit() -> Check {
-    let mounts = procfs::read("/proc/mounts").unwrap_or_default();
-    let own = procfs::read("/proc/self/cgroup").unwrap_or_default();
+    let mounts = procfs::mounts().unwrap_or_default();
+    let own = Process::myself().and_then(|process| process.cgroups()).unwrap_or(ProcessCGroups(Vec::new()));
     let root = rustix::process::geteuid().is_root();
     limit_verdict(&mounts, &own, root).about(
         "memory-limit",
@@ -76,24 +78,24 @@ pub fn memory_limit() -> Check {
 }
 
 /// Root may make a group at the top of the hierarchy, a user only below a group that was handed over.
-fn limit_verdict(mounts: &str, own: &str, root: bool) -> Verdict {
+fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Verdict {
     let home = |mount: &Path, path: Option<&str>| {
         let below = mount.join(path.unwrap_or("/").trim_start_matches('/'));
         // In a container the path can be one of the outside.
         if !root && below.is_dir() { below } else { mount.to_path_buf() }
     };
-    if let Some(mount) = procfs::mount_point(mounts, "cgroup", Some("memory")) {
-        let home = home(&mount, procfs::own_cgroup(own, Some("memory")));
+    if let Some(mount) = system_files::mount_point(mounts, "cgroup", Some("memory")) {
+        let home = home(&mount, system_files::own_cgroup(own, Some("memory")));
         return usable(&home, "v1");
     }
-    let Some(mount) = procfs::mount_point(mounts, "cgroup2", None) else {
+    let Some(mount) = system_files::mount_point(mounts, "cgroup2", None) else {
         return Verdict::missing("no cgroup hierarchy is mounted", HostProblem::NoCgroup);
     };
     let has_memory = |folder: &Path| {
-        let controllers = procfs::read(folder.join("cgroup.controllers")).unwrap_or_default();
+        let controllers = system_files::read(folder.join("cgroup.controllers")).unwrap_or_default();
         controllers.split_ascii_whitespace().any(|name| name == "memory")
     };
-    let home = home(&mount, procfs::own_cgroup(own, None));
+    let home = home(&mount, system_files::own_cgroup(own, None));
     if !has_memory(&mount) {
         Verdict::limited("cgroup v2 without the memory controller", HostProblem::NoMemoryController)
     } else if has_memory(&home) {

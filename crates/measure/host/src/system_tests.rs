@@ -1,4 +1,5 @@
 use super::*;
+use procfs::FromBufRead;
 use std::fs;
 use vmtax_model::Readiness::{Limited, Missing, Ok as Fine};
 
@@ -35,37 +36,42 @@ fn memory_and_huge_pages() {
 }
 
 /// A cgroup hierarchy in a folder, and the line of /proc/mounts for it.
-fn hierarchy(kind: &str, options: &str) -> (tempfile::TempDir, String) {
+fn hierarchy(kind: &str, options: &str) -> (tempfile::TempDir, Vec<MountEntry>) {
     let folder = tempfile::tempdir().unwrap();
     let mounts = format!("cgroup {} {kind} rw,{options} 0 0\n", folder.path().display());
+    let mounts = Vec::from_buf_read(mounts.as_bytes()).unwrap();
     (folder, mounts)
+}
+
+fn groups(text: &str) -> ProcessCGroups {
+    ProcessCGroups::from_buf_read(text.as_bytes()).unwrap()
 }
 
 #[test]
 fn memory_limits_in_version_1() {
     let (folder, mounts) = hierarchy("cgroup", "memory");
-    let verdict = limit_verdict(&mounts, "4:memory:/outside/box\n", false);
+    let verdict = limit_verdict(&mounts, &groups("4:memory:/outside/box\n"), false);
     assert_eq!(verdict.state, Fine);
     assert!(verdict.found.ends_with(folder.path().to_str().unwrap()), "{}", verdict.found);
     fs::create_dir(folder.path().join("mine")).unwrap();
-    let verdict = limit_verdict(&mounts, "4:memory:/mine\n", false);
+    let verdict = limit_verdict(&mounts, &groups("4:memory:/mine\n"), false);
     assert!(verdict.found.contains("v1") && verdict.found.ends_with("/mine"), "{}", verdict.found);
-    assert!(!limit_verdict(&mounts, "4:memory:/mine\n", true).found.ends_with("/mine"));
+    assert!(!limit_verdict(&mounts, &groups("4:memory:/mine\n"), true).found.ends_with("/mine"));
 }
 
 #[test]
 fn memory_limits_in_version_2() {
     let (folder, mounts) = hierarchy("cgroup2", "nsdelegate");
-    assert!(limit_verdict(&mounts, "0::/mine\n", true).found.contains("without the memory controller"));
+    assert!(limit_verdict(&mounts, &groups("0::/mine\n"), true).found.contains("without the memory controller"));
     fs::write(folder.path().join("cgroup.controllers"), "cpu io memory pids\n").unwrap();
-    assert_eq!(limit_verdict(&mounts, "0::/mine\n", true).state, Fine);
+    assert_eq!(limit_verdict(&mounts, &groups("0::/mine\n"), true).state, Fine);
     let mine = folder.path().join("mine");
     fs::create_dir(&mine).unwrap();
     fs::write(mine.join("cgroup.controllers"), "pids\n").unwrap();
-    assert_eq!(limit_verdict(&mounts, "0::/mine\n", false).state, Limited, "memory is not handed over");
+    assert_eq!(limit_verdict(&mounts, &groups("0::/mine\n"), false).state, Limited, "memory is not handed over");
     fs::write(mine.join("cgroup.controllers"), "memory pids\n").unwrap();
-    assert_eq!(limit_verdict(&mounts, "0::/mine\n", false).state, Fine);
-    assert_eq!(limit_verdict("", "", false).state, Missing);
+    assert_eq!(limit_verdict(&mounts, &groups("0::/mine\n"), false).state, Fine);
+    assert_eq!(limit_verdict(&[], &groups(""), false).state, Missing);
 }
 
 #[test]

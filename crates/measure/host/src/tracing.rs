@@ -1,8 +1,9 @@
 //! tracefs and uprobes: only looked at, nothing is mounted, made or switched on.
 
 use crate::line::Verdict;
-use crate::procfs;
 use crate::program::is_writable;
+use crate::system_files;
+use procfs::MountEntry;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Check, HostProblem};
 
@@ -29,8 +30,8 @@ enum Tracefs {
 
 /// The lines of `doctor` on tracing.
 pub fn checks() -> [Check; 2] {
-    let mounts = procfs::read("/proc/mounts").unwrap_or_default();
-    let kinds = procfs::read("/proc/filesystems").unwrap_or_default();
+    let mounts = procfs::mounts().unwrap_or_default();
+    let kinds = system_files::read("/proc/filesystems").unwrap_or_default();
     let tracefs = look(&mounts, &kinds);
     [
         tracing(&tracefs).about(
@@ -46,8 +47,8 @@ pub fn checks() -> [Check; 2] {
     ]
 }
 
-fn look(mounts: &str, kinds: &str) -> Tracefs {
-    let Some(root) = procfs::mount_point(mounts, "tracefs", None) else {
+fn look(mounts: &[MountEntry], kinds: &str) -> Tracefs {
+    let Some(root) = system_files::mount_point(mounts, "tracefs", None) else {
         let known = kinds.split_ascii_whitespace().any(|word| word == "tracefs");
         return if known { Tracefs::NotMounted } else { Tracefs::Unknown };
     };
@@ -55,7 +56,7 @@ fn look(mounts: &str, kinds: &str) -> Tracefs {
 }
 
 fn look_into(root: PathBuf) -> Tracefs {
-    let Some(clocks) = procfs::read(root.join("trace_clock")) else { return Tracefs::Closed(root) };
+    let Some(clocks) = system_files::read(root.join("trace_clock")) else { return Tracefs::Closed(root) };
     let uprobes = root.join("uprobe_events");
     Tracefs::Open {
         instances: is_writable(&root.join("instances")),
@@ -109,6 +110,7 @@ fn uprobes(tracefs: &Tracefs) -> Verdict {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use procfs::FromBufRead;
     use vmtax_model::Readiness::{Limited, Missing, Ok as Fine};
 
     fn open(instances: bool, uprobes: Option<bool>, clocks: &[&str]) -> Tracefs {
@@ -149,8 +151,9 @@ mod tests {
 
     #[test]
     fn mounted_or_not() {
-        assert_eq!(look("", "nodev\tsysfs\nnodev\ttracefs\n"), Tracefs::NotMounted);
-        assert_eq!(look("", "nodev\tsysfs\n"), Tracefs::Unknown);
-        assert_eq!(look("tracefs /nonexistent tracefs rw 0 0\n", ""), Tracefs::Closed("/nonexistent".into()));
+        assert_eq!(look(&[], "nodev\tsysfs\nnodev\ttracefs\n"), Tracefs::NotMounted);
+        assert_eq!(look(&[], "nodev\tsysfs\n"), Tracefs::Unknown);
+        let mounts = Vec::from_buf_read(&b"tracefs /nonexistent tracefs rw 0 0\n"[..]).unwrap();
+        assert_eq!(look(&mounts, ""), Tracefs::Closed("/nonexistent".into()));
     }
 }

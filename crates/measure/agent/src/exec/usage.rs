@@ -1,5 +1,7 @@
 //! What a command used: by its own counters, and by the machine's.
 
+use procfs::ProcResult;
+use procfs::process::{self, Process};
 use std::fs;
 use std::time::Duration;
 use vmtax_model::{Measure, Metric};
@@ -37,8 +39,7 @@ impl Counters {
         Counters {
             busy_ns: guest.then(|| busy(&read("/proc/schedstat"))).flatten(),
             stolen_ticks: guest.then(|| stolen(&read("/proc/stat"))).flatten(),
-            // What this process itself copied is its one thread's, and not the command's.
-            io: Io::parse(&read("/proc/self/io")).minus(&Io::parse(&read("/proc/thread-self/io"))),
+            io: Io::below().unwrap_or_default(),
         }
     }
 
@@ -55,12 +56,12 @@ impl Counters {
 }
 
 impl Io {
-    fn parse(text: &str) -> Io {
-        let of = |name: &str| {
-            let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.and_then(|value| value.trim().parse().ok()).unwrap_or(0)
-        };
-        Io { read: of("rchar"), written: of("wchar"), read_calls: of("syscr"), write_calls: of("syscw") }
+    /// Of what this process waited for. What it copied itself is its one thread's, and not the command's.
+    fn below() -> ProcResult<Io> {
+        let process = Process::myself()?;
+        let of =
+            |io: process::Io| Io { read: io.rchar, written: io.wchar, read_calls: io.syscr, write_calls: io.syscw };
+        Ok(of(process.io()?).minus(&of(process.task_main_thread()?.io()?)))
     }
 
     fn minus(&self, other: &Io) -> Io {
@@ -120,8 +121,5 @@ mod tests {
         assert_eq!((busy("version 15\n"), busy("cpu0 1")), (None, None));
         assert_eq!(stolen("cpu  1 2 3 4 5 6 7 80 0 0\ncpu0 1 1 1 1 1 1 1 9\n"), Some(80));
         assert_eq!(stolen("nonsense"), None);
-        let io = Io::parse("rchar: 10\nwchar: 20\nsyscr: 3\nsyscw: 4\nread_bytes: 5\n");
-        assert_eq!(io, Io { read: 10, written: 20, read_calls: 3, write_calls: 4 });
-        assert_eq!(Io::parse("nonsense"), Io::default());
     }
 }

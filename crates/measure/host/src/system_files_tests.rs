@@ -3,6 +3,7 @@ use super::*;
 fn since_boot(text: &str) -> f64 {
     processor_time(text).stolen_since(&ProcessorTime::default())
 }
+use procfs::FromBufRead;
 use proptest::prelude::*;
 
 const AMD_GUEST: &str = "processor\t: 0\nvendor_id\t: AuthenticAMD\nmodel name\t: AMD EPYC\nflags\t\t: fpu tsc msr constant_tsc rep_good nonstop_tsc hypervisor lahf_lm\nbugs\t\t: null_seg\n\nprocessor\t: 1\nmodel name\t: other\n";
@@ -68,23 +69,22 @@ fn distributions() {
 
 #[test]
 fn mounts() {
-    let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /a\\040b\\134 cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\nshort\n";
-    assert_eq!(mount_point(text, "cgroup2", None), Some("/sys/fs/cgroup/unified".into()));
-    assert_eq!(mount_point(text, "cgroup", Some("memory")), Some("/a b\\".into()));
-    assert_eq!(mount_point(text, "cgroup", Some("mem")), None);
-    assert_eq!(mount_point(text, "tracefs", None), None);
-    assert_eq!(unescaped("a\\04"), PathBuf::from("a\\04"));
-    assert_eq!(unescaped("\\777"), PathBuf::from("\\777"), "beyond a byte");
+    let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu cgroup rw,cpu 0 0\ncgroup /a\\040b\\134 cgroup rw,memory 0 0\ncgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\n";
+    let mounts = Vec::<MountEntry>::from_buf_read(text.as_bytes()).unwrap();
+    assert_eq!(mount_point(&mounts, "cgroup2", None), Some("/sys/fs/cgroup/unified".into()));
+    assert_eq!(mount_point(&mounts, "cgroup", Some("memory")), Some("/a b\\".into()));
+    assert_eq!(mount_point(&mounts, "cgroup", Some("mem")), None);
+    assert_eq!(mount_point(&mounts, "tracefs", None), None);
 }
 
 #[test]
 fn cgroups() {
     let hybrid = "9:name=systemd:/\n4:memory:/box/3374\n2:cpu,cpuacct:/x:y\n0::/user.slice\n";
-    assert_eq!(own_cgroup(hybrid, Some("memory")), Some("/box/3374"));
-    assert_eq!(own_cgroup(hybrid, Some("cpuacct")), Some("/x:y"));
-    assert_eq!(own_cgroup(hybrid, None), Some("/user.slice"));
-    assert_eq!(own_cgroup("0::/\n", Some("memory")), None);
-    assert_eq!(own_cgroup("", None), None);
+    let hybrid = ProcessCGroups::from_buf_read(hybrid.as_bytes()).unwrap();
+    assert_eq!(own_cgroup(&hybrid, Some("memory")), Some("/box/3374"));
+    assert_eq!(own_cgroup(&hybrid, Some("cpuacct")), Some("/x:y"));
+    assert_eq!(own_cgroup(&hybrid, None), Some("/user.slice"));
+    assert_eq!(own_cgroup(&ProcessCGroups(Vec::new()), Some("memory")), None);
 }
 
 proptest! {
@@ -96,10 +96,6 @@ proptest! {
         let _ = meminfo(&text, &key);
         let _ = chosen(&text);
         let _ = distribution(&text);
-        let _ = mount_point(&text, &key, None);
-        let _ = mount_point(&text, &key, Some(&key));
-        let _ = own_cgroup(&text, None);
-        let _ = own_cgroup(&text, Some(&key));
         let share = since_boot(&format!("cpu {text}"));
         prop_assert!((0.0..=1.0).contains(&share));
     }

@@ -1,8 +1,7 @@
 //! Parsers of what the kernel shows in /proc and /sys. They take text and never fail: what is not there is `None`, zero or
 //! empty, since kernels differ in what they show.
 
-use std::ffi::OsString;
-use std::os::unix::ffi::OsStringExt;
+use procfs::{MountEntry, ProcessCGroup, ProcessCGroups};
 use std::path::{Path, PathBuf};
 
 /// The text of a file of /proc or /sys without the space around it; `None` when it cannot be read.
@@ -89,47 +88,22 @@ pub fn distribution(text: &str) -> Option<String> {
     value("PRETTY_NAME").or_else(|| value("NAME")).filter(|name| !name.is_empty()).map(str::to_owned)
 }
 
-/// Where a file system of that type is mounted, from /proc/mounts; with `option`, only one that has it.
-pub fn mount_point(text: &str, kind: &str, option: Option<&str>) -> Option<PathBuf> {
-    text.lines().find_map(|line| {
-        let mut fields = line.split_ascii_whitespace().skip(1);
-        let (path, its_kind, options) = (fields.next()?, fields.next()?, fields.next()?);
-        let fits = its_kind == kind && option.is_none_or(|wanted| options.split(',').any(|o| o == wanted));
-        fits.then(|| unescaped(path))
-    })
+/// Where a file system of that type is mounted; with `option`, only one that has it.
+pub fn mount_point(mounts: &[MountEntry], kind: &str, option: Option<&str>) -> Option<PathBuf> {
+    let has = |mount: &MountEntry| option.is_none_or(|wanted| mount.fs_mntops.contains_key(wanted));
+    let found = mounts.iter().find(|mount| mount.fs_vfstype == kind && has(mount))?;
+    Some(PathBuf::from(&found.fs_file))
 }
 
-/// The kernel writes space, tab, newline and backslash as `\040` and the like.
-fn unescaped(text: &str) -> PathBuf {
-    let (mut bytes, mut rest) = (Vec::new(), text.as_bytes());
-    while let [first, tail @ ..] = rest {
-        match tail {
-            [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', after @ ..] if *first == b'\\' => {
-                bytes.push((a - b'0') * 64 + (b - b'0') * 8 + (c - b'0'));
-                rest = after;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    OsString::from_vec(bytes).into()
-}
-
-/// The path of this process in a cgroup hierarchy, from /proc/self/cgroup: that of v2, or that of a v1 controller.
-pub fn own_cgroup<'a>(text: &'a str, v1_controller: Option<&str>) -> Option<&'a str> {
-    text.lines().find_map(|line| {
-        let (controllers, path) = line.split_once(':')?.1.split_once(':')?;
-        let fits = match v1_controller {
-            // Only v2 has a line without controllers.
-            None => controllers.is_empty(),
-            Some(wanted) => controllers.split(',').any(|name| name == wanted),
-        };
-        fits.then_some(path)
-    })
+/// The path of this process in a cgroup hierarchy: that of v2, or that of a v1 controller.
+pub fn own_cgroup<'a>(groups: &'a ProcessCGroups, v1_controller: Option<&str>) -> Option<&'a str> {
+    let fits = |group: &&ProcessCGroup| match v1_controller {
+        None => group.hierarchy == 0,
+        Some(wanted) => group.controllers.iter().any(|name| name == wanted),
+    };
+    groups.into_iter().find(fits).map(|group| &*group.pathname)
 }
 
 #[cfg(test)]
-#[path = "procfs_tests.rs"]
+#[path = "system_files_tests.rs"]
 mod tests;
