@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use vmtax_model::{
-    Habit, HostFacts, Keeping, Kept, KernelIdentity, KvmClass, Latency, Machine, Measure, Metric, Operation,
-    OperationExits, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult, Verdict, WorkloadName,
+    Habit, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation, OperationExits, Outcome,
+    Plan, TrialRecord, TrialResult, Verdict, WorkloadName, testing,
 };
 use vmtax_studies::reproduce::{Case, all, find, judge};
 
@@ -23,38 +23,8 @@ fn trial(
     measures: Vec<Measure>,
 ) -> TrialRecord {
     let workload = plan.workloads.iter().find(|w| w.name == measures[0].metric.workload()).unwrap().clone();
-    TrialRecord {
-        schema: 1,
-        number: 0,
-        round,
-        machine,
-        variant: variant.to_owned(),
-        rung,
-        probes: vmtax_model::Probes::None,
-        workload: workload.clone(),
-        started: "2026-11-21T10:00:00Z".to_owned(),
-        wall_s: 1.0,
-        share: None,
-        processor: None,
-        control_s: None,
-        execution: None,
-        outcome: Outcome::Done {
-            result: Box::new(TrialResult {
-                workload,
-                measures,
-                operations: Vec::new(),
-                exits: Vec::new(),
-                unsupported: Vec::new(),
-                kept: Vec::new(),
-                notes: Vec::new(),
-                fairness: None,
-                total_s: 1.0,
-                timer: Timer { source: TimerSource::Tsc, mhz: 1000.0, error: 0.0, pair_ns: 20.0, reason: None },
-                kernel: KernelIdentity { system: "Linux".into(), release: "6".into(), version: "1".into() },
-            }),
-        },
-        warnings: Vec::new(),
-    }
+    let result = TrialResult { measures, ..testing::result(workload) };
+    TrialRecord { round, variant: variant.to_owned(), rung, ..testing::done(machine, result) }
 }
 
 /// A recording of `9p-fids` in which one more fid costs so many nanoseconds with either QEMU.

@@ -3,10 +3,8 @@
 // Helpers fail by panic too.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
-use common::host;
 use vmtax_analysis::exec;
+use vmtax_model::testing::{self, host};
 use vmtax_model::*;
 
 fn plan(rounds: u32) -> Plan {
@@ -29,36 +27,16 @@ fn trial(machine: Machine, round: u32, seconds: [f64; 3], status: i32) -> TrialR
         stolen_s: guest.then_some(0.0),
         printed: vec![],
     };
-    let result = TrialResult {
-        workload: WorkloadSpec::new(WorkloadName::Exec),
-        measures,
-        operations: vec![],
-        exits: Vec::new(),
-        unsupported: vec![],
-        kept: vec![],
-        notes: vec![],
-        fairness: None,
-        total_s: seconds[0],
-        timer: Timer { source: TimerSource::ClockGettime, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: None },
-        kernel: KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: "#1".into() },
-    };
+    let timer = Timer { source: TimerSource::ClockGettime, mhz: 1000.0, error: 0.0, pair_ns: 0.0, reason: None };
+    let exec = testing::result(WorkloadSpec::new(WorkloadName::Exec));
+    let result = TrialResult { measures, total_s: seconds[0], timer, ..exec };
     TrialRecord {
-        schema: SCHEMA,
         number: round,
         round,
-        machine,
-        variant: String::new(),
-        rung: None,
-        probes: Probes::None,
-        workload: WorkloadSpec::new(WorkloadName::Exec),
-        started: "2026-11-20T12:00:00Z".into(),
         wall_s: seconds[0] + 0.5,
-        outcome: Outcome::Done { result: Box::new(result) },
-        share: None,
         processor: guest.then_some(CpuSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
-        control_s: None,
         execution: Some(execution),
-        warnings: vec![],
+        ..testing::done(machine, result)
     }
 }
 

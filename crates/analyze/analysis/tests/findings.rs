@@ -2,10 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-mod common;
-
-use common::host;
 use vmtax_analysis::{distributions, findings};
+use vmtax_model::testing::{self, host};
 use vmtax_model::*;
 
 fn plan(rounds: u32, workloads: &[WorkloadName]) -> Plan {
@@ -19,40 +17,13 @@ fn trial(machine: Machine, round: u32, metric: Metric, value: f64) -> TrialRecor
     for _ in 0..10 {
         latency.record(100 + u64::from(round));
     }
-    let workload = WorkloadSpec::new(metric.workload());
     let name = metric.operation().unwrap_or("other").to_owned();
-    TrialRecord {
-        schema: SCHEMA,
-        number: round,
-        round,
-        machine,
-        variant: String::new(),
-        rung: None,
-        probes: vmtax_model::Probes::None,
-        workload: workload.clone(),
-        started: "2026-11-20T12:00:00Z".into(),
-        wall_s: 1.0,
-        outcome: Outcome::Done {
-            result: Box::new(TrialResult {
-                workload,
-                measures: vec![Measure { metric, value }],
-                operations: vec![Operation { name, latency }],
-                exits: Vec::new(),
-                unsupported: vec![],
-                kept: vec![],
-                notes: vec![],
-                fairness: None,
-                total_s: 1.0,
-                timer: Timer { source: TimerSource::Tsc, mhz: 2000.0, error: 0.0, pair_ns: 20.0, reason: None },
-                kernel: KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: "#1".into() },
-            }),
-        },
-        share: None,
-        processor: None,
-        control_s: None,
-        execution: None,
-        warnings: vec![],
-    }
+    let result = TrialResult {
+        measures: vec![Measure { metric, value }],
+        operations: vec![Operation { name, latency }],
+        ..testing::result(WorkloadSpec::new(metric.workload()))
+    };
+    TrialRecord { number: round, round, ..testing::done(machine, result) }
 }
 
 fn result(record: &mut TrialRecord) -> &mut TrialResult {
@@ -241,7 +212,7 @@ fn advice_rests_on_evidence() {
     let with_kvm = advice(KvmClass::Hardware);
     assert!(
         with_kvm[0].ends_with("-accel kvm; Measure what is left: vmtax run --machines native,kvm")
-            && with_kvm[0].contains("the probe's own words"),
+            && with_kvm[0].contains("8e8/s"),
         "{with_kvm:#?}"
     );
     assert!(with_kvm[1].starts_with("On tcg the largest tax is on syscalls: 3"), "{with_kvm:#?}");

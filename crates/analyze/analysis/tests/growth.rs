@@ -4,8 +4,8 @@
 
 use vmtax_analysis::growth;
 use vmtax_model::{
-    KernelIdentity, Law, Machine, Measure, Metric, Outcome, Plan, Timer, TimerSource, TrialRecord, TrialResult,
-    Warning, WorkloadName, WorkloadSpec,
+    Law, Machine, Measure, Metric, Outcome, Plan, TrialRecord, TrialResult, Warning, WorkloadName, WorkloadSpec,
+    testing,
 };
 
 const RUNGS: [u64; 5] = [1, 2, 4, 8, 16];
@@ -19,43 +19,14 @@ fn plan() -> Plan {
 }
 
 fn trial(round: u32, machine: Machine, variant: &str, rung: u64, outcome: Outcome) -> TrialRecord {
-    TrialRecord {
-        schema: 1,
-        number: 0,
-        round,
-        machine,
-        variant: variant.to_owned(),
-        rung: Some(rung),
-        probes: vmtax_model::Probes::None,
-        workload: WorkloadSpec::new(WorkloadName::Threads).with("threads", rung),
-        started: "2026-11-21T10:00:00Z".to_owned(),
-        wall_s: 1.0,
-        outcome,
-        share: None,
-        processor: None,
-        control_s: None,
-        execution: None,
-        warnings: Vec::new(),
-    }
+    let workload = WorkloadSpec::new(WorkloadName::Threads).with("threads", rung);
+    TrialRecord { round, variant: variant.to_owned(), rung: Some(rung), outcome, ..testing::trial(machine, workload) }
 }
 
 fn done(rate: f64) -> Outcome {
-    let kernel = KernelIdentity { system: "Linux".into(), release: "6".into(), version: "1".into() };
-    Outcome::Done {
-        result: Box::new(TrialResult {
-            workload: WorkloadSpec::new(WorkloadName::Threads),
-            measures: vec![Measure { metric: Metric::ThreadsEvents, value: rate }],
-            operations: Vec::new(),
-            exits: Vec::new(),
-            unsupported: Vec::new(),
-            kept: Vec::new(),
-            notes: Vec::new(),
-            fairness: None,
-            total_s: 1.0,
-            timer: Timer { source: TimerSource::Tsc, mhz: 1000.0, error: 0.0, pair_ns: 20.0, reason: None },
-            kernel,
-        }),
-    }
+    let measures = vec![Measure { metric: Metric::ThreadsEvents, value: rate }];
+    let result = TrialResult { measures, ..testing::result(WorkloadSpec::new(WorkloadName::Threads)) };
+    Outcome::Done { result: Box::new(result) }
 }
 
 /// An event costs 1 µs everywhere, and in variant b a tenth of that more for each thread.

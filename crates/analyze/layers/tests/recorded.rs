@@ -6,9 +6,7 @@ use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_layers::{JoinedTrial, LayersError, join};
-use vmtax_model::{
-    Checkpoint, Machine, Outcome, Probes, SCHEMA, Series, State, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec,
-};
+use vmtax_model::{Checkpoint, Machine, Probes, Series, State, TraceFacts, TrialRecord, WorkloadName, WorkloadSpec};
 use vmtax_trace::{Entry, Folder};
 
 fn recorded(name: &str) -> PathBuf {
@@ -16,24 +14,8 @@ fn recorded(name: &str) -> PathBuf {
 }
 
 fn record(machine: Machine) -> TrialRecord {
-    TrialRecord {
-        schema: SCHEMA,
-        number: 0,
-        round: 0,
-        machine,
-        variant: String::new(),
-        rung: None,
-        probes: Probes::Layers,
-        workload: WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K"),
-        started: String::new(),
-        wall_s: 0.0,
-        outcome: Outcome::Interrupted,
-        share: None,
-        processor: None,
-        control_s: None,
-        execution: None,
-        warnings: Vec::new(),
-    }
+    let workload = WorkloadSpec::new(WorkloadName::Seqread).with("block-size", "4K");
+    TrialRecord { probes: Probes::Layers, ..vmtax_model::testing::trial(machine, workload) }
 }
 
 fn joined(name: &str, machine: Machine) -> JoinedTrial {

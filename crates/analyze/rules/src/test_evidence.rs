@@ -3,9 +3,9 @@
 use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Advice, Check, Checkpoint, ClockFinding, Comparison, CpuFacts, Estimate, Findings, HeatMap, HostFacts, Interval,
-    KernelIdentity, KvmClass, KvmFacts, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, Plan, Readiness,
-    Remedy, Row, SCHEMA, State, Summary, TaxRow, Verdict, WorkloadSpec,
+    Advice, Check, Checkpoint, ClockFinding, Comparison, Estimate, Findings, HeatMap, HostFacts, Interval,
+    KernelIdentity, KvmClass, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, Plan, Readiness, Remedy,
+    Row, SCHEMA, State, Summary, TaxRow, Verdict, WorkloadSpec, testing,
 };
 
 /// What one rule says.
@@ -136,25 +136,5 @@ pub(crate) fn host() -> HostFacts {
         problem: None,
         remedies: vec![Remedy::instruction("sudo modprobe kvm_intel".into())],
     };
-    HostFacts {
-        schema: SCHEMA,
-        kernel: "6.1".into(),
-        distribution: String::new(),
-        cpu: CpuFacts {
-            model: String::new(),
-            online: 4,
-            threads_per_core: 1,
-            virtualisation: None,
-            hypervisor: None,
-            invariant_tsc: true,
-            clocksource: "tsc".into(),
-            governor: None,
-            steal: 0.0,
-        },
-        memory_mib: 4096,
-        kvm: KvmFacts { class: KvmClass::Hardware, evidence: "8e8/s".into() },
-        qemu: Vec::new(),
-        kernels: Vec::new(),
-        checks: vec![kvm],
-    }
+    HostFacts { checks: vec![kvm], ..testing::host(KvmClass::Hardware) }
 }

@@ -36,6 +36,8 @@ mod series;
 mod share;
 mod share_finding;
 mod shell;
+#[doc(hidden)]
+pub mod testing;
 mod trace;
 mod trial;
 mod vm;

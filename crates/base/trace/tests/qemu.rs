@@ -3,6 +3,7 @@
 #![allow(clippy::expect_used, clippy::unwrap_used, reason = "tests")]
 
 use std::path::{Path, PathBuf};
+use vmtax_model::testing::skipped;
 use vmtax_trace::{Entry, Event, EventId, Formats, QemuEvents};
 
 fn data(name: &str) -> PathBuf {
@@ -80,7 +81,7 @@ fn every_line_of_a_log_comes_back() {
 fn the_list_of_the_qemu_here_is_understood() {
     let path = Path::new("/usr/share/qemu/trace-events-all");
     if !path.exists() {
-        println!("skipped: {} is not there", path.display());
+        skipped(&format!("{} is not there", path.display()));
         return;
     }
     let qemu = QemuEvents::open(path).unwrap();

@@ -276,19 +276,8 @@ mod tests {
     use vmtax_model::*;
 
     fn result() -> TrialResult {
-        TrialResult {
-            workload: WorkloadSpec::new(WorkloadName::Cpu),
-            measures: vec![Measure { metric: Metric::CpuEvents, value: 1.0 }],
-            operations: vec![],
-            exits: Vec::new(),
-            unsupported: vec![],
-            kept: vec![],
-            notes: vec![],
-            fairness: None,
-            total_s: 1.0,
-            timer: Timer { source: TimerSource::Tsc, mhz: 2596.1, error: 0.0, pair_ns: 20.0, reason: None },
-            kernel: KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: "#1".into() },
-        }
+        let measures = vec![Measure { metric: Metric::CpuEvents, value: 1.0 }];
+        TrialResult { measures, ..testing::result(WorkloadSpec::new(WorkloadName::Cpu)) }
     }
 
     #[test]

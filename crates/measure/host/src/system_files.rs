@@ -92,7 +92,8 @@ pub fn distribution(text: &str) -> Option<String> {
 pub fn mount_point(mounts: &[MountEntry], kind: &str, option: Option<&str>) -> Option<PathBuf> {
     let has = |mount: &MountEntry| option.is_none_or(|wanted| mount.fs_mntops.contains_key(wanted));
     let found = mounts.iter().find(|mount| mount.fs_vfstype == kind && has(mount))?;
-    Some(PathBuf::from(&found.fs_file))
+    // The one escape of the kernel's that procfs leaves.
+    Some(PathBuf::from(found.fs_file.replace("\\040", " ")))
 }
 
 /// The path of this process in a cgroup hierarchy: that of v2, or that of a v1 controller.

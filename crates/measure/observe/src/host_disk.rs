@@ -92,6 +92,7 @@ fn beneath(block: &Path, number: &str) -> Option<Beneath> {
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+    use vmtax_model::testing::skipped;
 
     /// A tree like /sys: a disk with a partition, a volume on that, a mirror of two disks.
     fn tree() -> tempfile::TempDir {
@@ -150,11 +151,11 @@ mod tests {
         let file = tempfile::NamedTempFile::new_in(env!("CARGO_MANIFEST_DIR")).unwrap();
         fs::write(file.path(), vec![7; 300_000]).unwrap();
         let disk = host_disk(file.path()).unwrap();
-        let Some(device) = disk.device else { return eprintln!("skipped: this folder lies on no block device") };
+        let Some(device) = disk.device else { return skipped("this folder lies on no block device") };
         let sys = format!("/sys/dev/block/{}:{}", device >> 20, device & 0xf_ffff);
         assert!(Path::new(&sys).exists() && !Path::new(&sys).join("partition").exists(), "{sys}");
         if disk.extents.is_empty() {
-            return eprintln!("skipped: this file system does not tell where a file lies");
+            return skipped("this file system does not tell where a file lies");
         }
         assert_eq!(disk.extents[0].file, 0);
         let covered: u64 = disk.extents.iter().map(|extent| extent.length).sum();

@@ -11,6 +11,7 @@ use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
 use std::fs;
 use vmtax_model::Role;
+use vmtax_model::testing::skipped;
 use vmtax_observe::{ProbeSet, Tracer, host_disk, uprobes};
 use vmtax_vm::{PROBE_POINTS, Vm};
 
@@ -21,7 +22,7 @@ fn main() {
         first_process();
     }
     if !rustix::process::getuid().is_root() || !fs::exists("/sys/kernel/tracing/instances").unwrap() {
-        return eprintln!("skipped: needs root and tracefs");
+        return skipped("needs root and tracefs");
     }
     for (aio, iothread) in [("threads", false), ("native", false), ("io_uring", false), ("native", true)] {
         let Some(mut guest) = Guest::start(aio, iothread) else { return };

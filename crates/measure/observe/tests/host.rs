@@ -12,6 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use vmtax_model::HostDisk;
+use vmtax_model::testing::skipped;
 use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, sweep};
 
 const ROOT: &str = "/sys/kernel/tracing";
@@ -20,7 +21,7 @@ const ROOT: &str = "/sys/kernel/tracing";
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     if !rustix::process::getuid().is_root() || !Path::new(ROOT).join("instances").exists() {
-        eprintln!("skipped: needs root and tracefs on {ROOT}");
+        skipped(&format!("needs root and tracefs on {ROOT}"));
         return None;
     }
     Some(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))

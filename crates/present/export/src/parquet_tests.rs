@@ -6,6 +6,7 @@ use parquet::file::reader::{FileReader, SerializedFileReader};
 use parquet::record::{Field, Row};
 use std::fs::File;
 use std::process::Command;
+use vmtax_model::testing::skipped;
 
 fn requests(sheets: &[Sheet]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -108,7 +109,7 @@ fn others_read_the_tables_alike() {
     let python = std::env::var("VMTAX_TEST_PYTHON").unwrap_or_else(|_| "python3".to_owned());
     let here = Command::new(&python).args(["-c", "import pyarrow.parquet, duckdb"]).output();
     if !here.is_ok_and(|o| o.status.success()) {
-        println!("skipped: {python} has no pyarrow and duckdb (set VMTAX_TEST_PYTHON to one that has)");
+        skipped(&format!("{python} has no pyarrow and duckdb (set VMTAX_TEST_PYTHON to one that has)"));
         return;
     }
     let folder = tempfile::tempdir().unwrap();

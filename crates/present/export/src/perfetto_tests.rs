@@ -5,6 +5,7 @@ use crate::proto::Trace;
 use crate::specimen::sheet;
 use std::collections::{BTreeMap, HashSet};
 use std::process::{Command, Stdio};
+use vmtax_model::testing::skipped;
 
 fn trace(sheets: &[Sheet]) -> Vec<u8> {
     let mut bytes = Vec::new();
@@ -123,7 +124,7 @@ fn protoc_knows_every_field() {
     command.args(["--decode=perfetto.protos.Trace", "--proto_path"]).arg(concat!(env!("CARGO_MANIFEST_DIR"), "/tests"));
     let child = command.arg(proto).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
     let Ok(mut child) = child else {
-        println!("skipped: protoc is not here (apt install protobuf-compiler)");
+        skipped("protoc is not here (apt install protobuf-compiler)");
         return;
     };
     child.stdin.take().unwrap().write_all(&bytes).unwrap();

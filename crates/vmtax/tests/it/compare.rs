@@ -1,6 +1,6 @@
 //! `vmtax compare` as people use it: planted differences are found, and what cannot be told is not said.
 
-use crate::common::{Place, Signal, files_below, is_root, json, trials};
+use crate::common::{Place, Signal, files_below, json, skipped, trials, without_root};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -46,8 +46,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
 
 #[test]
 fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
-    if !is_root() {
-        eprintln!("only root may always look into processes: not tested");
+    if without_root() {
         return;
     }
     let place = Place::new();
@@ -187,8 +186,8 @@ fn a_check_fails_where_a_metric_is_worse_and_says_so_to_pipelines() {
 
 #[test]
 fn a_setting_of_the_host_is_put_back_even_by_a_killed_controller() {
-    let Ok(before) = fs::read_to_string(THP) else { return };
-    if !is_root() {
+    let Ok(before) = fs::read_to_string(THP) else { return skipped("no transparent huge pages") };
+    if without_root() {
         return;
     }
     let other = if before.contains("[never]") { "madvise" } else { "never" };

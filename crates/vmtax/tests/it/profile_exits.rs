@@ -1,6 +1,6 @@
 //! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and cure.
 
-use crate::common::{Place, Running, is_root, json};
+use crate::common::{Place, Running, is_root, json, skipped};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,7 +15,11 @@ const TRIES: usize = 4;
 
 /// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to look at.
 fn can_trace() -> bool {
-    is_root() && File::options().read(true).write(true).open("/dev/kvm").is_ok()
+    let can = is_root() && File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    if !can {
+        skipped("needs root and KVM");
+    }
+    can
 }
 
 fn found(place: &Place, words: &str, number: usize) -> Value {

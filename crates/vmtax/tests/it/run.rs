@@ -1,6 +1,6 @@
 //! The main job on a real guest: what comes out of `vmtax run`, and what can be done with it.
 
-use crate::common::{Place, Signal, files_below, json, kernel, trials};
+use crate::common::{Place, Signal, files_below, json, kernel, skipped, trials};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -294,7 +294,7 @@ fn memory_beyond_the_limit_is_not_to_be_had_natively() {
     let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
     let trial = &trials(&report)[0];
     if trial["warnings"].to_string().contains("no-memory-limit") {
-        eprintln!("no right to limit memory here: not tested");
+        skipped("no right to limit memory here");
         return;
     }
     assert_eq!(trial["outcome"], "failed", "{trial}");

@@ -1,6 +1,6 @@
 //! A tree shared with real guests, each way that this machine has, for root and for an ordinary user.
 
-use crate::common::{Outcome, Place, is_root, json, kernel, trials};
+use crate::common::{Outcome, Place, is_root, json, kernel, trials, without_root};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -225,7 +225,7 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
 
 #[test]
 fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
-    if !is_root() {
+    if without_root() {
         return;
     }
     let place = Place::new();
@@ -242,7 +242,7 @@ fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
 
 #[test]
 fn a_root_that_is_no_mount_point_is_named_with_its_mend() {
-    if !is_root() {
+    if without_root() {
         return;
     }
     let place = Place::new();
@@ -256,7 +256,7 @@ fn a_root_that_is_no_mount_point_is_named_with_its_mend() {
 
 #[test]
 fn what_is_mounted_in_a_folder_of_the_users_cannot_be_written_to_either() {
-    if !is_root() {
+    if without_root() {
         return;
     }
     let place = Place::new();

@@ -1,6 +1,6 @@
 //! What goes wrong with a shared tree: what cannot be had, servers that die, guests that spoil it, limits.
 
-use crate::common::{Place, Signal, is_root, json, kernel, send, trials};
+use crate::common::{Place, Signal, json, kernel, send, trials, without_root};
 use crate::share::{CPU, LONG, SMALL_TREE, plan, run, served, trial};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -116,7 +116,7 @@ fn is_server(command: &str) -> bool {
 
 #[test]
 fn a_server_that_dies_costs_its_trials_and_no_others() {
-    if !is_root() {
+    if without_root() {
         return;
     }
     for (name, set) in &served()[1..] {
@@ -161,7 +161,7 @@ fn a_killed_controller_takes_its_server_along() {
 
 #[test]
 fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
-    if !is_root() {
+    if without_root() {
         return;
     }
     let ways = [("nfs3", "share = \"nfs3\""), ("nfs4", "share = \"nfs4\""), ("9p", "share = \"9p\"")];

@@ -9,18 +9,19 @@ use super::in_kernel::InKernel;
 use super::traced::Traced;
 use std::process::{Command, Stdio};
 use std::time::Instant;
+use vmtax_model::testing::skipped;
 
 /// x86-64's numbers.
 const WRITE: u32 = 1;
 const NANOSLEEP: [u32; 2] = [35, 230];
 
 fn in_kernel(by_process: bool) -> Option<CallCounter> {
-    let counter = InKernel::start(by_process).inspect_err(|error| eprintln!("skipped: {error}"));
+    let counter = InKernel::start(by_process).inspect_err(|error| skipped(&error.to_string()));
     counter.ok().map(|counter| CallCounter(Way::InKernel(counter)))
 }
 
 fn call_by_call(by_process: bool) -> Option<CallCounter> {
-    let counter = Traced::start(by_process).inspect_err(|error| eprintln!("skipped: {error}"));
+    let counter = Traced::start(by_process).inspect_err(|error| skipped(&error.to_string()));
     counter.ok().map(|counter| CallCounter(Way::Traced(counter)))
 }
 
@@ -43,7 +44,7 @@ fn processes_go_together_where_nobody_asks() {
 fn each_call_is_counted_once(start: impl Fn(bool) -> Option<CallCounter>) {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     if status.lines().any(|line| line.starts_with("NSpid:") && line.split_whitespace().count() > 2) {
-        return eprintln!("skipped: the kernel knows processes here by other numbers");
+        return skipped("the kernel knows processes here by other numbers");
     }
     let begun = Instant::now();
     let Some(counter) = start(true) else { return };
@@ -56,7 +57,7 @@ fn each_call_is_counted_once(start: impl Fn(bool) -> Option<CallCounter>) {
     let rows = counter.read().unwrap();
     let passed = begun.elapsed().as_nanos() as u64;
     if counter.lost() > 0 {
-        return eprintln!("skipped: other processes on this machine make more calls than there is room for");
+        return skipped("other processes on this machine make more calls than there is room for");
     }
     let of = |pid, calls: &[u32]| rows.iter().find(|r| r.pid == Some(pid) && calls.contains(&r.call)).unwrap();
 
@@ -80,7 +81,7 @@ fn processes_go_together(start: impl Fn(bool) -> Option<CallCounter>) {
     }
     let rows = counter.read().unwrap();
     if counter.lost() > 0 {
-        return eprintln!("skipped: other processes on this machine make more calls than there is room for");
+        return skipped("other processes on this machine make more calls than there is room for");
     }
     let writes: Vec<_> = rows.iter().filter(|r| r.call == WRITE).collect();
     assert!(writes.len() == 1 && writes[0].pid.is_none(), "{rows:?}");

@@ -220,6 +220,7 @@ fn memory() -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use vmtax_model::testing::skipped;
 
     #[test]
     fn memory_is_told() {
@@ -241,7 +242,7 @@ mod tests {
     fn a_program_that_ended_is_named() {
         let inside = Inside { hz: 999, stack: 8192, calls: None };
         let taking = match GuestSampler::begin(inside, Vec::new()) {
-            Err(error) => return eprintln!("skipped: {error}"),
+            Err(error) => return skipped(&error.to_string()),
             taking => taking.unwrap(),
         };
         let script = "i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done; exec sha256sum /proc/self/exe";

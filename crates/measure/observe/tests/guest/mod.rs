@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
+use vmtax_model::testing::skipped;
 use vmtax_observe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -120,7 +121,7 @@ impl Guest {
     pub fn start(aio: &str, iothread: bool) -> Option<Guest> {
         let found = vmtax_guests::kernel::find(&vmtax_guests::kernel::cache_dir().unwrap()).kernels;
         let Some(kernel) = found.first() else {
-            eprintln!("skipped: no guest kernel; `vmtax get kernel` fetches one");
+            skipped("no guest kernel; `vmtax get kernel` fetches one");
             return None;
         };
         let folder = tempfile::Builder::new().prefix("vmtax-probe-").tempdir_in("/var/tmp").unwrap();
@@ -149,7 +150,7 @@ impl Guest {
             false => command.args(["-device", "virtio-blk-pci,drive=disk"]),
         };
         let Ok(mut qemu) = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn() else {
-            eprintln!("skipped: no {QEMU}");
+            skipped(&format!("no {QEMU}"));
             return None;
         };
         let (input, output) = (qemu.stdin.take().unwrap(), qemu.stdout.take().unwrap());

@@ -3,6 +3,7 @@
 use crate::guest::{Guest, accelerators};
 use crate::ticks;
 use std::collections::BTreeMap;
+use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::{ExitKind, Order};
 
 /// The median of each kind, in ticks.
@@ -66,7 +67,7 @@ fn other_machines_do_as_well() {
             let name = format!("{accelerator} {}", machine.join(" "));
             match Guest::try_start(accelerator, &machine.map(str::to_owned)) {
                 Ok(mut guest) => drop(measure(&mut guest, &name)),
-                Err(said) => println!("{name} is not tested: {said}"),
+                Err(said) => skipped(&format!("{name}: {said}")),
             }
         }
     }

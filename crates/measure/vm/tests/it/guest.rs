@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
+use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::layout::RAM_BYTES;
 use vmtax_vm::micro_guest::{Failure, Mailbox, Order, State, qemu, rom};
 
@@ -18,7 +19,7 @@ pub fn accelerators() -> Vec<&'static str> {
     match OpenOptions::new().read(true).write(true).open("/dev/kvm") {
         Ok(_) => vec!["kvm", "tcg"],
         Err(e) => {
-            println!("KVM is not tested: /dev/kvm: {e}");
+            skipped(&format!("KVM: /dev/kvm: {e}"));
             vec!["tcg"]
         }
     }

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use std::collections::BTreeSet;
 use std::io::Write;
 use std::path::Path;
+use vmtax_model::testing::skipped;
 use vmtax_model::{Missing, Source};
 use vmtax_observe::{ProbeUse, Uprobe, is_cheap};
 use vmtax_vm::PROBE_POINTS;
@@ -59,10 +60,10 @@ fn each_function_of_a_binary_gets_its_place() {
 #[test]
 fn this_hosts_qemu_offers_every_point_cheaply() {
     let binary = Path::new("/usr/bin/qemu-system-x86_64");
-    let Ok(bytes) = std::fs::read(binary) else { return eprintln!("skipped: there is no {}", binary.display()) };
+    let Ok(bytes) = std::fs::read(binary) else { return skipped(&format!("there is no {}", binary.display())) };
     let (probes, missing) = uprobes(binary);
     if missing.iter().any(|m| m.why.contains("does not export")) {
-        return eprintln!("skipped: this QEMU exports nothing");
+        return skipped("this QEMU exports nothing");
     }
     assert_eq!(missing, []);
     for event in ["pop", "submit", "push", "notify", "inject", "line"] {

@@ -3,6 +3,7 @@
 use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments};
 use crate::ticks;
 use std::sync::atomic::Ordering;
+use vmtax_model::testing::skipped;
 use vmtax_vm::micro_guest::{Completion, Direction, MicroRequest, Order, Pattern, Run, layout, qemu};
 
 pub const COMPLETIONS: [Completion; 3] = [Completion::Polled, Completion::Msix, Completion::Intx];
@@ -57,7 +58,7 @@ fn reads_on_every_back_end() {
         {
             for aio in ["threads", "native", "io_uring"] {
                 if aio == "io_uring" && !io_uring() {
-                    println!("aio=io_uring is not tested: the kernel does not allow it");
+                    skipped("aio=io_uring: the kernel does not allow it");
                     continue;
                 }
                 let mut arguments = disk.arguments(&format!(",aio={aio}"), device);

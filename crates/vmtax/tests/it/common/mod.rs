@@ -16,12 +16,21 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+pub use vmtax_model::testing::skipped;
 
 /// After the program ended, in whatever way, nothing of it may be there any longer than this.
 const AFTERMATH: Duration = Duration::from_secs(5);
 
 pub fn is_root() -> bool {
     rustix::process::getuid().is_root()
+}
+
+/// Whether a test that root alone can make is to be left out; says so.
+pub fn without_root() -> bool {
+    if !is_root() {
+        skipped("needs root");
+    }
+    !is_root()
 }
 
 /// A folder of its own for a test: recordings, temporary files, what the test puts there.

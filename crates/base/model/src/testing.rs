@@ -1,0 +1,79 @@
+//! What tests of every crate have in common: a host, trials and results that are made up, and how a test says that it could
+//! not be made. The program uses none of it.
+
+use crate::{
+    CpuFacts, HostFacts, KernelIdentity, KvmClass, KvmFacts, Machine, Outcome, Probes, SCHEMA, Timer, TimerSource,
+    TrialRecord, TrialResult, WorkloadSpec,
+};
+use std::io::Write as _;
+
+/// A host with KVM of this class, on which nothing else was found.
+pub fn host(class: KvmClass) -> HostFacts {
+    HostFacts {
+        schema: SCHEMA,
+        kernel: "6.1".to_owned(),
+        distribution: "test".to_owned(),
+        cpu: CpuFacts {
+            model: "test".to_owned(),
+            online: 4,
+            threads_per_core: 1,
+            virtualisation: None,
+            hypervisor: None,
+            invariant_tsc: true,
+            clocksource: "tsc".to_owned(),
+            governor: None,
+            steal: 0.0,
+        },
+        memory_mib: 4096,
+        kvm: KvmFacts { class, evidence: "8e8/s".to_owned() },
+        qemu: Vec::new(),
+        kernels: Vec::new(),
+        checks: Vec::new(),
+    }
+}
+
+/// A result with no figures, timed by the TSC on Linux 6.1, in 1 s.
+pub fn result(workload: WorkloadSpec) -> TrialResult {
+    let timer = Timer { source: TimerSource::Tsc, mhz: 1000.0, error: 0.0, pair_ns: 20.0, reason: None };
+    let kernel = KernelIdentity { system: "Linux".to_owned(), release: "6.1".to_owned(), version: "#1".to_owned() };
+    TrialResult { total_s: 1.0, ..TrialResult::new(workload, timer, kernel) }
+}
+
+/// A trial of the first round, not observed, that was interrupted.
+pub fn trial(machine: Machine, workload: WorkloadSpec) -> TrialRecord {
+    TrialRecord {
+        schema: SCHEMA,
+        number: 0,
+        round: 0,
+        machine,
+        variant: String::new(),
+        rung: None,
+        probes: Probes::None,
+        workload,
+        started: "2026-11-20T12:00:00Z".to_owned(),
+        wall_s: 1.0,
+        outcome: Outcome::Interrupted,
+        share: None,
+        processor: None,
+        control_s: None,
+        execution: None,
+        warnings: Vec::new(),
+    }
+}
+
+/// A trial with that result.
+pub fn done(machine: Machine, result: TrialResult) -> TrialRecord {
+    TrialRecord { outcome: Outcome::Done { result: Box::new(result.clone()) }, ..trial(machine, result.workload) }
+}
+
+/// Says that this test was not made, and why. It is seen although the test passes, and `make test` lists all of them.
+pub fn skipped(why: &str) {
+    let thread = std::thread::current();
+    let line = format!("skipped: {}: {why}\n", thread.name().unwrap_or("a test"));
+    // Not by a macro: what those print of a test that passes is not shown.
+    let _ = std::io::stderr().write_all(line.as_bytes());
+    if let Some(list) = std::env::var_os("VMTAX_SKIPPED") {
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(list);
+        let _ = file.and_then(|mut file| file.write_all(line.as_bytes()));
+    }
+}
