@@ -90,7 +90,7 @@ fn what_a_command_prints_is_paired_as_metrics_are() {
     let trials: Vec<TrialRecord> =
         (0..6).flat_map(|round| [Machine::NATIVE, Machine::TCG].map(|machine| all(machine, round))).collect();
     let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
-    let tax = |row: &PrintedRow| row.machines[1].tax.clone().unwrap();
+    let tax = |row: &PrintedRow| row.machines[1].tax.unwrap();
     let [rate, other] = found.printed.as_slice() else { panic!("{:?}", found.printed) };
     assert_eq!((tax(rate).ratio.median, tax(rate).verdict, tax(rate).rounds), (2.0, Verdict::Slower, 6));
     assert_eq!((tax(other).ratio.median, tax(other).verdict), (3.0, Verdict::Differs));
