@@ -5,7 +5,7 @@ mod profile;
 mod qemus;
 mod study;
 
-pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
+pub use agent::{AgentCommand, AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 pub use study::{RecordArgs, StudyArgs};
@@ -123,10 +123,10 @@ Examples:
     },
     /// Run a command that ends when this program does
     #[command(hide = true)]
-    Watchdog(WatchdogArgs),
+    Watchdog(SupervisedArgs),
     /// Run a server that sees nothing of the host but its programs
     #[command(hide = true)]
-    Jail(JailArgs),
+    Jail(SupervisedArgs),
 }
 
 #[derive(Debug, Args)]

@@ -52,8 +52,9 @@ pub enum Warning {
         /// Why.
         reason: String,
     },
-    /// A machine came up, but not all of it.
-    HalfUp {
+    /// A machine booted, but not all of it.
+    #[serde(alias = "half-up")]
+    PartialBoot {
         /// Where.
         machine: Machine,
         /// What did not work, from its agent.

@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_trace::stacks::StackError;
 
-/// Nothing can be observed, or what was observed cannot be had.
+/// Nothing can be observed, or what was observed cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ProbeError {
     /// tracefs is nowhere.
@@ -36,7 +36,7 @@ pub enum ProbeError {
         pid: i32,
     },
     /// The process is another user's.
-    #[error("process {pid} is another user's, and may not be looked into: run vmtax as root, or as that user")]
+    #[error("process {pid} is another user's, and may not be observed: run vmtax as root, or as that user")]
     NotOurs {
         /// Which.
         pid: i32,
@@ -66,7 +66,7 @@ pub enum ProbeError {
     #[error(transparent)]
     Stacks(#[from] StackError),
     /// The process was not once on a CPU, so there is nothing to show.
-    #[error("process {pid} was not once on a processor in {seconds:.1} s: give it work, or look longer with --seconds")]
+    #[error("process {pid} was not on a CPU in {seconds:.1} s: give it work, or sample longer with --seconds")]
     Idle {
         /// Which.
         pid: i32,

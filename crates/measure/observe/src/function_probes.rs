@@ -13,7 +13,7 @@ use std::path::Path;
 use vmtax_model::Missing;
 
 /// Longer functions than any of the table: what a symbol claims beyond is not believed.
-const LONGEST: u64 = 1 << 16;
+const MAX_FUNCTION: u64 = 1 << 16;
 
 const OTHER_QEMU: &str = "use a QEMU that exports its functions, as the distributions' do, or one that is not stripped";
 
@@ -92,7 +92,7 @@ impl Functions {
             let Ok(name) = symbol.name() else { continue };
             let wanted = points.iter().any(|point| point.function == name);
             if wanted && symbol.kind() == SymbolKind::Text && symbol.is_definition() {
-                found.by_name.insert(name.into(), (symbol.address(), symbol.size().min(LONGEST)));
+                found.by_name.insert(name.into(), (symbol.address(), symbol.size().min(MAX_FUNCTION)));
             }
         }
         for header in file.elf_program_headers() {

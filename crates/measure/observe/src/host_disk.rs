@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use vmtax_model::{Extent, HostDisk};
 
 /// Block devices stacked deeper than this are not followed.
-const DEEPEST: usize = 8;
+const MAX_DEPTH: usize = 8;
 /// Units of /sys/dev/block/*/start.
 const SECTOR: u64 = 512;
 
@@ -63,7 +63,7 @@ struct Beneath {
 fn beneath(block: &Path, number: &str) -> Option<Beneath> {
     let mut folder: PathBuf = fs::canonicalize(block.join(number)).ok()?;
     let mut moved = Some(0u64);
-    for _ in 0..DEEPEST {
+    for _ in 0..MAX_DEPTH {
         if folder.join("partition").exists() {
             let start: u64 = fs::read_to_string(folder.join("start")).ok()?.trim().parse().ok()?;
             moved = moved.and_then(|moved| moved.checked_add(start.checked_mul(SECTOR)?));

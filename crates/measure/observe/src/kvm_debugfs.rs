@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const USUAL: &str = "/sys/kernel/debug/kvm";
 
-/// KVM's counters of a process's guest by name, summed over its processors; empty where they cannot be had: that takes
+/// KVM's counters of a process's guest by name, summed over its processors; empty where they cannot be read: that takes
 /// root, and a KVM of the process.
 pub fn kvm_counters(process: i32) -> BTreeMap<String, u64> {
     in_debugfs(|kvm| counters_in(kvm, process)).unwrap_or_default()

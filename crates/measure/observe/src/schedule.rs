@@ -2,7 +2,7 @@
 
 use crate::clock::monotonic_ns;
 use crate::process::{has_ended, own_tids, thread_names};
-use crate::{Looker, ProbeError, ProbeSet, Sink, Tracer};
+use crate::{ProbeError, ProbeSet, Sink, ThreadReader, Tracer};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 use vmtax_model::Missing;
@@ -25,13 +25,13 @@ pub fn schedule(
     stop: &dyn Fn() -> bool,
     sink: Sink<'_>,
 ) -> Result<(ScheduleFacts, Vec<Missing>), ProbeError> {
-    let looker = Looker::new(pid)?;
+    let reader = ThreadReader::new(pid)?;
     let mut names: BTreeMap<i32, String> = thread_names(pid).into_iter().collect();
     let tids: Vec<i32> = names.keys().copied().collect();
     let cpus = std::thread::available_parallelism().map_or(1, usize::from);
     let tracer = Tracer::start(&ProbeSet::schedule(&tids), (ROOM_KIB / cpus).max(1024) as u32)?;
     let begin = monotonic_ns();
-    let states = tids.iter().filter_map(|tid| Some((*tid, looker.state(*tid)?))).collect();
+    let states = tids.iter().filter_map(|tid| Some((*tid, reader.state(*tid)?))).collect();
     tracer.on()?;
     let watched = Instant::now();
     while watched.elapsed() < time && !stop() && !has_ended(pid) {
@@ -40,7 +40,7 @@ pub fn schedule(
     tracer.off()?;
     let end = monotonic_ns();
     names.extend(thread_names(pid));
-    let holders = holders(pid, &looker, &names);
+    let holders = holders(pid, &reader, &names);
     let missing = tracer.missing().to_vec();
     tracer.save(sink)?;
     Ok((ScheduleFacts { begin, end, states, names, holders }, missing))
@@ -48,13 +48,13 @@ pub fn schedule(
 
 /// Who holds the locks that threads wait for now. A mutex of the C library's (`pthread_mutex_t` of glibc on x86-64) is
 /// `{ int lock; unsigned count; int owner; … }`, waited for at `lock`.
-fn holders(pid: i32, looker: &Looker, names: &BTreeMap<i32, String>) -> BTreeMap<u64, i32> {
+fn holders(pid: i32, reader: &ThreadReader, names: &BTreeMap<i32, String>) -> BTreeMap<u64, i32> {
     let numbers = own_tids(pid);
     let mut holders = BTreeMap::new();
     for tid in names.keys() {
-        let Some(ThreadState::Waits { call: Some(FUTEX), argument, .. }) = looker.state(*tid) else { continue };
+        let Some(ThreadState::Waits { call: Some(FUTEX), argument, .. }) = reader.state(*tid) else { continue };
         let mut mutex = [0; 12];
-        if looker.copy(argument, &mut mutex) == mutex.len() && mutex[..4] != [0; 4] {
+        if reader.copy(argument, &mut mutex) == mutex.len() && mutex[..4] != [0; 4] {
             let owner = i32::from_le_bytes([mutex[8], mutex[9], mutex[10], mutex[11]]);
             holders.extend(numbers.get(&owner).map(|owner| (argument, *owner)));
         }

@@ -15,7 +15,7 @@ const USUAL: &str = "/sys/kernel/tracing";
 /// Before all names of ours, so that another user's are never touched.
 pub(crate) const PREFIX: &str = "vmtax-";
 /// Somebody may be looking into an instance while it is removed; this long is waited for them.
-const PATIENCE: Duration = Duration::from_millis(500);
+const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Mounts tracefs where it is usual, for a guest whose first process we are; nothing when it is there already.
 ///
@@ -140,9 +140,9 @@ fn without_names<T>(root: &Path, make: impl FnOnce() -> T) -> T {
     made
 }
 
-/// Removes an instance that nobody uses; waits a moment for those who just look. Says whether it is gone.
+/// Removes an instance that nobody uses; waits a moment for those who just read it. Says whether it is gone.
 pub(crate) fn remove(instance: &Path) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + REMOVE_TIMEOUT;
     loop {
         match rustix::fs::rmdir(instance) {
             Err(Errno::BUSY) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(10)),

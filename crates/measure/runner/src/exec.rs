@@ -114,7 +114,7 @@ fn understand(finished: &mut Finished, patterns: &Patterns) {
     let (named, mut missing) = patterns.find(&[&output, &errors]);
     printed.extend(named);
     if !missing.is_empty() && (stdout.is_cut() || stderr.is_cut()) {
-        missing.push("of a long output only the beginning and the end are looked at, 256 KiB each".to_owned());
+        missing.push("of a long output only the beginning and the end are read, 256 KiB each".to_owned());
     }
     finished.result.notes.extend(missing);
     finished.execution.printed = printed;

@@ -37,7 +37,7 @@ pub enum RunError {
     /// The plan makes no sense.
     #[error(transparent)]
     Plan(#[from] vmtax_model::PlanError),
-    /// A figure cannot be looked for.
+    /// A figure cannot be searched for.
     #[error(transparent)]
     Pattern(#[from] crate::tool_output::PatternError),
     /// The recording cannot be written.
@@ -48,7 +48,7 @@ pub enum RunError {
     Machine(#[from] MachineError),
     /// Names held open take more memory than the machines have.
     #[error(
-        "{workload} is to hold names open that take some {held_mib} MiB of a machine's memory, which has {memory_mib} MiB: give --memory {needed}, a smaller count, or how=cached"
+        "{workload} needs about {held_mib} MiB of a machine's {memory_mib} MiB for open file handles: give --memory {needed}, a smaller count, or how=cached"
     )]
     HeldTooMany {
         /// Which workload.
@@ -60,8 +60,8 @@ pub enum RunError {
         /// MiB that would do.
         needed: u64,
     },
-    /// A machine that did not come up in its first turn will not in a later one.
-    #[error("{machine} does not come up: {source}")]
+    /// A machine that failed to boot in its first turn will not in a later one.
+    #[error("{machine} failed to boot: {source}")]
     FirstBoot {
         /// Which.
         machine: Machine,
@@ -71,8 +71,8 @@ pub enum RunError {
     /// A process cannot be observed.
     #[error(transparent)]
     Observe(#[from] vmtax_observe::ProbeError),
-    /// The machine cannot be had on this host.
-    #[error("{machine} cannot be had here: {reason}")]
+    /// The machine is not available on this host.
+    #[error("{machine} is not available on this host: {reason}")]
     NoMachine {
         /// Which.
         machine: Machine,

@@ -12,7 +12,7 @@ use crate::shares::{self, Way};
 use crate::{Means, RunError};
 use jiff::Timestamp;
 pub use state::Progress;
-use state::Run;
+use state::{Run, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -86,7 +86,7 @@ pub fn run(
         streams,
         patterns: &patterns,
         number: 0,
-        came_up: BTreeSet::new(),
+        booted: BTreeSet::new(),
         refused: BTreeMap::new(),
         first_failure: None,
         writer,
@@ -146,19 +146,14 @@ impl<'a> Run<'a> {
         // The host itself is measured as it is.
         let settings = if turn.machine.is_guest() { way.variant.host() } else { BTreeMap::new() };
         let settings = HostSettings::set(&settings)?;
-        let taken = self.take_with(turn, way, share, &log, (control_s, &settings.before()));
+        let taken = self.boot(turn, &Conditions { way, share, log: &log, control_s, restored: &settings.before() });
         settings.put_back()?;
         taken
     }
 
-    fn take_with(
-        &mut self,
-        turn: Turn,
-        way: &Way,
-        share: Option<&Sharing>,
-        log: &Path,
-        (control_s, put_back): (Option<f64>, &[(PathBuf, String)]),
-    ) -> Result<(), RunError> {
+    /// Boots the turn's machine, and makes its trials.
+    fn boot(&mut self, turn: Turn, conditions: &Conditions<'_>) -> Result<(), RunError> {
+        let Conditions { way, share, log, control_s, restored } = *conditions;
         let usual = &self.rungs[turn.rung].plan.guest;
         let mut guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
         if !turn.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
@@ -169,7 +164,7 @@ impl<'a> Run<'a> {
             boot: self.images.boot(turn.machine, turn.variant)?,
             guest: &guest,
             disk: &way.disk,
-            put_back,
+            restored,
             share,
             scratch: self.scratch,
             log,
@@ -178,7 +173,7 @@ impl<'a> Run<'a> {
         };
         match vmtax_vm::start(&setup) {
             Ok(session) => {
-                self.came_up.insert((turn.machine, turn.variant));
+                self.booted.insert((turn.machine, turn.variant));
                 self.trials(turn, session, log, control_s)
             }
             Err(MachineError::Interrupted) => Ok(()),
@@ -186,7 +181,7 @@ impl<'a> Run<'a> {
             Err(error) if (self.plan.ladder().is_some() || share.is_some()) && turn.round == 0 => {
                 self.refuse(turn, error)
             }
-            Err(source) if !self.came_up.contains(&(turn.machine, turn.variant)) => {
+            Err(source) if !self.booted.contains(&(turn.machine, turn.variant)) => {
                 // Written down first: the recording, too, says why.
                 let why = source.to_string();
                 self.write_failed(turn, 0, &why)?;
@@ -201,7 +196,7 @@ impl<'a> Run<'a> {
 
     /// Writes down that this turn has no result, and why it is not tried again.
     fn refuse(&mut self, turn: Turn, error: MachineError) -> Result<(), RunError> {
-        let why = format!("{} does not come up: {error}", turn.machine);
+        let why = format!("{} failed to boot: {error}", turn.machine);
         (self.progress)(Progress::Failed { number: self.number, error: &error });
         self.write_failed(turn, 0, &why)?;
         self.refused.insert((turn.machine, turn.variant, turn.rung), why);
@@ -220,10 +215,11 @@ impl<'a> Run<'a> {
         note_boot(log, turn, &*machine)?;
         let warnings = self.warnings(turn, &*machine);
         let all = self.all(turn);
-        for (index, &(workload, probes)) in all.iter().enumerate() {
+        for (index, &trial) in all.iter().enumerate() {
+            let Trial { workload, probes } = trial;
             (self.progress)(Progress::Trial { number: self.number, turn, workload, probes });
             let before = Before::now(&*machine);
-            let Worked { result, execution, processor } = self.work(turn, &mut *machine, (workload, probes), log)?;
+            let Worked { result, execution, processor } = self.work(turn, &mut *machine, trial, log)?;
             let mut made = before.made(&*machine, processor);
             (made.control_s, made.execution) = (control_s, execution);
             made.warnings.splice(0..0, warnings.iter().cloned());
@@ -232,19 +228,19 @@ impl<'a> Run<'a> {
             match result {
                 Ok(mut result) => {
                     let cut_off = self.note_tree(&mut *machine, workload, &mut result, index + 1 == all.len());
-                    self.write(turn, (workload, probes), Outcome::Done { result: Box::new(result) }, made)?;
+                    self.write(turn, trial, Outcome::Done { result: Box::new(result) }, made)?;
                     if cut_off {
                         return Ok(());
                     }
                 }
                 Err(MachineError::Interrupted) => {
-                    return self.write(turn, (workload, probes), Outcome::Interrupted, made);
+                    return self.write(turn, trial, Outcome::Interrupted, made);
                 }
                 Err(error) => {
                     let outcome = Outcome::Failed { error: error.to_string() };
-                    self.write(turn, (workload, probes), outcome, made)?;
+                    self.write(turn, trial, outcome, made)?;
                     (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
-                    if !error.leaves_machine_up() {
+                    if !error.leaves_machine_running() {
                         return self.skip(turn, index + 1, error);
                     }
                     self.first_failure.get_or_insert(error);
@@ -263,7 +259,7 @@ impl<'a> Run<'a> {
             warnings.extend(machine.vm().and_then(|vm| pin(&vm.threads())));
         }
         let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
-        warnings.extend(complaints.map(|c| Warning::HalfUp { machine: turn.machine, complaint: c.clone() }));
+        warnings.extend(complaints.map(|c| Warning::PartialBoot { machine: turn.machine, complaint: c.clone() }));
         warnings
     }
 
@@ -272,7 +268,7 @@ impl<'a> Run<'a> {
         &self,
         turn: Turn,
         machine: &mut dyn RunningMachine,
-        (workload, probes): (&WorkloadSpec, Probes),
+        Trial { workload, probes }: Trial<'_>,
         log: &Path,
     ) -> Result<Worked, RunError> {
         let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
@@ -337,6 +333,18 @@ impl<'a> Run<'a> {
         }
         cut_off
     }
+}
+
+/// Under which conditions a turn is taken.
+struct Conditions<'a> {
+    way: &'a Way,
+    share: Option<&'a Sharing>,
+    /// The folder of its logs.
+    log: &'a Path,
+    /// How long the fixed work beside a comparison's turns took, seconds.
+    control_s: Option<f64>,
+    /// Settings of the host, as they were.
+    restored: &'a [(PathBuf, String)],
 }
 
 /// How a trial's work went.

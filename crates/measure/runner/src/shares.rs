@@ -19,7 +19,7 @@ pub(crate) struct Way {
     pub variant: Variant,
     /// Settings of the measured disk.
     pub disk: BTreeMap<String, String>,
-    /// The share, if it has one; or why it cannot be had.
+    /// The share, if it has one; or why it is not available.
     pub share: Result<Option<Sharing>, String>,
 }
 

@@ -4,7 +4,7 @@ use std::io;
 use std::path::PathBuf;
 use vmtax_model::{Machine, ShareMethod, WorkloadName};
 
-/// A machine does not come up, or a trial on it has no result.
+/// A machine failed to boot, or a trial on it has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file, process or system call on the host.
@@ -21,8 +21,8 @@ pub enum MachineError {
     /// The micro-guest cannot do what it was told.
     #[error(transparent)]
     Micro(#[from] crate::micro_guest::MicroError),
-    /// The micro-guest is up, or not yet, and does not get on.
-    #[error("{machine} was not done with {doing} after {seconds} s: make it smaller, or give it longer with --deadline. QEMU's log is {log}", log = .log.display())]
+    /// The micro-guest did not finish.
+    #[error("{machine} did not finish {doing} in {seconds} s: make it smaller, or give it longer with --deadline. QEMU's log is {log}", log = .log.display())]
     MicroSilent {
         /// Which machine.
         machine: Machine,
@@ -48,7 +48,7 @@ pub enum MachineError {
         why: String,
     },
     /// Settings of the host that a comparison changed and that could not be put back.
-    #[error("THE HOST IS NOT AS IT WAS: its settings could not be put back. Run as root: {commands}")]
+    #[error("host settings were NOT restored. Run as root: {commands}")]
     NotPutBack {
         /// What does it.
         commands: String,
@@ -149,7 +149,7 @@ pub enum MachineError {
         said: String,
     },
     /// QEMU ended before the agent said hello, and said why itself.
-    #[error("QEMU ended before the guest was up (exit status {status}):\n{said}\nIts log is {log}; the command line is beside it", log = .log.display())]
+    #[error("QEMU ended before the guest booted (exit status {status}):\n{said}\nIts log is {log}; the command line is beside it", log = .log.display())]
     Refused {
         /// QEMU's exit status.
         status: i32,
@@ -167,7 +167,7 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// The machine ended by itself.
-    #[error("{machine} ended while {doing} (exit status {status}){console}\n{mend}", console = quoted(.tail, .log), mend = mend_ended(*.status))]
+    #[error("{machine} ended while {doing} (exit status {status}){console}\n{fix}", console = quoted(.tail, .log), fix = fix_ended(*.status))]
     Ended {
         /// Which machine.
         machine: Machine,
@@ -180,8 +180,8 @@ pub enum MachineError {
         /// The whole console.
         log: PathBuf,
     },
-    /// No sign of life from the agent in time.
-    #[error("no word from the agent on {machine} within {seconds} s{console}\nIs this kernel for x86-64 and has it virtio? Try `vmtax get kernel`, or give it longer with --boot-deadline", console = quoted(.tail, .log))]
+    /// The agent did not respond in time.
+    #[error("the agent on {machine} did not respond within {seconds} s{console}\nIs this kernel for x86-64 and has it virtio? Try `vmtax get kernel`, or give it longer with --boot-deadline", console = quoted(.tail, .log))]
     Silent {
         /// Which machine.
         machine: Machine,
@@ -208,7 +208,7 @@ pub enum MachineError {
     },
     /// The agent sent what is no reply.
     #[error(
-        "{machine} sent what makes no sense ({what}): nothing of it was kept, and the guest is not to be trusted. Its log is {log}; another kernel is to be had with `vmtax get kernel`", log = .log.display()
+        "{machine} sent an invalid message ({what}): nothing of it was kept, do not trust this guest. Its log is {log}; `vmtax get kernel` fetches another kernel", log = .log.display()
     )]
     Nonsense {
         /// Which machine.
@@ -229,12 +229,12 @@ pub enum MachineError {
         got: u32,
     },
     /// QEMU's monitor.
-    #[error("QEMU's monitor (QMP): {0}: is this QEMU whole? Try another with --qemu")]
+    #[error("QEMU's monitor (QMP): {0}: is this QEMU working? Try another with --qemu")]
     Monitor(String),
     /// QEMU runs the guest otherwise than asked.
     #[error("KVM was asked for, but QEMU runs the guest without it: see `vmtax doctor`")]
     NotKvm,
-    /// The workload itself failed; the machine is still up.
+    /// The workload itself failed; the machine still runs.
     #[error("{0}")]
     Workload(String),
     /// A person or a signal asked to stop.
@@ -248,7 +248,7 @@ impl MachineError {
     }
 
     /// Whether the machine can go on with the next workload.
-    pub fn leaves_machine_up(&self) -> bool {
+    pub fn leaves_machine_running(&self) -> bool {
         matches!(self, MachineError::Workload(_))
     }
 }
@@ -257,7 +257,7 @@ fn quoted_lines(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!(". It said last:\n{said}") }
 }
 
-fn mend_ended(status: i32) -> &'static str {
+fn fix_ended(status: i32) -> &'static str {
     if status == 128 + rustix::process::Signal::KILL.as_raw() {
         "Something killed it: where `dmesg` says that the host was out of memory, make the guest smaller with --memory"
     } else {

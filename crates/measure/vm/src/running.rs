@@ -51,7 +51,7 @@ pub trait RunningMachine {
     /// `files` before it returns.
     ///
     /// # Errors
-    /// [`MachineError`]; after one that does not leave the machine up, the machine is of no more use.
+    /// [`MachineError`]; after one that does not leave the machine running, it is of no more use.
     fn run(
         &mut self,
         workload: &WorkloadSpec,

@@ -1,4 +1,4 @@
-//! What it takes to bring a machine up.
+//! What it takes to start a machine.
 
 use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub struct Setup<'a> {
     /// How the measured disk is attached: a variant's settings.
     pub disk: &'a BTreeMap<String, String>,
     /// What has to be written where should this program be killed: settings of the host.
-    pub put_back: &'a [(PathBuf, String)],
+    pub restored: &'a [(PathBuf, String)],
     /// The tree that a guest is given, if any.
     pub share: Option<&'a Sharing>,
     /// The files and disks it works on.

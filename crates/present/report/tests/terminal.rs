@@ -124,7 +124,7 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
     let mut f = findings(&r);
     f.rows[0].machines[1].unsupported = Some(hostile.clone());
     f.rows[0].machines[1].spread = None;
-    f.warnings.push(Warning::HalfUp { machine: Machine::KVM, complaint: hostile.clone() });
+    f.warnings.push(Warning::PartialBoot { machine: Machine::KVM, complaint: hostile.clone() });
     f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });
     for check in &mut r.host.checks {
         check.subject = hostile.clone();

@@ -63,56 +63,9 @@ pub struct AgentServeArgs {
 }
 
 #[derive(Debug, Args)]
-pub struct WatchdogArgs {
-    /// A tree that the command cannot write to
-    #[arg(long)]
-    pub read_only: Option<PathBuf>,
-    /// A tree in which the command can open no devices
-    #[arg(long)]
-    pub no_devices: Vec<PathBuf>,
-    /// A folder at which the command sees the host's root, which it cannot write to there
-    #[arg(long)]
-    pub root: Option<PathBuf>,
-    /// Be root for the command, in a user namespace
-    #[arg(long)]
-    pub as_root: bool,
-    /// Give the command a network of its own
-    #[arg(long)]
-    pub own_network: bool,
-    /// Give the command the network of this process
-    #[arg(long)]
-    pub network_of: Option<i32>,
-    /// Control groups to remove in the end
-    #[arg(long)]
-    pub emptied: Vec<PathBuf>,
-    /// Trees to remove if the lifeline closes
-    #[arg(long)]
-    pub removed: Vec<PathBuf>,
-    /// A file, and what to write into it if the lifeline closes
-    #[arg(long, num_args = 2)]
-    pub put_back: Vec<PathBuf>,
-    /// The command
-    #[arg(last = true, required = true)]
-    pub command: Vec<String>,
-}
-
-#[derive(Debug, Args)]
-pub struct JailArgs {
-    /// The file with ext4 that the command sees as a tree
-    #[arg(long)]
-    pub image: PathBuf,
-    /// Do not let it write there
-    #[arg(long)]
-    pub read_only: bool,
-    /// An empty folder that becomes its root
-    #[arg(long)]
-    pub root: PathBuf,
-    /// A file that it reads
-    #[arg(long)]
-    pub file: PathBuf,
-    /// Run this port mapper beside it
-    #[arg(long)]
-    pub portmapper: Option<PathBuf>,
+pub struct SupervisedArgs {
+    /// What is done around the command, as JSON
+    pub settings: String,
     /// The command
     #[arg(last = true, required = true)]
     pub command: Vec<String>,

@@ -1,12 +1,11 @@
 use super::print;
-use crate::cli::{AgentRunArgs, AgentServeArgs, JailArgs, PlaceArgs, WatchdogArgs};
+use crate::cli::{AgentRunArgs, AgentServeArgs, PlaceArgs, SupervisedArgs};
 use crate::fault::Fault;
 use std::ffi::CString;
 use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 use vmtax_studies::key_value;
-use vmtax_vm::{Jail, Namespaces};
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let name: WorkloadName = args.workload.parse()?;
@@ -59,21 +58,14 @@ pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
     Ok(ExitCode::SUCCESS)
 }
 
-pub fn watchdog(args: &WatchdogArgs) -> Result<ExitCode, Fault> {
-    let WatchdogArgs { read_only, no_devices, root, as_root, own_network, network_of, .. } = args;
-    let WatchdogArgs { emptied, removed, put_back, command, .. } = args;
-    let put_back: Vec<_> =
-        put_back.chunks_exact(2).map(|pair| (pair[0].clone(), pair[1].to_string_lossy().into_owned())).collect();
-    let (as_root, own_network, network_of) = (*as_root, *own_network, *network_of);
-    let (read_only, no_devices, root) = (read_only.clone(), no_devices.clone(), root.clone());
-    let apart = Namespaces { read_only, no_devices, root, as_root, own_network, network_of };
-    let status = vmtax_vm::watchdog(command, &apart, emptied, removed, &put_back)?;
-    Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+pub fn watchdog(args: &SupervisedArgs) -> Result<ExitCode, Fault> {
+    Ok(exit_code(vmtax_vm::watchdog(&args.settings, &args.command)?))
 }
 
-pub fn jail(args: &JailArgs) -> Result<ExitCode, Fault> {
-    let JailArgs { image, read_only, root, file, portmapper, command } = args;
-    let jail = Jail { image, read_only: *read_only, root, file, portmapper: portmapper.as_deref() };
-    let status = vmtax_vm::jailed(command, &jail)?;
-    Ok(ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX)))
+pub fn jail(args: &SupervisedArgs) -> Result<ExitCode, Fault> {
+    Ok(exit_code(vmtax_vm::jailed(&args.settings, &args.command)?))
+}
+
+fn exit_code(status: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(status).unwrap_or(u8::MAX))
 }

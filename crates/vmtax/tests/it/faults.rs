@@ -101,7 +101,13 @@ fn a_guest_that_hangs_is_given_up_at_the_deadline() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "echo 'Booting, and then no more' >&5; sleep 60 & wait");
     let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 2 --qemu").arg(qemu);
-    let said = ["no word from the agent", "within 2 s", "Booting, and then no more", "console.log", "--boot-deadline"];
+    let said = [
+        "the agent on tcg did not respond",
+        "within 2 s",
+        "Booting, and then no more",
+        "console.log",
+        "--boot-deadline",
+    ];
     let outcome = run.fails(&said);
     assert!(outcome.took < Duration::from_secs(20), "{outcome}");
 }
@@ -126,7 +132,7 @@ fn a_guest_that_ends_without_a_word_is_an_error_with_a_mend() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "exit 0");
     let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
-    run.fails(&["tcg does not come up", "ended while coming up (exit status 0)", "console.log", "--memory"]);
+    run.fails(&["tcg failed to boot", "ended while booting (exit status 0)", "console.log", "--memory"]);
     place.run("cpu --machines tcg --memory 8").fails(&["guest.memory-mib is 8", "128"]);
 }
 
@@ -135,7 +141,7 @@ fn what_qemu_refuses_is_quoted() {
     let place = Place::new();
     let qemu = wrapped_qemu(&place, "-device no-such-device");
     let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
-    run.fails(&["QEMU ended before the guest was up", "no-such-device", "qemu.log"]);
+    run.fails(&["QEMU ended before the guest booted", "no-such-device", "qemu.log"]);
 }
 
 #[test]
@@ -148,7 +154,7 @@ fn an_agent_that_sends_nonsense_is_not_believed() {
         let place = Place::new();
         let qemu = fake_qemu(&place, &format!("printf '{bytes}' >&4; sleep 60"));
         let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
-        run.fails(&["tcg sent what makes no sense", said]);
+        run.fails(&["tcg sent an invalid message", said]);
     }
 }
 
@@ -158,7 +164,7 @@ fn an_agent_that_answers_before_it_was_asked_is_not_believed() {
     let place = Place::new();
     let frame = place.put("frame", vmtax_wire::encode(&reply).unwrap());
     let qemu = fake_qemu(&place, &format!("cat {} >&4; sleep 60", frame.display()));
-    place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu).fails(&["makes no sense", "before a greeting"]);
+    place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu).fails(&["invalid message", "before a greeting"]);
 }
 
 #[test]
@@ -168,7 +174,7 @@ fn a_message_that_is_cut_is_no_message() {
     let cut = r"printf 'VMTX\002\000\100\000\000\000\001\002\003\004{' >&4";
     let waiting = fake_qemu(&place, &format!("{cut}; sleep 60"));
     let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 1 --qemu").arg(waiting);
-    run.fails(&["no word from the agent", "within 1 s"]);
+    run.fails(&["the agent on tcg did not respond", "within 1 s"]);
     let ending = fake_qemu(&place, &format!("{cut}; echo 'it broke' >&2; exit 3"));
     let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(ending);
     run.fails(&["exit status 3", "it broke"]);
@@ -179,7 +185,7 @@ fn noise_without_end_is_not_waited_out() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "cat /dev/zero >&4 & cat /dev/zero >&5 & wait");
     let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 2 --qemu").arg(qemu);
-    let outcome = run.fails(&["no word from the agent"]);
+    let outcome = run.fails(&["the agent on tcg did not respond"]);
     assert!(outcome.took < Duration::from_secs(30), "{outcome}");
 }
 

@@ -232,7 +232,7 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     let sleeper = place.program("sleep").arg("60").start(60);
     sleeper.settled();
     let words = format!("profile --seconds 0.3 --wall-hz 0 --pid {}", sleeper.pid());
-    place.vmtax(&words).fails(&["not once on a processor", "--seconds"]);
+    place.vmtax(&words).fails(&["not on a CPU", "--seconds"]);
     let words = format!("profile --seconds 1 --out sleeps --pid {}", sleeper.pid());
     place.vmtax(&words).succeeds().shows("a time to be over (clock_nanosleep");
     // Ctrl-C ends the looking, not what it is for, as the help says.

@@ -232,12 +232,12 @@ fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
     let (tree, vmtax) = (place.path("tree"), env!("CARGO_BIN_EXE_vmtax"));
     fs::create_dir(&tree).unwrap();
     place.program("mknod").arg(tree.join("device")).words("c 1 3").succeeds();
-    let open = |option: &str| {
-        let line = format!("sleep 1 | {vmtax} watchdog {option} -- sh -c 'echo > {}/device' 3<&0", tree.display());
+    let open = |settings: &str| {
+        let line = format!("sleep 1 | {vmtax} watchdog '{settings}' -- sh -c 'echo > {}/device' 3<&0", tree.display());
         place.program("sh").arg("-c").arg(line).outcome()
     };
-    open("").exits(0);
-    open(&format!("--no-devices {}", tree.display())).says("Permission denied");
+    open("{}").exits(0);
+    open(&format!(r#"{{"namespaces":{{"no_devices":["{}"]}}}}"#, tree.display())).says("Permission denied");
 }
 
 #[test]
@@ -248,8 +248,9 @@ fn a_root_that_is_no_mount_point_is_named_with_its_mend() {
     let place = Place::new();
     fs::create_dir_all(place.path("root/tree")).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("root/vmtax")).unwrap();
-    for option in ["--no-devices", "--read-only"] {
-        let line = format!("sleep 1 | chroot root /vmtax watchdog {option} /tree -- /vmtax --version 3<&0");
+    for namespace in [r#""no_devices":["/tree"]"#, r#""read_only":"/tree""#] {
+        let settings = format!(r#"{{"namespaces":{{{namespace}}}}}"#);
+        let line = format!("sleep 1 | chroot root /vmtax watchdog '{settings}' -- /vmtax --version 3<&0");
         place.program("sh").arg("-c").arg(line).outcome().exits(2).says("mount --bind DIR DIR");
     }
 }
@@ -266,7 +267,7 @@ fn what_is_mounted_in_a_folder_of_the_users_cannot_be_written_to_either() {
     for user in ["", "setpriv --reuid=65534 --regid=65534 --clear-groups --"] {
         let line = format!(
             "mount -t tmpfs -o nosuid,mode=777 none theirs && mkdir -m 777 'theirs/a b' && mount -t tmpfs -o nodev,mode=777 \
-             none 'theirs/a b' && cd 'theirs/a b' && sleep 2 | {user} {vmtax} watchdog --read-only {theirs} -- sh -c \"touch \
+             none 'theirs/a b' && cd 'theirs/a b' && sleep 2 | {user} {vmtax} watchdog '{{\"namespaces\":{{\"read_only\":\"{theirs}\"}}}}' -- sh -c \"touch \
              {theirs}/new; touch '{theirs}/a b/new'; touch here\" 3<&0",
             vmtax = place.path("vmtax").display(),
             theirs = place.path("theirs").display(),

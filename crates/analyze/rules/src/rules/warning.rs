@@ -57,8 +57,8 @@ pub(super) const WARNINGS: &[Rule] = &[
     Warning::NoTsc { machine, reason } => format!(
         "{machine} is timed by clock_gettime, not by the TSC ({reason}): short operations carry more of the timer."
     )),
-    warning!("half-up", "a machine that booted without a part", [measurement("Try another kernel", "vmtax get kernel")],
-        Warning::HalfUp { machine, complaint } => format!("{machine} booted without {complaint}.")),
+    warning!("partial-boot", "a machine that booted without a part", [measurement("Try another kernel", "vmtax get kernel")],
+        Warning::PartialBoot { machine, complaint } => format!("{machine} booted without {complaint}.")),
     warning!("msize-capped", "a smaller msize of 9p than asked for",
         [instruction("Ask for GOT at most, or use a newer kernel", "")],
         Warning::MsizeCapped { asked, got } => format!(
@@ -115,7 +115,7 @@ mod tests {
             Warning::TrialsMissing { machine, missing: 1, planned: 2, reason: reason.clone() },
             Warning::SmallerThanReference { what: what.clone() },
             Warning::NoTsc { machine, reason },
-            Warning::HalfUp { machine, complaint: what.clone() },
+            Warning::PartialBoot { machine, complaint: what.clone() },
             Warning::MsizeCapped { asked: 2, got: 1 },
             Warning::FewOpenFiles { method: ShareMethod::NineP, limit: 1, needed: 2 },
             Warning::OtherTimes,

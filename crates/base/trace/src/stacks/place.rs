@@ -38,7 +38,7 @@ pub enum End {
 }
 
 /// The registers that unwinding begins from.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Registers {
     /// Instruction pointer.
     pub ip: u64,

@@ -11,7 +11,7 @@ use vmtax_model::AddressSpace;
 use vmtax_model::samples::Access;
 
 /// A guest may touch any number of addresses; those beyond so many are counted by reason alone.
-const MOST: usize = 1 << 16;
+const MAX_KEYS: usize = 1 << 16;
 /// VMX's reason for an access to the local APIC's page, and where that page and its end-of-interrupt register are.
 const VMX: u32 = 1;
 const APIC_ACCESS: u64 = 44;
@@ -173,7 +173,7 @@ impl Counts {
         let reason = reason.or(access.map(|a| Reason::Access(a.space)));
         let Some(reason) = reason.or(user.map(Reason::User)) else { return };
         let mut key = Key { tid, reason, access };
-        if self.counts.len() >= MOST && !self.counts.contains_key(&key) {
+        if self.counts.len() >= MAX_KEYS && !self.counts.contains_key(&key) {
             key.access = None;
         }
         let count = self.counts.entry(key).or_default();
@@ -186,7 +186,7 @@ impl Counts {
     }
 
     fn interrupted(&mut self, tid: i32, number: u32, at: u64) {
-        if self.interrupts.len() < MOST || self.interrupts.contains_key(&(tid, number)) {
+        if self.interrupts.len() < MAX_KEYS || self.interrupts.contains_key(&(tid, number)) {
             self.interrupts.entry((tid, number)).or_default().take(at);
         }
     }

@@ -7,7 +7,7 @@ use super::StackSampling;
 use super::run_queue::RunQueue;
 use crate::clock::{monotonic_ns, until_next};
 use crate::process::{has_ended, thread_names};
-use crate::{Look, Looker, ProbeError};
+use crate::{ProbeError, ThreadReader};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{Sample, ThreadState, WallClock};
@@ -30,7 +30,7 @@ struct Last {
 }
 
 struct Watch {
-    looker: Looker,
+    reader: ThreadReader,
     space: Space,
     seen: Seen,
     last: HashMap<i32, Last>,
@@ -44,13 +44,13 @@ struct Watch {
 /// to run in a thread of its own, whose end lets go of all that it stopped.
 ///
 /// # Errors
-/// [`ProbeError`] when the process may not be looked into.
+/// [`ProbeError`] when the process may not be read.
 pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<WallClock, ProbeError> {
     let pid = settings.pid;
     let space = Space::of(pid);
     let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
     let mut watch = Watch {
-        looker: Looker::new(pid)?,
+        reader: ThreadReader::new(pid)?,
         space,
         seen: Seen::default(),
         last: HashMap::new(),
@@ -65,9 +65,9 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
     let mut moments = 0;
     let mut run_queue = RunQueue::of(pid);
     while begin.elapsed() < settings.time && !stop() && !has_ended(pid) {
-        // At once, and of all before any is stopped: a look takes a processor that somebody may want, and who works for a
+        // At once, and of all before any is stopped: a reading takes a CPU that somebody may want, and who works for a
         // stopped thread, or waits for it, is about to do something else.
-        let states: Vec<_> = known.iter().map(|(tid, _)| (*tid, watch.looker.state(*tid))).collect();
+        let states: Vec<_> = known.iter().map(|(tid, _)| (*tid, watch.reader.state(*tid))).collect();
         for (tid, state) in states {
             if let Some(state) = state {
                 watch.moment(tid, state);
@@ -77,9 +77,9 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
         threads.extend(known);
         known = thread_names(pid);
         moments += 1;
-        watch.looker.rest(until_next(begin, step, settings.time));
+        watch.reader.rest(until_next(begin, step, settings.time));
     }
-    let mut pauses: Vec<u64> = watch.looker.end().iter().map(|pause| pause.as_nanos() as u64).collect();
+    let mut pauses: Vec<u64> = watch.reader.end().iter().map(|pause| pause.as_nanos() as u64).collect();
     pauses.sort_unstable();
     Ok(WallClock {
         profile: Names::of(&watch.space, &Kernel::read(), build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
@@ -93,7 +93,7 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
 }
 
 impl Watch {
-    /// Looks at one thread, which was in that state.
+    /// Samples one thread, which was in that state.
     fn moment(&mut self, tid: i32, state: ThreadState) {
         let stack = match self.where_it_was(tid, state) {
             Some(stack) => {
@@ -112,15 +112,15 @@ impl Watch {
         let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
         let last = self.last.get(&tid)?;
         (last.sp == sp && last.ip == ip && (call == last.call || call == Some(RESTARTED))).then_some(())?;
-        let size = self.looker.copy(sp, &mut self.copied);
+        let size = self.reader.copy(sp, &mut self.copied);
         (self.copied[..size] == last.stack[..]).then_some(last.number)
     }
 
     /// Stops a thread to see where it is.
     fn stopped(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
-        let waits_in = matches!(state, ThreadState::Waits { .. }).then(|| self.looker.waits_in(tid));
+        let waits_in = matches!(state, ThreadState::Waits { .. }).then(|| self.reader.waits_in(tid));
         let reason = waits_in.filter(|name| !name.is_empty()).map(|name| self.seen.wait(&name));
-        let Some((look, size)) = self.looker.look(tid, &mut self.copied) else {
+        let Some((registers, size)) = self.reader.stop(tid, &mut self.copied) else {
             // It has ended, nothing interrupts its wait, or a debugger has it: then what the kernel says of it has to do.
             let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
             return self.unseen(tid, call, (sp, ip), reason);
@@ -129,7 +129,7 @@ impl Watch {
         let (mut call, mut futex) = (None, None);
         // What it waits for, innermost first.
         if let ThreadState::Waits { call: said, argument, sp, ip } = state {
-            if sp == look.sp {
+            if sp == registers.sp {
                 let known = self.last.get(&tid).and_then(|last| last.call);
                 call = if said == Some(RESTARTED) { known.or(said) } else { said };
                 futex = (call == Some(FUTEX)).then_some(argument);
@@ -140,11 +140,11 @@ impl Watch {
             }
         }
         let waits = !places.is_empty();
-        let number = self.unwound(look, size, places);
+        let number = self.unwound(registers, size, places);
         self.futexes.extend(futex.map(|address| (address, number)));
         if waits {
             let stack = self.copied[..size].to_vec();
-            self.last.insert(tid, Last { sp: look.sp, ip: look.ip, call, stack, number });
+            self.last.insert(tid, Last { sp: registers.sp, ip: registers.ip, call, stack, number });
         } else {
             self.last.remove(&tid);
         }
@@ -162,9 +162,8 @@ impl Watch {
         Some(self.seen.stack(&reason.into_iter().chain([call]).collect::<Vec<_>>()))
     }
 
-    fn unwound(&mut self, look: Look, size: usize, mut places: Vec<Place>) -> usize {
+    fn unwound(&mut self, registers: Registers, size: usize, mut places: Vec<Place>) -> usize {
         let inside = places.len();
-        let registers = Registers { ip: look.ip, sp: look.sp, bp: look.bp };
         let mut end = self.space.unwind(registers, &self.copied[..size], &mut places);
         let unknown = places[inside..].iter().any(|place| place.home == Home::Nowhere);
         if unknown && self.reloaded.elapsed() > RELOAD {

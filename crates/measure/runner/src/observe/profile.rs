@@ -235,17 +235,17 @@ fn guest_code(
     stop: &dyn Fn() -> bool,
 ) -> Result<CodeSamples, Missing> {
     let missing = |why: &str, fix: &str| {
-        let what = "what the guest's processors execute".to_owned();
+        let what = "what the guest's vCPUs execute".to_owned();
         Missing { what, why: why.to_owned(), fix: fix.to_owned() }
     };
     if !may_ask {
         return Err(missing(
-            "this host's KVM (kvm_pvm) forgets a breakpoint's exception when a processor's registers are read, which can \
+            "this host's KVM (kvm_pvm) forgets a breakpoint's exception when a vCPU's registers are read, which can \
              crash a guest",
-            "Look at it on a host with hardware virtualisation",
+            "Profile it on a host with hardware virtualisation",
         ));
     }
-    let silent = || missing("QEMU's monitor told of no x86 processor while it was looked at", "Look longer");
+    let silent = || missing("QEMU's monitor named no x86 vCPU while it was sampled", "Sample longer");
     let monitor =
         vm.monitor().ok_or_else(|| missing("its QEMU has no QMP monitor that could be asked", &vm.monitor_advice()))?;
     let vcpus: Vec<u32> = monitor.vcpus().map_err(|_| silent())?.into_iter().map(|(number, _)| number).collect();

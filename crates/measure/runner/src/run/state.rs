@@ -14,7 +14,7 @@ use vmtax_workload::{CheckedPlan, CheckedRung};
 pub enum Progress<'a> {
     /// Making disks and the initramfs.
     Preparing,
-    /// A machine is coming up.
+    /// A machine boots.
     Booting {
         /// Whose turn.
         turn: Turn,
@@ -56,19 +56,29 @@ pub(super) struct Run<'a> {
     pub patterns: &'a Patterns,
     /// The next trial's.
     pub number: u32,
-    /// Machines that came up once: a later failure there is an accident, not a verdict.
-    pub came_up: BTreeSet<(Machine, usize)>,
-    /// Rungs of a ladder at which a machine did not come up the first time, with the reason: not tried again.
+    /// Machines that booted once: a later failure there is an accident, not a verdict.
+    pub booted: BTreeSet<(Machine, usize)>,
+    /// Rungs of a ladder at which a machine failed to boot the first time, with the reason: not tried again.
     pub refused: BTreeMap<(Machine, usize, usize), String>,
     pub first_failure: Option<MachineError>,
     pub writer: &'a mut Writer,
     pub progress: &'a mut dyn FnMut(Progress<'_>),
 }
 
+/// A trial to be made.
+#[derive(Clone, Copy)]
+pub(super) struct Trial<'a> {
+    pub workload: &'a WorkloadSpec,
+    pub probes: Probes,
+}
+
 impl<'a> Run<'a> {
     /// The trials of a turn: each workload under each of the plan's probes.
-    pub fn all(&self, turn: Turn) -> Vec<(&'a WorkloadSpec, Probes)> {
+    pub fn all(&self, turn: Turn) -> Vec<Trial<'a>> {
         let plan = &self.rungs[turn.rung].plan;
-        plan.workloads.iter().flat_map(|w| plan.probes_in(turn).iter().map(move |&p| (w, p))).collect()
+        plan.workloads
+            .iter()
+            .flat_map(|workload| plan.probes_in(turn).iter().map(move |&probes| Trial { workload, probes }))
+            .collect()
     }
 }

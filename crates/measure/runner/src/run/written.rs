@@ -1,17 +1,17 @@
 //! What a run writes down: each trial with all that is noted of it, each turn's logs.
 
-use super::state::Run;
+use super::state::{Run, Trial};
 use crate::RunError;
 use jiff::Timestamp;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{CpuSeconds, Execution, Outcome, Probes, ShareFacts, TrialRecord, Turn, Warning, WorkloadSpec};
+use vmtax_model::{CpuSeconds, Execution, Outcome, ShareFacts, TrialRecord, Turn, Warning};
 use vmtax_vm::{MachineError, Monitor, RunningMachine, Vm};
 
 impl Run<'_> {
     /// Writes down that the turn's trials from `from` on have no result.
     pub(super) fn skip(&mut self, turn: Turn, from: usize, error: MachineError) -> Result<(), RunError> {
-        self.write_failed(turn, from, &format!("{} was not up any more: {error}", turn.machine))?;
+        self.write_failed(turn, from, &format!("{} no longer ran: {error}", turn.machine))?;
         self.first_failure.get_or_insert(error);
         Ok(())
     }
@@ -27,7 +27,7 @@ impl Run<'_> {
     pub(super) fn write(
         &mut self,
         turn: Turn,
-        (workload, probes): (&WorkloadSpec, Probes),
+        Trial { workload, probes }: Trial<'_>,
         outcome: Outcome,
         made: Made,
     ) -> Result<(), RunError> {

@@ -3,9 +3,9 @@
 use vmtax_model::{Better, Printed, Unit};
 
 /// More than any tool prints of one run.
-const MOST: usize = 200;
+const MAX_FIGURES: usize = 200;
 /// So that a table stays one, characters.
-const LONGEST: usize = 40;
+const MAX_NAME: usize = 40;
 
 #[derive(Debug, Default)]
 pub(crate) struct Found(Vec<Printed>);
@@ -13,12 +13,14 @@ pub(crate) struct Found(Vec<Printed>);
 impl Found {
     /// Adds one; of the same tool's second run it gets a number behind its name.
     pub fn add(&mut self, of: &str, name: &str, unit: Unit, better: Better, value: f64) {
-        if self.0.len() == MOST || !value.is_finite() {
+        if self.0.len() == MAX_FIGURES || !value.is_finite() {
             return;
         }
         let (of, name) = (plain(of), plain(name));
         let of_name = |again: usize| if again == 1 { name.clone() } else { format!("{name} ({again})") };
-        let again = (1..=MOST).find(|n| !self.0.iter().any(|p| p.of == of && p.name == of_name(*n))).unwrap_or(MOST);
+        let again = (1..=MAX_FIGURES)
+            .find(|n| !self.0.iter().any(|p| p.of == of && p.name == of_name(*n)))
+            .unwrap_or(MAX_FIGURES);
         let name = of_name(again);
         self.0.push(Printed { of, name, unit, better: Some(better), value });
     }
@@ -42,7 +44,7 @@ impl Found {
 
 /// One line of a table.
 fn plain(name: &str) -> String {
-    name.chars().map(|c| if c.is_control() { ' ' } else { c }).take(LONGEST).collect::<String>().trim().to_owned()
+    name.chars().map(|c| if c.is_control() { ' ' } else { c }).take(MAX_NAME).collect::<String>().trim().to_owned()
 }
 
 /// The number with which a text begins.

@@ -6,10 +6,10 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// A text of nothing but beginnings must not take long.
-const MOST_ATTEMPTS: usize = 256;
+const MAX_ATTEMPTS: usize = 256;
 const MIB: f64 = 1_048_576.0;
 
-/// What of either is looked at; a field that neither has is passed over.
+/// What of either is read; a field that neither has is passed over.
 #[derive(Deserialize)]
 struct Document {
     #[serde(rename = "fio version")]
@@ -60,7 +60,7 @@ struct Benchmark {
 
 pub(crate) fn read(output: &str, found: &mut Found) {
     let mut rest = output;
-    for _ in 0..MOST_ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         let Some(begin) = beginning(rest) else { return };
         let mut documents = serde_json::Deserializer::from_str(&rest[begin..]).into_iter::<Document>();
         let document = documents.next();

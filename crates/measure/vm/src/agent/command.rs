@@ -1,4 +1,4 @@
-//! A command on a machine that is up.
+//! A command on a running machine.
 
 use crate::agent::connection::Agent;
 use crate::agent::messages::{Files, Heard, Nothing, no_files};

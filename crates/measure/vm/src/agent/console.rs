@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 /// A guest may talk without end; the host's disk has one.
-const LARGEST_LOG: usize = 16 << 20;
+const MAX_LOG: usize = 16 << 20;
 const CUT: &[u8] = b"\n[vmtax: the console said more than 16 MiB; the rest is not kept]\n";
 const KEPT: usize = 8 * 1024;
 const LINES: usize = 12;
@@ -28,10 +28,10 @@ impl Console {
 
     pub fn push(&mut self, bytes: &[u8]) {
         // A full disk must not end a measurement; the tail is kept in memory.
-        if self.written < LARGEST_LOG {
+        if self.written < MAX_LOG {
             let _ = self.file.write_all(bytes);
             self.written += bytes.len();
-            if self.written >= LARGEST_LOG {
+            if self.written >= MAX_LOG {
                 let _ = self.file.write_all(CUT);
             }
         }
@@ -84,7 +84,7 @@ mod tests {
         }
         console.push(b"\nthe end");
         let size = std::fs::metadata(console.path()).unwrap().len() as usize;
-        assert!((LARGEST_LOG..LARGEST_LOG + (2 << 20)).contains(&size), "{size}");
+        assert!((MAX_LOG..MAX_LOG + (2 << 20)).contains(&size), "{size}");
         assert!(console.tail().contains("the end"));
     }
 

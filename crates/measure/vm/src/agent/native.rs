@@ -3,6 +3,7 @@
 use crate::MachineError;
 use crate::agent::memory_limit;
 use crate::process::child::{Child, Start};
+use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
@@ -36,10 +37,15 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
         stdin: Some(channel),
         descriptors: Vec::new(),
         log: &setup.log.join("agent.log"),
-        apart: Namespaces { read_only: setup.scratch.users_tree().map(ToOwned::to_owned), ..Namespaces::default() },
-        emptied: group.iter().cloned().collect(),
-        removed: vec![setup.scratch.folder().to_path_buf()],
-        put_back: Vec::new(),
+        supervision: Supervision {
+            namespaces: Namespaces {
+                read_only: setup.scratch.users_tree().map(ToOwned::to_owned),
+                ..Namespaces::default()
+            },
+            emptied: group.iter().cloned().collect(),
+            removed: vec![setup.scratch.folder().to_path_buf()],
+            restored: Vec::new(),
+        },
     });
     if let (Err(_), Some(folder)) = (&started, &group) {
         let _ = std::fs::remove_dir(folder);

@@ -122,7 +122,7 @@ impl<'a> Session<'a> {
         };
         let pid = self.accounting().and_then(CpuAccounting::serving);
         let command = self.agent.server.as_ref().map(|server| server.command.clone()).unwrap_or_default();
-        let (facts, warnings) = share::effect(sharing, line, (arguments, command), pid, setup.log);
+        let (facts, warnings) = share::effect(sharing, line, arguments, command, pid, setup.log);
         self.share = Some(facts);
         self.warnings.extend(warnings);
         Ok(())

@@ -11,10 +11,10 @@ use std::io::{self, Read};
 use vmtax_wire::Size;
 
 /// What a pipe takes at once, whenever it takes anything.
-const AT_ONCE: usize = 4096;
+const PIECE: usize = 4096;
 
 /// Of an input that comes once, and that several runs need.
-const MOST_KEPT: u64 = 1 << 30;
+const MAX_KEPT: u64 = 1 << 30;
 
 /// Where a command's input comes from, and its output goes to.
 #[derive(Debug)]
@@ -40,7 +40,7 @@ impl Streams {
     /// stream are no input; what can be read once is kept in memory where several `runs` need it.
     ///
     /// # Errors
-    /// [`MachineError::System`] for a stream that cannot be had.
+    /// [`MachineError::System`] for a stream that cannot be taken over.
     pub fn of_this_process(runs: u64, to_stderr: bool) -> Result<Streams, MachineError> {
         let failed = |e: io::Error| MachineError::system("taking over this process's streams", e);
         let stderr = rustix::stdio::stderr().try_clone_to_owned().map_err(failed)?;
@@ -123,7 +123,7 @@ impl Streams {
                 // What cannot be printed is lost, so that the wish to stop is heard.
                 return Ok(());
             }
-            match rustix::io::write(to, &rest[..rest.len().min(AT_ONCE)]) {
+            match rustix::io::write(to, &rest[..rest.len().min(PIECE)]) {
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
@@ -147,7 +147,7 @@ fn input(stdin: BorrowedFd<'_>, runs: u64) -> io::Result<Input> {
         return Ok(Input::Once(file));
     }
     let mut kept = File::from(memfd_create("vmtax-input", MemfdFlags::CLOEXEC)?);
-    if io::copy(&mut file.take(MOST_KEPT + 1), &mut kept)? > MOST_KEPT {
+    if io::copy(&mut file.take(MAX_KEPT + 1), &mut kept)? > MAX_KEPT {
         return Err(io::Error::other("more than 1 GiB came for several runs: give it as a file, or --rounds 1"));
     }
     Ok(Input::File(kept, 0))

@@ -1,7 +1,7 @@
 //! A micro-guest that runs: no agent, orders go into its memory.
 
 use crate::agent::console::printable_tail;
-use crate::micro_guest::{ExitKind, Exits, Mailbox, MicroRequest, Order, Run, State};
+use crate::micro_guest::{ExitKind, Mailbox, MicroRequest, Order, Run, State};
 use crate::process::child::Child;
 use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::qemu::start::{Started, start_micro};
@@ -67,7 +67,7 @@ impl<'a> MicroGuest<'a> {
     ///
     /// # Errors
     /// As [`MicroGuest::requests`].
-    pub fn exits(&mut self, kind: ExitKind, count: u32, deadline: Duration) -> Result<Exits, MachineError> {
+    pub fn exits(&mut self, kind: ExitKind, count: u32, deadline: Duration) -> Result<Vec<u64>, MachineError> {
         self.carry_out(&Order::Exits { kind, count }, deadline, "making exits")?;
         Ok(self.mailbox()?.exits(kind)?)
     }

@@ -9,10 +9,10 @@ use vmtax_model::{Habit, Latency, Operation, OperationExits, TrialResult, Worklo
 use vmtax_workload::HabitWork;
 
 /// Of what takes milliseconds each.
-const MOST_LONG: u32 = 50;
+const MAX_LONG: u32 = 50;
 /// What is repeated is ordered in portions about as long as this, and no larger.
 const LONG_ORDER: Duration = Duration::from_millis(20);
-const MOST_REPEATED: u32 = 100_000;
+const MAX_REPEATED: u32 = 100_000;
 
 /// Habits and their cures, as often and as long as asked for.
 pub(super) fn habits(
@@ -30,7 +30,7 @@ pub(super) fn habits(
             continue;
         }
         let long = matches!(habit, Habit::FastTick | Habit::TraceLine);
-        let work = HabitWork { count: if long { work.count.min(MOST_LONG) } else { work.count }, ..work };
+        let work = HabitWork { count: if long { work.count.min(MAX_LONG) } else { work.count }, ..work };
         let made = match made(guest, (habit, cured), work, deadline) {
             Ok(made) => made,
             Err(MachineError::Micro(MicroError::Failed(why @ (Failure::NoX2apic | Failure::NoHpet)))) => {
@@ -54,7 +54,7 @@ struct Made {
 }
 
 /// An order has exits of its own; once and then `count` times shows how many each habit has. What is repeated for longer
-/// is for others to look at.
+/// is for others to observe.
 fn made(
     guest: &mut MicroGuest<'_>,
     (habit, cured): (Habit, bool),
@@ -76,7 +76,7 @@ fn made(
         guest.habit(habit, cured, more, deadline)?;
         // Between orders it waits for the next one.
         if order.elapsed() < LONG_ORDER {
-            more = (more * 2).min(MOST_REPEATED).max(count);
+            more = (more * 2).min(MAX_REPEATED).max(count);
         }
     }
     let exits = all.zip(once).map(|(all, once)| ((all - once) / f64::from(count - 1)).max(0.0));

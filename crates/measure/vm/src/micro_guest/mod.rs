@@ -5,12 +5,11 @@
 //! a file that the host maps too. It has a virtio-blk driver of its own, polled or interrupt driven, and stamps each
 //! request; it measures the cost of each kind of exit, and of habits of guest kernels beside their cures; it answers the host's clock.
 
+mod durations;
 mod error;
 mod exit_kind;
-mod exits;
 mod guest;
 mod habit_workload;
-mod habits;
 pub mod layout;
 mod mailbox;
 mod order;
@@ -24,7 +23,6 @@ mod workloads;
 
 pub use error::MicroError;
 pub use exit_kind::ExitKind;
-pub use exits::Exits;
 pub(crate) use guest::MicroGuest;
 pub use mailbox::Mailbox;
 pub use order::{Completion, Direction, Order, Pattern, Run};

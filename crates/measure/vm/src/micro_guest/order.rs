@@ -78,7 +78,7 @@ pub enum Pattern {
 /// How the guest learns that a request is done. It does not sleep meanwhile.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Completion {
-    /// It looks at the used ring, and asks for no interrupt.
+    /// It polls the used ring, and asks for no interrupt.
     Polled,
     /// By MSI-X, straight to its local interrupt controller, as Linux has it.
     Msix,

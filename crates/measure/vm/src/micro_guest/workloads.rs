@@ -14,7 +14,7 @@ use vmtax_workload::{BlockWork, WorkloadError};
 /// Requests where the workload names no count.
 const REQUESTS: u64 = 1000;
 /// Halts in a trial: each takes a millisecond.
-const MOST_HALTS: u32 = 500;
+const MAX_HALTS: u32 = 500;
 /// How long the guest waits for one completion, seconds.
 const COMPLETION_S: f64 = 30.0;
 
@@ -77,11 +77,11 @@ fn exits(
     let (mut operations, mut total) = (Vec::new(), 0);
     for kind in ExitKind::ALL {
         // Each waits for a timer that is set a millisecond ahead.
-        let count = if kind == ExitKind::Halt { count.min(MOST_HALTS) } else { count };
+        let count = if kind == ExitKind::Halt { count.min(MAX_HALTS) } else { count };
         let exits = guest.exits(kind, count, deadline)?;
         let mut latency = Latency::new();
-        exits.ticks.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
-        total += exits.ticks.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
+        exits.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
+        total += exits.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();
         operations.push(Operation { name: exit_name(kind), latency });
     }
     Ok(result(workload, operations, total, mhz))

@@ -1,15 +1,14 @@
 //! A process under the watchdog.
 
 use crate::MachineError;
-use crate::process::watchdog::LIFELINE;
-use crate::sandbox::namespaces::Namespaces;
+use crate::process::watchdog::{LIFELINE, Supervision};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -23,14 +22,8 @@ pub(crate) struct Start<'a> {
     pub descriptors: Vec<OwnedFd>,
     /// Where its output goes.
     pub log: &'a Path,
-    /// What it does not share with the host.
-    pub apart: Namespaces,
-    /// Control groups to remove when it has ended.
-    pub emptied: Vec<PathBuf>,
-    /// Trees to remove should this program be killed.
-    pub removed: Vec<PathBuf>,
-    /// What to write where should this program be killed.
-    pub put_back: Vec<(PathBuf, String)>,
+    /// What it does not share with the host, and what is done when it or this program has ended.
+    pub supervision: Supervision,
 }
 
 /// The number of the first descriptor of [`Start::descriptors`].
@@ -49,35 +42,9 @@ impl Child {
         let (theirs, ours) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
         let creating = |e| MachineError::system(format!("creating {}", start.log.display()), e);
         let log = File::create(start.log).map_err(creating)?;
+        let supervision = serde_json::to_string(&start.supervision).map_err(|e| failed(e.into()))?;
         let mut command = Command::new("/proc/self/exe");
-        command.arg0("vmtax").arg("watchdog");
-        if let Some(tree) = &start.apart.read_only {
-            command.arg("--read-only").arg(tree);
-        }
-        for tree in &start.apart.no_devices {
-            command.arg("--no-devices").arg(tree);
-        }
-        if let Some(at) = &start.apart.root {
-            command.arg("--root").arg(at);
-        }
-        if start.apart.as_root {
-            command.arg("--as-root");
-        }
-        if start.apart.own_network {
-            command.arg("--own-network");
-        }
-        if let Some(pid) = start.apart.network_of {
-            command.arg("--network-of").arg(pid.to_string());
-        }
-        for folder in &start.emptied {
-            command.arg("--emptied").arg(folder);
-        }
-        for tree in &start.removed {
-            command.arg("--removed").arg(tree);
-        }
-        for (file, held) in &start.put_back {
-            command.arg("--put-back").arg(file).arg(held);
-        }
+        command.arg0("vmtax").arg("watchdog").arg(supervision);
         command.arg("--").args(&start.command);
         command
             .stdin(start.stdin.map_or_else(Stdio::null, Stdio::from))
@@ -90,9 +57,9 @@ impl Child {
         Ok(Child { watchdog, lifeline: Some(ours) })
     }
 
-    /// The exit status, once it ended within `patience`; 128 + n for signal n.
-    pub fn wait(&mut self, patience: Duration) -> Option<i32> {
-        let deadline = Instant::now() + patience;
+    /// The exit status, once it ended within `timeout`; 128 + n for signal n.
+    pub fn wait(&mut self, timeout: Duration) -> Option<i32> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.watchdog.try_wait() {
                 Ok(Some(status)) => return Some(status.code().unwrap_or(-1)),

@@ -13,33 +13,42 @@ use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setsid,
 };
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 use vmtax_observe::{descendants, is_ending};
 
 /// The file descriptor on which the watchdog holds the lifeline.
 pub(crate) const LIFELINE: i32 = 3;
 
+/// What the watchdog does around its command.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Supervision {
+    /// What the command does not share with the host.
+    pub namespaces: Namespaces,
+    /// Control groups to remove in any case.
+    pub emptied: Vec<PathBuf>,
+    /// Trees to remove when the lifeline closes without a byte, since then nobody else will.
+    pub removed: Vec<PathBuf>,
+    /// Files to write then, with what they held.
+    pub restored: Vec<(PathBuf, String)>,
+}
+
 /// The body of `vmtax watchdog`: runs `command` until it ends, or the lifeline on descriptor 3 brings a byte or closes.
-/// Gives the exit status of the command, 128 + n for signal n. `apart` is what the command does not share with the host.
-/// `emptied` folders (control groups) are removed in any case, `removed` trees only when the lifeline closed without a
-/// word, since then nobody else will; and then each of `put_back` is written, a file with what it held.
+/// Gives the exit status of the command, 128 + n for signal n. `supervision` is JSON, as `Child::spawn` writes it.
 ///
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
-pub fn watchdog(
-    command: &[String],
-    apart: &Namespaces,
-    emptied: &[PathBuf],
-    removed: &[PathBuf],
-    put_back: &[(PathBuf, String)],
-) -> Result<i32, MachineError> {
+pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineError> {
+    let Supervision { namespaces, emptied, removed, restored } =
+        serde_json::from_str(supervision).map_err(|e| MachineError::system("reading the watchdog's settings", e))?;
     // Out of the terminal's reach: Ctrl-C is the controller's to answer.
     let _ = setsid();
     // SAFETY: descriptor 3 was placed there by `Child::spawn` and stays open until this process ends.
     let lifeline = unsafe { BorrowedFd::borrow_raw(LIFELINE) };
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
     let controller = getppid().map(|pid| pid.as_raw_nonzero().get());
-    let mounted = apart.enter()?;
+    let mounted = namespaces.enter()?;
     let outcome = run(command, lifeline);
     leave(mounted);
     let alone = match outcome {
@@ -49,14 +58,14 @@ pub fn watchdog(
         Err(_) => false,
     };
     if alone {
-        for (file, held) in put_back {
+        for (file, held) in &restored {
             let _ = std::fs::write(file, held);
         }
-        for tree in removed {
+        for tree in &removed {
             let _ = remove(tree);
         }
     }
-    for folder in emptied {
+    for folder in &emptied {
         remove_group(folder);
     }
     Ok(outcome?.unwrap_or(128 + Signal::KILL.as_raw()))

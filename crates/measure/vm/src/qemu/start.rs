@@ -6,6 +6,7 @@ use super::logs::{events, log};
 use super::monitor::{Monitor, QMP_TIMEOUT};
 use crate::micro_guest::layout::RAM_BYTES;
 use crate::process::child::{Child, Start};
+use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
 use crate::setup::{GuestImage, MicroImage, Setup};
 use crate::share::{Reach, Sharing};
@@ -90,10 +91,12 @@ fn spawn(
         stdin: None,
         descriptors,
         log: &log,
-        apart: Namespaces { network_of, no_devices, root, ..Namespaces::default() },
-        emptied: Vec::new(),
-        removed: vec![setup.scratch.folder().to_path_buf()],
-        put_back: setup.put_back.to_vec(),
+        supervision: Supervision {
+            namespaces: Namespaces { network_of, no_devices, root, ..Namespaces::default() },
+            emptied: Vec::new(),
+            removed: vec![setup.scratch.folder().to_path_buf()],
+            restored: setup.restored.to_vec(),
+        },
     })?;
     Ok(Started { child, share: Vec::new(), memory, log, link: Link(monitor) })
 }

@@ -8,12 +8,14 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::net::{AddressFamily, SocketType};
 use rustix::process::geteuid;
 use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
 /// What a command is to have apart from the host.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Namespaces {
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Namespaces {
     /// A tree that it sees, but cannot write to.
     pub read_only: Option<PathBuf>,
     /// Trees in which it can open no devices. Only root can make any, so nothing changes for others.

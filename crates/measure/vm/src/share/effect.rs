@@ -13,7 +13,8 @@ use vmtax_model::{ShareFacts, ShareMethod, Warning};
 pub(crate) fn effect(
     sharing: &Sharing,
     line: String,
-    (qemu, server): (Vec<String>, Vec<String>),
+    qemu: Vec<String>,
+    server: Vec<String>,
     serving: Option<i32>,
     log: &Path,
 ) -> (ShareFacts, Vec<Warning>) {

@@ -5,7 +5,7 @@ use super::serving::{Meeting, Serving};
 use super::sharing::Sharing;
 use crate::MachineError;
 use crate::setup::Setup;
-use crate::share::jail::TREE;
+use crate::share::jail::{Jail, TREE};
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -35,23 +35,19 @@ pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> R
     Ok(Serving { command, jail, descriptors: Vec::new(), meeting: Meeting::Ports(ports), as_root: false })
 }
 
-/// The words that run it in a root of its own.
+/// The arguments that run it in a root of its own.
 fn jail(sharing: &Sharing, file: &str) -> Result<Vec<String>, MachineError> {
-    let absolute = |path: &Path| match std::path::absolute(path) {
-        Ok(path) => Ok(path.display().to_string()),
-        Err(e) => Err(MachineError::system("the current folder", e)),
-    };
+    let absolute = |path: &Path| std::path::absolute(path).map_err(|e| MachineError::system("the current folder", e));
     let lacking = || MachineError::NoShare(format!("share={} has no image of the tree", sharing.share.method));
-    let root = absolute(sharing.jail.as_deref().ok_or_else(lacking)?)?;
-    let image = absolute(sharing.own())?;
-    let mut words =
-        ["/proc/self/exe", "jail", "--image", &image, "--root", &root, "--file", file].map(str::to_owned).to_vec();
-    words.extend(sharing.read_only.then(|| "--read-only".to_owned()));
-    if let Some(program) = &sharing.portmapper {
-        words.extend(["--portmapper".to_owned(), program.display().to_string()]);
-    }
-    words.push("--".to_owned());
-    Ok(words)
+    let jail = Jail {
+        image: absolute(sharing.own())?,
+        read_only: sharing.read_only,
+        root: absolute(sharing.jail.as_deref().ok_or_else(lacking)?)?,
+        file: file.into(),
+        portmapper: sharing.portmapper.clone(),
+    };
+    let jail = serde_json::to_string(&jail).map_err(|e| MachineError::system("writing the jail's settings", e))?;
+    Ok(["/proc/self/exe", "jail", &jail, "--"].map(str::to_owned).to_vec())
 }
 
 /// Taken by nobody now; nfs-ganesha cannot be handed a socket.
@@ -79,8 +75,8 @@ fn configuration(method: ShareMethod, [nfs, mount]: [u16; 2], access: &str) -> S
 }
 
 /// Waits until somebody listens there in the network of the process `of`, or the server has `ended`.
-pub(super) fn listens(port: u16, of: i32, patience: Duration, mut ended: impl FnMut() -> bool) -> bool {
-    let deadline = Instant::now() + patience;
+pub(super) fn listens(port: u16, of: i32, timeout: Duration, mut ended: impl FnMut() -> bool) -> bool {
+    let deadline = Instant::now() + timeout;
     while Instant::now() < deadline && !ended() {
         // By the kernel's lists: that network cannot be connected to from here.
         let lists = ["tcp", "tcp6"].map(|list| std::fs::read_to_string(format!("/proc/{of}/net/{list}")));

@@ -7,6 +7,7 @@ use crate::sandbox::mounts;
 use crate::share::portmapper::Portmapper;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, unmount};
 use rustix::process::pivot_root;
+use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -31,37 +32,38 @@ const LOOKED_UP: [&str; 8] = [
 ];
 
 /// What a server sees of its own.
-#[derive(Debug, Clone, Copy)]
-pub struct Jail<'a> {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Jail {
     /// The file with ext4 that is its tree.
-    pub image: &'a Path,
+    pub image: PathBuf,
     /// Whether nothing may be written there.
     pub read_only: bool,
     /// An empty folder, which becomes its root.
-    pub root: &'a Path,
+    pub root: PathBuf,
     /// A file that it reads, where it is on the host.
-    pub file: &'a Path,
+    pub file: PathBuf,
     /// The program that it finds as its port mapper.
-    pub portmapper: Option<&'a Path>,
+    pub portmapper: Option<PathBuf>,
 }
 
-/// The body of `vmtax jail`: runs the command in there to its end; gives its exit status, 128 + n for signal n. What is
-/// mounted ends with the last process that sees it.
+/// The body of `vmtax jail`: runs the command in a jail, given as JSON, to its end; gives its exit status, 128 + n for
+/// signal n. What is mounted ends with the last process that sees it.
 ///
 /// # Errors
 /// [`MachineError::System`] when the root cannot be made, as where loop devices or namespaces are not allowed.
-pub fn jailed(command: &[String], jail: &Jail<'_>) -> Result<i32, MachineError> {
+pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
+    let jail: Jail = serde_json::from_str(jail).map_err(|e| MachineError::system("reading the jail's settings", e))?;
     let (program, arguments) =
         command.split_first().ok_or_else(|| MachineError::system("jail: no command", io::ErrorKind::InvalidInput))?;
-    mounts::own(jail.root)?;
+    mounts::own(&jail.root)?;
     let made = jail.furnish(Path::new(program)).and_then(|()| jail.enter());
     made.map_err(|e| MachineError::system("making a root folder of the server's own", e))?;
-    let _portmapper = jail.portmapper.map(Portmapper::start).transpose()?;
+    let _portmapper = jail.portmapper.as_deref().map(Portmapper::start).transpose()?;
     let ended = spawn(program, arguments)?.wait();
     ended.map(status).map_err(|e| MachineError::system(format!("waiting for {program}"), e))
 }
 
-impl Jail<'_> {
+impl Jail {
     /// A path of the server's, as it is seen from outside.
     fn at(&self, path: &Path) -> PathBuf {
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -69,7 +71,7 @@ impl Jail<'_> {
 
     fn furnish(&self, program: &Path) -> io::Result<()> {
         let small = MountFlags::NOSUID | MountFlags::NODEV;
-        mount("tmpfs", self.root, "tmpfs", small, c"mode=755,size=16M")?;
+        mount("tmpfs", &self.root, "tmpfs", small, c"mode=755,size=16M")?;
         for path in PROGRAMS.map(Path::new) {
             match fs::symlink_metadata(path) {
                 Ok(found) if found.is_symlink() => std::os::unix::fs::symlink(fs::read_link(path)?, self.at(path))?,
@@ -77,7 +79,7 @@ impl Jail<'_> {
                 _ => {}
             }
         }
-        for program in [Some(program), self.portmapper].into_iter().flatten() {
+        for program in [Some(program), self.portmapper.as_deref()].into_iter().flatten() {
             // One of the user's own, perhaps.
             if let Some(folder) = program.parent().filter(|_| !self.at(program).exists()) {
                 self.lend(folder)?;
@@ -93,12 +95,12 @@ impl Jail<'_> {
         fs::write(self.at(Path::new("/etc/mtab")), format!("tree {TREE} ext4 rw 0 0\n"))?;
         let is_in_run = self.file.starts_with(RUN);
         if !is_in_run {
-            self.copy(self.file)?;
+            self.copy(&self.file)?;
         }
-        mounts::set(self.root, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)?;
+        mounts::set(&self.root, libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV)?;
         mount("tmpfs", self.at(Path::new(RUN)), "tmpfs", small, c"mode=755,size=16M")?;
         if is_in_run {
-            self.copy(self.file)?;
+            self.copy(&self.file)?;
         }
         self.mount_image()
     }
@@ -116,7 +118,7 @@ impl Jail<'_> {
         if to.exists() {
             return Ok(());
         }
-        fs::create_dir_all(to.parent().unwrap_or(self.root))?;
+        fs::create_dir_all(to.parent().unwrap_or(&self.root))?;
         fs::copy(file, to).map(drop)
     }
 
@@ -124,7 +126,7 @@ impl Jail<'_> {
     fn mount_image(&self) -> io::Result<()> {
         let options = if self.read_only { "loop,nosuid,nodev,ro" } else { "loop,nosuid,nodev" };
         let mut mount = Command::new("mount");
-        mount.args(["-n", "-t", "ext4", "-o", options]).arg(self.image).arg(self.at(Path::new(TREE)));
+        mount.args(["-n", "-t", "ext4", "-o", options]).arg(&self.image).arg(self.at(Path::new(TREE)));
         let status = mount.stdin(Stdio::null()).status()?;
         if status.success() {
             Ok(())
@@ -135,7 +137,7 @@ impl Jail<'_> {
 
     /// The host's root is not even mounted any more.
     fn enter(&self) -> io::Result<()> {
-        std::env::set_current_dir(self.root)?;
+        std::env::set_current_dir(&self.root)?;
         pivot_root(".", ".")?;
         unmount(".", UnmountFlags::DETACH)?;
         std::env::set_current_dir("/")

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 /// Where a port mapper is met.
 const SOCKET: &str = "/run/rpcbind.sock";
 /// It takes a tenth of a second.
-const PATIENCE: Duration = Duration::from_secs(10);
+const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// rpcbind. Ended when dropped.
 pub(crate) struct Portmapper(Child);
@@ -21,7 +21,7 @@ impl Portmapper {
     pub fn start(program: &Path) -> Result<Portmapper, MachineError> {
         let mut started = Portmapper(spawn(&program.display().to_string(), &["-f".to_owned()])?);
         let failed = |source| MachineError::system(format!("waiting for {} at {SOCKET}", program.display()), source);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + START_TIMEOUT;
         while !Path::new(SOCKET).exists() {
             if let Some(status) = started.0.try_wait().map_err(failed)? {
                 return Err(failed(io::Error::other(format!("it ended with {status}"))));

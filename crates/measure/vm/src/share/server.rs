@@ -6,6 +6,7 @@ use super::{ganesha, image, virtiofsd};
 use crate::MachineError;
 use crate::agent::console::printable_tail;
 use crate::process::child::{Child, Start};
+use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
@@ -83,16 +84,17 @@ impl Server {
             stdin: None,
             descriptors: serving.descriptors,
             log: &log,
-            apart: Namespaces {
-                read_only: (sharing.users && sharing.jail.is_none()).then(|| sharing.source.clone()),
-                root: sharing.root(),
-                as_root: serving.as_root,
-                own_network: matches!(serving.meeting, Meeting::Ports(_)),
-                ..Namespaces::default()
+            supervision: Supervision {
+                namespaces: Namespaces {
+                    read_only: (sharing.users && sharing.jail.is_none()).then(|| sharing.source.clone()),
+                    root: sharing.root(),
+                    as_root: serving.as_root,
+                    own_network: matches!(serving.meeting, Meeting::Ports(_)),
+                    ..Namespaces::default()
+                },
+                removed: vec![setup.scratch.folder().to_path_buf()],
+                ..Supervision::default()
             },
-            emptied: Vec::new(),
-            removed: vec![setup.scratch.folder().to_path_buf()],
-            put_back: Vec::new(),
         })?;
         let mut server = Server { command: serving.command, method, log, jailed: sharing.jail.is_some(), child };
         let reach = match serving.meeting {
@@ -100,7 +102,7 @@ impl Server {
             Meeting::Ports(ports) => {
                 let of = server.session();
                 if !ganesha::listens(ports[0], of, setup.guest.boot_deadline(), || server.status().is_some()) {
-                    return Err(server.ended("coming up"));
+                    return Err(server.ended("starting"));
                 }
                 Reach::Ports { ports, of }
             }

@@ -14,16 +14,16 @@ fn measure(guest: &mut Guest, name: &str) -> BTreeMap<ExitKind, u64> {
         let count = if kind == ExitKind::Halt { 200 } else { 2000 };
         guest.carry_out(Order::Exits { kind, count }).unwrap();
         let exits = guest.mailbox().exits(kind).unwrap();
-        assert_eq!((exits.kind, exits.ticks.len()), (kind, count as usize));
-        assert!(exits.ticks.iter().sum::<u64>() > 0, "{kind:?} takes no time");
-        let mode = if exits.in_kernel_mode { " (kernel mode)" } else { "" };
-        println!("{:32} {}", format!("{}{mode}", kind.label()), ticks::summary(&exits.ticks));
+        assert_eq!(exits.len(), count as usize);
+        assert!(exits.iter().sum::<u64>() > 0, "{kind:?} takes no time");
+        let mode = if kind.in_kernel_mode() { " (kernel mode)" } else { "" };
+        println!("{:32} {}", format!("{}{mode}", kind.label()), ticks::summary(&exits));
         if kind == ExitKind::Halt {
             // The processor slept for 1 ms: when the deadline were half as far away, or none, this would be longer.
-            let fastest = ticks::percentile(&exits.ticks, 0) as f64 / ticks::per_us();
+            let fastest = ticks::percentile(&exits, 0) as f64 / ticks::per_us();
             assert!(fastest < 400.0, "{name}: the fastest wake-up takes {fastest} us");
         }
-        (kind, ticks::percentile(&exits.ticks, 50))
+        (kind, ticks::percentile(&exits, 50))
     });
     BTreeMap::from(measured)
 }

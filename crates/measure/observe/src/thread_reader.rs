@@ -1,6 +1,6 @@
-//! A look at a thread that is stopped for it: its registers and a copy of its stack.
+//! Reads a thread that is stopped for it: its registers and a copy of its stack.
 //!
-//! It is attached to for one look only. Between looks nobody traces it, so that its signals take their usual way, and when
+//! It is attached to for one reading only. Between readings nobody traces it, so that its signals take their usual way, and when
 //! vmtax is killed the kernel lets it run on.
 
 use nix::sys::ptrace::{self, Options};
@@ -14,30 +14,20 @@ use std::time::{Duration, Instant};
 
 use crate::ProbeError;
 use vmtax_model::samples::ThreadState;
+use vmtax_trace::stacks::Registers;
 
 /// A thread stops in microseconds, unless it has to wait for a processor, or for a disk where nothing wakes it.
-const PATIENCE: Duration = Duration::from_millis(20);
+const STOP_TIMEOUT: Duration = Duration::from_millis(20);
 /// Until then the wait gives way to others but does not sleep.
 const BUSY: Duration = Duration::from_micros(300);
-/// How often is looked whether a thread that did not stop in time has stopped: it is held until that is seen.
+/// How often it is checked whether a thread that did not stop in time has stopped: it is held until that is seen.
 const LATE: Duration = Duration::from_millis(1);
 /// For so long it is waited for in the end.
 const LAST: Duration = Duration::from_secs(1);
 
-/// Where a thread is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Look {
-    /// Instruction pointer.
-    pub ip: u64,
-    /// Stack pointer.
-    pub sp: u64,
-    /// Frame pointer.
-    pub bp: u64,
-}
-
-/// Looks at threads of one process. Of one thread of vmtax: the kernel ties tracing to it.
+/// Reads threads of one process. Of one thread of vmtax: the kernel ties tracing to it.
 #[derive(Debug)]
-pub struct Looker {
+pub struct ThreadReader {
     pid: i32,
     memory: File,
     /// Asked to stop, and when they had not yet.
@@ -45,19 +35,19 @@ pub struct Looker {
     pauses: Vec<Duration>,
 }
 
-impl Looker {
+impl ThreadReader {
     /// For the threads of a process.
     ///
     /// # Errors
-    /// [`ProbeError`] when it may not be looked into.
-    pub fn new(pid: i32) -> Result<Looker, ProbeError> {
+    /// [`ProbeError`] when it may not be read.
+    pub fn new(pid: i32) -> Result<ThreadReader, ProbeError> {
         let path = format!("/proc/{pid}/mem");
         let memory = File::open(&path).map_err(|source| match source.kind() {
             std::io::ErrorKind::NotFound => ProbeError::NoProcess { pid },
             std::io::ErrorKind::PermissionDenied => ProbeError::NotOurs { pid },
             _ => ProbeError::System { what: format!("opening {path}"), source },
         })?;
-        Ok(Looker { pid, memory, late: HashMap::new(), pauses: Vec::new() })
+        Ok(ThreadReader { pid, memory, late: HashMap::new(), pauses: Vec::new() })
     }
 
     /// Whether a thread runs or waits, without stopping it; `None` when it ended.
@@ -78,7 +68,7 @@ impl Looker {
 
     /// Stops a thread, copies its registers and the part of its stack that `into` takes, and lets it run on. `None` when it
     /// ended, did not stop in time, or is somebody else's to stop.
-    pub fn look(&mut self, tid: i32, into: &mut [u8]) -> Option<(Look, usize)> {
+    pub fn stop(&mut self, tid: i32, into: &mut [u8]) -> Option<(Registers, usize)> {
         let pid = Pid::from_raw(tid);
         self.let_late_go();
         if self.late.contains_key(&tid) {
@@ -86,7 +76,7 @@ impl Looker {
         }
         ptrace::seize(pid, Options::empty()).ok()?;
         ptrace::interrupt(pid).ok()?;
-        let Some((signal, since)) = stopped(pid, PATIENCE) else {
+        let Some((signal, since)) = stopped(pid, STOP_TIMEOUT) else {
             self.late.insert(tid, Instant::now());
             return None;
         };
@@ -96,7 +86,7 @@ impl Looker {
         let pause = since.elapsed();
         let registers = registers.ok()?;
         self.pauses.push(pause);
-        Some((Look { ip: registers.rip, sp: registers.rsp, bp: registers.rbp }, copied))
+        Some((Registers { ip: registers.rip, sp: registers.rsp, bp: registers.rbp }, copied))
     }
 
     /// Does nothing for so long, but let threads go that stop only now.
@@ -113,7 +103,7 @@ impl Looker {
     }
 
     /// Ends: how long threads were stopped, at most, one for each stop. One that has yet to stop is waited for, since only
-    /// then can it be let go; the end of the thread that looks lets all go.
+    /// then can it be let go; the end of the thread that reads lets all go.
     pub fn end(mut self) -> Vec<Duration> {
         let begin = Instant::now();
         while !self.late.is_empty() && begin.elapsed() < LAST {
@@ -140,7 +130,7 @@ impl Looker {
 
 /// Waits until a thread stopped: with the signal that it was about to get, and has to get, and with a moment at which it
 /// was not stopped yet. One that has no processor gets one first, and is not kept from anything until then.
-fn stopped(pid: Pid, patience: Duration) -> Option<(Option<Signal>, Instant)> {
+fn stopped(pid: Pid, timeout: Duration) -> Option<(Option<Signal>, Instant)> {
     let begin = Instant::now();
     let mut since = begin;
     loop {
@@ -153,7 +143,7 @@ fn stopped(pid: Pid, patience: Duration) -> Option<(Option<Signal>, Instant)> {
             _ => return Some((None, since)), // it ended: letting it go fails, and need not succeed
         }
         let waited = begin.elapsed();
-        if waited > patience {
+        if waited > timeout {
             return None;
         }
         if waited < BUSY { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
