@@ -18,22 +18,18 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     let (plan, host, trials) = (&recording.plan, &recording.host, &recording.trials);
     let analysis: Box<dyn Analysis> = match &plan.study {
         Study::Tax => Box::new(Tax::of(recording)),
-        Study::Layers => found(recording, layers::findings(recording)?, page::layers::report, page::layers::json),
+        Study::Layers => found(recording, layers::findings(recording)?, page::layers::report, page::json),
         Study::Exec(_) => Box::new(Exec::of(recording)),
         Study::Compare(_) => Box::new(Comparison::of(recording)?),
-        Study::Scale(_) => {
-            found(recording, vmtax_analysis::growth(plan, trials), page::growth::report, page::growth::json)
-        }
+        Study::Scale(_) => found(recording, vmtax_analysis::growth(plan, trials), page::growth::report, page::json),
         Study::Profile(_) => Box::new(Profile::of(recording)?),
-        Study::Share => {
-            found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::shares::json)
-        }
+        Study::Share => found(recording, vmtax_analysis::shares(plan, trials), page::shares::report, page::json),
         Study::Exits => {
-            found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::exits::json(f))
+            found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::findings_json(f))
         }
         Study::GuestAntipatterns => {
             let findings = vmtax_analysis::habits(plan, host, trials);
-            found(recording, findings, page::habits::report, page::habits::json)
+            found(recording, findings, page::habits::report, page::json)
         }
     };
     // A published result that this version does not know has no verdict.

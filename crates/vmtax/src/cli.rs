@@ -71,7 +71,7 @@ pub enum Command {
 
 Examples:
   vmtax export runs/20261120T160100Z-layers --perfetto trace.pftrace --only median,p99
-  vmtax export runs/20261120T160100Z-layers --parquet requests.parquet --pieces pieces.parquet"
+  vmtax export runs/20261120T160100Z-layers --parquet requests.parquet --segments segments.parquet"
     )]
     Export(ExportArgs),
     /// List the recordings there are
@@ -191,9 +191,9 @@ pub struct ExportArgs {
     /// A Parquet table with a row for each request
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
-    /// A Parquet table with a row for each piece of each request's way
-    #[arg(long, value_name = "FILE")]
-    pub pieces: Option<PathBuf>,
+    /// A Parquet table with a row for each segment of each request's path
+    #[arg(long, alias = "pieces", value_name = "FILE")]
+    pub segments: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]

@@ -2,7 +2,6 @@
 //! remedies as data. Pure: a rule knows neither where its evidence comes from nor how its finding is shown.
 
 mod evidence;
-mod number;
 mod rule;
 mod rules;
 #[cfg(test)]

@@ -11,7 +11,7 @@ mod specimen;
 mod table;
 
 pub use error::ExportError;
-pub use parquet::{Pieces, Requests};
+pub use parquet::{Requests, Segments};
 pub use perfetto::Perfetto;
 
 use vmtax_layers::{JoinedRequest, JoinedTrial};

@@ -1,4 +1,4 @@
-//! Joined requests as Parquet: a row for each request, and a row for each piece of one. docs/export.md is the schema.
+//! Joined requests as Parquet: a row for each request, and a row for each segment of one. docs/export.md is the schema.
 
 use crate::record::Sheet;
 use crate::table::{Cell, Column, Table};
@@ -104,22 +104,23 @@ impl<W: Write + Send> Requests<W> {
     }
 }
 
-/// A table with a row for each piece of a joined request.
-pub struct Pieces<W: Write + Send>(Table<W>);
+/// A table with a row for each segment of a joined request.
+pub struct Segments<W: Write + Send>(Table<W>);
 
-impl<W: Write + Send> Pieces<W> {
+impl<W: Write + Send> Segments<W> {
     /// Begins the table.
     ///
     /// # Errors
     /// [`ExportError`] when it cannot be written.
     pub fn new(out: W) -> Result<Self, ExportError> {
         let mut columns = identity();
-        columns.extend(["from", "to", "state", "thread"].map(|name| (name, Column::Text(vec![]))));
+        columns
+            .extend(["from_checkpoint", "to_checkpoint", "state", "thread"].map(|name| (name, Column::Text(vec![]))));
         columns.extend(["begin_ns", "end_ns"].map(|name| (name, Column::Long(vec![]))));
-        Table::new("table of pieces", out, columns).map(Pieces)
+        Table::new("table of segments", out, columns).map(Segments)
     }
 
-    /// Adds the pieces of a trial's requests.
+    /// Adds the segments of a trial's requests.
     ///
     /// # Errors
     /// [`ExportError`] when they cannot be written.

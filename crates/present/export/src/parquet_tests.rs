@@ -16,9 +16,9 @@ fn requests(sheets: &[Sheet]) -> Vec<u8> {
     bytes
 }
 
-fn pieces(sheets: &[Sheet]) -> Vec<u8> {
+fn segments(sheets: &[Sheet]) -> Vec<u8> {
     let mut bytes = Vec::new();
-    let mut table = Pieces::new(&mut bytes).unwrap();
+    let mut table = Segments::new(&mut bytes).unwrap();
     sheets.iter().for_each(|s| table.sheet(s).unwrap());
     table.finish().unwrap();
     bytes
@@ -73,16 +73,16 @@ fn requests_read_back_and_their_sums_close() {
 }
 
 #[test]
-fn pieces_follow_each_other_without_a_gap() {
+fn segments_follow_each_other_without_a_gap() {
     let sheets = [sheet(1, "", 2, 200_000)];
-    let rows = rows(pieces(&sheets));
+    let rows = rows(segments(&sheets));
     assert_eq!(rows.len(), 20);
     let text = |row: &Row, name: &str| match field(row, name) {
         Field::Str(s) => s.clone(),
         other => panic!("{name} is {other}"),
     };
-    assert_eq!(text(&rows[3], "from"), "guest_notify");
-    assert_eq!((text(&rows[3], "to"), text(&rows[3], "state")), ("qemu_wake".into(), "runnable".into()));
+    assert_eq!(text(&rows[3], "from_checkpoint"), "guest_notify");
+    assert_eq!((text(&rows[3], "to_checkpoint"), text(&rows[3], "state")), ("qemu_wake".into(), "runnable".into()));
     assert_eq!(text(&rows[3], "thread"), "main loop");
     assert_eq!(text(&rows[5], "thread"), "worker");
     for pair in rows.windows(2).filter(|p| long(&p[0], "request") == long(&p[1], "request")) {
@@ -115,7 +115,7 @@ fn others_read_the_tables_alike() {
     let folder = tempfile::tempdir().unwrap();
     let sheets = [sheet(0, "aio=native", 300, 200_000), sheet(5, "", 200, 10_000)];
     std::fs::write(folder.path().join("requests.parquet"), requests(&sheets)).unwrap();
-    std::fs::write(folder.path().join("pieces.parquet"), pieces(&sheets)).unwrap();
+    std::fs::write(folder.path().join("segments.parquet"), segments(&sheets)).unwrap();
     let script = "
 import duckdb, pyarrow.parquet as pq
 t = pq.read_table('requests.parquet')
@@ -126,7 +126,7 @@ assert not t.schema.field('begin_ns').nullable and t.schema.field('qemu_pop_ns')
 q = lambda s: duckdb.sql(s).fetchall()
 assert q(\"select variant, count(*), avg(end_ns - begin_ns) from 'requests.parquet' group by 1 order by 1\") == [('', 200, 156200.0), ('aio=native', 300, 156200.0)]
 assert q(\"select sum(running_ns + runnable_ns + guest_runnable_ns + idle_wakes_ns + lock_ns + waiting_ns + in_ring_ns + unexplained_ns - end_ns + begin_ns) from 'requests.parquet'\") == [(0,)]
-assert q(\"select sum(p.end_ns - p.begin_ns) from 'pieces.parquet' p where state = 'runnable' and \\\"to\\\" = 'qemu_wake'\") == [(500 * 11000,)]
+assert q(\"select sum(p.end_ns - p.begin_ns) from 'segments.parquet' p where state = 'runnable' and to_checkpoint = 'qemu_wake'\") == [(500 * 11000,)]
 ";
     let out = Command::new(&python).args(["-c", script]).current_dir(folder.path()).output().unwrap();
     assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));

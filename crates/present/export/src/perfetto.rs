@@ -1,5 +1,5 @@
 //! Joined requests as a Perfetto trace: a process for each trial, a track for each side and each of QEMU's threads, a
-//! slice for each piece of a request's way, and arrows that follow the request from slice to slice.
+//! slice for each segment of a request's way, and arrows that follow the request from slice to slice.
 
 use crate::proto::{
     DebugAnnotation, INCREMENTAL_STATE_CLEARED, Interned, InternedData, Kind, NEEDS_INCREMENTAL_STATE,
@@ -195,7 +195,7 @@ impl<W: Write> Perfetto<W> {
     }
 }
 
-/// A request as slices: the operation as a whole, then its pieces.
+/// A request as slices: the operation as a whole, then its segments.
 fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
     let flow = trial << 32 | u64::from(record.number);
     let whole = Drawn {
@@ -208,7 +208,7 @@ fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
         last: record.slices.is_empty(),
         request: Some(record),
     };
-    let pieces = record.slices.iter().enumerate().map(move |(i, s)| {
+    let segments = record.slices.iter().enumerate().map(move |(i, s)| {
         let stretch = format!("{} to {}", s.from.label(), s.to.label());
         Drawn {
             place: Place::of(s),
@@ -221,7 +221,7 @@ fn slices(record: &Record, trial: u64) -> impl Iterator<Item = Drawn<'_>> {
             request: None,
         }
     });
-    [whole].into_iter().chain(pieces)
+    [whole].into_iter().chain(segments)
 }
 
 fn annotations(record: &Record) -> Vec<DebugAnnotation> {

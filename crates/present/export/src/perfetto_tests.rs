@@ -70,11 +70,11 @@ fn label(track: &TrackDescriptor) -> String {
 }
 
 #[test]
-fn every_piece_is_a_slice_and_arrows_follow_each_request_to_its_end() {
+fn every_segment_is_a_slice_and_arrows_follow_each_request_to_its_end() {
     let sheets = [sheet(3, "aio=native", 5, 200_000), sheet(4, "aio=threads", 4, 200_000)];
     let (slices, tracks) = read(&trace(&sheets));
-    let pieces: usize = sheets.iter().flat_map(|s| &s.requests).map(|r| r.slices.len() + 1).sum();
-    assert_eq!(slices.len(), pieces);
+    let segments: usize = sheets.iter().flat_map(|s| &s.requests).map(|r| r.slices.len() + 1).sum();
+    assert_eq!(slices.len(), segments);
     let processes: Vec<String> = tracks.values().filter(|t| t.process.is_some()).map(label).collect();
     assert_eq!(processes, ["tcg aio=native, round 2, trial 3", "tcg aio=threads, round 3, trial 4"]);
     let mut flows: BTreeMap<u64, Vec<&Read>> = BTreeMap::new();

@@ -3,21 +3,16 @@
 use crate::ReportError;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use vmtax_model::{Findings, TrialRecord, Warning};
+use vmtax_model::{TrialRecord, Warning};
 use vmtax_recording::Recording;
 
-/// The recording and its findings as one JSON document.
+/// The recording and what a study found in it as one JSON document.
 ///
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for (a path that is not UTF-8).
-pub fn json(recording: &Recording, findings: &Findings) -> Result<String, ReportError> {
-    document(recording, findings).map_err(|source| ReportError::Json { what: "report", source })
-}
-
-/// One document of the recording and what a command found in it.
-pub fn document(recording: &Recording, findings: &impl Serialize) -> Result<String, serde_json::Error> {
+pub fn json(recording: &Recording, findings: &impl Serialize) -> Result<String, ReportError> {
     let trials = recording.trials.iter().map(trial).collect::<Result<Vec<Value>, _>>()?;
-    serde_json::to_string_pretty(&json!({
+    plain_json(&json!({
         "schema": vmtax_model::SCHEMA,
         "folder": recording.folder.to_string_lossy(),
         "manifest": serde_json::to_value(&recording.manifest)?,
@@ -29,9 +24,20 @@ pub fn document(recording: &Recording, findings: &impl Serialize) -> Result<Stri
     }))
 }
 
-/// Findings alone, without their recording.
-pub fn explained(findings: &impl Serialize) -> Result<String, serde_json::Error> {
-    serde_json::to_string_pretty(&with_remedies(serde_json::to_value(findings)?))
+/// Findings that stand alone, as JSON.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for.
+pub fn findings_json(findings: &impl Serialize) -> Result<String, ReportError> {
+    plain_json(&with_remedies(serde_json::to_value(findings)?))
+}
+
+/// What holds no warnings, as JSON: a profile, the history, doctor's facts.
+///
+/// # Errors
+/// [`ReportError::Json`] for a value JSON has no form for (a path that is not UTF-8).
+pub fn plain_json(value: &impl Serialize) -> Result<String, ReportError> {
+    Ok(serde_json::to_string_pretty(value)?)
 }
 
 /// Findings in which each warning also has what the rule about it says, and its remedies.

@@ -9,11 +9,11 @@ mod sysbench;
 mod text;
 mod view;
 
-pub use doctor::{doctor_json, doctor_terminal};
+pub use doctor::doctor;
 pub use engine::{
     Block, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report, Row, Section, Table, Tile, Tone,
 };
-pub use json::json;
+pub use json::{findings_json, json, plain_json};
 pub use studies::{check, compare, exec, exits, growth, habits, history, layers, profile, reproduction, shares, tax};
 pub use sysbench::{result, sysbench};
 pub use text::printable;
@@ -35,12 +35,7 @@ pub struct Style {
 pub enum ReportError {
     /// A value that JSON has no form for.
     #[error(
-        "the {what} cannot be written as JSON ({source}): use the terminal or HTML report, and report the recording as a bug"
+        "the report cannot be written as JSON ({0}): use the terminal or HTML report, and report the recording as a bug"
     )]
-    Json {
-        /// Which report.
-        what: &'static str,
-        /// What serialising said.
-        source: serde_json::Error,
-    },
+    Json(#[from] serde_json::Error),
 }

@@ -9,7 +9,7 @@ use vmtax_model::{
     CaseFindings, CaseRow, CaseUnit, Estimate, GrowthFindings, Interval, Ladder, Machine, MissingRung, Outcome, Verdict,
 };
 use vmtax_recording::Recording;
-use vmtax_report::{Style, growth, reproduction};
+use vmtax_report::{Style, growth, json, reproduction};
 
 /// A recording along a ladder of three sizes; one more costs every metric a hundredth.
 fn grown() -> (Recording, GrowthFindings) {
@@ -109,8 +109,8 @@ fn a_case_stands_above_the_rest() {
     let page = reported(&case).html();
     assert_balanced(&page);
     assert!(page.contains("ten &lt;times&gt;") && page.find("A title").unwrap() < page.find("Growth curves").unwrap());
-    let json = growth::json(&recording, &findings).unwrap();
-    let both: serde_json::Value = serde_json::from_str(&reproduction::into_json(&json, &case).unwrap()).unwrap();
+    let document = json(&recording, &findings).unwrap();
+    let both: serde_json::Value = serde_json::from_str(&reproduction::into_json(&document, &case).unwrap()).unwrap();
     assert_eq!(serde_json::from_value::<CaseFindings>(both["case"].clone()).unwrap(), case);
     assert_eq!(serde_json::from_value::<GrowthFindings>(both["findings"].clone()).unwrap(), findings);
 }

@@ -7,7 +7,7 @@ mod common;
 use common::assert_balanced;
 use common::layers::{layers_recording, plain, varied};
 use vmtax_model::{LayerFindings, Machine, Missing, State};
-use vmtax_report::{Style, layers};
+use vmtax_report::{Style, json, layers};
 
 fn style(width: usize) -> Style {
     Style { width, color: false }
@@ -196,7 +196,7 @@ fn html_is_well_formed_self_contained_and_draws_everything() {
 #[test]
 fn json_holds_the_findings_and_reads_back() {
     let f = varied(6);
-    let text = layers::json(&layers_recording(6), &f).unwrap();
+    let text = json(&layers_recording(6), &f).unwrap();
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(serde_json::from_value::<LayerFindings>(value["findings"].clone()).unwrap(), f);
     assert_eq!(value["findings"]["columns"][3]["machine"], "micro-kvm");

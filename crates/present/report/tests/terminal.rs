@@ -6,7 +6,7 @@ mod common;
 
 use common::{findings, recording, trial_mut};
 use vmtax_model::{Advice, Machine, Metric, Outcome, Readiness, Remedy, Warning, WorkloadName};
-use vmtax_report::{Style, doctor_json, doctor_terminal, sysbench, tax};
+use vmtax_report::{Style, doctor, plain_json, sysbench, tax};
 
 const ALL: &[Machine] = common::THREE;
 const WITH_TCG: &[Machine] = &[Machine::NATIVE, Machine::TCG];
@@ -136,7 +136,7 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
         assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
     };
     for width in [40, 80, 140] {
-        let texts = [tax::report(&r, &f).terminal(plain(width), false), doctor_terminal(&r.host, plain(width))];
+        let texts = [tax::report(&r, &f).terminal(plain(width), false), doctor(&r.host).terminal(plain(width), false)];
         for text in texts {
             harmless(&text);
             assert_within(&text, width);
@@ -186,7 +186,7 @@ fn sysbench_figures_for_one_trial_and_for_all() {
 fn doctor_has_a_line_a_check_and_mends_what_is_not_ok() {
     let mut host = common::host();
     for width in [40, 80, 160] {
-        let text = doctor_terminal(&host, plain(width));
+        let text = doctor(&host).terminal(plain(width), false);
         assert_within(&text, width);
         for check in &host.checks {
             assert!(text.lines().any(|l| l.contains(&check.subject)), "{}\n{text}", check.subject);
@@ -194,9 +194,10 @@ fn doctor_has_a_line_a_check_and_mends_what_is_not_ok() {
         assert!(text.contains("→ vmtax get kernel") && text.contains("guest kernel is missing"), "{text}");
         assert!(!text.contains("Times come from the TSC"), "what is ok needs no reason\n{text}");
     }
-    assert!(doctor_terminal(&host, Style { width: 80, color: true }).contains("\u{1b}[31mmissing"));
+    assert!(doctor(&host).terminal(Style { width: 80, color: true }, false).contains("\u{1b}[31mmissing"));
     host.checks.iter_mut().for_each(|c| c.state = Readiness::Ok);
-    assert!(!doctor_terminal(&host, plain(80)).contains('→'));
-    let json: vmtax_model::HostFacts = serde_json::from_str(&doctor_json(&host).unwrap()).unwrap();
+    let fine = doctor(&host).terminal(plain(80), false);
+    assert!(fine.contains("Everything vmtax can use is here") && fine.matches('→').count() == 1, "{fine}");
+    let json: vmtax_model::HostFacts = serde_json::from_str(&plain_json(&host).unwrap()).unwrap();
     assert_eq!(json, host);
 }

@@ -54,7 +54,7 @@ impl Analysis for Recordings {
     }
 
     fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::compare::findings_json(&self.0)
+        Ok(vmtax_report::findings_json(&self.0)? + "\n")
     }
 
     fn evidence(&self) -> &dyn Evidence {
@@ -71,7 +71,7 @@ impl Analysis for Baseline {
     }
 
     fn json(&self) -> Result<String, ReportError> {
-        vmtax_report::check::json(&self.0)
+        Ok(vmtax_report::findings_json(&self.0)? + "\n")
     }
 
     fn evidence(&self) -> &dyn Evidence {

@@ -79,7 +79,7 @@ fn draw(recorded: &Recorded) -> Result<(Pictures, Vec<ReportFile>), StudyError> 
     if let Some(calls) = findings.guest.as_ref().and_then(|guest| guest.calls.as_ref()) {
         put("guest-syscalls.jsonl", vmtax_report::profile::call_lines(calls)?.into_bytes());
     }
-    put("profile.json", vmtax_report::profile::json(findings)?.into_bytes());
+    put("profile.json", vmtax_report::plain_json(findings)?.into_bytes());
     Ok((pictures, files))
 }
 
@@ -98,7 +98,7 @@ impl Analysis for Profile<'_> {
     }
 
     fn json(&self) -> Result<String, ReportError> {
-        Ok(vmtax_report::profile::json(&self.recorded.findings)? + "\n")
+        Ok(vmtax_report::plain_json(&self.recorded.findings)? + "\n")
     }
 
     fn draw(&mut self) -> Result<Vec<ReportFile>, StudyError> {

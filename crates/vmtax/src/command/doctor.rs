@@ -10,9 +10,9 @@ pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
     let fetched: Vec<PathBuf> = fetched.into_iter().map(|qemu| qemu.path).collect();
     let facts = collect(args.qemu.as_deref(), &fetched);
     if args.json {
-        print(&vmtax_report::doctor_json(&facts)?)?;
+        print(&vmtax_report::plain_json(&facts)?)?;
     } else {
-        print(&vmtax_report::doctor_terminal(&facts, style()))?;
+        print(&vmtax_report::doctor(&facts).terminal(style(), false))?;
     }
     Ok(ExitCode::SUCCESS)
 }

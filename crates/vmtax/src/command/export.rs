@@ -3,13 +3,13 @@ use crate::fault::Fault;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use vmtax_export::{Perfetto, Pieces, Requests, Trial, at_quantile};
+use vmtax_export::{Perfetto, Requests, Segments, Trial, at_quantile};
 use vmtax_layers::JoinedRequest;
 use vmtax_model::Probes;
 
 pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
-    if args.perfetto.is_none() && args.parquet.is_none() && args.pieces.is_none() {
-        return Err(Fault::Usage("nothing to write: name a file with --perfetto, --parquet or --pieces".to_owned()));
+    if args.perfetto.is_none() && args.parquet.is_none() && args.segments.is_none() {
+        return Err(Fault::Usage("nothing to write: name a file with --perfetto, --parquet or --segments".to_owned()));
     }
     let recording = vmtax_recording::open(&args.run)?;
     let done = |t: &&vmtax_model::TrialRecord| t.probes == Probes::Layers && t.result().is_some();
@@ -21,7 +21,7 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
     }
     let mut perfetto = create(args.perfetto.as_ref())?.map(Perfetto::new);
     let mut requests = create(args.parquet.as_ref())?.map(Requests::new).transpose()?;
-    let mut pieces = create(args.pieces.as_ref())?.map(Pieces::new).transpose()?;
+    let mut segments = create(args.segments.as_ref())?.map(Segments::new).transpose()?;
     let (mut trials, mut joined_requests) = (0, 0);
     // A trial at a time: all of a long recording would not fit into memory.
     for record in recording.trials.iter().filter(done) {
@@ -36,14 +36,14 @@ pub fn export(args: &ExportArgs) -> Result<ExitCode, Fault> {
         if let Some(out) = &mut requests {
             out.add(&trial)?;
         }
-        if let Some(out) = &mut pieces {
+        if let Some(out) = &mut segments {
             out.add(&trial)?;
         }
     }
     perfetto.map_or(Ok(()), Perfetto::finish)?;
     requests.map_or(Ok(()), Requests::finish)?;
-    pieces.map_or(Ok(()), Pieces::finish)?;
-    let files = [&args.perfetto, &args.parquet, &args.pieces].into_iter().flatten();
+    segments.map_or(Ok(()), Segments::finish)?;
+    let files = [&args.perfetto, &args.parquet, &args.segments].into_iter().flatten();
     let names: Vec<String> = files.map(|path| path.display().to_string()).collect();
     eprintln!("{joined_requests} requests of {trials} trials: {}", vmtax_report::printable(&names.join(", ")));
     Ok(ExitCode::SUCCESS)

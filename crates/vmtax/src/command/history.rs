@@ -6,7 +6,7 @@ use crate::fault::Fault;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_model::shell_line;
-use vmtax_report::history as report;
+use vmtax_report::{history as report, plain_json};
 use vmtax_studies::history::Ledger;
 
 pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
@@ -16,7 +16,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
         let mut entries = ledger.list()?;
         entries.retain(|e| args.machine.is_none_or(|m| m == e.machine));
         match args.json {
-            true => print(&report::json(&entries)?)?,
+            true => print(&(plain_json(&entries)? + "\n"))?,
             false => print(&report::listing(&entries, &ledger.notes).terminal(style(), false))?,
         }
         return Ok(ExitCode::SUCCESS);
@@ -34,7 +34,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     let words: Vec<String> = ["vmtax".to_owned()].into_iter().chain(words).collect();
     let report = report::report(&findings, &ledger.notes, env!("CARGO_PKG_VERSION"), &shell_line(&words));
     match args.json {
-        true => print(&report::json(&findings)?)?,
+        true => print(&(plain_json(&findings)? + "\n"))?,
         false => print(&report.terminal(style(), false))?,
     }
     if let Some(path) = &args.html {

@@ -1,9 +1,9 @@
 //! Guests ran under TCG: because nobody asked for KVM, or because KVM is of no use here.
 
 use super::host::problem;
-use crate::number::times;
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::significant;
 use vmtax_model::{ChangeCost, HostFacts, HostProblem, KvmClass, Machine, Remedy, SettingPlace, Verdict};
 
 pub(super) const TCG_DESPITE_KVM: Rule = Rule {
@@ -30,8 +30,8 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
         let largest = costs.map(|(_, _, tax)| tax.ratio.median).max_by(f64::total_cmp);
         let finding = |ratio: f64| Finding {
             text: format!(
-                "tcg costs up to {} native, and KVM runs kernels at full speed on this host ({}).",
-                times(ratio),
+                "tcg costs up to {} times native, and KVM runs kernels at full speed on this host ({}).",
+                significant(ratio),
                 host.kvm.evidence
             ),
             gain: 1.0 - 1.0 / ratio,

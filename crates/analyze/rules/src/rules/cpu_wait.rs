@@ -1,8 +1,8 @@
 //! Requests that wait for a host CPU: because others run there, or because it sleeps.
 
 use crate::evidence::{part, title};
-use crate::number::time;
 use crate::{Finding, Rule};
+use vmtax_model::number::nanoseconds;
 use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, State};
 
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
@@ -25,7 +25,7 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
             Some(Finding {
                 text: format!(
                     "{} ({:.0} %) of a request on {} is run-queue wait: a thread of QEMU could run and has no host CPU.",
-                    time(wait.ns),
+                    nanoseconds(wait.ns),
                     wait.share * 100.0,
                     title(column)
                 ),
@@ -70,10 +70,10 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             Some(Finding {
                 text: format!(
                     "{} ({:.0} %) of a request on {} is the wake-up of idle CPUs, {} of it of the guest's.",
-                    time(wait.ns),
+                    nanoseconds(wait.ns),
                     wait.share * 100.0,
                     title(column),
-                    time(in_guest.map(|row| row.time.mean_ns).sum())
+                    nanoseconds(in_guest.map(|row| row.time.mean_ns).sum())
                 ),
                 gain: wait.share,
                 values: Vec::new(),
@@ -97,7 +97,7 @@ mod tests {
         };
         assert_eq!(
             of(12e3),
-            ["12.0 µs (12 %) of a request on kvm is run-queue wait: a thread of QEMU could run and has no host CPU."]
+            ["12.00 µs (12 %) of a request on kvm is run-queue wait: a thread of QEMU could run and has no host CPU."]
         );
         assert_eq!(of(4e3), [""; 0]);
     }
@@ -111,7 +111,7 @@ mod tests {
         };
         assert_eq!(
             of(15e3, 5e3),
-            ["20.0 µs (20 %) of a request on kvm is the wake-up of idle CPUs, 5.0 µs of it of the guest's."]
+            ["20.0 µs (20 %) of a request on kvm is the wake-up of idle CPUs, 5.00 µs of it of the guest's."]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
     }

@@ -1,8 +1,8 @@
 //! Requests through the layers: the fastest variant, the largest layer, what tracing adds.
 
 use crate::evidence::{is_work, part, title};
-use crate::number::time;
 use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::nanoseconds;
 use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, Verdict};
 
 /// Traced over untraced requests: above, times under tracing are no times of the VM's.
@@ -74,7 +74,7 @@ fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
             best.base.escape_default(),
             interval.low,
             interval.high,
-            time(-difference.median)
+            nanoseconds(-difference.median)
         ),
         gain: 1.0 - ratio.median,
         values: vec![
@@ -100,11 +100,11 @@ fn largest_layer(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter_map(|(layer, name)| part(column, |row| row.layer == layer && is_work(row)).map(|part| (part, name)));
     let (part, name) = parts.max_by(|a, b| a.0.ns.total_cmp(&b.0.ns))?;
     let device: f64 = column.rows.iter().filter(|row| row.layer == Layer::Device).map(|row| row.time.mean_ns).sum();
-    let beside = if device > 0.0 { format!("; the disk itself takes {}", time(device)) } else { String::new() };
+    let beside = if device > 0.0 { format!("; the disk itself takes {}", nanoseconds(device)) } else { String::new() };
     Some(Finding::new(format!(
         "{} of {} ({:.0} %) of a request on {} is {name}, more than any other layer{beside}.",
-        time(part.ns),
-        time(column.traced.mean_ns),
+        nanoseconds(part.ns),
+        nanoseconds(column.traced.mean_ns),
         part.share * 100.0,
         title(column)
     )))
@@ -137,7 +137,7 @@ mod tests {
         let evidence = Evidence { plan: Some(&plan), differences: &differences, ..Evidence::default() };
         let found = advice("faster-variant", &evidence);
         let text =
-            "A request on kvm takes 0.80 times as long with both as with aio=threads (0.78 to 0.82), 20.0 µs less.";
+            "A request on kvm takes 0.80 times as long with both as with aio=threads (0.78 to 0.82), 20.00 µs less.";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
         let remedy = &found[0].remedies[0];
         assert_eq!((&*remedy.setting, &*remedy.value, &*remedy.undo), ("aio", "native,iothread=on", "aio=threads"));

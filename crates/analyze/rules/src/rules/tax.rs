@@ -1,8 +1,8 @@
 //! What to measure more closely: the largest tax, requests that a program waits for, intervals that hide differences.
 
-use crate::number::{significant, times};
 use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::{nanoseconds, significant};
 use vmtax_model::{Comparison, Machine, Metric, Verdict, WorkloadName};
 
 /// An interval whose upper end is this many times its lower end hides differences that matter.
@@ -55,14 +55,14 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let (workload, mean, figures) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let of_workload = costs().filter(|(metric, ..)| metric.workload() == workload);
     let (worst, _, tax) = of_workload.max_by(|a, b| a.2.ratio.at_least().total_cmp(&b.2.ratio.at_least()))?;
-    let (label, most) = (worst.label(), times(tax.ratio.median));
+    let (label, most) = (worst.label(), format!("{} times", significant(tax.ratio.median)));
     let of = if figures > 1 {
         format!(" (geometric mean of {figures} figures), {label} most with {most}")
     } else {
         format!(" ({label})")
     };
     Some(Finding {
-        text: format!("On {machine} the largest tax is on {workload}: {} native{of}.", times(mean)),
+        text: format!("On {machine} the largest tax is on {workload}: {} times native{of}.", significant(mean)),
         values: vec![("WORKLOAD", workload.to_string())],
         ..Finding::default()
     })
@@ -71,10 +71,10 @@ fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
     let mut taxes = evidence.taxes().filter(|(_, m, _)| *m == machine);
     let (_, _, tax) = taxes.find(|(metric, ..)| *metric == Metric::SeqreadMedian)?;
-    let microseconds = significant(tax.difference?.median / 1000.0);
+    let longer = nanoseconds(tax.difference?.median);
     (tax.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
-            "On {machine} a direct request takes {microseconds} µs longer than on native (p50), each time a program \
+            "On {machine} a direct request takes {longer} longer than on native (p50), each time a program \
              waits for one."
         ))
     })
@@ -132,7 +132,7 @@ mod tests {
     fn requests_that_wait_are_told_in_microseconds_where_they_cost() {
         let reads = Taxes::new(Machine::KVM, &[(Metric::SeqreadMedian, 1.5)]);
         let found = advice("waiting-reads", &reads.evidence());
-        assert!(found[0].finding.contains("takes 0.50 µs longer"), "{found:?}");
+        assert!(found[0].finding.contains("takes 500 ns longer"), "{found:?}");
         assert_eq!(advice("waiting-reads", &reads.verdict(Verdict::Faster).evidence()), []);
     }
 

@@ -2,7 +2,7 @@
 
 use super::axis::{Axis, percent};
 use crate::engine::Chart;
-use crate::number::{NONE, factor, value};
+use crate::number::{NONE, counted, factor, value};
 use crate::text::{Paint, columns, fit, plain, when};
 use maud::{Markup, html};
 use vmtax_model::{Change, Metric, PastRun, SeriesFindings};
@@ -88,7 +88,7 @@ pub fn series_label(series: &SeriesFindings) -> String {
 /// "16 runs, 2026-11-20 14:02 UTC to 2026-11-21 09:10 UTC".
 pub fn extent(series: &SeriesFindings) -> String {
     let (Some(first), Some(last)) = (series.figures.first(), series.figures.last()) else { return String::new() };
-    let runs = counted_runs(series.figures.len());
+    let runs = runs(series.figures.len());
     match series.figures.len() {
         1 => format!("{runs}, {}", when(&first.run.started)),
         _ => format!("{runs}, {} to {}", when(&first.run.started), when(&last.run.started)),
@@ -96,8 +96,8 @@ pub fn extent(series: &SeriesFindings) -> String {
 }
 
 /// "1 run", "8 runs".
-pub fn counted_runs(count: usize) -> String {
-    format!("{count} run{}", if count == 1 { "" } else { "s" })
+pub fn runs(count: usize) -> String {
+    counted(count as u64, "run")
 }
 
 /// "×1.25 slower", "×1.25 faster".

@@ -143,10 +143,60 @@ impl Cell {
     }
 }
 
+/// A table with a row for each of several items, filled column by column.
+pub struct Filled<R> {
+    table: Table,
+    items: Vec<R>,
+}
+
+impl<R> Filled<R> {
+    /// Adds a column, and of each item its cell.
+    pub fn column<C: Into<Cell>>(self, column: Column, cell: impl Fn(&R) -> C) -> Filled<R> {
+        self.columns([column], |item| [cell(item)])
+    }
+
+    /// Adds columns of figures with these heads.
+    pub fn figures<C: Into<Cell>, const N: usize>(self, names: [&str; N], cells: impl Fn(&R) -> [C; N]) -> Filled<R> {
+        self.columns(names.map(Column::figures), cells)
+    }
+
+    /// Adds columns whose cells come together.
+    pub fn columns<C: Into<Cell>, const N: usize>(
+        mut self,
+        columns: [Column; N],
+        cells: impl Fn(&R) -> [C; N],
+    ) -> Filled<R> {
+        self.table.columns.extend(columns);
+        for (row, item) in self.table.rows.iter_mut().zip(&self.items) {
+            if let Row::Cells(row) = row {
+                row.extend(cells(item).map(Into::into));
+            }
+        }
+        self
+    }
+
+    /// The table.
+    pub fn done(self) -> Table {
+        self.table
+    }
+}
+
 impl Table {
     /// One without rows.
     pub fn new(label: impl Into<String>, columns: Vec<Column>) -> Table {
         Table { label: label.into(), columns, ..Table::default() }
+    }
+
+    /// One with a row for each of these, whose columns [`Filled::column`] adds.
+    pub fn of<R>(label: impl Into<String>, items: impl IntoIterator<Item = R>) -> Filled<R> {
+        let items: Vec<R> = items.into_iter().collect();
+        let rows = items.iter().map(|_| Row::Cells(Vec::new())).collect();
+        Filled { table: Table { rows, ..Table::new(label, Vec::new()) }, items }
+    }
+
+    /// The same, whose columns follow in a further table where they do not fit.
+    pub fn in_parts(self) -> Table {
+        Table { parts: true, ..self }
     }
 
     /// The same with these rows.

@@ -1,6 +1,5 @@
 //! A check against a baseline: for a terminal, and for the tools of pipelines.
 
-use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tone};
 use crate::number::{percent, ratio};
 use crate::text::plain;
@@ -10,49 +9,27 @@ use vmtax_model::{CheckFindings, CheckedRow, Verdict};
 
 /// The report.
 pub fn report(findings: &CheckFindings) -> Report<'static> {
-    let columns = vec![
-        Column::words("metric").cut(24, 14),
-        Column::figures("cost now/then"),
-        Column::figures("interval").spare(2),
-        Column::figures("limit"),
-        Column::figures("rounds").spare(1),
-        Column::words("outcome"),
-    ];
-    let row = |row: &CheckedRow| {
-        let outcome = match row.comparison.verdict {
-            Verdict::Slower => Cell::strong("worse").tone(Tone::Bad),
-            Verdict::TooFewRounds => Cell::from("too few rounds").tone(Tone::Soft),
-            _ => Cell::from("passed"),
-        };
-        let cells: Vec<Cell> = vec![
-            format!("{} on {}", row.metric, row.place).into(),
-            ratio(row.comparison.ratio.median).into(),
-            interval(&row.comparison.ratio).into(),
-            most(row).into(),
-            format!("{}, {}", row.rounds.0, row.rounds.1).into(),
-            outcome,
-        ];
-        cells
+    let outcome_of = |row: &&CheckedRow| match row.comparison.verdict {
+        Verdict::Slower => Cell::strong("worse").tone(Tone::Bad),
+        Verdict::TooFewRounds => Cell::from("too few rounds").tone(Tone::Soft),
+        _ => Cell::from("passed"),
     };
-    let table = Table::new("Metrics against their limits", columns).rows(findings.rows.iter().map(row));
+    let table = Table::of("Metrics against their limits", &findings.rows)
+        .column(Column::words("metric").cut(24, 14), |row| format!("{} on {}", row.metric, row.place))
+        .column(Column::figures("cost now/then"), |row| ratio(row.comparison.ratio.median))
+        .column(Column::figures("interval").spare(2), |row| interval(&row.comparison.ratio))
+        .column(Column::figures("limit"), |row| most(row))
+        .column(Column::figures("rounds").spare(1), |row| format!("{}, {}", row.rounds.0, row.rounds.1))
+        .column(Column::words("outcome"), outcome_of);
     Report {
         study: "check",
         title: format!("{} checked against {}", findings.now, findings.baseline),
         about: vec![format!("worse: exceeds its limit at {} confidence", percent(findings.confidence))],
         answer: outcome(findings),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
-        sections: vec![Section::new("", vec![Block::Table(table)])],
+        sections: vec![Section::new("", vec![Block::Table(table.done())])],
         ..Report::default()
     }
-}
-
-/// The findings as JSON.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(findings: &CheckFindings) -> Result<String, ReportError> {
-    let text = crate::json::explained(findings);
-    text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "check", source })
 }
 
 /// JUnit's XML: a test case for each metric.

@@ -1,7 +1,7 @@
 //! What a command's guests asked of their disks, beside what the command cost.
 
 use super::layers;
-use crate::engine::{Block, Cell, Column, Section, Table};
+use crate::engine::{Block, Column, Section, Table};
 use crate::number::{bytes, count, nanoseconds, percent, value};
 use vmtax_model::{CommandLayers, DiskUse, ExecFindings, KindUse, Metric, Unit};
 
@@ -42,30 +42,16 @@ fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
 }
 
 fn table(disk: &DiskUse, title: &str) -> Table {
-    let columns = vec![
-        Column::words(""),
-        Column::figures("requests"),
-        Column::figures("bytes").spare(4),
-        Column::figures("each").spare(1),
-        Column::figures("p50"),
-        Column::figures("p99").spare(3),
-        Column::figures("longest").spare(2),
-        Column::figures("followed"),
-    ];
-    let row = |kind: &KindUse| {
-        let cells: Vec<Cell> = vec![
-            kind.kind.label().into(),
-            count(kind.requests).into(),
-            bytes(kind.bytes).into(),
-            sizes(kind).into(),
-            nanoseconds(kind.time.p50_ns).into(),
-            nanoseconds(kind.time.p99_ns).into(),
-            nanoseconds(kind.time.max_ns).into(),
-            count(kind.followed).into(),
-        ];
-        cells
-    };
-    Table::new(title, columns).rows(disk.kinds.iter().map(row))
+    Table::of(title, &disk.kinds)
+        .column(Column::words(""), |kind| kind.kind.label())
+        .column(Column::figures("requests"), |kind| count(kind.requests))
+        .column(Column::figures("bytes").spare(4), |kind| bytes(kind.bytes))
+        .column(Column::figures("each").spare(1), |kind| sizes(kind))
+        .column(Column::figures("p50"), |kind| nanoseconds(kind.time.p50_ns))
+        .column(Column::figures("p99").spare(3), |kind| nanoseconds(kind.time.p99_ns))
+        .column(Column::figures("longest").spare(2), |kind| nanoseconds(kind.time.max_ns))
+        .column(Column::figures("followed"), |kind| count(kind.followed))
+        .done()
 }
 
 /// The shortest and the longest.

@@ -4,9 +4,9 @@ pub use crate::number::duration;
 
 use crate::ReportError;
 use crate::charts::intervals::{Intervals, verdict};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
-use crate::json::document;
-use crate::number::{factor, percent, ratio, value};
+use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
+use crate::json::json as document;
+use crate::number::{counted, factor, percent, ratio, value};
 use crate::text::when;
 use crate::view::verdict::{interval, tone};
 use crate::view::{self, host, origin};
@@ -78,16 +78,7 @@ pub fn json(
     layers: Option<&LayerFindings>,
 ) -> Result<String, ReportError> {
     let both = Both { findings, layers };
-    document(recording, &both).map_err(|source| ReportError::Json { what: "comparison", source })
-}
-
-/// The findings alone: of recordings compared with each other.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn findings_json(findings: &CompareFindings) -> Result<String, ReportError> {
-    let text = crate::json::explained(findings);
-    text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "comparison", source })
+    document(recording, &both)
 }
 
 /// The colour of a side's answer.
@@ -122,31 +113,21 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
 }
 
 fn table(against: &Against, detect: f64) -> Table {
-    let columns = vec![
-        Column::words("metric").cut(22, 14),
-        Column::figures("baseline").spare(3),
-        Column::figures("side").spare(3),
-        Column::figures("cost"),
-        Column::figures("95 % interval").spare(4),
-        Column::words("verdict").broken(18, 12),
-        Column::figures("p").spare(2),
-        Column::figures("noise").spare(1),
-    ];
-    let row = |row: &Compared| {
-        let unit = row.metric.unit();
-        let cells: Vec<Cell> = vec![
-            row.metric.id().into(),
-            value(unit, row.base.median).into(),
-            value(unit, row.other.median).into(),
-            Cell::strong(ratio(row.comparison.ratio.median)),
-            interval(&row.comparison.ratio).into(),
-            told(row, detect),
-            format!("{:.3}", row.p_adjusted).into(),
-            format!("±{}", percent(row.noise)).into(),
-        ];
-        cells
-    };
-    Table::new(format!("What {} costs", against.side), columns).rows(against.rows.iter().map(row))
+    let sides = ["baseline", "side"].map(|name| Column::figures(name).spare(3));
+    measured(format!("What {} costs", against.side), Column::words("metric").cut(22, 14), against, sides)
+        .column(Column::figures("cost"), |row| Cell::strong(ratio(row.comparison.ratio.median)))
+        .column(Column::figures("95 % interval").spare(4), |row| interval(&row.comparison.ratio))
+        .column(Column::words("verdict").broken(18, 12), |row| told(row, detect))
+        .column(Column::figures("p").spare(2), |row| format!("{:.3}", row.p_adjusted))
+        .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
+        .done()
+}
+
+/// The metrics with what both sides measured.
+fn measured(title: String, metric: Column, against: &Against, sides: [Column; 2]) -> Filled<&Compared> {
+    Table::of(title, &against.rows)
+        .column(metric, |row| row.metric.id())
+        .columns(sides, |row| [&row.base, &row.other].map(|side| value(row.metric.unit(), side.median)))
 }
 
 fn told(row: &Compared, detect: f64) -> Cell {
@@ -154,30 +135,20 @@ fn told(row: &Compared, detect: f64) -> Cell {
 }
 
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
-    let names = ["cost", "95 % interval", "p", "p of all", "permutation", "slower in", "noise of a round", "rounds"];
-    let figures = [findings.baseline.as_str(), against.side.as_str()].into_iter().chain(names).map(Column::figures);
-    let columns = [Column::words("metric")].into_iter().chain(figures).chain([Column::words("verdict")]);
-    let row = |r: &Compared| {
-        let unit = r.metric.unit();
-        let p = |p: f64| format!("{p:.4}").into();
-        let cells: Vec<Cell> = vec![
-            r.metric.id().into(),
-            value(unit, r.base.median).into(),
-            value(unit, r.other.median).into(),
-            ratio(r.comparison.ratio.median).into(),
-            interval(&r.comparison.ratio).into(),
-            p(r.comparison.p.unwrap_or(1.0)),
-            p(r.p_adjusted),
-            p(r.permutation),
-            percent(r.superiority).into(),
-            format!("±{}", percent(r.noise)).into(),
-            r.comparison.rounds.to_string().into(),
-            told(r, findings.detect),
-        ];
-        cells
-    };
-    let table = Table::new(format!("All figures of {}", against.side), columns.collect());
-    Table { parts: true, ..table }.rows(against.rows.iter().map(row))
+    let sides = [findings.baseline.as_str(), against.side.as_str()].map(Column::figures);
+    let p = |p: f64| format!("{p:.4}");
+    measured(format!("All figures of {}", against.side), Column::words("metric"), against, sides)
+        .column(Column::figures("cost"), |row| ratio(row.comparison.ratio.median))
+        .column(Column::figures("95 % interval"), |row| interval(&row.comparison.ratio))
+        .figures(["p", "p of all", "permutation"], |row| {
+            [row.comparison.p.unwrap_or(1.0), row.p_adjusted, row.permutation].map(p)
+        })
+        .column(Column::figures("slower in"), |row| percent(row.superiority))
+        .column(Column::figures("noise of a round"), |row| format!("±{}", percent(row.noise)))
+        .column(Column::figures("rounds"), |row| row.comparison.rounds.to_string())
+        .column(Column::words("verdict"), |row| told(row, findings.detect))
+        .done()
+        .in_parts()
 }
 
 /// What more could tell, of the metrics that are not decided; one sentence each side.
@@ -235,8 +206,7 @@ pub fn foretold(findings: &CompareFindings, left_s: f64) -> String {
 
 /// "n = 12 rounds, decided", "n = 23 rounds of at most 40".
 fn rounds(findings: &CompareFindings) -> String {
-    let plural = if findings.rounds == 1 { "" } else { "s" };
-    let n = format!("n = {} round{plural}", findings.rounds);
+    let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         0 => n,
         planned if findings.is_decided() => format!("{n} of at most {planned}: all is decided"),

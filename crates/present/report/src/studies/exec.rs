@@ -4,8 +4,8 @@ use super::metric_rows;
 use super::{command_layers, tax};
 use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tile};
-use crate::json::document;
-use crate::number::{difference, percent, range, ratio, value};
+use crate::json::json as document;
+use crate::number::{counted, difference, percent, range, ratio, value};
 use crate::view::{self, origin, rounds_text};
 use serde::Serialize;
 use vmtax_model::{Breakdown, CommandLayers, ExecFindings, Machine, Metric, Plan, Statuses, Unit, shell_line};
@@ -68,7 +68,7 @@ pub fn json(
     findings: &ExecFindings,
     layers: Option<&CommandLayers>,
 ) -> Result<String, ReportError> {
-    document(recording, &Both { findings, layers }).map_err(|source| ReportError::Json { what: "report", source })
+    document(recording, &Both { findings, layers })
 }
 
 fn command(plan: &Plan) -> String {
@@ -136,8 +136,8 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
 
 /// The parts, what none accounts for, and the sum.
 fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
-    let plural = if breakdown.rounds == 1 { "" } else { "s" };
-    let title = format!("Where the time goes on {} (means of {} round{plural})", breakdown.machine, breakdown.rounds);
+    let rounds = counted(breakdown.rounds.into(), "round");
+    let title = format!("Where the time goes on {} (means of {rounds})", breakdown.machine);
     let whole = breakdown.native_s.map(|native| breakdown.machine_s - native);
     let mut columns = vec![Column::words(unit(plan)).broken(20, 12), Column::figures(breakdown.machine.as_str())];
     if whole.is_some() {

@@ -1,6 +1,5 @@
 //! `exits`: what one VM exit of each kind costs.
 
-use crate::ReportError;
 use crate::charts::marks::{self, Mark, Marks};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
 use crate::number::{count, nanoseconds};
@@ -38,14 +37,6 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
     }
 }
 
-/// The findings for scripts; docs/json.md describes them.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(findings: &ExitFindings) -> Result<String, ReportError> {
-    crate::json::explained(findings).map_err(|source| ReportError::Json { what: "report of the exits", source })
-}
-
 /// The cheapest and the dearest kind of a machine.
 fn answer(machine: &MachineExits) -> Option<String> {
     let by_median = |a: &&ExitKind, b: &&ExitKind| a.time.p50_ns.total_cmp(&b.time.p50_ns);
@@ -81,23 +72,18 @@ fn label(kind: &ExitKind) -> String {
 }
 
 fn table(machine: &MachineExits, title: &str) -> Table {
-    let columns = vec![
-        Column::words("exit").broken(20, 10),
-        Column::figures("n"),
-        Column::figures("min").spare(1),
-        Column::figures("p50"),
-        Column::figures("p90").spare(2),
-        Column::figures("p99"),
-        Column::figures("max").spare(2),
-        Column::figures("mean").spare(3),
-    ];
-    let row = |kind: &ExitKind| {
-        let Summary { min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns, .. } = kind.time;
-        let figures = [min_ns, p50_ns, p90_ns, p99_ns, max_ns, mean_ns].map(nanoseconds);
-        let figures = figures.into_iter().enumerate().map(|(i, f)| if i == 1 { Cell::strong(f) } else { f.into() });
-        [label(kind).into(), count(kind.time.n).into()].into_iter().chain(figures).collect::<Vec<Cell>>()
-    };
-    Table::new(format!("Exits of {title}"), columns).rows(all(machine).map(row)).notes(notes(machine))
+    let time = |of: fn(&Summary) -> f64| move |kind: &&ExitKind| nanoseconds(of(&kind.time));
+    Table::of(format!("Exits of {title}"), all(machine))
+        .column(Column::words("exit").broken(20, 10), |kind| label(kind))
+        .column(Column::figures("n"), |kind| count(kind.time.n))
+        .column(Column::figures("min").spare(1), time(|t| t.min_ns))
+        .column(Column::figures("p50"), |kind| Cell::strong(nanoseconds(kind.time.p50_ns)))
+        .column(Column::figures("p90").spare(2), time(|t| t.p90_ns))
+        .column(Column::figures("p99"), time(|t| t.p99_ns))
+        .column(Column::figures("max").spare(2), time(|t| t.max_ns))
+        .column(Column::figures("mean").spare(3), time(|t| t.mean_ns))
+        .done()
+        .notes(notes(machine))
 }
 
 /// What the mark stands for, and what the kinds' makers say of them.

@@ -1,13 +1,11 @@
 //! `scale`: which costs grow with a size, by which law, and what one more costs.
 
-use crate::ReportError;
 use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile};
-use crate::json::document;
+use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section, Table, Tile};
 use crate::number::{NONE, count, nanoseconds, percent, range, ratio};
 use crate::text::when;
 use crate::view::{self, host, origin};
-use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingRung};
+use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingRung, RungCost};
 use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.
@@ -80,11 +78,9 @@ fn ranked(findings: &GrowthFindings) -> Vec<&Growth> {
     all
 }
 
-/// "n = 6 rounds".
+/// How many rounds the figures rest on.
 fn rounds(findings: &GrowthFindings) -> String {
-    let (done, planned) = (findings.rounds_complete, findings.rounds_planned);
-    let plural = if planned == 1 { "" } else { "s" };
-    if done == planned { format!("n = {done} round{plural}") } else { format!("n = {done} of {planned} round{plural}") }
+    view::rounds(findings.rounds_complete, findings.rounds_planned)
 }
 
 /// Rungs without a value, each with its reason.
@@ -126,14 +122,6 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
     }
 }
 
-/// Recording and findings for scripts; docs/json.md describes them.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(recording: &Recording, findings: &GrowthFindings) -> Result<String, ReportError> {
-    document(recording, findings).map_err(|source| ReportError::Json { what: "report of growth", source })
-}
-
 fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<Section<'a>> {
     let mut metrics: Vec<(Metric, Vec<(&'static str, &Growth)>)> = Vec::new();
     for growth in &findings.growths {
@@ -172,40 +160,38 @@ fn class(recording: &Recording, growth: &Growth) -> &'static str {
     }
 }
 
-/// The columns that say which cost a row is of.
-fn of_what() -> [Column; 2] {
-    [Column::words("cost of").cut(24, 14), Column::words("where").cut(12, 4)]
-}
-
-fn named(recording: &Recording, growth: &Growth) -> [Cell; 2] {
-    [cost_label(growth).into(), Cell::key(class(recording, growth), machine_label(growth))]
+/// A row for each of these, beginning with which cost it is of.
+fn costs<'a, R>(
+    label: &str,
+    recording: &Recording,
+    items: impl IntoIterator<Item = R>,
+    growth: impl Fn(&R) -> &'a Growth,
+) -> Filled<R> {
+    Table::of(label, items)
+        .column(Column::words("cost of").cut(24, 14), |item| cost_label(growth(item)))
+        .column(Column::words("where").cut(12, 4), |item| {
+            Cell::key(class(recording, growth(item)), machine_label(growth(item)))
+        })
 }
 
 fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
-    let rest = vec![
-        Column::words("law"),
-        Column::figures("one more").spare(4),
-        Column::figures("95 % interval").spare(3),
-        Column::figures("top:bottom").spare(2),
-        Column::figures("p").spare(1),
-    ];
-    let row = |growth: &Growth| {
-        let step = match growth.law.map(Law::step) {
-            None | Some("one more") => one_more(growth),
-            Some("twice as many") => format!("{} a doubling", one_more(growth)),
-            Some(_) => format!("{} at the top", one_more(growth)),
-        };
-        let figures: [Cell; 5] = [
-            Cell::strong(law_label(growth)),
-            step.into(),
-            one_more_range(growth).into(),
-            change(growth).into(),
-            format!("{:.3}", growth.p).into(),
-        ];
-        named(recording, growth).into_iter().chain(figures).collect::<Vec<Cell>>()
+    let step = |growth: &&Growth| match growth.law.map(Law::step) {
+        None | Some("one more") => one_more(growth),
+        Some("twice as many") => format!("{} a doubling", one_more(growth)),
+        Some(_) => format!("{} at the top", one_more(growth)),
     };
-    Table::new("The law of each cost", of_what().into_iter().chain(rest).collect())
-        .rows(findings.growths.iter().map(row))
+    costs("The law of each cost", recording, &findings.growths, |growth| growth)
+        .column(Column::words("law"), |growth| Cell::strong(law_label(growth)))
+        .column(Column::figures("one more").spare(4), step)
+        .column(Column::figures("95 % interval").spare(3), |growth| one_more_range(growth))
+        .column(Column::figures("top:bottom").spare(2), |growth| change(growth))
+        .column(Column::figures("p").spare(1), |growth| format!("{:.3}", growth.p))
+        .done()
+}
+
+/// A rung's median.
+fn cost(rung: &RungCost) -> String {
+    rung.ns.map_or(NONE.to_owned(), |e| nanoseconds(e.median))
 }
 
 /// The rungs' medians. Where not all sizes fit, every second is left out, then every fourth; the first and the last stay.
@@ -213,30 +199,21 @@ fn by_size(recording: &Recording, findings: &GrowthFindings) -> Table {
     let sizes: Vec<u64> = findings.growths.first().map_or(Vec::new(), |g| g.rungs.iter().map(|r| r.size).collect());
     let last = sizes.len().saturating_sub(1);
     let spare = |i: usize| if i == 0 || i == last { 0 } else { i.trailing_zeros() as u8 + 1 };
-    let columns = sizes.iter().enumerate().map(|(i, size)| Column::figures(count(*size)).spare(spare(i)));
-    let row = |growth: &Growth| {
-        let costs = growth.rungs.iter().map(|r| r.ns.map_or(NONE.to_owned(), |e| nanoseconds(e.median)).into());
-        named(recording, growth).into_iter().chain(costs).collect::<Vec<Cell>>()
-    };
-    Table::new("Median cost by size", of_what().into_iter().chain(columns).collect())
-        .rows(findings.growths.iter().map(row))
+    let named = costs("Median cost by size", recording, &findings.growths, |growth| growth);
+    let sizes = sizes.iter().enumerate().map(|(i, size)| (i, Column::figures(count(*size)).spare(spare(i))));
+    let cost = |growth: &Growth, i: usize| growth.rungs.get(i).map_or(String::new(), cost);
+    sizes.fold(named, |table, (i, column)| table.column(column, |growth| cost(growth, i))).done()
 }
 
 fn rungs(recording: &Recording, findings: &GrowthFindings) -> Table {
-    let figures = [findings.option.as_str(), "rounds", "median", "95 % interval"].map(Column::figures);
-    let mut table =
-        Table::new("Median cost at each size, with its interval", of_what().into_iter().chain(figures).collect());
-    for growth in &findings.growths {
-        for rung in &growth.rungs {
-            let interval = rung.ns.and_then(|e| e.interval);
-            let figures = [
-                count(rung.size),
-                rung.rounds.len().to_string(),
-                rung.ns.map_or(NONE.to_owned(), |e| nanoseconds(e.median)),
-                interval.map_or(NONE.to_owned(), |i| format!("{} to {}", nanoseconds(i.low), nanoseconds(i.high))),
-            ];
-            table.row(named(recording, growth).into_iter().chain(figures.map(Cell::from)).collect());
-        }
-    }
-    table
+    let rungs = findings.growths.iter().flat_map(|growth| growth.rungs.iter().map(move |rung| (growth, rung)));
+    let interval = |i: Interval| format!("{} to {}", nanoseconds(i.low), nanoseconds(i.high));
+    costs("Median cost at each size, with its interval", recording, rungs, |(growth, _)| growth)
+        .column(Column::figures(findings.option.as_str()), |(_, rung)| count(rung.size))
+        .column(Column::figures("rounds"), |(_, rung)| rung.rounds.len().to_string())
+        .column(Column::figures("median"), |(_, rung)| cost(rung))
+        .column(Column::figures("95 % interval"), |(_, rung)| {
+            rung.ns.and_then(|e| e.interval).map_or(NONE.to_owned(), interval)
+        })
+        .done()
 }

@@ -1,8 +1,6 @@
 //! `guest-antipatterns`: what each antipattern of guest kernels costs, and its fix.
 
-use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Origin, Report, Section, Table};
-use crate::json::document;
 use crate::number::{NONE, nanoseconds, range, ratio};
 use crate::text::when;
 use crate::view;
@@ -24,14 +22,6 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a HabitFindings) -> Repo
         method: vec![findings.method.clone()],
         ..Report::default()
     }
-}
-
-/// The findings for scripts, beside the recording's trials; docs/json.md describes them.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(recording: &Recording, findings: &HabitFindings) -> Result<String, ReportError> {
-    document(recording, findings).map_err(|source| ReportError::Json { what: "report of habits", source })
 }
 
 /// The antipattern that costs most beside its fix.

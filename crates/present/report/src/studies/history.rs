@@ -1,26 +1,15 @@
 //! `history`: a metric over the runs, and where it changed.
 
-use crate::ReportError;
-use crate::charts::series::{Series, change_label, counted_runs, extent, run_label, series_label};
+use crate::charts::series::{Series, change_label, extent, run_label, runs, series_label};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
 use crate::number::{NONE, value};
 use crate::text::when;
-use serde::Serialize;
 use std::collections::BTreeMap;
 use vmtax_analysis::FEWEST_RUNS;
 use vmtax_model::{Change, FactChange, HistoryEntry, HistoryFindings, Metric, PastFigure, SeriesFindings};
 
 /// Series that a terminal draws without details.
 const DRAWN: usize = 6;
-
-/// What `history` prints for scripts; docs/history.md describes it.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(document: &impl Serialize) -> Result<String, ReportError> {
-    let text = serde_json::to_string_pretty(document);
-    text.map(|text| text + "\n").map_err(|source| ReportError::Json { what: "history", source })
-}
 
 /// A metric over the runs. `notes`: what became of the ledger; `vmtax`: the version that draws it; `command`: what makes it
 /// again.
@@ -113,30 +102,17 @@ fn others(before: &PastFigure, after: &PastFigure) -> String {
 
 /// What a ledger holds.
 pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
-    let columns = vec![
-        Column::words("metric").cut(20, 14),
-        Column::words("machine"),
-        Column::figures("runs"),
-        Column::figures("series"),
-        Column::words("first").spare(1),
-        Column::words("last").spare(2),
-    ];
-    let row = |e: &HistoryEntry| {
-        let counts = [e.runs.to_string(), e.series.to_string()];
-        let (first, last) = (when(&e.first), when(&e.last));
-        [e.metric.to_string(), e.machine.to_string()]
-            .into_iter()
-            .chain(counts)
-            .chain([first, last])
-            .collect::<Vec<String>>()
-    };
+    let table = Table::of("Metrics of the runs", entries)
+        .column(Column::words("metric").cut(20, 14), |e| e.metric.to_string())
+        .column(Column::words("machine"), |e| e.machine.to_string())
+        .figures(["runs", "series"], |e| [e.runs, e.series].map(|n| n.to_string()))
+        .column(Column::words("first").spare(1), |e| when(&e.first))
+        .column(Column::words("last").spare(2), |e| when(&e.last));
     let note = "A series is what was measured under the same conditions: processors, variant, size, settings. \
                 `vmtax history METRIC` draws a metric's.";
     let block = match entries.is_empty() {
         true => Block::Text("No run has left a figure yet: `vmtax run --quick` does.".to_owned()),
-        false => Block::Table(
-            Table::new("Metrics of the runs", columns).rows(entries.iter().map(row)).notes(vec![note.to_owned()]),
-        ),
+        false => Block::Table(table.done().notes(vec![note.to_owned()])),
     };
     Report {
         study: "history",
@@ -195,10 +171,9 @@ fn split(findings: &HistoryFindings) -> Option<String> {
 fn unchanged(series: &SeriesFindings) -> String {
     let count = series.figures.len();
     if count < FEWEST_RUNS {
-        return format!("No change can be told from {} yet: it takes {FEWEST_RUNS}.", counted_runs(count));
+        return format!("No change can be told from {} yet: it takes {FEWEST_RUNS}.", runs(count));
     }
-    let older =
-        if series.searched < count { format!(" in the last {}", counted_runs(series.searched)) } else { String::new() };
+    let older = if series.searched < count { format!(" in the last {}", runs(series.searched)) } else { String::new() };
     format!("No change shown{older}.")
 }
 
@@ -210,8 +185,8 @@ fn sentence(number: usize, change: &Change, series: &SeriesFindings, metric: Met
     format!(
         "Change {number}, from `{folder}` on ({at}): {}, {before} to {after} (medians of {} before and {} after, p = {:.3}). {}",
         change_label(change),
-        counted_runs(change.runs_before),
-        counted_runs(change.runs_after),
+        runs(change.runs_before),
+        runs(change.runs_after),
         change.p,
         facts(change, series),
     )
@@ -235,5 +210,5 @@ fn facts(change: &Change, series: &SeriesFindings) -> String {
 /// How many runs' recordings are gone.
 fn deleted(series: &SeriesFindings) -> Option<String> {
     let gone = series.figures.iter().filter(|f| !f.run.recorded).count();
-    (gone > 0).then(|| format!("○: the recordings of {} are gone; their figures are kept.", counted_runs(gone)))
+    (gone > 0).then(|| format!("○: the recordings of {} are gone; their figures are kept.", runs(gone)))
 }

@@ -17,20 +17,13 @@ pub fn put_first(report: &mut Report, case: &CaseFindings) {
         limits: format!("Case {}, published in {}.", case.name, case.source),
     };
     report.tiles.insert(0, tile);
-    let columns = vec![
-        Column::words("claim").broken(20, 12),
-        Column::words("published").broken(12, 8),
-        Column::words("measured").broken(16, 10),
-        Column::words("verdict"),
-        Column::words("why").broken(20, 10),
-    ];
-    let row = |row: &CaseRow| {
-        let told = Cell::from(word(row.verdict)).tone(tone(row.verdict).0);
-        let why: Cell = row.why.as_str().into();
-        vec![row.what.as_str().into(), row.published.as_str().into(), Cell::strong(measured(row)), told, why]
-    };
-    let table = Table::new("Claims of the published result", columns).rows(case.rows.iter().map(row));
-    report.sections.insert(0, Section::new(case.title.clone(), vec![Block::Table(table)]));
+    let table = Table::of("Claims of the published result", &case.rows)
+        .column(Column::words("claim").broken(20, 12), |row| row.what.as_str())
+        .column(Column::words("published").broken(12, 8), |row| row.published.as_str())
+        .column(Column::words("measured").broken(16, 10), |row| Cell::strong(measured(row)))
+        .column(Column::words("verdict"), |row| Cell::from(word(row.verdict)).tone(tone(row.verdict).0))
+        .column(Column::words("why").broken(20, 10), |row| row.why.as_str());
+    report.sections.insert(0, Section::new(case.title.clone(), vec![Block::Table(table.done())]));
 }
 
 /// A report's JSON with the reproduction beside its findings.
@@ -38,10 +31,9 @@ pub fn put_first(report: &mut Report, case: &CaseFindings) {
 /// # Errors
 /// [`ReportError::Json`] for what has no form as JSON.
 pub fn into_json(document: &str, case: &CaseFindings) -> Result<String, ReportError> {
-    let failed = |source| ReportError::Json { what: "report of a case", source };
-    let mut value: Value = serde_json::from_str(document).map_err(failed)?;
-    value["case"] = serde_json::to_value(case).map_err(failed)?;
-    serde_json::to_string_pretty(&value).map_err(failed)
+    let mut value: Value = serde_json::from_str(document)?;
+    value["case"] = serde_json::to_value(case)?;
+    Ok(serde_json::to_string_pretty(&value)?)
 }
 
 fn measured(row: &CaseRow) -> String {

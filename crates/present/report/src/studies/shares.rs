@@ -1,10 +1,8 @@
 //! `share`: which method gives a guest a tree of files, and what each costs and keeps.
 
-use crate::ReportError;
 use crate::charts::bars::{Bars, Lane, Row};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
-use crate::json::document;
-use crate::number::{NONE, range, ratio, significant, value};
+use crate::number::{NONE, counted, range, ratio, significant, value};
 use crate::text::when;
 use crate::view::{self, by_workload, host, origin};
 use vmtax_model::{Estimate, Keeping, Kept, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict};
@@ -13,8 +11,7 @@ use vmtax_recording::Recording;
 /// The report.
 pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Report<'a> {
     let plan = &recording.plan;
-    let plural = if findings.rounds_planned == 1 { "" } else { "s" };
-    let rounds = format!("{} round{plural}", findings.rounds_planned);
+    let rounds = counted(findings.rounds_planned.into(), "round");
     let tree = plan.tree.as_ref().map(|tree| match &tree.path {
         Some(path) => format!("tree {}", path.display()),
         None => format!("a tree of {} files, {} MiB", tree.files, tree.bytes >> 20),
@@ -42,14 +39,6 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
         method: vec![findings.method.clone()],
         ..Report::default()
     }
-}
-
-/// The recording and its findings as one JSON document; docs/json.md describes it.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for (a path that is not UTF-8).
-pub fn json(recording: &Recording, findings: &ShareFindings) -> Result<String, ReportError> {
-    document(recording, findings).map_err(|source| ReportError::Json { what: "report of the shares", source })
 }
 
 /// The method that is fastest for each workload, where one is shown to be.
@@ -148,31 +137,26 @@ fn drawn<'a>(findings: &ShareFindings, groups: Vec<(String, Vec<Row>)>, table: T
 }
 
 fn tournament(findings: &ShareFindings) -> Table {
-    let mut columns = vec![Column::words("share method").broken(24, 12)];
     let intervals = findings.scores.iter().flat_map(|s| &s.cells).flatten().any(|c| c.interval.is_some());
+    let mut table = Table::of("Costs of the share methods", findings.columns.iter().enumerate())
+        .column(Column::words("share method").broken(24, 12), |(_, column)| title(column));
     for score in &findings.scores {
-        columns.push(Column::figures(score.workload.as_str()));
-        columns.extend(intervals.then(|| Column::figures("95 %").spare(1)));
-    }
-    columns.push(Column::figures("CPU s"));
-    let row = |(i, column): (usize, &ShareColumn)| {
-        let mut cells: Vec<Cell> = vec![title(column).into()];
-        for score in &findings.scores {
-            let cost = score.cells.get(i).copied().flatten();
-            cells.push(score_cell(cost, i == findings.base));
-            cells.extend(intervals.then(|| cost.and_then(|c| c.interval).map_or(String::new(), |i| range(&i)).into()));
+        let cost = |i: usize| score.cells.get(i).copied().flatten();
+        table =
+            table.column(Column::figures(score.workload.as_str()), |(i, _)| score_cell(cost(*i), *i == findings.base));
+        if intervals {
+            let ends = |i: usize| cost(i).and_then(|c| c.interval).map_or(String::new(), |i| range(&i));
+            table = table.column(Column::figures("95 %").spare(1), |(i, _)| ends(*i));
         }
-        let seconds = processor(column).map(|(guest, qemu, server)| guest + qemu + server);
-        cells.push(seconds.map_or(NONE.to_owned(), significant).into());
-        cells
-    };
+    }
     let note = format!(
         "×: cost over {}, the geometric mean of a workload's figures; below ×1 is faster. CPU: seconds of guest, QEMU and \
          server in one round.",
         base(findings)
     );
-    let table = Table::new("Costs of the share methods", columns).rows(findings.columns.iter().enumerate().map(row));
-    Table { parts: true, ..table }.notes(vec![note])
+    let seconds = |column: &ShareColumn| processor(column).map(|(guest, qemu, server)| guest + qemu + server);
+    let all = table.column(Column::figures("CPU s"), |(_, c)| seconds(c).map_or(NONE.to_owned(), significant));
+    all.done().in_parts().notes(vec![note])
 }
 
 fn score_cell(cost: Option<Estimate>, base: bool) -> Cell {
@@ -214,14 +198,13 @@ fn figure(row: &ShareRow, cell: &ShareCell) -> String {
 
 /// Who worked for it: a method that is fast by using the host's CPUs is not free.
 fn processors<'a>(findings: &ShareFindings) -> Section<'a> {
-    let columns = [Column::words("share method").broken(24, 12)].into_iter();
-    let columns = columns.chain(["guest", "QEMU", "server", "all"].map(Column::figures)).collect();
-    let row = |column: &ShareColumn| {
-        let (guest, qemu, server) = processor(column)?;
-        let seconds = [guest, qemu, server, guest + qemu + server].map(significant);
-        Some([title(column)].into_iter().chain(seconds).collect::<Vec<String>>())
-    };
-    let table = Table::new("CPU time", columns).rows(findings.columns.iter().filter_map(row));
+    let measured = findings.columns.iter().filter_map(|column| Some((column, processor(column)?)));
+    let table = Table::of("CPU time", measured)
+        .column(Column::words("share method").broken(24, 12), |(column, _)| title(column))
+        .figures(["guest", "QEMU", "server", "all"], |(_, (guest, qemu, server))| {
+            [*guest, *qemu, *server, guest + qemu + server].map(significant)
+        })
+        .done();
     Section::detail("CPU time of one round, seconds", vec![Block::Table(table)])
 }
 

@@ -6,7 +6,8 @@ use crate::charts::densities::{self, Densities};
 use crate::charts::rounds::{self, Rounds, Values};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile, Tone};
 use crate::number::{
-    NONE, count, difference, difference_range, half_width, nanoseconds, percent, plus_minus, range, ratio, value,
+    NONE, count, counted, difference, difference_range, half_width, nanoseconds, percent, plus_minus, range, ratio,
+    value,
 };
 use crate::sysbench;
 use crate::text::when;
@@ -42,9 +43,8 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a
 /// The run in short.
 pub fn about(recording: &Recording, findings: &Findings) -> Vec<String> {
     let (plan, cpus) = (&recording.plan, recording.plan.guest.cpus);
-    let plural = if cpus == 1 { "" } else { "s" };
     let run = vec![plan.name.clone(), when(&recording.manifest.started), rounds_text(findings)];
-    let each = format!("each machine with {cpus} CPU{plural}, {} MiB", plan.guest.memory_mib);
+    let each = format!("each machine with {}, {} MiB", counted(cpus.into(), "CPU"), plan.guest.memory_mib);
     [run, host(recording), vec![each]].concat()
 }
 
@@ -312,14 +312,14 @@ fn latencies<'a>(recording: &Recording, findings: &Findings) -> Vec<Figure<'a>> 
         }
     }
     let figure = |(workload, labels, lanes): Shared| {
-        let columns =
-            [Column::words("machine")].into_iter().chain(["n", "p50", "p95", "p99", "max"].map(Column::figures));
-        let rows = lanes.iter().filter_map(|(machine, latency)| {
-            let s = latency.summary()?;
-            let times = [s.p50_ns, s.p95_ns, s.p99_ns, s.max_ns].map(|ns| nanoseconds(ns as f64));
-            Some([machine.to_string(), count(s.count)].into_iter().chain(times).collect::<Vec<String>>())
-        });
-        let table = Table::new(format!("Latency of {}", labels.join(", ")), columns.collect()).rows(rows);
+        let summaries = lanes.iter().filter_map(|(machine, latency)| Some((machine, latency.summary()?)));
+        let table = Table::of(format!("Latency of {}", labels.join(", ")), summaries)
+            .column(Column::words("machine"), |(machine, _)| machine.to_string())
+            .column(Column::figures("n"), |(_, s)| count(s.count))
+            .figures(["p50", "p95", "p99", "max"], |(_, s)| {
+                [s.p50_ns, s.p95_ns, s.p99_ns, s.max_ns].map(|ns| nanoseconds(ns as f64))
+            })
+            .done();
         Figure {
             title: format!("{} ({workload})", labels.join(" · ")),
             table: Some(table),

@@ -158,10 +158,7 @@ pub fn workload(recording: &Recording) -> String {
 
 /// How many rounds the figures rest on.
 pub fn rounds(findings: &LayerFindings) -> String {
-    let planned = findings.rounds_planned;
-    let least = findings.columns.iter().map(|c| c.rounds).min().unwrap_or(0);
-    let plural = if planned == 1 { "" } else { "s" };
-    if least == planned { format!("n = {planned} round{plural}") } else { format!("n = {least} of {planned} rounds") }
+    super::rounds(findings.columns.iter().map(|c| c.rounds).min().unwrap_or(0), findings.rounds_planned)
 }
 
 /// Times of one table in one unit, so that they can be compared and added up by eye.

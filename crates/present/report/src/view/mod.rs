@@ -3,10 +3,10 @@
 pub mod layers;
 pub mod verdict;
 
-use crate::doctor::marker;
-use crate::engine::{Block, Cell, Column, Origin, Section, Table, Tone, advice_text, remedy_text};
+use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_text};
+use crate::number::counted;
 use vmtax_model::{
-    Comparison, Findings, KernelIdentity, Machine, MachineColumn, Metric, Readiness, TaxRow, Verdict, Warning,
+    Check, Comparison, Findings, KernelIdentity, Machine, MachineColumn, Metric, TaxRow, Verdict, Warning,
     WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
@@ -90,15 +90,15 @@ pub fn absence(column: &MachineColumn) -> String {
     }
 }
 
-/// How many rounds the figures rest on, for people.
+/// How many rounds the figures rest on, of those planned.
+pub fn rounds(done: u32, planned: u32) -> String {
+    let planned_rounds = counted(planned.into(), "round");
+    if done == planned { format!("n = {planned_rounds}") } else { format!("n = {done} of {planned_rounds}") }
+}
+
+/// How many rounds the figures rest on.
 pub fn rounds_text(findings: &Findings) -> String {
-    let (done, planned) = (findings.rounds_complete, findings.rounds_planned);
-    let plural = if done == 1 { "" } else { "s" };
-    if done == planned {
-        format!("n = {done} round{plural}")
-    } else {
-        format!("n = {done} complete round{plural} of {planned} planned")
-    }
+    rounds(findings.rounds_complete, findings.rounds_planned)
 }
 
 /// What each warning means, and what to do.
@@ -170,27 +170,13 @@ pub fn facts(recording: &Recording, kernels: &[(Machine, KernelIdentity)]) -> Ve
 }
 
 fn checks(recording: &Recording) -> Table {
-    let columns = vec![
-        Column::words("check").broken(16, 8),
-        Column::words("state"),
-        Column::words("found").broken(24, 12),
-        Column::words("why it matters, what fixes it").broken(24, 12),
-    ];
-    let rows = recording.host.checks.iter().map(|check| {
-        let tone = match check.state {
-            Readiness::Ok => Tone::Good,
-            Readiness::Limited => Tone::Warn,
-            Readiness::Missing => Tone::Bad,
-        };
-        let fix: String = check.remedies.iter().map(|remedy| format!("\n{}", remedy_text(remedy))).collect();
-        let why: Cell = format!("{}{fix}", check.why).into();
-        vec![
-            check.subject.as_str().into(),
-            Cell::from(marker(check.state)).tone(tone),
-            check.found.as_str().into(),
-            why,
-        ]
-    });
     let note = "Checks of the host when the recording was made, as `vmtax doctor` makes them.".to_owned();
-    Table::new("Checks of the host", columns).rows(rows).notes(vec![note])
+    let why = |check: &&Check| {
+        let fix: String = check.remedies.iter().map(|remedy| format!("\n{}", remedy_text(remedy))).collect();
+        format!("{}{fix}", check.why)
+    };
+    crate::doctor::checks(&recording.host.checks)
+        .column(Column::words("why it matters, what fixes it").broken(24, 12), why)
+        .done()
+        .notes(vec![note])
 }

@@ -168,19 +168,13 @@ fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
         w.which, scale.unit
     );
     let title = format!("The {} request: {}", w.which, scale.text(w.total_ns));
-    let words = ["layer", "what", "state", "thread"].map(|name| Column::words(name).broken(14, 8));
+    let word = |name: &str| Column::words(name).broken(14, 8);
     let figures = ["begin", "end", "length"].map(|name| Column::figures(format!("{name}, {}", scale.unit)));
-    let mut table = Table::new(title.clone(), words.into_iter().chain(figures).collect());
-    for s in &w.spans {
-        let times = [s.begin_ns, s.end_ns, s.end_ns - s.begin_ns].map(|ns| scale.number(ns).into());
-        let words: [Cell; 4] = [
-            Cell::key(class(s.layer), s.layer.label()),
-            (&*s.label).into(),
-            s.state.label().into(),
-            (&*s.thread).into(),
-        ];
-        table.row(words.into_iter().chain(times).collect::<Vec<Cell>>());
-    }
+    let table = Table::of(title.clone(), &w.spans)
+        .column(word("layer"), |s| Cell::key(class(s.layer), s.layer.label()))
+        .columns(["what", "state", "thread"].map(word), |s| [&*s.label, s.state.label(), &*s.thread].map(str::to_owned))
+        .columns(figures, |s| [s.begin_ns, s.end_ns, s.end_ns - s.begin_ns].map(|ns| scale.number(ns)))
+        .done();
     let figure = Figure { title: title.clone(), caption, ..Figure::new(Falls(w)) };
     vec![Block::Figure(figure), Block::Folded(title, vec![Block::Table(table)])]
 }
@@ -212,67 +206,58 @@ fn rows(column: &LayerColumn) -> Table {
 
 /// Whole operations.
 pub fn wholes(wholes: &[(&str, Option<&Summary>)]) -> Table {
-    let columns = [Column::words("")].into_iter().chain(["p50", "p90", "p99", "max", "mean"].map(Column::figures));
-    let row = |(name, figure): &(&str, Option<&Summary>)| {
-        let f = (*figure)?;
-        let times = [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds);
-        Some([(*name).to_owned()].into_iter().chain(times).collect::<Vec<String>>())
-    };
-    Table::new("One operation", columns.collect()).rows(wholes.iter().filter_map(row))
+    Table::of("One operation", wholes.iter().filter_map(|(name, figure)| Some((*name, (*figure)?))))
+        .column(Column::words(""), |(name, _)| *name)
+        .figures(["p50", "p90", "p99", "max", "mean"], |(_, f)| {
+            [f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, f.mean_ns].map(nanoseconds)
+        })
+        .done()
 }
 
 /// The control is the whole operation without probes: it stands beside the outermost.
 fn nested(column: &LayerColumn) -> Table {
-    let names = ["cumulative", "p50", "p90", "p99", "max", "delta", "percent", "untraced control"];
-    let spare = |name: &&str| match *name {
-        "p90" | "max" => 1,
-        "untraced control" => 2,
-        _ => 0,
-    };
-    let figures = names.iter().map(|name| Column::figures(*name).spare(spare(name)));
-    let columns = [Column::words("layer").broken(20, 12)].into_iter().chain(figures).collect();
-    let rows = column.nested.iter().enumerate().map(|(i, n)| {
-        let f = &n.cumulative;
-        let times = [f.mean_ns, f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, n.delta_ns].map(nanoseconds);
-        let control = column.control.filter(|_| i == 0).map_or(String::new(), |c| nanoseconds(c.mean_ns));
-        let rest = [format!("{:.2} %", n.percent), control];
-        [n.label.clone()].into_iter().chain(times).chain(rest).collect::<Vec<String>>()
-    });
-    Table::new("From each layer's entry to its exit", columns).rows(rows)
+    let heads = [("cumulative", 0), ("p50", 0), ("p90", 1), ("p99", 0), ("max", 1), ("delta", 0)];
+    let control = |i: usize| column.control.filter(|_| i == 0).map_or(String::new(), |c| nanoseconds(c.mean_ns));
+    Table::of("From each layer's entry to its exit", column.nested.iter().enumerate())
+        .column(Column::words("layer").broken(20, 12), |(_, n)| n.label.as_str())
+        .columns(heads.map(|(name, spare)| Column::figures(name).spare(spare)), |(_, n)| {
+            let f = &n.cumulative;
+            [f.mean_ns, f.p50_ns, f.p90_ns, f.p99_ns, f.max_ns, n.delta_ns].map(nanoseconds)
+        })
+        .column(Column::figures("percent"), |(_, n)| format!("{:.2} %", n.percent))
+        .column(Column::figures("untraced control").spare(2), |(i, _)| control(*i))
+        .done()
 }
 
 fn lifecycle(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
-    let columns = vec![
-        Column::words("event").broken(26, 14),
-        Column::words("thread").broken(14, 8),
-        Column::figures(format!("since previous, {}", scale.unit)),
-    ];
-    let row =
-        |step: &vmtax_model::Step| vec![step.label.clone(), step.thread.clone(), scale.number(step.since_previous_ns)];
-    Table::new("The life of a request", columns).rows(column.lifecycle.iter().map(row))
+    Table::of("The life of a request", &column.lifecycle)
+        .column(Column::words("event").broken(26, 14), |step| step.label.as_str())
+        .column(Column::words("thread").broken(14, 8), |step| step.thread.as_str())
+        .column(Column::figures(format!("since previous, {}", scale.unit)), |step| scale.number(step.since_previous_ns))
+        .done()
 }
 
 fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRow)>) -> Table {
-    let figures = ["count", "mean", "stddev", "min", "max", "total"].map(Column::figures);
-    let columns = [Column::words("call").broken(24, 12)].into_iter().chain(figures).collect();
-    let row = |(name, c): (&str, &CallRow)| {
-        let times = [c.mean_ns, c.stddev_ns, c.min_ns, c.max_ns, c.total_ns].map(nanoseconds);
-        [name.to_owned(), count(c.count)].into_iter().chain(times).collect::<Vec<String>>()
-    };
     let note = "A row ending in _post is the time in user space after that call.".to_owned();
-    Table::new(title, columns).rows(calls.map(row)).notes(vec![note])
+    Table::of(title, calls)
+        .column(Column::words("call").broken(24, 12), |(name, _)| *name)
+        .column(Column::figures("count"), |(_, c)| count(c.count))
+        .figures(["mean", "stddev", "min", "max", "total"], |(_, c)| {
+            [c.mean_ns, c.stddev_ns, c.min_ns, c.max_ns, c.total_ns].map(nanoseconds)
+        })
+        .done()
+        .notes(vec![note])
 }
 
 fn tail(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
-    let figures = ["median", "slowest 1 %", "more"].map(Column::figures);
-    let columns = [Column::words("row").broken(30, 14)].into_iter().chain(figures).collect();
-    let row = |row: &vmtax_model::TailRow| {
-        let times = [row.median_ns, row.slowest_ns, row.slowest_ns - row.median_ns].map(|ns| scale.text(ns));
-        [row.label.clone()].into_iter().chain(times).collect::<Vec<String>>()
-    };
-    Table::new("The slowest requests", columns).rows(column.tail.iter().map(row))
+    Table::of("The slowest requests", &column.tail)
+        .column(Column::words("row").broken(30, 14), |row| row.label.as_str())
+        .figures(["median", "slowest 1 %", "more"], |row| {
+            [row.median_ns, row.slowest_ns, row.slowest_ns - row.median_ns].map(|ns| scale.text(ns))
+        })
+        .done()
 }
 
 fn run(map: &HeatMap) -> Table {

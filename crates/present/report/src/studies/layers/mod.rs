@@ -3,10 +3,8 @@
 mod column;
 pub mod words;
 
-use crate::ReportError;
 use crate::charts::layers::{Ladder, Stack, Variants, class};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
-use crate::json::document;
 use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
@@ -52,14 +50,6 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
         method: if columns.is_empty() { Vec::new() } else { vec![findings.method.clone()] },
         ..Report::default()
     }
-}
-
-/// Recording and findings for scripts; docs/json.md describes them.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(recording: &Recording, findings: &LayerFindings) -> Result<String, ReportError> {
-    document(recording, findings).map_err(|source| ReportError::Json { what: "report of the layers", source })
 }
 
 /// The medians from the bare host to the guest, then what the guest's time goes to, largest first.

@@ -30,26 +30,18 @@ pub fn changes(found: &ProfileChanges, unlike: &[String]) -> Report<'static> {
 }
 
 fn table(found: &ProfileChanges) -> Table {
-    let columns = vec![
-        Column::words("function").cut(24, 12),
-        Column::figures("before"),
-        Column::figures("interval").spare(1),
-        Column::figures("after"),
-        Column::figures("interval").spare(1),
-        Column::figures("change"),
-    ];
-    let row = |change: &FunctionChange| {
-        let cells: Vec<Cell> = vec![
-            change.name.as_str().into(),
-            percent(change.before.share).into(),
-            range(&change.before).into(),
-            percent(change.after.share).into(),
-            range(&change.after).into(),
-            Cell::strong(format!("{:+.1} %", (change.after.share - change.before.share) * 100.0)),
-        ];
-        cells
+    let change = |change: &&FunctionChange| {
+        Cell::strong(format!("{:+.1} %", (change.after.share - change.before.share) * 100.0))
     };
-    Table::new("Functions whose share changed", columns).rows(found.changed.iter().map(row)).most(SHOWN)
+    Table::of("Functions whose share changed", &found.changed)
+        .column(Column::words("function").cut(24, 12), |change| change.name.as_str())
+        .column(Column::figures("before"), |change| percent(change.before.share))
+        .column(Column::figures("interval").spare(1), |change| range(&change.before))
+        .column(Column::figures("after"), |change| percent(change.after.share))
+        .column(Column::figures("interval").spare(1), |change| range(&change.after))
+        .column(Column::figures("change"), change)
+        .done()
+        .most(SHOWN)
 }
 
 /// Why a difference of two profiles is not one of what they are of alone.

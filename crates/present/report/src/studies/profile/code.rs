@@ -10,31 +10,17 @@ const SHOWN: (usize, usize) = (8, 40);
 
 /// Where the vCPUs were.
 pub fn section(code: &GuestCode) -> Section<'_> {
-    let columns = vec![
-        Column::words("address"),
-        Column::words("in").spare(2),
-        Column::figures("samples").spare(1),
-        Column::figures("share"),
-        Column::words("just done").cut(18, 12),
-        Column::words("next").cut(18, 12),
-    ];
-    let row = |place: &CodePlace| {
-        let cells: Vec<Cell> = vec![
-            format!("{:#x}", place.address).into(),
-            mode(place).into(),
-            count(place.share.samples).into(),
-            Cell::strong(percent(place.share.share)),
-            place.done.as_str().into(),
-            place.next.as_str().into(),
-        ];
-        cells
-    };
     let title = format!("What the guest's vCPUs execute: {}", counted(code.looks, "sample"));
-    let table =
-        Table::new("Where the vCPUs were", columns).rows(code.places.iter().take(SHOWN.1).map(row)).most(SHOWN.0);
+    let table = Table::of("Where the vCPUs were", code.places.iter().take(SHOWN.1))
+        .column(Column::words("address"), |place| format!("{:#x}", place.address))
+        .column(Column::words("in").spare(2), |place| mode(place))
+        .column(Column::figures("samples").spare(1), |place| count(place.share.samples))
+        .column(Column::figures("share"), |place| Cell::strong(percent(place.share.share)))
+        .column(Column::words("just done").cut(18, 12), |place| place.done.as_str())
+        .column(Column::words("next").cut(18, 12), |place| place.next.as_str());
     let block = match code.places.is_empty() {
         true => Block::Text("The vCPUs were halted at each of them.".to_owned()),
-        false => Block::Table(table),
+        false => Block::Table(table.done().most(SHOWN.0)),
     };
     Section::new(title, vec![block])
 }

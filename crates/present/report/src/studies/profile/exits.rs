@@ -22,18 +22,18 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
         blocks.push(table("VM exits by address", words, rows));
     }
     if exits.vcpus.len() > 1 {
-        let columns =
-            [Column::words("vCPU")].into_iter().chain(["tid", "exits", "per s", "total"].map(Column::figures));
-        let rows = exits.vcpus.iter().map(|vcpu| {
-            let figures = [vcpu.tid.to_string(), count(vcpu.count), per_s(vcpu.per_s), nanoseconds(vcpu.total_ns)];
-            [vcpu.vcpu.to_string()].into_iter().chain(figures).collect::<Vec<String>>()
-        });
-        blocks.push(Table::new("VM exits by vCPU", columns.collect()).rows(rows).most(SHOWN));
+        let table = Table::of("VM exits by vCPU", &exits.vcpus)
+            .column(Column::words("vCPU"), |vcpu| vcpu.vcpu.to_string())
+            .figures(["tid", "exits", "per s", "total"], |vcpu| {
+                [vcpu.tid.to_string(), count(vcpu.count), per_s(vcpu.per_s), nanoseconds(vcpu.total_ns)]
+            });
+        blocks.push(table.done().most(SHOWN));
     }
     if exits.reasons.is_empty() && !exits.counters.is_empty() {
-        let columns = vec![Column::words("KVM's counter").cut(30, 16), Column::figures("grew by")];
-        let rows = counters(exits).into_iter().map(|(name, value)| vec![name.clone(), count(*value)]);
-        blocks.push(Table::new("KVM's counters", columns).rows(rows));
+        let table = Table::of("KVM's counters", counters(exits))
+            .column(Column::words("KVM's counter").cut(30, 16), |(name, _)| name.as_str())
+            .column(Column::figures("grew by"), |(_, value)| count(**value));
+        blocks.push(table.done());
     }
     Section::new(title(exits), blocks.into_iter().map(Block::Table).collect())
 }

@@ -13,26 +13,15 @@ const LISTED: usize = 40;
 
 /// The functions, those first in which most samples are.
 pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
-    let columns = vec![
-        Column::words("function").cut(32, 12),
-        Column::figures("self"),
-        Column::figures("95 %").spare(2),
-        Column::figures("total"),
-        Column::words("of").spare(3),
-        Column::words("file").broken(24, 16).spare(1),
-    ];
-    let row = |function: &FunctionShare| {
-        let cells: Vec<Cell> = vec![
-            function.name.as_str().into(),
-            Cell::strong(percent(function.inside.share)),
-            range(&function.inside).into(),
-            percent(function.total.share).into(),
-            whose(function).into(),
-            function.module.as_str().into(),
-        ];
-        cells
-    };
-    Table::new(label, columns).rows(functions.iter().take(LISTED).map(row)).most(SHOWN)
+    Table::of(label, functions.iter().take(LISTED))
+        .column(Column::words("function").cut(32, 12), |function| function.name.as_str())
+        .column(Column::figures("self"), |function| Cell::strong(percent(function.inside.share)))
+        .column(Column::figures("95 %").spare(2), |function| range(&function.inside))
+        .column(Column::figures("total"), |function| percent(function.total.share))
+        .column(Column::words("of").spare(3), |function| whose(function))
+        .column(Column::words("file").broken(24, 16).spare(1), |function| function.module.as_str())
+        .done()
+        .most(SHOWN)
 }
 
 /// Whose a function is, shortly.

@@ -3,9 +3,9 @@
 use super::functions::functions;
 use super::share::percent;
 use crate::ReportError;
-use crate::engine::{Block, Cell, Column, Section, Table};
+use crate::engine::{Block, Column, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds, were};
-use vmtax_model::{CallFindings, CountWay, GuestFindings, ThreadShare};
+use vmtax_model::{CallFindings, CountWay, GuestFindings};
 
 /// System calls that a terminal shows without details, and that a page lists.
 const SHOWN: (usize, usize) = (15, 40);
@@ -26,31 +26,28 @@ pub fn sections(guest: &GuestFindings) -> Vec<Section<'_>> {
 }
 
 fn threads(guest: &GuestFindings) -> Table {
-    let figures = ["tid", "CPU", "samples", "in kernel"].map(Column::figures);
-    let row = |t: &ThreadShare| {
-        let cpu = t.cpu.map_or(NONE.to_owned(), percent);
-        vec![t.name.clone(), t.tid.to_string(), cpu, count(t.share.samples), count(t.kernel)]
-    };
-    let columns = [Column::words("thread").cut(16, 10)].into_iter().chain(figures).collect();
-    Table::new("Threads in the guest", columns).rows(guest.threads.iter().map(row))
+    Table::of("Threads in the guest", &guest.threads)
+        .column(Column::words("thread").cut(16, 10), |thread| thread.name.as_str())
+        .column(Column::figures("tid"), |thread| thread.tid.to_string())
+        .column(Column::figures("CPU"), |thread| thread.cpu.map_or(NONE.to_owned(), percent))
+        .column(Column::figures("samples"), |thread| count(thread.share.samples))
+        .column(Column::figures("in kernel"), |thread| count(thread.kernel))
+        .done()
 }
 
 fn calls<'a>(found: &CallFindings) -> Block<'a> {
     if found.rows.is_empty() {
         return Block::Text("none".to_owned());
     }
-    let by_process = found.rows.iter().any(|row| row.pid.is_some());
-    let figures = ["calls", "mean", "shortest", "longest", "total"].into_iter().enumerate();
-    let figures = figures.map(|(i, name)| Column::figures(name).spare([0, 0, 2, 1, 0][i]));
-    let pid = by_process.then(|| Column::figures("pid"));
-    let columns = [Column::words("call").cut(20, 12)].into_iter().chain(pid).chain(figures).collect();
-    let rows = found.rows.iter().take(SHOWN.1).map(|row| {
-        let times = [row.avg_ns, row.min_ns as f64, row.max_ns as f64, row.total_ns as f64].map(nanoseconds);
-        let pid = by_process.then(|| row.pid.map_or(String::new(), |pid| pid.to_string()));
-        let named = [row.name.clone()].into_iter().chain(pid).chain([count(row.calls)]);
-        named.chain(times).map(Cell::from).collect::<Vec<Cell>>()
-    });
-    Block::Table(Table::new("System calls in the guest", columns).rows(rows).most(SHOWN.0))
+    let table = Table::of("System calls in the guest", found.rows.iter().take(SHOWN.1))
+        .column(Column::words("call").cut(20, 12), |row| row.name.as_str())
+        .column(Column::figures("pid"), |row| row.pid.map_or(String::new(), |pid| pid.to_string()))
+        .column(Column::figures("calls"), |row| count(row.calls))
+        .column(Column::figures("mean"), |row| nanoseconds(row.avg_ns))
+        .column(Column::figures("shortest").spare(2), |row| nanoseconds(row.min_ns as f64))
+        .column(Column::figures("longest").spare(1), |row| nanoseconds(row.max_ns as f64))
+        .column(Column::figures("total"), |row| nanoseconds(row.total_ns as f64));
+    Block::Table(table.done().most(SHOWN.0))
 }
 
 /// How far it can be trusted, and what it cost.
@@ -115,6 +112,5 @@ pub fn notes(guest: &GuestFindings) -> Vec<String> {
 /// # Errors
 /// [`ReportError::Json`] for a value JSON has no form for.
 pub fn call_lines(found: &CallFindings) -> Result<String, ReportError> {
-    let line = |row| serde_json::to_string(row).map_err(|source| ReportError::Json { what: "system calls", source });
-    found.rows.iter().map(|row| Ok(line(row)? + "\n")).collect()
+    found.rows.iter().map(|row| Ok(serde_json::to_string(row)? + "\n")).collect()
 }

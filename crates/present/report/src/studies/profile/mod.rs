@@ -13,14 +13,13 @@ mod share;
 pub use changes::{changes, unlike};
 pub use guest::call_lines;
 
-use crate::ReportError;
 use crate::charts::flame::Flame;
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
 use crate::number::{NONE, count};
 use functions::functions;
 use heading::heading;
 use share::{percent, range};
-use vmtax_model::{Advice, ProfileFindings, TcgShare, ThreadShare, WallFindings};
+use vmtax_model::{Advice, ProfileFindings, ThreadShare, WallFindings};
 
 /// Threads that a terminal shows without details.
 const THREADS: usize = 12;
@@ -70,14 +69,6 @@ pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin:
     }
 }
 
-/// The findings for scripts; docs/json.md describes them.
-///
-/// # Errors
-/// [`ReportError::Json`] for a value JSON has no form for.
-pub fn json(findings: &ProfileFindings) -> Result<String, ReportError> {
-    serde_json::to_string_pretty(findings).map_err(|source| ReportError::Json { what: "profile", source })
-}
-
 /// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
 pub fn of(findings: &ProfileFindings) -> String {
     let process = (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
@@ -97,13 +88,12 @@ fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
         ("Wall-clock: what runs and what waits", &pictures.wall),
         ("QEMU and its guest in one: what the guest ran, on the vCPU thread that ran it", &pictures.whole),
     ];
-    let section = |(title, svg): (&str, &'_ Option<String>)| svg.as_ref().map(|_| title.to_owned());
     let mut sections = Vec::new();
     for (title, svg) in titles {
-        if let (Some(title), Some(svg)) = (section((title, svg)), svg) {
+        if let Some(svg) = svg {
             let caption = "Click a frame to zoom, Ctrl-F to search. Wider is more; the kernel is orange, translated code \
                            green; the guest's own kernel blue, its programs cyan.";
-            let figure = Figure { caption: caption.to_owned(), ..Figure::new(Flame { title: title.clone(), svg }) };
+            let figure = Figure { caption: caption.to_owned(), ..Figure::new(Flame { title: title.to_owned(), svg }) };
             sections.push(Section::new(title, vec![Block::Figure(figure)]));
         }
     }
@@ -111,35 +101,26 @@ fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
 }
 
 fn threads(findings: &ProfileFindings) -> Table {
-    let columns = vec![
-        Column::words("thread").cut(16, 10),
-        Column::figures("tid").spare(3),
-        Column::figures("CPU"),
-        Column::figures("samples").spare(2),
-        Column::figures("share"),
-        Column::figures("in kernel").spare(1),
-        Column::figures("translated").spare(1),
-    ];
-    let row = |thread: &ThreadShare| {
-        let of = |part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
-        vec![
-            thread.name.clone(),
-            thread.tid.to_string(),
-            thread.cpu.map_or(NONE.to_owned(), percent),
-            count(thread.share.samples),
-            percent(thread.share.share),
-            of(thread.kernel),
-            of(thread.translated),
-        ]
-    };
-    Table::new("Threads on CPU", columns).rows(findings.threads.iter().map(row)).most(THREADS)
+    let of = |thread: &ThreadShare, part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
+    Table::of("Threads on CPU", &findings.threads)
+        .column(Column::words("thread").cut(16, 10), |thread| thread.name.as_str())
+        .column(Column::figures("tid").spare(3), |thread| thread.tid.to_string())
+        .column(Column::figures("CPU"), |thread| thread.cpu.map_or(NONE.to_owned(), percent))
+        .column(Column::figures("samples").spare(2), |thread| count(thread.share.samples))
+        .column(Column::figures("share"), |thread| percent(thread.share.share))
+        .column(Column::figures("in kernel").spare(1), |thread| of(thread, thread.kernel))
+        .column(Column::figures("translated").spare(1), |thread| of(thread, thread.translated))
+        .done()
+        .most(THREADS)
 }
 
 /// What TCG's vCPU threads do.
 fn tcg(findings: &ProfileFindings) -> Table {
-    let columns = vec![Column::words("part").broken(24, 16), Column::figures("share"), Column::figures("95 %")];
-    let row = |part: &TcgShare| vec![part.part.words().to_owned(), percent(part.share.share), range(&part.share)];
-    Table::new("What TCG's vCPU threads do", columns).rows(findings.tcg.iter().map(row))
+    Table::of("What TCG's vCPU threads do", &findings.tcg)
+        .column(Column::words("part").broken(24, 16), |part| part.part.words())
+        .column(Column::figures("share"), |part| percent(part.share.share))
+        .column(Column::figures("95 %"), |part| range(&part.share))
+        .done()
 }
 
 /// What each thread does and waits for, a row for each wait that matters.

@@ -97,12 +97,13 @@ fn futexes(found: &ScheduleFindings) -> Table {
 }
 
 fn calls(thread: &ThreadTimes) -> Table {
-    let columns = ["count", "mean", "stddev", "min", "max", "total"].into_iter().enumerate();
-    let columns = columns.map(|(i, name)| Column::figures(name).spare([0, 0, 1, 2, 0, 0][i]));
-    let rows = thread.calls.iter().map(|call| {
-        let times = [call.mean_ns, call.stddev_ns, call.min_ns, call.max_ns, call.total_ns].map(nanoseconds);
-        [call.name.clone(), count(call.count)].into_iter().chain(times).collect::<Vec<String>>()
-    });
-    let columns = [Column::words("call").cut(20, 12)].into_iter().chain(columns).collect();
-    Table::new(format!("System calls of {}", thread.name), columns).rows(rows).most(SHOWN.2)
+    let times = [("mean", 0), ("stddev", 1), ("min", 2), ("max", 0), ("total", 0)];
+    Table::of(format!("System calls of {}", thread.name), &thread.calls)
+        .column(Column::words("call").cut(20, 12), |call| call.name.as_str())
+        .column(Column::figures("count"), |call| count(call.count))
+        .columns(times.map(|(name, spare)| Column::figures(name).spare(spare)), |call| {
+            [call.mean_ns, call.stddev_ns, call.min_ns, call.max_ns, call.total_ns].map(nanoseconds)
+        })
+        .done()
+        .most(SHOWN.2)
 }
