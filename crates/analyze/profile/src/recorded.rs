@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
-use vmtax_model::{GuestExits, GuestFindings, Missing, ProfileFindings, files};
+use vmtax_model::{CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, files};
 
 /// None of our own comes near, bytes.
 const MAX_FILE: u64 = 1 << 30;
@@ -35,10 +35,8 @@ impl Recorded {
     /// # Errors
     /// [`ProfileError`] with the file that is not there, or is damaged.
     pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
-        let ProfileFacts { pid, program, file, mut missing, .. } =
-            read(folder, files::OBSERVED)?.ok_or_else(|| damaged(folder, files::OBSERVED, "it is not there"))?;
-        let on_cpu: OnCpu =
-            read(folder, files::ON_CPU)?.ok_or_else(|| damaged(folder, files::ON_CPU, "it is not there"))?;
+        let ProfileFacts { pid, program, file, mut missing, .. } = needed(folder, files::OBSERVED)?;
+        let on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
         on_cpu.profile.check().map_err(|why| damaged(folder, files::ON_CPU, &why))?;
         let wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
         wall.as_ref()
@@ -69,10 +67,10 @@ impl Recorded {
 
     /// Adds what the guest's own kernel sampled and counted; nothing where it did not.
     fn add_inside(&mut self, folder: &Path) -> Result<(), ProfileError> {
-        if !folder.join(files::INSIDE).exists() {
-            return Ok(());
-        }
-        let inside::Recorded { facts, profile, calls } = inside::Recorded::read(folder)?;
+        let Some(facts) = read::<InsideFacts>(folder, files::INSIDE)? else { return Ok(()) };
+        let profile = bytes(folder, files::GUEST_PROFILE)?.map(|bytes| inside::parse(&bytes));
+        let profile = profile.transpose().map_err(|why| damaged(folder, files::GUEST_PROFILE, &why))?;
+        let calls: Option<CallCounts> = read(folder, files::GUEST_CALLS)?;
         self.findings.missing.extend(facts.missing.iter().cloned());
         let mut findings: Option<GuestFindings> = None;
         if let Some(mut guest) = profile {
@@ -119,14 +117,22 @@ fn exits_of(counts: &ExitCounts, pid: i32, missing: &mut Vec<Missing>) -> Option
 }
 
 fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, ProfileError> {
-    let path = folder.join(name);
+    let read = bytes(folder, name)?.map(|bytes| serde_json::from_slice(&bytes));
+    read.transpose().map_err(|e| damaged(folder, name, &e.to_string()))
+}
+
+fn needed<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, ProfileError> {
+    read(folder, name)?.ok_or_else(|| damaged(folder, name, "it is not there"))
+}
+
+/// A file of the trial; `None` where it has none.
+fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
     let mut bytes = Vec::new();
-    match File::open(&path).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)) {
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-        Err(e) => return Err(damaged(folder, name, &e.to_string())),
-        Ok(_) => {}
+    match File::open(folder.join(name)).and_then(|file| file.take(MAX_FILE).read_to_end(&mut bytes)) {
+        Ok(_) => Ok(Some(bytes)),
+        Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(e) => Err(damaged(folder, name, &e.to_string())),
     }
-    serde_json::from_slice(&bytes).map(Some).map_err(|e| damaged(folder, name, &e.to_string()))
 }
 
 fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {

@@ -1,5 +1,5 @@
-//! A guest from its inside: [`Recorded::read`] reads what its agent sampled there, and [`join`] puts the guest's stacks onto
-//! the threads that ran them.
+//! A guest from its inside: [`parse`] reads what its agent sampled there, and [`join`] puts the guest's stacks onto the
+//! threads that ran them.
 
 mod clock;
 mod join;
@@ -9,51 +9,7 @@ pub use clock::Clock;
 pub use join::{Joined, join};
 pub use summary::{calls, summary};
 
-use crate::ProfileError;
-use std::fs;
-use std::io;
-use std::path::Path;
 use vmtax_model::samples::GuestProfile;
-use vmtax_model::{CallCounts, InsideFacts, files};
-
-/// What a trial's files say of its guest's inside.
-#[derive(Debug)]
-pub struct Recorded {
-    /// What the host noted.
-    pub facts: InsideFacts,
-    /// What ran; `None` where that could not be seen, or nobody wanted it.
-    pub profile: Option<GuestProfile>,
-    /// Its system calls, the same.
-    pub calls: Option<CallCounts>,
-}
-
-impl Recorded {
-    /// Reads the files in a trial's folder.
-    ///
-    /// # Errors
-    /// [`ProfileError::Damaged`] with the file that cannot be read.
-    pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
-        let read = |name: &str| -> Result<Option<Vec<u8>>, ProfileError> {
-            let path = folder.join(name);
-            match fs::read(&path) {
-                Ok(bytes) => Ok(Some(bytes)),
-                Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
-                Err(e) => Err(ProfileError::Damaged { file: path, why: e.to_string() }),
-            }
-        };
-        let damaged = |name: &str, why: String| {
-            let why = format!("{why}: record it again");
-            ProfileError::Damaged { file: folder.join(name), why }
-        };
-        let facts = read(files::INSIDE)?.unwrap_or_default();
-        let facts = serde_json::from_slice(&facts).map_err(|e| damaged(files::INSIDE, e.to_string()))?;
-        let profile = read(files::GUEST_PROFILE)?.map(|bytes| parse(&bytes));
-        let profile = profile.transpose().map_err(|why| damaged(files::GUEST_PROFILE, why))?;
-        let calls = read(files::GUEST_CALLS)?.map(|bytes| serde_json::from_slice(&bytes));
-        let calls = calls.transpose().map_err(|e| damaged(files::GUEST_CALLS, e.to_string()))?;
-        Ok(Recorded { facts, profile, calls })
-    }
-}
 
 /// Reads what a guest sent, which is not believed: every number in it has to make sense.
 ///
