@@ -11,7 +11,7 @@ use std::time::Duration;
 use vmtax_model::Missing;
 use vmtax_model::samples::OnCpu;
 use vmtax_trace::PerfRecords;
-use vmtax_trace::stacks::{self, Home, Kernel, Names, Seen, Source, Space, text};
+use vmtax_trace::stacks::{self, CodeOwner, Kernel, Names, SampledStacks, Source, Space, text};
 
 /// More ancestors of a process than this are none.
 const OLDEST: usize = 64;
@@ -19,7 +19,7 @@ const OLDEST: usize = 64;
 /// What a file held.
 #[derive(Debug)]
 pub struct Imported {
-    /// Who was seen where.
+    /// What was sampled.
     pub found: OnCpu,
     /// The process; 0 where that is unknown.
     pub pid: i32,
@@ -103,14 +103,14 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
 
     let described = file.events.get(event).cloned();
     let mut space = Space::empty(Source::Recorded(file.build_ids.clone()));
-    let mut seen = Seen::default();
+    let mut sampled = SampledStacks::default();
     let mut line = content.ancestors(pid);
     let mut damaged = 0_u64;
     // A hundred thousand names take a while, which the records need not wait for.
     let kernel = std::thread::scope(|scope| {
         let kernel = scope.spawn(|| Kernel::recorded(file.kernel.as_deref(), content.kernel));
         file.each(|of, record| match record.parse() {
-            Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut seen),
+            Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut sampled),
             Err(_) => damaged += 1,
         })?;
         // A panic there is a bug here.
@@ -129,7 +129,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     if other_events > 0 {
         lacking("other events", format!("samples of other events: {other_events}"), "Record each event alone");
     }
-    let in_kernel = seen.stacks.iter().flatten().any(|place| place.home == Home::Kernel);
+    let in_kernel = sampled.stacks.iter().flatten().any(|place| place.owner == CodeOwner::Kernel);
     if in_kernel && !kernel.is_named() {
         let why =
             "the recording is of another kernel, or from before this one was started, or /proc/kallsyms is hidden";
@@ -143,11 +143,11 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     let program = if program.is_empty() { content.names.remove(&pid).unwrap_or_default().1 } else { program };
     let event = described.as_ref().map_or(String::new(), |event| event.name.clone());
     let found = OnCpu {
-        profile: names.profile(&seen, |_| None),
+        profile: names.profile(&sampled, |_| None),
         trigger: event,
         kernel: in_kernel,
-        unwound: seen.unwound,
-        lost: seen.lost.max(content.lost),
+        unwound: sampled.unwound,
+        lost: sampled.lost.max(content.lost),
         seconds: Duration::from_nanos(content.last.saturating_sub(content.first.unwrap_or(0))).as_secs_f64(),
         hz: described.and_then(|event| event.hz).map_or(0, |hz| u32::try_from(hz).unwrap_or(0)),
         unnamed: names.unnamed(),
@@ -217,23 +217,23 @@ impl Content {
 
 /// Takes in a record of the process, or of those whose copy it began as; `line` are those, oldest last, and shrinks as they
 /// fork.
-fn follow(record: &EventRecord<'_>, sampled: bool, line: &mut Vec<i32>, space: &mut Space, seen: &mut Seen) {
+fn follow(record: &EventRecord<'_>, wanted: bool, line: &mut Vec<i32>, space: &mut Space, sampled: &mut SampledStacks) {
     let (Some(&pid), Some(&now)) = (line.first(), line.last()) else { return };
     match record {
         EventRecord::Fork(fork) if fork.ppid == now && line.iter().rev().nth(1) == Some(&fork.pid) => {
             line.pop();
         }
-        EventRecord::Mmap2(map) if map.pid == now => stacks::take(record, space, seen),
+        EventRecord::Mmap2(map) if map.pid == now => stacks::take(record, space, sampled),
         EventRecord::Comm(comm) if comm.pid == now => {
             if comm.is_execve {
                 space.clear();
             }
             if comm.pid == pid {
-                stacks::take(record, space, seen);
+                stacks::take(record, space, sampled);
             }
         }
-        EventRecord::Sample(sample) if sampled && sample.pid == Some(pid) => stacks::take(record, space, seen),
-        EventRecord::Lost(_) => stacks::take(record, space, seen),
+        EventRecord::Sample(sample) if wanted && sample.pid == Some(pid) => stacks::take(record, space, sampled),
+        EventRecord::Lost(_) => stacks::take(record, space, sampled),
         _ => {}
     }
 }

@@ -1,7 +1,7 @@
 //! Stacks of a process: unwound without frame pointers from copies of their memory, their places named by the tables of the
 //! files that are mapped. The records that tell of them come live from the kernel or from a `perf.data`.
 //!
-//! [`Space`] is the process's address space, [`take`] adds a record of `perf_event_open` to the [`Seen`] stacks, [`Names`]
+//! [`Space`] is the process's address space, [`take`] adds a record of `perf_event_open` to the [`SampledStacks`] stacks, [`Names`]
 //! makes a [`Profile`](vmtax_model::samples::Profile) of those.
 
 mod elf;
@@ -9,12 +9,12 @@ mod error;
 mod files;
 mod jit;
 mod kernel;
+mod location;
 mod maps;
 mod names;
-mod place;
 mod ranges;
 mod records;
-mod seen;
+mod sampled;
 mod space;
 mod symbols;
 
@@ -22,8 +22,8 @@ pub use elf::Elf;
 pub use error::StackError;
 pub use files::{Here, Source};
 pub use kernel::Kernel;
+pub use location::{CodeLocation, CodeOwner, Registers, UnwindEnd};
 pub use names::{Names, build};
-pub use place::{End, Home, Place, Registers};
 pub use records::{take, text};
-pub use seen::Seen;
+pub use sampled::SampledStacks;
 pub use space::{Loaded, Space};

@@ -5,8 +5,8 @@ use crate::stacks::StackError;
 use crate::stacks::elf::Elf;
 use crate::stacks::files;
 use crate::stacks::kernel::Kernel;
-use crate::stacks::place::{Home, Place};
-use crate::stacks::seen::Seen;
+use crate::stacks::location::{CodeLocation, CodeOwner};
+use crate::stacks::sampled::SampledStacks;
 use crate::stacks::space::{Loaded, Space};
 use crate::stacks::symbols::Symbol;
 use crate::system_call_name;
@@ -54,42 +54,43 @@ impl<'a> Names<'a> {
         each.filter_map(why).collect()
     }
 
-    /// The profile of what was seen.
-    pub fn profile(&self, seen: &Seen, name: impl Fn(i32) -> Option<String>) -> Profile {
+    /// The profile of what was sampled.
+    pub fn profile(&self, sampled: &SampledStacks, name: impl Fn(i32) -> Option<String>) -> Profile {
         let mut functions = Vec::new();
         let mut by_function: HashMap<Function, usize> = HashMap::new();
-        let mut by_place: HashMap<Place, usize> = HashMap::new();
-        let mut number = |place: Place| {
+        let mut by_place: HashMap<CodeLocation, usize> = HashMap::new();
+        let mut number = |place: CodeLocation| {
             *by_place.entry(place).or_insert_with(|| {
-                *by_function.entry(self.function(place, seen)).or_insert_with_key(|function| {
+                *by_function.entry(self.function(place, sampled)).or_insert_with_key(|function| {
                     functions.push(function.clone());
                     functions.len() - 1
                 })
             })
         };
-        let stacks = seen.stacks.iter().map(|stack| stack.iter().rev().map(|&place| number(place)).collect()).collect();
-        let threads = seen.threads.iter().map(|(tid, told)| Thread {
+        let stacks =
+            sampled.stacks.iter().map(|stack| stack.iter().rev().map(|&place| number(place)).collect()).collect();
+        let threads = sampled.threads.iter().map(|(tid, told)| Thread {
             tid: *tid,
             name: name(*tid).or_else(|| told.clone()).unwrap_or_else(|| "ended".to_owned()),
         });
         let threads = threads.collect();
-        let mut samples = seen.samples.clone();
+        let mut samples = sampled.samples.clone();
         samples.sort_by_key(|sample| sample.time);
         Profile { functions, stacks, threads, samples }
     }
 
-    fn function(&self, place: Place, seen: &Seen) -> Function {
+    fn function(&self, place: CodeLocation, sampled: &SampledStacks) -> Function {
         let plain = |name: String, origin, named| Function { name, module: String::new(), origin, named };
-        match place.home {
-            Home::Module(number) => self.in_module(number, place.at),
-            Home::Kernel => match self.kernel.name(place.at) {
+        match place.owner {
+            CodeOwner::Module(number) => self.in_module(number, place.at),
+            CodeOwner::Kernel => match self.kernel.name(place.at) {
                 Some(name) => plain(name.to_owned(), CodeOrigin::Kernel, true),
                 None => plain(format!("kernel:{:#x}", place.at), CodeOrigin::Kernel, false),
             },
-            Home::Call => plain(system_call_name(place.at as i64).into_owned(), CodeOrigin::Kernel, true),
-            Home::Wait => plain(seen.waits[place.at as usize].clone(), CodeOrigin::Kernel, true),
-            Home::Jit => plain("[translated code]".to_owned(), CodeOrigin::Translated, true),
-            Home::Nowhere => plain(format!("unknown:{:#x}", place.at), CodeOrigin::Unknown, false),
+            CodeOwner::Call => plain(system_call_name(place.at as i64).into_owned(), CodeOrigin::Kernel, true),
+            CodeOwner::Wait => plain(sampled.waits[place.at as usize].clone(), CodeOrigin::Kernel, true),
+            CodeOwner::Jit => plain("[translated code]".to_owned(), CodeOrigin::Translated, true),
+            CodeOwner::Nowhere => plain(format!("unknown:{:#x}", place.at), CodeOrigin::Unknown, false),
         }
     }
 

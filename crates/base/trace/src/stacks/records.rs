@@ -1,8 +1,8 @@
 //! Records of perf_event_open, taken live or from a file, as stacks.
 
+use crate::stacks::location::{CodeLocation, CodeOwner, Registers};
 use crate::stacks::maps::Mapping;
-use crate::stacks::place::{Home, Place, Registers};
-use crate::stacks::seen::Seen;
+use crate::stacks::sampled::SampledStacks;
 use crate::stacks::space::Space;
 use linux_perf_event_reader::constants::{PERF_REG_X86_BP, PERF_REG_X86_IP, PERF_REG_X86_SP};
 use linux_perf_event_reader::{CpuMode, EventRecord, Mmap2FileId, Mmap2Record, RawData, SampleRecord};
@@ -18,15 +18,15 @@ const EXECUTE: u32 = 4;
 const WRITE: u32 = 2;
 
 /// Takes in one record of a process.
-pub fn take(record: &EventRecord<'_>, space: &mut Space, seen: &mut Seen) {
+pub fn take(record: &EventRecord<'_>, space: &mut Space, sampled: &mut SampledStacks) {
     match record {
-        EventRecord::Sample(sample) => take_sample(sample, space, seen),
+        EventRecord::Sample(sample) => take_sample(sample, space, sampled),
         EventRecord::Mmap2(map) if map.protection & EXECUTE != 0 => space.map(&mapping(map), None),
         EventRecord::Comm(comm) => {
-            let thread = seen.thread(comm.tid);
-            seen.threads[thread].1 = Some(text(&comm.name));
+            let thread = sampled.thread(comm.tid);
+            sampled.threads[thread].1 = Some(text(&comm.name));
         }
-        EventRecord::Lost(lost) => seen.lost = seen.lost.saturating_add(lost.count),
+        EventRecord::Lost(lost) => sampled.lost = sampled.lost.saturating_add(lost.count),
         _ => {}
     }
 }
@@ -57,12 +57,12 @@ pub fn text(name: &RawData<'_>) -> String {
     String::from_utf8_lossy(name.split(|&b| b == 0).next().unwrap_or_default()).into_owned()
 }
 
-fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, seen: &mut Seen) {
+fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, sampled: &mut SampledStacks) {
     let mut places = kernel(sample);
     let inside = places.len();
     if matches!(sample.cpu_mode, CpuMode::GuestKernel | CpuMode::GuestUser) {
         // Addresses of the guest's own, which here are somebody else's.
-        places = vec![Place { home: Home::Nowhere, at: sample.ip.unwrap_or(0) }];
+        places = vec![CodeLocation { owner: CodeOwner::Nowhere, at: sample.ip.unwrap_or(0) }];
     } else if let (Some(regs), Some((stack, copied))) = (&sample.user_regs, &sample.user_stack) {
         let register = |number| regs.get(number).unwrap_or(0);
         let registers =
@@ -70,7 +70,7 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, seen: &mut Seen) {
         let stack = stack.as_slice();
         let copied = stack.len().min(*copied as usize);
         let end = space.unwind(registers, &stack[..copied], &mut places);
-        seen.ended(&places[inside..], end);
+        sampled.ended(&places[inside..], end);
     } else {
         user(sample, space, &mut places);
     }
@@ -79,25 +79,25 @@ fn take_sample(sample: &SampleRecord<'_>, space: &mut Space, seen: &mut Seen) {
     }
     let Some(tid) = sample.tid else { return };
     let time = sample.timestamp.unwrap_or(0);
-    let (thread, stack) = (seen.thread(tid), seen.stack(&places));
-    seen.samples.push(Sample { thread, stack, time, weight: 1, cpu: sample.cpu.unwrap_or(0) });
+    let (thread, stack) = (sampled.thread(tid), sampled.stack(&places));
+    sampled.samples.push(Sample { thread, stack, time, weight: 1, cpu: sample.cpu.unwrap_or(0) });
 }
 
 /// The kernel's part of a sample, innermost first.
-fn kernel(sample: &SampleRecord<'_>) -> Vec<Place> {
-    chain(sample).filter(|&at| at >= KERNEL).map(|at| Place { home: Home::Kernel, at }).collect()
+fn kernel(sample: &SampleRecord<'_>) -> Vec<CodeLocation> {
+    chain(sample).filter(|&at| at >= KERNEL).map(|at| CodeLocation { owner: CodeOwner::Kernel, at }).collect()
 }
 
 /// The user's part, of a sample whose stack was followed by the kernel, along frame pointers. Nobody can tell whether that
 /// leads to the stack's beginning, so it is not counted as unwound.
-fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<Place>) {
+fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<CodeLocation>) {
     for (depth, address) in chain(sample).filter(|&at| at < KERNEL).enumerate() {
         // Addresses to return to lie behind the call, which may be the last of its function.
         let place = space.place(if depth == 0 { address } else { address.wrapping_sub(1) });
-        if place.home == Home::Nowhere && depth > 0 {
+        if place.owner == CodeOwner::Nowhere && depth > 0 {
             return; // no frame pointer
         }
-        if place.home != Home::Jit || places.last() != Some(&place) {
+        if place.owner != CodeOwner::Jit || places.last() != Some(&place) {
             places.push(place);
         }
     }

@@ -3,8 +3,8 @@
 use crate::stacks::elf::{Bytes, Elf};
 use crate::stacks::files::Source;
 use crate::stacks::jit;
+use crate::stacks::location::{CodeLocation, CodeOwner, Registers, UnwindEnd};
 use crate::stacks::maps::{self, Mapping};
-use crate::stacks::place::{End, Home, Place, Registers};
 use framehop::x86_64::{CacheX86_64, UnwindRegsX86_64, UnwinderX86_64};
 use framehop::{ExplicitModuleSectionInfo, Module, Unwinder};
 use std::ops::Range;
@@ -28,7 +28,7 @@ pub struct Loaded {
 #[derive(Debug)]
 struct Region {
     range: Range<u64>,
-    home: Home,
+    owner: CodeOwner,
     /// To be taken from an address in the region for the linked one.
     bias: u64,
 }
@@ -94,11 +94,11 @@ impl Space {
         let range = mapping.start..mapping.end;
         if mapping.path.is_empty() || mapping.inode == 0 && !mapping.path.starts_with("[vdso]") {
             // Plain memory with code in it: translated code, unless it tells more of itself.
-            let home = if mapping.path.starts_with('[') { Home::Nowhere } else { Home::Jit };
-            return self.insert(Region { range, home, bias: 0 });
+            let owner = if mapping.path.starts_with('[') { CodeOwner::Nowhere } else { CodeOwner::Jit };
+            return self.insert(Region { range, owner, bias: 0 });
         }
         if mapping.path.starts_with("/memfd:") {
-            return self.insert(Region { range, home: Home::Jit, bias: 0 });
+            return self.insert(Region { range, owner: CodeOwner::Jit, bias: 0 });
         }
         let known = self.modules.iter().position(|m| m.path == mapping.path && m.inode == mapping.inode);
         let number = known.unwrap_or_else(|| {
@@ -115,7 +115,7 @@ impl Space {
         let bias = mapping.start.wrapping_sub(linked);
         self.unwinder.add_module(unwinding(&mapping.path, range.clone(), bias, elf));
         let descriptor = known.is_none().then(|| jit::descriptor(elf, bias)).flatten();
-        self.insert(Region { range, home: Home::Module(number as u32), bias });
+        self.insert(Region { range, owner: CodeOwner::Module(number as u32), bias });
         if self.exe.is_empty() {
             self.exe.clone_from(&mapping.path); // what is mapped first
         }
@@ -151,21 +151,21 @@ impl Space {
     }
 
     /// Whose code is at an address.
-    pub fn place(&self, address: u64) -> Place {
+    pub fn place(&self, address: u64) -> CodeLocation {
         let after = self.regions.partition_point(|region| region.range.start <= address);
         let region = after.checked_sub(1).map(|at| &self.regions[at]).filter(|region| region.range.contains(&address));
         match region {
-            Some(Region { home: home @ Home::Module(_), bias, .. }) => {
-                Place { home: *home, at: address.wrapping_sub(*bias) }
+            Some(Region { owner: owner @ CodeOwner::Module(_), bias, .. }) => {
+                CodeLocation { owner: *owner, at: address.wrapping_sub(*bias) }
             }
             // One place: translated code has no functions to tell apart.
-            Some(Region { home: Home::Jit, .. }) => Place { home: Home::Jit, at: 0 },
-            _ => Place { home: Home::Nowhere, at: address },
+            Some(Region { owner: CodeOwner::Jit, .. }) => CodeLocation { owner: CodeOwner::Jit, at: 0 },
+            _ => CodeLocation { owner: CodeOwner::Nowhere, at: address },
         }
     }
 
     /// Unwinds a copy of a stack that begins at the stack pointer, innermost frame first, onto `frames`.
-    pub fn unwind(&mut self, registers: Registers, stack: &[u8], frames: &mut Vec<Place>) -> End {
+    pub fn unwind(&mut self, registers: Registers, stack: &[u8], frames: &mut Vec<CodeLocation>) -> UnwindEnd {
         let mut read = |address: u64| {
             let at = address.checked_sub(registers.sp).and_then(|at| usize::try_from(at).ok()).ok_or(())?;
             let bytes = stack.get(at..).and_then(|rest| rest.first_chunk()).ok_or(())?;
@@ -179,26 +179,26 @@ impl Space {
             loop {
                 match iterator.next() {
                     Ok(Some(frame)) if unwound.len() < DEEPEST => unwound.push(frame.address_for_lookup()),
-                    Ok(Some(_)) => break End::Lost,
-                    Ok(None) | Err(framehop::Error::ReturnAddressIsNull) => break End::Root,
+                    Ok(Some(_)) => break UnwindEnd::Lost,
+                    Ok(None) | Err(framehop::Error::ReturnAddressIsNull) => break UnwindEnd::Root,
                     Err(framehop::Error::CouldNotReadStack(at)) if at >= registers.sp + stack.len() as u64 => {
-                        break End::Cut;
+                        break UnwindEnd::Cut;
                     }
-                    Err(_) => break End::Lost,
+                    Err(_) => break UnwindEnd::Lost,
                 }
             }
         };
-        let end = if end == End::Root { end } else { self.made_context(&mut unwound).unwrap_or(end) };
+        let end = if end == UnwindEnd::Root { end } else { self.made_context(&mut unwound).unwrap_or(end) };
         for address in unwound {
             let place = self.place(address);
-            if place.home == Home::Nowhere && frames.len() > begin {
-                return End::Lost;
+            if place.owner == CodeOwner::Nowhere && frames.len() > begin {
+                return UnwindEnd::Lost;
             }
-            if place.home != Home::Jit || frames.last() != Some(&place) {
+            if place.owner != CodeOwner::Jit || frames.last() != Some(&place) {
                 frames.push(place);
             }
             if !self.leads_on(place, address) {
-                return End::Lost;
+                return UnwindEnd::Lost;
             }
         }
         end
@@ -206,22 +206,22 @@ impl Space {
 
     /// Cuts a stack at the function that `makecontext` put below a coroutine's first one, and tells that it begins there. It
     /// was never called: the address to return to is where it begins, and what lies before that is another function.
-    fn made_context(&self, addresses: &mut Vec<u64>) -> Option<End> {
+    fn made_context(&self, addresses: &mut Vec<u64>) -> Option<UnwindEnd> {
         let begins = |address: u64| {
-            let Place { home: Home::Module(number), at } = self.place(address) else { return false };
+            let CodeLocation { owner: CodeOwner::Module(number), at } = self.place(address) else { return false };
             self.modules[number as usize].elf.ranges.start_of(at) == Some(at)
         };
         let at = (1..addresses.len()).find(|&at| begins(addresses[at].wrapping_add(1)))?;
         addresses.truncate(at + 1);
         addresses[at] = addresses[at].wrapping_add(1);
-        Some(End::Root)
+        Some(UnwindEnd::Root)
     }
 
     /// Whether the code says how its frames are left; what follows one that does not is guessed.
-    fn leads_on(&self, place: Place, address: u64) -> bool {
-        match place.home {
-            Home::Module(number) => self.modules[number as usize].elf.eh_frame.is_some(),
-            Home::Jit => self.jits.iter().any(|range| range.contains(&address)),
+    fn leads_on(&self, place: CodeLocation, address: u64) -> bool {
+        match place.owner {
+            CodeOwner::Module(number) => self.modules[number as usize].elf.eh_frame.is_some(),
+            CodeOwner::Jit => self.jits.iter().any(|range| range.contains(&address)),
             _ => false,
         }
     }

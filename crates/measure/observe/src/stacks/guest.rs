@@ -16,7 +16,7 @@ use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_model::samples::{CodeOrigin, GuestProfile, Profile, Unwound};
 use vmtax_model::{Beat, Inside};
-use vmtax_trace::stacks::{self, Here, Kernel, Names, Seen, Source, Space};
+use vmtax_trace::stacks::{self, Here, Kernel, Names, SampledStacks, Source, Space};
 
 /// How long the rings may fill before they are read.
 const PACE: Duration = Duration::from_millis(250);
@@ -51,7 +51,7 @@ impl GuestSampler {
         Ok(GuestSampler { over, taking, hz: inside.hz, trigger, begun, names, roots })
     }
 
-    /// Ends it: what was seen.
+    /// Ends it: what was sampled.
     pub fn end(self) -> GuestProfile {
         self.over.store(true, Ordering::Relaxed);
         self.taking.thread().unpark();
@@ -117,14 +117,14 @@ impl Kept {
         }
         let kernel = Kernel::read();
         let (mut unwound, mut lost) = (Unwound::default(), self.lost);
-        for (_, seen) in &processes.programs {
-            unwound.add(seen.unwound);
-            lost += seen.lost;
+        for (_, sampled) in &processes.programs {
+            unwound.add(sampled.unwound);
+            lost += sampled.lost;
         }
         // Most programs of a build were never seen running.
-        let sampled = processes.programs.iter().filter(|(_, seen)| !seen.samples.is_empty());
+        let sampled = processes.programs.iter().filter(|(_, sampled)| !sampled.samples.is_empty());
         let mut profile = Profile::together(
-            sampled.map(|(space, seen)| Names::of(space, &kernel, None).profile(seen, |_| None)),
+            sampled.map(|(space, sampled)| Names::of(space, &kernel, None).profile(sampled, |_| None)),
             inside,
         );
         let names = profile.functions.iter_mut().flat_map(|f| [&mut f.name, &mut f.module]);
@@ -147,7 +147,7 @@ fn inside(origin: CodeOrigin) -> CodeOrigin {
 /// The address spaces: a process has its parent's until it runs a program of its own.
 struct Processes {
     files: Rc<Here>,
-    programs: Vec<(Space, Seen)>,
+    programs: Vec<(Space, SampledStacks)>,
     /// Of `programs`, by process.
     running: HashMap<i32, usize>,
     /// What threads are called: as those that they began as a copy of, until they say otherwise.
@@ -183,9 +183,9 @@ impl Processes {
             // There before, and there still; or a thread of the kernel's.
             None => self.begin(pid, if has_ended(pid) { self.ended() } else { Space::of(pid) }),
         };
-        let (space, seen) = &mut self.programs[program];
-        stacks::take(record, space, seen);
-        if let Some((tid, name @ None)) = seen.threads.last_mut() {
+        let (space, sampled) = &mut self.programs[program];
+        stacks::take(record, space, sampled);
+        if let Some((tid, name @ None)) = sampled.threads.last_mut() {
             *name = self.names.get(tid).cloned(); // a thread that is new here
         }
     }
@@ -196,7 +196,7 @@ impl Processes {
     }
 
     fn begin(&mut self, pid: i32, space: Space) -> usize {
-        self.programs.push((space, Seen::default()));
+        self.programs.push((space, SampledStacks::default()));
         self.running.insert(pid, self.programs.len() - 1);
         self.programs.len() - 1
     }

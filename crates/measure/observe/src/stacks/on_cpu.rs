@@ -6,7 +6,7 @@ use linux_perf_event_reader::RawEventRecord;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_model::samples::OnCpu;
-use vmtax_trace::stacks::{self, Kernel, Names, Seen, Space};
+use vmtax_trace::stacks::{self, Kernel, Names, SampledStacks, Space};
 
 /// How long the rings may fill before they are read.
 const PACE: Duration = Duration::from_millis(50);
@@ -56,10 +56,10 @@ impl OnCpuSampler {
     pub fn follow(self, stop: &dyn Fn() -> bool) -> OnCpu {
         let OnCpuSampler { settings, mut sampler, mut space, build, begin, before } = self;
         let pid = settings.pid;
-        let mut seen = Seen::default();
+        let mut sampled = SampledStacks::default();
         let mut take = |record: RawEventRecord<'_>| {
             if let Ok(record) = record.parse() {
-                stacks::take(&record, &mut space, &mut seen);
+                stacks::take(&record, &mut space, &mut sampled);
             }
         };
         let mut ended = false;
@@ -80,12 +80,12 @@ impl OnCpuSampler {
         let tables = Names::of(&space, &kernel, build);
         let name = |tid| threads.iter().rev().find(|(t, _)| *t == tid).map(|(_, name)| name.clone());
         OnCpu {
-            profile: tables.profile(&seen, name),
+            profile: tables.profile(&sampled, name),
             hz: settings.hz,
             trigger: trigger(&sampler).to_owned(),
             kernel: sampler.sees_kernel(),
-            unwound: seen.unwound,
-            lost: seen.lost,
+            unwound: sampled.unwound,
+            lost: sampled.lost,
             seconds: time.as_secs_f64(),
             ended,
             unnamed: tables.unnamed(),

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{Sample, ThreadState, WallClock};
 use vmtax_trace::FUTEX;
-use vmtax_trace::stacks::{self, Home, Kernel, Names, Place, Registers, Seen, Space};
+use vmtax_trace::stacks::{self, CodeLocation, CodeOwner, Kernel, Names, Registers, SampledStacks, Space};
 
 /// `restart_syscall`: what a thread that was stopped in a system call goes on with.
 const RESTARTED: i64 = 219;
@@ -25,14 +25,14 @@ struct Last {
     ip: u64,
     call: Option<i64>,
     stack: Vec<u8>,
-    /// Of [`Seen::stacks`]: where it waited.
+    /// Of [`SampledStacks::stacks`]: where it waited.
     number: usize,
 }
 
 struct Watch {
     reader: ThreadReader,
     space: Space,
-    seen: Seen,
+    sampled: SampledStacks,
     last: HashMap<i32, Last>,
     copied: Vec<u8>,
     reloaded: Instant,
@@ -52,7 +52,7 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
     let mut watch = Watch {
         reader: ThreadReader::new(pid)?,
         space,
-        seen: Seen::default(),
+        sampled: SampledStacks::default(),
         last: HashMap::new(),
         copied: vec![0; settings.stack as usize],
         reloaded: Instant::now(),
@@ -82,8 +82,9 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
     let mut pauses: Vec<u64> = watch.reader.end().iter().map(|pause| pause.as_nanos() as u64).collect();
     pauses.sort_unstable();
     Ok(WallClock {
-        profile: Names::of(&watch.space, &Kernel::read(), build).profile(&watch.seen, |tid| threads.get(&tid).cloned()),
-        unwound: watch.seen.unwound,
+        profile: Names::of(&watch.space, &Kernel::read(), build)
+            .profile(&watch.sampled, |tid| threads.get(&tid).cloned()),
+        unwound: watch.sampled.unwound,
         moments,
         pauses_ns: pauses,
         unstopped: watch.unstopped,
@@ -103,8 +104,8 @@ impl Watch {
             None => self.stopped(tid, state),
         };
         let Some(stack) = stack else { return };
-        let thread = self.seen.thread(tid);
-        self.seen.samples.push(Sample { thread, stack, time: monotonic_ns(), weight: 1, cpu: 0 });
+        let thread = self.sampled.thread(tid);
+        self.sampled.samples.push(Sample { thread, stack, time: monotonic_ns(), weight: 1, cpu: 0 });
     }
 
     /// The stack of a thread that waits on where it did.
@@ -119,7 +120,7 @@ impl Watch {
     /// Stops a thread to see where it is.
     fn stopped(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
         let waits_in = matches!(state, ThreadState::Waits { .. }).then(|| self.reader.waits_in(tid));
-        let reason = waits_in.filter(|name| !name.is_empty()).map(|name| self.seen.wait(&name));
+        let reason = waits_in.filter(|name| !name.is_empty()).map(|name| self.sampled.wait(&name));
         let Some((registers, size)) = self.reader.stop(tid, &mut self.copied) else {
             // It has ended, nothing interrupts its wait, or a debugger has it: then what the kernel says of it has to do.
             let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
@@ -134,7 +135,7 @@ impl Watch {
                 call = if said == Some(RESTARTED) { known.or(said) } else { said };
                 futex = (call == Some(FUTEX)).then_some(argument);
                 places.extend(reason);
-                places.extend(call.map(|number| Place { home: Home::Call, at: number.unsigned_abs() }));
+                places.extend(call.map(|number| CodeLocation { owner: CodeOwner::Call, at: number.unsigned_abs() }));
             } else if let Some(number) = self.unseen(tid, said, (sp, ip), None) {
                 return Some(number);
             }
@@ -153,26 +154,32 @@ impl Watch {
 
     /// The stack of a thread that waited, and went on before it stopped, or cannot stop: where it waited at that place
     /// before, or else only in what call.
-    fn unseen(&mut self, tid: i32, call: Option<i64>, (sp, ip): (u64, u64), reason: Option<Place>) -> Option<usize> {
+    fn unseen(
+        &mut self,
+        tid: i32,
+        call: Option<i64>,
+        (sp, ip): (u64, u64),
+        reason: Option<CodeLocation>,
+    ) -> Option<usize> {
         let before = self.last.get(&tid).filter(|last| (last.sp, last.ip, last.call) == (sp, ip, call));
         if let Some(last) = before {
             return Some(last.number);
         }
-        let call = Place { home: Home::Call, at: call?.unsigned_abs() };
-        Some(self.seen.stack(&reason.into_iter().chain([call]).collect::<Vec<_>>()))
+        let call = CodeLocation { owner: CodeOwner::Call, at: call?.unsigned_abs() };
+        Some(self.sampled.stack(&reason.into_iter().chain([call]).collect::<Vec<_>>()))
     }
 
-    fn unwound(&mut self, registers: Registers, size: usize, mut places: Vec<Place>) -> usize {
+    fn unwound(&mut self, registers: Registers, size: usize, mut places: Vec<CodeLocation>) -> usize {
         let inside = places.len();
         let mut end = self.space.unwind(registers, &self.copied[..size], &mut places);
-        let unknown = places[inside..].iter().any(|place| place.home == Home::Nowhere);
+        let unknown = places[inside..].iter().any(|place| place.owner == CodeOwner::Nowhere);
         if unknown && self.reloaded.elapsed() > RELOAD {
             self.reloaded = Instant::now();
             self.space.reload();
             places.truncate(inside);
             end = self.space.unwind(registers, &self.copied[..size], &mut places);
         }
-        self.seen.ended(&places[inside..], end);
-        self.seen.stack(&places)
+        self.sampled.ended(&places[inside..], end);
+        self.sampled.stack(&places)
     }
 }

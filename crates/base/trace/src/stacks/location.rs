@@ -2,7 +2,7 @@
 
 /// A module's number in [`crate::stacks::space::Space::modules`]; code that belongs to none has one of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Home {
+pub enum CodeOwner {
     /// A program or library.
     Module(u32),
     /// The kernel.
@@ -11,7 +11,7 @@ pub enum Home {
     Jit,
     /// A system call, by its number.
     Call,
-    /// A function of the kernel that a thread waits in, by its number in [`crate::stacks::seen::Seen::waits`].
+    /// A function of the kernel that a thread waits in, by its number in [`crate::stacks::sampled::SampledStacks::waits`].
     Wait,
     /// Nothing that is mapped from a file.
     Nowhere,
@@ -19,16 +19,16 @@ pub enum Home {
 
 /// Where code is: in which module, and at which address as that was linked, or as it is where there is no module.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Place {
+pub struct CodeLocation {
     /// Whose code.
-    pub home: Home,
+    pub owner: CodeOwner,
     /// Where in it.
     pub at: u64,
 }
 
 /// How a stack's unwinding ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum UnwindEnd {
     /// Where the thread, or the coroutine, begins.
     Root,
     /// Where the copy of the stack ends.

@@ -1,21 +1,21 @@
 //! Stacks as they come in: places in code, each stack kept once.
 
-use crate::stacks::place::{End, Home, Place};
+use crate::stacks::location::{CodeLocation, CodeOwner, UnwindEnd};
 use std::collections::HashMap;
 use vmtax_model::samples::{Sample, Unwound};
 
 /// What was sampled so far.
 #[derive(Debug, Default)]
-pub struct Seen {
+pub struct SampledStacks {
     /// Stacks, innermost place first.
-    pub stacks: Vec<Vec<Place>>,
-    numbers: HashMap<Vec<Place>, usize>,
+    pub stacks: Vec<Vec<CodeLocation>>,
+    numbers: HashMap<Vec<CodeLocation>, usize>,
     /// Threads by their numbers on the host, with the names that the kernel told.
     pub threads: Vec<(i32, Option<String>)>,
     by_tid: HashMap<i32, usize>,
     /// The kernel's functions that threads waited in.
     pub waits: Vec<String>,
-    /// What was seen.
+    /// The samples.
     pub samples: Vec<Sample>,
     /// How well that unwound.
     pub unwound: Unwound,
@@ -23,7 +23,7 @@ pub struct Seen {
     pub lost: u64,
 }
 
-impl Seen {
+impl SampledStacks {
     /// The number of a thread here.
     pub fn thread(&mut self, tid: i32) -> usize {
         *self.by_tid.entry(tid).or_insert_with(|| {
@@ -33,7 +33,7 @@ impl Seen {
     }
 
     /// The number of a stack here.
-    pub fn stack(&mut self, places: &[Place]) -> usize {
+    pub fn stack(&mut self, places: &[CodeLocation]) -> usize {
         if let Some(&number) = self.numbers.get(places) {
             return number;
         }
@@ -43,27 +43,27 @@ impl Seen {
     }
 
     /// The place that stands for waiting in a function of the kernel.
-    pub fn wait(&mut self, name: &str) -> Place {
+    pub fn wait(&mut self, name: &str) -> CodeLocation {
         let known = self.waits.iter().position(|wait| wait == name);
         let at = known.unwrap_or_else(|| {
             self.waits.push(name.to_owned());
             self.waits.len() - 1
         });
-        Place { home: Home::Wait, at: at as u64 }
+        CodeLocation { owner: CodeOwner::Wait, at: at as u64 }
     }
 
     /// Counts how the user's part of a sample ended.
-    pub fn ended(&mut self, user: &[Place], end: End) {
+    pub fn ended(&mut self, user: &[CodeLocation], end: UnwindEnd) {
         let Some(leaf) = user.first() else { return };
         let unwound = &mut self.unwound;
-        let root = u64::from(end == End::Root);
-        if leaf.home == Home::Jit {
+        let root = u64::from(end == UnwindEnd::Root);
+        if leaf.owner == CodeOwner::Jit {
             unwound.translated += 1;
             unwound.translated_to_root += root;
         } else {
             unwound.outside += 1;
             unwound.to_root += root;
-            unwound.cut += u64::from(end == End::Cut);
+            unwound.cut += u64::from(end == UnwindEnd::Cut);
         }
     }
 }
