@@ -1,7 +1,6 @@
 //! What a rule found in the evidence, and the remedies, as data.
 
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 /// A cost that a rule found, with what takes it away.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -74,79 +73,65 @@ impl Remedy<&str> {
 }
 
 /// Where a setting is applied.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum SettingPlace {
     /// Nowhere: a person does something.
     #[default]
+    #[strum(serialize = "instruction")]
     Instruction,
     /// An argument of QEMU's command line, or a property within one.
+    #[strum(serialize = "QEMU argument")]
     QemuArgument,
     /// A command to QEMU's monitor.
+    #[strum(serialize = "QMP command")]
     Qmp,
     /// An element of the domain's description.
+    #[strum(serialize = "libvirt XML")]
     LibvirtXml,
     /// The guest kernel's command line.
+    #[strum(serialize = "guest kernel command line")]
     GuestCommandLine,
     /// A file below the guest's /sys.
+    #[strum(serialize = "guest sysfs")]
     GuestSysfs,
     /// A file below the host's /sys or /proc/sys, parameters of modules among them.
+    #[strum(serialize = "host sysfs")]
     HostSysfs,
     /// The host kernel's command line.
+    #[strum(serialize = "host kernel command line")]
     HostCommandLine,
     /// A file of a control group.
+    #[strum(serialize = "cgroup")]
     Cgroup,
     /// An option of vmtax, or a command of it that measures more.
+    #[strum(serialize = "vmtax")]
     Vmtax,
 }
 
-impl fmt::Display for SettingPlace {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            SettingPlace::Instruction => "instruction",
-            SettingPlace::QemuArgument => "QEMU argument",
-            SettingPlace::Qmp => "QMP command",
-            SettingPlace::LibvirtXml => "libvirt XML",
-            SettingPlace::GuestCommandLine => "guest kernel command line",
-            SettingPlace::GuestSysfs => "guest sysfs",
-            SettingPlace::HostSysfs => "host sysfs",
-            SettingPlace::HostCommandLine => "host kernel command line",
-            SettingPlace::Cgroup => "cgroup",
-            SettingPlace::Vmtax => "vmtax",
-        })
-    }
-}
-
 /// What applying a remedy costs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::Display, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ChangeCost {
     /// Nothing: the VM keeps running.
+    #[strum(serialize = "live")]
     Live,
     /// A device is unplugged and plugged again.
+    #[strum(serialize = "re-plug")]
     Replug,
     /// The guest reboots.
+    #[strum(serialize = "guest reboot")]
     GuestReboot,
     /// QEMU is started anew.
+    #[strum(serialize = "VM restart")]
     VmRestart,
     /// A setting of the host changes, for all its VMs.
+    #[strum(serialize = "host setting")]
     HostSetting,
     /// The host reboots.
+    #[strum(serialize = "host reboot")]
     HostReboot,
     /// Another measurement; nothing else changes.
+    #[strum(serialize = "measurement")]
     Measurement,
-}
-
-impl fmt::Display for ChangeCost {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            ChangeCost::Live => "live",
-            ChangeCost::Replug => "re-plug",
-            ChangeCost::GuestReboot => "guest reboot",
-            ChangeCost::VmRestart => "VM restart",
-            ChangeCost::HostSetting => "host setting",
-            ChangeCost::HostReboot => "host reboot",
-            ChangeCost::Measurement => "measurement",
-        })
-    }
 }

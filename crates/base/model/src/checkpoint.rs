@@ -78,8 +78,9 @@ impl State {
 }
 
 /// A point that a request passes, in the order in which it passes them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Checkpoint {
     /// The workload's own stamp before the operation; of a request that nobody stamps, the guest's block layer takes it in.
     Begin,
@@ -135,8 +136,6 @@ pub enum Side {
 pub struct CheckpointInfo {
     /// Which.
     pub checkpoint: Checkpoint,
-    /// Its name in JSON and, with underscores, in exported columns.
-    pub id: &'static str,
     /// For people: what happens there.
     pub label: &'static str,
     /// Where it is.
@@ -247,193 +246,69 @@ const SUBMITS: Source = Source::Calls(&[
 /// By which a guest's kernel notifies a virtio device, in kernels 3.x to 6.x; newer ones add the second of each.
 const NOTIFY: &[&str] = &["vp_notify", "vp_notify_with_data", "vm_notify", "vm_notify_with_data"];
 
+/// A request that lacks this checkpoint is not followed.
+const ALWAYS: bool = false;
+/// A request may do without: it shares another's, or nothing had to be notified or woken.
+const OPTIONAL: bool = true;
+
+/// The rows of a table: whose clock stamps the checkpoint, which it is, its label, the layer of the interval that leads to it,
+/// whether every request passes it, and its sources.
+macro_rules! checkpoints {
+    ($($side:ident $checkpoint:ident $label:literal, $layer:ident, $optional:ident, [$($source:expr),*];)*) => {
+        &[$(CheckpointInfo {
+            checkpoint: Checkpoint::$checkpoint,
+            label: $label,
+            side: Side::$side,
+            layer: Layer::$layer,
+            optional: $optional,
+            sources: &[$($source),*],
+        }),*]
+    };
+}
+
 /// The checkpoints of a request to a virtio disk.
-pub const DISK: &[CheckpointInfo] = &[
-    CheckpointInfo {
-        checkpoint: Checkpoint::Begin,
-        id: "begin",
-        label: "workload begins",
-        side: Side::Guest,
-        layer: Layer::GuestApplication,
-        optional: false,
-        sources: &[tracepoint("block", &["block_rq_insert"], Whose::All)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::GuestCall,
-        id: "guest-call",
-        label: "guest system call",
-        side: Side::Guest,
-        layer: Layer::GuestApplication,
-        optional: true,
-        sources: &[tracepoint("raw_syscalls", &["sys_enter"], Whose::All)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::GuestIssue,
-        id: "guest-issue",
-        label: "guest block issue",
-        side: Side::Guest,
-        layer: Layer::GuestKernel,
-        optional: false,
-        sources: &[tracepoint("block", &["block_rq_issue"], Whose::All)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::GuestNotify,
-        id: "guest-notify",
-        label: "virtqueue kick",
-        side: Side::Guest,
-        layer: Layer::GuestKernel,
-        optional: true,
-        sources: &[Source::Functions(NOTIFY)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::KvmNotify,
-        id: "kvm-notify",
-        label: "ioeventfd / MMIO exit",
-        side: Side::Host,
-        layer: Layer::Kvm,
-        optional: true,
-        sources: &[
-            kvm(&["kvm_pio"], Whose::Qemu),
-            kvm(&["kvm_mmio"], Whose::Qemu),
-            kvm(&["kvm_fast_mmio"], Whose::Qemu),
-        ],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::QemuWake,
-        id: "qemu-wake",
-        label: "QEMU event loop wakes",
-        side: Side::Host,
-        layer: Layer::Notify,
-        optional: true,
-        sources: &[WAITS, kvm(&["kvm_userspace_exit"], Whose::Qemu)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::QemuPop,
-        id: "qemu-pop",
-        label: "virtqueue pop",
-        side: Side::Host,
-        layer: Layer::Qemu,
-        optional: false,
-        sources: &[
-            Source::Qemu("pop"),
-            Source::QemuLog("virtio_blk_handle_read"),
-            Source::QemuLog("virtio_blk_handle_write"),
-        ],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::QemuSubmit,
-        id: "qemu-submit",
-        label: "I/O submission",
-        side: Side::Host,
-        layer: Layer::Qemu,
-        optional: false,
-        sources: &[Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::HostCall,
-        id: "host-call",
-        label: "host system call",
-        side: Side::Host,
-        layer: Layer::Qemu,
-        optional: false,
-        sources: &[SUBMITS],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::HostIssue,
-        id: "host-issue",
-        label: "host block issue",
-        side: Side::Host,
-        layer: Layer::HostKernel,
-        optional: false,
-        sources: &[tracepoint("block", &["block_rq_issue"], Whose::Device)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::HostComplete,
-        id: "host-complete",
-        label: "host block complete",
-        side: Side::Host,
-        layer: Layer::Device,
-        optional: false,
-        sources: &[tracepoint("block", &["block_rq_complete"], Whose::Device)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::QemuReap,
-        id: "qemu-reap",
-        label: "completion reaped",
-        side: Side::Host,
-        layer: Layer::HostKernel,
-        optional: true,
-        sources: &[WAITS],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::QemuPush,
-        id: "qemu-push",
-        label: "virtqueue push",
-        side: Side::Host,
-        layer: Layer::Qemu,
-        optional: false,
-        sources: &[Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::QemuNotify,
-        id: "qemu-notify",
-        label: "used-ring notification (irqfd, MSI)",
-        side: Side::Host,
-        layer: Layer::Qemu,
-        optional: true,
-        sources: &[Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::Inject,
-        id: "inject",
-        label: "interrupt injection",
-        side: Side::Host,
-        layer: Layer::Interrupt,
-        optional: true,
-        sources: &[
-            Source::Qemu("inject"),
-            Source::Qemu("line"),
-            kvm(&["kvm_set_irq"], Whose::All),
-            kvm(&["kvm_msi_set_irq"], Whose::All),
-        ],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::GuestInterrupt,
-        id: "guest-interrupt",
-        label: "guest interrupt",
-        side: Side::Guest,
-        layer: Layer::Interrupt,
-        optional: true,
-        sources: &[tracepoint("irq", &["irq_handler_entry"], Whose::All)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::GuestComplete,
-        id: "guest-complete",
-        label: "guest block complete",
-        side: Side::Guest,
-        layer: Layer::GuestKernel,
-        optional: false,
-        sources: &[tracepoint("block", &["block_rq_complete"], Whose::All)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::GuestReturn,
-        id: "guest-return",
-        label: "guest call returns",
-        side: Side::Guest,
-        layer: Layer::GuestKernel,
-        optional: true,
-        sources: &[tracepoint("raw_syscalls", &["sys_exit"], Whose::All)],
-    },
-    CheckpointInfo {
-        checkpoint: Checkpoint::End,
-        id: "end",
-        label: "workload ends",
-        side: Side::Guest,
-        layer: Layer::GuestApplication,
-        optional: false,
-        sources: &[],
-    },
-];
+pub const DISK: &[CheckpointInfo] = checkpoints! {
+    Guest Begin "workload begins", GuestApplication, ALWAYS, [tracepoint("block", &["block_rq_insert"], Whose::All)];
+    Guest GuestCall "guest system call", GuestApplication, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_enter"], Whose::All)
+    ];
+    Guest GuestIssue "guest block issue", GuestKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Whose::All)];
+    Guest GuestNotify "virtqueue kick", GuestKernel, OPTIONAL, [Source::Functions(NOTIFY)];
+    Host KvmNotify "ioeventfd / MMIO exit", Kvm, OPTIONAL, [
+        kvm(&["kvm_pio"], Whose::Qemu), kvm(&["kvm_mmio"], Whose::Qemu), kvm(&["kvm_fast_mmio"], Whose::Qemu)
+    ];
+    Host QemuWake "QEMU event loop wakes", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Whose::Qemu)];
+    Host QemuPop "virtqueue pop", Qemu, ALWAYS, [
+        Source::Qemu("pop"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
+    ];
+    Host QemuSubmit "I/O submission", Qemu, ALWAYS, [
+        Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")
+    ];
+    Host HostCall "host system call", Qemu, ALWAYS, [SUBMITS];
+    Host HostIssue "host block issue", HostKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Whose::Device)];
+    Host HostComplete "host block complete", Device, ALWAYS, [
+        tracepoint("block", &["block_rq_complete"], Whose::Device)
+    ];
+    Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
+    Host QemuPush "virtqueue push", Qemu, ALWAYS, [Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")];
+    Host QemuNotify "used-ring notification (irqfd, MSI)", Qemu, OPTIONAL, [
+        Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
+    ];
+    Host Inject "interrupt injection", Interrupt, OPTIONAL, [
+        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Whose::All),
+        kvm(&["kvm_msi_set_irq"], Whose::All)
+    ];
+    Guest GuestInterrupt "guest interrupt", Interrupt, OPTIONAL, [
+        tracepoint("irq", &["irq_handler_entry"], Whose::All)
+    ];
+    Guest GuestComplete "guest block complete", GuestKernel, ALWAYS, [
+        tracepoint("block", &["block_rq_complete"], Whose::All)
+    ];
+    Guest GuestReturn "guest call returns", GuestKernel, OPTIONAL, [
+        tracepoint("raw_syscalls", &["sys_exit"], Whose::All)
+    ];
+    Guest End "workload ends", GuestApplication, ALWAYS, [];
+};
 
 impl Checkpoint {
     /// How many there are.
@@ -464,6 +339,11 @@ impl Checkpoint {
         INFOS[self as usize]
     }
 
+    /// Its name in JSON and, with underscores, in exported columns.
+    pub fn id(self) -> &'static str {
+        self.into()
+    }
+
     /// For people: what happens there.
     pub const fn label(self) -> &'static str {
         self.info().label
@@ -478,7 +358,7 @@ mod tests {
     fn checkpoints_are_listed_in_their_order_with_the_names_that_json_has() {
         for (i, checkpoint) in Checkpoint::ALL.into_iter().enumerate() {
             assert_eq!((checkpoint as usize, checkpoint.info().checkpoint), (i, checkpoint));
-            assert_eq!(serde_json::to_value(checkpoint).unwrap(), checkpoint.info().id);
+            assert_eq!(serde_json::to_value(checkpoint).unwrap(), checkpoint.id());
         }
     }
 

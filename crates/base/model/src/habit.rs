@@ -2,8 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-/// What guest kernels do at a cost that they need not pay. Each has a cure, which does the same without. From seed 003,
-/// the story of a kernel that was cured of them.
+/// What guest kernels do at a cost that they need not pay. Each has a cure, which does the same without. Published as
+/// "From 13µs to 200ns: Four Rounds of KVM Performance Work (Kevlar)".
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Habit {

@@ -13,8 +13,22 @@ pub enum Vmm {
 }
 
 /// What executes a guest's instructions.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::Display,
+)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Accelerator {
     /// The processor.
     Kvm,
@@ -24,17 +38,8 @@ pub enum Accelerator {
 
 impl Accelerator {
     /// QEMU's name for it.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Accelerator::Kvm => "kvm",
-            Accelerator::Tcg => "tcg",
-        }
-    }
-}
-
-impl fmt::Display for Accelerator {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 }
 

@@ -3,7 +3,6 @@
 use crate::PlanError;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -52,11 +51,27 @@ impl Default for Tree {
 }
 
 /// How a guest is given the tree.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Debug,
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    strum::IntoStaticStr,
+    strum::Display,
+    strum::VariantArray,
+)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum ShareMethod {
     /// QEMU's own server of 9P2000.L over virtio.
     #[serde(rename = "9p")]
+    #[strum(serialize = "9p")]
     NineP,
     /// virtiofsd: FUSE over virtio.
     Virtiofs,
@@ -74,27 +89,11 @@ pub enum ShareMethod {
 
 impl ShareMethod {
     /// Every method.
-    pub const ALL: &'static [ShareMethod] = &[
-        ShareMethod::NineP,
-        ShareMethod::Virtiofs,
-        ShareMethod::Nfs3,
-        ShareMethod::Nfs4,
-        ShareMethod::Disk,
-        ShareMethod::Erofs,
-        ShareMethod::Squashfs,
-    ];
+    pub const ALL: &[ShareMethod] = <ShareMethod as strum::VariantArray>::VARIANTS;
 
     /// The name as typed and stored.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            ShareMethod::NineP => "9p",
-            ShareMethod::Virtiofs => "virtiofs",
-            ShareMethod::Nfs3 => "nfs3",
-            ShareMethod::Nfs4 => "nfs4",
-            ShareMethod::Disk => "disk",
-            ShareMethod::Erofs => "erofs",
-            ShareMethod::Squashfs => "squashfs",
-        }
+    pub fn as_str(self) -> &'static str {
+        self.into()
     }
 
     /// Whether the guest sees a disk that was made from the tree, and not the tree.
@@ -114,12 +113,6 @@ impl ShareMethod {
             ShareMethod::Disk => &["readonly", "aio", "cache", "iothread"],
             ShareMethod::Erofs | ShareMethod::Squashfs => &["compress", "aio", "cache", "iothread"],
         }
-    }
-}
-
-impl fmt::Display for ShareMethod {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(self.as_str())
     }
 }
 

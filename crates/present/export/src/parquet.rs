@@ -9,7 +9,7 @@ use vmtax_model::{Checkpoint, State};
 
 /// A checkpoint's name in files.
 fn name(checkpoint: Checkpoint) -> String {
-    checkpoint.info().id.replace('-', "_")
+    checkpoint.id().replace('-', "_")
 }
 
 /// The columns that hold when a request passed each checkpoint.
