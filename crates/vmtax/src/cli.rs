@@ -134,7 +134,7 @@ pub struct DoctorArgs {
     /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
-    /// Look at this QEMU too: a file, or the version or suite of one that `vmtax get qemu` fetched
+    /// Also check this QEMU: a file, or the version or suite of one that `vmtax get qemu` fetched
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
 }

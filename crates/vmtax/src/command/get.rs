@@ -24,7 +24,7 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
 }
 
 fn listing(cache: &Path) -> Result<String, Fault> {
-    let mut text = String::from("Guest kernels here:\n");
+    let mut text = String::from("Guest kernels on this host:\n");
     let found = vmtax_guests::kernel::find(cache);
     for kernel in &found.kernels {
         let _ = writeln!(text, "  {}  {}", kernel.release, kernel.image.display());
@@ -35,7 +35,7 @@ fn listing(cache: &Path) -> Result<String, Fault> {
     if found.kernels.is_empty() {
         text.push_str("  none\n");
     }
-    text.push_str("To be had with `vmtax get kernel VERSION`:\n");
+    text.push_str("Available via `vmtax get kernel VERSION`:\n");
     match vmtax_guests::kernel::list_fetchable() {
         Ok(releases) => releases.iter().for_each(|release| {
             let _ = writeln!(text, "  {release}");
@@ -59,7 +59,7 @@ fn qemus(cache: &Path) -> String {
     if found.is_empty() {
         text.push_str("  none\n");
     }
-    text.push_str("To be had with `vmtax get qemu VERSION|SUITE`, and other suites by their name:\n");
+    text.push_str("Available via `vmtax get qemu VERSION|SUITE`, as are other suites by their names:\n");
     match vmtax_guests::qemu::available() {
         Ok(suites) => suites.iter().for_each(|(suite, version)| {
             let _ = writeln!(text, "  {suite}  {}", version.unwrap_or("its newest"));
