@@ -399,7 +399,7 @@ impl GuestProfile {
     }
 }
 
-/// `profile.json` of a trial: what was observed, and what could not be.
+/// `observed.json` of a trial: what was observed, and what could not be.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileFacts {
     /// The process; 0 where that is unknown.

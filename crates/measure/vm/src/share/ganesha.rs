@@ -6,6 +6,8 @@ use super::sharing::Sharing;
 use crate::MachineError;
 use crate::setup::Setup;
 use crate::share::jail::{Jail, TREE};
+use procfs::net::TcpState;
+use procfs::process::Process;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -79,20 +81,14 @@ pub(super) fn listens(port: u16, of: i32, timeout: Duration, mut ended: impl FnM
     let deadline = Instant::now() + timeout;
     while Instant::now() < deadline && !ended() {
         // By the kernel's lists: that network cannot be connected to from here.
-        let lists = ["tcp", "tcp6"].map(|list| std::fs::read_to_string(format!("/proc/{of}/net/{list}")));
-        if lists.iter().flatten().flat_map(|list| list.lines()).any(|line| is_listener(line, port)) {
+        let lists = Process::new(of).map(|process| [process.tcp(), process.tcp6()]);
+        let mut sockets = lists.into_iter().flatten().flatten().flatten();
+        if sockets.any(|socket| socket.state == TcpState::Listen && socket.local_address.port() == port) {
             return true;
         }
         std::thread::sleep(Duration::from_millis(20));
     }
     false
-}
-
-/// "0: 0100007F:2F11 00000000:0000 0A …": address and port, whose peer, in which state.
-fn is_listener(line: &str, port: u16) -> bool {
-    let mut fields = line.split_whitespace().skip(1);
-    let at = fields.next().and_then(|local| local.rsplit_once(':')).map(|(_, port)| port);
-    at == Some(format!("{port:04X}").as_str()) && fields.nth(1) == Some("0A")
 }
 
 #[cfg(test)]
@@ -106,6 +102,5 @@ mod tests {
         let of = std::process::id() as i32;
         assert!(listens(port, of, Duration::from_secs(5), || false));
         assert!(!listens(port, of, Duration::from_secs(5), || true));
-        assert!(!is_listener("nonsense", port));
     }
 }
