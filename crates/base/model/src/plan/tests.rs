@@ -234,6 +234,7 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
     let command = "[command]\nwords = [\"x\"]\ndirectory = \"/\"";
     let share = "[tree]\nfiles = 10\n[[variant]]\nset = { share = \"9p\" }";
     let layers = "probes = [\"none\", \"layers\"]";
+    let profile = "[profile]\nhz = 99\nwall-hz = 19\nevents-ms = 1000\nstack = 12288\ntime-ms = 500\nsymbols = \"/q\"";
     for (tables, workload, name) in [
         ("", "cpu", "tax"),
         (layers, "seqread", "layers"),
@@ -245,6 +246,8 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
         (share, "tree", "share"),
         ("", "exits", "exits"),
         ("", "habits", "guest-antipatterns"),
+        (profile, "seqread", "profile"),
+        (&format!("{profile}\n{command}"), "exec", "profile"),
     ] {
         let concluded = plan(tables, workload).unwrap();
         assert_eq!(concluded.study.name(), name, "{tables}");
@@ -261,8 +264,16 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
         ("study = \"exits\"".to_owned(), "cpu", "the workload exits"),
         ("study = \"guest-antipatterns\"".to_owned(), "cpu", "the workload guest-antipatterns"),
         ("study = \"other\"".to_owned(), "cpu", "unknown study 'other'"),
+        ("study = \"profile\"".to_owned(), "cpu", "takes a table [profile]"),
+        (format!("{profile}\n{ladder}"), "cpu", "'profile' has no table [ladder]"),
+        (format!("{profile}\npid = 1"), "cpu", "leave machines and workload empty"),
+        ("[profile]\nhz = 99".to_owned(), "cpu", "wall-hz"),
     ] {
         let error = plan(&tables, workload).unwrap_err();
         assert!(error.contains(why), "{tables}: {error}");
     }
+    let attached = format!("rounds = 1\nmachines = []\nworkload = []\n{profile}\npid = 1\n");
+    let attached = Plan::from_toml(&attached).unwrap();
+    assert_eq!(attached.profile().unwrap().pid, Some(1));
+    assert_eq!(Plan::from_toml(&attached.to_toml().unwrap()), Ok(attached));
 }
