@@ -1,7 +1,7 @@
 //! What guest kernels do at an avoidable cost.
 
 use crate::reproduce::{Check, Evidence, Tested};
-use vmtax_model::{CaseUnit, Estimate, HabitFindings, HabitForm, HabitRow, HostFacts};
+use vmtax_model::{ClaimUnit, Estimate, HabitFindings, HabitForm, HabitRow, HostFacts};
 
 impl Evidence for HabitFindings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
@@ -31,7 +31,7 @@ fn spared(row: &HabitRow, at_least: f64) -> Tested {
     match (exits(&row.before), exits(&row.after)) {
         (Some(before), Some(after)) => {
             let spared = Estimate { median: before - after, interval: None };
-            Tested::within(spared, CaseUnit::Count, Some(at_least), None)
+            Tested::within(spared, ClaimUnit::Count, Some(at_least), None)
         }
         _ if !row.why.is_empty() => Tested::untestable(row.why.clone()),
         _ => Tested::untestable("this QEMU does not tell KVM's counters: it takes 7.1 or newer"),

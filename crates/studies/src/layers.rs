@@ -6,7 +6,7 @@ use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
-use vmtax_model::{CaseUnit, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict};
+use vmtax_model::{ClaimUnit, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict};
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
@@ -122,7 +122,7 @@ impl Evidence for LayerFindings {
                 }
                 let percent = column.rows.iter().filter(|r| layers.contains(&r.layer)).map(|r| r.percent).sum();
                 let share = Estimate { median: percent, interval: None };
-                Tested::within(share, CaseUnit::Percent, Some(*at_least), None)
+                Tested::within(share, ClaimUnit::Percent, Some(*at_least), None)
             }
             Check::Faster { variant } => {
                 let Some(difference) = self.differences.iter().find(|d| d.variant == *variant) else {
@@ -134,7 +134,7 @@ impl Evidence for LayerFindings {
                     _ => (Verdict::NotShown, "no difference is shown"),
                 };
                 let measured = Some(difference.comparison.ratio);
-                Tested { measured, unit: CaseUnit::Ratio, verdict, why: why.to_owned() }
+                Tested { measured, unit: ClaimUnit::Ratio, verdict, why: why.to_owned() }
             }
             _ => return None,
         })

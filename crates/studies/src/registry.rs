@@ -6,7 +6,7 @@ use crate::exec::Exec;
 use crate::profile::Profile;
 use crate::tax::Tax;
 use crate::{exits, layers, reproduce};
-use vmtax_model::{CaseFindings, CheckFindings, CompareFindings, Study, Verdict};
+use vmtax_model::{CheckFindings, CompareFindings, ReproductionFindings, Study, Verdict};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -53,7 +53,7 @@ impl From<CheckFindings> for Answer<'_> {
 /// What a recording says: its study's findings, under the verdict on the published result that it reproduces, if any.
 pub struct Answer<'a> {
     analysis: Box<dyn Analysis + 'a>,
-    reproduction: Option<CaseFindings>,
+    reproduction: Option<ReproductionFindings>,
 }
 
 impl Answer<'_> {

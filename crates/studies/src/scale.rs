@@ -6,7 +6,7 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::{FEWEST_ROUNDS, paired};
 use vmtax_model::{
-    CaseUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Ladder, Law, Machine, Metric, Plan, Study,
+    ClaimUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Ladder, Law, Machine, Metric, Plan, Study,
     Verdict, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
@@ -156,7 +156,7 @@ fn by_law(growth: &Growth, claimed: Law) -> Tested {
     let measured = growth.change;
     let tested = |verdict, named: String| Tested {
         measured,
-        unit: CaseUnit::Ratio,
+        unit: ClaimUnit::Ratio,
         verdict,
         why: format!("bottom to top; {named}"),
     };
@@ -175,7 +175,7 @@ fn one_more_over(this: Estimate, that: Estimate, against: &str, at_least: f64) -
     if most <= 0.0 {
         let verdict = if this.at_least() > 0.0 { Verdict::Same } else { Verdict::Differs };
         let why = format!("one more costs nothing with {against}");
-        return Tested { measured: Some(this), unit: CaseUnit::Nanoseconds, verdict, why };
+        return Tested { measured: Some(this), unit: ClaimUnit::Nanoseconds, verdict, why };
     }
     let over = |ns: f64| ns / most;
     let interval = this.interval.map(|i| Interval { low: over(i.low), high: over(i.high), ..i });

@@ -6,7 +6,7 @@ use clap::Args;
 use std::path::PathBuf;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{
-    CaseUnit, HostFacts, Machine, Plan, ShareFindings, Study, Tree, Verdict, WorkloadName, WorkloadSpec, parse_size,
+    ClaimUnit, HostFacts, Machine, Plan, ShareFindings, Study, Tree, Verdict, WorkloadName, WorkloadSpec, parse_size,
 };
 use vmtax_workload::CheckedPlan;
 
@@ -98,7 +98,7 @@ impl Evidence for ShareFindings {
             Check::Way { metric, at_least, at_most, .. } => {
                 let cell = self.rows.iter().find(|r| r.metric == *metric).and_then(|r| r.cells.get(at));
                 match cell.and_then(|c| c.against.as_ref()) {
-                    Some(tax) => Tested::within(tax.ratio, CaseUnit::Ratio, *at_least, *at_most),
+                    Some(tax) => Tested::within(tax.ratio, ClaimUnit::Ratio, *at_least, *at_most),
                     None => untestable("no trial gave a value"),
                 }
             }
@@ -106,7 +106,7 @@ impl Evidence for ShareFindings {
                 Some(kept) => {
                     let same = kept.keeping == *keeping;
                     let verdict = if same { Verdict::Same } else { Verdict::Differs };
-                    Tested { measured: None, unit: CaseUnit::Ratio, verdict, why: kept.detail.clone() }
+                    Tested { measured: None, unit: ClaimUnit::Ratio, verdict, why: kept.detail.clone() }
                 }
                 None => untestable("it was not tried"),
             },

@@ -4,7 +4,7 @@ use crate::analysis::Analysis;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
-use vmtax_model::{CaseUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName};
+use vmtax_model::{ClaimUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
 use vmtax_workload::{CheckedPlan, Preset};
@@ -123,7 +123,7 @@ impl Evidence for Findings {
                 let value = spread.map(|spread| vmtax_analysis::estimate(spread.values.clone()));
                 value.map_or_else(
                     || Tested::absent(*machine, host),
-                    |value| Tested::within(value, CaseUnit::Nanoseconds, None, Some(*at_most)),
+                    |value| Tested::within(value, ClaimUnit::Nanoseconds, None, Some(*at_most)),
                 )
             }
             _ => return None,

@@ -6,7 +6,7 @@ use vmtax_model::{
     Habit, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation, OperationExits, Outcome,
     Plan, TrialRecord, TrialResult, Verdict, WorkloadName, testing,
 };
-use vmtax_studies::reproduce::{Case, all, find, judge};
+use vmtax_studies::reproduce::{PublishedResult, all, find, judge};
 
 fn host(class: KvmClass) -> HostFacts {
     let mut host: HostFacts = serde_json::from_str(include_str!("host.json")).unwrap();
@@ -28,7 +28,7 @@ fn trial(
 }
 
 /// A recording of `9p-fids` in which one more fid costs so many nanoseconds with either QEMU.
-fn fids(case: &Case, plan: &Plan, old: f64, new: f64) -> VerdictAndRows {
+fn fids(case: &PublishedResult, plan: &Plan, old: f64, new: f64) -> VerdictAndRows {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         for size in (0..plan.rungs()).filter_map(|r| plan.size(r)) {
@@ -90,7 +90,7 @@ fn the_list_of_fids_against_the_table() {
 }
 
 /// A recording in which each guest costs so many times what native does.
-fn taxes(case: &Case, plan: &Plan, class: KvmClass, times: f64) -> VerdictAndRows {
+fn taxes(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -> VerdictAndRows {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         for &machine in &plan.machines {

@@ -39,7 +39,7 @@ pub enum Fault {
     #[error(transparent)]
     Options(#[from] vmtax_studies::OptionsError),
     #[error(transparent)]
-    Case(#[from] vmtax_studies::reproduce::CaseError),
+    Case(#[from] vmtax_studies::reproduce::PublishedError),
     #[error(transparent)]
     Report(#[from] vmtax_report::ReportError),
     #[error(transparent)]

@@ -2,7 +2,6 @@
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
 mod advice;
-mod case;
 mod check;
 mod checkpoint;
 mod command_layers;
@@ -28,6 +27,7 @@ pub mod number;
 mod plan;
 mod printed;
 mod profile;
+mod reproduction;
 mod result;
 mod sample_share;
 pub mod samples;
@@ -45,7 +45,6 @@ mod warning;
 mod workload;
 
 pub use advice::{Advice, ChangeCost, Remedy, SettingPlace};
-pub use case::{CaseFindings, CaseRow, CaseUnit};
 pub use check::{Check, Readiness};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Side, Source, State, Whose};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
@@ -79,6 +78,7 @@ pub use profile::{
     CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
     ProfileFindings, TcgPart, TcgShare, ThreadShare, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
 };
+pub use reproduction::{ClaimRow, ClaimUnit, ReproductionFindings};
 pub use result::{Comparison, Estimate, Interval, Law, Summary, Verdict};
 pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};

@@ -6,7 +6,8 @@ mod common;
 
 use common::{assert_balanced, recording};
 use vmtax_model::{
-    CaseFindings, CaseRow, CaseUnit, Estimate, GrowthFindings, Interval, Ladder, Machine, MissingRung, Outcome, Verdict,
+    ClaimRow, ClaimUnit, Estimate, GrowthFindings, Interval, Ladder, Machine, MissingRung, Outcome,
+    ReproductionFindings, Verdict,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Style, growth, json, reproduction};
@@ -81,15 +82,15 @@ fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
 fn a_case_stands_above_the_rest() {
     let (recording, findings) = grown();
     let interval = Some(Interval { low: 9.0, high: 12.0, coverage: 0.97 });
-    let row = |verdict| CaseRow {
+    let row = |verdict| ClaimRow {
         what: "ten <times>".into(),
         published: "10".into(),
         measured: Some(Estimate { median: 10.5, interval }),
-        unit: CaseUnit::Ratio,
+        unit: ClaimUnit::Ratio,
         verdict,
         why: "why".into(),
     };
-    let case = CaseFindings {
+    let case = ReproductionFindings {
         schema: 1,
         name: "a-case".into(),
         title: "A title".into(),
@@ -98,7 +99,7 @@ fn a_case_stands_above_the_rest() {
         verdict: Verdict::Differs,
         rows: vec![row(Verdict::Same), row(Verdict::Differs), row(Verdict::NotShown)],
     };
-    let reported = |case: &CaseFindings| {
+    let reported = |case: &ReproductionFindings| {
         let mut report = growth::report(&recording, &findings);
         reproduction::put_first(&mut report, case);
         report
@@ -111,6 +112,6 @@ fn a_case_stands_above_the_rest() {
     assert!(page.contains("ten &lt;times&gt;") && page.find("A title").unwrap() < page.find("Growth curves").unwrap());
     let document = json(&recording, &findings).unwrap();
     let both: serde_json::Value = serde_json::from_str(&reproduction::into_json(&document, &case).unwrap()).unwrap();
-    assert_eq!(serde_json::from_value::<CaseFindings>(both["case"].clone()).unwrap(), case);
+    assert_eq!(serde_json::from_value::<ReproductionFindings>(both["case"].clone()).unwrap(), case);
     assert_eq!(serde_json::from_value::<GrowthFindings>(both["findings"].clone()).unwrap(), findings);
 }

@@ -3,7 +3,7 @@
 use crate::analysis::{Analysis, StudyError};
 use crate::layers;
 use crate::reproduce::{Check, Evidence, Tested};
-use vmtax_model::{CaseUnit, CompareFindings, HostFacts, LayerFindings, Probes};
+use vmtax_model::{ClaimUnit, CompareFindings, HostFacts, LayerFindings, Probes};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
 
@@ -48,7 +48,7 @@ impl Evidence for CompareFindings {
         let row = side.and_then(|a| a.rows.iter().find(|r| r.metric == *metric));
         Some(row.map_or_else(
             || Tested::no_value(variant),
-            |row| Tested::within(row.comparison.ratio, CaseUnit::Ratio, *at_least, *at_most),
+            |row| Tested::within(row.comparison.ratio, ClaimUnit::Ratio, *at_least, *at_most),
         ))
     }
 }

@@ -1,7 +1,7 @@
 //! What the findings of a study say about a claim.
 
 use super::published::Check;
-use vmtax_model::{CaseUnit, Estimate, HostFacts, KvmClass, Machine, Verdict};
+use vmtax_model::{ClaimUnit, Estimate, HostFacts, KvmClass, Machine, Verdict};
 
 /// Findings that claims can be tested against.
 pub trait Evidence {
@@ -17,7 +17,7 @@ pub struct Tested {
     /// The figure.
     pub measured: Option<Estimate>,
     /// What it counts.
-    pub unit: CaseUnit,
+    pub unit: ClaimUnit,
     /// Whether the claim stands.
     pub verdict: Verdict,
     /// What the verdict rests on, or why there is none.
@@ -26,7 +26,7 @@ pub struct Tested {
 
 impl Tested {
     /// A figure compared with bounds: its interval decides; of one that has none, the median.
-    pub fn within(figure: Estimate, unit: CaseUnit, at_least: Option<f64>, at_most: Option<f64>) -> Tested {
+    pub fn within(figure: Estimate, unit: ClaimUnit, at_least: Option<f64>, at_most: Option<f64>) -> Tested {
         let (low, high) = figure.interval.map_or((figure.median, figure.median), |i| (i.low, i.high));
         let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
         let verdict = if low >= least && high <= most {
@@ -41,12 +41,12 @@ impl Tested {
 
     /// A cost over another, that must be at least so many times.
     pub fn at_least(ratio: Estimate, at_least: f64) -> Tested {
-        Tested::within(ratio, CaseUnit::Ratio, Some(at_least), None)
+        Tested::within(ratio, ClaimUnit::Ratio, Some(at_least), None)
     }
 
     /// Nothing can be said.
     pub fn untestable(why: impl Into<String>) -> Tested {
-        Tested { measured: None, unit: CaseUnit::Ratio, verdict: Verdict::NotShown, why: why.into() }
+        Tested { measured: None, unit: ClaimUnit::Ratio, verdict: Verdict::NotShown, why: why.into() }
     }
 
     /// A variant has no figure.
@@ -67,12 +67,12 @@ impl Tested {
     }
 }
 
-fn explained(verdict: Verdict, at_least: Option<f64>, at_most: Option<f64>, unit: CaseUnit) -> String {
+fn explained(verdict: Verdict, at_least: Option<f64>, at_most: Option<f64>, unit: ClaimUnit) -> String {
     let unit = match unit {
-        CaseUnit::Ratio => " times",
-        CaseUnit::Nanoseconds => " ns",
-        CaseUnit::Percent => " %",
-        CaseUnit::Count => " exits",
+        ClaimUnit::Ratio => " times",
+        ClaimUnit::Nanoseconds => " ns",
+        ClaimUnit::Percent => " %",
+        ClaimUnit::Count => " exits",
     };
     let open = if verdict == Verdict::NotShown { "; the interval holds both: more --rounds decide" } else { "" };
     let bound = match (at_least, at_most) {

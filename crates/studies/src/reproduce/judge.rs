@@ -1,15 +1,15 @@
 //! A published result's claims, tested against findings.
 
 use super::evidence::{Evidence, Tested};
-use super::published::{Case, Claim};
-use vmtax_model::{CaseFindings, CaseRow, HostFacts, SCHEMA, Verdict};
+use super::published::{Claim, PublishedResult};
+use vmtax_model::{ClaimRow, HostFacts, ReproductionFindings, SCHEMA, Verdict};
 
 /// The verdict on each of a published result's claims, and on the whole.
-pub fn judge(case: &Case, host: &HostFacts, evidence: &dyn Evidence) -> CaseFindings {
+pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) -> ReproductionFindings {
     let row = |claim: &Claim| {
         let tested = evidence.test(&claim.check, host);
         let tested = tested.unwrap_or_else(|| Tested::untestable("the recording is of another kind than the case"));
-        CaseRow {
+        ClaimRow {
             what: claim.what.clone(),
             published: claim.published.clone(),
             measured: tested.measured,
@@ -18,7 +18,7 @@ pub fn judge(case: &Case, host: &HostFacts, evidence: &dyn Evidence) -> CaseFind
             why: tested.why,
         }
     };
-    let rows: Vec<CaseRow> = case.tests.iter().map(row).collect();
+    let rows: Vec<ClaimRow> = case.tests.iter().map(row).collect();
     let any = |verdict| rows.iter().any(|r| r.verdict == verdict);
     let verdict = if any(Verdict::Differs) {
         Verdict::Differs
@@ -27,7 +27,7 @@ pub fn judge(case: &Case, host: &HostFacts, evidence: &dyn Evidence) -> CaseFind
     } else {
         Verdict::NotShown
     };
-    CaseFindings {
+    ReproductionFindings {
         schema: SCHEMA,
         name: case.name.clone(),
         title: case.title.clone(),

@@ -8,4 +8,4 @@ mod published;
 pub use evidence::{Evidence, Tested};
 pub use judge::judge;
 pub use options::{Asked, ReproduceOptions};
-pub use published::{Case, CaseError, Check, Claim, Quick, all, find};
+pub use published::{Check, Claim, PublishedError, PublishedResult, Quick, all, find};

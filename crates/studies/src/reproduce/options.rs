@@ -1,6 +1,6 @@
 //! The options of `vmtax reproduce`, and the plan that they mean.
 
-use super::published::{Case, find};
+use super::published::{PublishedResult, find};
 use crate::exec::root_share;
 use crate::options::{CommonOptions, OptionsError, StudyOptions};
 use clap::Args;
@@ -40,9 +40,9 @@ pub enum Asked {
     /// Which there are.
     List,
     /// What one claims, and its plan.
-    Show(Box<Case>),
+    Show(Box<PublishedResult>),
     /// Whether one is reproduced on this host.
-    Run(Box<Case>),
+    Run(Box<PublishedResult>),
 }
 
 impl ReproduceOptions {
@@ -63,7 +63,7 @@ impl ReproduceOptions {
     }
 
     /// The form by the program that was measured then is a published result of its own.
-    fn find(&self, name: &str) -> Result<Case, OptionsError> {
+    fn find(&self, name: &str) -> Result<PublishedResult, OptionsError> {
         if !self.real {
             return find(name).map_err(|e| OptionsError::Usage(e.to_string()));
         }

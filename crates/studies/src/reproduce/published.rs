@@ -6,7 +6,7 @@ use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metr
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]
-pub enum CaseError {
+pub enum PublishedError {
     /// There is none of that name.
     #[error("there is no published result '{0}': `vmtax reproduce list` names those that there are")]
     Unknown(String),
@@ -23,7 +23,7 @@ pub enum CaseError {
 /// A published finding.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
-pub struct Case {
+pub struct PublishedResult {
     /// As it is typed.
     #[serde(skip)]
     pub name: String,
@@ -220,30 +220,31 @@ const FILES: [(&str, &str); 9] = [
 /// Every case, in the order in which they are listed.
 ///
 /// # Errors
-/// [`CaseError::Damaged`] for a file that is none.
-pub fn all() -> Result<Vec<Case>, CaseError> {
+/// [`PublishedError::Damaged`] for a file that is none.
+pub fn all() -> Result<Vec<PublishedResult>, PublishedError> {
     FILES.iter().map(|(name, text)| read(name, text)).collect()
 }
 
 /// The case of a name.
 ///
 /// # Errors
-/// [`CaseError::Unknown`].
-pub fn find(name: &str) -> Result<Case, CaseError> {
+/// [`PublishedError::Unknown`].
+pub fn find(name: &str) -> Result<PublishedResult, PublishedError> {
     let file = FILES.iter().find(|(known, _)| *known == name);
-    file.map_or_else(|| Err(CaseError::Unknown(name.to_owned())), |(name, text)| read(name, text))
+    file.map_or_else(|| Err(PublishedError::Unknown(name.to_owned())), |(name, text)| read(name, text))
 }
 
-fn read(name: &'static str, text: &str) -> Result<Case, CaseError> {
-    let mut case: Case = toml::from_str(text).map_err(|e| CaseError::Damaged { name, reason: e.to_string() })?;
+fn read(name: &'static str, text: &str) -> Result<PublishedResult, PublishedError> {
+    let mut case: PublishedResult =
+        toml::from_str(text).map_err(|e| PublishedError::Damaged { name, reason: e.to_string() })?;
     name.clone_into(&mut case.name);
     name.clone_into(&mut case.plan.name);
     case.plan.reproduces = Some(name.to_owned());
-    case.plan.check().map_err(|e: PlanError| CaseError::Damaged { name, reason: e.to_string() })?;
+    case.plan.check().map_err(|e: PlanError| PublishedError::Damaged { name, reason: e.to_string() })?;
     Ok(case)
 }
 
-impl Case {
+impl PublishedResult {
     /// The plan that tests it on this host: with the machines that there are.
     pub fn plan_here(&self, host: &HostFacts, quick: bool) -> Plan {
         let mut plan = self.plan.clone();

@@ -6,7 +6,7 @@ use crate::cli::StudyArgs;
 use crate::fault::Fault;
 use std::process::ExitCode;
 use vmtax_studies::OptionsError;
-use vmtax_studies::reproduce::{Asked, Case, ReproduceOptions, all};
+use vmtax_studies::reproduce::{Asked, PublishedResult, ReproduceOptions, all};
 
 pub fn reproduce(args: &StudyArgs<ReproduceOptions>) -> Result<ExitCode, Fault> {
     match args.options.asked()? {
@@ -20,12 +20,12 @@ pub fn reproduce(args: &StudyArgs<ReproduceOptions>) -> Result<ExitCode, Fault> 
     Ok(ExitCode::SUCCESS)
 }
 
-fn line(result: &Case) -> String {
+fn line(result: &PublishedResult) -> String {
     format!("{:20} {}\n{:20} takes {}\n", result.name, result.title, "", result.takes)
 }
 
-fn description(result: &Case) -> Result<String, Fault> {
-    let Case { name, title, claim, source, takes, tests, plan, .. } = result;
+fn description(result: &PublishedResult) -> Result<String, Fault> {
+    let PublishedResult { name, title, claim, source, takes, tests, plan, .. } = result;
     let claims = tests.iter().map(|test| format!("- {} (published: {})\n", test.what, test.published));
     let claims: String = claims.collect();
     let plan = plan.to_toml()?;

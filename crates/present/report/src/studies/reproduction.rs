@@ -4,10 +4,10 @@ use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Report, Section, Table, Tile, Tone};
 use crate::number::{NONE, nanoseconds, percent, ratio, significant};
 use serde_json::Value;
-use vmtax_model::{CaseFindings, CaseRow, CaseUnit, Verdict};
+use vmtax_model::{ClaimRow, ClaimUnit, ReproductionFindings, Verdict};
 
 /// Puts the published result and the verdict before the report of what was measured for it.
-pub fn put_first(report: &mut Report, case: &CaseFindings) {
+pub fn put_first(report: &mut Report, case: &ReproductionFindings) {
     let (_, class) = tone(case.verdict);
     let verdict = word(case.verdict);
     let tile = Tile {
@@ -30,19 +30,19 @@ pub fn put_first(report: &mut Report, case: &CaseFindings) {
 ///
 /// # Errors
 /// [`ReportError::Json`] for what has no form as JSON.
-pub fn into_json(document: &str, case: &CaseFindings) -> Result<String, ReportError> {
+pub fn into_json(document: &str, case: &ReproductionFindings) -> Result<String, ReportError> {
     let mut value: Value = serde_json::from_str(document)?;
     value["case"] = serde_json::to_value(case)?;
     Ok(serde_json::to_string_pretty(&value)?)
 }
 
-fn measured(row: &CaseRow) -> String {
+fn measured(row: &ClaimRow) -> String {
     let Some(figure) = row.measured else { return NONE.to_owned() };
     let text = |v: f64| match row.unit {
-        CaseUnit::Ratio => ratio(v),
-        CaseUnit::Nanoseconds => nanoseconds(v),
-        CaseUnit::Percent => percent(v / 100.0),
-        CaseUnit::Count => significant(v),
+        ClaimUnit::Ratio => ratio(v),
+        ClaimUnit::Nanoseconds => nanoseconds(v),
+        ClaimUnit::Percent => percent(v / 100.0),
+        ClaimUnit::Count => significant(v),
     };
     let interval =
         figure.interval.map_or(String::new(), |i| format!(" (95 % interval {} to {})", text(i.low), text(i.high)));

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize, Serializer};
 /// What a measured figure of a case counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CaseUnit {
+pub enum ClaimUnit {
     /// One cost over another.
     Ratio,
     /// Time.
@@ -19,7 +19,7 @@ pub enum CaseUnit {
 
 /// One claim of a case.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CaseRow {
+pub struct ClaimRow {
     /// What is claimed.
     pub what: String,
     /// The published figure, as people write it.
@@ -27,7 +27,7 @@ pub struct CaseRow {
     /// What was measured; `None` where nothing was, or where it is no figure (`why` says it then).
     pub measured: Option<Estimate>,
     /// What `measured` counts.
-    pub unit: CaseUnit,
+    pub unit: ClaimUnit,
     /// Whether the claim stands: what was measured is the same, differs, or that is not shown.
     #[serde(serialize_with = "stands")]
     pub verdict: Verdict,
@@ -37,7 +37,7 @@ pub struct CaseRow {
 
 /// A case held against a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct CaseFindings {
+pub struct ReproductionFindings {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
     /// The case's name.
@@ -52,7 +52,7 @@ pub struct CaseFindings {
     #[serde(serialize_with = "stands")]
     pub verdict: Verdict,
     /// Claim by claim.
-    pub rows: Vec<CaseRow>,
+    pub rows: Vec<ClaimRow>,
 }
 
 /// A claim's verdict with the words that a case's JSON has.
