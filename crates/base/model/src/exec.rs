@@ -20,9 +20,9 @@ pub enum Part {
     Kernel,
     /// The guest's other work: its kernel's threads, interrupts, handing on what the command prints.
     OtherGuest,
-    /// QEMU's processor threads at work while the guest had nothing to do: exits, and waking up.
+    /// vCPU threads at work while the guest had nothing to do: VM exits, and waking up.
     Beyond,
-    /// Ready to run, but the host's processors were busy otherwise.
+    /// Runnable, while the host's CPUs were busy otherwise.
     Steal,
     /// The guest waited while QEMU's other threads worked.
     QemuThreads,
@@ -39,8 +39,8 @@ impl Part {
             Part::User => "user",
             Part::Kernel => "kernel",
             Part::OtherGuest => "other work of the guest",
-            Part::Beyond => "exits, waking up",
-            Part::Steal => "ready, but no host CPU",
+            Part::Beyond => "VM-exit and wake-up overhead",
+            Part::Steal => "vCPU steal (run-queue wait)",
             Part::QemuThreads => "waiting for QEMU's threads",
             Part::ShareServer => "waiting for the share's server",
             Part::Waiting => "waiting otherwise",
