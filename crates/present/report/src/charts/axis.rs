@@ -84,14 +84,17 @@ impl Axis {
         let (from, width) = (start.min(end), (start - end).abs().max(0.2));
         markup! {
             rect x=(percent(from)) width=(percent(width)) y=(middle - height / 2.0) height=(height) rx="2" {}
-            @if let Some(i) = &ratio.interval {
-                @let (low, high) = (percent(self.at(i.low)), percent(self.at(i.high)));
-                g.whisker {
-                    line x1=(low) x2=(high) y1=(middle) y2=(middle) {}
-                    line x1=(low) x2=(low) y1=(middle - 4.0) y2=(middle + 4.0) {}
-                    line x1=(high) x2=(high) y1=(middle - 4.0) y2=(middle + 4.0) {}
-                }
-            }
+            @if ratio.interval.is_some() { g.whisker { (self.whisker(ratio, middle, 4.0)) } }
+        }
+    }
+
+    /// The interval of a ratio as a line with ends so high, px; nothing where there is none.
+    pub fn whisker(&self, ratio: &Estimate, middle: f64, ends: f64) -> Markup {
+        let Some(i) = ratio.interval else { return markup! {} };
+        let (low, high) = (percent(self.at(i.low)), percent(self.at(i.high)));
+        markup! {
+            line x1=(low) x2=(high) y1=(middle) y2=(middle) {}
+            @for at in [low, high] { line x1=(at) x2=(at) y1=(middle - ends) y2=(middle + ends) {} }
         }
     }
 

@@ -72,6 +72,7 @@ fn block(one: &Block) -> String {
             };
             figures.iter().filter_map(titled).collect()
         }
+        Block::Deferred(make) => make().iter().map(block).collect(),
         Block::Folded(title, blocks) => {
             let body: String = blocks.iter().map(block).collect();
             let title = escaped(title);

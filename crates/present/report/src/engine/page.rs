@@ -88,6 +88,7 @@ impl Report<'_> {
                 Block::Table(one) => { (table(one)) }
                 Block::Figure(one) => { (self.figure(one, "")) }
                 Block::Figures(class, all) => { div.multiples.(class) { @for one in all { (self.figure(one, "card")) } } }
+                Block::Deferred(make) => { @for one in &make() { (self.block(one)) } }
                 Block::Folded(title, blocks) => { details { summary { (prose(title)) } @for one in blocks { (self.block(one)) } } }
             }
         }

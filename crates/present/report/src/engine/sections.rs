@@ -168,6 +168,8 @@ pub enum Block<'a> {
     Figures(&'static str, Vec<Figure<'a>>),
     /// What is read last: folded on a page, on a terminal only if asked for details.
     Folded(String, Vec<Block<'a>>),
+    /// What takes time to make, and is made where it is shown.
+    Deferred(Box<dyn Fn() -> Vec<Block<'static>> + 'a>),
 }
 
 /// A picture with its caption.

@@ -71,6 +71,7 @@ impl Page {
             Block::Table(table) => self.table(table),
             Block::Figure(figure) => self.figure(figure),
             Block::Figures(_, figures) => figures.iter().map(|figure| self.figure(figure)).collect(),
+            Block::Deferred(make) => make().iter().map(|block| self.block(block)).collect(),
             Block::Folded(..) if !self.details => String::new(),
             Block::Folded(title, blocks) => {
                 let body: String = blocks.iter().map(|block| self.block(block)).collect();

@@ -180,7 +180,7 @@ fn figures(findings: &ShareFindings, workload: &str, rows: &[&ShareRow]) -> Tabl
         [row.metric.label().to_owned()].into_iter().chain(cells).collect::<Vec<String>>()
     };
     let table = Table::new(format!("Figures of {workload}"), columns).rows(rows.iter().map(row));
-    Table { parts: true, ..table }
+    table.in_parts()
 }
 
 /// "12.3 MiB/s ×0.41".
@@ -223,7 +223,7 @@ fn keeping<'a>(findings: &ShareFindings) -> Option<Section<'a>> {
         let cells = methods.iter().map(|method| kept(method.kept.iter().find(|k| k.what == **what)));
         [Cell::from(*what)].into_iter().chain(cells).collect::<Vec<Cell>>()
     };
-    let table = Table { parts: true, ..Table::new("What each share method keeps", columns) };
+    let table = Table::new("What each share method keeps", columns).in_parts();
     let table = table.rows(tried.iter().map(row));
     let intro = "Each tried in the guest on the share. On the page, rest the pointer on a cell for what was found.";
     let blocks = vec![Block::Text(intro.to_owned()), Block::Table(table)];

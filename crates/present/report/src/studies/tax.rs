@@ -335,7 +335,7 @@ fn round_by_round<'a>(recording: &'a Recording, findings: &Findings, rows: &[Met
     let machines = machines(findings);
     let columns = (1..=rounds).map(|round| Column::figures(format!("round {round}")));
     let columns = [Column::words("metric").cut(20, 12), Column::words("machine")].into_iter().chain(columns);
-    let mut table = Table { parts: true, ..Table::new("Value of each round", columns.collect()) };
+    let mut table = Table::new("Value of each round", columns.collect()).in_parts();
     let mut figures = Vec::new();
     for row in rows {
         let of = |machine: Machine| {
@@ -366,22 +366,24 @@ fn round_by_round<'a>(recording: &'a Recording, findings: &Findings, rows: &[Met
 
 /// Every trial in sysbench's figures.
 pub fn trials(recording: &Recording) -> Section<'_> {
-    let trials = &recording.trials;
-    let of = |workload: WorkloadName, machine: Machine| {
-        let some = |t: &&TrialRecord| t.workload.name == workload && t.machine == machine;
-        let some: Vec<&TrialRecord> = trials.iter().filter(some).collect();
-        let title = format!("{workload} on {machine}: {}", outcomes(&some));
-        let lines = some.iter().map(|trial| Block::Lines(sysbench::trial(trial))).collect();
-        (!some.is_empty()).then_some(Block::Folded(title, lines))
-    };
-    let groups = WorkloadName::ALL.iter().flat_map(|w| Machine::ALL.iter().map(move |m| (*w, *m)));
-    let groups: Vec<Block> = groups.filter_map(|(workload, machine)| of(workload, machine)).collect();
     let intro = format!(
         "{} trials in the figures that sysbench prints: `{} --details`.",
-        trials.len(),
+        recording.trials.len(),
         view::report_command(recording)
     );
-    Section::detail("Every trial", [Block::Text(intro)].into_iter().chain(groups).collect())
+    let all = Block::Deferred(Box::new(|| every_trial(&recording.trials)));
+    Section::detail("Every trial", vec![Block::Text(intro), all])
+}
+
+fn every_trial(trials: &[TrialRecord]) -> Vec<Block<'static>> {
+    let of = |(workload, machine): (WorkloadName, Machine)| {
+        let some = |t: &&TrialRecord| t.workload.name == workload && t.machine == machine;
+        let some: Vec<&TrialRecord> = trials.iter().filter(some).collect();
+        let lines = some.iter().map(|trial| Block::Lines(sysbench::trial(trial))).collect();
+        (!some.is_empty()).then(|| Block::Folded(format!("{workload} on {machine}: {}", outcomes(&some)), lines))
+    };
+    let places = WorkloadName::ALL.iter().flat_map(|w| Machine::ALL.iter().map(move |m| (*w, *m)));
+    places.filter_map(of).collect()
 }
 
 fn outcomes(trials: &[&TrialRecord]) -> String {

@@ -32,7 +32,10 @@ impl Chart for Variants<'_> {
                                 span.name { (prose(&d.variant)) @if findings.columns.iter().any(|c| c.machine != d.machine) { " " small { "on " (d.machine) } } }
                                 svg height="28" role="img" aria-label=(sentence) {
                                     (axis.grid(&ticks))
-                                    (whisker(d, &axis))
+                                    g.(class(d.comparison.verdict)) {
+                                        (axis.whisker(&d.comparison.ratio, 14.0, 6.0))
+                                        circle cx=(percent(axis.at(d.comparison.ratio.median))) cy="14" r="5" {}
+                                    }
                                     @let one = percent(axis.at(1.0));
                                     line.one x1=(one) x2=(one) y1="0" y2="100%" {}
                                 }
@@ -41,20 +44,6 @@ impl Chart for Variants<'_> {
                             }
                         }
                     }
-        }
-    }
-}
-
-fn whisker(d: &Difference, axis: &Axis) -> Markup {
-    html! {
-        g.(class(d.comparison.verdict)) {
-            @if let Some(i) = &d.comparison.ratio.interval {
-                @let (low, high) = (percent(axis.at(i.low)), percent(axis.at(i.high)));
-                line x1=(low) x2=(high) y1="14" y2="14" {}
-                line x1=(low) x2=(low) y1="8" y2="20" {}
-                line x1=(high) x2=(high) y1="8" y2="20" {}
-            }
-            circle cx=(percent(axis.at(d.comparison.ratio.median))) cy="14" r="5" {}
         }
     }
 }

@@ -274,5 +274,5 @@ fn run(map: &HeatMap) -> Table {
         Some(vec![scale.number(i as f64 * map.column_ns), n, band(first), band(fullest), band(last)])
     };
     let rows = map.counts.iter().enumerate().filter_map(row);
-    Table { parts: true, ..Table::new("Requests over the run", columns) }.rows(rows)
+    Table::new("Requests over the run", columns).in_parts().rows(rows)
 }

@@ -129,7 +129,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
     let host = findings.host.as_ref();
     let heads = host.map(|_| Column::figures("bare host").spare(1)).into_iter().chain(columns.iter().map(|c| head(c)));
     let columns_of_table = [Column::words(format!("mean, {}", scale.unit))].into_iter().chain(heads).collect();
-    let mut table = Table { parts: true, ..Table::new("Mean of each layer by machine and variant", columns_of_table) };
+    let mut table = Table::new("Mean of each layer by machine and variant", columns_of_table).in_parts();
     for (layer, means) in view::layers_of(columns) {
         let empty = host.map(|_| Cell::default());
         let means = means.iter().map(|mean| scale.number(*mean).into());
@@ -166,6 +166,6 @@ fn rows(columns: &[&LayerColumn]) -> Table {
         let mean = |c: &&LayerColumn| key.find(c).map_or(String::new(), |r| scale.number(r.time.mean_ns));
         [key.name()].into_iter().chain(columns.iter().map(mean)).collect::<Vec<String>>()
     };
-    let table = Table { parts: true, ..Table::new("Mean of each row by machine and variant", heads) };
+    let table = Table::new("Mean of each row by machine and variant", heads).in_parts();
     table.rows(view::rows_of(columns).into_iter().map(row))
 }
