@@ -302,7 +302,7 @@ fn a_plan_that_is_none_is_refused_with_its_line() {
     run("").fails(&["rounds"]);
     place.run("").arg(place.put("bytes.toml", b"\xff\xfe")).fails(&["bytes.toml"]);
     place.run("missing.toml").fails(&["missing.toml", "No such file"]);
-    place.run("").arg(place.put("plan.toml", good)).arg("--quick").fails(&["give it alone"]);
+    place.run("").arg(place.put("plan.toml", good)).arg("--quick").fails(&["leave --quick and --full out"]);
     assert!(!place.runs().exists(), "a recording of nothing");
 }
 
