@@ -13,7 +13,7 @@ pub struct Compared {
     pub base: Spread,
     /// The side's.
     pub other: Spread,
-    /// Both compared; interval and p hold at all looks together.
+    /// Both compared; interval and p hold at all interim analyses together.
     #[serde(flatten, serialize_with = "as_shown")]
     pub comparison: Comparison,
     /// Its p, corrected for the number of metrics (Holm).

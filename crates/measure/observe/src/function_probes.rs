@@ -1,9 +1,9 @@
 //! Probes on the functions of a VMM's binary: each function found, and a cheap instruction in it.
 
-use crate::held::Argument;
-use crate::place::{Code, Place};
+use crate::argument_registers::Argument;
 use crate::probe_point::{ProbeAt, ProbePoint, ProbeUse};
 use crate::uprobe::Uprobe;
+use crate::uprobe_offset::{Code, UprobeOffset};
 use iced_x86::Register;
 use object::read::elf::{ElfFile64, ProgramHeader};
 use object::{Endianness, Object, ObjectSymbol, ReadCache, SymbolKind};
@@ -124,7 +124,7 @@ impl Functions {
     }
 
     /// Where in the file a point's probes go; `None` when the function is not there, or not made as the point wants it.
-    fn places(&self, point: &ProbePoint) -> Option<Vec<(u64, Place)>> {
+    fn places(&self, point: &ProbePoint) -> Option<Vec<(u64, UprobeOffset)>> {
         let (address, size) = self.find(point.function)?;
         let (offset, bytes) = self.bytes(address, size)?;
         let code = Code::new(bytes);
@@ -176,7 +176,7 @@ fn register_of(fetch: &str) -> Option<&str> {
 }
 
 /// The fields with the registers of a place instead of those at the function's entry.
-pub(crate) fn moved(fields: &str, place: &Place) -> String {
+pub(crate) fn moved(fields: &str, place: &UprobeOffset) -> String {
     let mut registers = place.registers.iter();
     let moved = fields.split(' ').map(|field| {
         let Some(old) = register_of(field) else { return field.to_owned() };
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(found.iter().map(|a| a.register).collect::<Vec<_>>(), registers);
         assert_eq!(found.iter().map(|a| a.narrow).collect::<Vec<_>>(), [false, false, false, true]);
         let registers = vec![Register::RBX, Register::R10, Register::R9, Register::RDX];
-        let place = Place { offset: 0, cheap: true, registers };
+        let place = UprobeOffset { offset: 0, cheap: true, registers };
         let moved = moved(fields, &place);
         assert_eq!(moved, "offset=%bx:u64 bytes=+32(%r10):u64 elem=%r9:x64 level=%dx:u32 write=\\0:u8");
     }

@@ -1,11 +1,12 @@
 //! What observes a process or a guest, and leaves samples, counts and traces; what they mean others say.
 //!
 //! - Tracepoints and uprobes, through tracefs instances of our own, on the host and in the guest: a [`ProbeSet`] says which,
-//!   a [`Tracer`] traces and leaves nothing behind; [`sweep`] removes what a killed one left. A guest's first process calls
+//!   a [`Tracer`] traces and leaves nothing behind; [`remove_stale_traces`] removes what a killed one left. A guest's first process calls
 //!   [`mount_tracefs`] before. What observing costs, `examples/observer.rs` measures.
 //! - Stacks: [`OnCpuSampler`], [`wall_clock`], in a guest [`GuestSampler`]. The scheduler's events: [`schedule`].
 //! - VM exits: [`ExitTracer`], [`kvm_counters`]. What vCPUs execute: [`guest_code`]. System calls: [`CallCounter`].
 
+mod argument_registers;
 mod calls;
 mod clock;
 mod error;
@@ -14,24 +15,23 @@ mod fiemap;
 mod function_probes;
 mod guest_code;
 mod guest_disk;
-mod held;
 mod host_disk;
 mod kvm_debugfs;
 mod perf;
-mod place;
-#[cfg(test)]
-mod place_tests;
 mod probe_point;
+mod probe_set;
 mod process;
-mod save;
 mod schedule;
-mod set;
 mod stacks;
-mod sweep;
+mod stale_traces;
 mod thread_reader;
+mod trace_sink;
 mod tracefs;
 mod tracer;
 mod uprobe;
+mod uprobe_offset;
+#[cfg(test)]
+mod uprobe_offset_tests;
 
 pub use calls::CallCounter;
 pub use error::ProbeError;
@@ -42,15 +42,15 @@ pub use guest_disk::guest_disk;
 pub use host_disk::{host_disk, host_disk_in_use};
 pub use kvm_debugfs::{kvm_counters, kvm_offset};
 pub use perf::{Sampler, Sampling, Trigger};
-pub use place::is_cheap;
 pub use probe_point::{ProbeAt, ProbePoint, ProbeUse};
+pub use probe_set::{Clock, Event, ProbeSet};
 pub use process::{descendants, has_ended, is_ending, may_observe, own_tids, processes, thread_names};
-pub use save::Sink;
 pub use schedule::schedule;
-pub use set::{Clock, Event, ProbeSet};
 pub use stacks::{GuestSampler, OnCpuSampler, StackSampling, wall_clock};
-pub use sweep::sweep;
+pub use stale_traces::remove_stale_traces;
 pub use thread_reader::ThreadReader;
+pub use trace_sink::Sink;
 pub use tracefs::{mount_tracefs, tracefs};
 pub use tracer::Tracer;
 pub use uprobe::Uprobe;
+pub use uprobe_offset::is_cheap;

@@ -69,7 +69,7 @@ fn mounted(mounts: &str) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct Instance {
     folder: PathBuf,
-    /// Held open: the kernel does not let anybody remove an instance in use. `None` only while it is being removed.
+    /// ArgumentRegisters open: the kernel does not let anybody remove an instance in use. `None` only while it is being removed.
     switch: Option<File>,
 }
 

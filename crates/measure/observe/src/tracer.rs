@@ -1,6 +1,6 @@
 //! A trace under way: made, switched on and off, saved, and gone without a trace.
 
-use crate::save::{self, Sink};
+use crate::trace_sink::{self, Sink};
 use crate::tracefs::{self, Instance};
 use crate::uprobe::{self, Group};
 use crate::{Clock, Event, ProbeError, ProbeSet, Uprobe};
@@ -180,7 +180,7 @@ impl Tracer {
     /// # Errors
     /// As there.
     pub fn layouts(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        save::layouts(&self.root, &self.events, self.clock, sink)
+        trace_sink::layouts(&self.root, &self.events, self.clock, sink)
     }
 
     /// The pages that are there by now, also while it records: none is handed out twice.
@@ -188,7 +188,7 @@ impl Tracer {
     /// # Errors
     /// As [`Tracer::save`].
     pub fn drain(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        self.instances.iter().try_for_each(|(kind, instance)| save::pages(kind, instance, sink))
+        self.instances.iter().try_for_each(|(kind, instance)| trace_sink::pages(kind, instance, sink))
     }
 
     /// What the kernel counted of the buffers.
@@ -196,7 +196,7 @@ impl Tracer {
     /// # Errors
     /// As [`Tracer::save`].
     pub fn stats(&self, sink: Sink<'_>) -> Result<(), ProbeError> {
-        self.instances.iter().try_for_each(|(kind, instance)| save::stats(kind, instance, sink))
+        self.instances.iter().try_for_each(|(kind, instance)| trace_sink::stats(kind, instance, sink))
     }
 }
 

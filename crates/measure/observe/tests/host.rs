@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
 use vmtax_model::HostDisk;
 use vmtax_model::testing::skipped;
-use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, sweep};
+use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, remove_stale_traces};
 
 const ROOT: &str = "/sys/kernel/tracing";
 
@@ -212,7 +212,7 @@ fn sweeping_removes_what_the_dead_left_and_spares_the_others() {
     // As a killed process leaves them: the instance listens to the probe.
     let listening = format!("instances/vmtax-{gone}-0-bound/events/vmtax_{gone}_0/pop/enable");
     fs::write(Path::new(ROOT).join(listening), "1").unwrap();
-    sweep();
+    remove_stale_traces();
     assert_eq!(left(&format!("vmtax-{gone}-")), [] as [&str; 0]);
     assert_eq!(left(&format!("vmtax_{gone}_")), [] as [&str; 0]);
     assert_eq!(left(&format!("vmtax-{here}-")).len(), 1);

@@ -2,14 +2,14 @@
 
 use crate::RunError;
 use crate::images::Images;
-use crate::shares::{Way, program};
+use crate::shares::{ShareSetup, program};
 use crate::tool_output::{Patterns, figures};
 use std::path::Path;
 use vmtax_model::{CpuSeconds, Execution, Net, Plan, Probes, Share, ShareMethod, TrialResult};
 use vmtax_vm::{Besides, CommandRun, Files, Finished, MachineError, Observed, Ran, RunningMachine, Scratch, Sharing};
 
 /// Each variant of the plan, in order.
-pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<Way>, RunError> {
+pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<ShareSetup>, RunError> {
     let source = scratch.folder().join("root");
     let making =
         |source: std::io::Error| MachineError::System { what: "making a place for the root".to_owned(), source };
@@ -21,7 +21,7 @@ pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Ve
             Some(share) => sharing(share, images, &source, &besides).map(Some),
             None => Err("a command needs the host's files: add share=9p or share=virtiofs".to_owned()),
         });
-        Way::new(variant, share)
+        ShareSetup::new(variant, share)
     };
     Ok(plan.variants.iter().map(way).collect())
 }

@@ -1,6 +1,6 @@
 //! What a plan's guests are started from: made once, used in every round.
 
-use crate::{Means, RunError};
+use crate::{Requirements, RunError};
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{KernelError, Purpose};
 use vmtax_model::{KernelFacts, Machine, ShareMethod};
@@ -19,7 +19,7 @@ impl Images {
     /// Makes them in the scratch folder. `methods` are the shares that guests are to mount.
     pub fn make(
         plan: &CheckedPlan,
-        means: Option<&Means>,
+        means: Option<&Requirements>,
         methods: &[ShareMethod],
         scratch: &Scratch,
     ) -> Result<Images, RunError> {

@@ -4,15 +4,15 @@
 mod control;
 mod exec;
 mod images;
-mod means;
 mod observe;
 mod pin;
+mod requirements;
 mod run;
 mod shares;
 pub mod tool_output;
 
-pub use means::{Means, find_means};
 pub use observe::profile;
+pub use requirements::{Requirements, find_requirements};
 pub use run::{Ended, Progress, Watch, run};
 
 use vmtax_guests::kernel::KernelError;

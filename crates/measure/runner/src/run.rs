@@ -1,15 +1,15 @@
 //! Takes the turns of a plan.
 
 mod state;
-mod written;
+mod write_trial;
 
 use crate::control;
 use crate::exec;
 use crate::images::{Images, no_means};
 use crate::observe::{Observation, Observers, TrialStore, may_trace};
 use crate::pin::pin;
-use crate::shares::{self, Way};
-use crate::{Means, RunError};
+use crate::shares::{self, ShareSetup};
+use crate::{Requirements, RunError};
 use jiff::Timestamp;
 pub use state::Progress;
 use state::{Run, Trial};
@@ -27,7 +27,7 @@ use vmtax_vm::{
     Streams,
 };
 use vmtax_workload::CheckedPlan;
-use written::{Made, note_boot, note_memory_tree};
+use write_trial::{TrialNotes, note_boot, note_memory_tree};
 
 /// Below this, time stolen from the host during a trial is nothing to speak of.
 const NOTABLE_STEAL_PERCENT: u32 = 5;
@@ -58,7 +58,7 @@ pub struct Watch<'a> {
 /// [`RunError`] when the plan cannot be carried out: what fails the first time will fail each time.
 pub fn run(
     plan: &CheckedPlan,
-    means: Option<&Means>,
+    means: Option<&Requirements>,
     writer: &mut Writer,
     interrupt: &Interrupt,
     streams: Option<&Streams>,
@@ -337,7 +337,7 @@ impl<'a> Run<'a> {
 
 /// Under which conditions a turn is taken.
 struct Conditions<'a> {
-    way: &'a Way,
+    way: &'a ShareSetup,
     share: Option<&'a Sharing>,
     /// The folder of its logs.
     log: &'a Path,
@@ -377,12 +377,12 @@ impl Before {
     }
 
     /// What the trial took of the host; `processor`: what its command took, where that is known.
-    fn made(self, machine: &dyn RunningMachine, processor: Option<CpuSeconds>) -> Made {
+    fn made(self, machine: &dyn RunningMachine, processor: Option<CpuSeconds>) -> TrialNotes {
         let wall_s = self.clock.elapsed().as_secs_f64();
         let percent = (ProcessorTime::now().stolen_since(&self.host) * 100.0).round() as u32;
         let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });
         let whole = self.machine.zip(machine.cpu_time()).map(|(before, after)| after.since(&before));
-        Made {
+        TrialNotes {
             started: self.started,
             wall_s,
             share: machine.share().cloned(),

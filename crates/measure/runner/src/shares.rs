@@ -14,7 +14,7 @@ use vmtax_workload::{Checked, CheckedPlan, GuestState};
 const SYSTEM_MIB: u64 = 96;
 
 /// A variant, ready to be used.
-pub(crate) struct Way {
+pub(crate) struct ShareSetup {
     /// The variant.
     pub variant: Variant,
     /// Settings of the measured disk.
@@ -23,9 +23,9 @@ pub(crate) struct Way {
     pub share: Result<Option<Sharing>, String>,
 }
 
-impl Way {
-    pub fn new(variant: &Variant, share: Result<Option<Sharing>, String>) -> Way {
-        Way { variant: variant.clone(), disk: variant.disk(), share }
+impl ShareSetup {
+    pub fn new(variant: &Variant, share: Result<Option<Sharing>, String>) -> ShareSetup {
+        ShareSetup { variant: variant.clone(), disk: variant.disk(), share }
     }
 }
 
@@ -132,26 +132,26 @@ fn kind(share: &Share) -> Option<Kind> {
 }
 
 /// Each variant of the plan, in order; images that they need are made.
-pub(crate) fn ways(plan: &CheckedPlan, images: &Images, scratch: &Scratch) -> Vec<Way> {
+pub(crate) fn ways(plan: &CheckedPlan, images: &Images, scratch: &Scratch) -> Vec<ShareSetup> {
     let mut ready = Ready { plan, images, scratch, made: BTreeMap::new() };
     let way = |variant: &Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match (share, &plan.tree) {
             (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
             _ => Ok(None),
         });
-        Way::new(variant, share)
+        ShareSetup::new(variant, share)
     };
     plan.variants.iter().map(way).collect()
 }
 
 /// An image, and how it was made; or why it was not.
-type Made = Result<(PathBuf, ImageFacts), String>;
+type TrialNotes = Result<(PathBuf, ImageFacts), String>;
 
 struct Ready<'a> {
     plan: &'a CheckedPlan,
     images: &'a Images,
     scratch: &'a Scratch,
-    made: BTreeMap<Kind, Made>,
+    made: BTreeMap<Kind, TrialNotes>,
 }
 
 impl Ready<'_> {
@@ -192,7 +192,7 @@ impl Ready<'_> {
     }
 
     /// The image of the tree, made by the first variant that needs it.
-    fn image(&mut self, kind: Kind, tree: &Tree, folder: &Path) -> Made {
+    fn image(&mut self, kind: Kind, tree: &Tree, folder: &Path) -> TrialNotes {
         if let Some(made) = self.made.get(&kind) {
             return made.clone();
         }

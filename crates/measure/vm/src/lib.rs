@@ -34,7 +34,7 @@ pub use running::RunningMachine;
 pub use sandbox::mountinfo::{Mount, mounts};
 pub use sandbox::root::{RootMounts, root_mounts};
 pub use scratch::tree::tree_room;
-pub use scratch::{DiskKind, Needs, Scratch, sweep};
+pub use scratch::{DiskKind, Needs, Scratch, remove_stale_scratch};
 pub use setup::{Boot, GuestImage, MicroImage, Setup};
 pub use share::jail::jailed;
 pub use share::{Besides, Sharing, check_rights, image_mib, make_image};

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use vmtax_model::{HostFacts, Plan};
-use vmtax_runner::{Ended, Watch, find_means};
+use vmtax_runner::{Ended, Watch, find_requirements};
 use vmtax_studies::InterimAnalyses;
 use vmtax_vm::{Interrupt, Streams};
 use vmtax_workload::CheckedPlan;
@@ -37,11 +37,11 @@ pub(super) fn record(
         // Its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
     }
-    let means = find_means(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.say(line))?;
+    let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.say(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
-    vmtax_vm::sweep(&args.runs);
-    vmtax_observe::sweep();
+    vmtax_vm::remove_stale_scratch(&args.runs);
+    vmtax_observe::remove_stale_traces();
     let mut writer = recording_folder::begin(args, plan, &host)?;
     let folder = writer.folder().to_path_buf();
     let mut interim = InterimAnalyses::new(plan);
@@ -73,7 +73,7 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs) -> Result<Recorded, 
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stopped)).map_err(|e| Fault::file("catching signals", e))?;
     }
-    vmtax_observe::sweep();
+    vmtax_observe::remove_stale_traces();
     let writer = recording_folder::begin(args, plan, host)?;
     let folder = writer.folder().to_path_buf();
     let profiled = writer.trial_files(0).map_err(Fault::from);

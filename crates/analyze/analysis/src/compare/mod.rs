@@ -2,7 +2,7 @@
 
 mod check;
 mod figures;
-mod looks;
+mod interim;
 mod needed;
 mod permutation;
 mod recordings;
@@ -19,7 +19,7 @@ pub use recordings::{Side, compare_recordings};
 use crate::tax::{estimate, spread};
 use crate::warnings;
 use figures::{Figures, drift, name};
-use looks::Looks;
+use interim::InterimAnalyses;
 use std::collections::BTreeMap;
 use verdict::{decide, holm};
 use vmtax_model::{
@@ -29,7 +29,7 @@ use vmtax_model::{
 
 /// Whether a comparison is looked at after so many whole rounds, to see if more could say more.
 pub fn is_look(plan: &Plan, rounds: u32) -> bool {
-    Looks::new(plan.rounds, 0).at(rounds)
+    InterimAnalyses::new(plan.rounds, 0).at(rounds)
 }
 
 /// What the rounds say that there are: the first column of the plan against each other one, within the same round.
@@ -39,12 +39,12 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
     let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.detect) };
     let figures = Figures::new(trials, &columns);
     let rounds = figures.rounds(plan);
-    let looks = Looks::new(plan.rounds, rounds);
+    let analyses = InterimAnalyses::new(plan.rounds, rounds);
     let mut against = Vec::new();
     for &side in others {
         let rows = figures.metrics().filter_map(|metric| {
             let (base, other) = (figures.values(baseline, metric), figures.values(side, metric));
-            row(metric, (&base, &other), &looks, plan.rounds, wanted.detect)
+            row(metric, (&base, &other), &analyses, plan.rounds, wanted.detect)
         });
         against.push(Against { side: name(side), rows: rows.collect() });
     }
@@ -81,7 +81,7 @@ fn settle(against: &mut [Against], detect: f64) {
 fn row(
     metric: Metric,
     (base, other): (&BTreeMap<u32, f64>, &BTreeMap<u32, f64>),
-    looks: &Looks,
+    analyses: &InterimAnalyses,
     most: u32,
     detect: f64,
 ) -> Option<Compared> {
@@ -90,7 +90,7 @@ fn row(
     if logs.is_empty() || logs.iter().any(|v| !v.is_finite()) {
         return None;
     }
-    let interval = looks.interval(&logs).map(exp);
+    let interval = analyses.interval(&logs).map(exp);
     let behind = logs.iter().map(|v| if *v > 0.0 { 1.0 } else { f64::from(u8::from(*v == 0.0)) / 2.0 }).sum::<f64>();
     Some(Compared {
         metric,
@@ -99,7 +99,7 @@ fn row(
         comparison: undecided(
             Estimate { median: estimate(logs.clone()).median.exp(), interval },
             logs.len() as u32,
-            looks.p(&logs),
+            analyses.p(&logs),
         ),
         p_adjusted: 1.0,
         permutation: permutation::of_pairs(&logs),
@@ -141,7 +141,7 @@ fn method(against: &[Against], detect: f64) -> String {
     let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
         format!(
-            " Its interval spans two order statistics of these rounds and holds the true median at all looks together at \
+            " Its interval spans two order statistics of these rounds and holds the true median at all interim analyses together at \
              least {:.1} % of the time, whatever the noise looks like.",
             (c * 1000.0).floor() / 10.0
         )

@@ -1,6 +1,6 @@
 //! How many rounds it would take, from the noise seen so far.
 
-use super::looks::Looks;
+use super::interim::InterimAnalyses;
 use super::unpaired::normal;
 use crate::tax::estimate;
 use vmtax_model::Estimate;
@@ -33,7 +33,7 @@ pub fn from_the_past(figure: &Estimate, n: u32, size: f64, most: u32) -> Option<
 /// The rounds in which a side that is ahead in a round with this chance is found to be.
 fn rounds_until(ahead: f64, most: u32) -> Option<u32> {
     let mut rounds = 8;
-    while Looks::new(most.max(rounds), rounds).power_by(rounds, ahead) < POWER {
+    while InterimAnalyses::new(most.max(rounds), rounds).power_by(rounds, ahead) < POWER {
         if rounds >= MOST {
             return None;
         }

@@ -96,7 +96,7 @@ fn rows<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<Compar
         Some(Compared {
             metric,
             comparison: undecided(
-                ratio(&one, &two, super::looks::LEVEL)?,
+                ratio(&one, &two, super::interim::LEVEL)?,
                 base.len().min(other.len()) as u32,
                 super::unpaired::p(&one, &two),
             ),

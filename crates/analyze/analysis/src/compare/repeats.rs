@@ -12,8 +12,8 @@ pub fn warming_up(turns: &[&[f64]]) -> usize {
 fn differs(turns: &[&[f64]], i: usize) -> bool {
     let long_enough = turns.iter().filter(|turn| turn.len() > i + 1);
     let signs: Vec<f64> = long_enough.map(|turn| turn[i] - estimate(turn[i + 1..].to_vec()).median).collect();
-    let looks = super::looks::Looks::new(signs.len() as u32, signs.len() as u32);
-    looks.p(&signs) <= super::looks::LEVEL
+    let analyses = super::interim::InterimAnalyses::new(signs.len() as u32, signs.len() as u32);
+    analyses.p(&signs) <= super::interim::LEVEL
 }
 
 /// What stands for a turn: the median of what is left.

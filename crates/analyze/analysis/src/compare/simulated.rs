@@ -1,7 +1,7 @@
 //! What comparisons promise, put to the test on simulated rounds. `-- --nocapture` prints the figures of
 //! docs/statistics.md.
 
-use super::looks::Looks;
+use super::interim::InterimAnalyses;
 use super::needed::rounds_to_tell;
 use super::verdict::{decide, holm};
 use crate::tax::estimate;
@@ -76,15 +76,15 @@ impl<'r> Host<'r> {
 }
 
 /// A comparison that stops when it has decided.
-fn compared(host: &mut Host<'_>, effect: f64, looks: &Looks, most: u32) -> (Verdict, Estimate) {
+fn compared(host: &mut Host<'_>, effect: f64, analyses: &InterimAnalyses, most: u32) -> (Verdict, Estimate) {
     let mut logs = Vec::new();
     loop {
         logs.push(host.round(effect));
         let rounds = logs.len() as u32;
-        if looks.at(rounds) {
-            let interval = looks.interval(&logs).map(super::exp);
+        if analyses.at(rounds) {
+            let interval = analyses.interval(&logs).map(super::exp);
             let ratio = Estimate { median: estimate(logs.clone()).median.exp(), interval };
-            let shown = decide(&ratio, looks.p(&logs), DETECT);
+            let shown = decide(&ratio, analyses.p(&logs), DETECT);
             if shown.is_decided() || rounds >= most {
                 return (shown, ratio);
             }
@@ -103,11 +103,11 @@ fn share(what: impl Iterator<Item = bool>) -> f64 {
 
 #[test]
 fn a_machine_is_seldom_said_to_differ_from_itself() {
-    let looks = Looks::new(MOST, 0);
+    let analyses = InterimAnalyses::new(MOST, 0);
     for noise in ALL {
         let mut random = Rng::with_seed(1);
         let wrong = share((0..RUNS).map(|_| {
-            let (shown, _) = compared(&mut Host::new(noise, &mut random), 0.0, &looks, MOST);
+            let (shown, _) = compared(&mut Host::new(noise, &mut random), 0.0, &analyses, MOST);
             matches!(shown, Verdict::Faster | Verdict::Slower)
         }));
         println!("A/A {noise:?}: {:.1} %", wrong * 100.0);
@@ -117,13 +117,13 @@ fn a_machine_is_seldom_said_to_differ_from_itself() {
 
 #[test]
 fn a_family_of_metrics_is_seldom_said_to_differ() {
-    let looks = Looks::new(MOST, 0);
+    let analyses = InterimAnalyses::new(MOST, 0);
     let mut random = Rng::with_seed(2);
     let wrong = share((0..500).map(|_| {
         let p: Vec<f64> = (0..8)
             .map(|_| {
                 let mut host = Host::new(Noise::Quiet, &mut random);
-                looks.p(&(0..MOST).map(|_| host.round(0.0)).collect::<Vec<_>>())
+                analyses.p(&(0..MOST).map(|_| host.round(0.0)).collect::<Vec<_>>())
             })
             .collect();
         holm(&p).iter().any(|p| *p <= 0.05)
@@ -136,10 +136,10 @@ fn a_family_of_metrics_is_seldom_said_to_differ() {
 fn intervals_hold_the_truth() {
     for noise in ALL {
         for effect in [0.0, 0.03] {
-            let looks = Looks::new(MOST, 0);
+            let analyses = InterimAnalyses::new(MOST, 0);
             let mut random = Rng::with_seed(3);
             let held = share((0..RUNS).map(|_| {
-                let (_, ratio) = compared(&mut Host::new(noise, &mut random), effect, &looks, MOST);
+                let (_, ratio) = compared(&mut Host::new(noise, &mut random), effect, &analyses, MOST);
                 ratio.interval.is_some_and(|i| (i.low..=i.high).contains(&effect.exp()))
             }));
             println!("coverage {noise:?}, {effect}: {:.1} %", held * 100.0);
@@ -160,8 +160,8 @@ fn what_was_foretold_to_be_enough_is() {
             let rounds = rounds_to_tell(&pilot, 0.03, MOST)?;
             told += 1.0;
             rounds_sum += f64::from(rounds);
-            let looks = Looks::new(rounds.max(MOST), rounds);
-            let (shown, _) = compared(&mut Host::new(noise, host.random), 0.03, &looks, rounds);
+            let analyses = InterimAnalyses::new(rounds.max(MOST), rounds);
+            let (shown, _) = compared(&mut Host::new(noise, host.random), 0.03, &analyses, rounds);
             Some(shown == Verdict::Slower)
         }));
         println!(
@@ -177,10 +177,10 @@ fn what_was_foretold_to_be_enough_is() {
 #[test]
 fn a_budget_that_ends_between_looks_keeps_the_promise() {
     let mut random = Rng::with_seed(5);
-    let looks: Vec<Looks> = (8..=MOST).map(|ended| Looks::new(MOST, ended)).collect();
+    let analyses: Vec<InterimAnalyses> = (8..=MOST).map(|ended| InterimAnalyses::new(MOST, ended)).collect();
     let wrong = share((0..RUNS).map(|_| {
         let ended = random.u32(8..=MOST);
-        let (shown, _) = compared(&mut Host::new(Noise::Quiet, &mut random), 0.0, &looks[ended as usize - 8], ended);
+        let (shown, _) = compared(&mut Host::new(Noise::Quiet, &mut random), 0.0, &analyses[ended as usize - 8], ended);
         matches!(shown, Verdict::Faster | Verdict::Slower)
     }));
     println!("A/A with a budget: {:.1} %", wrong * 100.0);

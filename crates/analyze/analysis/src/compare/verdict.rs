@@ -1,6 +1,6 @@
 //! What may be said of a metric.
 
-use super::looks::LEVEL;
+use super::interim::LEVEL;
 use vmtax_model::{Estimate, Verdict};
 
 /// Each p corrected for how many there are, so that any is at most 5 % by chance in at most 5 % of families: S. Holm, *A

@@ -2,7 +2,7 @@
 //! it is done this way, and how often it errs.
 
 mod law;
-mod lottery;
+mod permutation;
 mod points;
 #[cfg(test)]
 mod simulated;
@@ -38,7 +38,7 @@ struct Grown {
 /// The law of costs along a ladder.
 fn grown(points: &Points) -> Grown {
     let points = points.filled();
-    let p = lottery::chance_of_growth(&points);
+    let p = permutation::chance_of_growth(&points);
     let (law, or) = law_of(&points, p);
     let rounds = law.map_or(Vec::new(), |law| lines(&points, law));
     let over = |of: &dyn Fn(&Line) -> f64| (!rounds.is_empty()).then(|| estimate(rounds.iter().map(of).collect()));

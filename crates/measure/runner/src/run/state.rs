@@ -1,7 +1,7 @@
 //! A run that is under way.
 
 use crate::images::Images;
-use crate::shares::Way;
+use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{Machine, Probes, QemuFacts, Turn, WorkloadSpec};
@@ -46,7 +46,7 @@ pub(super) struct Run<'a> {
     pub scratch: &'a Scratch,
     pub images: &'a Images,
     /// The plan's variants.
-    pub ways: &'a [Way],
+    pub ways: &'a [ShareSetup],
     /// Their QEMUs.
     pub qemus: &'a [QemuFacts],
     pub events: bool,

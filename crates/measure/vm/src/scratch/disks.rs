@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use vmtax_model::Tree;
 
 const NAME: &str = "scratch";
-/// Not yet locked, so not yet to be found by [`sweep`].
+/// Not yet locked, so not yet to be found by [`remove_stale_scratch`].
 const UNLOCKED: &str = "scratch.new";
 const LOCK: &str = "lock";
 /// The disk for raw reads: larger than a device's own read-ahead would hide, small enough to write each time.
@@ -277,7 +277,7 @@ fn full_or(error: std::io::Error, run: &Path, needs: &Needs, path: &Path) -> Mac
 }
 
 /// Removes the scratch folders under `runs` that a killed run left behind; those in use are locked and stay.
-pub fn sweep(runs: &Path) {
+pub fn remove_stale_scratch(runs: &Path) {
     for run in fs::read_dir(runs).into_iter().flatten().flatten() {
         let folder = run.path().join(NAME);
         let Ok(lock) = File::open(folder.join(LOCK)) else { continue };
@@ -303,7 +303,7 @@ mod tests {
         let (used, left) = (folder("a"), folder("b"));
         let lock = File::open(used.join(LOCK)).unwrap();
         flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
-        sweep(runs.path());
+        remove_stale_scratch(runs.path());
         assert!(used.exists() && !left.exists());
     }
 

@@ -12,16 +12,16 @@ pub struct Argument {
 }
 
 /// Each argument with the registers that hold it.
-pub(crate) struct Held(Vec<Value>);
+pub(crate) struct ArgumentRegisters(Vec<Value>);
 
 struct Value {
     narrow: bool,
     registers: Vec<Register>,
 }
 
-impl Held {
-    pub fn new(arguments: &[Argument]) -> Held {
-        Held(arguments.iter().map(|a| Value { narrow: a.narrow, registers: vec![a.register] }).collect())
+impl ArgumentRegisters {
+    pub fn new(arguments: &[Argument]) -> ArgumentRegisters {
+        ArgumentRegisters(arguments.iter().map(|a| Value { narrow: a.narrow, registers: vec![a.register] }).collect())
     }
 
     /// A register for each argument; `None` when one is lost.

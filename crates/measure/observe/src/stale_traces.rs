@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// Removes the tracefs instances and probes of vmtax processes that are no more. Anything else, of a living vmtax or of
 /// others, is left alone. Nothing to do where there is no tracefs or no permission.
-pub fn sweep() {
+pub fn remove_stale_traces() {
     if let Ok(root) = tracefs::tracefs() {
         sweep_in(&root);
     }

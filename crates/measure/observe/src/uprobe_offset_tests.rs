@@ -1,7 +1,7 @@
 //! Functions as compilers made them (Debian's QEMU 5.2, 7.2, 11.1), and some that they might make.
 
-use crate::held::Argument;
-use crate::place::{Code, Place, is_cheap};
+use crate::argument_registers::Argument;
+use crate::uprobe_offset::{Code, UprobeOffset, is_cheap};
 use iced_x86::Register::{self, *};
 use proptest::prelude::*;
 
@@ -9,12 +9,12 @@ fn wide(register: Register) -> Argument {
     Argument { register, narrow: false }
 }
 
-fn cheap(offset: u64, registers: &[Register]) -> Place {
-    Place { offset, cheap: true, registers: registers.to_vec() }
+fn cheap(offset: u64, registers: &[Register]) -> UprobeOffset {
+    UprobeOffset { offset, cheap: true, registers: registers.to_vec() }
 }
 
-fn dear(registers: &[Register]) -> Place {
-    Place { offset: 0, cheap: false, registers: registers.to_vec() }
+fn dear(registers: &[Register]) -> UprobeOffset {
+    UprobeOffset { offset: 0, cheap: false, registers: registers.to_vec() }
 }
 
 /// `virtqueue_push`: push %r12; mov %edx,%r12d; …

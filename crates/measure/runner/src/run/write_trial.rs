@@ -19,7 +19,7 @@ impl Run<'_> {
     pub(super) fn write_failed(&mut self, turn: Turn, from: usize, why: &str) -> Result<(), RunError> {
         for trial in self.all(turn).into_iter().skip(from) {
             let outcome = Outcome::Failed { error: why.to_owned() };
-            self.write(turn, trial, outcome, Made::none())?;
+            self.write(turn, trial, outcome, TrialNotes::none())?;
         }
         Ok(())
     }
@@ -29,7 +29,7 @@ impl Run<'_> {
         turn: Turn,
         Trial { workload, probes }: Trial<'_>,
         outcome: Outcome,
-        made: Made,
+        made: TrialNotes,
     ) -> Result<(), RunError> {
         let variant =
             if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
@@ -70,7 +70,7 @@ impl Run<'_> {
 }
 
 /// What is noted of a trial besides how it ended.
-pub(super) struct Made {
+pub(super) struct TrialNotes {
     pub(super) started: Timestamp,
     pub(super) wall_s: f64,
     pub(super) share: Option<ShareFacts>,
@@ -80,10 +80,10 @@ pub(super) struct Made {
     pub(super) warnings: Vec<Warning>,
 }
 
-impl Made {
+impl TrialNotes {
     /// Of a trial that could not be begun.
-    pub(super) fn none() -> Made {
-        Made {
+    pub(super) fn none() -> TrialNotes {
+        TrialNotes {
             started: Timestamp::now(),
             wall_s: 0.0,
             share: None,

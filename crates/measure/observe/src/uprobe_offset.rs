@@ -5,7 +5,7 @@
 //! first instruction of the first kind, as far as everyone goes who comes by; arguments are followed through the moves
 //! on the way.
 
-use crate::held::{Argument, Held};
+use crate::argument_registers::{Argument, ArgumentRegisters};
 use iced_x86::{
     ConditionCode, Decoder, DecoderOptions, FlowControl, Instruction, InstructionInfoFactory, Mnemonic, OpKind,
     Register,
@@ -17,7 +17,7 @@ const FURTHEST: usize = 32;
 
 /// Where to put a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Place {
+pub struct UprobeOffset {
     /// Bytes after the function's first.
     pub offset: u64,
     /// Whether the kernel emulates the instruction there.
@@ -43,9 +43,9 @@ impl<'c> Code<'c> {
     }
 
     /// The first cheap place at which all `arguments` still are in some register; the expensive entry when there is none.
-    pub fn entry(&self, arguments: &[Argument]) -> Place {
-        let mut held = Held::new(arguments);
-        self.walk(0, &mut held).and_then(|i| self.cheap(i, &held)).unwrap_or_else(|| Place {
+    pub fn entry(&self, arguments: &[Argument]) -> UprobeOffset {
+        let mut held = ArgumentRegisters::new(arguments);
+        self.walk(0, &mut held).and_then(|i| self.cheap(i, &held)).unwrap_or_else(|| UprobeOffset {
             offset: 0,
             cheap: false,
             registers: arguments.iter().map(|a| a.register).collect(),
@@ -54,7 +54,7 @@ impl<'c> Code<'c> {
 
     /// The cheap place behind each call of the function that lies `distance` bytes from this one's first byte, where that
     /// gave something else than zero and all `results` still are in some register.
-    pub fn after(&self, distance: i64, results: &[Argument]) -> Vec<Place> {
+    pub fn after(&self, distance: i64, results: &[Argument]) -> Vec<UprobeOffset> {
         let calls = self.instructions.iter().filter(|i| {
             let direct = i.flow_control() == FlowControl::Call && i.op0_kind() == OpKind::NearBranch64;
             direct && i.near_branch64() as i64 == distance
@@ -62,8 +62,8 @@ impl<'c> Code<'c> {
         calls.filter_map(|call| self.after_call(call, results)).collect()
     }
 
-    fn after_call(&self, call: &Instruction, results: &[Argument]) -> Option<Place> {
-        let mut held = Held::new(results);
+    fn after_call(&self, call: &Instruction, results: &[Argument]) -> Option<UprobeOffset> {
+        let mut held = ArgumentRegisters::new(results);
         let branch = self.walk(call.next_ip(), &mut held)?;
         // `test %rax,%rax` right before it decides; on goes the way of a result that is not zero.
         let test = self.instructions.iter().find(|i| i.next_ip() == branch.ip())?;
@@ -84,7 +84,7 @@ impl<'c> Code<'c> {
 
     /// Goes from `begin` on with what is held, as far as everyone goes who comes by there: to the first instruction that
     /// is cheap or leads elsewhere (direct jumps are both).
-    fn walk(&self, begin: u64, held: &mut Held) -> Option<&Instruction> {
+    fn walk(&self, begin: u64, held: &mut ArgumentRegisters) -> Option<&Instruction> {
         let first = self.instructions.binary_search_by_key(&begin, Instruction::ip).ok()?;
         let mut info = InstructionInfoFactory::new();
         for instruction in self.instructions[first..].iter().take(FURTHEST) {
@@ -100,9 +100,9 @@ impl<'c> Code<'c> {
         None
     }
 
-    fn cheap(&self, instruction: &Instruction, held: &Held) -> Option<Place> {
+    fn cheap(&self, instruction: &Instruction, held: &ArgumentRegisters) -> Option<UprobeOffset> {
         let registers = held.registers().filter(|_| self.is_cheap(instruction))?;
-        Some(Place { offset: instruction.ip(), cheap: true, registers })
+        Some(UprobeOffset { offset: instruction.ip(), cheap: true, registers })
     }
 
     fn is_cheap(&self, instruction: &Instruction) -> bool {

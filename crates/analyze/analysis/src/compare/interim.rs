@@ -1,10 +1,10 @@
-//! Looking at a comparison while it runs, without spoiling what its intervals promise.
+//! Interim analyses of a comparison while it runs, without loss of what its intervals promise (a group sequential test).
 //!
 //! Each round says which side cost more. Where the median ratio is 1 that is a fair coin, whatever the noise looks like,
-//! so the number of rounds against one side is a random walk whose chance to leave given bounds at any of several looks
-//! is counted exactly, not approximated. The bounds are Pocock's: the same nominal level at every look (S. J. Pocock,
+//! so the number of rounds against one side is a random walk whose chance to leave given bounds at any of several analyses
+//! is counted exactly, not approximated. The bounds are Pocock's: the same nominal level at every analysis (S. J. Pocock,
 //! *Group sequential methods in the design and analysis of clinical trials*, Biometrika 64, 1977). Turned round, the
-//! same walk gives intervals that hold at all looks together (C. Jennison, B. W. Turnbull, *Repeated confidence
+//! same walk gives intervals that hold at all analyses together (C. Jennison, B. W. Turnbull, *Repeated confidence
 //! intervals for group sequential clinical trials*, Controlled Clinical Trials 5, 1984).
 
 use crate::interval::tails;
@@ -14,60 +14,60 @@ use vmtax_model::Interval;
 pub const LEVEL: f64 = 0.05;
 /// Before this many rounds nothing small can be told.
 const FIRST: u32 = 8;
-/// From one look to the next.
+/// From one analysis to the next.
 const STEP: f64 = 1.3;
 
-/// The rounds after which a comparison is looked at, and what counts as a difference there.
+/// The rounds after which a comparison is analysed, and what counts as a difference there.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Looks {
+pub struct InterimAnalyses {
     rounds: Vec<u32>,
-    /// The nominal level at each look.
+    /// The nominal level at each analysis.
     nominal: f64,
-    /// How often any look shows a difference where there is none.
+    /// How often any analysis shows a difference where there is none.
     error: f64,
 }
 
-impl Looks {
-    /// For a comparison of at most `most` rounds that ended after `ended`: at a look, or for a reason that has nothing to do
+impl InterimAnalyses {
+    /// For a comparison of at most `most` rounds that ended after `ended`: at an analysis, or for a reason that has nothing to do
     /// with what it showed. 0 for one that has not ended.
-    pub fn new(most: u32, ended: u32) -> Looks {
+    pub fn new(most: u32, ended: u32) -> InterimAnalyses {
         let mut rounds = schedule(most.max(ended));
         if ended > 0 && !rounds.contains(&ended) {
-            // Time was over: what would have come later is not looked at.
+            // Time was over: what would have come later is not analysed.
             rounds.retain(|n| *n < ended);
             rounds.push(ended);
         }
-        let mut looks = Looks { rounds, nominal: 0.0, error: 0.0 };
+        let mut analyses = InterimAnalyses { rounds, nominal: 0.0, error: 0.0 };
         // Only levels that some count of rounds attains differ in effect: the largest that keeps the promise.
-        let mut levels: Vec<f64> = looks.rounds.iter().flat_map(|&n| tails(n)).filter(|p| *p <= LEVEL).collect();
+        let mut levels: Vec<f64> = analyses.rounds.iter().flat_map(|&n| tails(n)).filter(|p| *p <= LEVEL).collect();
         levels.sort_by(f64::total_cmp);
         levels.dedup();
-        let allowed = levels.partition_point(|&nominal| looks.crossed(nominal, 0.5) <= LEVEL);
+        let allowed = levels.partition_point(|&nominal| analyses.crossed(nominal, 0.5) <= LEVEL);
         if let Some(&nominal) = allowed.checked_sub(1).and_then(|i| levels.get(i)) {
-            looks.error = looks.crossed(nominal, 0.5);
-            looks.nominal = nominal;
+            analyses.error = analyses.crossed(nominal, 0.5);
+            analyses.nominal = nominal;
         }
-        looks
+        analyses
     }
 
-    /// Whether a comparison is looked at after so many rounds.
+    /// Whether a comparison is analysed after so many rounds.
     pub fn at(&self, rounds: u32) -> bool {
         self.rounds.contains(&rounds)
     }
 
-    /// The chance that any look shows a difference, where a round has one side ahead with probability `ahead`.
+    /// The chance that any analysis shows a difference, where a round has one side ahead with probability `ahead`.
     pub fn power(&self, ahead: f64) -> f64 {
         if self.nominal > 0.0 { self.crossed(self.nominal, ahead) } else { 0.0 }
     }
 
-    /// The same of the looks up to so many rounds.
+    /// The same of the analyses up to so many rounds.
     pub fn power_by(&self, rounds: u32, ahead: f64) -> f64 {
         let so_far = self.rounds.iter().copied().filter(|n| *n <= rounds).collect();
-        Looks { rounds: so_far, ..*self }.power(ahead)
+        InterimAnalyses { rounds: so_far, ..*self }.power(ahead)
     }
 
-    /// The chance that by chance alone any look shows as much as one of these did: `logs` in the order of rounds, one
-    /// number each, 0 for no difference. 1 where there was no look yet.
+    /// The chance that by chance alone any analysis shows as much as one of these did: `logs` in the order of rounds, one
+    /// number each, 0 for no difference. 1 where there was no analysis yet.
     pub fn p(&self, logs: &[f64]) -> f64 {
         let strongest = self.rounds.iter().filter(|&&n| n as usize <= logs.len()).map(|&n| {
             let so_far = &logs[..n as usize];
@@ -79,8 +79,8 @@ impl Looks {
         strongest.min_by(f64::total_cmp).map_or(1.0, |nominal| self.crossed(nominal, 0.5))
     }
 
-    /// The interval for the median of what all `values` are from, which holds at all looks together; `None` where the
-    /// values are too few. To be asked for at a look.
+    /// The interval for the median of what all `values` are from, which holds at all analyses together; `None` where the
+    /// values are too few. For an interim analysis.
     pub fn interval(&self, values: &[f64]) -> Option<Interval> {
         let n = values.len() as u32;
         let cut = if self.nominal > 0.0 { bound(n, self.nominal)? } else { return None };
@@ -90,7 +90,7 @@ impl Looks {
         Some(Interval { low, high, coverage: 1.0 - self.error })
     }
 
-    /// The chance that the walk is outside its bounds at any look: they are those of this nominal level, and each step
+    /// The chance that the walk is outside its bounds at any analysis: they are those of this nominal level, and each step
     /// goes up with probability `up`.
     fn crossed(&self, nominal: f64, up: f64) -> f64 {
         // Where the walk may be, of those that were never outside: by the number of steps up.
@@ -146,56 +146,59 @@ mod tests {
         assert_eq!(schedule(6), [6]);
         assert_eq!(schedule(8), [8]);
         assert_eq!(schedule(40), [8, 11, 15, 20, 26, 34, 40]);
-        assert_eq!(Looks::new(40, 23).rounds, [8, 11, 15, 20, 23]);
-        assert_eq!((Looks::new(40, 6).rounds, Looks::new(40, 20)), (vec![6], Looks::new(40, 0)));
-        assert!(Looks::new(400, 0).rounds.len() < 20);
+        assert_eq!(InterimAnalyses::new(40, 23).rounds, [8, 11, 15, 20, 23]);
+        assert_eq!(
+            (InterimAnalyses::new(40, 6).rounds, InterimAnalyses::new(40, 20)),
+            (vec![6], InterimAnalyses::new(40, 0))
+        );
+        assert!(InterimAnalyses::new(400, 0).rounds.len() < 20);
     }
 
-    /// All 2^n ways in which n rounds can go, each followed through the looks.
+    /// All 2^n ways in which n rounds can go, each followed through the analyses.
     #[test]
     fn the_error_is_what_counting_all_ways_says() {
         for (most, ended) in [(6, 6), (8, 8), (11, 11), (15, 13), (17, 0)] {
-            let looks = Looks::new(most, ended);
-            let last = *looks.rounds.last().unwrap();
+            let analyses = InterimAnalyses::new(most, ended);
+            let last = *analyses.rounds.last().unwrap();
             let wrong = (0..1_u32 << last).filter(|way| {
-                looks.rounds.iter().any(|&n| {
+                analyses.rounds.iter().any(|&n| {
                     let ups = (way & ((1 << n) - 1)).count_ones();
-                    bound(n, looks.nominal).is_some_and(|b| ups.min(n - ups) <= b)
+                    bound(n, analyses.nominal).is_some_and(|b| ups.min(n - ups) <= b)
                 })
             });
             let share = wrong.count() as f64 / f64::from(1_u32 << last);
-            assert!((looks.error - share).abs() < 1e-12 && share <= LEVEL, "{most}: {share}");
+            assert!((analyses.error - share).abs() < 1e-12 && share <= LEVEL, "{most}: {share}");
         }
-        assert_eq!(Looks::new(6, 6).error, 0.03125);
-        assert_eq!(Looks::new(5, 5).interval(&[1.0; 5]), None);
+        assert_eq!(InterimAnalyses::new(6, 6).error, 0.03125);
+        assert_eq!(InterimAnalyses::new(5, 5).interval(&[1.0; 5]), None);
     }
 
     #[test]
     fn chance_is_exact_at_one_look() {
         // scipy.stats.binomtest(k, n).pvalue
         let logs = |below: usize, above: usize| [vec![-1.0; below], vec![1.0; above]].concat();
-        let looks = Looks::new(8, 8);
+        let analyses = InterimAnalyses::new(8, 8);
         for (below, wanted) in [(0, 0.0078125), (1, 0.0703125), (2, 0.2890625), (3, 0.7265625)] {
-            assert!((looks.p(&logs(below, 8 - below)) - wanted).abs() < 1e-12, "{below}");
+            assert!((analyses.p(&logs(below, 8 - below)) - wanted).abs() < 1e-12, "{below}");
         }
         // A tie is a round that shows nothing.
-        assert!((looks.p(&[0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]) - 0.0703125).abs() < 1e-12);
-        assert_eq!(looks.p(&logs(0, 7)), 1.0);
+        assert!((analyses.p(&[0.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0, 1.0]) - 0.0703125).abs() < 1e-12);
+        assert_eq!(analyses.p(&logs(0, 7)), 1.0);
     }
 
     #[test]
     fn the_interval_is_between_order_statistics() {
         let values: Vec<f64> = (1..=8).map(f64::from).collect();
-        let i = Looks::new(8, 8).interval(&values).unwrap();
+        let i = InterimAnalyses::new(8, 8).interval(&values).unwrap();
         assert_eq!((i.low, i.high, i.coverage), (1.0, 8.0, 1.0 - 0.0078125));
         let many: Vec<f64> = (1..=100).map(f64::from).collect();
-        let i = Looks::new(100, 100).interval(&many).unwrap();
+        let i = InterimAnalyses::new(100, 100).interval(&many).unwrap();
         assert!(i.low > 33.0 && i.high < 68.0 && i.coverage < 0.96, "{i:?}");
     }
 
     #[test]
     fn more_rounds_show_smaller_differences() {
-        let power = |most, ahead| Looks::new(most, 0).power(ahead);
+        let power = |most, ahead| InterimAnalyses::new(most, 0).power(ahead);
         assert!(power(10, 0.8) < power(40, 0.8) && power(40, 0.8) > 0.9);
         assert!((power(40, 0.7) - power(40, 0.3)).abs() < 1e-12);
     }

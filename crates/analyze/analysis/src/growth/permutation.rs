@@ -1,6 +1,6 @@
-//! Is there any growth? The order of a round's rungs was drawn by lot, so the lot is drawn again, many times, to see how
-//! often chance alone puts costs and sizes in as good an order. Whatever drifts, warms up, repeats itself or jumps within
-//! a round, every order of the rungs was as likely as the one that was drawn. Nothing else is assumed.
+//! A permutation test of growth. The order of a round's rungs was randomized, so random permutations show how often
+//! chance alone orders costs by size as well as these are. It assumes nothing else: whatever drifts, warms up, repeats
+//! itself or jumps within a round, every order of the rungs was as likely as the one that ran.
 //!
 //! References: E. B. Page, *Ordered hypotheses for multiple treatments*, JASA 58 (1963), for the statistic; R. A. Fisher,
 //! *The Design of Experiments*, for the argument; J. Besag and P. Clifford, *Sequential Monte Carlo p-values*, Biometrika
@@ -8,9 +8,9 @@
 
 use super::points::Points;
 
-/// Draws: enough that p = 5 % is known to half a percent.
+/// Permutations: enough that p = 5 % is known to half a percent.
 const DRAWS: u32 = 1999;
-/// After so many as good as what was found, p is known well enough: it is above 5 %.
+/// After this many at least as good as the measured order, p is known well enough: it is above 5 %.
 const ENOUGH: u32 = 120;
 
 /// How often chance alone shows as much growth as these costs do, 1 / ([`DRAWS`] + 1) to 1.

@@ -9,7 +9,7 @@ use vmtax_workload::WorkloadError;
 
 /// What guests are started with.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Means {
+pub struct Requirements {
     /// The QEMU of each of the plan's variants.
     pub qemus: Vec<QemuFacts>,
     /// The kernel of each of the plan's variants; none for the micro-guest alone.
@@ -20,12 +20,12 @@ pub struct Means {
 ///
 /// # Errors
 /// [`RunError`] saying what is missing and how to get it.
-pub fn find_means(
+pub fn find_requirements(
     plan: &Plan,
     host: &HostFacts,
     cache: &dyn Fn() -> Result<PathBuf, AptError>,
     say: &mut dyn FnMut(&str),
-) -> Result<Option<Means>, RunError> {
+) -> Result<Option<Requirements>, RunError> {
     if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
         return Err(RunError::NoMachine {
             machine: Machine::NATIVE,
@@ -73,7 +73,7 @@ pub fn find_means(
         true => kernels(plan, host, cache, say)?,
         false => Vec::new(),
     };
-    Ok(Some(Means { qemus, kernels }))
+    Ok(Some(Requirements { qemus, kernels }))
 }
 
 /// The kernel of each variant; fetched, where none is there, once.
