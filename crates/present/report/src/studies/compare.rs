@@ -24,7 +24,7 @@ pub fn report<'a>(
     let tile = |against: &Against| Tile {
         class: class(against),
         figure: String::new(),
-        text: format!("{}: {}", against.side, summary(against)),
+        text: format!("{}: {}.", against.side, summary(against)),
         limits: open(findings, against).unwrap_or_default(),
     };
     let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r)].concat());
