@@ -68,8 +68,12 @@ impl Answer<'_> {
 
     /// For a terminal; with all details, or the most important.
     pub fn terminal(&self, details: bool, style: Style) -> String {
-        let details_alone = if details { self.analysis.details() } else { None };
-        details_alone.unwrap_or_else(|| self.report().terminal(style, details))
+        match if details { self.analysis.details() } else { None } {
+            // The verdict on a published result stands in the report alone.
+            Some(all) if self.is_reproduction() => self.report().terminal(style, false) + "\n" + &all,
+            Some(all) => all,
+            None => self.report().terminal(style, details),
+        }
     }
 
     /// The page of requests by layer, that stands beside the first.

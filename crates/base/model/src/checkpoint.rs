@@ -1,6 +1,6 @@
 //! The checkpoints that a request passes: the one table of them, by class of device. It says what is observed for each, which
 //! side's clock stamps it, which layer the interval that leads to it counts for, and what it is called. A second class of
-//! device is a second table: its checkpoints stand between [`Checkpoint::Begin`] and [`Checkpoint::End`], too.
+//! device would have a table of its own.
 
 use serde::{Deserialize, Serialize};
 

@@ -11,6 +11,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
     let recording = vmtax_recording::open(&args.run)?;
     let mut answer = analyze(&recording)?;
     if let Some(format) = &args.format {
+        if format == "html" {
+            answer.draw()?;
+        }
         print(&answer.report().in_format(format).unwrap_or_default())?;
         return Ok(status(&answer));
     }

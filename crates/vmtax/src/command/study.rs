@@ -8,7 +8,7 @@ use std::process::ExitCode;
 use vmtax_layers::LayersError;
 use vmtax_model::{HostFacts, Study};
 use vmtax_runner::Ended;
-use vmtax_studies::{StudyError, StudyOptions, analyze, forecast, profiles_of_guests};
+use vmtax_studies::{Answer, StudyError, StudyOptions, analyze, forecast, profiles_of_guests};
 use vmtax_vm::Streams;
 use vmtax_workload::CheckedPlan;
 
@@ -56,6 +56,7 @@ fn carry_out(
             Some(answer)
         }
         // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
+        Err(_) if matches!(ended, Ended::Interrupted) => None,
         Err(StudyError::Layers(LayersError::Unobserved)) if !matches!(ended, Ended::Complete) => None,
         Err(error) => return Err(error.into()),
     };
@@ -63,7 +64,9 @@ fn carry_out(
     match (ended, answer) {
         (Ended::Interrupted, _) => Err(Fault::Interrupted { folder }),
         // That the command went well where it ran must not pass for all.
-        (Ended::Incomplete(first), _) if status.unwrap_or(0) == 0 => {
+        (Ended::Incomplete(first), answer)
+            if status.unwrap_or(0) == 0 || answer.as_ref().is_some_and(Answer::is_reproduction) =>
+        {
             Err(Fault::Incomplete { folder, first: first.to_string() })
         }
         // Of a reproduction its verdict is what counts.

@@ -97,6 +97,18 @@ fn an_interrupt_while_a_guest_comes_up_ends_that() {
 }
 
 #[test]
+fn an_interrupt_before_a_profile_has_a_result_is_no_damage() {
+    let place = Place::new();
+    let mut run = place.vmtax("profile --machine tcg -- seqread").start(60);
+    run.until("the guest", |place| {
+        place.processes().into_iter().find(|p| p.is_qemu() && p.command.contains("-no-reboot"))
+    });
+    run.signal(Signal::INT);
+    run.outcome().exits(130).says("interrupted");
+    place.nothing_is_left();
+}
+
+#[test]
 fn a_guest_that_hangs_is_given_up_at_the_deadline() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "echo 'Booting, and then no more' >&5; sleep 60 & wait");

@@ -211,15 +211,16 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
     let place = Place::new();
     let folder = place.path("theirs");
     fs::create_dir(&folder).unwrap();
-    let serve = |option: &str| {
+    let serve = |namespaces: serde_json::Value| {
         // The lifeline is descriptor 3, and stays open for a second.
         let (vmtax, dir) = (env!("CARGO_BIN_EXE_vmtax"), folder.display());
-        let line = format!("sleep 1 | {vmtax} watchdog {option} -- touch {dir}/new 3<&0");
+        let settings = serde_json::json!({ "namespaces": namespaces });
+        let line = format!("sleep 1 | {vmtax} watchdog '{settings}' -- touch {dir}/new 3<&0");
         place.program("sh").arg("-c").arg(line).outcome()
     };
-    serve(&format!("--read-only {}", folder.display())).says("Read-only file system");
+    serve(serde_json::json!({ "read_only": folder })).says("Read-only file system");
     assert!(!folder.join("new").exists());
-    serve("").exits(0);
+    serve(serde_json::json!({})).exits(0);
     assert!(folder.join("new").exists());
 }
 

@@ -1,5 +1,4 @@
-//! What is a disk's alone: its events, what identifies its requests, how they are followed through their checkpoints. Another
-//! class of devices has a table of checkpoints, and a folder beside this one.
+//! What is a disk's alone: its events, what identifies its requests, how they are followed through their checkpoints.
 
 pub(crate) mod decode;
 pub(crate) mod extents;

@@ -21,13 +21,19 @@ pub(crate) fn binary(pid: i32) -> Option<PathBuf> {
     mapped_program(&maps, &named).or(exe.ok())
 }
 
-/// Whether a process runs QEMU.
+/// Whether a process runs QEMU. Not its tools (`qemu-nbd`), not libvirt's daemon (`virtqemud`), not `sudo` or `timeout`, which
+/// have the command line of the QEMU that they start.
 pub(crate) fn runs_qemu(pid: i32) -> bool {
-    let is_named = |path: PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().contains("qemu"));
-    binary(pid).is_some_and(is_named) || {
+    let is_named = |path: &Path| {
+        let name = path.file_name().unwrap_or_default().as_encoded_bytes();
+        name.starts_with(b"qemu-system-") || name.starts_with(b"qemu-kvm")
+    };
+    let binary = binary(pid);
+    binary.as_deref().is_some_and(is_named) || {
         let arguments = Arguments::of(pid);
-        let given = arguments.options().filter(|(option, _)| OPTIONS.contains(option)).count();
-        given > 1
+        let starts_one = arguments.all().skip(1).any(|argument| is_named(Path::new(argument)));
+        let is_given = |option: &&&str| arguments.options().any(|(given, _)| given == **option);
+        !starts_one && OPTIONS.iter().filter(is_given).count() > 1
     }
 }
 

@@ -34,6 +34,19 @@ pub(crate) fn roles(
     (source, threads.collect())
 }
 
+/// The threads of a process that is no QEMU.
+pub(crate) fn without_roles(pid: i32) -> Vec<QemuThread> {
+    let role = |tid, name| if tid == pid { Role::Main } else { Role::Other(name) };
+    thread_names(pid).into_iter().map(|(tid, name)| QemuThread { tid, role: role(tid, name) }).collect()
+}
+
+/// Whether a monitor is that of a process: its vCPUs are threads of it. A monitor that names none may be anyone's.
+pub(crate) fn belongs_to(monitor: &Monitor, pid: i32) -> bool {
+    let tids = own_tids(pid);
+    let vcpus = monitor.vcpus().unwrap_or_default();
+    vcpus.is_empty() || vcpus.iter().any(|(_, tid)| tids.contains_key(tid))
+}
+
 /// Roles as the monitor tells them; its numbers are those of QEMU's own PID namespace.
 fn told(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>> {
     let vcpus = monitor.vcpus().ok().filter(|vcpus| !vcpus.is_empty())?;

@@ -49,6 +49,11 @@ impl Vm {
             _ => traced(),
         };
         let limits = match cgroup {
+            Some(cgroup) if cgroup.name == "/" => lacking(
+                "limits of its control group",
+                "it is in the root group, which has none",
+                "start the VM in a group of its own: `systemd-run --scope`",
+            ),
             Some(cgroup) if access(&cgroup.folder, Access::WRITE_OK).is_ok() => None,
             _ => lacking("limits of its control group", "its folder may not be written to", "run vmtax as root"),
         };
@@ -92,7 +97,7 @@ struct Cgroup {
 }
 
 impl Cgroup {
-    /// That of version 2 where it holds more than the root does, else that of version 1's CPU controller.
+    /// That of version 1's CPU controller where the host has one, else that of version 2.
     fn of(pid: i32) -> Option<Cgroup> {
         let groups = Process::new(pid).and_then(|process| process.cgroups()).ok()?.0;
         let cpu = groups.iter().find(|group| group.controllers.iter().any(|controller| controller == "cpu"));

@@ -28,6 +28,11 @@ impl Vm {
     /// One that runs already. Nothing of it is changed; its monitor is held as long as the value is.
     pub fn attach(pid: i32) -> Vm {
         let monitor = attach::monitor(pid).map_err(|e| e.to_string());
+        // sudo, timeout and their like have the command line of the QEMU that they start.
+        let monitor = monitor.and_then(|monitor| match threads::belongs_to(&monitor, pid) {
+            true => Ok(monitor),
+            false => Err("the monitor that its command line names is another process's".to_owned()),
+        });
         let vmm = (monitor.is_ok() || qemu::binary::runs_qemu(pid)).then_some(Vmm::Qemu);
         Vm { pid, vmm, monitor, has_agent: false }
     }
@@ -95,7 +100,12 @@ impl Vm {
 
     /// Its threads with their roles, and where these are known from.
     pub(super) fn roles(&self) -> (RoleSource, Vec<QemuThread>) {
-        threads::roles(self.pid, self.monitor(), || self.files().unwrap_or_default(), &self.arguments())
+        match self.vmm {
+            Some(Vmm::Qemu) => {
+                threads::roles(self.pid, self.monitor(), || self.files().unwrap_or_default(), &self.arguments())
+            }
+            None => (RoleSource::Names, threads::without_roles(self.pid)),
+        }
     }
 
     /// Where a block request passes in its binary.

@@ -172,13 +172,16 @@ fn qemu_is_found_under_any_name_and_behind_a_loader() {
     fs::copy("/usr/bin/qemu-system-x86_64", &renamed).unwrap();
     let loader = Path::new("/lib64/ld-linux-x86-64.so.2");
     let (program, loader_text) = (renamed.to_str().unwrap(), loader.to_str().unwrap());
-    let mut programs = vec![vec![program]];
+    // A copy looks for its modules and its BIOS beside itself.
+    let modules = "QEMU_MODULE_DIR=/usr/lib/x86_64-linux-gnu/qemu";
+    let mut programs = vec![vec!["env", modules, program]];
     if loader.exists() {
-        programs.push(vec![loader_text, program]);
+        programs.push(vec!["env", modules, loader_text, program]);
     }
     for program in programs {
+        let firmware = ["-L", "/usr/share/seabios", "-L", "/usr/share/qemu"];
         let mut qemu =
-            Qemu::start(&program, &["-accel", "tcg", "-smp", "1", "-machine", "pc", "-L", "/usr/share/qemu"]);
+            Qemu::start(&program, &[&["-accel", "tcg", "-smp", "1", "-machine", "pc"], &firmware[..]].concat());
         let vm = qemu.until(|facts| facts.threads.len() > 1 && facts.binary.as_ref() == Some(&renamed));
         assert_eq!((vm.vmm(), vm.program().as_str()), (Some(Vmm::Qemu), "vmm"));
         assert_eq!(vm.accelerator(), Some(Accelerator::Tcg));
@@ -186,6 +189,32 @@ fn qemu_is_found_under_any_name_and_behind_a_loader() {
     }
     let own = Vm::attach(std::process::id() as i32);
     assert_eq!((own.vmm(), own.facts(), own.accelerator()), (None, None, None));
+}
+
+#[test]
+fn who_starts_a_qemu_has_its_command_line_and_is_none() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("qmp");
+    let qmp = format!("unix:{},server=on,wait=off", socket.display());
+    let wrapper = Qemu::start(&["timeout", "60", "qemu-system-x86_64"], &["-accel", "tcg", "-smp", "1", "-qmp", &qmp]);
+    let deadline = Instant::now() + BOOT_TIMEOUT;
+    let qemu = loop {
+        let children = format!("/proc/{0}/task/{0}/children", wrapper.pid());
+        let child = fs::read_to_string(children).ok().and_then(|pids| pids.trim().parse::<i32>().ok());
+        match child.map(Vm::attach).filter(|vm| vm.monitor().is_some()) {
+            Some(vm) => break vm.pid(),
+            None => assert!(Instant::now() < deadline, "QEMU has no monitor yet"),
+        }
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let vm = Vm::attach(wrapper.pid());
+    assert_eq!((vm.vmm(), vm.monitor().is_some(), vm.vcpus()), (None, false, vec![]));
+    assert_eq!(Vm::attach(qemu).vmm(), Some(Vmm::Qemu));
+    // It passes the signal on.
+    Command::new("kill").arg(wrapper.pid().to_string()).status().unwrap();
+    while Path::new(&format!("/proc/{qemu}/exe")).exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]
