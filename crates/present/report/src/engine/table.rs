@@ -187,7 +187,7 @@ impl Table {
         Table { label: label.into(), columns, ..Table::default() }
     }
 
-    /// One with a row for each of these, whose columns [`Filled::column`] adds.
+    /// One with a row for each of these, whose columns `column` adds.
     pub fn of<R>(label: impl Into<String>, items: impl IntoIterator<Item = R>) -> Filled<R> {
         let items: Vec<R> = items.into_iter().collect();
         let rows = items.iter().map(|_| Row::Cells(Vec::new())).collect();
