@@ -15,7 +15,7 @@ pub fn doctor(facts: &HostFacts) -> Report<'static> {
     Report {
         study: "doctor",
         title: "What this host can do".to_owned(),
-        about: vec![facts.cpu.model.clone(), format!("{}, Linux {}", facts.distribution, facts.kernel)],
+        basis: vec![facts.cpu.model.clone(), format!("{}, Linux {}", facts.distribution, facts.kernel)],
         answer: match poor.len() {
             0 => "Everything vmtax can use is here.".to_owned(),
             n => format!("{n} of {} checks are not ok: below, what fixes them.", facts.checks.len()),

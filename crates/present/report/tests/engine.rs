@@ -66,6 +66,25 @@ fn rows_beyond_the_most_are_counted() {
 }
 
 #[test]
+fn the_answer_comes_first_in_every_format() {
+    let mut report = of(table());
+    report.answer = "It costs ×2.".into();
+    report.basis = vec!["n = 6 rounds".into()];
+    report.next = vec!["vmtax layers".into()];
+    report.notices = vec![Notice::warnings(vec!["a warning".into()])];
+    report.method = vec!["a method".into()];
+    let page = report.html();
+    for text in [text(&report, 80), report.markdown(), page.split_once("<body>").unwrap().1.to_owned()] {
+        let order = ["It costs ×2.", "n = 6 rounds", "vmtax layers", "11.00 µs", "a warning", "a method"];
+        let places: Vec<usize> = order.iter().map(|part| text.find(part).unwrap()).collect();
+        assert!(places.is_sorted(), "{places:?}\n{text}");
+        assert_eq!(text.matches("A report").count(), 1, "{text}");
+    }
+    assert!(text(&report, 80).starts_with("It costs ×2.\nA report · n = 6 rounds\nNext: vmtax layers\n"));
+    assert!(text(&of(table()), 80).starts_with("A report\n\n"), "without an answer the title comes first");
+}
+
+#[test]
 fn markdown_has_the_tables_and_obeys_nothing() {
     let hostile = "<script>|*x*\u{1b}[2J\n# title".to_owned();
     let mut table = table();

@@ -1,18 +1,19 @@
 //! A report as Markdown, for comments and issues: its tables, and no picture.
 
 use super::prose::{escaped, with_lines};
-use super::sections::{Block, Figure, Notice, NoticeKind, Report, Section};
+use super::sections::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
 use super::table::{Cell, Row, Table};
 use crate::text::printable;
 
 impl Report<'_> {
     /// The report as GitHub's Markdown.
     pub fn markdown(&self) -> String {
-        let about = self.about.iter().map(|part| escaped(part)).collect::<Vec<_>>().join(" · ");
-        let mut out = format!("# {}\n\n{about}\n", escaped(&self.title));
-        if !self.answer.is_empty() {
-            out += &format!("\n**{}**\n", escaped(&self.answer));
+        let mut out = format!("**{}**\n", escaped(self.headline()));
+        let basis = self.titled_basis().into_iter().map(escaped).collect::<Vec<_>>().join(" · ");
+        if !basis.is_empty() {
+            out += &format!("\n{basis}\n");
         }
+        self.next.iter().for_each(|command| out += &format!("\nNext: {}\n", escaped(&format!("`{command}`"))));
         for tile in &self.tiles {
             let limits = if tile.limits.is_empty() { String::new() } else { format!(" {}", escaped(&tile.limits)) };
             out += &format!("\n- {}{limits}", escaped(&tile.text));
@@ -20,30 +21,32 @@ impl Report<'_> {
         if !self.tiles.is_empty() {
             out.push('\n');
         }
-        self.notices.iter().for_each(|notice| out += &list(notice));
+        let advice: Vec<String> = self.advice.iter().take(MAX_ADVICE).map(advice_text).collect();
+        out += &list("Advice", &advice);
         self.sections.iter().for_each(|one| out += &section(one));
+        for Notice { title, kind, items } in &self.notices {
+            let mark = if *kind == NoticeKind::Warning { "⚠ " } else { "" };
+            out += &list(&format!("{mark}{title}"), items);
+        }
         if !self.method.is_empty() {
             let method: Vec<String> = self.method.iter().map(|text| escaped(text)).collect();
             out += &format!("\n**Method.** {}\n", method.join("\n\n"));
         }
-        let origin =
-            [format!("vmtax {}", self.origin.vmtax), self.rests_on.clone(), format!("`{}`", self.origin.command)];
-        let origin: Vec<String> = origin.iter().filter(|part| !part.is_empty()).map(|part| escaped(part)).collect();
-        out + &format!("\n{}\n", origin.join(" · "))
+        let origin = format!("vmtax {} · `{}`", self.origin.vmtax, self.origin.command);
+        out + &format!("\n{}\n", escaped(&origin))
     }
 }
 
-fn list(notice: &Notice) -> String {
-    if notice.items.is_empty() {
+fn list(title: &str, items: &[String]) -> String {
+    if items.is_empty() {
         return String::new();
     }
-    let mark = if notice.kind == NoticeKind::Warning { "⚠ " } else { "" };
     let item = |item: &String| {
         let (sentence, lines) = with_lines(item);
         let lines = if lines.is_empty() { String::new() } else { format!("\n{}", fenced(lines)) };
         format!("- {}{}\n", escaped(sentence), lines.replace('\n', "\n  ").trim_end())
     };
-    format!("\n## {mark}{}\n\n{}", notice.title, notice.items.iter().map(item).collect::<String>())
+    format!("\n## {title}\n\n{}", items.iter().map(item).collect::<String>())
 }
 
 fn section(section: &Section) -> String {

@@ -2,7 +2,7 @@
 //! horizontal places are percentages, so that they follow the width of the page while their text keeps its size.
 
 use super::prose::{parts, with_lines};
-use super::sections::{Block, Figure, Notice, NoticeKind, Report, Section, Tile};
+use super::sections::{Block, Figure, MAX_ADVICE, NoticeKind, Report, Section, Tile, advice_text};
 use super::table::{Cell, Column, Row, Table, Tone};
 use crate::text::{printable, when};
 use maud::{DOCTYPE, Markup, PreEscaped, html};
@@ -28,7 +28,7 @@ impl Report<'_> {
                     meta http-equiv="Content-Security-Policy" content=(policy);
                     meta name="color-scheme" content="light dark";
                     meta name="generator" content={ "vmtax " (origin.vmtax) };
-                    title { (self.title.replace('`', "")) @if let Some(first) = self.about.first() { ": " (first) } }
+                    title { (self.title.replace('`', "")) @if let Some(first) = self.basis.first() { ": " (first) } }
                     style { (PreEscaped(STYLE)) (PreEscaped(style)) }
                 }
                 body {
@@ -54,17 +54,21 @@ impl Report<'_> {
     }
 
     fn body(&self) -> Markup {
+        let advice: Vec<String> = self.advice.iter().take(MAX_ADVICE).map(advice_text).collect();
+        let class = |kind| if kind == NoticeKind::Note { "effects" } else { "warnings" };
+        let notes = self.notices.iter().filter(|notice| !notice.items.is_empty());
+        let notes: Vec<_> = notes.map(|notice| (notice.title, class(notice.kind), &notice.items)).collect();
         html! {
             header {
-                h1 { (prose(&self.title)) }
-                p.where { (self.about.join(" · ")) }
+                @if !self.answer.is_empty() { p.kicker { (prose(&self.title)) } }
+                h1 { (prose(self.headline())) }
+                p.where { (self.basis.join(" · ")) }
+                @for command in &self.next { p.next { "Next: " code { (command) } } }
             }
-            section.answer aria-label="The answer" {
-                @if !self.answer.is_empty() { p.lead { (prose(&self.answer)) } }
-                @if !self.tiles.is_empty() { div.tiles { @for one in &self.tiles { (tile(one)) } } }
-            }
-            div.notices { @for notice in &self.notices { (list(notice)) } }
+            @if !self.tiles.is_empty() { div.tiles { @for one in &self.tiles { (tile(one)) } } }
+            (list("Advice", "advice", &advice))
             @for section in &self.sections { (self.section(section)) }
+            @if !notes.is_empty() { div.notices { @for (title, class, items) in notes { (list(title, class, items)) } } }
             @for (i, text) in self.method.iter().enumerate() { p.method { @if i == 0 { b { "Method. " } } (prose(text)) } }
         }
     }
@@ -99,12 +103,7 @@ impl Report<'_> {
             figure class=[(!class.is_empty()).then_some(class)] {
                 @if !figure.title.is_empty() { h3 { (figure.title) } }
                 (figure.chart.svg())
-                @if !figure.caption.is_empty() {
-                    figcaption {
-                        (prose(&figure.caption)) " "
-                        span.source { @if !self.rests_on.is_empty() { (self.rests_on) " · " } code { (self.origin.command) } }
-                    }
-                }
+                @if !figure.caption.is_empty() { figcaption { (prose(&figure.caption)) } }
                 @if let Some(one) = figure.table.as_ref().filter(|_| figure.below) { (table(one)) }
             }
         }
@@ -138,19 +137,14 @@ fn tile(tile: &Tile) -> Markup {
     }
 }
 
-fn list(notice: &Notice) -> Markup {
-    let class = match notice.kind {
-        NoticeKind::Advice => "advice",
-        NoticeKind::Warning | NoticeKind::Missing => "warnings",
-        NoticeKind::Fact => "effects",
-    };
+fn list(title: &str, class: &str, items: &[String]) -> Markup {
     let item = |item: &String| {
         let (sentence, lines) = with_lines(item);
         html! { li { (prose(sentence)) @if !lines.is_empty() { pre { (lines) } } } }
     };
     html! {
-        @if !notice.items.is_empty() {
-            section.(class) { h2 { (notice.title) } ul { @for one in &notice.items { (item(one)) } } }
+        @if !items.is_empty() {
+            section.list.(class) { h2 { (title) } ul { @for one in items { (item(one)) } } }
         }
     }
 }

@@ -5,29 +5,47 @@ use crate::text::Paint;
 use maud::Markup;
 use vmtax_model::{Advice, Remedy, SettingPlace};
 
-/// A report: the answer, what the reader has to know, then sections.
+/// Advice that a report shows.
+pub(super) const MAX_ADVICE: usize = 5;
+
+/// A report. The fields from `answer` on stand in the order in which every format shows them.
 #[derive(Default)]
 pub struct Report<'a> {
     /// The study, which names the page's style: "tax", "layers".
     pub study: &'static str,
     /// The title, a noun phrase or a question.
     pub title: String,
-    /// When, how often, where: noun phrases.
-    pub about: Vec<String>,
     /// How it came about.
     pub origin: Origin,
-    /// What the figures rest on, in short: "n = 6 rounds".
-    pub rests_on: String,
-    /// The answer in a sentence; empty where the tiles say it.
+    /// One sentence with the figure that answers the question. Empty: the title stands in its place.
     pub answer: String,
-    /// The answer part by part.
+    /// What the answer rests on: n, machines, date, host, as noun phrases.
+    pub basis: Vec<String>,
+    /// The commands to run next, without backticks.
+    pub next: Vec<String>,
+    /// The answer part by part, where there are parts: a variant each, a metric each.
     pub tiles: Vec<Tile>,
-    /// NoticeKind, warnings, what was not measured.
-    pub notices: Vec<Notice>,
-    /// The rest, in the order of reading.
+    /// Findings with their remedies, the most important first; five are shown.
+    pub advice: Vec<Advice>,
+    /// Pictures and tables.
     pub sections: Vec<Section<'a>>,
+    /// Warnings, what was not measured, notes.
+    pub notices: Vec<Notice>,
     /// How the figures are made.
     pub method: Vec<String>,
+}
+
+impl Report<'_> {
+    /// What the report begins with: the answer, or where there is none the title.
+    pub fn headline(&self) -> &str {
+        if self.answer.is_empty() { &self.title } else { &self.answer }
+    }
+
+    /// The basis of the answer, behind the title where that is not the headline.
+    pub fn titled_basis(&self) -> Vec<&str> {
+        let title = (!self.answer.is_empty() && !self.title.is_empty()).then_some(&self.title);
+        title.into_iter().chain(&self.basis).map(String::as_str).collect()
+    }
 }
 
 /// What made a report.
@@ -57,14 +75,12 @@ pub struct Tile {
 /// A kind of notice.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum NoticeKind {
-    /// What to do.
-    Advice,
     /// What weakens the figures.
     Warning,
     /// What could not be measured.
     Missing,
     /// What else holds.
-    Fact,
+    Note,
 }
 
 /// A titled list. An item may end in lines of commands, to be copied.
@@ -78,11 +94,6 @@ pub struct Notice {
 }
 
 impl Notice {
-    /// At most five pieces of advice.
-    pub fn advice(items: &[Advice]) -> Notice {
-        Notice { title: "Advice", kind: NoticeKind::Advice, items: items.iter().take(5).map(advice_text).collect() }
-    }
-
     /// What weakens the figures.
     pub fn warnings(items: Vec<String>) -> Notice {
         Notice { title: "Warnings", kind: NoticeKind::Warning, items }
@@ -94,8 +105,8 @@ impl Notice {
     }
 
     /// What else holds.
-    pub fn facts(title: &'static str, items: Vec<String>) -> Notice {
-        Notice { title, kind: NoticeKind::Fact, items }
+    pub fn notes(title: &'static str, items: Vec<String>) -> Notice {
+        Notice { title, kind: NoticeKind::Note, items }
     }
 }
 

@@ -1,6 +1,6 @@
 //! A report for a terminal: no line is wider than it, nothing in it obeys what a guest sends.
 
-use super::sections::{Block, Figure, Notice, NoticeKind, Report, Section};
+use super::sections::{Block, Figure, MAX_ADVICE, Notice, NoticeKind, Report, Section, advice_text};
 use super::table::{Cell, Column, Row, Table, Tone};
 use crate::Style;
 use crate::text::{Paint, cell as broken, columns, fit, plain, section as listed, wrapped};
@@ -10,18 +10,20 @@ impl Report<'_> {
     pub fn terminal(&self, style: Style, details: bool) -> String {
         let width = style.width.max(40);
         let page = Page { width, paint: Paint(style.color), details };
-        let mut out = page.title(&self.title);
-        out += &wrapped(&self.about.join("; "), width, "", "");
-        let answers = self.tiles.iter().map(|tile| format!("{} {}", tile.text, tile.limits));
-        for answer in [self.answer.clone()].into_iter().chain(answers).filter(|text| !text.trim().is_empty()) {
-            out += &wrapped(answer.trim_end(), width, "→ ", "  ");
+        let mut out = page.painted("1", self.headline());
+        out += &page.painted("90", &self.titled_basis().join(" · "));
+        self.next.iter().for_each(|command| out += &wrapped(command, width, "Next: ", "      "));
+        for tile in &self.tiles {
+            out += &wrapped(format!("{} {}", tile.text, tile.limits).trim(), width, "→ ", "  ");
         }
+        let advice: Vec<String> = self.advice.iter().take(MAX_ADVICE).map(advice_text).collect();
+        listed(&mut out, &page.paint.with("1;36", "Advice"), &advice, "→ ", width);
         self.sections.iter().for_each(|section| out += &page.section(section));
+        self.notices.iter().for_each(|notice| page.notice(&mut out, notice));
         if !self.method.is_empty() {
-            out.push('\n');
+            out += &format!("\n{}\n", page.paint.bold("Method"));
         }
         self.method.iter().for_each(|text| out += &wrapped(text, width, "", ""));
-        self.notices.iter().for_each(|notice| page.notice(&mut out, notice));
         out
     }
 }
@@ -34,16 +36,22 @@ struct Page {
 
 impl Page {
     fn title(&self, title: &str) -> String {
-        let lines = wrapped(title, self.width, "", "");
-        lines.lines().map(|line| self.paint.bold(line) + "\n").collect()
+        self.painted("1", title)
+    }
+
+    /// Text in lines of the colour with this SGR code; nothing for no text.
+    fn painted(&self, code: &str, text: &str) -> String {
+        if text.is_empty() {
+            return String::new();
+        }
+        wrapped(text, self.width, "", "").lines().map(|line| self.paint.with(code, line) + "\n").collect()
     }
 
     fn notice(&self, out: &mut String, notice: &Notice) {
         let (colour, bullet) = match notice.kind {
-            NoticeKind::Advice => ("1;36", "→ "),
             NoticeKind::Warning => ("1;33", "! "),
             NoticeKind::Missing => ("1;33", "– "),
-            NoticeKind::Fact => ("1", "· "),
+            NoticeKind::Note => ("1", "· "),
         };
         listed(out, &self.paint.with(colour, notice.title), &notice.items, bullet, self.width);
     }

@@ -24,7 +24,7 @@ pub fn report(findings: &CheckFindings) -> Report<'static> {
     Report {
         study: "check",
         title: format!("{} checked against {}", findings.now, findings.baseline),
-        about: vec![format!("worse: exceeds its limit at {} confidence", percent(findings.confidence))],
+        basis: vec![format!("worse: exceeds its limit at {} confidence", percent(findings.confidence))],
         answer: outcome(findings),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],
         sections: vec![Section::new("", vec![Block::Table(table.done())])],

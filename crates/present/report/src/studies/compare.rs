@@ -38,14 +38,13 @@ pub fn report<'a>(
     Report {
         study: "compare",
         title: format!("Compared with {}", findings.baseline),
-        about: [vec![rounds(findings)], place].concat(),
+        basis: [vec![rounds(findings)], place].concat(),
         origin: recording.map_or(Origin::default(), origin),
-        rests_on: rounds(findings),
         tiles: findings.against.iter().map(tile).collect(),
+        advice: layers.map_or(Vec::new(), |layers| layers.advice.clone()),
         notices: vec![
             Notice::missing("Not observed", layers.map_or(Vec::new(), super::layers::words::missing)),
             Notice::warnings(warnings),
-            Notice::advice(layers.map_or(&[], |layers| &layers.advice)),
         ],
         sections: findings
             .against

@@ -6,7 +6,7 @@ use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tile};
 use crate::json::json as document;
 use crate::number::{counted, difference, percent, range, ratio, value};
-use crate::view::{self, origin, rounds_text};
+use crate::view::{self, origin};
 use serde::Serialize;
 use vmtax_model::{Breakdown, CommandLayers, ExecFindings, Machine, Metric, Plan, Statuses, Unit, shell_line};
 use vmtax_recording::Recording;
@@ -29,16 +29,12 @@ pub fn report<'a>(
     Report {
         study: "exec",
         title: format!("What virtualization costs `{}`", command(&recording.plan)),
-        about: tax::about(recording, taxes),
+        basis: tax::basis(recording, taxes),
         origin: origin(recording),
-        rests_on: rounds_text(taxes),
         answer: ended(findings),
         tiles: view::guests(taxes).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
-        notices: vec![
-            Notice::missing("Not observed", missing),
-            Notice::warnings(warnings.collect()),
-            Notice::advice(&[&taxes.advice[..], advice].concat()),
-        ],
+        advice: [&taxes.advice[..], advice].concat(),
+        notices: vec![Notice::missing("Not observed", missing), Notice::warnings(warnings.collect())],
         sections: breakdowns
             .chain([Section::new("", about)])
             .chain(tax::sections(recording, taxes, &rows))
@@ -47,6 +43,7 @@ pub fn report<'a>(
             .chain(view::facts(recording, &taxes.kernels))
             .collect(),
         method: vec![taxes.method.clone()],
+        ..Report::default()
     }
 }
 

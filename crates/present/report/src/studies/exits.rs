@@ -16,7 +16,7 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
     Report {
         study: "exits",
         title: "What a VM exit costs".to_owned(),
-        about: about.into_iter().filter(|part| !part.is_empty()).collect(),
+        basis: about.into_iter().filter(|part| !part.is_empty()).collect(),
         origin: Origin {
             vmtax: findings.vmtax.clone(),
             started: findings.started.clone(),
@@ -26,10 +26,10 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
             true => "No machine was measured: there is nothing to show.".to_owned(),
             false => answers.join(" "),
         },
+        advice: findings.advice.clone(),
         notices: vec![
             Notice::missing("Not measured", missing(findings)),
             Notice::warnings(view::in_words(&findings.warnings)),
-            Notice::advice(&findings.advice),
         ],
         sections: findings.machines.iter().map(section).collect(),
         method: vec![findings.method.clone()],

@@ -104,13 +104,12 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
     Report {
         study: "growth",
         title: format!("What grows with {}", findings.option),
-        about: [
+        basis: [
             vec![recording.plan.name.clone(), when(&recording.manifest.started), rounds(findings)],
             host(recording),
         ]
         .concat(),
         origin: origin(recording),
-        rests_on: rounds(findings),
         answer: if empty { "No trial gave a value: there is nothing to fit.".to_owned() } else { String::new() },
         tiles: ranked(findings).into_iter().take(SAID).map(tile).collect(),
         notices: vec![
@@ -119,6 +118,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         ],
         sections: if empty { view::facts(recording, &[]) } else { sections(recording, findings) },
         method: if empty { Vec::new() } else { vec![findings.method.clone()] },
+        ..Report::default()
     }
 }
 

@@ -14,7 +14,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a HabitFindings) -> Repo
     Report {
         study: "habits",
         title: "Guest kernel antipatterns and their fixes".to_owned(),
-        about: [vec![when(&manifest.started)], host(recording)].concat(),
+        basis: [vec![when(&manifest.started)], host(recording)].concat(),
         origin: Origin { command: shell_line(&manifest.command), ..origin(recording) },
         answer: findings.machines.iter().filter_map(answer).collect::<Vec<_>>().join(" "),
         notices: vec![Notice::warnings(view::in_words(&findings.warnings))],

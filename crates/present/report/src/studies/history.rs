@@ -36,7 +36,7 @@ pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, 
     Report {
         study: "history",
         title: format!("{} over the runs", metric.label()),
-        about: about.into_iter().filter(|part| !part.is_empty()).collect(),
+        basis: about.into_iter().filter(|part| !part.is_empty()).collect(),
         origin: Origin { vmtax: vmtax.to_owned(), started: last.to_owned(), command: command.to_owned() },
         answer: if tiles.is_empty() { "No change is shown in any series.".to_owned() } else { String::new() },
         tiles,

@@ -21,15 +21,14 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
     Report {
         study: "shares",
         title: "How to share files with a guest".to_owned(),
-        about: run.into_iter().chain(host(recording)).chain(tree).collect(),
+        basis: run.into_iter().chain(host(recording)).chain(tree).collect(),
         origin: origin(recording),
-        rests_on: rounds,
         answer: answer(findings),
+        advice: findings.advice.clone(),
         notices: vec![
-            Notice::facts("Not kept", not_kept(findings)),
-            Notice::facts("In effect", effects(findings)),
+            Notice::notes("Not kept", not_kept(findings)),
+            Notice::notes("In effect", effects(findings)),
             Notice::warnings(view::warnings(recording, &findings.warnings)),
-            Notice::advice(&findings.advice),
         ],
         sections: own
             .chain(keeping(findings))

@@ -26,22 +26,20 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a
     Report {
         study: "tax",
         title: "What virtualization costs here".to_owned(),
-        about: about(recording, findings),
+        basis: basis(recording, findings),
         origin: origin(recording),
-        rests_on: rounds_text(findings),
         answer: answer(findings).to_owned(),
         tiles: guests(findings).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
-        notices: vec![
-            Notice::warnings(view::warnings(recording, &findings.warnings)),
-            Notice::advice(&findings.advice),
-        ],
+        advice: findings.advice.clone(),
+        notices: vec![Notice::warnings(view::warnings(recording, &findings.warnings))],
         sections: own.into_iter().chain([trials(recording)]).chain(view::facts(recording, &findings.kernels)).collect(),
         method: vec![findings.method.clone()],
+        ..Report::default()
     }
 }
 
 /// The run in short.
-pub fn about(recording: &Recording, findings: &Findings) -> Vec<String> {
+pub fn basis(recording: &Recording, findings: &Findings) -> Vec<String> {
     let (plan, cpus) = (&recording.plan, recording.plan.guest.cpus);
     let run = vec![plan.name.clone(), when(&recording.manifest.started), rounds_text(findings)];
     let each = format!("each machine with {}, {} MiB", counted(cpus.into(), "CPU"), plan.guest.memory_mib);

@@ -28,17 +28,16 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     Report {
         study: "layers",
         title: "Where the time of a request goes".to_owned(),
-        about: [run, host(recording), vec![view::workload(recording)]].concat(),
+        basis: [run, host(recording), vec![view::workload(recording)]].concat(),
         origin: origin(recording),
-        rests_on: view::rounds(findings),
         answer: match view::main_column(findings) {
             None => "No request was followed: there is nothing to show. The warnings say why.".to_owned(),
             Some(main) => answer(findings, main),
         },
+        advice: findings.advice.clone(),
         notices: vec![
             Notice::missing("Not observed", words::missing(findings)),
             Notice::warnings(common::warnings(recording, &findings.warnings)),
-            Notice::advice(&findings.advice),
         ],
         sections: brief(findings)
             .into_iter()

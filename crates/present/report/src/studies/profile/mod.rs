@@ -60,9 +60,10 @@ pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin:
     Report {
         study: "profile",
         title: of(findings),
-        about: vec![heading(findings)],
+        basis: vec![heading(findings)],
         origin,
-        notices: vec![Notice::warnings(notes::notes(findings)), Notice::advice(&advice(findings))],
+        notices: vec![Notice::warnings(notes::notes(findings))],
+        advice: advice(findings),
         sections,
         method: notes::quality(findings),
         ..Report::default()
