@@ -10,6 +10,6 @@ fuzz_target!(|text: &str| {
     let written = plan.to_toml().expect("what was read can be written");
     assert_eq!(Plan::from_toml(&written).as_ref(), Ok(&plan));
     if plan.rounds <= 100 {
-        assert_eq!(plan.schedule().len(), plan.rounds as usize * plan.columns().len() * plan.rungs());
+        assert_eq!(plan.schedule().len(), plan.rounds as usize * plan.columns().len() * plan.steps());
     }
 });

@@ -18,7 +18,7 @@ use vmtax_report::{Report, ReportError};
 use vmtax_workload::CheckedPlan;
 
 /// A command may take as long as it takes.
-const DEADLINE_S: u32 = 86_400;
+const TIMEOUT_S: u32 = 86_400;
 /// The scratch disk where its requests are to be followed and no size is given: a sparse file.
 const SCRATCH_MIB: u32 = 4096;
 
@@ -103,7 +103,7 @@ impl StudyOptions for ExecOptions {
         let rounds = if self.terminal { 1 } else { FEWEST_ROUNDS };
         let workload = WorkloadSpec::new(WorkloadName::Exec);
         let plan = self.common.complete(Plan {
-            deadline_s: DEADLINE_S,
+            timeout_s: TIMEOUT_S,
             variants: vec![root_share(self.root.as_deref())?],
             study: Study::Exec(Box::new(CommandSpec {
                 setup: self.setup.clone(),

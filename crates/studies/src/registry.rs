@@ -17,7 +17,7 @@ use vmtax_report::{self as page, Report, ReportError, Style};
 pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     let (plan, host, trials) = (&recording.plan, &recording.host, &recording.trials);
     let analysis: Box<dyn Analysis> = match &plan.study {
-        Study::Tax => Box::new(Tax::of(recording)),
+        Study::Overhead => Box::new(Tax::of(recording)),
         Study::Layers => found(recording, layers::findings(recording)?, page::layers::report, page::json),
         Study::Exec(_) => Box::new(Exec::of(recording)),
         Study::Compare(_) => Box::new(Comparison::of(recording)?),

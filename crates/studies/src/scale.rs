@@ -6,27 +6,27 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::{FEWEST_ROUNDS, paired};
 use vmtax_model::{
-    ClaimUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Ladder, Law, Machine, Metric, Plan, Study,
-    Verdict, parse_size,
+    ClaimUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Law, Machine, Metric, Plan, SizeRange,
+    Study, Verdict, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
-/// Of a ladder whose ends are no power of two apart.
-const RUNGS: usize = 8;
+/// Of a range whose ends are no power of two apart.
+const STEPS: usize = 8;
 
 /// The options of `vmtax scale`.
 #[derive(Debug, Args)]
 #[command(
     after_help = "WHAT: first what grows (WORKLOAD.OPTION; guest.cpus, guest.memory-mib, guest.disks or guest.memory-regions), then
-workloads and their options as WORKLOAD.OPTION=VALUE; or a plan's file (.toml) with a [ladder]. `vmtax agent run WORKLOAD --help-options` lists options.
+workloads and their options as WORKLOAD.OPTION=VALUE; or a plan's file (.toml) with a [range]. `vmtax agent run WORKLOAD --help-options` lists options.
 Every size has a fresh machine in every round, in randomized order: docs/scale.md.
 
 Examples:
-  vmtax scale seqread.depth --ladder 1..32
-  vmtax scale guest.cpus threads threads.threads=16 --ladder 1,2,3,4
-  vmtax scale guest.disks seqread --ladder 1..256
-  vmtax scale seqread.block-size --ladder 4K..256K --vary aio=threads,native --set cache=none
-  vmtax scale threads.threads --ladder 1..512 --rungs 6 --machines native"
+  vmtax scale seqread.depth --range 1..32
+  vmtax scale guest.cpus threads threads.threads=16 --range 1,2,3,4
+  vmtax scale guest.disks seqread --range 1..256
+  vmtax scale seqread.block-size --range 4K..256K --vary aio=threads,native --set cache=none
+  vmtax scale threads.threads --range 1..512 --steps 6 --machines native"
 )]
 pub struct ScaleOptions {
     /// What grows, then what runs and its options; or a plan's file (.toml)
@@ -34,10 +34,10 @@ pub struct ScaleOptions {
     what: Vec<String>,
     /// The sizes: FROM..TO, geometrically spaced, or A,B,C; K, M and G may end them
     #[arg(long, value_name = "FROM..TO")]
-    ladder: Option<String>,
+    range: Option<String>,
     /// How many sizes FROM..TO has [default: doublings where they fit, else 8]
-    #[arg(long, value_name = "N", requires = "ladder")]
-    rungs: Option<usize>,
+    #[arg(long, value_name = "N", requires = "range")]
+    steps: Option<usize>,
     /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     machines: Option<Vec<Machine>>,
@@ -60,12 +60,12 @@ impl StudyOptions for ScaleOptions {
         if let Some(machines) = &self.machines {
             plan.machines.clone_from(machines);
         }
-        if let Some(sizes) = &self.ladder {
-            let option = plan.ladder().map_or("", |l| l.option.as_str()).to_owned();
-            plan.study = Study::Scale(ladder(&option, sizes, self.rungs)?);
+        if let Some(sizes) = &self.range {
+            let option = plan.range().map_or("", |l| l.option.as_str()).to_owned();
+            plan.study = Study::Scale(range(&option, sizes, self.steps)?);
         }
-        if plan.ladder().is_none() {
-            return OptionsError::usage("nothing grows: give --ladder FROM..TO, or a plan with a [ladder]");
+        if plan.range().is_none() {
+            return OptionsError::usage("nothing grows: give --range FROM..TO, or a plan with a [range]");
         }
         if !self.vary.is_empty() || !self.set.is_empty() {
             plan.variants = variants(&self.vary, &self.set)?;
@@ -78,12 +78,12 @@ impl ScaleOptions {
     /// What grows comes first; its workload runs, and those that are named.
     fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
         let Some((option, words)) = self.what.split_first() else {
-            return OptionsError::usage("name what grows first: `vmtax scale seqread.depth --ladder 1..32`");
+            return OptionsError::usage("name what grows first: `vmtax scale seqread.depth --range 1..32`");
         };
-        let ladder = Ladder { option: option.clone(), rungs: Vec::new() };
+        let range = SizeRange { option: option.clone(), steps: Vec::new() };
         let mut words = words.to_vec();
         let mut machines = host.default_machines();
-        match ladder.grows()? {
+        match range.grows()? {
             Grows::Workload(name, _) => {
                 words.retain(|word| word.parse() != Ok(name));
                 words.insert(0, name.to_string());
@@ -96,33 +96,33 @@ impl ScaleOptions {
             Grows::Guest(_) => {}
         }
         let plan = Plan::new("scale", FEWEST_ROUNDS, machines, named_workloads(&words, Preset::Quick, [])?);
-        Ok(if self.ladder.is_some() { Plan { study: Study::Scale(ladder), ..plan } } else { plan })
+        Ok(if self.range.is_some() { Plan { study: Study::Scale(range), ..plan } } else { plan })
     }
 }
 
 /// `FROM..TO` or `A,B,C`; sizes may end in K, M, G.
-fn ladder(option: &str, text: &str, rungs: Option<usize>) -> Result<Ladder, OptionsError> {
+fn range(option: &str, text: &str, steps: Option<usize>) -> Result<SizeRange, OptionsError> {
     let size = |word: &str| {
         parse_size(word.trim()).filter(|n| *n > 0).ok_or_else(|| {
-            OptionsError::Usage(format!("--ladder {text}: '{word}' is no size above 0: write 1..32, 4K..64M or 1,2,3"))
+            OptionsError::Usage(format!("--range {text}: '{word}' is no size above 0: write 1..32, 4K..64M or 1,2,3"))
         })
     };
     let Some((from, to)) = text.split_once("..") else {
-        if rungs.is_some() {
-            let what = format!("--ladder {text} names every rung: leave --rungs out, or write FROM..TO");
+        if steps.is_some() {
+            let what = format!("--range {text} names every step: leave --steps out, or write FROM..TO");
             return OptionsError::usage(what);
         }
-        let rungs = text.split(',').map(size).collect::<Result<_, _>>()?;
-        return Ok(Ladder { option: option.to_owned(), rungs });
+        let steps = text.split(',').map(size).collect::<Result<_, _>>()?;
+        return Ok(SizeRange { option: option.to_owned(), steps });
     };
     let (from, to) = (size(from)?, size(to)?);
     if from >= to {
-        return OptionsError::usage(format!("--ladder {text} does not rise: write the smaller size first"));
+        return OptionsError::usage(format!("--range {text} does not rise: write the smaller size first"));
     }
-    // Doublings where they fit: they stay whole, and multiples of what the ladder begins with.
+    // Doublings where they fit: they stay whole, and multiples of what the range begins with.
     let doublings = (to / from).ilog2() as usize;
     let doubles = to == from << doublings && (2..=10).contains(&doublings);
-    Ok(Ladder::geometric(option, from, to, rungs.unwrap_or(if doubles { doublings + 1 } else { RUNGS })))
+    Ok(SizeRange::geometric(option, from, to, steps.unwrap_or(if doubles { doublings + 1 } else { STEPS })))
 }
 
 impl Evidence for GrowthFindings {
@@ -143,7 +143,7 @@ impl Evidence for GrowthFindings {
                 match paired(&costs(against), &costs(variant)) {
                     Some(pair) => Tested::at_least(pair.ratio, *at_least),
                     None => Tested::untestable(format!(
-                        "nothing was measured at {size} on both: the ladder ended below, or it failed"
+                        "nothing was measured at {size} on both: the range ended below, or it failed"
                     )),
                 }
             }
@@ -161,7 +161,7 @@ fn by_law(growth: &Growth, claimed: Law) -> Tested {
         why: format!("bottom to top; {named}"),
     };
     let Some(law) = growth.law else {
-        return tested(Verdict::NotShown, "too few rounds or rungs to name a law".to_owned());
+        return tested(Verdict::NotShown, "too few rounds or steps to name a law".to_owned());
     };
     let laws: Vec<Law> = [law].iter().chain(&growth.or).copied().collect();
     let verdict = if laws.contains(&claimed) { Verdict::Same } else { Verdict::Differs };
@@ -187,9 +187,9 @@ fn growth<'a>(findings: &'a GrowthFindings, metric: Metric, variant: &str) -> Op
 }
 
 fn at_size(findings: &GrowthFindings, metric: Metric, variant: &str, size: u64) -> BTreeMap<u32, f64> {
-    let rungs = growth(findings, metric, variant).map_or(&[][..], |g| g.rungs.as_slice());
-    let rung = rungs.iter().find(|r| r.size == size);
-    rung.map_or(BTreeMap::new(), |r| r.rounds.iter().map(|c| (c.round, c.ns)).collect())
+    let steps = growth(findings, metric, variant).map_or(&[][..], |g| g.steps.as_slice());
+    let step = steps.iter().find(|r| r.size == size);
+    step.map_or(BTreeMap::new(), |r| r.rounds.iter().map(|c| (c.round, c.ns)).collect())
 }
 
 #[cfg(test)]
@@ -197,22 +197,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ladders_as_people_write_them() {
-        let rungs = |text: &str, n| ladder("seqread.depth", text, n).map(|l| l.rungs).map_err(|e| e.to_string());
-        assert_eq!(rungs("1..32", None).unwrap(), [1, 2, 4, 8, 16, 32]);
-        assert_eq!(rungs("4K..64K", None).unwrap(), [4096, 8192, 16384, 32768, 65536]);
-        assert_eq!(rungs("1,3,9", None).unwrap(), [1, 3, 9]);
-        assert_eq!(rungs("1000..278000", None).unwrap().len(), 8);
-        assert_eq!(rungs("1..1000", Some(4)).unwrap(), [1, 10, 100, 1000]);
+    fn ranges_as_people_write_them() {
+        let steps = |text: &str, n| range("seqread.depth", text, n).map(|l| l.steps).map_err(|e| e.to_string());
+        assert_eq!(steps("1..32", None).unwrap(), [1, 2, 4, 8, 16, 32]);
+        assert_eq!(steps("4K..64K", None).unwrap(), [4096, 8192, 16384, 32768, 65536]);
+        assert_eq!(steps("1,3,9", None).unwrap(), [1, 3, 9]);
+        assert_eq!(steps("1000..278000", None).unwrap().len(), 8);
+        assert_eq!(steps("1..1000", Some(4)).unwrap(), [1, 10, 100, 1000]);
         for (text, n, why) in [
             ("32..1", None, "does not rise"),
             ("4..4", None, "does not rise"),
             ("0..4", None, "no size"),
             ("a..4", None, "no size"),
             ("", None, "no size"),
-            ("1,2,4", Some(3), "leave --rungs out"),
+            ("1,2,4", Some(3), "leave --steps out"),
         ] {
-            let error = rungs(text, n).unwrap_err();
+            let error = steps(text, n).unwrap_err();
             assert!(error.contains(why), "{text}: {error}");
         }
     }

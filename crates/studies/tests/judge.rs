@@ -19,19 +19,19 @@ fn trial(
     round: u32,
     machine: Machine,
     variant: &str,
-    rung: Option<u64>,
+    step: Option<u64>,
     measures: Vec<Measure>,
 ) -> TrialRecord {
     let workload = plan.workloads.iter().find(|w| w.name == measures[0].metric.workload()).unwrap().clone();
     let result = TrialResult { measures, ..testing::result(workload) };
-    TrialRecord { round, variant: variant.to_owned(), rung, ..testing::done(machine, result) }
+    TrialRecord { round, variant: variant.to_owned(), step, ..testing::done(machine, result) }
 }
 
 /// A recording of `9p-fids` in which one more fid costs so many nanoseconds with either QEMU.
 fn fids(case: &PublishedResult, plan: &Plan, old: f64, new: f64) -> VerdictAndRows {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
-        for size in (0..plan.rungs()).filter_map(|r| plan.size(r)) {
+        for size in (0..plan.steps()).filter_map(|r| plan.size(r)) {
             for (variant, slope) in [("QEMU 5.2", old), ("QEMU 7.2", new)] {
                 let noise = 1.0 + 0.004 * f64::from((round * 5 + size as u32 * 3) % 7);
                 let value = (500_000.0 + slope * size as f64) * noise;
@@ -59,8 +59,8 @@ fn every_case_is_sound_and_its_plan_can_be_run() {
             let has_kvm = plan.machines.contains(&Machine::KVM);
             assert_eq!(has_kvm, wants_kvm && class == KvmClass::Hardware, "{}", case.name);
             assert!(class == KvmClass::Hardware || !plan.machines.contains(&Machine::MICRO_KVM), "{}", case.name);
-            for rung in 0..plan.rungs() {
-                for workload in &plan.at_rung(rung).workloads {
+            for step in 0..plan.steps() {
+                for workload in &plan.at_step(step).workloads {
                     vmtax_workload::check(workload).map(drop).unwrap_or_else(|e| panic!("{}: {e}", case.name));
                 }
             }
@@ -76,7 +76,7 @@ fn the_list_of_fids_against_the_table() {
     let full = case.plan_here(&host(KvmClass::Absent), false);
     let quick = case.plan_here(&host(KvmClass::Absent), true);
     assert_eq!(fids(&case, &full, 50.0, 0.0), (Holds, vec![Holds, Holds, Holds, Holds]));
-    // Below the top rung the tenfold cannot be seen, and is not claimed.
+    // Below the top step the tenfold cannot be seen, and is not claimed.
     assert_eq!(fids(&case, &quick, 50.0, 0.0), (Holds, vec![Holds, Holds, Holds, Untestable]));
     // The new one as slow as the old: two claims fail. Neither grows: others do.
     let (verdict, rows) = fids(&case, &full, 50.0, 50.0);

@@ -8,19 +8,19 @@ use vmtax_model::{
     testing,
 };
 
-const RUNGS: [u64; 5] = [1, 2, 4, 8, 16];
+const STEPS: [u64; 5] = [1, 2, 4, 8, 16];
 
 fn plan() -> Plan {
     Plan::from_toml(
-        "rounds = 6\nmachines = [\"native\", \"tcg\"]\n[ladder]\noption = \"threads.threads\"\nrungs = [1, 2, 4, 8, 16]\n\
+        "rounds = 6\nmachines = [\"native\", \"tcg\"]\n[range]\noption = \"threads.threads\"\nsteps = [1, 2, 4, 8, 16]\n\
          [[variant]]\nname = \"a\"\n[[variant]]\nname = \"b\"\n[[workload]]\nname = \"threads\"\n",
     )
     .unwrap()
 }
 
-fn trial(round: u32, machine: Machine, variant: &str, rung: u64, outcome: Outcome) -> TrialRecord {
-    let workload = WorkloadSpec::new(WorkloadName::Threads).with("threads", rung);
-    TrialRecord { round, variant: variant.to_owned(), rung: Some(rung), outcome, ..testing::trial(machine, workload) }
+fn trial(round: u32, machine: Machine, variant: &str, step: u64, outcome: Outcome) -> TrialRecord {
+    let workload = WorkloadSpec::new(WorkloadName::Threads).with("threads", step);
+    TrialRecord { round, variant: variant.to_owned(), step: Some(step), outcome, ..testing::trial(machine, workload) }
 }
 
 fn done(rate: f64) -> Outcome {
@@ -30,19 +30,19 @@ fn done(rate: f64) -> Outcome {
 }
 
 /// An event costs 1 µs everywhere, and in variant b a tenth of that more for each thread.
-fn rate(variant: &str, rung: u64, round: u32) -> f64 {
-    let grown = if variant == "b" { 0.1 * rung as f64 } else { 0.0 };
-    // Up and down from round to round and rung to rung, by 1 %.
-    let noise = 1.0 + 0.01 * f64::from((round * 7 + rung as u32 * 3) % 5) / 4.0;
+fn rate(variant: &str, step: u64, round: u32) -> f64 {
+    let grown = if variant == "b" { 0.1 * step as f64 } else { 0.0 };
+    // Up and down from round to round and step to step, by 1 %.
+    let noise = 1.0 + 0.01 * f64::from((round * 7 + step as u32 * 3) % 5) / 4.0;
     1e6 / (1.0 + grown) / noise
 }
 
 fn trials(rounds: u32) -> Vec<TrialRecord> {
     let mut all = Vec::new();
     for round in 0..rounds {
-        for rung in RUNGS {
+        for step in STEPS {
             for (machine, variant) in [(Machine::NATIVE, ""), (Machine::TCG, "a"), (Machine::TCG, "b")] {
-                all.push(trial(round, machine, variant, rung, done(rate(variant, rung, round))));
+                all.push(trial(round, machine, variant, step, done(rate(variant, step, round))));
             }
         }
     }
@@ -67,9 +67,9 @@ fn each_machine_and_variant_has_its_law_and_what_one_more_costs() {
 }
 
 #[test]
-fn a_refused_rung_is_named_and_the_rest_counts() {
+fn a_refused_step_is_named_and_the_rest_counts() {
     let mut trials = trials(6);
-    for t in trials.iter_mut().filter(|t| t.machine == Machine::NATIVE && t.rung == Some(16)) {
+    for t in trials.iter_mut().filter(|t| t.machine == Machine::NATIVE && t.step == Some(16)) {
         t.outcome = Outcome::Failed { error: "native has 8 of the 16 processors asked for".to_owned() };
     }
     let found = growth(&plan(), &trials);
@@ -78,7 +78,7 @@ fn a_refused_rung_is_named_and_the_rest_counts() {
     assert!(found.missing[0].reason.contains("processors"));
     assert_eq!(found.rounds_complete, 6, "what is refused is not waited for");
     let native = &found.growths[0];
-    assert_eq!((native.law, native.rungs[4].ns), (Some(Law::Constant), None));
+    assert_eq!((native.law, native.steps[4].ns), (Some(Law::Constant), None));
     assert!(
         matches!(found.warnings[0], Warning::TrialsMissing { missing: 6, planned: 30, .. }),
         "{:?}",
@@ -97,9 +97,9 @@ fn an_interrupted_run_says_what_it_can() {
     assert_eq!(b.law, Some(Law::Linear));
     assert!(b.one_more.unwrap().interval.is_none(), "three rounds have no interval");
     assert!(found.warnings.iter().any(|w| matches!(w, Warning::TooFewRounds { rounds: 2, .. })));
-    // One round, or two rungs, name no law.
+    // One round, or two steps, name no law.
     assert_eq!(growth(&plan(), &trials(1)).growths[2].law, None);
-    let two: Vec<TrialRecord> = trials(6).into_iter().filter(|t| t.rung < Some(4)).collect();
+    let two: Vec<TrialRecord> = trials(6).into_iter().filter(|t| t.step < Some(4)).collect();
     assert_eq!(growth(&plan(), &two).growths[2].law, None);
     assert!(growth(&plan(), &[]).growths.is_empty());
 }

@@ -68,7 +68,7 @@ pub struct CompareFindings {
     /// The others, in the plan's order.
     pub against: Vec<Against>,
     /// The smallest difference that matters, as a share.
-    pub detect: f64,
+    pub min_effect: f64,
     /// Rounds in which every side finished every workload.
     pub rounds: u32,
     /// The most rounds there could have been; of recordings 0.
@@ -86,12 +86,12 @@ pub struct CompareFindings {
 
 impl CompareFindings {
     /// Findings without any figure.
-    pub fn new(baseline: &str, detect: f64) -> CompareFindings {
+    pub fn new(baseline: &str, min_effect: f64) -> CompareFindings {
         CompareFindings {
             schema: SCHEMA,
             baseline: baseline.to_owned(),
             against: Vec::new(),
-            detect,
+            min_effect,
             rounds: 0,
             rounds_planned: 0,
             round_s: 0.0,

@@ -14,7 +14,7 @@ pub struct RoundCost {
 
 /// The cost at one size.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct RungCost {
+pub struct StepCost {
     /// The size.
     pub size: u64,
     /// Of each round.
@@ -41,27 +41,27 @@ pub struct Growth {
     pub machine: Machine,
     /// In which of the plan's variants, by name.
     pub variant: String,
-    /// The law; `None` where fewer than three rungs or two rounds have values.
+    /// The law; `None` where fewer than three steps or two rounds have values.
     pub law: Option<Law>,
     /// Laws that the rounds do not tell apart from it.
     pub or: Vec<Law>,
     /// How often chance alone would show as much growth: the permutation test's p.
     pub p: f64,
-    /// Cost at the top rung over cost at the bottom rung, of the same round.
+    /// Cost at the top step over cost at the bottom step, of the same round.
     pub change: Option<Estimate>,
     /// What [`Law::step`] costs, nanoseconds; of O(1) what is left for one more item.
     pub one_more: Option<Estimate>,
-    /// How far the law misses a rung's median at most, as a share of it.
+    /// How far the law misses a step's median at most, as a share of it.
     pub misfit: Option<f64>,
     /// By size.
-    pub rungs: Vec<RungCost>,
-    /// The law over the ladder; empty without one.
+    pub steps: Vec<StepCost>,
+    /// The law over the range; empty without one.
     pub curve: Vec<CurvePoint>,
 }
 
-/// A rung that gave no value anywhere on a machine.
+/// A step that gave no value anywhere on a machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct MissingRung {
+pub struct MissingStep {
     /// Where.
     pub machine: Machine,
     /// In which variant.
@@ -81,12 +81,12 @@ pub struct GrowthFindings {
     pub option: String,
     /// Rounds planned.
     pub rounds_planned: u32,
-    /// Rounds that are whole: every rung on every machine, but for those that a machine refused.
+    /// Rounds that are whole: every step on every machine, but for those that a machine refused.
     pub rounds_complete: u32,
     /// One for each metric, machine and variant that gave values.
     pub growths: Vec<Growth>,
-    /// Rungs without a value.
-    pub missing: Vec<MissingRung>,
+    /// Steps without a value.
+    pub missing: Vec<MissingStep>,
     /// How it was found, for people.
     pub method: String,
     /// What the reader has to know.

@@ -24,8 +24,8 @@ pub struct SeriesKey {
     pub machine: Machine,
     /// In which of the plan's variants; empty for the only one.
     pub variant: String,
-    /// At which size of a ladder: `seqread.depth=8`; empty without one.
-    pub rung: String,
+    /// At which size of a range: `seqread.depth=8`; empty without one.
+    pub step: String,
     /// Whose processors: model and how many.
     pub host: String,
     /// What was run: the workload's options as they took effect, the guest's size, the command, the tree.

@@ -54,7 +54,7 @@ pub use execution::Execution;
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
 pub use finding::{Findings, MachineColumn, Spread, TaxRow};
-pub use growth::{CurvePoint, Growth, GrowthFindings, MissingRung, RoundCost, RungCost};
+pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits};
 pub use habit::Habit;
@@ -70,8 +70,8 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
-    Column, CommandSpec, Compare, Forward, Grows, Guest, GuestSize, Ladder, Net, OWN, Plan, PlanError, ProfileSettings,
-    ProfileSpec, Study, Turn, Variant,
+    Column, CommandSpec, Compare, Forward, Grows, Guest, GuestSize, Net, OWN, Plan, PlanError, ProfileSettings,
+    ProfileSpec, SizeRange, Slot, Study, Variant,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{

@@ -47,7 +47,7 @@ pub fn trial(machine: Machine, workload: WorkloadSpec) -> TrialRecord {
         round: 0,
         machine,
         variant: String::new(),
-        rung: None,
+        step: None,
         probes: Probes::None,
         workload,
         started: "2026-11-20T12:00:00Z".to_owned(),

@@ -239,9 +239,10 @@ pub struct TrialRecord {
     /// Which of the plan's variants, by name.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
-    /// At which size of the plan's ladder.
+    /// At which size of the plan's range.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub rung: Option<u64>,
+    #[serde(alias = "rung")]
+    pub step: Option<u64>,
     /// Under what it ran.
     #[serde(default)]
     pub probes: Probes,

@@ -81,7 +81,7 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
     if record.number != number {
         return Some(format!("it is number {}", record.number));
     }
-    if record.round >= plan.rounds_with_looks() {
+    if record.round >= plan.rounds_with_observation() {
         return Some(format!("round {} of {}", record.round, plan.rounds));
     }
     if !plan.machines.contains(&record.machine) {
@@ -90,8 +90,8 @@ fn misfit(record: &TrialRecord, number: u32, plan: &Plan) -> Option<String> {
     if record.machine.is_guest() && !plan.variants.iter().any(|v| v.name == record.variant) {
         return Some(format!("the plan has no variant '{}'", record.variant.escape_default()));
     }
-    if record.rung.is_some_and(|size| !(0..plan.rungs()).any(|rung| plan.size(rung) == Some(size))) {
-        return Some("the plan's ladder has no such rung".to_owned());
+    if record.step.is_some_and(|size| !(0..plan.steps()).any(|step| plan.size(step) == Some(size))) {
+        return Some("the plan's range has no such step".to_owned());
     }
     if !plan.workloads.iter().any(|w| w.name == record.workload.name) {
         return Some(format!("the plan has no workload {}", record.workload.name));

@@ -57,7 +57,7 @@ pub struct Launch {
     #[serde(default)]
     pub stays: bool,
     /// Seconds after which it is ended.
-    pub deadline_s: u32,
+    pub timeout_s: u32,
 }
 
 /// Of a terminal, in characters.

@@ -1,4 +1,4 @@
-//! Takes the turns of a plan.
+//! Carries out the slots of a plan.
 
 mod state;
 mod write_trial;
@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_host::ProcessorTime;
 use vmtax_model::{
-    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, TrialResult, Turn, Warning, WorkloadName, WorkloadSpec,
+    CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
 use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
@@ -75,13 +75,13 @@ pub fn run(
     };
     let mut run = Run {
         plan,
-        rungs: plan.checked_rungs(),
+        steps: plan.checked_steps(),
         scratch: &scratch,
         images: &images,
         ways: &ways,
         qemus: means.map_or(&[], |m| &m.qemus),
         // Where the host's kernel may not be traced, QEMU's own log tells something.
-        events: plan.looks() && !may_trace(),
+        events: plan.is_observed() && !may_trace(),
         interrupt,
         streams,
         patterns: &patterns,
@@ -93,14 +93,14 @@ pub fn run(
         progress,
     };
     let mut round = 0;
-    for turn in plan.schedule() {
-        if turn.round > round {
-            round = turn.round;
+    for slot in plan.schedule() {
+        if slot.round > round {
+            round = slot.round;
             if !go_on(round) {
                 break;
             }
         }
-        run.take(turn)?;
+        run.take(slot)?;
         if interrupt.raised() {
             return Ok(Ended::Interrupted);
         }
@@ -121,47 +121,47 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
 }
 
 impl<'a> Run<'a> {
-    fn take(&mut self, turn: Turn) -> Result<(), RunError> {
-        let rung = (turn.machine, turn.variant, turn.rung);
-        if let Some(why) = self.refused.get(&rung).cloned() {
-            return self.write_failed(turn, 0, &why);
+    fn take(&mut self, slot: Slot) -> Result<(), RunError> {
+        let step = (slot.machine, slot.variant, slot.step);
+        if let Some(why) = self.refused.get(&step).cloned() {
+            return self.write_failed(slot, 0, &why);
         }
-        (self.progress)(Progress::Booting { turn });
-        let way = &self.ways[turn.variant];
+        (self.progress)(Progress::Booting { slot });
+        let way = &self.ways[slot.variant];
         let share = match &way.share {
             // The host itself has its files as they are.
-            _ if !turn.machine.is_guest() => None,
+            _ if !slot.machine.is_guest() => None,
             Ok(share) => share.as_ref(),
-            Err(why) => return self.refuse(turn, MachineError::NoShare(why.clone())),
+            Err(why) => return self.refuse(slot, MachineError::NoShare(why.clone())),
         };
         // Only what this guest finds is spoilt; the next is tried anew.
         if let Err(error) = self.scratch.clear() {
             (self.progress)(Progress::Failed { number: self.number, error: &error });
-            self.write_failed(turn, 0, &error.to_string())?;
+            self.write_failed(slot, 0, &error.to_string())?;
             self.first_failure.get_or_insert(error);
             return Ok(());
         }
-        let log = self.log_folder(turn)?;
+        let log = self.log_folder(slot)?;
         let control_s = self.plan.comparison().map(|_| control::seconds());
         // The host itself is measured as it is.
-        let settings = if turn.machine.is_guest() { way.variant.host() } else { BTreeMap::new() };
+        let settings = if slot.machine.is_guest() { way.variant.host() } else { BTreeMap::new() };
         let settings = HostSettings::set(&settings)?;
-        let taken = self.boot(turn, &Conditions { way, share, log: &log, control_s, restored: &settings.before() });
+        let taken = self.boot(slot, &Conditions { way, share, log: &log, control_s, restored: &settings.before() });
         settings.put_back()?;
         taken
     }
 
-    /// Boots the turn's machine, and makes its trials.
-    fn boot(&mut self, turn: Turn, conditions: &Conditions<'_>) -> Result<(), RunError> {
+    /// Boots the slot's machine, and makes its trials.
+    fn boot(&mut self, slot: Slot, conditions: &Conditions<'_>) -> Result<(), RunError> {
         let Conditions { way, share, log, control_s, restored } = *conditions;
-        let usual = &self.rungs[turn.rung].plan.guest;
-        let mut guest = if turn.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
-        if !turn.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
+        let usual = &self.steps[slot.step].plan.guest;
+        let mut guest = if slot.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
+        if !slot.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
             guest.qemu_args.extend(HABIT_DEVICES.map(str::to_owned));
         }
         let setup = Setup {
-            machine: turn.machine,
-            boot: self.images.boot(turn.machine, turn.variant)?,
+            machine: slot.machine,
+            boot: self.images.boot(slot.machine, slot.variant)?,
             guest: &guest,
             disk: &way.disk,
             restored,
@@ -173,111 +173,111 @@ impl<'a> Run<'a> {
         };
         match vmtax_vm::start(&setup) {
             Ok(session) => {
-                self.booted.insert((turn.machine, turn.variant));
-                self.trials(turn, session, log, control_s)
+                self.booted.insert((slot.machine, slot.variant));
+                self.trials(slot, session, log, control_s)
             }
             Err(MachineError::Interrupted) => Ok(()),
             // What one size or share is refused another may be given.
-            Err(error) if (self.plan.ladder().is_some() || share.is_some()) && turn.round == 0 => {
-                self.refuse(turn, error)
+            Err(error) if (self.plan.range().is_some() || share.is_some()) && slot.round == 0 => {
+                self.refuse(slot, error)
             }
-            Err(source) if !self.booted.contains(&(turn.machine, turn.variant)) => {
+            Err(source) if !self.booted.contains(&(slot.machine, slot.variant)) => {
                 // Written down first: the recording, too, says why.
                 let why = source.to_string();
-                self.write_failed(turn, 0, &why)?;
-                Err(RunError::FirstBoot { machine: turn.machine, source })
+                self.write_failed(slot, 0, &why)?;
+                Err(RunError::FirstBoot { machine: slot.machine, source })
             }
             Err(error) => {
                 (self.progress)(Progress::Failed { number: self.number, error: &error });
-                self.skip(turn, 0, error)
+                self.skip(slot, 0, error)
             }
         }
     }
 
-    /// Writes down that this turn has no result, and why it is not tried again.
-    fn refuse(&mut self, turn: Turn, error: MachineError) -> Result<(), RunError> {
-        let why = format!("{} failed to boot: {error}", turn.machine);
+    /// Writes down that this slot has no result, and why it is not tried again.
+    fn refuse(&mut self, slot: Slot, error: MachineError) -> Result<(), RunError> {
+        let why = format!("{} failed to boot: {error}", slot.machine);
         (self.progress)(Progress::Failed { number: self.number, error: &error });
-        self.write_failed(turn, 0, &why)?;
-        self.refused.insert((turn.machine, turn.variant, turn.rung), why);
+        self.write_failed(slot, 0, &why)?;
+        self.refused.insert((slot.machine, slot.variant, slot.step), why);
         self.first_failure.get_or_insert(error);
         Ok(())
     }
 
-    /// Makes a turn's trials on the machine that runs, and ends it.
+    /// Makes a slot's trials on the machine that runs, and ends it.
     fn trials(
         &mut self,
-        turn: Turn,
+        slot: Slot,
         mut machine: Box<dyn RunningMachine + '_>,
         log: &Path,
         control_s: Option<f64>,
     ) -> Result<(), RunError> {
-        note_boot(log, turn, &*machine)?;
-        let warnings = self.warnings(turn, &*machine);
-        let all = self.all(turn);
+        note_boot(log, slot, &*machine)?;
+        let warnings = self.warnings(slot, &*machine);
+        let all = self.all(slot);
         for (index, &trial) in all.iter().enumerate() {
             let Trial { workload, probes } = trial;
-            (self.progress)(Progress::Trial { number: self.number, turn, workload, probes });
+            (self.progress)(Progress::Trial { number: self.number, slot, workload, probes });
             let before = Before::now(&*machine);
-            let Worked { result, execution, processor } = self.work(turn, &mut *machine, trial, log)?;
+            let Worked { result, execution, processor } = self.work(slot, &mut *machine, trial, log)?;
             let mut made = before.made(&*machine, processor);
             (made.control_s, made.execution) = (control_s, execution);
             made.warnings.splice(0..0, warnings.iter().cloned());
-            let checked = self.rungs[turn.rung].workload(workload.name);
+            let checked = self.steps[slot.step].workload(workload.name);
             made.warnings.extend(made.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
             match result {
                 Ok(mut result) => {
                     let cut_off = self.note_tree(&mut *machine, workload, &mut result, index + 1 == all.len());
-                    self.write(turn, trial, Outcome::Done { result: Box::new(result) }, made)?;
+                    self.write(slot, trial, Outcome::Done { result: Box::new(result) }, made)?;
                     if cut_off {
                         return Ok(());
                     }
                 }
                 Err(MachineError::Interrupted) => {
-                    return self.write(turn, trial, Outcome::Interrupted, made);
+                    return self.write(slot, trial, Outcome::Interrupted, made);
                 }
                 Err(error) => {
                     let outcome = Outcome::Failed { error: error.to_string() };
-                    self.write(turn, trial, outcome, made)?;
+                    self.write(slot, trial, outcome, made)?;
                     (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
                     if !error.leaves_machine_running() {
-                        return self.skip(turn, index + 1, error);
+                        return self.skip(slot, index + 1, error);
                     }
                     self.first_failure.get_or_insert(error);
                 }
             }
         }
-        note_memory_tree(log, turn, &*machine)?;
+        note_memory_tree(log, slot, &*machine)?;
         machine.end();
         Ok(())
     }
 
     /// What the reader of all figures from this machine should know. Where guests are compared, its vCPUs are pinned.
-    fn warnings(&self, turn: Turn, machine: &dyn RunningMachine) -> Vec<Warning> {
+    fn warnings(&self, slot: Slot, machine: &dyn RunningMachine) -> Vec<Warning> {
         let mut warnings = machine.warnings().to_vec();
         if self.plan.comparison().is_some() {
             warnings.extend(machine.vm().and_then(|vm| pin(&vm.threads())));
         }
         let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
-        warnings.extend(complaints.map(|c| Warning::PartialBoot { machine: turn.machine, complaint: c.clone() }));
+        warnings.extend(complaints.map(|c| Warning::PartialBoot { machine: slot.machine, complaint: c.clone() }));
         warnings
     }
 
     /// Runs one workload, or the plan's command, while the trial's observers observe it.
     fn work(
         &self,
-        turn: Turn,
+        slot: Slot,
         machine: &mut dyn RunningMachine,
         Trial { workload, probes }: Trial<'_>,
         log: &Path,
     ) -> Result<Worked, RunError> {
-        let deadline = Duration::from_secs(u64::from(self.plan.deadline_s));
-        let qemu = self.qemus.get(turn.variant);
+        let deadline = Duration::from_secs(u64::from(self.plan.timeout_s));
+        let qemu = self.qemus.get(slot.variant);
         if matches!(probes, Probes::Layers | Probes::Calls) && qemu.is_none() {
-            return Err(no_means(turn.machine));
+            return Err(no_means(slot.machine));
         }
         let what = Observation {
-            machine: turn.machine,
+            machine: slot.machine,
             qemu,
             disk: self.scratch.disk(),
             probes,
@@ -335,13 +335,13 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Under which conditions a turn is taken.
+/// Under which conditions a slot is run.
 struct Conditions<'a> {
     way: &'a ShareSetup,
     share: Option<&'a Sharing>,
     /// The folder of its logs.
     log: &'a Path,
-    /// How long the fixed work beside a comparison's turns took, seconds.
+    /// How long the fixed work beside a comparison's slots took, seconds.
     control_s: Option<f64>,
     /// Settings of the host, as they were.
     restored: &'a [(PathBuf, String)],

@@ -80,17 +80,17 @@ pub(crate) struct Written {
     pub share: (u64, u64),
 }
 
-/// What the plan's workloads write, at the rung where it is most.
+/// What the plan's workloads write, at the step where it is most.
 ///
 /// # Errors
 /// A workload that holds more names open than the machines' memory has room for.
 pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
     let tree_files = plan.tree.as_ref().filter(|tree| tree.path.is_none()).map_or(0, |tree| tree.files);
     let mut most = Written { files_bytes: 0, share: (0, 0) };
-    for rung in plan.checked_rungs() {
-        let memory_mib = u64::from(rung.plan.guest.memory_mib);
+    for step in plan.checked_steps() {
+        let memory_mib = u64::from(step.plan.guest.memory_mib);
         let mut files_bytes = 0;
-        for workload in rung.workloads() {
+        for workload in step.workloads() {
             let room = workload.room(tree_files);
             files_bytes += room.files_bytes;
             most.share = (room.share_bytes.max(most.share.0), room.share_files.max(most.share.1));

@@ -20,7 +20,7 @@ pub use clock::Clock;
 pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
 pub use options::OptionInfo;
-pub use plan::{CheckedPlan, CheckedRung};
+pub use plan::{CheckedPlan, CheckedStep};
 pub use workloads::bonnie::small_bonnie;
 pub use workloads::descriptor;
 pub use workloads::exits::{exit_count, exits};

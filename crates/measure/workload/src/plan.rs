@@ -4,14 +4,14 @@ use crate::{Checked, WorkloadError, check};
 use std::ops::Deref;
 use vmtax_model::{Plan, WorkloadName};
 
-/// A plan whose workloads can be run as written, at each rung of its ladder.
+/// A plan whose workloads can be run as written, at each step of its range.
 pub struct CheckedPlan {
     plan: Plan,
-    rungs: Vec<CheckedRung>,
+    steps: Vec<CheckedStep>,
 }
 
-/// A plan as it is at a rung of its ladder.
-pub struct CheckedRung {
+/// A plan as it is at a step of its range.
+pub struct CheckedStep {
     /// The plan.
     pub plan: Plan,
     workloads: Vec<Checked>,
@@ -23,18 +23,18 @@ impl CheckedPlan {
     /// # Errors
     /// As [`check`].
     pub fn new(plan: Plan) -> Result<CheckedPlan, WorkloadError> {
-        let at = |rung| {
-            let plan = plan.at_rung(rung);
+        let at = |step| {
+            let plan = plan.at_step(step);
             let workloads = plan.workloads.iter().map(check).collect::<Result<_, _>>()?;
-            Ok(CheckedRung { plan, workloads })
+            Ok(CheckedStep { plan, workloads })
         };
-        let rungs = (0..plan.rungs()).map(at).collect::<Result<_, _>>()?;
-        Ok(CheckedPlan { plan, rungs })
+        let steps = (0..plan.steps()).map(at).collect::<Result<_, _>>()?;
+        Ok(CheckedPlan { plan, steps })
     }
 
-    /// The plan as it is at each rung; without a ladder at the only one.
-    pub fn checked_rungs(&self) -> &[CheckedRung] {
-        &self.rungs
+    /// The plan as it is at each step; without a range at the only one.
+    pub fn checked_steps(&self) -> &[CheckedStep] {
+        &self.steps
     }
 }
 
@@ -45,7 +45,7 @@ impl Deref for CheckedPlan {
     }
 }
 
-impl CheckedRung {
+impl CheckedStep {
     /// The workloads, in the plan's order.
     pub fn workloads(&self) -> &[Checked] {
         &self.workloads

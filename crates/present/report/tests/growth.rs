@@ -6,24 +6,24 @@ mod common;
 
 use common::{assert_balanced, recording};
 use vmtax_model::{
-    ClaimRow, ClaimUnit, Estimate, GrowthFindings, Interval, Ladder, Machine, MissingRung, Outcome,
-    ReproductionFindings, Verdict,
+    ClaimRow, ClaimUnit, Estimate, GrowthFindings, Interval, Machine, MissingStep, Outcome, ReproductionFindings,
+    SizeRange, Verdict,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Style, growth, json, reproduction};
 
-/// A recording along a ladder of three sizes; one more costs every metric a hundredth.
+/// A recording along a range of three sizes; one more costs every metric a hundredth.
 fn grown() -> (Recording, GrowthFindings) {
     let mut recording = recording(&[Machine::NATIVE, Machine::TCG], 6);
     recording.plan.study =
-        vmtax_model::Study::Scale(Ladder { option: "threads.threads".into(), rungs: vec![1, 30, 900] });
+        vmtax_model::Study::Scale(SizeRange { option: "threads.threads".into(), steps: vec![1, 30, 900] });
     let flat = std::mem::take(&mut recording.trials);
-    for rung in [1, 30, 900] {
+    for step in [1, 30, 900] {
         for mut trial in flat.clone() {
-            trial.rung = Some(rung);
+            trial.step = Some(step);
             if let Outcome::Done { result } = &mut trial.outcome {
                 for measure in &mut result.measures {
-                    let times = 1.0 + rung as f64 / 100.0;
+                    let times = 1.0 + step as f64 / 100.0;
                     measure.value = match measure.metric.better() {
                         vmtax_model::Better::Higher => measure.value / times,
                         vmtax_model::Better::Lower => measure.value * times,
@@ -38,7 +38,7 @@ fn grown() -> (Recording, GrowthFindings) {
 }
 
 #[test]
-fn the_terminal_has_laws_rungs_and_a_sentence_that_fit() {
+fn the_terminal_has_laws_steps_and_a_sentence_that_fit() {
     let (recording, findings) = grown();
     for width in [40, 60, 80, 120] {
         let text = growth::report(&recording, &findings).terminal(Style { width, color: false }, false);
@@ -67,9 +67,9 @@ fn the_page_has_a_curve_for_each_column_and_obeys_nothing() {
     findings.growths[0].variant = hostile.clone();
     findings.option = hostile.clone();
     findings.growths[0].curve[0].ns.median = f64::NAN;
-    findings.growths[0].rungs[0].rounds[0].ns = -1.0;
+    findings.growths[0].steps[0].rounds[0].ns = -1.0;
     findings.missing =
-        vec![MissingRung { machine: Machine::TCG, variant: hostile.clone(), size: 5, reason: hostile.clone() }];
+        vec![MissingStep { machine: Machine::TCG, variant: hostile.clone(), size: 5, reason: hostile.clone() }];
     recording.plan.name = hostile;
     let page = growth::report(&recording, &findings).html();
     assert_balanced(&page);

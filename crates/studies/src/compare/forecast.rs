@@ -8,7 +8,7 @@ use vmtax_model::{Metric, PastFigure, Plan, SeriesKey};
 /// A sentence about the noisiest metric that the ledger beside the recordings knows under the same options; `None`
 /// where it knows none, or cannot be read: then it is estimated from the first rounds.
 pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
-    let detect = plan.comparison()?.detect;
+    let min_effect = plan.comparison()?.min_effect;
     let machine = plan.columns().first()?.0;
     let ledger = Ledger::open_to_read(runs).ok()?;
     let mut known: Vec<(Metric, f64, Option<u32>)> = Vec::new();
@@ -17,14 +17,14 @@ pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
         let same = |key: &SeriesKey| options.iter().all(|(name, value)| key.settings.get(name) == Some(value));
         for metric in workload.name.metrics() {
             let figures = ledger.figures(metric, Some(machine)).ok()?;
-            let of_past = |figure: &PastFigure| from_the_past(&figure.value, figure.n, detect.ln_1p(), plan.rounds);
+            let of_past = |figure: &PastFigure| from_the_past(&figure.value, figure.n, min_effect.ln_1p(), plan.rounds);
             let last = figures.iter().filter(|(key, _)| same(key)).max_by_key(|(_, figure)| figure.run.started.clone());
             known.extend(last.and_then(|(_, figure)| of_past(figure)).map(|(noise, rounds)| (metric, noise, rounds)));
         }
     }
     let (metric, noise, rounds) = known.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
     let noise = noise * 100.0;
-    let percent = detect * 100.0;
+    let percent = min_effect * 100.0;
     Some(match rounds {
         Some(rounds) => format!(
             "earlier runs here had a noise of up to ±{noise:.1} % a round ({metric}): {percent} % takes some {rounds} rounds"

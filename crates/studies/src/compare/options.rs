@@ -9,7 +9,7 @@ use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, Thresholds, 
 use vmtax_workload::{CheckedPlan, Preset};
 
 /// The smallest difference that matters, where nothing else is asked for.
-const DETECT: f64 = 0.02;
+const MIN_EFFECT: f64 = 0.02;
 const BUDGET_S: u32 = 600;
 const ROUNDS: u32 = 40;
 const REPEATS: u32 = 3;
@@ -28,7 +28,7 @@ With --check it ends with 1 where a metric is worse than in the baseline's recor
 
 Examples:
   vmtax compare --qemu 7.2 --qemu 10.0 -- cpu syscalls seqread
-  vmtax compare aio=threads aio=native aio=io_uring --set cache=none --detect 5% -- seqread
+  vmtax compare aio=threads aio=native aio=io_uring --set cache=none --min_effect 5% -- seqread
   vmtax compare usual kernel-args=mitigations=off -- syscalls
   vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
@@ -55,7 +55,7 @@ pub struct CompareOptions {
     machine: Option<Machine>,
     /// The smallest difference that matters: 2%, or 0.02 [default: 2%]
     #[arg(long, value_name = "SHARE", value_parser = share)]
-    detect: Option<f64>,
+    min_effect: Option<f64>,
     /// Time budget: no round begins after it: 90s, 10m, 2h [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
@@ -125,7 +125,8 @@ impl StudyOptions for CompareOptions {
         }
         let mut probes = vec![Probes::None; self.repeats.unwrap_or(REPEATS) as usize];
         probes.extend(self.layers.then_some(Probes::Layers));
-        let study = Study::Compare(Compare { detect: self.detect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)) });
+        let study =
+            Study::Compare(Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)) });
         self.common.complete(Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) })
     }
 
@@ -177,8 +178,8 @@ impl CompareOptions {
     }
 
     /// The smallest difference that matters, as a share.
-    pub fn detect(&self) -> f64 {
-        self.detect.unwrap_or(DETECT)
+    pub fn min_effect(&self) -> f64 {
+        self.min_effect.unwrap_or(MIN_EFFECT)
     }
 
     /// By how much metrics may be worse.

@@ -8,14 +8,14 @@ use vmtax_model::{CheckFindings, CompareFindings, Thresholds};
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
 
-/// The first recording compared with each other one. `detect` is the smallest difference that matters, as a share.
+/// The first recording compared with each other one. `min_effect` is the smallest difference that matters, as a share.
 ///
 /// # Errors
 /// [`StudyError::NothingInCommon`].
-pub fn compare_recordings(recordings: &[Recording], detect: f64) -> Result<CompareFindings, StudyError> {
+pub fn compare_recordings(recordings: &[Recording], min_effect: f64) -> Result<CompareFindings, StudyError> {
     let names: Vec<String> = recordings.iter().map(|recording| name(&recording.folder)).collect();
     let sides: Vec<Side<'_>> = recordings.iter().zip(&names).map(|(recording, name)| side(recording, name)).collect();
-    let findings = vmtax_analysis::compare_recordings(&sides, detect);
+    let findings = vmtax_analysis::compare_recordings(&sides, min_effect);
     if findings.against.iter().all(|a| a.rows.is_empty()) {
         return Err(StudyError::NothingInCommon(names.join(" and ")));
     }

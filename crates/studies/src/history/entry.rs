@@ -34,7 +34,7 @@ pub struct Figure {
     pub metric: String,
     pub machine: String,
     pub variant: String,
-    pub rung: String,
+    pub step: String,
     /// [`settings`] as JSON.
     pub settings: String,
     pub n: u32,
@@ -64,7 +64,7 @@ pub fn name(folder: &Path) -> String {
     folder.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// What a figure is of: metric, machine, variant, size of a ladder.
+/// What a figure is of: metric, machine, variant, size of a range.
 type Of<'a> = (Metric, Machine, &'a str, Option<u64>);
 
 fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
@@ -73,20 +73,20 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
     let mut settings_of = BTreeMap::new();
     for trial in trials {
         for measure in trial.result().iter().flat_map(|r| &r.measures).filter(|m| m.value.is_finite()) {
-            let key = (measure.metric, trial.machine, trial.variant.as_str(), trial.rung);
+            let key = (measure.metric, trial.machine, trial.variant.as_str(), trial.step);
             values.entry(key).or_default().entry(trial.round).or_default().push(measure.value);
             settings_of.entry(key).or_insert_with(|| settings(plan, trial));
         }
     }
     let figure = |(key, rounds): (Of<'_>, BTreeMap<u32, Vec<f64>>)| {
         let values: Vec<f64> = rounds.into_values().map(|repeats| estimate(repeats).median).collect();
-        let (metric, machine, variant, rung) = key;
-        let option = plan.ladder().map_or("", |ladder| ladder.option.as_str());
+        let (metric, machine, variant, step) = key;
+        let option = plan.range().map_or("", |range| range.option.as_str());
         Figure {
             metric: metric.id().to_owned(),
             machine: machine.to_string(),
             variant: variant.to_owned(),
-            rung: rung.map_or(String::new(), |size| format!("{option}={size}")),
+            step: step.map_or(String::new(), |size| format!("{option}={size}")),
             settings: serde_json::to_string(&settings_of[&key]).unwrap_or_default(),
             n: values.len() as u32,
             value: estimate(values),
@@ -111,13 +111,13 @@ fn settings(plan: &Plan, trial: &TrialRecord) -> BTreeMap<String, String> {
         ("guest.qemu-args", qemu_args),
     ];
     all.extend(own.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))));
-    if let (Some(ladder), Some(size)) = (plan.ladder(), trial.rung) {
-        if let Some(of_guest) = all.get_mut(&ladder.option) {
+    if let (Some(range), Some(size)) = (plan.range(), trial.step) {
+        if let Some(of_guest) = all.get_mut(&range.option) {
             *of_guest = size.to_string();
         }
     }
     if let Some(command) = plan.command() {
-        all.insert("command".to_owned(), shell_line(&command.words));
+        all.insert("command".to_owned(), shell_line(&command.argv));
         all.insert("directory".to_owned(), command.directory.display().to_string());
     }
     if let Some(tree) = &plan.tree {

@@ -4,7 +4,7 @@
 //! ```text
 //! run     one a run: folder, when, the plan's name, the command, processors
 //! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own
-//! figure  median, interval and rounds of a metric on a machine, in a variant, at a rung, with the workload's settings
+//! figure  median, interval and rounds of a metric on a machine, in a variant, at a step, with the workload's settings
 //! ```
 
 mod connect;

@@ -57,7 +57,7 @@ impl Ledger {
             let facts = host_s.into_iter().chain(own).flatten().map(|(k, v)| (k.clone(), v.clone())).collect();
             let recorded = runs.join(&run.folder).is_dir();
             let settings = serde_json::from_str(&figure.settings).ok()?;
-            let key = SeriesKey { machine: on, variant: figure.variant, rung: figure.rung, host, settings };
+            let key = SeriesKey { machine: on, variant: figure.variant, step: figure.step, host, settings };
             Some((key, PastFigure { run: PastRun { recorded, ..run }, n: figure.n, value: figure.value, facts }))
         };
         let all = figures.into_iter().filter_map(past);
@@ -147,7 +147,7 @@ fn figure(row: &Row, first: usize) -> rusqlite::Result<Option<Figure>> {
     let sound = value.median.is_finite() && interval.is_none_or(|i| i.low <= i.high && i.coverage.is_finite());
     let (n, text) = (row.get(first + 5)?, |column: usize| row.get::<_, String>(first + column));
     let figure =
-        Figure { metric: text(0)?, machine: text(1)?, variant: text(2)?, rung: text(3)?, settings: text(4)?, n, value };
+        Figure { metric: text(0)?, machine: text(1)?, variant: text(2)?, step: text(3)?, settings: text(4)?, n, value };
     Ok(Some(figure).filter(|_| sound))
 }
 

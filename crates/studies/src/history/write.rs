@@ -102,7 +102,7 @@ fn insert(transaction: &Transaction, entry: &Entry) -> rusqlite::Result<()> {
             f.metric,
             f.machine,
             f.variant,
-            f.rung,
+            f.step,
             f.settings,
             f.n,
             value.median,

@@ -78,7 +78,7 @@ pub struct MachineOptions {
     pub deadline: Option<u32>,
     /// Seconds after which a guest's boot is given up [default: 60]
     #[arg(long, value_name = "SECONDS")]
-    pub boot_deadline: Option<u32>,
+    pub boot_timeout: Option<u32>,
 }
 
 /// Replaces what was given.
@@ -107,11 +107,11 @@ impl MachineOptions {
     pub(crate) fn complete(&self, mut plan: Plan) -> Result<CheckedPlan, OptionsError> {
         replace(&mut plan.rounds, self.rounds.as_ref());
         replace(&mut plan.seed, self.seed.as_ref());
-        replace(&mut plan.deadline_s, self.deadline.as_ref());
+        replace(&mut plan.timeout_s, self.deadline.as_ref());
         let guest = &mut plan.guest;
         replace(&mut guest.cpus, self.cpus.as_ref());
         replace(&mut guest.memory_mib, self.memory.as_ref());
-        replace(&mut guest.boot_deadline_s, self.boot_deadline.as_ref());
+        replace(&mut guest.boot_timeout_s, self.boot_timeout.as_ref());
         guest.cpu_model = self.cpu_model.clone().or(guest.cpu_model.take());
         guest.machine_type = self.machine_type.clone().or(guest.machine_type.take());
         guest.kernel_args = self.kernel_args.clone().or(guest.kernel_args.take());

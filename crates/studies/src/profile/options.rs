@@ -29,7 +29,7 @@ const OF_A_GUEST: [&str; 14] = [
     "memory",
     "seed",
     "deadline",
-    "boot_deadline",
+    "boot_timeout",
     "workload",
 ];
 
@@ -144,7 +144,7 @@ impl ProfileOptions {
         if !machine.has_kernel() && self.syscalls.is_some() {
             return OptionsError::usage(format!("{machine} has no system calls: choose tcg or kvm with --machine"));
         }
-        if plan.workloads.len() != 1 || plan.ladder().is_some() || plan.variants.len() > 1 {
+        if plan.workloads.len() != 1 || plan.range().is_some() || plan.variants.len() > 1 {
             return OptionsError::usage(
                 "profile runs one workload once in one guest: name one workload, as in `vmtax profile -- seqread`",
             );

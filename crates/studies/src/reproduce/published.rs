@@ -57,8 +57,8 @@ pub struct PublishedResult {
 pub struct Quick {
     /// Rounds.
     pub rounds: Option<u32>,
-    /// Rungs of the ladder.
-    pub rungs: Option<Vec<u64>>,
+    /// Steps of the range.
+    pub steps: Option<Vec<u64>>,
     /// Files of the shared tree.
     pub files: Option<u64>,
 }
@@ -258,8 +258,8 @@ impl PublishedResult {
         });
         if quick {
             plan.rounds = self.quick.rounds.unwrap_or(plan.rounds);
-            if let (Study::Scale(ladder), Some(rungs)) = (&mut plan.study, &self.quick.rungs) {
-                ladder.rungs.clone_from(rungs);
+            if let (Study::Scale(range), Some(steps)) = (&mut plan.study, &self.quick.steps) {
+                range.steps.clone_from(steps);
             }
             if let (Some(tree), Some(files)) = (&mut plan.tree, self.quick.files) {
                 tree.files = files;

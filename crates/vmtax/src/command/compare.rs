@@ -20,7 +20,7 @@ pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
         Compared::Sides => study(args),
         Compared::Recordings(folders) => {
             let recordings: Vec<Recording> = folders.iter().map(|f| open(f)).collect::<Result<_, _>>()?;
-            show(&compare_recordings(&recordings, args.options.detect())?.into(), args)
+            show(&compare_recordings(&recordings, args.options.min_effect())?.into(), args)
         }
         Compared::WithBaseline { baseline, now } => {
             let thresholds = args.options.thresholds()?;

@@ -36,17 +36,17 @@ impl Display {
     pub fn show(&self, progress: Progress<'_>) {
         match progress {
             Progress::Preparing => self.bar.set_message("preparing disks and the guest's image"),
-            Progress::Booting { turn } => {
-                self.bar.set_message(format!("round {}: {} comes up", turn.round + 1, turn.machine));
+            Progress::Booting { slot } => {
+                self.bar.set_message(format!("round {}: {} comes up", slot.round + 1, slot.machine));
             }
-            Progress::Trial { turn, probes: Probes::None, .. } if self.marks => {
-                eprintln!("── {}, round {} ──", turn.machine, turn.round + 1);
+            Progress::Trial { slot, probes: Probes::None, .. } if self.marks => {
+                eprintln!("── {}, round {} ──", slot.machine, slot.round + 1);
             }
-            Progress::Trial { turn, .. } if self.marks => eprintln!("── {}, under probes ──", turn.machine),
-            Progress::Trial { number, turn, workload, probes } => {
+            Progress::Trial { slot, .. } if self.marks => eprintln!("── {}, under probes ──", slot.machine),
+            Progress::Trial { number, slot, workload, probes } => {
                 self.bar.set_position(u64::from(number));
                 let under = if probes == Probes::None { "" } else { ", observed" };
-                self.bar.set_message(format!("round {}: {} on {}{under}", turn.round + 1, workload.name, turn.machine));
+                self.bar.set_message(format!("round {}: {} on {}{under}", slot.round + 1, workload.name, slot.machine));
             }
             Progress::Failed { number, error } => self.say(&format!("trial {number} has no result: {error}")),
         }

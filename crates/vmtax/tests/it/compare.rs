@@ -67,7 +67,10 @@ fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
 #[test]
 fn a_budget_ends_it_with_what_can_be_told_by_then() {
     let place = Place::new();
-    compare(&place, &format!("name=a name=b --budget 1s --detect 0.1% {QUICK} {READS}")).start(60).outcome().exits(0);
+    compare(&place, &format!("name=a name=b --budget 1s --min-effect 0.1% {QUICK} {READS}"))
+        .start(60)
+        .outcome()
+        .exits(0);
     let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
     let rounds = report["findings"]["rounds"].as_u64().unwrap();
     assert!((6..40).contains(&rounds), "{rounds}");
@@ -126,7 +129,7 @@ fn what_is_no_comparison_is_refused() {
     ] {
         compare(&place, words).fails(&[why]);
     }
-    compare(&place, "usual aio=threads --detect 0").outcome().exits(2);
+    compare(&place, "usual aio=threads --min-effect 0").outcome().exits(2);
 }
 
 #[test]

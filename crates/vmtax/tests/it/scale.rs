@@ -4,9 +4,9 @@ use crate::common::Place;
 use std::fs;
 
 #[test]
-fn a_ladder_is_measured_and_shown_again_from_its_files() {
+fn a_range_is_measured_and_shown_again_from_its_files() {
     let place = Place::new();
-    let words = "scale threads.threads threads.time=0.02 --ladder 1..4 --machines native --rounds 3 --runs";
+    let words = "scale threads.threads threads.time=0.02 --range 1..4 --machines native --rounds 3 --runs";
     place
         .vmtax(words)
         .arg(place.runs())
@@ -19,21 +19,21 @@ fn a_ladder_is_measured_and_shown_again_from_its_files() {
     assert!(page.contains("Growth curves") && page.contains("class=\"law\""));
     let json = place.vmtax("report --json").arg(&recording).succeeds().stdout;
     let report: serde_json::Value = serde_json::from_str(&json).unwrap();
-    assert_eq!(report["plan"]["ladder"]["rungs"], serde_json::json!([1, 2, 4]));
-    assert_eq!(report["findings"]["growths"][0]["rungs"].as_array().unwrap().len(), 3);
+    assert_eq!(report["plan"]["range"]["steps"], serde_json::json!([1, 2, 4]));
+    assert_eq!(report["findings"]["growths"][0]["steps"].as_array().unwrap().len(), 3);
     place.nothing_is_left();
 }
 
 #[test]
-fn what_is_no_ladder_is_refused_with_the_reason() {
+fn what_is_no_range_is_refused_with_the_reason() {
     let place = Place::new();
     for (words, why) in [
-        ("scale threads.threads --ladder 8..1", "does not rise"),
-        ("scale threads.threads --ladder 4", "give 3 to 64"),
-        ("scale threads.threads --ladder 1,4,2", "does not rise"),
-        ("scale threads.nothing --ladder 1..4", "no option 'nothing'"),
-        ("scale seqread.depth --ladder 1..64", "seqread.depth=64"),
-        ("scale guest.cpus --ladder 1..4", "name what runs"),
+        ("scale threads.threads --range 8..1", "does not rise"),
+        ("scale threads.threads --range 4", "give 3 to 64"),
+        ("scale threads.threads --range 1,4,2", "does not rise"),
+        ("scale threads.nothing --range 1..4", "no option 'nothing'"),
+        ("scale seqread.depth --range 1..64", "seqread.depth=64"),
+        ("scale guest.cpus --range 1..4", "name what runs"),
         ("scale threads.threads", "nothing grows"),
     ] {
         place.vmtax(words).fails(&[why]);
@@ -41,9 +41,9 @@ fn what_is_no_ladder_is_refused_with_the_reason() {
 }
 
 #[test]
-fn a_rung_that_the_machine_refuses_is_named_and_the_rest_runs() {
+fn a_step_that_the_machine_refuses_is_named_and_the_rest_runs() {
     let place = Place::new();
-    let words = "scale guest.cpus syscalls syscalls.only=getpid syscalls.time=0.01 --ladder 1,2,1000 --machines native --rounds 2 --runs";
+    let words = "scale guest.cpus syscalls syscalls.only=getpid syscalls.time=0.01 --range 1,2,1000 --machines native --rounds 2 --runs";
     let outcome = place.vmtax(words).arg(place.runs()).fails(&["1000"]);
     outcome.shows("guest.cpus=1000 on native");
     assert_eq!(place.trials(), 6);
@@ -53,7 +53,7 @@ fn a_rung_that_the_machine_refuses_is_named_and_the_rest_runs() {
 fn published_results_are_listed_and_shown() {
     let place = Place::new();
     place.vmtax("reproduce list").succeeds().shows("9p-fids").shows("sysbench-five");
-    place.vmtax("reproduce show 9p-fids").succeeds().shows("278,000").shows("[ladder]");
+    place.vmtax("reproduce show 9p-fids").succeeds().shows("278,000").shows("[range]");
     place.vmtax("reproduce nothing").fails(&["there is no published result 'nothing'"]);
     place.vmtax("case run").fails(&["vmtax reproduce list"]);
 }

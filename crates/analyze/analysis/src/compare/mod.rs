@@ -34,9 +34,9 @@ pub fn is_look(plan: &Plan, rounds: u32) -> bool {
 
 /// What the rounds say that there are: the first column of the plan against each other one, within the same round.
 pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
-    let wanted = plan.comparison().unwrap_or(Compare { detect: 0.02, budget_s: None });
+    let wanted = plan.comparison().unwrap_or(Compare { min_effect: 0.02, budget_s: None });
     let columns = plan.columns();
-    let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.detect) };
+    let Some((&baseline, others)) = columns.split_first() else { return CompareFindings::new("", wanted.min_effect) };
     let figures = Figures::new(trials, &columns);
     let rounds = figures.rounds(plan);
     let analyses = InterimAnalyses::new(plan.rounds, rounds);
@@ -44,32 +44,32 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
     for &side in others {
         let rows = figures.metrics().filter_map(|metric| {
             let (base, other) = (figures.values(baseline, metric), figures.values(side, metric));
-            row(metric, (&base, &other), &analyses, plan.rounds, wanted.detect)
+            row(metric, (&base, &other), &analyses, plan.rounds, wanted.min_effect)
         });
         against.push(Against { side: name(side), rows: rows.collect() });
     }
-    settle(&mut against, wanted.detect);
+    settle(&mut against, wanted.min_effect);
     CompareFindings {
         schema: SCHEMA,
         baseline: name(baseline),
-        detect: wanted.detect,
+        min_effect: wanted.min_effect,
         rounds,
         rounds_planned: plan.rounds,
         round_s: figures.round_s(),
         warming_up: figures.warming_up(),
-        method: method(&against, wanted.detect),
+        method: method(&against, wanted.min_effect),
         warnings: warnings(plan, trials, &columns),
         against,
     }
 }
 
 /// Corrects for the number of metrics, and says what may be said.
-fn settle(against: &mut [Against], detect: f64) {
+fn settle(against: &mut [Against], min_effect: f64) {
     let mut rows: Vec<&mut Compared> = against.iter_mut().flat_map(|a| &mut a.rows).collect();
     let adjusted = holm(&rows.iter().map(|r| r.comparison.p.unwrap_or(1.0)).collect::<Vec<_>>());
     for (row, p) in rows.iter_mut().zip(adjusted) {
         row.p_adjusted = p;
-        row.comparison.verdict = decide(&row.comparison.ratio, p, detect);
+        row.comparison.verdict = decide(&row.comparison.ratio, p, min_effect);
         if row.comparison.verdict.is_decided() {
             row.rounds_to_tell = None;
         }
@@ -83,7 +83,7 @@ fn row(
     (base, other): (&BTreeMap<u32, f64>, &BTreeMap<u32, f64>),
     analyses: &InterimAnalyses,
     most: u32,
-    detect: f64,
+    min_effect: f64,
 ) -> Option<Compared> {
     let pairs: Vec<(f64, f64)> = base.iter().filter_map(|(round, b)| Some((*b, *other.get(round)?))).collect();
     let logs: Vec<f64> = pairs.iter().map(|(b, o)| cost(metric, *o) - cost(metric, *b)).collect();
@@ -105,7 +105,7 @@ fn row(
         permutation: permutation::of_pairs(&logs),
         superiority: behind / logs.len() as f64,
         noise: needed::deviation(&logs),
-        rounds_to_tell: needed::rounds_to_tell(&logs, detect.ln_1p(), most),
+        rounds_to_tell: needed::rounds_to_tell(&logs, min_effect.ln_1p(), most),
     })
 }
 
@@ -136,7 +136,7 @@ fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) -> Vec<
     all
 }
 
-fn method(against: &[Against], detect: f64) -> String {
+fn method(against: &[Against], min_effect: f64) -> String {
     let rows = || against.iter().flat_map(|a| &a.rows);
     let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
@@ -152,6 +152,6 @@ fn method(against: &[Against], detect: f64) -> String {
          in at most 5 % of comparisons of {} metric{} (sign walk, Holm); sameness where the whole interval lies within ±{:.1} %.",
         rows().count(),
         if rows().count() == 1 { "" } else { "s" },
-        detect * 100.0
+        min_effect * 100.0
     )
 }

@@ -22,9 +22,9 @@ pub struct Side<'a> {
 }
 
 /// The first recording against each other one: what both measured in the same column, by the same workloads' options.
-pub fn compare_recordings(sides: &[Side<'_>], detect: f64) -> CompareFindings {
-    let Some((base, others)) = sides.split_first() else { return CompareFindings::new("", detect) };
-    let mut findings = CompareFindings::new(base.name, detect);
+pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFindings {
+    let Some((base, others)) = sides.split_first() else { return CompareFindings::new("", min_effect) };
+    let mut findings = CompareFindings::new(base.name, min_effect);
     findings.warnings.push(Warning::OtherTimes);
     for side in others {
         let columns = shared(base, side);
@@ -37,14 +37,14 @@ pub fn compare_recordings(sides: &[Side<'_>], detect: f64) -> CompareFindings {
             add(&mut findings.warnings, warning);
         }
     }
-    settle(&mut findings.against, detect);
+    settle(&mut findings.against, min_effect);
     findings.rounds = findings.against.iter().flat_map(|a| &a.rows).map(|r| r.comparison.rounds).max().unwrap_or(0);
     findings.method = format!(
         "Each ratio is Hodges and Lehmann's: the median of all ratios of a round there to a round here, its 95 % interval that \
          of Mann and Whitney's test, exact. It knows nothing of what changed between the recordings besides. Differences are \
          said where chance alone shows as much in at most 5 % of comparisons of all these metrics (Holm); sameness where the \
          whole interval lies within ±{:.1} %.",
-        detect * 100.0
+        min_effect * 100.0
     );
     findings
 }

@@ -19,12 +19,13 @@ pub fn holm(all: &[f64]) -> Vec<f64> {
 
 /// From the interval of a ratio of costs and its corrected p. A difference that is shown is said even where it lies within
 /// what matters.
-pub fn decide(ratio: &Estimate, p: f64, detect: f64) -> Verdict {
-    let within = |detect| ratio.interval.is_some_and(|i| i.low >= 1.0 / (1.0 + detect) && i.high <= 1.0 + detect);
+pub fn decide(ratio: &Estimate, p: f64, min_effect: f64) -> Verdict {
+    let within =
+        |min_effect| ratio.interval.is_some_and(|i| i.low >= 1.0 / (1.0 + min_effect) && i.high <= 1.0 + min_effect);
     match Verdict::of(ratio, 1.0) {
         Verdict::TooFewRounds => Verdict::TooFewRounds,
         shown @ (Verdict::Slower | Verdict::Faster) if p <= LEVEL => shown,
-        _ if within(detect) => Verdict::Same,
+        _ if within(min_effect) => Verdict::Same,
         _ => Verdict::NotShown,
     }
 }

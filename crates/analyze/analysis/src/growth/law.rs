@@ -21,8 +21,8 @@ impl Line {
         self.constant + self.factor * self.law.at(size)
     }
 
-    /// The law through the costs of one round, both figures free: the median of the slopes between any two rungs, of
-    /// which each weighs by how far its rungs are apart against their typical costs (Theil and Sen, weighted as Jaeckel
+    /// The law through the costs of one round, both figures free: the median of the slopes between any two steps, of
+    /// which each weighs by how far its steps are apart against their typical costs (Theil and Sen, weighted as Jaeckel
     /// has it). `None` for fewer than two costs.
     pub fn robust(law: Law, sizes: &[f64], costs: &[Option<f64>], typical: &[Option<f64>]) -> Option<Line> {
         let points: Vec<[f64; 3]> = sizes
@@ -38,7 +38,7 @@ impl Line {
         Some(Line { law, constant, factor })
     }
 
-    /// The law through costs by least squares, both figures free; an error weighs by its share of the rung's typical
+    /// The law through costs by least squares, both figures free; an error weighs by its share of the step's typical
     /// cost. `None` for fewer than two costs.
     fn free(law: Law, sizes: &[f64], costs: &[Option<f64>], typical: &[Option<f64>]) -> Option<Line> {
         let points: Vec<[f64; 3]> = sizes
@@ -51,7 +51,7 @@ impl Line {
         Some(Line { law, constant, factor })
     }
 
-    /// The law through the rungs' typical costs, neither figure below 0: no cost is.
+    /// The law through the steps' typical costs, neither figure below 0: no cost is.
     pub fn through(law: Law, sizes: &[f64], centres: &[Option<f64>]) -> Option<Line> {
         let mut typical = centres.to_vec();
         let mut line = None;
@@ -99,7 +99,7 @@ fn least_squares(points: &[[f64; 3]]) -> Option<(f64, f64)> {
 }
 
 /// The growing law that tells best what rounds it has not seen, and those that the rounds do not tell apart from it.
-/// `None` for fewer than two rounds or three rungs.
+/// `None` for fewer than two rounds or three steps.
 pub(super) fn choose(points: &Points) -> Option<(Law, Vec<Law>)> {
     if points.rounds.len() < 2 || points.sizes.len() < 3 {
         return None;
@@ -119,7 +119,7 @@ pub(super) fn choose(points: &Points) -> Option<(Law, Vec<Law>)> {
     Some((law, alike.into_iter().filter(|l| *l != law).collect()))
 }
 
-/// How far a round lies from a law's shape: the rungs' relative errors once the round is brought to the law's level.
+/// How far a round lies from a law's shape: the steps' relative errors once the round is brought to the law's level.
 fn loss(line: &Line, sizes: &[f64], round: &[Option<f64>]) -> f64 {
     let errors = || sizes.iter().zip(round).filter_map(|(n, cost)| Some((*cost)?.ln() - line.at(*n).max(1e-9).ln()));
     let level = middle(errors()).unwrap_or(0.0);

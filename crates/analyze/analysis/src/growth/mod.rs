@@ -1,4 +1,4 @@
-//! Whether costs grow along a plan's ladder, by which law, and what one more item costs. `docs/statistics.md` says why
+//! Whether costs grow along a plan's range, by which law, and what one more item costs. `docs/statistics.md` says why
 //! it is done this way, and how often it errs.
 
 mod law;
@@ -18,7 +18,7 @@ use vmtax_model::{CurvePoint, Estimate, Law};
 
 /// Growth that chance alone shows less often than this is taken for growth …
 const SIGNIFICANT: f64 = 0.05;
-/// … if it is worth speaking of: the law's cost at the top rung over that at the bottom.
+/// … if it is worth speaking of: the law's cost at the top step over that at the bottom.
 const WORTH_IT: f64 = 1.05;
 /// Points of a drawn law.
 const DRAWN: usize = 33;
@@ -35,7 +35,7 @@ struct Grown {
     curve: Vec<CurvePoint>,
 }
 
-/// The law of costs along a ladder.
+/// The law of costs along a range.
 fn grown(points: &Points) -> Grown {
     let points = points.filled();
     let p = permutation::chance_of_growth(&points);
@@ -81,13 +81,13 @@ fn level(points: &Points) -> Option<Estimate> {
     (!medians.is_empty()).then(|| estimate(medians))
 }
 
-/// The top rung's cost over the bottom rung's, of the same round.
+/// The top step's cost over the bottom step's, of the same round.
 fn change(points: &Points) -> Option<Estimate> {
     let ratios: Vec<f64> = points.rounds.iter().filter_map(|r| Some((*r.last()?)? / (*r.first()?)?)).collect();
     (!ratios.is_empty()).then(|| estimate(ratios))
 }
 
-/// By how much the law leaves the interval of a rung's median at most, as a share of the law's cost there.
+/// By how much the law leaves the interval of a step's median at most, as a share of the law's cost there.
 fn misfit(points: &Points, law: Law) -> Option<f64> {
     if points.rounds.len() < FEWEST_ROUNDS as usize {
         return None;
@@ -103,7 +103,7 @@ fn misfit(points: &Points, law: Law) -> Option<f64> {
     (0..points.sizes.len()).filter_map(miss).max_by(f64::total_cmp)
 }
 
-/// Sizes along the ladder, each the same factor above the one before.
+/// Sizes along the range, each the same factor above the one before.
 fn drawn(sizes: &[f64]) -> impl Iterator<Item = f64> {
     let (low, high) = (sizes.first().copied().unwrap_or(1.0), sizes.last().copied().unwrap_or(1.0));
     let last = DRAWN - 1;

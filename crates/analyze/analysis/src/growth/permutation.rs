@@ -1,6 +1,6 @@
-//! A permutation test of growth. The order of a round's rungs was randomized, so random permutations show how often
+//! A permutation test of growth. The order of a round's steps was randomized, so random permutations show how often
 //! chance alone orders costs by size as well as these are. It assumes nothing else: whatever drifts, warms up, repeats
-//! itself or jumps within a round, every order of the rungs was as likely as the one that ran.
+//! itself or jumps within a round, every order of the steps was as likely as the one that ran.
 //!
 //! References: E. B. Page, *Ordered hypotheses for multiple treatments*, JASA 58 (1963), for the statistic; R. A. Fisher,
 //! *The Design of Experiments*, for the argument; J. Besag and P. Clifford, *Sequential Monte Carlo p-values*, Biometrika
@@ -56,14 +56,14 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_shared_by_equals_and_missing_rungs_have_none() {
+    fn ranks_are_shared_by_equals_and_missing_steps_have_none() {
         assert_eq!(scores(&[Some(5.0), Some(7.0), Some(5.0), None]), (vec![-2, 0, 2], vec![-1, 2, -1]));
         assert_eq!(scores(&[Some(1.0)]), (vec![0], vec![0]));
     }
 
     #[test]
     fn the_chance_is_that_of_the_orders_there_are() {
-        // Three rungs have 6 orders: two rounds in order have a chance of 1 in 36.
+        // Three steps have 6 orders: two rounds in order have a chance of 1 in 36.
         let two = chance_of_growth(&points(&[&[1.0, 2.0, 3.0], &[10.0, 20.0, 30.0]]));
         assert!((two - 1.0 / 36.0).abs() < 0.012, "{two}");
         assert_eq!(chance_of_growth(&points(&[&[1.0, 1.0, 1.0][..]; 5])), 1.0);

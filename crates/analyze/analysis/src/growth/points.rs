@@ -1,18 +1,18 @@
-//! Costs along a ladder, by round and rung.
+//! Costs along a range, by round and step.
 
 use crate::tax::median;
 
-/// Rounds of costs, a place for each rung; what gave no value is `None`. Costs are above 0.
+/// Rounds of costs, a place for each step; what gave no value is `None`. Costs are above 0.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Points {
-    /// The rungs' sizes, rising.
+    /// The steps' sizes, rising.
     pub sizes: Vec<f64>,
     /// The rounds, as many places each as there are sizes.
     pub rounds: Vec<Vec<Option<f64>>>,
 }
 
 impl Points {
-    /// The same without the rungs that have no value in any round, and without rounds that have none.
+    /// The same without the steps that have no value in any round, and without rounds that have none.
     pub fn filled(&self) -> Points {
         let kept: Vec<usize> = (0..self.sizes.len()).filter(|&k| self.rounds.iter().any(|r| r[k].is_some())).collect();
         let only = |round: &Vec<Option<f64>>| kept.iter().map(|&k| round[k]).collect::<Vec<_>>();
@@ -28,8 +28,8 @@ impl Points {
         Points { sizes: self.sizes.clone(), rounds: others.map(|(_, r)| r.clone()).collect() }
     }
 
-    /// Each rung's typical cost once the rounds are brought to one level: Tukey's median polish of the logarithms. What
-    /// slows a whole round falls on its level, a lone outlier on nothing. `None` for a rung without a value.
+    /// Each step's typical cost once the rounds are brought to one level: Tukey's median polish of the logarithms. What
+    /// slows a whole round falls on its level, a lone outlier on nothing. `None` for a step without a value.
     pub fn centres(&self) -> Vec<Option<f64>> {
         const POLISH: usize = 8;
         let mut levels = vec![0.0; self.rounds.len()];
@@ -43,7 +43,7 @@ impl Points {
                 let row = round.iter().zip(&centres);
                 *level = middle(row.filter_map(|(v, centre)| Some((*v)?.ln() - (*centre)?))).unwrap_or(0.0);
             }
-            // The rounds' levels are around 1, so that the rungs' are costs.
+            // The rounds' levels are around 1, so that the steps' are costs.
             let shift = middle(levels.iter().copied()).unwrap_or(0.0);
             levels.iter_mut().for_each(|level| *level -= shift);
         }

@@ -6,7 +6,7 @@ use super::{Grown, grown};
 use crate::coverage::normal;
 use vmtax_model::Law;
 
-/// Factors on the costs of one round, in the order in which its rungs are measured.
+/// Factors on the costs of one round, in the order in which its steps are measured.
 #[derive(Debug, Clone, Copy)]
 enum Noise {
     /// Log-normal, 5 %: a quiet machine.
@@ -59,7 +59,7 @@ fn run(noise: Noise, sizes: &[f64], rounds: usize, cost: &dyn Fn(f64) -> f64, r:
     grown(&Points { sizes: sizes.to_vec(), rounds: (0..rounds).map(round).collect() })
 }
 
-fn ladder(from: f64, to: f64, n: usize) -> Vec<f64> {
+fn geometric_sizes(from: f64, to: f64, n: usize) -> Vec<f64> {
     (0..n).map(|i| (from * (to / from).powf(i as f64 / (n as f64 - 1.0))).round()).collect()
 }
 
@@ -69,14 +69,14 @@ fn percent(hits: usize, of: usize) -> f64 {
 
 #[test]
 fn a_flat_cost_is_seldom_taken_for_growth() {
-    for (rungs, rounds, runs) in [(8, 6, 2000), (4, 6, 1000), (6, 3, 1000)] {
-        let sizes = ladder(1000.0, 278_000.0, rungs);
+    for (steps, rounds, runs) in [(8, 6, 2000), (4, 6, 1000), (6, 3, 1000)] {
+        let sizes = geometric_sizes(1000.0, 278_000.0, steps);
         for noise in KINDS {
             let mut r = fastrand::Rng::with_seed(11);
             let grows = (0..runs).filter(|_| run(noise, &sizes, rounds, &|_| 500.0, &mut r).law != Some(Law::Constant));
             let false_growth = percent(grows.count(), runs);
-            println!("{rungs} rungs, {rounds} rounds, {noise:?}: {false_growth:.1} % false growth");
-            assert!(false_growth <= 6.0, "{noise:?} at {rungs} rungs, {rounds} rounds: {false_growth}");
+            println!("{steps} steps, {rounds} rounds, {noise:?}: {false_growth:.1} % false growth");
+            assert!(false_growth <= 6.0, "{noise:?} at {steps} steps, {rounds} rounds: {false_growth}");
         }
     }
 }
@@ -91,9 +91,9 @@ struct Found {
     covered: f64,
 }
 
-/// Costs that grow by `law` to `times` what they were, over a ladder from 1,000 to 278,000.
+/// Costs that grow by `law` to `times` what they were, over a range from 1,000 to 278,000.
 fn planted(law: Law, times: f64, noise: Noise, runs: usize) -> Found {
-    let sizes = ladder(1000.0, 278_000.0, 8);
+    let sizes = geometric_sizes(1000.0, 278_000.0, 8);
     let (low, high) = (law.at(sizes[0]), law.at(sizes[7]));
     let factor = 100.0 * (times - 1.0) / (high - times * low);
     let cost = |n: f64| 100.0 + factor * law.at(n);

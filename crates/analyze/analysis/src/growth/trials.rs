@@ -1,4 +1,4 @@
-//! From the trials of a plan with a ladder to points, and what is missing among them.
+//! From the trials of a plan with a range to points, and what is missing among them.
 
 use super::points::Points;
 use super::{Grown, grown};
@@ -6,13 +6,13 @@ use crate::interval::FEWEST_ROUNDS;
 use crate::tax::estimate;
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Column, Growth, GrowthFindings, Metric, MissingRung, Outcome, Plan, RoundCost, RungCost, SCHEMA, TrialRecord, Unit,
+    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, RoundCost, SCHEMA, StepCost, TrialRecord, Unit,
     Warning,
 };
 
-/// What the trials of a plan with a ladder say. Trials that the plan does not mean are passed over.
+/// What the trials of a plan with a range say. Trials that the plan does not mean are passed over.
 pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
-    let sizes: Vec<u64> = (0..plan.rungs()).filter_map(|rung| plan.size(rung)).collect();
+    let sizes: Vec<u64> = (0..plan.steps()).filter_map(|step| plan.size(step)).collect();
     let columns = plan.columns();
     let mut growths = Vec::new();
     for metric in Metric::ALL.iter().copied().filter(|m| plan.workloads.iter().any(|w| w.name == m.workload())) {
@@ -20,11 +20,11 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
             growths.extend(column(metric, (machine, variant), &sizes, plan.rounds, trials));
         }
     }
-    let missing: Vec<MissingRung> = columns.iter().flat_map(|c| missing(plan, *c, &sizes, trials)).collect();
+    let missing: Vec<MissingStep> = columns.iter().flat_map(|c| missing(plan, *c, &sizes, trials)).collect();
     let rounds_complete = (0..plan.rounds).filter(|r| complete(plan, *r, &columns, &missing, trials)).count() as u32;
     GrowthFindings {
         schema: SCHEMA,
-        option: plan.ladder().map_or(String::new(), |ladder| ladder.option.clone()),
+        option: plan.range().map_or(String::new(), |range| range.option.clone()),
         rounds_planned: plan.rounds,
         rounds_complete,
         method: METHOD.to_owned(),
@@ -36,7 +36,7 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
 
 const METHOD: &str = "In each round every size has a fresh machine, in an order drawn by lot. There is growth where fewer \
                       than 5 % of 1,999 other draws would put costs and sizes in as good an order, and where it is at least \
-                      5 % over the ladder. Then O(log n), O(n), O(n log n) and O(n²) are fitted to all rounds but one and \
+                      5 % over the range. Then O(log n), O(n), O(n log n) and O(n²) are fitted to all rounds but one and \
                       judged by that one, each round once: the best is named, and those that the rounds do not tell apart \
                       from it. Intervals span order statistics of the rounds and hold at least 95 % of the time.";
 
@@ -49,7 +49,7 @@ fn column(metric: Metric, at: Column<'_>, sizes: &[u64], rounds: u32, trials: &[
     let mut costs: BTreeMap<(u32, u64), f64> = BTreeMap::new();
     for trial in of_column(at, trials).filter(|t| t.round < rounds) {
         let value = trial.result().and_then(|result| result.value(metric));
-        if let (Some(size), Some(ns)) = (trial.rung, value.and_then(|v| cost_ns(metric, v))) {
+        if let (Some(size), Some(ns)) = (trial.step, value.and_then(|v| cost_ns(metric, v))) {
             costs.insert((trial.round, size), ns);
         }
     }
@@ -59,15 +59,15 @@ fn column(metric: Metric, at: Column<'_>, sizes: &[u64], rounds: u32, trials: &[
     let round = |round: u32| sizes.iter().map(|size| costs.get(&(round, *size)).copied()).collect();
     let points = Points { sizes: sizes.iter().map(|&n| n as f64).collect(), rounds: (0..rounds).map(round).collect() };
     let Grown { law, or, p, change, one_more, misfit, curve } = grown(&points);
-    let rung = |&size: &u64| {
+    let step = |&size: &u64| {
         let of_size = costs.iter().filter(|((_, n), _)| *n == size);
         let rounds: Vec<RoundCost> = of_size.map(|((round, _), ns)| RoundCost { round: *round, ns: *ns }).collect();
         let ns = (!rounds.is_empty()).then(|| estimate(rounds.iter().map(|r| r.ns).collect()));
-        RungCost { size, rounds, ns }
+        StepCost { size, rounds, ns }
     };
-    let rungs = sizes.iter().map(rung).collect();
+    let steps = sizes.iter().map(step).collect();
     let (machine, variant) = (at.0, at.1.to_owned());
-    Some(Growth { metric, machine, variant, law, or, p, change, one_more, misfit, rungs, curve })
+    Some(Growth { metric, machine, variant, law, or, p, change, one_more, misfit, steps, curve })
 }
 
 /// A metric's value as what one of the things that it counts costs, nanoseconds; `None` for what is no cost.
@@ -81,11 +81,11 @@ fn cost_ns(metric: Metric, value: f64) -> Option<f64> {
     (ns.is_finite() && ns > 0.0).then_some(ns)
 }
 
-/// The rungs of a column that were tried and gave nothing.
-fn missing(plan: &Plan, at: Column<'_>, sizes: &[u64], trials: &[TrialRecord]) -> Vec<MissingRung> {
+/// The steps of a column that were tried and gave nothing.
+fn missing(plan: &Plan, at: Column<'_>, sizes: &[u64], trials: &[TrialRecord]) -> Vec<MissingStep> {
     let mut all = Vec::new();
     for &size in sizes {
-        let tried = || of_column(at, trials).filter(|t| t.rung == Some(size) && t.round < plan.rounds);
+        let tried = || of_column(at, trials).filter(|t| t.step == Some(size) && t.round < plan.rounds);
         if tried().any(|t| t.result().is_some()) {
             continue;
         }
@@ -93,20 +93,20 @@ fn missing(plan: &Plan, at: Column<'_>, sizes: &[u64], trials: &[TrialRecord]) -
             Outcome::Failed { error } => Some(error.clone()),
             Outcome::Interrupted | Outcome::Done { .. } => None,
         }) {
-            all.push(MissingRung { machine: at.0, variant: at.1.to_owned(), size, reason });
+            all.push(MissingStep { machine: at.0, variant: at.1.to_owned(), size, reason });
         }
     }
     all
 }
 
-fn complete(plan: &Plan, round: u32, columns: &[Column<'_>], missing: &[MissingRung], trials: &[TrialRecord]) -> bool {
+fn complete(plan: &Plan, round: u32, columns: &[Column<'_>], missing: &[MissingStep], trials: &[TrialRecord]) -> bool {
     let refused = |(machine, variant): &Column<'_>, size: u64| {
         missing.iter().any(|m| m.machine == *machine && m.variant == *variant && m.size == size)
     };
-    let sizes = || (0..plan.rungs()).filter_map(|rung| plan.size(rung));
+    let sizes = || (0..plan.steps()).filter_map(|step| plan.size(step));
     columns.iter().all(|at| {
         sizes().filter(|size| !refused(at, *size)).all(|size| {
-            let done = of_column(*at, trials).filter(|t| t.round == round && t.rung == Some(size));
+            let done = of_column(*at, trials).filter(|t| t.round == round && t.step == Some(size));
             done.filter(|t| t.result().is_some()).count() >= plan.workloads.len()
         })
     })
@@ -116,7 +116,7 @@ fn warnings(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>], rounds_
     let mut all = Vec::new();
     for machine in plan.machines.iter().copied() {
         let own = columns.iter().filter(|(m, _)| *m == machine).count();
-        let planned = plan.rounds.saturating_mul((own * plan.rungs() * plan.workloads.len()) as u32);
+        let planned = plan.rounds.saturating_mul((own * plan.steps() * plan.workloads.len()) as u32);
         let of_machine = || trials.iter().filter(|t| t.machine == machine && t.round < plan.rounds);
         let done = of_machine().filter(|t| t.result().is_some()).count() as u32;
         if done < planned {

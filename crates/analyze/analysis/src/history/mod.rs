@@ -91,7 +91,7 @@ mod tests {
         SeriesKey {
             machine: Machine::TCG,
             variant: String::new(),
-            rung: String::new(),
+            step: String::new(),
             host: host.into(),
             settings: BTreeMap::new(),
         }

@@ -2,7 +2,7 @@
 
 use super::definition::Plan;
 use super::error::{PlanError, range};
-use super::ladder::{Grows, Ladder, MAX_RUNGS, MIN_RUNGS};
+use super::size_range::{Grows, MAX_STEPS, MIN_STEPS, SizeRange};
 use super::study::{Compare, Study};
 use super::variant::Variant;
 use crate::{Machine, Probes, WorkloadName};
@@ -27,13 +27,13 @@ impl Plan {
             return Err(PlanError::Empty(list));
         }
         range("rounds", self.rounds, 1, 10_000)?;
-        range("deadline-s", self.deadline_s, 1, 86_400)?;
+        range("timeout-s", self.timeout_s, 1, 86_400)?;
         range("probes (how many)", self.probes.len() as u32, 1, 64)?;
         range("variant (how many)", self.variants.len() as u32, 1, 64)?;
         self.check_names()?;
         self.check_machines()?;
         self.variants.iter().try_for_each(|variant| self.check_variant(variant))?;
-        if let Some(machine) = self.machines.iter().find(|m| self.ways(**m).next().is_none()) {
+        if let Some(machine) = self.machines.iter().find(|m| self.variants_on(**m).next().is_none()) {
             return invalid(format!(
                 "every variant is for another machine than {machine}: leave {machine} or a variant's machine out"
             ));
@@ -64,7 +64,7 @@ impl Plan {
         self.guest.check()?;
         if self.guest.devices() > 0 && self.machines.iter().any(|m| !m.is_linux_guest()) {
             let what = "guest.disks and guest.memory-regions are of guests with a kernel: leave other machines out";
-            return invalid(format!("{what} (--machines tcg)"));
+            return invalid(format!("{what} (--machine tcg)"));
         }
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Plan {
             }
             Study::Exec(_) => self.check_command(),
             Study::Compare(compare) => self.check_comparison(*compare),
-            Study::Scale(ladder) => self.check_ladder(ladder),
+            Study::Scale(range) => self.check_size_range(range),
             Study::Share if self.tree.is_none() || !self.variants.iter().any(|v| v.get("share").is_some()) => {
                 invalid("the study 'share' shares a tree: add a table [tree], and variants that set share")
             }
@@ -153,32 +153,32 @@ impl Plan {
     }
 
     fn check_comparison(&self, compare: Compare) -> Result<(), PlanError> {
-        if !(0.001..=1.0).contains(&compare.detect) {
-            return invalid("compare.detect must be a share from 0.001 to 1: 0.02 for 2 %");
+        if !(0.001..=1.0).contains(&compare.min_effect) {
+            return invalid("compare.min-effect must be a fraction from 0.001 to 1: 0.02 for 2 %");
         }
         if self.columns().len() < 2 {
-            return invalid("a comparison takes two sides: give two variants");
+            return invalid("a comparison needs a baseline and another variant: give two variants");
         }
         Ok(())
     }
 
-    fn check_ladder(&self, ladder: &Ladder) -> Result<(), PlanError> {
-        if let Grows::Workload(workload, _) = ladder.grows()? {
+    fn check_size_range(&self, range: &SizeRange) -> Result<(), PlanError> {
+        if let Grows::Workload(workload, _) = range.grows()? {
             if !self.runs(workload) {
-                return invalid(format!("ladder.option is of {workload}, which the plan does not run: add it"));
+                return invalid(format!("range.option is of {workload}, which the plan does not run: add it"));
             }
         }
-        if !(MIN_RUNGS..=MAX_RUNGS).contains(&ladder.rungs.len()) {
+        if !(MIN_STEPS..=MAX_STEPS).contains(&range.steps.len()) {
             return invalid(format!(
-                "the ladder has {} rungs: give {MIN_RUNGS} to {MAX_RUNGS} different sizes",
-                ladder.rungs.len()
+                "the range has {} steps: give {MIN_STEPS} to {MAX_STEPS} different sizes",
+                range.steps.len()
             ));
         }
-        if ladder.rungs[0] == 0 || ladder.rungs.windows(2).any(|pair| pair[0] >= pair[1]) {
-            return invalid("the ladder does not rise: give sizes above 0, each larger than the one before");
+        if range.steps[0] == 0 || range.steps.windows(2).any(|pair| pair[0] >= pair[1]) {
+            return invalid("the range does not rise: give sizes above 0, each larger than the one before");
         }
         // What no machine could be given is a mistake of the plan; what this one refuses is found out on it.
-        (0..ladder.rungs.len()).try_for_each(|rung| self.at_rung(rung).check())
+        (0..range.steps.len()).try_for_each(|step| self.at_step(step).check())
     }
 }
 

@@ -1,4 +1,4 @@
-//! A command of the user's, as a plan has it: what is run, and what it has on each machine.
+//! The user's command in a plan.
 
 use super::error::{PlanError, range};
 use crate::MetricPattern;
@@ -11,43 +11,44 @@ use std::str::FromStr;
 #[serde(deny_unknown_fields)]
 pub struct CommandSpec {
     /// Program and arguments.
-    pub words: Vec<String>,
-    /// Where it is run: an absolute path, the same on every machine.
+    #[serde(alias = "words")]
+    pub argv: Vec<String>,
+    /// Working directory: an absolute path, the same on every machine.
     pub directory: PathBuf,
-    /// A shell's line that is run once on a machine that has come up.
+    /// Shell command that runs once after boot, not measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setup: Option<String>,
-    /// A shell's line that is run before each run that is measured.
+    /// Shell command that runs before each measured run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prepare: Option<String>,
-    /// A shell's line that is run behind it.
+    /// Shell command that runs after each measured run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleanup: Option<String>,
-    /// Folders of the host's that guests may write to.
+    /// Folders of the host that guests share read-write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathBuf>,
-    /// MiB of the disk on which a guest keeps what is written; in its memory where there is none.
+    /// Size of the scratch disk for a guest's writes, MiB; without one they stay in a tmpfs.
     #[serde(default, rename = "scratch-mib", skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u32>,
-    /// Whether each guest runs it once more, behind the rounds, to follow its requests to that disk.
+    /// Whether each guest runs it once more after the rounds, to trace its requests to the scratch disk.
     #[serde(default, skip_serializing_if = "is_false")]
     pub layers: bool,
-    /// The network that guests have besides their own loopback address.
+    /// The guest's network besides its loopback interface.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub net: Option<Net>,
-    /// Ports of this host's loopback address that lead to a guest's.
+    /// TCP ports of 127.0.0.1 that are forwarded to guests.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub forward: Vec<Forward>,
-    /// Figures to be found in what it prints, beside those of known tools.
+    /// Figures to extract from its output, besides those of known tools.
     #[serde(default, rename = "metric", skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<MetricPattern>,
 }
 
 impl CommandSpec {
-    /// These words, run there.
-    pub fn new(words: Vec<String>, directory: PathBuf) -> CommandSpec {
+    /// A command without further settings.
+    pub fn new(argv: Vec<String>, directory: PathBuf) -> CommandSpec {
         CommandSpec {
-            words,
+            argv,
             directory,
             setup: None,
             prepare: None,
@@ -61,44 +62,44 @@ impl CommandSpec {
         }
     }
 
-    /// The words that have a shell run a line.
+    /// The arguments that run a shell command.
     pub fn shell(line: &str) -> Vec<String> {
         ["sh", "-c", line].map(str::to_owned).to_vec()
     }
 
-    /// What is run before it, by the option's name.
+    /// Shell commands that run before it, each with its option's name.
     pub fn before(&self) -> impl Iterator<Item = (&'static str, &str)> {
         [("setup", &self.setup), ("prepare", &self.prepare)]
             .into_iter()
             .filter_map(|(n, line)| Some((n, line.as_deref()?)))
     }
 
-    /// What is run behind it.
+    /// The shell command that runs after it, with its option's name.
     pub fn after(&self) -> Option<(&'static str, &str)> {
         Some(("cleanup", self.cleanup.as_deref()?))
     }
 
-    /// Whether it can be run as written, whatever the plan around it.
+    /// Whether it can run, whatever the plan around it.
     pub(super) fn check(&self) -> Result<(), PlanError> {
         let refused = |what: &str| Err(PlanError::Invalid(format!("command: {what}")));
-        match self.words.first() {
-            None => return refused("words is empty: give the program and its arguments"),
+        match self.argv.first() {
+            None => return refused("argv is empty: give the program and its arguments"),
             Some(program) if program.is_empty() => return refused("the program's name is empty: name one"),
-            Some(_) if self.words.iter().any(|w| w.contains('\0')) => {
-                return refused("a word holds a NUL: no program can get it");
+            Some(_) if self.argv.iter().any(|w| w.contains('\0')) => {
+                return refused("an argument contains a NUL byte: remove it");
             }
             Some(_) => {}
         }
         if self.before().chain(self.after()).any(|(_, line)| line.contains('\0')) {
-            return refused("setup, prepare or cleanup holds a NUL: no shell can get it");
+            return refused("setup, prepare or cleanup contains a NUL byte: remove it");
         }
         if !self.directory.is_absolute() {
             return refused("directory is not absolute: give a path from the root");
         }
         if let Some(folder) = self.write.iter().find(|folder| !may_be_written(folder)) {
             return refused(&format!(
-                "write: {} is not to be written to by guests: give the whole path of a folder that is neither / nor one \
-                 of which a guest has its own ({})",
+                "write: {} cannot be shared read-write: give the absolute path of a folder other than / and outside of \
+                 what each guest has for itself ({})",
                 folder.display(),
                 OWN.join(", ")
             ));
@@ -107,7 +108,7 @@ impl CommandSpec {
             range("command: scratch-mib", mib, 64, 16 * 1024 * 1024)?;
         }
         if self.layers && self.scratch_mib.is_none() {
-            return refused("layers follows requests to the guest's scratch disk, and there is none: add scratch-mib");
+            return refused("layers traces requests to the guest's scratch disk, and there is none: add scratch-mib");
         }
         if self.net.is_none() && !self.forward.is_empty() {
             return refused("forward is given without a network: add net = \"user\"");
@@ -127,7 +128,7 @@ fn is_false(flag: &bool) -> bool {
     !flag
 }
 
-/// Below these a guest has its own, whatever the host has.
+/// Folders that each guest has for itself.
 pub const OWN: [&str; 4] = ["/proc", "/sys", "/dev", "/run"];
 
 fn may_be_written(folder: &Path) -> bool {
@@ -139,24 +140,24 @@ fn may_be_written(folder: &Path) -> bool {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Net {
-    /// QEMU's own: the guest reaches what the host reaches, by QEMU's process, and nobody the guest.
+    /// User-mode network (slirp): guests reach what the host reaches; nothing reaches a guest but by `forward`.
     User,
 }
 
 impl FromStr for Net {
     type Err = String;
     fn from_str(text: &str) -> Result<Net, String> {
-        if text == "user" { Ok(Net::User) } else { Err("there is one kind: user".to_owned()) }
+        if text == "user" { Ok(Net::User) } else { Err("write user, the only kind of network".to_owned()) }
     }
 }
 
-/// A TCP port of this host's that leads to a guest's.
+/// A TCP port of 127.0.0.1 that is forwarded to a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
 pub struct Forward {
-    /// This host's.
+    /// Port of this host.
     pub host: u16,
-    /// The guest's.
+    /// Port of the guest.
     pub guest: u16,
 }
 
@@ -166,7 +167,7 @@ impl FromStr for Forward {
         let ports = text.split_once(':').and_then(|(host, guest)| Some((host.parse().ok()?, guest.parse().ok()?)));
         match ports {
             Some((host, guest)) if host > 0 && guest > 0 => Ok(Forward { host, guest }),
-            _ => Err(format!("'{}' is no pair of ports: write HOST:GUEST, as in 8080:80", text.escape_default())),
+            _ => Err(format!("'{}' is not HOST:GUEST, as in 8080:80", text.escape_default())),
         }
     }
 }

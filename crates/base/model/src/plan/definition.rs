@@ -2,8 +2,8 @@
 
 use super::command::CommandSpec;
 use super::guest::Guest;
-use super::ladder::Ladder;
 use super::profile::ProfileSettings;
+use super::size_range::SizeRange;
 use super::study::{Compare, Study};
 use super::variant::Variant;
 use crate::{Machine, Probes, Tree, WorkloadSpec};
@@ -11,7 +11,7 @@ use crate::{Machine, Probes, Tree, WorkloadSpec};
 /// The trials to make, how often and in which order. As TOML:
 ///
 /// ```toml
-/// study = "tax"
+/// study = "overhead"
 /// rounds = 6
 /// machines = ["native", "tcg"]
 /// [guest]
@@ -28,33 +28,33 @@ pub struct Plan {
     pub name: String,
     /// The question.
     pub study: Study,
-    /// How many times each machine makes each workload.
+    /// Repetitions: each machine runs each workload once a round.
     pub rounds: u32,
     /// Seeds the order of trials.
     pub seed: u64,
-    /// A trial that takes longer than this many seconds is given up.
-    pub deadline_s: u32,
+    /// Timeout of a trial, s.
+    pub timeout_s: u32,
     /// Where to run.
     pub machines: Vec<Machine>,
-    /// Under what each workload runs, in this order, in each turn of a guest.
+    /// The probes under which each workload runs, in this order, in each slot of a guest.
     pub probes: Vec<Probes>,
     /// The guest.
     pub guest: Guest,
     /// The tree that variants share with their guests.
     pub tree: Option<Tree>,
-    /// How guests are built; every guest boots in each.
+    /// Configurations of the guest; every guest boots in each.
     pub variants: Vec<Variant>,
     /// The published result that is reproduced, by name.
     pub reproduces: Option<String>,
-    /// What to run, in order within a machine's turn.
+    /// What to run, in order within a slot.
     pub workloads: Vec<WorkloadSpec>,
 }
 
 impl Plan {
-    /// Of a trial, where nothing else is said.
-    pub const DEADLINE_S: u32 = 600;
+    /// Default timeout of a trial, s.
+    pub const TIMEOUT_S: u32 = 600;
 
-    /// These workloads on these machines so many times: unobserved, in guests as they usually are.
+    /// These workloads on these machines for so many rounds, without probes, in default guests.
     pub fn new(name: &str, rounds: u32, machines: Vec<Machine>, workloads: Vec<WorkloadSpec>) -> Plan {
         Plan {
             schema: crate::SCHEMA,
@@ -62,7 +62,7 @@ impl Plan {
             study: Study::of(&workloads),
             rounds,
             seed: 0,
-            deadline_s: Plan::DEADLINE_S,
+            timeout_s: Plan::TIMEOUT_S,
             machines,
             probes: vec![Probes::None],
             guest: Guest::default(),
@@ -82,22 +82,22 @@ impl Plan {
         }
     }
 
-    /// What grows; every machine takes a turn at each of its sizes.
-    pub fn ladder(&self) -> Option<&Ladder> {
-        if let Study::Scale(ladder) = &self.study { Some(ladder) } else { None }
+    /// What is varied, and its sizes.
+    pub fn range(&self) -> Option<&SizeRange> {
+        if let Study::Scale(range) = &self.study { Some(range) } else { None }
     }
 
-    /// What a comparison must be able to show.
+    /// When a comparison has measured enough.
     pub fn comparison(&self) -> Option<Compare> {
         if let Study::Compare(compare) = self.study { Some(compare) } else { None }
     }
 
-    /// How the QEMU of its guest, or what is there already, is profiled.
+    /// How QEMU, or a process that runs already, is profiled.
     pub fn profile(&self) -> Option<&ProfileSettings> {
         if let Study::Profile(profile) = &self.study { Some(&profile.settings) } else { None }
     }
 
-    /// Whether it observes what is there already, and boots nothing.
+    /// Whether it attaches to a process or imports a file, and boots nothing.
     pub fn is_attached(&self) -> bool {
         self.profile().is_some_and(ProfileSettings::is_attached)
     }

@@ -1,12 +1,12 @@
-//! A plan as it is written: in TOML files and in recordings. The only place that knows older forms, in which the study has to
-//! be concluded from what the plan holds.
+//! Plans as TOML and in recordings. The only place that knows former versions: plans without `study` get it from their
+//! tables, and former names are aliases.
 
 use super::command::CommandSpec;
 use super::definition::Plan;
 use super::error::PlanError;
 use super::guest::Guest;
-use super::ladder::Ladder;
 use super::profile::ProfileSettings;
+use super::size_range::SizeRange;
 use super::study::{Compare, ProfileSpec, Study};
 use super::variant::Variant;
 use crate::{Machine, Probes, SCHEMA, Tree, WorkloadSpec};
@@ -24,8 +24,8 @@ struct PlanFile {
     rounds: u32,
     #[serde(default)]
     seed: u64,
-    #[serde(default = "default_deadline", rename = "deadline-s")]
-    deadline_s: u32,
+    #[serde(default = "default_timeout", rename = "timeout-s", alias = "deadline-s")]
+    timeout_s: u32,
     machines: Vec<Machine>,
     #[serde(default = "unobserved", skip_serializing_if = "is_unobserved")]
     probes: Vec<Probes>,
@@ -37,8 +37,8 @@ struct PlanFile {
     command: Option<Box<CommandSpec>>,
     #[serde(default = "plain", rename = "variant", skip_serializing_if = "is_plain")]
     variants: Vec<Variant>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    ladder: Option<Ladder>,
+    #[serde(default, alias = "ladder", skip_serializing_if = "Option::is_none")]
+    range: Option<SizeRange>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     compare: Option<Compare>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -53,8 +53,8 @@ fn current_schema() -> u32 {
     SCHEMA
 }
 
-fn default_deadline() -> u32 {
-    Plan::DEADLINE_S
+fn default_timeout() -> u32 {
+    Plan::TIMEOUT_S
 }
 
 fn default_name() -> String {
@@ -84,10 +84,10 @@ impl PlanFile {
         match Study::of(&self.workloads) {
             _ if self.compare.is_some() => "compare",
             _ if self.profile.is_some() => "profile",
-            _ if self.ladder.is_some() => "scale",
-            Study::Tax if self.command.is_some() => "exec",
-            Study::Tax if self.tree.is_some() && shares() => "share",
-            Study::Tax if self.probes.contains(&Probes::Layers) => "layers",
+            _ if self.range.is_some() => "scale",
+            Study::Overhead if self.command.is_some() => "exec",
+            Study::Overhead if self.tree.is_some() && shares() => "share",
+            Study::Overhead if self.probes.contains(&Probes::Layers) => "layers",
             study => study.name(),
         }
     }
@@ -101,7 +101,7 @@ impl TryFrom<PlanFile> for Plan {
         let study = match name.as_str() {
             "exec" => Study::Exec(file.command.take().ok_or_else(|| lacks("command"))?),
             "compare" => Study::Compare(file.compare.take().ok_or_else(|| lacks("compare"))?),
-            "scale" => Study::Scale(file.ladder.take().ok_or_else(|| lacks("ladder"))?),
+            "scale" => Study::Scale(file.range.take().ok_or_else(|| lacks("range"))?),
             "profile" => {
                 let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;
                 Study::Profile(ProfileSpec { settings, command: file.command.take() })
@@ -115,7 +115,7 @@ impl TryFrom<PlanFile> for Plan {
         };
         let left = [
             ("command", file.command.is_some()),
-            ("ladder", file.ladder.is_some()),
+            ("range", file.range.is_some()),
             ("compare", file.compare.is_some()),
             ("profile", file.profile.is_some()),
         ];
@@ -128,7 +128,7 @@ impl TryFrom<PlanFile> for Plan {
             study,
             rounds: file.rounds,
             seed: file.seed,
-            deadline_s: file.deadline_s,
+            timeout_s: file.timeout_s,
             machines: file.machines,
             probes: file.probes,
             guest: file.guest,
@@ -148,9 +148,9 @@ impl From<Plan> for PlanFile {
             study: Some(plan.study.name().to_owned()),
             rounds: plan.rounds,
             seed: plan.seed,
-            deadline_s: plan.deadline_s,
+            timeout_s: plan.timeout_s,
             command: plan.command().cloned().map(Box::new),
-            ladder: plan.ladder().cloned(),
+            range: plan.range().cloned(),
             compare: plan.comparison(),
             profile: plan.profile().cloned(),
             machines: plan.machines,

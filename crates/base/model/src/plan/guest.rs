@@ -1,4 +1,4 @@
-//! The guest of a plan: all that people set of one.
+//! The guest of a plan.
 
 use super::error::{PlanError, range};
 use serde::{Deserialize, Serialize};
@@ -27,14 +27,15 @@ pub struct Guest {
     pub cpus: u32,
     /// Memory, MiB.
     pub memory_mib: u32,
-    /// Virtio disks without use, besides those of the workloads.
+    /// Virtio disks without I/O, besides those of the workloads.
     #[serde(skip_serializing_if = "is_zero")]
     pub disks: u32,
     /// Memory regions without use, each behind a PCI device.
     #[serde(skip_serializing_if = "is_zero")]
     pub memory_regions: u32,
-    /// A guest that takes longer than this many seconds to boot is given up.
-    pub boot_deadline_s: u32,
+    /// Timeout of a boot, s.
+    #[serde(alias = "boot-deadline-s")]
+    pub boot_timeout_s: u32,
     /// The QEMU: a path, or the version or suite of a fetched one; the best one found when absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub qemu: Option<PathBuf>,
@@ -70,7 +71,7 @@ impl Default for Guest {
             memory_mib: 1024,
             disks: 0,
             memory_regions: 0,
-            boot_deadline_s: 60,
+            boot_timeout_s: 60,
             qemu: None,
             kernel: None,
             modules: None,
@@ -114,7 +115,7 @@ impl Guest {
     /// after those that are there.
     ///
     /// # Errors
-    /// For people: a number that is none, modules without a kernel.
+    /// A message: a size that is not a number, modules without a kernel.
     pub(crate) fn with(&self, settings: &BTreeMap<String, String>) -> Result<Guest, String> {
         let mut guest = self.clone();
         for (key, text) in settings {
@@ -142,9 +143,9 @@ impl Guest {
         Ok(guest)
     }
 
-    /// Whether it makes sense.
+    /// Whether values are in range and go together.
     pub(crate) fn check(&self) -> Result<(), PlanError> {
-        range("guest.boot-deadline-s", self.boot_deadline_s, 1, 3600)?;
+        range("guest.boot-timeout-s", self.boot_timeout_s, 1, 3600)?;
         range("guest.cpus", self.cpus, 1, 1024)?;
         range("guest.memory-mib", self.memory_mib, 128, 16 * 1024 * 1024)?;
         range("guest.disks and guest.memory-regions", self.devices(), 0, Guest::MAX_DEVICES)?;
@@ -187,9 +188,9 @@ impl Guest {
         self.disks.saturating_add(self.memory_regions)
     }
 
-    /// How long it may take to boot.
-    pub fn boot_deadline(&self) -> Duration {
-        Duration::from_secs(self.boot_deadline_s.into())
+    /// Timeout of a boot.
+    pub fn boot_timeout(&self) -> Duration {
+        Duration::from_secs(self.boot_timeout_s.into())
     }
 }
 
@@ -229,7 +230,7 @@ mod tests {
             memory_mib: 7,
             disks: 7,
             memory_regions: 7,
-            boot_deadline_s: usual.boot_deadline_s,
+            boot_timeout_s: usual.boot_timeout_s,
             qemu: seven(),
             kernel: seven(),
             modules: seven(),

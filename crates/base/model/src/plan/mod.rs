@@ -6,20 +6,20 @@ mod definition;
 mod error;
 mod file;
 mod guest;
-mod ladder;
 mod profile;
+mod schedule;
+mod size_range;
 mod study;
 #[cfg(test)]
 mod tests;
-mod turns;
 mod variant;
 
 pub use command::{CommandSpec, Forward, Net, OWN};
 pub use definition::Plan;
 pub use error::PlanError;
 pub use guest::Guest;
-pub use ladder::{Grows, GuestSize, Ladder};
 pub use profile::ProfileSettings;
+pub use schedule::{Column, Slot};
+pub use size_range::{Grows, GuestSize, SizeRange};
 pub use study::{Compare, ProfileSpec, Study};
-pub use turns::{Column, Turn};
 pub use variant::Variant;

@@ -1,4 +1,4 @@
-//! What a plan says of profiling.
+//! How a plan profiles.
 
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -15,14 +15,14 @@ pub struct ProfileSettings {
     /// The file of another tool that samples are read from; the plan has no machines then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
-    /// For how long, ms; as long as the workload runs when absent.
+    /// Duration, ms; as long as the workload runs when absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time_ms: Option<u64>,
     /// Samples per second of each thread that runs.
     pub hz: u32,
     /// Samples per second of every thread by the wall clock, and of the vCPUs of a guest of KVM; 0 for none.
     pub wall_hz: u32,
-    /// For how long the scheduler's events and system calls are traced at first, ms; 0 for not at all.
+    /// Duration for which scheduler events and system calls are traced at first, ms; 0 for none.
     pub events_ms: u64,
     /// Bytes copied of a stack with each sample.
     pub stack: u32,
@@ -32,17 +32,17 @@ pub struct ProfileSettings {
 }
 
 impl ProfileSettings {
-    /// For how long, at most.
+    /// Duration, at most.
     pub fn time(&self) -> Option<Duration> {
         self.time_ms.map(Duration::from_millis)
     }
 
-    /// For how long the scheduler's events are traced.
+    /// Duration for which scheduler events and system calls are traced.
     pub fn events(&self) -> Duration {
         Duration::from_millis(self.events_ms)
     }
 
-    /// Whether no machine of the plan's is profiled, but something that is there already.
+    /// Whether a process that runs already, or a file, is profiled instead of a guest of the plan.
     pub fn is_attached(&self) -> bool {
         self.pid.is_some() || self.file.is_some()
     }

@@ -1,16 +1,16 @@
 //! The kind of question that a plan is made for, with what that study alone needs.
 
 use super::command::CommandSpec;
-use super::ladder::Ladder;
 use super::profile::ProfileSettings;
+use super::size_range::SizeRange;
 use crate::{WorkloadName, WorkloadSpec};
 use serde::{Deserialize, Serialize};
 
-/// A kind of question, end to end: from a plan to a report.
+/// A kind of question, from its plan to its report.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Study {
-    /// What machines cost over native.
-    Tax,
+    /// The overhead of guests against native.
+    Overhead,
     /// Where the time of a block request goes, layer by layer.
     Layers,
     /// What a command costs on each machine. The variants' shares then give guests the host's own root.
@@ -18,7 +18,7 @@ pub enum Study {
     /// Which of several VM configurations is faster.
     Compare(Compare),
     /// How a cost grows with a size.
-    Scale(Ladder),
+    Scale(SizeRange),
     /// What each method of sharing the plan's tree with guests costs.
     Share,
     /// What one VM exit costs, by cause.
@@ -30,7 +30,7 @@ pub enum Study {
 }
 
 impl Study {
-    /// The study of these workloads where nothing else is asked for.
+    /// The default study of these workloads.
     pub fn of(workloads: &[WorkloadSpec]) -> Study {
         let runs = |name| workloads.iter().any(|w| w.name == name);
         if runs(WorkloadName::Exits) {
@@ -38,20 +38,21 @@ impl Study {
         } else if runs(WorkloadName::GuestAntipatterns) {
             Study::GuestAntipatterns
         } else {
-            Study::Tax
+            Study::Overhead
         }
     }
 
-    /// The study of that name, if it is one that needs no table of its own in a plan.
+    /// The study of that name, if it needs no table of its own in a plan; `tax` is the former name of `overhead`.
     pub(super) fn without_table(name: &str) -> Option<Study> {
-        let studies = [Study::Tax, Study::Layers, Study::Share, Study::Exits, Study::GuestAntipatterns];
+        let studies = [Study::Overhead, Study::Layers, Study::Share, Study::Exits, Study::GuestAntipatterns];
+        let name = if name == "tax" { "overhead" } else { name };
         studies.into_iter().find(|study| study.name() == name)
     }
 
     /// As it is written in a plan.
     pub const fn name(&self) -> &'static str {
         match self {
-            Study::Tax => "tax",
+            Study::Overhead => "overhead",
             Study::Layers => "layers",
             Study::Exec(_) => "exec",
             Study::Compare(_) => "compare",
@@ -64,24 +65,25 @@ impl Study {
     }
 }
 
-/// What a comparison must be able to show. As TOML:
+/// When a comparison has measured enough. As TOML:
 ///
 /// ```toml
 /// [compare]
-/// detect = 0.02
+/// min-effect = 0.02
 /// budget-s = 600
 /// ```
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 pub struct Compare {
-    /// The smallest difference that matters, as a share: 0.02 for 2 %.
-    pub detect: f64,
-    /// No round is begun after so many seconds, above the sixth.
+    /// The smallest difference that matters, as a fraction: 0.02 for 2 %.
+    #[serde(alias = "detect")]
+    pub min_effect: f64,
+    /// No round after the sixth begins later than this many seconds after the start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub budget_s: Option<u32>,
 }
 
-// `detect` is checked to be a number.
+// `min_effect` is checked to be a number.
 impl Eq for Compare {}
 
 /// What is profiled, and how.

@@ -69,7 +69,7 @@ fn sides_may_be_on_machines_of_their_own() {
     assert!(plan.variants.iter().all(|v| v.disk().is_empty()));
     let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).is_err();
     assert!(refused("machine = \"tcg\"", "machine = \"kvm\""), "nothing on tcg");
-    assert!(refused("detect = 0.02", "detect = 0.0") && refused("\"512\"", "\"some\""));
+    assert!(refused("min-effect = 0.02", "min-effect = 0.0") && refused("\"512\"", "\"some\""));
     assert!(refused("\"512\"", "\"16\"") && refused("kernel = \"6.1\", ", "modules = \"x\", "));
 }
 
@@ -101,45 +101,45 @@ fn every_round_has_every_machine_and_the_order_varies_by_seed() {
     assert_ne!(s, Plan { seed: 8, ..plan() }.schedule());
 }
 
-fn growing(option: &str, rungs: &[u64]) -> Result<Plan, PlanError> {
+fn growing(option: &str, steps: &[u64]) -> Result<Plan, PlanError> {
     Plan::from_toml(&format!(
-        "rounds = 2\nmachines = [\"native\", \"tcg\"]\n[ladder]\noption = \"{option}\"\nrungs = {rungs:?}\n\
+        "rounds = 2\nmachines = [\"native\", \"tcg\"]\n[range]\noption = \"{option}\"\nsteps = {steps:?}\n\
          [[workload]]\nname = \"seqread\"\noptions = {{ mode = \"random\" }}\n"
     ))
 }
 
 #[test]
 fn sizes_rise_by_about_the_same_factor_and_end_where_they_should() {
-    assert_eq!(Ladder::geometric("x.y", 1, 32, 6).rungs, [1, 2, 4, 8, 16, 32]);
-    assert_eq!(Ladder::geometric("x.y", 1, 4, 8).rungs, [1, 2, 3, 4]);
-    let wide = Ladder::geometric("x.y", 1000, 278_000, 8).rungs;
+    assert_eq!(SizeRange::geometric("x.y", 1, 32, 6).steps, [1, 2, 4, 8, 16, 32]);
+    assert_eq!(SizeRange::geometric("x.y", 1, 4, 8).steps, [1, 2, 3, 4]);
+    let wide = SizeRange::geometric("x.y", 1000, 278_000, 8).steps;
     assert_eq!((wide.len(), wide[0], wide[7]), (8, 1000, 278_000));
     assert!(wide.windows(2).all(|p| (2.1..2.4).contains(&(p[1] as f64 / p[0] as f64))), "{wide:?}");
     // What does not rise is left for the check to refuse.
-    assert_eq!(Ladder::geometric("x.y", 5, 5, 4).rungs, [5]);
+    assert_eq!(SizeRange::geometric("x.y", 5, 5, 4).steps, [5]);
 }
 
 #[test]
-fn each_rung_is_a_plan_and_a_turn_of_its_own() {
+fn each_step_is_a_plan_and_a_turn_of_its_own() {
     let plan = growing("seqread.depth", &[1, 4, 32]).unwrap();
     assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
-    let top = &plan.at_rung(2).workloads[0].options;
+    let top = &plan.at_step(2).workloads[0].options;
     assert_eq!((top["depth"].as_str(), top["mode"].as_str()), ("32", "random"));
     assert_eq!((plan.trials_per_round(), plan.schedule().len()), (6, 12));
     for round in plan.schedule().chunks(6) {
-        let mut rungs: Vec<_> = round.iter().map(|t| (t.machine, t.rung)).collect();
-        assert!(!rungs.is_sorted(), "the order is drawn: {rungs:?}");
-        rungs.sort_unstable();
-        rungs.dedup();
-        assert_eq!(rungs.len(), 6);
+        let mut steps: Vec<_> = round.iter().map(|t| (t.machine, t.step)).collect();
+        assert!(!steps.is_sorted(), "the order is drawn: {steps:?}");
+        steps.sort_unstable();
+        steps.dedup();
+        assert_eq!(steps.len(), 6);
     }
     let cpus = growing("guest.cpus", &[1, 2, 4]).unwrap();
-    assert_eq!(cpus.at_rung(1).guest.cpus, 2);
+    assert_eq!(cpus.at_step(1).guest.cpus, 2);
     let text = cpus.to_toml().unwrap().replace("guest.cpus", "guest.disks").replace("\"native\", ", "");
     let disks = Plan::from_toml(&text).unwrap();
-    assert_eq!((disks.at_rung(2).guest.disks, disks.at_rung(2).guest.cpus), (4, 1));
+    assert_eq!((disks.at_step(2).guest.disks, disks.at_step(2).guest.cpus), (4, 1));
     let too_many = Plan {
-        study: Study::Scale(Ladder { option: "guest.memory-regions".into(), rungs: vec![1, 2, 4000] }),
+        study: Study::Scale(SizeRange { option: "guest.memory-regions".into(), steps: vec![1, 2, 4000] }),
         ..disks
     };
     assert!(too_many.check().unwrap_err().to_string().contains("0 to 960"));
@@ -147,35 +147,35 @@ fn each_rung_is_a_plan_and_a_turn_of_its_own() {
 
 #[test]
 fn what_does_not_rise_or_does_not_grow_is_refused() {
-    for (option, rungs, why) in [
-        ("seqread.depth", &[1, 2][..], "2 rungs"),
-        ("seqread.depth", &[4], "1 rungs"),
+    for (option, steps, why) in [
+        ("seqread.depth", &[1, 2][..], "2 steps"),
+        ("seqread.depth", &[4], "1 steps"),
         ("seqread.depth", &[1, 4, 4], "does not rise"),
         ("seqread.depth", &[8, 4, 2], "does not rise"),
         ("seqread.depth", &[0, 1, 2], "does not rise"),
         ("cpu.max-prime", &[1, 2, 4], "does not run"),
-        ("guest.kernel", &[1, 2, 4], "nothing that grows"),
-        ("depth", &[1, 2, 4], "nothing that grows"),
+        ("guest.kernel", &[1, 2, 4], "cannot be varied"),
+        ("depth", &[1, 2, 4], "cannot be varied"),
         ("guest.cpus", &[1, 2, 4000], "guest.cpus"),
         ("guest.disks", &[1, 2, 4], "leave other machines out"),
     ] {
-        let error = growing(option, rungs).unwrap_err().to_string();
-        assert!(error.contains(why), "{option} {rungs:?}: {error}");
+        let error = growing(option, steps).unwrap_err().to_string();
+        assert!(error.contains(why), "{option} {steps:?}: {error}");
     }
 }
 
 #[test]
 fn a_command_stands_in_a_plan_with_its_workload_alone() {
-    let text = "rounds = 1\nmachines = [\"native\"]\n[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n\
+    let text = "rounds = 1\nmachines = [\"native\"]\n[command]\nargv = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n\
                 [[workload]]\nname = \"exec\"\n";
     let plan = Plan::from_toml(text).unwrap();
-    assert_eq!(plan.command().unwrap().words, ["make", "-j2"]);
+    assert_eq!(plan.command().unwrap().argv, ["make", "-j2"]);
     assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan));
     let refused = |from: &str, to: &str, said: &str| {
         let error = Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
         assert!(error.contains(said), "{error}");
     };
-    refused("[command]\nwords = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n", "", "vmtax exec");
+    refused("[command]\nargv = [\"make\", \"-j2\"]\ndirectory = \"/x\"\n", "", "vmtax exec");
     refused("name = \"exec\"", "name = \"cpu\"", "exec alone");
     refused("\"/x\"", "\"x\"", "absolute");
     refused("[\"make\", \"-j2\"]", "[]", "empty");
@@ -208,13 +208,13 @@ fn what_guests_have_besides_is_checked() {
     for bad in ["80", "0:80", "80:x", "80:99999"] {
         assert!(bad.parse::<Forward>().is_err(), "{bad}");
     }
-    let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nwords = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\nscratch-mib = 64\nlayers = true\n\
+    let text = "rounds = 1\nmachines = [\"tcg\"]\n[command]\nargv = [\"x\"]\ndirectory = \"/x\"\nprepare = \"a\"\nscratch-mib = 64\nlayers = true\n\
                 write = [\"/x\"]\nnet = \"user\"\nforward = [\"8080:80\"]\n[[workload]]\nname = \"exec\"\n";
     let plan = Plan::from_toml(text).unwrap();
     assert_eq!(Plan::from_toml(&plan.to_toml().unwrap()), Ok(plan.clone()));
     // One round, and the guest once more.
-    let turns: Vec<(u32, bool)> = plan.schedule().iter().map(|t| (t.round, plan.is_looked_at(*t))).collect();
-    assert_eq!((turns, plan.trials(), plan.rounds_with_looks()), (vec![(0, false), (1, true)], 2, 2));
+    let slots: Vec<(u32, bool)> = plan.schedule().iter().map(|t| (t.round, plan.is_after_rounds(*t))).collect();
+    assert_eq!((slots, plan.trials(), plan.rounds_with_observation()), (vec![(0, false), (1, true)], 2, 2));
     assert_eq!(plan.probes_in(plan.schedule()[1]), [Probes::Layers]);
     let refused = |from: &str, to: &str| Plan::from_toml(&text.replace(from, to)).unwrap_err().to_string();
     assert!(refused("[\"tcg\"]", "[\"native\"]").contains("natively there is nothing"));
@@ -229,20 +229,20 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
             format!("rounds = 1\nmachines = [\"native\", \"tcg\"]\n{tables}\n[[workload]]\nname = \"{workload}\"\n");
         Plan::from_toml(&text).map_err(|e| e.to_string())
     };
-    let compare = "[compare]\ndetect = 0.02";
-    let ladder = "[ladder]\noption = \"guest.cpus\"\nrungs = [1, 2, 4]";
-    let command = "[command]\nwords = [\"x\"]\ndirectory = \"/\"";
+    let compare = "[compare]\nmin-effect = 0.02";
+    let range = "[range]\noption = \"guest.cpus\"\nsteps = [1, 2, 4]";
+    let command = "[command]\nargv = [\"x\"]\ndirectory = \"/\"";
     let share = "[tree]\nfiles = 10\n[[variant]]\nset = { share = \"9p\" }";
     let layers = "probes = [\"none\", \"layers\"]";
     let profile = "[profile]\nhz = 99\nwall-hz = 19\nevents-ms = 1000\nstack = 12288\ntime-ms = 500\nsymbols = \"/q\"";
     for (tables, workload, name) in [
-        ("", "cpu", "tax"),
+        ("", "cpu", "overhead"),
         (layers, "seqread", "layers"),
         (command, "exec", "exec"),
         (compare, "cpu", "compare"),
         (&format!("{layers}\n{compare}"), "seqread", "compare"),
-        (ladder, "cpu", "scale"),
-        (&format!("{ladder}\n{share}"), "fids", "scale"),
+        (range, "cpu", "scale"),
+        (&format!("{range}\n{share}"), "fids", "scale"),
         (share, "tree", "share"),
         ("", "exits", "exits"),
         ("", "habits", "guest-antipatterns"),
@@ -255,17 +255,17 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
         assert_eq!(Plan::from_toml(&concluded.to_toml().unwrap()), Ok(concluded));
     }
     for (tables, workload, why) in [
-        (format!("{compare}\n{ladder}"), "cpu", "'compare' has no table [ladder]"),
-        (format!("{ladder}\n{command}"), "exec", "'scale' has no table [command]"),
-        (format!("study = \"tax\"\n{compare}"), "cpu", "'tax' has no table [compare]"),
-        ("study = \"scale\"".to_owned(), "cpu", "takes a table [ladder]"),
+        (format!("{compare}\n{range}"), "cpu", "'compare' has no table [range]"),
+        (format!("{range}\n{command}"), "exec", "'scale' has no table [command]"),
+        (format!("study = \"overhead\"\n{compare}"), "cpu", "'overhead' has no table [compare]"),
+        ("study = \"scale\"".to_owned(), "cpu", "takes a table [range]"),
         ("study = \"layers\"".to_owned(), "seqread", "add \"layers\" to probes"),
         ("study = \"share\"".to_owned(), "tree", "table [tree]"),
         ("study = \"exits\"".to_owned(), "cpu", "the workload exits"),
         ("study = \"guest-antipatterns\"".to_owned(), "cpu", "the workload guest-antipatterns"),
         ("study = \"other\"".to_owned(), "cpu", "unknown study 'other'"),
         ("study = \"profile\"".to_owned(), "cpu", "takes a table [profile]"),
-        (format!("{profile}\n{ladder}"), "cpu", "'profile' has no table [ladder]"),
+        (format!("{profile}\n{range}"), "cpu", "'profile' has no table [range]"),
         (format!("{profile}\npid = 1"), "cpu", "leave machines and workload empty"),
         ("[profile]\nhz = 99".to_owned(), "cpu", "wall-hz"),
     ] {
@@ -276,4 +276,22 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
     let attached = Plan::from_toml(&attached).unwrap();
     assert_eq!(attached.profile().unwrap().pid, Some(1));
     assert_eq!(Plan::from_toml(&attached.to_toml().unwrap()), Ok(attached));
+}
+
+#[test]
+fn former_names_are_read_and_written_as_they_are_now() {
+    let head = "rounds = 6\nmachines = [\"native\"]\ndeadline-s = 7\n[guest]\nboot-deadline-s = 8\n";
+    let read = |tables: &str, workload: &str| {
+        let plan = Plan::from_toml(&format!("{head}{tables}\n[[workload]]\nname = \"{workload}\"\n")).unwrap();
+        assert_eq!((plan.timeout_s, plan.guest.boot_timeout_s), (7, 8));
+        plan.to_toml().unwrap()
+    };
+    let scale = read("[ladder]\noption = \"guest.cpus\"\nrungs = [1, 2, 4]", "cpu");
+    assert!(scale.contains("[range]") && scale.contains("steps = ") && scale.contains("timeout-s = 7"), "{scale}");
+    let exec = read("[command]\nwords = [\"x\"]\ndirectory = \"/\"", "exec");
+    assert!(exec.contains("argv = [\"x\"]") && exec.contains("boot-timeout-s = 8"), "{exec}");
+    let text = "study = \"tax\"\nrounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"cpu\"\n";
+    assert!(Plan::from_toml(text).unwrap().to_toml().unwrap().contains("study = \"overhead\""));
+    let compare = include_str!("../../../../../fuzz/corpus/plan/compare.toml").replace("min-effect", "detect");
+    assert!(Plan::from_toml(&compare).unwrap().to_toml().unwrap().contains("min-effect = 0.02"));
 }

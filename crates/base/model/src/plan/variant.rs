@@ -1,4 +1,4 @@
-//! A variant: one way to build a guest.
+//! A variant: a configuration of the guest.
 
 use super::error::PlanError;
 use super::guest::Guest;
@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// One way to build a guest; each becomes a column beside the others.
+/// A configuration of the guest. The first of a plan is the baseline.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variant {
-    /// Tells it from the others: "aio=native". Empty for the only one.
+    /// Unique in the plan: "aio=native". Empty for the only one.
     #[serde(default)]
     pub name: String,
     /// Properties of the measured disk's block device and of what is behind it, over the usual ones; `share` and
@@ -22,7 +22,7 @@ pub struct Variant {
 }
 
 impl Variant {
-    /// What begins the settings of the host.
+    /// Prefix of host settings.
     pub const OF_HOST: &str = "host.";
 
     /// How the guest is given the plan's tree; `None` for not at all.
@@ -33,7 +33,7 @@ impl Variant {
         Share::of(&self.set)
     }
 
-    /// What is set of this.
+    /// The value of a setting.
     pub fn get(&self, key: &str) -> Option<&str> {
         self.set.get(key).map(String::as_str)
     }
@@ -72,7 +72,7 @@ impl Variant {
         self.get("machine").is_none_or(|name| name == machine.as_str())
     }
 
-    /// What is wrong with it.
+    /// An error that names the variant.
     pub(super) fn fault(&self, what: &str) -> PlanError {
         PlanError::Invalid(format!("variant '{}': {what}", self.name.escape_default()))
     }

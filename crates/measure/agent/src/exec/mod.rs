@@ -57,7 +57,7 @@ pub(crate) fn run(
         Ok(started) => started,
         Err(start::Refused { status, error }) => return Ok(Reply::NotRun { status, error }),
     };
-    let deadline = began + Duration::from_secs(u64::from(launch.deadline_s));
+    let deadline = began + Duration::from_secs(u64::from(launch.timeout_s));
     let mut pump = Pump::new(channel, decoder, started, deadline)?;
     if launch.stays {
         pump.silence = SILENCE;
@@ -76,7 +76,7 @@ pub(crate) fn run(
     if too_late {
         let error = format!(
             "the command was not done after {} s: it was ended. Give it longer with --deadline",
-            launch.deadline_s
+            launch.timeout_s
         );
         return Ok(Reply::NotRun { status: TIMED_OUT, error });
     }

@@ -4,10 +4,10 @@ use crate::images::Images;
 use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{Machine, Probes, QemuFacts, Turn, WorkloadSpec};
+use vmtax_model::{Machine, Probes, QemuFacts, Slot, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams};
-use vmtax_workload::{CheckedPlan, CheckedRung};
+use vmtax_workload::{CheckedPlan, CheckedStep};
 
 /// What a run is doing: for people who wait.
 #[derive(Debug, Clone, Copy)]
@@ -16,15 +16,15 @@ pub enum Progress<'a> {
     Preparing,
     /// A machine boots.
     Booting {
-        /// Whose turn.
-        turn: Turn,
+        /// Which slot.
+        slot: Slot,
     },
     /// A trial is under way.
     Trial {
         /// Which, from 0.
         number: u32,
-        /// Whose turn.
-        turn: Turn,
+        /// Which slot.
+        slot: Slot,
         /// What runs.
         workload: &'a WorkloadSpec,
         /// Under what.
@@ -41,8 +41,8 @@ pub enum Progress<'a> {
 
 pub(super) struct Run<'a> {
     pub plan: &'a CheckedPlan,
-    /// The plan at each rung of its ladder.
-    pub rungs: &'a [CheckedRung],
+    /// The plan at each step of its range.
+    pub steps: &'a [CheckedStep],
     pub scratch: &'a Scratch,
     pub images: &'a Images,
     /// The plan's variants.
@@ -58,7 +58,7 @@ pub(super) struct Run<'a> {
     pub number: u32,
     /// Machines that booted once: a later failure there is an accident, not a verdict.
     pub booted: BTreeSet<(Machine, usize)>,
-    /// Rungs of a ladder at which a machine failed to boot the first time, with the reason: not tried again.
+    /// Steps of a range at which a machine failed to boot the first time, with the reason: not tried again.
     pub refused: BTreeMap<(Machine, usize, usize), String>,
     pub first_failure: Option<MachineError>,
     pub writer: &'a mut Writer,
@@ -73,12 +73,12 @@ pub(super) struct Trial<'a> {
 }
 
 impl<'a> Run<'a> {
-    /// The trials of a turn: each workload under each of the plan's probes.
-    pub fn all(&self, turn: Turn) -> Vec<Trial<'a>> {
-        let plan = &self.rungs[turn.rung].plan;
+    /// The trials of a slot: each workload under each of the plan's probes.
+    pub fn all(&self, slot: Slot) -> Vec<Trial<'a>> {
+        let plan = &self.steps[slot.step].plan;
         plan.workloads
             .iter()
-            .flat_map(|workload| plan.probes_in(turn).iter().map(move |&probes| Trial { workload, probes }))
+            .flat_map(|workload| plan.probes_in(slot).iter().map(move |&probes| Trial { workload, probes }))
             .collect()
     }
 }

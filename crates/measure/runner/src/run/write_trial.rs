@@ -1,45 +1,45 @@
-//! What a run writes down: each trial with all that is noted of it, each turn's logs.
+//! What a run writes down: each trial with all that is noted of it, each slot's logs.
 
 use super::state::{Run, Trial};
 use crate::RunError;
 use jiff::Timestamp;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{CpuSeconds, Execution, Outcome, ShareFacts, TrialRecord, Turn, Warning};
+use vmtax_model::{CpuSeconds, Execution, Outcome, ShareFacts, Slot, TrialRecord, Warning};
 use vmtax_vm::{MachineError, Monitor, RunningMachine, Vm};
 
 impl Run<'_> {
-    /// Writes down that the turn's trials from `from` on have no result.
-    pub(super) fn skip(&mut self, turn: Turn, from: usize, error: MachineError) -> Result<(), RunError> {
-        self.write_failed(turn, from, &format!("{} no longer ran: {error}", turn.machine))?;
+    /// Writes down that the slot's trials from `from` on have no result.
+    pub(super) fn skip(&mut self, slot: Slot, from: usize, error: MachineError) -> Result<(), RunError> {
+        self.write_failed(slot, from, &format!("{} no longer ran: {error}", slot.machine))?;
         self.first_failure.get_or_insert(error);
         Ok(())
     }
 
-    pub(super) fn write_failed(&mut self, turn: Turn, from: usize, why: &str) -> Result<(), RunError> {
-        for trial in self.all(turn).into_iter().skip(from) {
+    pub(super) fn write_failed(&mut self, slot: Slot, from: usize, why: &str) -> Result<(), RunError> {
+        for trial in self.all(slot).into_iter().skip(from) {
             let outcome = Outcome::Failed { error: why.to_owned() };
-            self.write(turn, trial, outcome, TrialNotes::none())?;
+            self.write(slot, trial, outcome, TrialNotes::none())?;
         }
         Ok(())
     }
 
     pub(super) fn write(
         &mut self,
-        turn: Turn,
+        slot: Slot,
         Trial { workload, probes }: Trial<'_>,
         outcome: Outcome,
         made: TrialNotes,
     ) -> Result<(), RunError> {
         let variant =
-            if turn.machine.is_guest() { self.plan.variants[turn.variant].name.clone() } else { String::new() };
+            if slot.machine.is_guest() { self.plan.variants[slot.variant].name.clone() } else { String::new() };
         self.writer.write(&TrialRecord {
             schema: vmtax_model::SCHEMA,
             number: self.number,
-            round: turn.round,
-            machine: turn.machine,
+            round: slot.round,
+            machine: slot.machine,
             variant,
-            rung: self.plan.size(turn.rung),
+            step: self.plan.size(slot.step),
             probes,
             workload: workload.clone(),
             started: made.started.to_string(),
@@ -56,11 +56,11 @@ impl Run<'_> {
     }
 
     /// One machine's logs in one round.
-    pub(super) fn log_folder(&self, turn: Turn) -> Result<PathBuf, RunError> {
+    pub(super) fn log_folder(&self, slot: Slot) -> Result<PathBuf, RunError> {
         // By number: a variant's name may hold anything.
-        let variant = if self.plan.variants.len() > 1 { format!("-{}", turn.variant) } else { String::new() };
-        let rung = self.plan.size(turn.rung).map_or(String::new(), |size| format!("-at-{size}"));
-        let name = format!("{:04}-{}{variant}{rung}", turn.round, turn.machine);
+        let variant = if self.plan.variants.len() > 1 { format!("-{}", slot.variant) } else { String::new() };
+        let step = self.plan.size(slot.step).map_or(String::new(), |size| format!("-at-{size}"));
+        let name = format!("{:04}-{}{variant}{step}", slot.round, slot.machine);
         let folder = self.writer.folder().join("turns").join(name);
         match fs::create_dir_all(&folder) {
             Ok(()) => Ok(folder),
@@ -95,14 +95,14 @@ impl TrialNotes {
     }
 }
 
-/// `turn.json`: what a turn's trials have in common.
-pub(super) fn note_boot(log: &Path, turn: Turn, machine: &dyn RunningMachine) -> Result<(), RunError> {
+/// `turn.json`: what a slot's trials have in common.
+pub(super) fn note_boot(log: &Path, slot: Slot, machine: &dyn RunningMachine) -> Result<(), RunError> {
     let note = serde_json::json!({
         "schema": vmtax_model::SCHEMA,
-        "round": turn.round,
-        "machine": turn.machine,
-        "variant": turn.variant,
-        "rung": turn.rung,
+        "round": slot.round,
+        "machine": slot.machine,
+        "variant": slot.variant,
+        "step": slot.step,
         "boot_s": machine.boot().as_secs_f64(),
         "ready_s": machine.ready().as_secs_f64(),
         "agent": machine.hello(),
@@ -111,10 +111,10 @@ pub(super) fn note_boot(log: &Path, turn: Turn, machine: &dyn RunningMachine) ->
     fs::write(&path, format!("{note:#}\n")).map_err(|e| failed("writing", &path, e))
 }
 
-/// Where KVM runs the guest: which device has which address, by which the guest's exits are named later. At the turn's end,
+/// Where KVM runs the guest: which device has which address, by which the guest's exits are named later. At the slot's end,
 /// as a guest places its devices itself. A monitor that does not answer costs the names alone.
-pub(super) fn note_memory_tree(log: &Path, turn: Turn, machine: &dyn RunningMachine) -> Result<(), RunError> {
-    if !turn.machine.is_kvm() {
+pub(super) fn note_memory_tree(log: &Path, slot: Slot, machine: &dyn RunningMachine) -> Result<(), RunError> {
+    if !slot.machine.is_kvm() {
         return Ok(());
     }
     let Some(Ok(tree)) = machine.vm().and_then(Vm::monitor).map(Monitor::memory_tree) else { return Ok(()) };

@@ -66,7 +66,7 @@ pub(crate) fn exec(
     probes: Probes,
     files: &mut Files<'_>,
 ) -> Result<Ran, MachineError> {
-    let launch = launch(&run.command.words, run);
+    let launch = launch(&run.command.argv, run);
     Conversation { agent, accounting, files }.hold(launch, run, probes)
 }
 
@@ -239,7 +239,7 @@ fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
         stdin: false,
         terminal: None,
         stays: false,
-        deadline_s: run.deadline.as_secs() as u32,
+        timeout_s: run.deadline.as_secs() as u32,
     }
 }
 

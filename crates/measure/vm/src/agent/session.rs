@@ -79,7 +79,7 @@ impl<'a> Session<'a> {
             }
         };
         let mut agent = Agent { machine, interrupt, lines, child, server };
-        let hello = match agent.lines.message(began + setup.guest.boot_deadline(), interrupt, &mut no_files) {
+        let hello = match agent.lines.message(began + setup.guest.boot_timeout(), interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
             Ok(_) => return Err(agent.nonsense("an answer before a greeting")),
             Err(nothing) => return Err(boot_error(&mut agent, nothing, setup)),
@@ -101,7 +101,7 @@ impl<'a> Session<'a> {
         if let Some(sharing) = setup.share.filter(|_| image.is_some()) {
             session.mount(setup, sharing, share_arguments)?;
             if let Some(besides) = &sharing.host_root {
-                command::make_root(&mut session.agent, besides, setup.guest.boot_deadline())?;
+                command::make_root(&mut session.agent, besides, setup.guest.boot_timeout())?;
             }
             session.ready = began.elapsed();
         }
@@ -111,7 +111,7 @@ impl<'a> Session<'a> {
     /// Has the guest mount its share, and notes what took effect.
     fn mount(&mut self, setup: &Setup<'_>, sharing: &Sharing, arguments: Vec<String>) -> Result<(), MachineError> {
         let request = Request::Share { mount: share::mount(sharing) };
-        let line = match self.agent.ask(&request, setup.guest.boot_deadline(), &mut no_files) {
+        let line = match self.agent.ask(&request, setup.guest.boot_timeout(), &mut no_files) {
             Ok(Reply::Shared { mount }) => mount,
             Ok(Reply::Failed { error: said }) => {
                 let (method, log) = (sharing.share.method, logs::log(setup.log));
@@ -272,7 +272,7 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>) -> Mac
             Some(refused) => refused,
             None => agent.error(nothing, "booting"),
         },
-        Nothing::TooLate => MachineError::Silent { machine, seconds: setup.guest.boot_deadline().as_secs(), tail, log },
+        Nothing::TooLate => MachineError::Silent { machine, seconds: setup.guest.boot_timeout().as_secs(), tail, log },
         other => agent.error(other, "booting"),
     }
 }

@@ -37,14 +37,14 @@ impl<'a> MicroGuest<'a> {
         let began = Instant::now();
         let machine = setup.machine;
         let Started { mut child, memory, link, log, .. } = start_micro(setup, image)?;
-        let vm = match link.connect(setup, setup.guest.boot_deadline()) {
+        let vm = match link.connect(setup, setup.guest.boot_timeout()) {
             Ok(vm) => vm,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };
         let disk_bytes = setup.scratch.disk().and_then(|disk| disk.metadata().ok()).map_or(0, |m| m.len());
         let (boot, interrupt) = (Duration::ZERO, setup.interrupt);
         let mut session = MicroGuest { machine, interrupt, boot, disk_bytes, memory, vm, log, child };
-        session.wait(began + setup.guest.boot_deadline(), "booting")?;
+        session.wait(began + setup.guest.boot_timeout(), "booting")?;
         session.boot = began.elapsed();
         Ok(session)
     }

@@ -101,7 +101,7 @@ impl Server {
             Meeting::Stream(stream) => Reach::Stream(stream),
             Meeting::Ports(ports) => {
                 let of = server.session();
-                if !ganesha::listens(ports[0], of, setup.guest.boot_deadline(), || server.status().is_some()) {
+                if !ganesha::listens(ports[0], of, setup.guest.boot_timeout(), || server.status().is_some()) {
                     return Err(server.ended("starting"));
                 }
                 Reach::Ports { ports, of }

@@ -1,5 +1,5 @@
 //! `names`: what a call on a name costs where there are many beside it, a long way to it, or much that hangs on it: sizes
-//! for a ladder to grow. It writes in the share's folder `scratch`.
+//! for a range to grow. It writes in the share's folder `scratch`.
 
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use vmtax_model::{CurvePoint, Growth, Law, Unit};
 
 const HEIGHT: f64 = 230.0;
-/// Half the distance over which the columns of a rung lie side by side, in percent of the width.
+/// Half the distance over which the columns of a step lie side by side, in percent of the width.
 const APART: f64 = 1.1;
 
 /// The curves of one metric.
@@ -27,11 +27,11 @@ impl Chart for Curves<'_> {
 
 fn picture(curves: &Curves) -> Markup {
     let growths = &curves.growths;
-    let costs = growths.iter().flat_map(|(_, g)| g.rungs.iter().flat_map(|r| r.rounds.iter().map(|c| c.ns)));
+    let costs = growths.iter().flat_map(|(_, g)| g.steps.iter().flat_map(|r| r.rounds.iter().map(|c| c.ns)));
     let y = Axis::log(
         &costs.chain(growths.iter().flat_map(|(_, g)| g.curve.iter().map(|p| p.ns.median))).collect::<Vec<_>>(),
     );
-    let sizes: Vec<f64> = growths.iter().flat_map(|(_, g)| g.rungs.iter().map(|r| r.size as f64)).collect();
+    let sizes: Vec<f64> = growths.iter().flat_map(|(_, g)| g.steps.iter().map(|r| r.size as f64)).collect();
     let x = Axis::log(&sizes);
     let (across, up) = (x.ticks(6), y.ticks(5));
     let height = |ns: f64| HEIGHT * (1.0 - y.at(ns) / 100.0);
@@ -55,10 +55,10 @@ fn picture(curves: &Curves) -> Markup {
                     }
                     @for (at, (class, g)) in growths.iter().enumerate() {
                         @let shift = APART * (2.0 * at as f64 - (growths.len() as f64 - 1.0)) / (growths.len() as f64);
-                        @for rung in &g.rungs {
-                            @for cost in &rung.rounds {
-                                circle.(class) cx=(percent(x.at(rung.size as f64) + shift)) cy=(format!("{:.1}", height(cost.ns))) r="3" {
-                                    title { (machine_label(g)) ", " (count(rung.size)) ", round " (cost.round + 1) ": " (nanoseconds(cost.ns)) }
+                        @for step in &g.steps {
+                            @for cost in &step.rounds {
+                                circle.(class) cx=(percent(x.at(step.size as f64) + shift)) cy=(format!("{:.1}", height(cost.ns))) r="3" {
+                                    title { (machine_label(g)) ", " (count(step.size)) ", round " (cost.round + 1) ": " (nanoseconds(cost.ns)) }
                                 }
                             }
                         }

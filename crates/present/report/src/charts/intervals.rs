@@ -13,7 +13,7 @@ pub struct Intervals<'a> {
     /// The side.
     pub against: &'a Against,
     /// The smallest difference that matters, as a share.
-    pub detect: f64,
+    pub min_effect: f64,
 }
 
 impl Chart for Intervals<'_> {
@@ -24,14 +24,14 @@ impl Chart for Intervals<'_> {
                 .into_iter()
                 .chain(r.comparison.ratio.interval.iter().flat_map(|i| [i.low, i.high]))
         });
-        let ends: Vec<f64> = ends.chain([1.0, 1.0 + self.detect, 1.0 / (1.0 + self.detect)]).collect();
+        let ends: Vec<f64> = ends.chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)]).collect();
         let axis = Axis::log(&ends);
         let ticks = near_one(&axis);
         markup! {
             div.chart.compared {
                 @for (workload, rows) in by_workload(rows, |r| r.metric) {
                     div.group { h3 { (workload) } div { (axis.labels(&ticks, |t| format!("×{}", significant(t)))) } span {} }
-                    @for row in rows { (line(row, self.detect, &axis, &ticks)) }
+                    @for row in rows { (line(row, self.min_effect, &axis, &ticks)) }
                 }
             }
         }
@@ -50,10 +50,10 @@ fn near_one(axis: &Axis) -> Vec<f64> {
     (-8..=8).map(|i| 1.0 + f64::from(i) * step).filter(|t| (low..=high).contains(t)).collect()
 }
 
-fn line(row: &Compared, detect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
-    let verdict = verdict(row, detect);
+fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
+    let verdict = verdict(row, min_effect);
     let at = |v: f64| percent(axis.at(v));
-    let (from, to) = (axis.at(1.0 / (1.0 + detect)), axis.at(1.0 + detect));
+    let (from, to) = (axis.at(1.0 / (1.0 + min_effect)), axis.at(1.0 + min_effect));
     let spoken = format!("{} {}: {verdict}", ratio(row.comparison.ratio.median), interval(&row.comparison.ratio));
     markup! {
         div.row.(class(row.comparison.verdict)) {
@@ -74,13 +74,13 @@ fn line(row: &Compared, detect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
 }
 
 /// "faster by 3.1 %".
-pub fn verdict(row: &Compared, detect: f64) -> String {
+pub fn verdict(row: &Compared, min_effect: f64) -> String {
     let by = |ratio: f64| if ratio > 2.0 { format!("×{}", factor(ratio)) } else { number::percent(ratio - 1.0) };
     match row.comparison.verdict {
         Verdict::Slower => format!("slower by {}", by(row.comparison.ratio.median)),
         // By how much more of it is had in the same time.
         Verdict::Faster => format!("faster by {}", by(1.0 / row.comparison.ratio.median)),
-        Verdict::Same => format!("the same within ±{}", number::percent(detect)),
+        Verdict::Same => format!("the same within ±{}", number::percent(min_effect)),
         Verdict::Differs | Verdict::NotShown => "not shown".to_owned(),
         Verdict::TooFewRounds => "not shown: too few rounds".to_owned(),
     }

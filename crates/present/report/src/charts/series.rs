@@ -81,7 +81,7 @@ fn chart(series: &SeriesFindings, metric: Metric) -> Markup {
 /// Where: "tcg, aio=native, seqread.depth=8".
 pub fn series_label(series: &SeriesFindings) -> String {
     let key = &series.key;
-    let words = [key.machine.as_str(), &key.variant, &key.rung];
+    let words = [key.machine.as_str(), &key.variant, &key.step];
     words.into_iter().filter(|word| !word.is_empty()).collect::<Vec<_>>().join(", ")
 }
 

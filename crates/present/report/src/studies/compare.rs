@@ -100,23 +100,23 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
     let caption = format!(
         "The side's cost over the baseline's, on a logarithmic axis: left of the line is faster, right of it slower. The dot \
          is the median over rounds, the stroke its 95 % interval, the band what does not matter (±{}).",
-        percent(findings.detect)
+        percent(findings.min_effect)
     );
     let figure = Figure {
         caption,
-        table: Some(table(against, findings.detect)),
-        ..Figure::new(Intervals { against, detect: findings.detect })
+        table: Some(table(against, findings.min_effect)),
+        ..Figure::new(Intervals { against, min_effect: findings.min_effect })
     };
     let all = Block::Folded("All figures".to_owned(), vec![Block::Table(all_figures(against, findings))]);
     Section::new(title, vec![Block::Figure(figure), all])
 }
 
-fn table(against: &Against, detect: f64) -> Table {
+fn table(against: &Against, min_effect: f64) -> Table {
     let sides = ["baseline", "side"].map(|name| Column::figures(name).spare(3));
     measured(format!("What {} costs", against.side), Column::words("metric").cut(22, 14), against, sides)
         .column(Column::figures("cost"), |row| Cell::strong(ratio(row.comparison.ratio.median)))
         .column(Column::figures("95 % interval").spare(4), |row| interval(&row.comparison.ratio))
-        .column(Column::words("verdict").broken(18, 12), |row| told(row, detect))
+        .column(Column::words("verdict").broken(18, 12), |row| told(row, min_effect))
         .column(Column::figures("p").spare(2), |row| format!("{:.3}", row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
@@ -129,8 +129,8 @@ fn measured(title: String, metric: Column, against: &Against, sides: [Column; 2]
         .columns(sides, |row| [&row.base, &row.other].map(|side| value(row.metric.unit(), side.median)))
 }
 
-fn told(row: &Compared, detect: f64) -> Cell {
-    Cell::from(verdict(row, detect)).tone(tone(row.comparison.verdict))
+fn told(row: &Compared, min_effect: f64) -> Cell {
+    Cell::from(verdict(row, min_effect)).tone(tone(row.comparison.verdict))
 }
 
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
@@ -145,7 +145,7 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
         .column(Column::figures("slower in"), |row| percent(row.superiority))
         .column(Column::figures("noise of a round"), |row| format!("±{}", percent(row.noise)))
         .column(Column::figures("rounds"), |row| row.comparison.rounds.to_string())
-        .column(Column::words("verdict"), |row| told(row, findings.detect))
+        .column(Column::words("verdict"), |row| told(row, findings.min_effect))
         .done()
         .in_parts()
 }
@@ -165,10 +165,10 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     let noise = format!("a round's noise is up to ±{} ({})", percent(noisiest.noise), noisiest.metric);
     let more = match more(findings, &open) {
         Some((rounds, s)) => {
-            format!("some {rounds} more rounds, {}, would tell {}", duration(s), percent(findings.detect))
+            format!("some {rounds} more rounds, {}, would tell {}", duration(s), percent(findings.min_effect))
         }
         None if findings.round_s > 0.0 => {
-            format!("no affordable number of rounds would tell {}", percent(findings.detect))
+            format!("no affordable number of rounds would tell {}", percent(findings.min_effect))
         }
         None => "measure both sides in one `vmtax compare`, with more --rounds".to_owned(),
     };
@@ -188,7 +188,7 @@ pub fn foretold(findings: &CompareFindings, left_s: f64) -> String {
     let open: Vec<&Compared> =
         findings.against.iter().flat_map(|a| &a.rows).filter(|r| !r.comparison.verdict.is_decided()).collect();
     let noise = open.iter().map(|r| r.noise).fold(0.0, f64::max);
-    let wanted = percent(findings.detect);
+    let wanted = percent(findings.min_effect);
     let begin = format!("after {} rounds a round's noise is up to ±{}", findings.rounds, percent(noise));
     match more(findings, &open) {
         Some((rounds, s)) if s <= left_s => {

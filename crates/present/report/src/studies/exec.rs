@@ -69,7 +69,7 @@ pub fn json(
 }
 
 fn command(plan: &Plan) -> String {
-    plan.command().map_or(String::new(), |command| shell_line(&command.words))
+    plan.command().map_or(String::new(), |command| shell_line(&command.argv))
 }
 
 /// The wall time: what a person waits for.

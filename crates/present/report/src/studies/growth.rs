@@ -5,12 +5,12 @@ use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section
 use crate::number::{NONE, count, nanoseconds, percent, range, ratio};
 use crate::text::when;
 use crate::view::{self, host, origin};
-use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingRung, RungCost};
+use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, StepCost};
 use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.
 const SAID: usize = 4;
-/// A law that leaves a rung's interval by more than this does not hold there.
+/// A law that leaves a step's interval by more than this does not hold there.
 const NOTABLE_MISFIT: f64 = 0.1;
 
 /// What one more costs, with its sign where it costs nothing: "9.12 ns".
@@ -31,7 +31,7 @@ fn signed(ns: f64) -> String {
     format!("{}{}", if ns < 0.0 { "−" } else { "" }, nanoseconds(ns.abs()))
 }
 
-/// The top rung's cost over the bottom rung's: "×13.1".
+/// The top step's cost over the bottom step's: "×13.1".
 fn change(growth: &Growth) -> String {
     growth.change.map_or(NONE.to_owned(), |e| ratio(e.median))
 }
@@ -41,17 +41,17 @@ fn sentence(growth: &Growth, option: &str) -> String {
     let (what, place) = (cost_label(growth), machine_label(growth));
     let Some(found) = growth.law else {
         return format!(
-            "{what} on {place}: too few rounds or rungs to name a law; it takes two rounds and three rungs."
+            "{what} on {place}: too few rounds or steps to name a law; it takes two rounds and three steps."
         );
     };
     let interval = |e: &Estimate| e.interval.map_or(String::new(), |i| format!(" (95 % interval {})", ends(&i)));
     let over = growth.change.map_or(String::new(), |e| {
         let interval = e.interval.map_or(String::new(), |i| format!(" (95 % interval {})", range(&i)));
-        format!("{}{interval} from the bottom rung to the top", ratio(e.median))
+        format!("{}{interval} from the bottom step to the top", ratio(e.median))
     });
     let misfit = match growth.misfit.filter(|m| *m > NOTABLE_MISFIT) {
         Some(share) => format!(
-            " It is a rough fit: at one rung the law leaves the interval by {} (a step, as a cache has it, is no law).",
+            " It is a rough fit: at one step the law leaves the interval by {} (a step, as a cache has it, is no law).",
             percent(share)
         ),
         None => String::new(),
@@ -83,9 +83,9 @@ fn rounds(findings: &GrowthFindings) -> String {
     view::rounds(findings.rounds_complete, findings.rounds_planned)
 }
 
-/// Rungs without a value, each with its reason.
+/// Steps without a value, each with its reason.
 fn missing(findings: &GrowthFindings) -> Vec<String> {
-    let one = |m: &MissingRung| {
+    let one = |m: &MissingStep| {
         let gap = if m.variant.is_empty() { "" } else { ", " };
         format!("{}={} on {}{gap}{}: {}", findings.option, m.size, m.machine, m.variant, m.reason)
     };
@@ -141,7 +141,7 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
          the rounds, its band the 95 % interval.",
         findings.option
     );
-    let every = Block::Folded("Every size".to_owned(), vec![Block::Table(rungs(recording, findings))]);
+    let every = Block::Folded("Every size".to_owned(), vec![Block::Table(steps(recording, findings))]);
     let own = vec![
         Section::detail("Growth curves", vec![Block::Text(intro), Block::Figures(wide, figures.collect())]),
         Section::new("Laws", vec![Block::Table(laws(recording, findings))]),
@@ -189,31 +189,31 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
         .done()
 }
 
-/// A rung's median.
-fn cost(rung: &RungCost) -> String {
-    rung.ns.map_or(NONE.to_owned(), |e| nanoseconds(e.median))
+/// A step's median.
+fn cost(step: &StepCost) -> String {
+    step.ns.map_or(NONE.to_owned(), |e| nanoseconds(e.median))
 }
 
-/// The rungs' medians. Where not all sizes fit, every second is left out, then every fourth; the first and the last stay.
+/// The steps' medians. Where not all sizes fit, every second is left out, then every fourth; the first and the last stay.
 fn by_size(recording: &Recording, findings: &GrowthFindings) -> Table {
-    let sizes: Vec<u64> = findings.growths.first().map_or(Vec::new(), |g| g.rungs.iter().map(|r| r.size).collect());
+    let sizes: Vec<u64> = findings.growths.first().map_or(Vec::new(), |g| g.steps.iter().map(|r| r.size).collect());
     let last = sizes.len().saturating_sub(1);
     let spare = |i: usize| if i == 0 || i == last { 0 } else { i.trailing_zeros() as u8 + 1 };
     let named = costs("Median cost by size", recording, &findings.growths, |growth| growth);
     let sizes = sizes.iter().enumerate().map(|(i, size)| (i, Column::figures(count(*size)).spare(spare(i))));
-    let cost = |growth: &Growth, i: usize| growth.rungs.get(i).map_or(String::new(), cost);
+    let cost = |growth: &Growth, i: usize| growth.steps.get(i).map_or(String::new(), cost);
     sizes.fold(named, |table, (i, column)| table.column(column, |growth| cost(growth, i))).done()
 }
 
-fn rungs(recording: &Recording, findings: &GrowthFindings) -> Table {
-    let rungs = findings.growths.iter().flat_map(|growth| growth.rungs.iter().map(move |rung| (growth, rung)));
+fn steps(recording: &Recording, findings: &GrowthFindings) -> Table {
+    let steps = findings.growths.iter().flat_map(|growth| growth.steps.iter().map(move |step| (growth, step)));
     let interval = |i: Interval| format!("{} to {}", nanoseconds(i.low), nanoseconds(i.high));
-    costs("Median cost at each size, with its interval", recording, rungs, |(growth, _)| growth)
-        .column(Column::figures(findings.option.as_str()), |(_, rung)| count(rung.size))
-        .column(Column::figures("rounds"), |(_, rung)| rung.rounds.len().to_string())
-        .column(Column::figures("median"), |(_, rung)| cost(rung))
-        .column(Column::figures("95 % interval"), |(_, rung)| {
-            rung.ns.and_then(|e| e.interval).map_or(NONE.to_owned(), interval)
+    costs("Median cost at each size, with its interval", recording, steps, |(growth, _)| growth)
+        .column(Column::figures(findings.option.as_str()), |(_, step)| count(step.size))
+        .column(Column::figures("rounds"), |(_, step)| step.rounds.len().to_string())
+        .column(Column::figures("median"), |(_, step)| cost(step))
+        .column(Column::figures("95 % interval"), |(_, step)| {
+            step.ns.and_then(|e| e.interval).map_or(NONE.to_owned(), interval)
         })
         .done()
 }

@@ -1,31 +1,32 @@
-//! A ladder: one size of a plan that grows from rung to rung, so that the cost can be compared with it.
+//! The sizes of `vmtax scale`: one size of a plan that grows from step to step.
 
 use super::error::PlanError;
 use crate::WorkloadName;
 use serde::{Deserialize, Serialize};
 
-/// Below this no law of growth can be told from another.
-pub(super) const MIN_RUNGS: usize = 3;
-pub(super) const MAX_RUNGS: usize = 64;
+/// Growth laws cannot be distinguished by fewer.
+pub(super) const MIN_STEPS: usize = 3;
+pub(super) const MAX_STEPS: usize = 64;
 
-/// What grows, and through which sizes. As TOML:
+/// What is varied, and its sizes. As TOML:
 ///
 /// ```toml
-/// [ladder]
+/// [range]
 /// option = "seqread.depth"
-/// rungs = [1, 2, 4, 8, 16, 32]
+/// steps = [1, 2, 4, 8, 16, 32]
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Ladder {
+pub struct SizeRange {
     /// `WORKLOAD.OPTION` of a workload of the plan, or one of the guest's sizes: `guest.cpus`, `guest.memory-mib`,
     /// `guest.disks`, `guest.memory-regions`.
     pub option: String,
-    /// The sizes, rising. Of an option that takes sizes in bytes, bytes.
-    pub rungs: Vec<u64>,
+    /// The sizes, ascending; bytes where the option takes bytes.
+    #[serde(alias = "rungs")]
+    pub steps: Vec<u64>,
 }
 
-/// What a ladder's option is an option of.
+/// What a range's option belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Grows<'a> {
     /// A size of the guest.
@@ -37,13 +38,13 @@ pub enum Grows<'a> {
 /// What a guest has a number of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GuestSize {
-    /// Processors.
+    /// vCPUs.
     Cpus,
     /// MiB of memory.
     Memory,
-    /// Disks that are only there.
+    /// Virtio disks without I/O.
     Disks,
-    /// Regions of memory that are only there.
+    /// Memory regions without use.
     MemoryRegions,
 }
 
@@ -55,22 +56,22 @@ impl GuestSize {
         ("guest.memory-regions", GuestSize::MemoryRegions),
     ];
 
-    /// Whether the host itself has it as well.
+    /// Whether it can be set natively too.
     pub const fn is_hosts_too(self) -> bool {
         matches!(self, GuestSize::Cpus | GuestSize::Memory)
     }
 }
 
-impl Ladder {
+impl SizeRange {
     /// At most `count` whole sizes from `from` to `to`, each about the same factor above the one before.
-    pub fn geometric(option: &str, from: u64, to: u64, count: usize) -> Ladder {
+    pub fn geometric(option: &str, from: u64, to: u64, count: usize) -> SizeRange {
         let (low, high) = (from as f64, to as f64);
-        // One more than may be, so that too many are refused for what they are.
-        let last = count.min(MAX_RUNGS + 1).saturating_sub(1).max(1);
+        // One more than allowed, so that the check refuses too many.
+        let last = count.min(MAX_STEPS + 1).saturating_sub(1).max(1);
         let size = |i: usize| (low * (high / low).powf(i as f64 / last as f64)).round() as u64;
-        let mut rungs: Vec<u64> = (0..last).map(size).chain([to]).collect();
-        rungs.dedup();
-        Ladder { option: option.to_owned(), rungs }
+        let mut steps: Vec<u64> = (0..last).map(size).chain([to]).collect();
+        steps.dedup();
+        SizeRange { option: option.to_owned(), steps }
     }
 
     /// What grows.
@@ -84,7 +85,7 @@ impl Ladder {
         let known = self.option.split_once('.').and_then(|(w, option)| Some((w.parse().ok()?, option)));
         known.map(|(workload, option)| Grows::Workload(workload, option)).ok_or_else(|| {
             PlanError::Invalid(format!(
-                "ladder.option '{}' is nothing that grows: give WORKLOAD.OPTION, {}",
+                "range.option '{}' cannot be varied: give WORKLOAD.OPTION, {}",
                 self.option.escape_default(),
                 GuestSize::NAMES.map(|(name, _)| name).join(", ")
             ))

@@ -1,0 +1,134 @@
+//! The trials of a plan, and the order in which they are made.
+
+use super::definition::Plan;
+use super::size_range::{Grows, GuestSize};
+use super::study::Study;
+use crate::{Machine, Probes};
+
+/// One machine in one round: it boots, runs every workload of the plan, and ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slot {
+    /// The round, from 0.
+    pub round: u32,
+    /// What boots.
+    pub machine: Machine,
+    /// Index of the plan's variant.
+    pub variant: usize,
+    /// Index of the step in the plan's range; 0 without one.
+    pub step: usize,
+}
+
+/// A machine and the name of its variant; empty for the host itself. Tables have a column for each.
+pub type Column<'a> = (Machine, &'a str);
+
+impl Plan {
+    /// Every machine in each of its variants, in the plan's order.
+    pub fn columns(&self) -> Vec<Column<'_>> {
+        let mut columns = Vec::new();
+        for &machine in &self.machines {
+            match machine.is_guest() {
+                true => columns.extend(self.variants_on(machine).map(|(m, v)| (m, self.variants[v].name.as_str()))),
+                false => columns.push((machine, "")),
+            }
+        }
+        columns
+    }
+
+    /// Number of steps; 1 without a range.
+    pub fn steps(&self) -> usize {
+        self.range().map_or(1, |range| range.steps.len())
+    }
+
+    /// The size at a step; `None` without a range.
+    pub fn size(&self, step: usize) -> Option<u64> {
+        self.range().and_then(|range| range.steps.get(step).copied())
+    }
+
+    /// The plan of one step alone: with its size set, as a study without a range. Without a range the plan itself.
+    pub fn at_step(&self, step: usize) -> Plan {
+        let mut plan = self.clone();
+        let (Some(range), Some(size)) = (self.range(), self.size(step)) else { return plan };
+        plan.study = Study::Overhead;
+        let small = u32::try_from(size).unwrap_or(u32::MAX);
+        match range.grows() {
+            Ok(Grows::Guest(GuestSize::Cpus)) => plan.guest.cpus = small,
+            Ok(Grows::Guest(GuestSize::Memory)) => plan.guest.memory_mib = small,
+            Ok(Grows::Guest(GuestSize::Disks)) => plan.guest.disks = small,
+            Ok(Grows::Guest(GuestSize::MemoryRegions)) => plan.guest.memory_regions = small,
+            Ok(Grows::Workload(name, option)) => {
+                for workload in plan.workloads.iter_mut().filter(|w| w.name == name) {
+                    workload.options.insert(option.to_owned(), size.to_string());
+                }
+            }
+            // `check` has refused it.
+            Err(_) => {}
+        }
+        plan
+    }
+
+    /// All slots in the order in which they run. A round has every machine once at each step, randomized by the seed, so that
+    /// drift of the host affects all alike. After the rounds each guest runs once more where a command's requests are traced.
+    pub fn schedule(&self) -> Vec<Slot> {
+        let mut random = fastrand::Rng::with_seed(self.seed);
+        let mut slots = Vec::new();
+        for round in 0..self.rounds {
+            let steps = |(machine, variant)| (0..self.steps()).map(move |step| Slot { round, machine, variant, step });
+            let mut order: Vec<Slot> =
+                self.machines.iter().flat_map(|&m| self.variants_on(m)).flat_map(steps).collect();
+            random.shuffle(&mut order);
+            slots.extend(order);
+        }
+        let round = self.rounds;
+        slots.extend(self.observed_after_rounds().map(|(machine, variant)| Slot { round, machine, variant, step: 0 }));
+        slots
+    }
+
+    /// The guests that are traced once more after the rounds.
+    fn observed_after_rounds(&self) -> impl Iterator<Item = (Machine, usize)> {
+        let any = self.command().is_some_and(|command| command.layers);
+        self.machines.iter().filter(move |m| any && m.is_guest()).flat_map(|&m| self.variants_on(m))
+    }
+
+    /// The rounds, and one more where guests are traced after them.
+    pub fn rounds_with_observation(&self) -> u32 {
+        self.rounds.saturating_add(u32::from(self.observed_after_rounds().next().is_some()))
+    }
+
+    /// Whether a slot is after the rounds: traced, in no figure.
+    pub fn is_after_rounds(&self, slot: Slot) -> bool {
+        slot.round >= self.rounds
+    }
+
+    /// A machine with the index of each variant that is built on it; the host itself has one.
+    pub(super) fn variants_on(&self, machine: Machine) -> impl Iterator<Item = (Machine, usize)> {
+        let count = if machine.is_guest() { self.variants.len() } else { 1 };
+        let on = move |variant: &usize| !machine.is_guest() || self.variants[*variant].is_on(machine);
+        (0..count).filter(on).map(move |variant| (machine, variant))
+    }
+
+    /// The probes under which a machine's workloads run, in order; none natively, which is the baseline.
+    pub fn probes_on(&self, machine: Machine) -> &[Probes] {
+        if machine.is_guest() { &self.probes } else { &[Probes::None] }
+    }
+
+    /// Whether any trial is observed.
+    pub fn is_observed(&self) -> bool {
+        self.probes.iter().any(|p| *p != Probes::None) || self.observed_after_rounds().next().is_some()
+    }
+
+    /// The probes under which a slot's workloads run, in order.
+    pub fn probes_in(&self, slot: Slot) -> &[Probes] {
+        if self.is_after_rounds(slot) { &[Probes::Layers] } else { self.probes_on(slot.machine) }
+    }
+
+    /// Number of trials in all.
+    pub fn trials(&self) -> u64 {
+        u64::from(self.rounds) * self.trials_per_round() + self.observed_after_rounds().count() as u64
+    }
+
+    /// Number of trials of one round.
+    pub fn trials_per_round(&self) -> u64 {
+        let trials = |&m: &Machine| self.variants_on(m).count() * self.probes_on(m).len() * self.workloads.len();
+        (self.machines.iter().map(trials).sum::<usize>() * self.steps()) as u64
+    }
+}
