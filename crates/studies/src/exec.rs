@@ -230,7 +230,10 @@ impl Evidence for ExecFindings {
         let Check::Printed { of, name, machine, at_least } = check else { return None };
         let row = self.printed.iter().find(|row| row.of == *of && row.name == *name);
         let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == *machine));
-        let tax = column.and_then(|c| c.tax.as_ref());
-        Some(tax.map_or_else(|| Tested::absent(*machine, host), |tax| Tested::at_least(tax.ratio, *at_least)))
+        let overhead = column.and_then(|c| c.overhead.as_ref());
+        Some(
+            overhead
+                .map_or_else(|| Tested::absent(*machine, host), |overhead| Tested::at_least(overhead.ratio, *at_least)),
+        )
     }
 }

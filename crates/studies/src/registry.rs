@@ -3,8 +3,8 @@
 use crate::analysis::{Analysis, ReportFile, StudyError, found};
 use crate::compare::{Baseline, Comparison, Recordings};
 use crate::exec::Exec;
+use crate::overhead::Overhead;
 use crate::profile::Profile;
-use crate::tax::Tax;
 use crate::{exits, layers, reproduce};
 use vmtax_model::{CheckFindings, CompareFindings, ReproductionFindings, Study, Verdict};
 use vmtax_recording::Recording;
@@ -17,7 +17,7 @@ use vmtax_report::{self as page, Report, ReportError, Style};
 pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     let (plan, host, trials) = (&recording.plan, &recording.host, &recording.trials);
     let analysis: Box<dyn Analysis> = match &plan.study {
-        Study::Overhead => Box::new(Tax::of(recording)),
+        Study::Overhead => Box::new(Overhead::of(recording)),
         Study::Layers => found(recording, layers::findings(recording)?, page::layers::report, page::json),
         Study::Exec(_) => Box::new(Exec::of(recording)),
         Study::Compare(_) => Box::new(Comparison::of(recording)?),

@@ -98,7 +98,7 @@ impl Evidence for ShareFindings {
             Check::Way { metric, at_least, at_most, .. } => {
                 let cell = self.rows.iter().find(|r| r.metric == *metric).and_then(|r| r.cells.get(at));
                 match cell.and_then(|c| c.against.as_ref()) {
-                    Some(tax) => Tested::within(tax.ratio, ClaimUnit::Ratio, *at_least, *at_most),
+                    Some(overhead) => Tested::within(overhead.ratio, ClaimUnit::Ratio, *at_least, *at_most),
                     None => untestable("no trial gave a value"),
                 }
             }

@@ -90,7 +90,7 @@ fn the_list_of_fids_against_the_table() {
 }
 
 /// A recording in which each guest costs so many times what native does.
-fn taxes(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -> VerdictAndRows {
+fn overheads(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -> VerdictAndRows {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         for &machine in &plan.machines {
@@ -125,11 +125,11 @@ fn taxes(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -> Ve
 fn without_kvm_its_claims_are_not_testable_and_the_others_count() {
     let case = find("sysbench-five").unwrap();
     let plan = case.plan_here(&host(KvmClass::EmulatesKernels), false);
-    let (verdict, rows) = taxes(&case, &plan, KvmClass::EmulatesKernels, 20.0);
+    let (verdict, rows) = overheads(&case, &plan, KvmClass::EmulatesKernels, 20.0);
     assert_eq!((verdict, &rows[..5], &rows[5..]), (Holds, &[Untestable; 5][..], &[Holds; 5][..]));
-    assert_eq!(taxes(&case, &plan, KvmClass::EmulatesKernels, 5.0).0, Not);
+    assert_eq!(overheads(&case, &plan, KvmClass::EmulatesKernels, 5.0).0, Not);
     let plan = case.plan_here(&host(KvmClass::Hardware), false);
-    assert_eq!(taxes(&case, &plan, KvmClass::Hardware, 20.0), (Holds, vec![Holds; 10]));
+    assert_eq!(overheads(&case, &plan, KvmClass::Hardware, 20.0), (Holds, vec![Holds; 10]));
 }
 
 #[test]
@@ -137,8 +137,8 @@ fn system_calls_are_held_against_what_was_reached() {
     let case = find("guest-syscalls").unwrap();
     let plan = case.plan_here(&host(KvmClass::Hardware), false);
     // 100 ns natively: everything within bounds; then getpid alone above them.
-    assert_eq!(taxes(&case, &plan, KvmClass::Hardware, 1.5).0, Holds);
-    let (verdict, rows) = taxes(&case, &plan, KvmClass::Hardware, 3.0);
+    assert_eq!(overheads(&case, &plan, KvmClass::Hardware, 1.5).0, Holds);
+    let (verdict, rows) = overheads(&case, &plan, KvmClass::Hardware, 3.0);
     assert_eq!((verdict, rows[0], rows[1]), (Not, Not, Holds));
 }
 

@@ -15,7 +15,9 @@ use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use vmtax_model::{Machine, Metric};
 use vmtax_studies::reproduce::ReproduceOptions;
-use vmtax_studies::{CompareOptions, ExecOptions, ExitsOptions, LayersOptions, ScaleOptions, ShareOptions, TaxOptions};
+use vmtax_studies::{
+    CompareOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions, ScaleOptions, ShareOptions,
+};
 
 /// What a virtual machine costs, which layer takes it, and how to get it back.
 #[derive(Debug, Parser)]
@@ -40,7 +42,7 @@ pub enum Command {
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
     Doctor(DoctorArgs),
     /// Measure workloads natively and in guests, and report what virtualization costs
-    Run(Box<StudyArgs<TaxOptions>>),
+    Run(Box<StudyArgs<OverheadOptions>>),
     /// Follow each block request through guest, KVM, QEMU and host, and report where the time goes
     Layers(Box<StudyArgs<LayersOptions>>),
     /// Share a tree of files with a guest by each method, and report which to use

@@ -2,7 +2,7 @@
 //! `docs/statistics.md` are what these tests print: `cargo test -p vmtax-analysis coverage -- --nocapture`.
 
 use crate::interval::median_interval;
-use crate::tax::{median, tax};
+use crate::overhead::{median, overhead};
 use std::collections::BTreeMap;
 use vmtax_model::{Better, Verdict};
 
@@ -50,7 +50,7 @@ impl Noise {
     }
 }
 
-/// The true tax planted in every simulation.
+/// The true overhead planted in every simulation.
 const PLANTED: f64 = 1.3;
 
 fn ratios(noise: Noise, n: usize, r: &mut fastrand::Rng) -> Vec<f64> {
@@ -156,7 +156,7 @@ fn coverage_of_signed_ranks_needs_symmetry() {
 
 fn verdict(native: &[f64], machine: &[f64]) -> Verdict {
     let rounds = |v: &[f64]| (0..).zip(v.iter().copied()).collect::<BTreeMap<u32, f64>>();
-    tax(Some(Better::Lower), &rounds(native), &rounds(machine)).unwrap().verdict
+    overhead(Some(Better::Lower), &rounds(native), &rounds(machine)).unwrap().verdict
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What a command costs on each machine, and where the difference goes.
 
-use crate::{findings, tax};
+use crate::{findings, overhead};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
     Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan, Printed, PrintedRow,
@@ -20,7 +20,7 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
     }
     let guests = plan.machines.iter().filter(|m| m.is_guest());
     ExecFindings {
-        taxes: findings(plan, host, trials),
+        overheads: findings(plan, host, trials),
         printed: printed(plan, trials),
         statuses: plan.machines.iter().map(|m| statuses(*m, trials)).collect(),
         breakdowns: guests.filter_map(|machine| breakdown(*machine, plan, trials)).collect(),
@@ -57,8 +57,13 @@ fn printed(plan: &Plan, trials: &[TrialRecord]) -> Vec<PrintedRow> {
     };
     let column = |kind: &Printed, machine: Machine| {
         let (native, values) = (values(kind, Machine::NATIVE), values(kind, machine));
-        let tax = machine.is_guest().then(|| tax::tax(kind.better, &native, &values)).flatten();
-        MachineColumn { machine, spread: tax::spread(values.into_values().collect(), None), tax, unsupported: None }
+        let overhead = machine.is_guest().then(|| overhead::overhead(kind.better, &native, &values)).flatten();
+        MachineColumn {
+            machine,
+            spread: overhead::spread(values.into_values().collect(), None),
+            overhead,
+            unsupported: None,
+        }
     };
     let row = |kind: &Printed| PrintedRow {
         of: kind.of.clone(),

@@ -1,4 +1,4 @@
-//! From trials to findings: medians, taxes, intervals, warnings, advice. Pure: the same trials give the same findings,
+//! From trials to findings: medians, overheads, intervals, warnings, advice. Pure: the same trials give the same findings,
 //! on any machine. `docs/statistics.md` says why it is done this way.
 
 mod compare;
@@ -10,9 +10,9 @@ mod growth;
 mod habits;
 mod history;
 mod interval;
+mod overhead;
 mod reference;
 mod shares;
-mod tax;
 mod trials;
 mod warnings;
 
@@ -23,18 +23,20 @@ pub use growth::growth;
 pub use habits::habits;
 pub use history::{FEWEST_RUNS, history};
 pub use interval::FEWEST_ROUNDS;
+pub use overhead::{estimate, paired};
 pub use shares::shares;
-pub use tax::{estimate, paired};
 pub use warnings::add as add_warning;
 
 use trials::Trials;
-use vmtax_model::{Findings, HostFacts, Latency, Machine, MachineColumn, Metric, Plan, SCHEMA, TaxRow, TrialRecord};
+use vmtax_model::{
+    Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan, SCHEMA, TrialRecord,
+};
 use vmtax_rules::Evidence;
 
 /// What the trials of a plan say. Trials that the plan does not mean are passed over.
 pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findings {
     let done = Trials::new(plan, trials);
-    let rows: Vec<TaxRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, plan, &done, trials)).collect();
+    let rows: Vec<OverheadRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, plan, &done, trials)).collect();
     let warnings = warnings::warnings(plan, host, trials, &done, &rows);
     let mut findings = Findings {
         schema: SCHEMA,
@@ -46,7 +48,7 @@ pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findin
         rows,
         warnings,
     };
-    let evidence = Evidence { plan: Some(plan), host: Some(host), tax: Some(&findings), ..Evidence::default() };
+    let evidence = Evidence { plan: Some(plan), host: Some(host), overhead: Some(&findings), ..Evidence::default() };
     findings.advice = vmtax_rules::advice(&evidence);
     findings
 }
@@ -58,7 +60,7 @@ pub fn distributions(trials: &[TrialRecord], metric: Metric, machine: Machine) -
 }
 
 /// A metric's row; `None` when no machine has anything to say about it.
-fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Option<TaxRow> {
+fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Option<OverheadRow> {
     let native = done.values(Machine::NATIVE, metric);
     let mut machines = Vec::with_capacity(plan.machines.len());
     for &machine in &plan.machines {
@@ -66,20 +68,24 @@ fn row(metric: Metric, plan: &Plan, done: &Trials, trials: &[TrialRecord]) -> Op
         let latency = distributions(trials, metric, machine).and_then(|l| l.summary());
         machines.push(MachineColumn {
             machine,
-            spread: tax::spread(values.values().copied().collect(), latency),
-            tax: if machine.is_guest() { tax::tax(Some(metric.better()), &native, &values) } else { None },
+            spread: overhead::spread(values.values().copied().collect(), latency),
+            overhead: if machine.is_guest() {
+                overhead::overhead(Some(metric.better()), &native, &values)
+            } else {
+                None
+            },
             unsupported: done.unsupported(machine, metric),
         });
     }
     let says_something = machines.iter().any(|m| m.spread.is_some() || m.unsupported.is_some());
-    says_something.then_some(TaxRow { metric, machines })
+    says_something.then_some(OverheadRow { metric, machines })
 }
 
 /// How the intervals are made and what they promise, for people.
-fn method(rows: &[TaxRow]) -> String {
-    let taxes = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.tax.as_ref());
-    let intervals: Vec<_> = taxes().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
-    let how = "Each tax is the median over rounds of machine against native within the same round";
+fn method(rows: &[OverheadRow]) -> String {
+    let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
+    let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
+    let how = "Each overhead is the median over rounds of machine against native within the same round";
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
         return format!(
             "{how}; no interval is given, since below {FEWEST_ROUNDS} rounds none holds 95 % without assuming how the \

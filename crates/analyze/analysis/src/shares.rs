@@ -1,7 +1,7 @@
 //! Ways to share a tree, held against the first of the plan: metric by metric, and in one score for each workload.
 
 use crate::interval::FEWEST_ROUNDS;
-use crate::tax::{estimate, spread, tax};
+use crate::overhead::{estimate, overhead, spread};
 use crate::{trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
@@ -141,7 +141,7 @@ fn row(metric: Metric, base: usize, of: &[Vec<&TrialRecord>]) -> Option<ShareRow
                 against: if i == base {
                     None
                 } else {
-                    all.get(base).and_then(|base| tax(Some(metric.better()), base, values))
+                    all.get(base).and_then(|base| overhead(Some(metric.better()), base, values))
                 },
                 unsupported: trials::unsupported(results(), metric),
             }

@@ -3,14 +3,14 @@
 use crate::interval::FEWEST_ROUNDS;
 use crate::reference;
 use crate::trials::Trials;
-use vmtax_model::{HostFacts, Machine, Plan, TaxRow, TimerSource, TrialRecord, Verdict, Warning};
+use vmtax_model::{HostFacts, Machine, OverheadRow, Plan, TimerSource, TrialRecord, Verdict, Warning};
 
 pub(crate) fn warnings(
     plan: &Plan,
     host: &HostFacts,
     trials: &[TrialRecord],
     done: &Trials,
-    rows: &[TaxRow],
+    rows: &[OverheadRow],
 ) -> Vec<Warning> {
     let mut all = Vec::new();
     for &machine in &plan.machines {
@@ -55,9 +55,9 @@ fn missing(plan: &Plan, machine: Machine, trials: &[TrialRecord], done: &Trials)
     Some(Warning::TrialsMissing { machine, missing, planned, reason })
 }
 
-fn too_few_rounds(rows: &[TaxRow]) -> Option<Warning> {
-    let taxes = rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.tax.as_ref());
-    let rounds = taxes.filter(|t| t.verdict == Verdict::TooFewRounds).map(|t| t.rounds).min()?;
+fn too_few_rounds(rows: &[OverheadRow]) -> Option<Warning> {
+    let overheads = rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
+    let rounds = overheads.filter(|t| t.verdict == Verdict::TooFewRounds).map(|t| t.rounds).min()?;
     Some(Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS })
 }
 

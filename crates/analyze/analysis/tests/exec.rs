@@ -68,10 +68,10 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
     close(Part::ShareServer, 0.3);
     assert!((of(Part::Waiting).native_s.unwrap() - 0.35).abs() < 1e-9);
     assert_eq!((found.status(), found.differs()), (Some(0), false));
-    // The wall time's tax is paired as any metric's, and no timer is complained of.
-    let wall = found.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall).unwrap();
-    assert_eq!(wall.machines[1].tax.as_ref().unwrap().verdict, Verdict::Slower);
-    assert!(!found.taxes.warnings.iter().any(|w| matches!(w, Warning::NoTsc { .. })));
+    // The wall time's overhead is paired as any metric's, and no timer is complained of.
+    let wall = found.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall).unwrap();
+    assert_eq!(wall.machines[1].overhead.as_ref().unwrap().verdict, Verdict::Slower);
+    assert!(!found.overheads.warnings.iter().any(|w| matches!(w, Warning::NoTsc { .. })));
 }
 
 #[test]
@@ -90,17 +90,17 @@ fn what_a_command_prints_is_paired_as_metrics_are() {
     let trials: Vec<TrialRecord> =
         (0..6).flat_map(|round| [Machine::NATIVE, Machine::TCG].map(|machine| all(machine, round))).collect();
     let found = exec(&plan(6), &host(KvmClass::Absent), &trials);
-    let tax = |row: &PrintedRow| row.machines[1].tax.unwrap();
+    let overhead = |row: &PrintedRow| row.machines[1].overhead.unwrap();
     let [rate, other] = found.printed.as_slice() else { panic!("{:?}", found.printed) };
-    assert_eq!((tax(rate).ratio.median, tax(rate).verdict, tax(rate).rounds), (2.0, Verdict::Slower, 6));
-    assert_eq!((tax(other).ratio.median, tax(other).verdict), (3.0, Verdict::Differs));
+    assert_eq!((overhead(rate).ratio.median, overhead(rate).verdict, overhead(rate).rounds), (2.0, Verdict::Slower, 6));
+    assert_eq!((overhead(other).ratio.median, overhead(other).verdict), (3.0, Verdict::Differs));
     assert_eq!(rate.machines[0].spread.as_ref().unwrap().values.len(), 6);
     // What one round alone printed has no pair.
     let mut fewer = trials.clone();
     for trial in fewer.iter_mut().filter(|t| t.machine.is_guest()) {
         trial.execution.as_mut().unwrap().printed.truncate(1);
     }
-    assert_eq!(exec(&plan(6), &host(KvmClass::Absent), &fewer).printed[1].machines[1].tax, None);
+    assert_eq!(exec(&plan(6), &host(KvmClass::Absent), &fewer).printed[1].machines[1].overhead, None);
 }
 
 #[test]

@@ -33,10 +33,10 @@ fn result(record: &mut TrialRecord) -> &mut TrialResult {
     }
 }
 
-/// Both machines over the rounds, tcg `tax` times as slow, with a little noise that is not the same on both.
-fn pairs(rounds: u32, metric: Metric, native: f64, tax: f64) -> Vec<TrialRecord> {
+/// Both machines over the rounds, tcg `overhead` times as slow, with a little noise that is not the same on both.
+fn pairs(rounds: u32, metric: Metric, native: f64, overhead: f64) -> Vec<TrialRecord> {
     let noise = |i: u32| 1.0 + 0.01 * f64::from(i * 7 % 5);
-    let slower = if metric.better() == Better::Higher { 1.0 / tax } else { tax };
+    let slower = if metric.better() == Better::Higher { 1.0 / overhead } else { overhead };
     (0..rounds)
         .flat_map(|r| {
             [
@@ -47,23 +47,23 @@ fn pairs(rounds: u32, metric: Metric, native: f64, tax: f64) -> Vec<TrialRecord>
         .collect()
 }
 
-fn tax_of(found: &Findings, metric: Metric) -> &Comparison {
+fn overhead_of(found: &Findings, metric: Metric) -> &Comparison {
     let row = found.rows.iter().find(|r| r.metric == metric).unwrap();
-    row.machines[1].tax.as_ref().unwrap()
+    row.machines[1].overhead.as_ref().unwrap()
 }
 
 #[test]
-fn a_planted_tax_is_found_whichever_way_the_metric_counts() {
+fn a_planted_overhead_is_found_whichever_way_the_metric_counts() {
     for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::MutexTime, Metric::SeqreadRate] {
         let plan = plan(9, &[metric.workload()]);
         let found = findings(&plan, &host(KvmClass::Absent), &pairs(9, metric, 200.0, 12.5));
-        let tax = tax_of(&found, metric);
-        let i = tax.ratio.interval.unwrap();
+        let overhead = overhead_of(&found, metric);
+        let i = overhead.ratio.interval.unwrap();
         assert!(i.low <= 12.5 && 12.5 <= i.high && i.high / i.low < 1.1, "{metric}: {i:?}");
-        assert!((tax.ratio.median / 12.5 - 1.0).abs() < 0.03, "{metric}: {tax:?}");
-        assert_eq!((tax.verdict, tax.rounds), (Verdict::Slower, 9));
+        assert!((overhead.ratio.median / 12.5 - 1.0).abs() < 0.03, "{metric}: {overhead:?}");
+        assert_eq!((overhead.verdict, overhead.rounds), (Verdict::Slower, 9));
         assert_eq!((found.rounds_complete, found.rounds_planned), (9, 9));
-        assert!(found.rows[0].machines[0].tax.is_none(), "native pays no tax");
+        assert!(found.rows[0].machines[0].overhead.is_none(), "native pays no overhead");
         assert!(found.method.contains("96.1 % at 9 rounds"), "{}", found.method);
         assert_eq!(found.warnings, []);
     }
@@ -94,9 +94,9 @@ fn rows_come_in_the_order_of_metrics_with_their_distributions() {
 fn below_six_rounds_there_is_no_interval_and_no_winner() {
     let plan = plan(5, &[WorkloadName::Cpu]);
     let found = findings(&plan, &host(KvmClass::Absent), &pairs(5, Metric::CpuEvents, 100.0, 30.0));
-    let tax = tax_of(&found, Metric::CpuEvents);
+    let overhead = overhead_of(&found, Metric::CpuEvents);
     assert_eq!(
-        (tax.ratio.interval, tax.difference.unwrap().interval, tax.verdict),
+        (overhead.ratio.interval, overhead.difference.unwrap().interval, overhead.verdict),
         (None, None, Verdict::TooFewRounds)
     );
     assert_eq!(found.warnings, [Warning::TooFewRounds { rounds: 5, needed: 6 }]);
@@ -127,14 +127,14 @@ fn values_that_are_no_measurements_count_as_missing() {
         let mut trials = pairs(7, Metric::CpuEvents, 100.0, 2.0);
         result(&mut trials[3]).measures[0].value = bad;
         let found = findings(&plan, &host(KvmClass::Absent), &trials);
-        let tax = tax_of(&found, Metric::CpuEvents);
-        assert_eq!((tax.rounds, tax.verdict), (6, Verdict::Slower), "{bad}");
+        let overhead = overhead_of(&found, Metric::CpuEvents);
+        assert_eq!((overhead.rounds, overhead.verdict), (6, Verdict::Slower), "{bad}");
         assert_eq!(found.rows[0].machines[1].spread.as_ref().unwrap().n, 6);
     }
     let mut trials = pairs(7, Metric::CpuEvents, 100.0, 2.0);
     result(&mut trials[3]).measures[0].value = 0.0;
     let found = findings(&plan, &host(KvmClass::Absent), &trials);
-    assert_eq!(found.rows[0].machines[1].tax, None, "a standstill has no ratio");
+    assert_eq!(found.rows[0].machines[1].overhead, None, "a standstill has no ratio");
     assert_eq!(found.rows[0].machines[1].spread.as_ref().unwrap().min, 0.0);
 }
 
@@ -149,7 +149,7 @@ fn what_a_system_lacks_is_said_with_its_reason() {
     let found = findings(&plan, &host(KvmClass::Absent), &trials);
     let row = found.rows.iter().find(|r| r.metric == Metric::SyscallFutex).unwrap();
     assert_eq!(row.machines[1].unsupported.as_deref(), Some("ENOSYS: futex"));
-    assert!(row.machines.iter().all(|m| m.spread.is_none() && m.tax.is_none()));
+    assert!(row.machines.iter().all(|m| m.spread.is_none() && m.overhead.is_none()));
 }
 
 #[test]
@@ -215,7 +215,7 @@ fn advice_rests_on_evidence() {
             && with_kvm[0].contains("8e8/s"),
         "{with_kvm:#?}"
     );
-    assert!(with_kvm[1].starts_with("On tcg the largest tax is on syscalls: 3"), "{with_kvm:#?}");
+    assert!(with_kvm[1].starts_with("On tcg the largest overhead is on syscalls: 3"), "{with_kvm:#?}");
     assert!(with_kvm[1].contains("getpid") && with_kvm[1].contains("vmtax run syscalls"), "{with_kvm:#?}");
     let microseconds: f64 = with_kvm[2].split(' ').find_map(|word| word.parse().ok().filter(|x| *x > 30.0)).unwrap();
     assert!((microseconds - 40.0).abs() < 3.0, "{with_kvm:#?}");

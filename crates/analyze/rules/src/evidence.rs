@@ -20,7 +20,7 @@ pub struct Evidence<'a> {
     /// The host on which it was measured.
     pub host: Option<&'a HostFacts>,
     /// What machines cost against native.
-    pub tax: Option<&'a Findings>,
+    pub overhead: Option<&'a Findings>,
     /// What configurations of a shared tree cost.
     pub shares: Option<&'a ShareFindings>,
     /// Where the time of requests goes, by machine and variant.
@@ -156,10 +156,10 @@ impl<'a> Evidence<'a> {
         self.plan.into_iter().flat_map(|plan| plan.machines.iter().copied()).filter(|machine| machine.is_guest())
     }
 
-    /// Every tax of every machine.
-    pub(crate) fn taxes(&self) -> impl Iterator<Item = (Metric, Machine, &'a Comparison)> + use<'a> {
-        let rows = self.tax.into_iter().flat_map(|findings| &findings.rows);
-        rows.flat_map(|row| row.machines.iter().filter_map(|c| Some((row.metric, c.machine, c.tax.as_ref()?))))
+    /// Every overhead of every machine.
+    pub(crate) fn overheads(&self) -> impl Iterator<Item = (Metric, Machine, &'a Comparison)> + use<'a> {
+        let rows = self.overhead.into_iter().flat_map(|findings| &findings.rows);
+        rows.flat_map(|row| row.machines.iter().filter_map(|c| Some((row.metric, c.machine, c.overhead.as_ref()?))))
     }
 
     /// The configuration with the slowest requests: where a bare-metal guest is beside a Linux guest, that is the latter.
@@ -170,7 +170,7 @@ impl<'a> Evidence<'a> {
 
     /// Whether a trial on this machine has a result.
     pub(crate) fn measured(&self, machine: Machine) -> bool {
-        self.tax.is_some_and(|findings| findings.kernels.iter().any(|(measured, _)| *measured == machine))
+        self.overhead.is_some_and(|findings| findings.kernels.iter().any(|(measured, _)| *measured == machine))
     }
 }
 

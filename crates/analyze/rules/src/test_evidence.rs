@@ -4,8 +4,8 @@ use crate::{Evidence, Exits, Register, rules};
 use std::collections::BTreeMap;
 use vmtax_model::{
     Advice, Check, Checkpoint, ClockFinding, Comparison, Estimate, Findings, HeatMap, HostFacts, Interval,
-    KernelIdentity, KvmClass, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, Plan, Readiness, Remedy,
-    Row, SCHEMA, State, Summary, TaxRow, Verdict, WorkloadSpec, testing,
+    KernelIdentity, KvmClass, Layer, LayerColumn, Machine, MachineColumn, Matched, Metric, OverheadRow, Plan,
+    Readiness, Remedy, Row, SCHEMA, State, Summary, Verdict, WorkloadSpec, testing,
 };
 
 /// What one rule says.
@@ -62,29 +62,29 @@ pub(crate) fn fires(id: &str, registers: &[(Register, [u64; 3])]) -> bool {
     !advice(id, &Evidence { exits: Some(&exits), ..Evidence::default() }).is_empty()
 }
 
-/// Taxes of one guest over six rounds: each metric costs its ratio, which is shown.
-pub(crate) struct Taxes {
+/// Overheads of one guest over six rounds: each metric costs its ratio, which is shown.
+pub(crate) struct Overheads {
     pub plan: Plan,
     pub host: HostFacts,
     pub findings: Findings,
 }
 
-impl Taxes {
-    pub fn new(machine: Machine, ratios: &[(Metric, f64)]) -> Taxes {
+impl Overheads {
+    pub fn new(machine: Machine, ratios: &[(Metric, f64)]) -> Overheads {
         let workloads = ratios.iter().map(|(metric, _)| WorkloadSpec::new(metric.workload())).collect();
         let row = |(metric, ratio): &(Metric, f64)| {
-            let tax = Comparison {
+            let overhead = Comparison {
                 ratio: Estimate { median: *ratio, interval: None },
                 difference: Some(Estimate { median: (ratio - 1.0) * 1000.0, interval: None }),
                 rounds: 6,
                 p: None,
                 verdict: Verdict::Slower,
             };
-            let column = MachineColumn { machine, spread: None, tax: Some(tax), unsupported: None };
-            TaxRow { metric: *metric, machines: vec![column] }
+            let column = MachineColumn { machine, spread: None, overhead: Some(overhead), unsupported: None };
+            OverheadRow { metric: *metric, machines: vec![column] }
         };
         let kernel = KernelIdentity { system: "Linux".into(), release: "6.1".into(), version: String::new() };
-        Taxes {
+        Overheads {
             plan: Plan::new("run", 6, vec![Machine::NATIVE, machine], workloads),
             host: host(),
             findings: Findings {
@@ -101,27 +101,32 @@ impl Taxes {
     }
 
     pub fn evidence(&self) -> Evidence<'_> {
-        Evidence { plan: Some(&self.plan), host: Some(&self.host), tax: Some(&self.findings), ..Evidence::default() }
+        Evidence {
+            plan: Some(&self.plan),
+            host: Some(&self.host),
+            overhead: Some(&self.findings),
+            ..Evidence::default()
+        }
     }
 
-    pub fn verdict(self, verdict: Verdict) -> Taxes {
-        self.each(|tax| tax.verdict = verdict)
+    pub fn verdict(self, verdict: Verdict) -> Overheads {
+        self.each(|overhead| overhead.verdict = verdict)
     }
 
-    pub fn interval(self, low: f64, high: f64) -> Taxes {
-        self.each(|tax| tax.ratio.interval = Some(Interval { low, high, coverage: 0.97 }))
+    pub fn interval(self, low: f64, high: f64) -> Overheads {
+        self.each(|overhead| overhead.ratio.interval = Some(Interval { low, high, coverage: 0.97 }))
     }
 
-    pub fn kernels(mut self, native: &str, guest: &str) -> Taxes {
+    pub fn kernels(mut self, native: &str, guest: &str) -> Overheads {
         for ((_, kernel), release) in self.findings.kernels.iter_mut().zip([native, guest]) {
             kernel.release = release.to_owned();
         }
         self
     }
 
-    fn each(mut self, change: impl Fn(&mut Comparison)) -> Taxes {
+    fn each(mut self, change: impl Fn(&mut Comparison)) -> Overheads {
         let columns = self.findings.rows.iter_mut().flat_map(|row| &mut row.machines);
-        columns.filter_map(|column| column.tax.as_mut()).for_each(change);
+        columns.filter_map(|column| column.overhead.as_mut()).for_each(change);
         self
     }
 }

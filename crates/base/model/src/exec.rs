@@ -94,7 +94,7 @@ pub struct PrintedRow {
     pub name: String,
     /// As [`crate::Printed::unit`].
     pub unit: Unit,
-    /// As [`crate::Printed::better`]; where it is not known, a tax is the machine's figure over native's.
+    /// As [`crate::Printed::better`]; where it is not known, an overhead is the machine's figure over native's.
     pub better: Option<Better>,
     /// In the plan's order of machines.
     pub machines: Vec<MachineColumn>,
@@ -105,8 +105,8 @@ pub struct PrintedRow {
 pub struct ExecFindings {
     /// Its metrics, as any workload's.
     #[serde(flatten)]
-    pub taxes: Findings,
-    /// What it printed of itself, with taxes like its metrics'.
+    pub overheads: Findings,
+    /// What it printed of itself, with overheads like its metrics'.
     pub printed: Vec<PrintedRow>,
     /// How it ended, machine by machine.
     pub statuses: Vec<Statuses>,
@@ -141,7 +141,7 @@ mod tests {
 
     fn findings(statuses: &[&[i32]]) -> ExecFindings {
         let statuses = statuses.iter().map(|s| Statuses { machine: Machine::NATIVE, statuses: s.to_vec() }).collect();
-        let taxes = Findings {
+        let overheads = Findings {
             schema: 1,
             rounds_planned: 1,
             rounds_complete: 1,
@@ -151,7 +151,7 @@ mod tests {
             warnings: vec![],
             advice: vec![],
         };
-        ExecFindings { taxes, printed: vec![], statuses, breakdowns: vec![], root: None, notes: vec![] }
+        ExecFindings { overheads, printed: vec![], statuses, breakdowns: vec![], root: None, notes: vec![] }
     }
 
     #[test]

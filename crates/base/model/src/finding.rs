@@ -31,14 +31,14 @@ pub struct MachineColumn {
     /// Its figures; `None` when no trial gave a value.
     pub spread: Option<Spread>,
     /// Compared with native, in the metric's unit; `None` for native itself and where one side is missing.
-    pub tax: Option<Comparison>,
+    pub overhead: Option<Comparison>,
     /// Why there is no figure, when the system lacks what it takes.
     pub unsupported: Option<String>,
 }
 
 /// One metric over all machines.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct TaxRow {
+pub struct OverheadRow {
     /// Which metric.
     pub metric: Metric,
     /// In the plan's order of machines.
@@ -59,7 +59,7 @@ pub struct Findings {
     /// The kernel each machine ran.
     pub kernels: Vec<(Machine, KernelIdentity)>,
     /// A row for each metric that any machine gave.
-    pub rows: Vec<TaxRow>,
+    pub rows: Vec<OverheadRow>,
     /// What the reader has to know.
     pub warnings: Vec<Warning>,
     /// At most five, what gives back most first.

@@ -43,8 +43,8 @@ impl Unit {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Better {
-    /// A rate: more is better; the tax is native over guest.
+    /// A rate: more is better; the overhead is native over guest.
     Higher,
-    /// A cost: less is better; the tax is guest over native.
+    /// A cost: less is better; the overhead is guest over native.
     Lower,
 }

@@ -78,7 +78,7 @@ fn scaled(mut v: f64, step: f64, units: &[&str]) -> String {
     format!("{} {}", significant(v), units[i]).trim_end().to_owned()
 }
 
-/// A tax: `×1.280`.
+/// An overhead: `×1.280`.
 pub fn ratio(r: f64) -> String {
     format!("×{}", factor(r))
 }

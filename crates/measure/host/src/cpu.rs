@@ -81,7 +81,7 @@ pub fn checks(cpu: &CpuFacts, usable: u32, clocks_available: &str) -> Vec<Check>
         nested(cpu).about(
             "nested",
             "nested or not",
-            "on a host that is a guest itself, native figures already hold one tax, and a guest's hold two",
+            "on a host that is a guest itself, native figures already hold one overhead, and a guest's hold two",
         ),
         cores(cpu, usable).about(
             "cores",

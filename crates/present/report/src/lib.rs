@@ -14,7 +14,9 @@ pub use engine::{
     Block, Cell, Chart, Column, FORMATS, Figure, Notice, NoticeKind, Origin, Report, Row, Section, Table, Tile, Tone,
 };
 pub use json::{findings_json, json, plain_json};
-pub use studies::{check, compare, exec, exits, growth, habits, history, layers, profile, reproduction, shares, tax};
+pub use studies::{
+    check, compare, exec, exits, growth, habits, history, layers, overhead, profile, reproduction, shares,
+};
 pub use sysbench::{result, sysbench};
 pub use text::printable;
 pub use vmtax_model::number::counted;

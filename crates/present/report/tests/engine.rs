@@ -4,7 +4,7 @@
 
 mod common;
 
-use vmtax_report::{Block, Cell, Column, Notice, Report, Section, Style, Table, tax};
+use vmtax_report::{Block, Cell, Column, Notice, Report, Section, Style, Table, overhead};
 
 fn of(table: Table) -> Report<'static> {
     Report {
@@ -105,7 +105,7 @@ fn markdown_has_the_tables_and_obeys_nothing() {
 fn a_whole_report_is_markdown() {
     let recording = common::recording(common::THREE, 6);
     let findings = common::findings(&recording);
-    let markdown = tax::report(&recording, &findings).in_format("markdown").unwrap();
+    let markdown = overhead::report(&recording, &findings).in_format("markdown").unwrap();
     for row in &findings.rows {
         assert!(markdown.contains(&format!("| {} |", row.metric.label())), "{}", row.metric);
     }

@@ -6,7 +6,7 @@ mod common;
 
 use common::{assert_balanced, findings, recording, trial_mut};
 use vmtax_model::{Estimate, Machine, Outcome, WorkloadName};
-use vmtax_report::tax;
+use vmtax_report::overhead;
 
 const ALL: &[Machine] = common::THREE;
 
@@ -14,7 +14,7 @@ const ALL: &[Machine] = common::THREE;
 fn well_formed_and_self_contained_whatever_was_measured() {
     for (machines, rounds) in [(ALL, 6), (&ALL[..1], 1), (&ALL[1..], 1), (&[Machine::NATIVE, Machine::TCG], 3)] {
         let r = recording(machines, rounds);
-        let page = tax::report(&r, &findings(&r)).html();
+        let page = overhead::report(&r, &findings(&r)).html();
         assert!(assert_balanced(&page) > 200);
         for outside in ["http://", "https://", "<script", "<link", "<img", "@import", "url(", "src="] {
             assert!(!page.contains(outside), "{outside}");
@@ -27,7 +27,7 @@ fn well_formed_and_self_contained_whatever_was_measured() {
 fn holds_every_metric_every_machine_and_how_it_was_made() {
     let r = recording(ALL, 6);
     let f = findings(&r);
-    let page = tax::report(&r, &f).html();
+    let page = overhead::report(&r, &f).html();
     for row in &f.rows {
         // Chart, table, rounds.
         assert!(page.matches(row.metric.label()).count() >= 3, "{}", row.metric);
@@ -57,14 +57,14 @@ fn holds_every_metric_every_machine_and_how_it_was_made() {
     let columns = || f.rows.iter().flat_map(|r| &r.machines);
     let dots: u32 = columns().filter_map(|c| c.spread.as_ref()).map(|s| s.n).sum();
     assert_eq!(page.matches("<circle").count(), dots as usize);
-    let intervals = columns().filter(|c| c.tax.as_ref().is_some_and(|t| t.ratio.interval.is_some())).count();
+    let intervals = columns().filter(|c| c.overhead.as_ref().is_some_and(|t| t.ratio.interval.is_some())).count();
     assert_eq!((page.matches("class=\"whisker\"").count(), intervals), (57, 57));
 }
 
 #[test]
 fn below_six_rounds_there_are_no_whiskers_and_it_says_so() {
     let r = recording(ALL, 3);
-    let page = tax::report(&r, &findings(&r)).html();
+    let page = overhead::report(&r, &findings(&r)).html();
     assert!(!page.contains("class=\"whisker\""));
     assert!(page.contains("too few rounds for a 95 % interval"));
 }
@@ -89,7 +89,7 @@ fn hostile_strings_stay_text() {
     f.advice.push(vmtax_model::Advice { finding: hostile.clone(), ..Default::default() });
     f.rows[0].machines[1].unsupported = Some(hostile);
     f.rows[0].machines[1].spread = None;
-    let page = tax::report(&r, &f).html();
+    let page = overhead::report(&r, &f).html();
     assert_balanced(&page);
     assert!(!page.contains("<script") && !page.contains("<img"));
     assert!(!page.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'));
@@ -101,7 +101,7 @@ fn figures_that_are_no_numbers_draw_nothing_odd() {
     let mut f = findings(&r);
     for (row, bad) in f.rows.iter_mut().zip([f64::NAN, f64::INFINITY, 0.0, -1.0, 1e300, 1e-300]) {
         for c in &mut row.machines {
-            if let Some(t) = &mut c.tax {
+            if let Some(t) = &mut c.overhead {
                 t.ratio.median = bad;
                 t.difference = Some(Estimate { median: bad, interval: None });
             }
@@ -111,7 +111,7 @@ fn figures_that_are_no_numbers_draw_nothing_odd() {
             }
         }
     }
-    let page = tax::report(&r, &f).html();
+    let page = overhead::report(&r, &f).html();
     assert_balanced(&page);
     assert!(!page.contains("NaN%") && !page.contains("inf%") && !page.contains("\"NaN\""));
 }
@@ -122,7 +122,7 @@ fn nothing_measured_is_said() {
     r.trials.clear();
     let mut f = findings(&r);
     f.rows.clear();
-    let page = tax::report(&r, &f).html();
+    let page = overhead::report(&r, &f).html();
     assert_balanced(&page);
     assert!(page.contains("No trial gave a value"));
 }

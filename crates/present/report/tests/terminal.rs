@@ -6,7 +6,7 @@ mod common;
 
 use common::{findings, recording, trial_mut};
 use vmtax_model::{Advice, Machine, Metric, Outcome, Readiness, Remedy, Warning, WorkloadName};
-use vmtax_report::{Style, doctor, plain_json, sysbench, tax};
+use vmtax_report::{Style, doctor, overhead, plain_json, sysbench};
 
 const ALL: &[Machine] = common::THREE;
 const WITH_TCG: &[Machine] = &[Machine::NATIVE, Machine::TCG];
@@ -39,7 +39,7 @@ fn no_line_is_wider_than_the_terminal() {
         for rounds in [1, 3, 6] {
             let r = recording(machines, rounds);
             let f = findings(&r);
-            let report = tax::report(&r, &f);
+            let report = overhead::report(&r, &f);
             for width in [40, 60, 72, 80, 100, 120, 140, 200] {
                 for color in [false, true] {
                     assert_within(&report.terminal(Style { width, color }, false), width);
@@ -50,10 +50,10 @@ fn no_line_is_wider_than_the_terminal() {
 }
 
 #[test]
-fn the_table_answers_with_medians_taxes_and_intervals() {
+fn the_table_answers_with_medians_overheads_and_intervals() {
     let r = recording(WITH_TCG, 6);
     let f = findings(&r);
-    let text = tax::report(&r, &f).terminal(plain(80), false);
+    let text = overhead::report(&r, &f).terminal(plain(80), false);
     for row in &f.rows {
         assert!(text.lines().any(|l| l.trim_start().starts_with(row.metric.label())), "{}\n{text}", row.metric);
     }
@@ -64,7 +64,7 @@ fn the_table_answers_with_medians_taxes_and_intervals() {
     assert!(line.contains("k/s") && line.contains('×') && line.contains('–'), "{line}");
     assert!(text.contains("n = 6 rounds") && text.contains("Spread"), "{text}");
     assert!(text.contains("ENOSYS: futex"), "{text}");
-    assert!(tax::report(&r, &f).terminal(plain(200), false).contains("costs more"));
+    assert!(overhead::report(&r, &f).terminal(plain(200), false).contains("costs more"));
 }
 
 #[test]
@@ -72,12 +72,12 @@ fn no_difference_is_never_a_winner() {
     let r = recording(&[Machine::NATIVE, Machine::KVM], 6);
     let mut f = findings(&r);
     f.rows.retain(|row| row.metric == Metric::SyscallClockVdso);
-    let narrow = tax::report(&r, &f).terminal(plain(80), false);
+    let narrow = overhead::report(&r, &f).terminal(plain(80), false);
     assert!(narrow.contains("~×"), "{narrow}");
     assert!(narrow.split_whitespace().collect::<Vec<_>>().join(" ").contains("no difference shown"), "{narrow}");
-    let wide = tax::report(&r, &f).terminal(plain(140), false);
+    let wide = overhead::report(&r, &f).terminal(plain(140), false);
     assert!(wide.contains("no difference shown") && !wide.contains("costs less"), "{wide}");
-    let coloured = tax::report(&r, &f).terminal(Style { width: 140, color: true }, false);
+    let coloured = overhead::report(&r, &f).terminal(Style { width: 140, color: true }, false);
     let line = coloured.lines().find(|l| l.contains("vDSO")).unwrap();
     assert!(!line.contains('\u{1b}'), "{line:?}");
 }
@@ -85,7 +85,7 @@ fn no_difference_is_never_a_winner() {
 #[test]
 fn below_six_rounds_there_is_no_interval_and_it_says_so() {
     let r = recording(ALL, 3);
-    let text = tax::report(&r, &findings(&r)).terminal(plain(140), false);
+    let text = overhead::report(&r, &findings(&r)).terminal(plain(140), false);
     assert!(!text.lines().nth(2).unwrap().contains("95 %"), "{text}");
     assert!(text.contains("n = 3 rounds") && text.contains("Too few rounds for a 95 % interval"), "{text}");
     assert!(text.contains('×'), "{text}");
@@ -95,8 +95,8 @@ fn below_six_rounds_there_is_no_interval_and_it_says_so() {
 fn colour_only_when_asked_for() {
     let r = recording(ALL, 6);
     let f = findings(&r);
-    assert!(!tax::report(&r, &f).terminal(plain(80), false).contains('\u{1b}'));
-    assert!(tax::report(&r, &f).terminal(Style { width: 80, color: true }, false).contains("\u{1b}["));
+    assert!(!overhead::report(&r, &f).terminal(plain(80), false).contains('\u{1b}'));
+    assert!(overhead::report(&r, &f).terminal(Style { width: 80, color: true }, false).contains("\u{1b}["));
 }
 
 #[test]
@@ -106,7 +106,7 @@ fn at_most_five_pieces_of_advice_come_first_and_warnings_last() {
     r.damaged.push("trials/0007: not JSON".into());
     let mut f = findings(&r);
     f.advice = (0..9).map(|i| Advice { finding: format!("advice {i}"), ..Advice::default() }).collect();
-    let text = tax::report(&r, &f).terminal(plain(80), false);
+    let text = overhead::report(&r, &f).terminal(plain(80), false);
     let at = |s: &str| text.find(s).unwrap_or_else(|| panic!("{s} is not in\n{text}"));
     assert!(at("Advice") < at("advice 4") && at("advice 4") < at("Cost against native"), "{text}");
     assert!(at("Cost against native") < at("Warnings") && at("Warnings") < at("cut off"), "{text}");
@@ -138,7 +138,8 @@ fn hostile_strings_obey_the_terminal_and_not_the_other_way_round() {
         assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
     };
     for width in [40, 80, 140] {
-        let texts = [tax::report(&r, &f).terminal(plain(width), false), doctor(&r.host).terminal(plain(width), false)];
+        let texts =
+            [overhead::report(&r, &f).terminal(plain(width), false), doctor(&r.host).terminal(plain(width), false)];
         for text in texts {
             harmless(&text);
             assert_within(&text, width);
@@ -153,7 +154,7 @@ fn nothing_measured_is_said() {
     r.trials.clear();
     let mut f = findings(&r);
     f.rows.clear();
-    assert!(tax::report(&r, &f).terminal(plain(80), false).contains("No trial gave a value"));
+    assert!(overhead::report(&r, &f).terminal(plain(80), false).contains("No trial gave a value"));
     assert_eq!(sysbench(&r, None), "");
 }
 

@@ -114,7 +114,8 @@ pub enum Check {
         at_least: f64,
     },
     /// A machine's cost over native's.
-    Tax {
+    #[serde(alias = "tax")]
+    Overhead {
         /// Of which metric.
         metric: Metric,
         /// On this machine.

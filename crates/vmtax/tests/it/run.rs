@@ -67,15 +67,15 @@ impl Run {
 }
 
 #[test]
-fn every_metric_has_figures_on_both_sides_and_a_tax_with_an_interval() {
+fn every_metric_has_figures_on_both_machines_and_an_overhead_with_an_interval() {
     for metric in metrics() {
         for machine in ["native", "tcg"] {
             let spread = &RUN.column(metric, machine)["spread"];
             assert_eq!(spread["n"], ROUNDS, "{metric} on {machine}: {spread}");
             assert!(RUN.median(metric, machine) > 0.0, "{metric} on {machine}");
         }
-        assert!(RUN.column(metric, "native")["tax"].is_null(), "{metric}: native pays no tax");
-        let ratio = &RUN.column(metric, "tcg")["tax"]["ratio"];
+        assert!(RUN.column(metric, "native")["overhead"].is_null(), "{metric}: native pays no overhead");
+        let ratio = &RUN.column(metric, "tcg")["overhead"]["ratio"];
         let figure = |value: &Value| value.as_f64().unwrap_or_else(|| panic!("{metric}: {ratio}"));
         let [low, median, high] = [&ratio["interval"]["low"], &ratio["median"], &ratio["interval"]["high"]].map(figure);
         assert!(0.0 < low && low <= median && median <= high && high.is_finite(), "{metric}: {ratio}");
@@ -87,14 +87,14 @@ fn every_metric_has_figures_on_both_sides_and_a_tax_with_an_interval() {
 fn translation_is_found_slower_than_the_processor_itself() {
     // Medians: with totals this small, on a loaded machine, an interval may well hold "no difference".
     for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::SeqreadMedian] {
-        let tax = &RUN.column(metric, "tcg")["tax"];
-        assert!(tax["ratio"]["median"].as_f64().unwrap() > 1.1, "{metric}: {tax}");
-        assert_ne!(tax["verdict"], "gains", "{metric}: {tax}");
+        let overhead = &RUN.column(metric, "tcg")["overhead"];
+        assert!(overhead["ratio"]["median"].as_f64().unwrap() > 1.1, "{metric}: {overhead}");
+        assert_ne!(overhead["verdict"], "gains", "{metric}: {overhead}");
     }
     let (native, guest) = (RUN.median(Metric::SeqreadMedian, "native"), RUN.median(Metric::SeqreadMedian, "tcg"));
     assert!(guest > native, "seqread: {guest} ns in the guest, {native} ns natively");
-    let costs = |metric: &Metric| RUN.column(*metric, "tcg")["tax"]["verdict"] == "costs";
-    assert!(metrics().filter(costs).count() > metrics().count() / 2, "most taxes are lost in the noise");
+    let costs = |metric: &Metric| RUN.column(*metric, "tcg")["overhead"]["verdict"] == "costs";
+    assert!(metrics().filter(costs).count() > metrics().count() / 2, "most overheads are lost in the noise");
 }
 
 #[test]
@@ -242,10 +242,10 @@ fn a_plan_that_was_printed_runs_again_and_means_the_same() {
 fn below_six_rounds_no_interval_is_claimed() {
     let place = Place::new();
     let run = place.run("cpu cpu.time=0.05 --machines native,tcg --rounds 2 --json").succeeds();
-    let tax = &json(&run.stdout)["findings"]["rows"][0]["machines"][1]["tax"];
-    assert!(tax["ratio"]["median"].as_f64().unwrap() > 1.0, "{tax}");
-    assert!(tax["ratio"]["interval"].is_null(), "{tax}");
-    assert_eq!(tax["verdict"], "too-few-rounds");
+    let overhead = &json(&run.stdout)["findings"]["rows"][0]["machines"][1]["overhead"];
+    assert!(overhead["ratio"]["median"].as_f64().unwrap() > 1.0, "{overhead}");
+    assert!(overhead["ratio"]["interval"].is_null(), "{overhead}");
+    assert_eq!(overhead["verdict"], "too-few-rounds");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! From trials to one value for each side, metric and round.
 
 use super::repeats::{settled, warming_up};
-use crate::tax::{estimate, median};
+use crate::overhead::{estimate, median};
 use std::collections::BTreeMap;
 use vmtax_model::{Column, Machine, Metric, Plan, Probes, TrialRecord, Warning};
 

@@ -16,7 +16,7 @@ pub use check::check;
 pub use needed::from_the_past;
 pub use recordings::{Side, compare_recordings};
 
-use crate::tax::{estimate, spread};
+use crate::overhead::{estimate, spread};
 use crate::warnings;
 use figures::{Figures, drift, name};
 use interim::InterimAnalyses;

@@ -2,7 +2,7 @@
 
 use super::interim::InterimAnalyses;
 use super::unpaired::normal;
-use crate::tax::estimate;
+use crate::overhead::estimate;
 use vmtax_model::Estimate;
 
 /// What is said to be enough finds the difference so often.
@@ -61,7 +61,7 @@ fn ahead(logs: &[f64], size: f64) -> Option<f64> {
 pub fn deviation(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let quartiles = crate::tax::quantile(&sorted, 0.75) - crate::tax::quantile(&sorted, 0.25);
+    let quartiles = crate::overhead::quantile(&sorted, 0.75) - crate::overhead::quantile(&sorted, 0.25);
     quartiles / 1.349
 }
 

@@ -3,7 +3,7 @@
 use super::figures::{Figures, column};
 use super::unpaired::{shift, superiority};
 use super::{cost, exp, needed, permutation, settle, undecided};
-use crate::tax::spread;
+use crate::overhead::spread;
 use crate::warnings::add;
 use std::collections::BTreeSet;
 use vmtax_model::{

@@ -1,6 +1,6 @@
 //! A turn's repeats of a workload: one value of them, without what was only warming up.
 
-use crate::tax::estimate;
+use crate::overhead::estimate;
 
 /// How many repeats at the beginning of every turn are only warming up, if they are in most turns on one side of those
 /// behind them (the sign test at 5 %, over all turns of all sides alike, so that no side is favoured). At most half.

@@ -4,7 +4,7 @@
 use super::interim::InterimAnalyses;
 use super::needed::rounds_to_tell;
 use super::verdict::{decide, holm};
-use crate::tax::estimate;
+use crate::overhead::estimate;
 use fastrand::Rng;
 use vmtax_model::{Estimate, Verdict};
 

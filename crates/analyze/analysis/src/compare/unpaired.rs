@@ -4,7 +4,7 @@
 //! Statistics 34, 1963): the median of all differences. Its interval is where Mann and Whitney's test does not reject
 //! (D. F. Bauer, *Constructing confidence sets using rank statistics*, JASA 67, 1972), from the exact distribution.
 
-use crate::tax::median;
+use crate::overhead::median;
 use vmtax_model::{Estimate, Interval};
 
 /// Above so many values in a group the normal distribution is as good.

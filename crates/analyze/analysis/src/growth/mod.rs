@@ -11,7 +11,7 @@ mod trials;
 pub use trials::growth;
 
 use crate::interval::FEWEST_ROUNDS;
-use crate::tax::estimate;
+use crate::overhead::estimate;
 use law::Line;
 use points::{Points, middle};
 use vmtax_model::{CurvePoint, Estimate, Law};

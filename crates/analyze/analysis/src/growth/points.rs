@@ -1,6 +1,6 @@
 //! Costs along a range, by round and step.
 
-use crate::tax::median;
+use crate::overhead::median;
 
 /// Rounds of costs, a place for each step; what gave no value is `None`. Costs are above 0.
 #[derive(Debug, Clone, PartialEq)]

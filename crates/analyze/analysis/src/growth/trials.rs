@@ -3,7 +3,7 @@
 use super::points::Points;
 use super::{Grown, grown};
 use crate::interval::FEWEST_ROUNDS;
-use crate::tax::estimate;
+use crate::overhead::estimate;
 use std::collections::BTreeMap;
 use vmtax_model::{
     Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, RoundCost, SCHEMA, StepCost, TrialRecord, Unit,

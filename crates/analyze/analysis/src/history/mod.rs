@@ -4,7 +4,7 @@ mod divisive;
 #[cfg(test)]
 mod simulated;
 
-use crate::tax::estimate;
+use crate::overhead::estimate;
 use divisive::{Break, LEVEL, breaks};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{Better, Change, FactChange, HistoryFindings, Metric, PastFigure, SCHEMA, SeriesFindings, SeriesKey};

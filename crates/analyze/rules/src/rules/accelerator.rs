@@ -25,9 +25,9 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
     source: "QEMU manual, System Emulation, Introduction: virtualization accelerators",
     evaluate: |evidence| {
         let Some(host) = without_kvm(evidence, &[KvmClass::Hardware]) else { return Vec::new() };
-        let taxes = evidence.taxes().filter(|(_, machine, _)| *machine == Machine::TCG);
-        let costs = taxes.filter(|(_, _, tax)| tax.verdict == Verdict::Slower);
-        let largest = costs.map(|(_, _, tax)| tax.ratio.median).max_by(f64::total_cmp);
+        let overheads = evidence.overheads().filter(|(_, machine, _)| *machine == Machine::TCG);
+        let costs = overheads.filter(|(_, _, overhead)| overhead.verdict == Verdict::Slower);
+        let largest = costs.map(|(_, _, overhead)| overhead.ratio.median).max_by(f64::total_cmp);
         let finding = |ratio: f64| Finding {
             text: format!(
                 "tcg costs up to {} times native, and KVM runs kernels at full speed on this host ({}).",
@@ -80,20 +80,20 @@ pub(super) const KVM_NOT_AVAILABLE: Rule = Rule {
 /// The host, if its KVM is of one of these classes and guests were wanted, none of them measured under KVM.
 fn without_kvm<'a>(evidence: &Evidence<'a>, classes: &[KvmClass]) -> Option<&'a HostFacts> {
     let wanted = evidence.guests().next().is_some() && !evidence.measured(Machine::KVM);
-    evidence.host.filter(|host| wanted && evidence.tax.is_some() && classes.contains(&host.kvm.class))
+    evidence.host.filter(|host| wanted && evidence.overhead.is_some() && classes.contains(&host.kvm.class))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_evidence::{Taxes, advice};
+    use crate::test_evidence::{Overheads, advice};
 
     fn of(class: KvmClass, ratio: f64) -> Vec<String> {
-        let taxes = Taxes::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
-        let mut taxes = taxes.verdict(if ratio > 1.0 { Verdict::Slower } else { Verdict::NotShown });
-        taxes.host.kvm.class = class;
+        let overheads = Overheads::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
+        let mut overheads = overheads.verdict(if ratio > 1.0 { Verdict::Slower } else { Verdict::NotShown });
+        overheads.host.kvm.class = class;
         let ids = ["tcg-despite-kvm", "kvm-emulates-kernels", "kvm-not-available"];
-        ids.iter().flat_map(|id| advice(id, &taxes.evidence())).map(|advice| advice.finding).collect()
+        ids.iter().flat_map(|id| advice(id, &overheads.evidence())).map(|advice| advice.finding).collect()
     }
 
     #[test]
@@ -110,10 +110,10 @@ mod tests {
     #[test]
     fn a_tcg_that_costs_nothing_and_a_measured_kvm_are_no_findings() {
         assert_eq!(of(KvmClass::Hardware, 1.0), [""; 0]);
-        let mut taxes = Taxes::new(Machine::KVM, &[(vmtax_model::Metric::CpuEvents, 2.0)]);
-        taxes.host.kvm.class = KvmClass::EmulatesKernels;
-        assert_eq!(advice("kvm-emulates-kernels", &taxes.evidence()), []);
-        taxes.host.kvm.class = KvmClass::Absent;
-        assert_eq!(advice("kvm-not-available", &taxes.evidence()), []);
+        let mut overheads = Overheads::new(Machine::KVM, &[(vmtax_model::Metric::CpuEvents, 2.0)]);
+        overheads.host.kvm.class = KvmClass::EmulatesKernels;
+        assert_eq!(advice("kvm-emulates-kernels", &overheads.evidence()), []);
+        overheads.host.kvm.class = KvmClass::Absent;
+        assert_eq!(advice("kvm-not-available", &overheads.evidence()), []);
     }
 }

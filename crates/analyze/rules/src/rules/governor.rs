@@ -19,7 +19,7 @@ pub(super) const CPU_GOVERNOR: Rule = Rule {
     }],
     source: "Linux kernel documentation, CPU Performance Scaling",
     evaluate: |evidence| {
-        let asked = evidence.tax.is_some() || !problem(evidence, HostProblem::CpuGovernor).is_empty();
+        let asked = evidence.overhead.is_some() || !problem(evidence, HostProblem::CpuGovernor).is_empty();
         let governor = evidence.host.filter(|_| asked).and_then(|host| host.cpu.governor.as_deref());
         let finding = |governor: &str| Finding {
             text: format!("The host CPUs' frequency followed the load (governor '{}').", governor.escape_default()),
@@ -32,13 +32,13 @@ pub(super) const CPU_GOVERNOR: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_evidence::{Taxes, advice};
+    use crate::test_evidence::{Overheads, advice};
     use vmtax_model::Machine;
 
     fn of(governor: Option<&str>) -> Vec<vmtax_model::Advice> {
-        let mut taxes = Taxes::new(Machine::KVM, &[]);
-        taxes.host.cpu.governor = governor.map(str::to_owned);
-        advice("cpu-governor", &taxes.evidence())
+        let mut overheads = Overheads::new(Machine::KVM, &[]);
+        overheads.host.cpu.governor = governor.map(str::to_owned);
+        advice("cpu-governor", &overheads.evidence())
     }
 
     #[test]

@@ -20,10 +20,10 @@ pub(super) const OTHER_GUEST_KERNEL: Rule = Rule {
     remedies: &[HOST_KERNEL],
     source: "",
     evaluate: |evidence| {
-        let (Some(plan), Some(host), Some(tax)) = (evidence.plan, evidence.host, evidence.tax) else {
+        let (Some(plan), Some(host), Some(overhead)) = (evidence.plan, evidence.host, evidence.overhead) else {
             return Vec::new();
         };
-        let release = |machine| Some(&tax.kernels.iter().find(|(of, _)| *of == machine)?.1.release);
+        let release = |machine| Some(&overhead.kernels.iter().find(|(of, _)| *of == machine)?.1.release);
         let native = release(Machine::NATIVE).unwrap_or(&host.kernel);
         let differs = |machine| release(machine).is_some_and(|guest| guest != native);
         let applies = plan.workloads.iter().any(|w| w.name == WorkloadName::Syscalls) && evidence.guests().any(differs);
@@ -39,15 +39,15 @@ pub(super) const OTHER_GUEST_KERNEL: Rule = Rule {
 
 #[cfg(test)]
 mod tests {
-    use crate::test_evidence::{Taxes, advice};
+    use crate::test_evidence::{Overheads, advice};
     use vmtax_model::{KernelFacts, Machine, Metric, SourceOfKernel};
 
     fn with_kernel(release: &str, source: SourceOfKernel) -> Vec<vmtax_model::Advice> {
-        let mut taxes = Taxes::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]).kernels("6.1", "6.12");
+        let mut overheads = Overheads::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]).kernels("6.1", "6.12");
         let image = format!("/boot/vmlinuz-{release}").into();
-        taxes.host.kernel = "6.1".into();
-        taxes.host.kernels = vec![KernelFacts { image, modules: None, release: release.into(), source }];
-        advice("other-guest-kernel", &taxes.evidence())
+        overheads.host.kernel = "6.1".into();
+        overheads.host.kernels = vec![KernelFacts { image, modules: None, release: release.into(), source }];
+        advice("other-guest-kernel", &overheads.evidence())
     }
 
     #[test]
@@ -60,7 +60,7 @@ mod tests {
     fn other_kernels_and_the_same_kernel_are_no_findings() {
         assert_eq!(with_kernel("6.12", SourceOfKernel::Cache), []);
         assert_eq!(with_kernel("5.10", SourceOfKernel::Running), []);
-        let taxes = Taxes::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]);
-        assert_eq!(advice("other-guest-kernel", &taxes.evidence()), []);
+        let overheads = Overheads::new(Machine::KVM, &[(Metric::SyscallGetpid, 2.0)]);
+        assert_eq!(advice("other-guest-kernel", &overheads.evidence()), []);
     }
 }

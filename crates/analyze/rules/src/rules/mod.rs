@@ -13,9 +13,9 @@ mod host;
 mod interrupts;
 mod ioeventfd;
 mod iothread;
+mod overhead;
 mod requests;
 mod share;
-mod tax;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
@@ -32,10 +32,10 @@ const RULES: &[&Rule] = &[
     &accelerator::TCG_DESPITE_KVM,
     &accelerator::KVM_EMULATES_KERNELS,
     &accelerator::KVM_NOT_AVAILABLE,
-    &tax::LARGEST_TAX,
-    &tax::WAITING_READS,
+    &overhead::LARGEST_OVERHEAD,
+    &overhead::WAITING_READS,
     &guest_kernel::OTHER_GUEST_KERNEL,
-    &tax::WIDE_INTERVALS,
+    &overhead::WIDE_INTERVALS,
     &governor::CPU_GOVERNOR,
     &requests::FASTER_VARIANT,
     &cpu_wait::QEMU_RUN_QUEUE_WAIT,

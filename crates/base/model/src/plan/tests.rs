@@ -254,6 +254,7 @@ fn a_plan_that_names_no_study_is_of_what_it_holds() {
         assert_eq!(plan(&format!("study = \"{name}\"\n{tables}"), workload).unwrap(), concluded);
         assert_eq!(Plan::from_toml(&concluded.to_toml().unwrap()), Ok(concluded));
     }
+    assert_eq!(plan("study = \"tax\"", "cpu"), plan("study = \"overhead\"", "cpu"), "its older name");
     for (tables, workload, why) in [
         (format!("{compare}\n{range}"), "cpu", "'compare' has no table [range]"),
         (format!("{range}\n{command}"), "exec", "'scale' has no table [command]"),
@@ -290,7 +291,7 @@ fn former_names_are_read_and_written_as_they_are_now() {
     assert!(scale.contains("[range]") && scale.contains("steps = ") && scale.contains("timeout-s = 7"), "{scale}");
     let exec = read("[command]\nwords = [\"x\"]\ndirectory = \"/\"", "exec");
     assert!(exec.contains("argv = [\"x\"]") && exec.contains("boot-timeout-s = 8"), "{exec}");
-    let text = "study = \"tax\"\nrounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"cpu\"\n";
+    let text = "study = \"overhead\"\nrounds = 1\nmachines = [\"native\"]\n[[workload]]\nname = \"cpu\"\n";
     assert!(Plan::from_toml(text).unwrap().to_toml().unwrap().contains("study = \"overhead\""));
     let compare = include_str!("../../../../../fuzz/corpus/plan/compare.toml").replace("min-effect", "detect");
     assert!(Plan::from_toml(&compare).unwrap().to_toml().unwrap().contains("min-effect = 0.02"));

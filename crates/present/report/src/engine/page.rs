@@ -172,7 +172,7 @@ fn table(table: &Table) -> Markup {
     };
     html! {
         div.scroll tabindex="0" role="region" aria-label=(table.label) {
-            table.taxes {
+            table.overheads {
                 caption.hidden { (table.label) }
                 thead { tr {
                     @for (_, column) in shown() {

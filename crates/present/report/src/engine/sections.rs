@@ -11,7 +11,7 @@ pub(super) const MAX_ADVICE: usize = 5;
 /// A report. The fields from `answer` on stand in the order in which every format shows them.
 #[derive(Default)]
 pub struct Report<'a> {
-    /// The study, which names the page's style: "tax", "layers".
+    /// The study, which names the page's style: "overhead", "layers".
     pub study: &'static str,
     /// The title, a noun phrase or a question.
     pub title: String,

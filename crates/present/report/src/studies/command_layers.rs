@@ -19,7 +19,7 @@ pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Sectio
 /// How much of the command's time there were requests at all.
 fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
     let seconds = |s| value(Unit::Seconds, s);
-    let row = exec.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall);
+    let row = exec.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
     let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == disk.machine));
     let untraced = column
         .and_then(|c| c.spread.as_ref())

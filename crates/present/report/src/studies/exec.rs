@@ -1,7 +1,7 @@
 //! `exec`: how a command ended, what it cost on each machine, and where the difference goes.
 
 use super::metric_rows;
-use super::{command_layers, tax};
+use super::{command_layers, overhead};
 use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tile};
 use crate::json::json as document;
@@ -17,8 +17,8 @@ pub fn report<'a>(
     findings: &'a ExecFindings,
     layers: Option<&'a CommandLayers>,
 ) -> Report<'a> {
-    let taxes = &findings.taxes;
-    let rows = metric_rows::with_printed(taxes, &findings.printed);
+    let overheads = &findings.overheads;
+    let rows = metric_rows::with_printed(overheads, &findings.printed);
     let breakdowns = findings.breakdowns.iter().map(|breakdown| section(breakdown, &recording.plan));
     let about = about(&recording.plan, findings).into_iter().map(Block::Text).collect();
     let requests = layers.map_or(Vec::new(), |layers| command_layers::sections(layers, findings));
@@ -29,20 +29,20 @@ pub fn report<'a>(
     Report {
         study: "exec",
         title: format!("What virtualization costs `{}`", command(&recording.plan)),
-        basis: tax::basis(recording, taxes),
+        basis: overhead::basis(recording, overheads),
         origin: origin(recording),
         answer: ended(findings),
-        tiles: view::guests(taxes).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
-        advice: [&taxes.advice[..], advice].concat(),
+        tiles: view::guests(overheads).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
+        advice: [&overheads.advice[..], advice].concat(),
         notices: vec![Notice::missing("Not observed", missing), Notice::warnings(warnings.collect())],
         sections: breakdowns
             .chain([Section::new("", about)])
-            .chain(tax::sections(recording, taxes, &rows))
+            .chain(overhead::sections(recording, overheads, &rows))
             .chain(requests)
-            .chain([tax::trials(recording)])
-            .chain(view::facts(recording, &taxes.kernels))
+            .chain([overhead::trials(recording)])
+            .chain(view::facts(recording, &overheads.kernels))
             .collect(),
-        method: vec![taxes.method.clone()],
+        method: vec![overheads.method.clone()],
         ..Report::default()
     }
 }
@@ -74,15 +74,15 @@ fn command(plan: &Plan) -> String {
 
 /// The wall time: what a person waits for.
 fn tile(findings: &ExecFindings, machine: Machine) -> Option<Tile> {
-    let row = findings.taxes.rows.iter().find(|row| row.metric == Metric::ExecWall)?;
+    let row = findings.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall)?;
     let found = row.machines.iter().find(|c| c.machine == machine)?;
-    let (figure, text) = match (&found.tax, &found.spread) {
-        (Some(tax), _) => {
-            let sure = match &tax.ratio.interval {
+    let (figure, text) = match (&found.overhead, &found.spread) {
+        (Some(overhead), _) => {
+            let sure = match &overhead.ratio.interval {
                 Some(i) => format!("95 % interval {}", range(i)),
-                None => format!("n = {}, too few for an interval", tax.rounds),
+                None => format!("n = {}, too few for an interval", overhead.rounds),
             };
-            let times = ratio(tax.ratio.median);
+            let times = ratio(overhead.ratio.median);
             (times.clone(), format!("In the {machine} guest it takes {times} native's wall time ({sure})."))
         }
         (None, Some(spread)) => (
@@ -127,7 +127,7 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
         all.push("the command failed: what it cost is what failing costs.".to_owned());
     }
     all.extend(findings.notes.iter().cloned());
-    all.extend(view::warnings(recording, &findings.taxes.warnings));
+    all.extend(view::warnings(recording, &findings.overheads.warnings));
     all
 }
 

@@ -60,8 +60,8 @@ pub fn groups<'r, 'a>(rows: &'r [MetricRow<'a>]) -> impl Iterator<Item = (&'a st
 /// A note on those of which nobody said which way is better, and which are compared with native all the same.
 pub fn undirected(rows: &[MetricRow]) -> Option<String> {
     let undirected = |row: &&MetricRow| matches!(row.what, What::Printed(printed) if printed.better.is_none());
-    let taxed = |row: &&MetricRow| row.machines.iter().any(|c| c.tax.is_some());
-    let labels: Vec<&str> = rows.iter().filter(undirected).filter(taxed).map(|row| row.label).collect();
+    let compared = |row: &&MetricRow| row.machines.iter().any(|c| c.overhead.is_some());
+    let labels: Vec<&str> = rows.iter().filter(undirected).filter(compared).map(|row| row.label).collect();
     let which =
         "which way is better is not known: × is the guest's figure over native's. NAME:higher or NAME:lower says it";
     (!labels.is_empty()).then(|| format!("Of {} {which}.", labels.join(", ")))

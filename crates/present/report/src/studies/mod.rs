@@ -10,7 +10,7 @@ pub mod habits;
 pub mod history;
 pub mod layers;
 mod metric_rows;
+pub mod overhead;
 pub mod profile;
 pub mod reproduction;
 pub mod shares;
-pub mod tax;

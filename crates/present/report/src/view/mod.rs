@@ -6,7 +6,7 @@ pub mod verdict;
 use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_text};
 use crate::number::counted;
 use vmtax_model::{
-    Check, Comparison, Findings, KernelIdentity, Machine, MachineColumn, Metric, TaxRow, Verdict, Warning,
+    Check, Comparison, Findings, KernelIdentity, Machine, MachineColumn, Metric, OverheadRow, Verdict, Warning,
     WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
@@ -23,23 +23,23 @@ pub fn machines(findings: &Findings) -> Vec<Machine> {
     Machine::ALL.iter().copied().filter(|m| has(*m)).collect()
 }
 
-/// The machines that have a tax column.
+/// The machines that have an overhead column.
 pub fn guests(findings: &Findings) -> Vec<Machine> {
     machines(findings).into_iter().filter(|m| m.is_guest()).collect()
 }
 
 /// A machine's column of a row.
-pub fn column(row: &TaxRow, machine: Machine) -> Option<&MachineColumn> {
+pub fn column(row: &OverheadRow, machine: Machine) -> Option<&MachineColumn> {
     row.machines.iter().find(|c| c.machine == machine)
 }
 
-/// Every tax of a machine.
-pub fn taxes(findings: &Findings, machine: Machine) -> Vec<(Metric, &Comparison)> {
-    let tax = |row| column(row, machine).and_then(|c: &MachineColumn| c.tax.as_ref());
-    findings.rows.iter().filter_map(|row| Some((row.metric, tax(row)?))).collect()
+/// Every overhead of a machine.
+pub fn overheads(findings: &Findings, machine: Machine) -> Vec<(Metric, &Comparison)> {
+    let overhead = |row| column(row, machine).and_then(|c: &MachineColumn| c.overhead.as_ref());
+    findings.rows.iter().filter_map(|row| Some((row.metric, overhead(row)?))).collect()
 }
 
-/// A machine's taxes in short.
+/// A machine's overheads in short.
 pub struct Summary<'a> {
     /// Median of the ratios over the metrics.
     pub median: f64,
@@ -55,21 +55,21 @@ pub struct Summary<'a> {
     pub undecided: usize,
 }
 
-/// A machine's taxes in short; `None` when it has none.
+/// A machine's overheads in short; `None` when it has none.
 pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
-    let taxes = taxes(findings, machine);
-    let mut ratios: Vec<f64> = taxes.iter().map(|(_, t)| t.ratio.median).collect();
+    let overheads = overheads(findings, machine);
+    let mut ratios: Vec<f64> = overheads.iter().map(|(_, t)| t.ratio.median).collect();
     ratios.sort_by(f64::total_cmp);
     let middle = ratios.len() / 2;
     let upper = *ratios.get(middle)?;
     // Ratios: the middle of two is their geometric mean.
     let median = if ratios.len() % 2 == 1 { upper } else { (ratios[middle - 1] * upper).sqrt() };
-    let worst = *taxes.iter().max_by(|a, b| a.1.ratio.at_least().total_cmp(&b.1.ratio.at_least()))?;
-    let having = |v: Verdict| taxes.iter().filter(|(_, t)| t.verdict == v).count();
+    let worst = *overheads.iter().max_by(|a, b| a.1.ratio.at_least().total_cmp(&b.1.ratio.at_least()))?;
+    let having = |v: Verdict| overheads.iter().filter(|(_, t)| t.verdict == v).count();
     Some(Summary {
         median,
         worst,
-        metrics: taxes.len(),
+        metrics: overheads.len(),
         costs: having(Verdict::Slower),
         gains: having(Verdict::Faster),
         undecided: having(Verdict::NotShown),
@@ -79,7 +79,7 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
 /// Whether any figure has an interval.
 pub fn has_intervals(findings: &Findings) -> bool {
     let mut columns = findings.rows.iter().flat_map(|r| &r.machines);
-    columns.any(|c| c.tax.as_ref().is_some_and(|t| t.ratio.interval.is_some()))
+    columns.any(|c| c.overhead.as_ref().is_some_and(|t| t.ratio.interval.is_some()))
 }
 
 /// Why a column has no figure.

@@ -24,7 +24,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a
     let rows = metric_rows::of(findings);
     let own = sections(recording, findings, &rows);
     Report {
-        study: "tax",
+        study: "overhead",
         title: "What virtualization costs here".to_owned(),
         basis: basis(recording, findings),
         origin: origin(recording),
@@ -51,7 +51,7 @@ fn answer(findings: &Findings) -> &'static str {
         (true, ..) => "No trial gave a value: there is nothing to compare.",
         (false, true, _) => "Only native was measured: there are figures, and no guest to compare them with.",
         (false, false, _) if guests(findings).iter().all(|m| view::summary(findings, *m).is_none()) => {
-            "No metric has a figure on both native and a guest, so there is no tax to state."
+            "No metric has a figure on both native and a guest, so there is no overhead to state."
         }
         (false, false, false) => {
             "There are too few rounds for a 95 % interval, it takes six: the ratios are medians and prove nothing yet."
@@ -62,10 +62,10 @@ fn answer(findings: &Findings) -> &'static str {
 
 fn tile(findings: &Findings, machine: Machine) -> Option<Tile> {
     let summary = view::summary(findings, machine)?;
-    let (metric, tax) = summary.worst;
-    let sure = match &tax.ratio.interval {
-        Some(i) => format!("95 % interval {}, n = {}", range(i), tax.rounds),
-        None => format!("n = {}, too few for an interval", tax.rounds),
+    let (metric, overhead) = summary.worst;
+    let sure = match &overhead.ratio.interval {
+        Some(i) => format!("95 % interval {}, n = {}", range(i), overhead.rounds),
+        None => format!("n = {}, too few for an interval", overhead.rounds),
     };
     let unproven = summary.metrics - summary.costs - summary.gains - summary.undecided;
     let few = if unproven > 0 { format!(", {unproven} have too few rounds") } else { String::new() };
@@ -81,7 +81,7 @@ fn tile(findings: &Findings, machine: Machine) -> Option<Tile> {
             ratio(summary.median),
             summary.metrics,
             metric.label(),
-            ratio(tax.ratio.median),
+            ratio(overhead.ratio.median),
         ),
         limits: if view::has_intervals(findings) { counts } else { String::new() },
     })
@@ -110,14 +110,14 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
     let table = costs_table(findings, rows);
     let lane = |row: &MetricRow, machine: Machine| {
         let column = row.column(machine);
-        let tax = column.and_then(|c| c.tax.as_ref());
+        let overhead = column.and_then(|c| c.overhead.as_ref());
         let missing = if column.is_some_and(|c| c.unsupported.is_some()) { "unsupported" } else { "no figure" };
         Lane {
             class: machine.as_str(),
-            cost: tax.map(|t| t.ratio),
-            shown: tax.is_none_or(|t| t.verdict != Verdict::NotShown),
-            figure: tax.map_or(NONE.to_owned(), |t| ratio(t.ratio.median)),
-            range: tax.map_or(missing.to_owned(), |t| t.ratio.interval.as_ref().map(range).unwrap_or_default()),
+            cost: overhead.map(|t| t.ratio),
+            shown: overhead.is_none_or(|t| t.verdict != Verdict::NotShown),
+            figure: overhead.map_or(NONE.to_owned(), |t| ratio(t.ratio.median)),
+            range: overhead.map_or(missing.to_owned(), |t| t.ratio.interval.as_ref().map(range).unwrap_or_default()),
         }
     };
     let bar = |row: &MetricRow| bars::Row {
@@ -125,11 +125,11 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
         more: "",
         lanes: guests.iter().map(|machine| lane(row, *machine)).collect(),
     };
-    let taxed = |rows: &[MetricRow]| {
-        let taxed = rows.iter().filter(|row| row.machines.iter().any(|c| c.tax.is_some()));
-        taxed.map(bar).collect::<Vec<_>>()
+    let compared = |rows: &[MetricRow]| {
+        let compared = rows.iter().filter(|row| row.machines.iter().any(|c| c.overhead.is_some()));
+        compared.map(bar).collect::<Vec<_>>()
     };
-    let groups = metric_rows::groups(rows).map(|(group, rows)| (group.to_owned(), taxed(rows)));
+    let groups = metric_rows::groups(rows).map(|(group, rows)| (group.to_owned(), compared(rows)));
     let mut legend: Vec<(&str, String)> =
         guests.iter().map(|machine| (machine.as_str(), machine.to_string())).collect();
     legend.push(("native", "native = ×1".to_owned()));
@@ -156,7 +156,11 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
         columns.push(Column::figures(machine.as_str()).spare(if machine.is_guest() { 4 } else { 6 }));
         columns.push(Column::figures("spread").spare(1));
         if machine.is_guest() {
-            columns.push(Column::figures(if machines.len() > 2 { format!("tax {machine}") } else { "tax".to_owned() }));
+            columns.push(Column::figures(if machines.len() > 2 {
+                format!("overhead {machine}")
+            } else {
+                "overhead".to_owned()
+            }));
             columns.extend(intervals.then(|| Column::figures("95 % interval\n95 %").shorten(3).spare(5)));
             columns.push(Column::words("verdict").spare(2));
         }
@@ -172,7 +176,7 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
                 cells.push(median(row, found, spread).into());
                 cells.push(spread.and_then(|s| s.relative_spread).map_or(String::new(), plus_minus).into());
                 if machine.is_guest() {
-                    tax_cells(&mut cells, found.and_then(|c| c.tax.as_ref()), intervals);
+                    overhead_cells(&mut cells, found.and_then(|c| c.overhead.as_ref()), intervals);
                 }
             }
             table.row(cells);
@@ -190,8 +194,8 @@ fn median(row: &MetricRow, found: Option<&MachineColumn>, spread: Option<&Spread
 }
 
 /// A guest's cost over native's, its interval and the verdict; a small cost is marked less.
-fn tax_cells(cells: &mut Vec<Cell>, tax: Option<&Comparison>, intervals: bool) {
-    let Some(Comparison { ratio: cost, verdict, .. }) = tax else {
+fn overhead_cells(cells: &mut Vec<Cell>, overhead: Option<&Comparison>, intervals: bool) {
+    let Some(Comparison { ratio: cost, verdict, .. }) = overhead else {
         cells.extend([Cell::from(NONE)].into_iter().chain(intervals.then(Cell::default)).chain([Cell::default()]));
         return;
     };
@@ -213,7 +217,7 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
             true => "~: no difference shown, the 95 % interval holds ×1.",
             false => "Too few rounds for a 95 % interval: it takes six, so no verdict.",
         };
-        notes.push(format!("Medians over rounds. Tax: cost over native's, above ×1 slower. {sure}"));
+        notes.push(format!("Medians over rounds. Overhead: cost over native's, above ×1 slower. {sure}"));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();
     if !each.is_empty() {
@@ -253,10 +257,10 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
     let mut columns = vec![Column::words("metric").broken(18, 12), Column::words("machine")];
     columns.extend(["n", "median", "spread"].map(Column::figures));
     if compared {
-        columns.extend(["tax", "95 % interval", "difference"].map(Column::figures));
+        columns.extend(["overhead", "95 % interval", "difference"].map(Column::figures));
         columns.extend([Column::figures("its 95 % interval").spare(1), Column::words("verdict").spare(2)]);
     }
-    let mut table = Table::new("Medians, spread, taxes and differences of every metric on every machine", columns);
+    let mut table = Table::new("Medians, spread, overheads and differences of every metric on every machine", columns);
     for (group, rows) in metric_rows::groups(rows) {
         table.group(group);
         for row in rows {
@@ -268,10 +272,10 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
             }
         }
     }
-    let tax = "A tax is the cost on the machine over the cost on native, whichever way the metric counts: above ×1 the machine \
+    let overhead = "Overhead: the cost on the machine over the cost on native, whichever way the metric counts: above ×1 the machine \
                is slower.";
     let spread = "Medians over n rounds. Spread is half the distance between the quartiles over the median.";
-    table.notes([Some(spread), compared.then_some(tax)].into_iter().flatten().map(str::to_owned).collect())
+    table.notes([Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned).collect())
 }
 
 fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
@@ -280,14 +284,14 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
     };
     let spread = s.relative_spread.map_or_else(|| NONE.to_owned(), plus_minus);
     let mut cells: Vec<Cell> = vec![s.n.to_string().into(), Cell::strong(value(row.unit, s.median)), spread.into()];
-    if let Some(tax) = &column.tax {
-        let more = tax.difference.unwrap_or(Estimate { median: f64::NAN, interval: None });
+    if let Some(overhead) = &column.overhead {
+        let more = overhead.difference.unwrap_or(Estimate { median: f64::NAN, interval: None });
         cells.extend([
-            Cell::strong(ratio(tax.ratio.median)),
-            tax.ratio.interval.as_ref().map_or(String::new(), range).into(),
+            Cell::strong(ratio(overhead.ratio.median)),
+            overhead.ratio.interval.as_ref().map_or(String::new(), range).into(),
             difference(row.unit, more.median).into(),
             more.interval.as_ref().map_or(String::new(), |i| difference_range(row.unit, i)).into(),
-            Cell::from(verdict::label(tax.verdict)).tone(verdict::tone(tax.verdict)),
+            Cell::from(verdict::label(overhead.verdict)).tone(verdict::tone(overhead.verdict)),
         ]);
     }
     cells

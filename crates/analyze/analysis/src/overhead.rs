@@ -1,4 +1,4 @@
-//! The spread of one metric on one machine, and its tax against native, paired round by round.
+//! The spread of one metric on one machine, and its overhead against native, paired round by round.
 
 use crate::interval::median_interval;
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ pub(crate) fn spread(values: Vec<f64>, latency: Option<LatencySummary>) -> Optio
 
 /// A machine compared with native in the rounds in which both gave a value: which way is better of a figure may not be known;
 /// then the ratio is the machine's over native's. `None` as for [`paired`].
-pub(crate) fn tax(
+pub(crate) fn overhead(
     better: Option<Better>,
     native: &BTreeMap<u32, f64>,
     machine: &BTreeMap<u32, f64>,
@@ -71,8 +71,8 @@ mod tests {
     use super::*;
     use vmtax_model::Metric;
 
-    fn tax(metric: Metric, native: &BTreeMap<u32, f64>, machine: &BTreeMap<u32, f64>) -> Option<Comparison> {
-        super::tax(Some(metric.better()), native, machine)
+    fn overhead(metric: Metric, native: &BTreeMap<u32, f64>, machine: &BTreeMap<u32, f64>) -> Option<Comparison> {
+        super::overhead(Some(metric.better()), native, machine)
     }
 
     fn rounds(values: &[f64]) -> BTreeMap<u32, f64> {
@@ -94,16 +94,16 @@ mod tests {
     #[test]
     fn above_one_is_slower_whichever_way_the_metric_counts() {
         let six = |value: f64| rounds(&[value, value * 1.01, value * 0.99, value, value * 1.02, value]);
-        let rate = tax(Metric::CpuEvents, &six(1000.0), &six(500.0)).unwrap();
+        let rate = overhead(Metric::CpuEvents, &six(1000.0), &six(500.0)).unwrap();
         assert!((rate.ratio.median - 2.0).abs() < 1e-12);
         assert_eq!((rate.verdict, rate.rounds), (Verdict::Slower, 6));
         assert!(rate.difference.unwrap().median < 0.0);
-        let time = tax(Metric::MutexTime, &six(1.0), &six(2.0)).unwrap();
+        let time = overhead(Metric::MutexTime, &six(1.0), &six(2.0)).unwrap();
         assert!((time.ratio.median - 2.0).abs() < 1e-12);
         assert!(time.difference.unwrap().median > 0.0);
         assert_eq!(time.verdict, Verdict::Slower);
-        assert_eq!(tax(Metric::MutexTime, &six(2.0), &six(1.0)).unwrap().verdict, Verdict::Faster);
-        assert_eq!(tax(Metric::CpuEvents, &six(1.0), &six(2.0)).unwrap().verdict, Verdict::Faster);
+        assert_eq!(overhead(Metric::MutexTime, &six(2.0), &six(1.0)).unwrap().verdict, Verdict::Faster);
+        assert_eq!(overhead(Metric::CpuEvents, &six(1.0), &six(2.0)).unwrap().verdict, Verdict::Faster);
     }
 
     #[test]
@@ -111,13 +111,13 @@ mod tests {
         // The host slows down fourfold over the rounds; paired, the machine costs exactly half more in each.
         let native = rounds(&[1.0, 1.5, 2.0, 2.5, 3.0, 4.0]);
         let machine = native.iter().map(|(r, v)| (*r, v * 1.5)).collect();
-        let t = tax(Metric::SyscallGetpid, &native, &machine).unwrap();
+        let t = overhead(Metric::SyscallGetpid, &native, &machine).unwrap();
         let i = t.ratio.interval.unwrap();
         assert_eq!((t.ratio.median, i.low, i.high, t.verdict), (1.5, 1.5, 1.5, Verdict::Slower));
         // A round that one of them lacks does not count.
         let mut fewer = native.clone();
         fewer.remove(&3);
-        let t = tax(Metric::SyscallGetpid, &fewer, &machine).unwrap();
+        let t = overhead(Metric::SyscallGetpid, &fewer, &machine).unwrap();
         assert_eq!((t.rounds, t.ratio.median, t.ratio.interval), (5, 1.5, None));
         assert_eq!(t.verdict, Verdict::TooFewRounds);
     }
@@ -126,24 +126,24 @@ mod tests {
     fn a_zero_leaves_no_ratio() {
         let good = rounds(&[1.0; 6]);
         let standstill = rounds(&[1.0, 1.0, 0.0, 1.0, 1.0, 1.0]);
-        assert_eq!(tax(Metric::FileioReads, &good, &standstill), None);
-        assert_eq!(tax(Metric::FileioReads, &standstill, &good), None);
-        assert_eq!(tax(Metric::FileioReads, &rounds(&[0.0; 6]), &rounds(&[0.0; 6])), None);
-        assert_eq!(tax(Metric::FileioReads, &good, &BTreeMap::new()), None);
+        assert_eq!(overhead(Metric::FileioReads, &good, &standstill), None);
+        assert_eq!(overhead(Metric::FileioReads, &standstill, &good), None);
+        assert_eq!(overhead(Metric::FileioReads, &rounds(&[0.0; 6]), &rounds(&[0.0; 6])), None);
+        assert_eq!(overhead(Metric::FileioReads, &good, &BTreeMap::new()), None);
     }
 
     #[test]
     fn the_interval_around_one_shows_no_difference() {
         let native = rounds(&[1.0, 1.0, 1.0, 1.0, 1.0, 1.0]);
         let machine = rounds(&[1.1, 1.2, 1.3, 1.1, 0.99, 1.2]);
-        assert_eq!(tax(Metric::MutexTime, &native, &machine).unwrap().verdict, Verdict::NotShown);
+        assert_eq!(overhead(Metric::MutexTime, &native, &machine).unwrap().verdict, Verdict::NotShown);
     }
 
     /// Seed 004's figures (sysbench 1.0.11): native, KVM, TCG.
     #[test]
     fn the_published_report_as_arithmetic() {
         let ratio = |metric, native: f64, machine: f64| {
-            tax(metric, &rounds(&[native]), &rounds(&[machine])).unwrap().ratio.median
+            overhead(metric, &rounds(&[native]), &rounds(&[machine])).unwrap().ratio.median
         };
         let close = |got: f64, expected: f64| assert!((got / expected - 1.0).abs() < 1e-4, "{got} {expected}");
         close(ratio(Metric::CpuEvents, 13_401.17, 10_497.41), 1.276_617);

@@ -12,7 +12,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
 #[command(after_help = help())]
-pub struct TaxOptions {
+pub struct OverheadOptions {
     /// Workloads, their options as WORKLOAD.OPTION=VALUE, or a plan's file (.toml)
     #[arg(value_name = "WHAT")]
     what: Vec<String>,
@@ -54,7 +54,7 @@ Examples:
     )
 }
 
-impl StudyOptions for TaxOptions {
+impl StudyOptions for OverheadOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let mut plan = match plan_file(&self.what)? {
             Some(_) if self.quick || self.full => {
@@ -81,21 +81,21 @@ impl StudyOptions for TaxOptions {
     }
 }
 
-pub(crate) struct Tax<'a> {
+pub(crate) struct Overhead<'a> {
     recording: &'a Recording,
     findings: Findings,
 }
 
-impl<'a> Tax<'a> {
-    pub(crate) fn of(recording: &'a Recording) -> Tax<'a> {
+impl<'a> Overhead<'a> {
+    pub(crate) fn of(recording: &'a Recording) -> Overhead<'a> {
         let findings = vmtax_analysis::findings(&recording.plan, &recording.host, &recording.trials);
-        Tax { recording, findings }
+        Overhead { recording, findings }
     }
 }
 
-impl Analysis for Tax<'_> {
+impl Analysis for Overhead<'_> {
     fn report(&self) -> Report<'_> {
-        vmtax_report::tax::report(self.recording, &self.findings)
+        vmtax_report::overhead::report(self.recording, &self.findings)
     }
 
     fn details(&self) -> Option<String> {
@@ -114,9 +114,12 @@ impl Analysis for Tax<'_> {
 impl Evidence for Findings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
         Some(match check {
-            Check::Tax { metric, machine, at_least } => {
-                let tax = column(self, *metric, *machine).and_then(|c| c.tax.as_ref());
-                tax.map_or_else(|| Tested::absent(*machine, host), |tax| Tested::at_least(tax.ratio, *at_least))
+            Check::Overhead { metric, machine, at_least } => {
+                let overhead = column(self, *metric, *machine).and_then(|c| c.overhead.as_ref());
+                overhead.map_or_else(
+                    || Tested::absent(*machine, host),
+                    |overhead| Tested::at_least(overhead.ratio, *at_least),
+                )
             }
             Check::Value { metric, machine, at_most } => {
                 let spread = column(self, *metric, *machine).and_then(|c| c.spread.as_ref());

@@ -1,4 +1,4 @@
-//! What to measure more closely: the largest tax, requests that a program waits for, intervals that hide differences.
+//! What to measure more closely: the largest overhead, requests that a program waits for, intervals that hide differences.
 
 use crate::rule::{measurement, rounds};
 use crate::{Evidence, Finding, Rule};
@@ -8,9 +8,9 @@ use vmtax_model::{Comparison, Machine, Metric, Verdict, WorkloadName};
 /// An interval whose upper end is this many times its lower end hides differences that matter.
 const WIDE: f64 = 1.2;
 
-pub(super) const LARGEST_TAX: Rule = Rule {
-    id: "largest-tax",
-    finds: "the workload with the largest tax of each guest",
+pub(super) const LARGEST_OVERHEAD: Rule = Rule {
+    id: "largest-overhead",
+    finds: "the workload with the largest overhead of each guest",
     remedies: &[measurement("Measure it alone and more closely", "vmtax run WORKLOAD --rounds 12")],
     source: "",
     evaluate: |evidence| guests(evidence).filter_map(|machine| largest(machine, evidence)).collect(),
@@ -29,7 +29,7 @@ pub(super) const WAITING_READS: Rule = Rule {
 
 pub(super) const WIDE_INTERVALS: Rule = Rule {
     id: "wide-intervals",
-    finds: "taxes without a shown difference whose 95 % interval spans a fifth and more",
+    finds: "overheads without a shown difference whose 95 % interval spans a fifth and more",
     remedies: &[rounds("Measure more rounds, on a quieter host")],
     source: "",
     evaluate: |evidence| wide_intervals(evidence).into_iter().collect(),
@@ -44,35 +44,35 @@ fn guests<'a>(evidence: &Evidence<'a>) -> impl Iterator<Item = Machine> + use<'a
 }
 
 fn largest(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
-    let costs = || evidence.taxes().filter(|(_, m, tax)| *m == machine && tax.verdict == Verdict::Slower);
+    let costs = || evidence.overheads().filter(|(_, m, overhead)| *m == machine && overhead.verdict == Verdict::Slower);
     // The geometric mean: ratios multiply.
     let mean = |workload: WorkloadName| {
         let of_workload = costs().filter(|(metric, ..)| metric.workload() == workload);
-        let logs: Vec<f64> = of_workload.map(|(_, _, tax)| tax.ratio.median.ln()).collect();
+        let logs: Vec<f64> = of_workload.map(|(_, _, overhead)| overhead.ratio.median.ln()).collect();
         (!logs.is_empty()).then(|| (workload, (logs.iter().sum::<f64>() / logs.len() as f64).exp(), logs.len()))
     };
     let means = WorkloadName::ALL.iter().filter_map(|workload| mean(*workload));
     let (workload, mean, figures) = means.max_by(|a, b| a.1.total_cmp(&b.1))?;
     let of_workload = costs().filter(|(metric, ..)| metric.workload() == workload);
-    let (worst, _, tax) = of_workload.max_by(|a, b| a.2.ratio.at_least().total_cmp(&b.2.ratio.at_least()))?;
-    let (label, most) = (worst.label(), format!("{} times", significant(tax.ratio.median)));
+    let (worst, _, overhead) = of_workload.max_by(|a, b| a.2.ratio.at_least().total_cmp(&b.2.ratio.at_least()))?;
+    let (label, most) = (worst.label(), format!("{} times", significant(overhead.ratio.median)));
     let of = if figures > 1 {
         format!(" (geometric mean of {figures} figures), {label} most with {most}")
     } else {
         format!(" ({label})")
     };
     Some(Finding {
-        text: format!("On {machine} the largest tax is on {workload}: {} times native{of}.", significant(mean)),
+        text: format!("On {machine} the largest overhead is on {workload}: {} times native{of}.", significant(mean)),
         values: vec![("WORKLOAD", workload.to_string())],
         ..Finding::default()
     })
 }
 
 fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
-    let mut taxes = evidence.taxes().filter(|(_, m, _)| *m == machine);
-    let (_, _, tax) = taxes.find(|(metric, ..)| *metric == Metric::SeqreadMedian)?;
-    let longer = nanoseconds(tax.difference?.median);
-    (tax.verdict == Verdict::Slower).then(|| {
+    let mut overheads = evidence.overheads().filter(|(_, m, _)| *m == machine);
+    let (_, _, overhead) = overheads.find(|(metric, ..)| *metric == Metric::SeqreadMedian)?;
+    let longer = nanoseconds(overhead.difference?.median);
+    (overhead.verdict == Verdict::Slower).then(|| {
         Finding::new(format!(
             "On {machine} a direct request takes {longer} longer than on native (p50), each time a program \
              waits for one."
@@ -81,21 +81,22 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
-    let hidden = evidence.taxes().filter(|(_, _, tax)| tax.verdict == Verdict::NotShown);
-    let interval = |tax: &Comparison| tax.ratio.interval.filter(|i| i.high > i.low * WIDE);
-    let wide: Vec<_> =
-        hidden.filter_map(|(metric, machine, tax)| Some((metric, machine, tax, interval(tax)?))).collect();
+    let hidden = evidence.overheads().filter(|(_, _, overhead)| overhead.verdict == Verdict::NotShown);
+    let interval = |overhead: &Comparison| overhead.ratio.interval.filter(|i| i.high > i.low * WIDE);
+    let wide: Vec<_> = hidden
+        .filter_map(|(metric, machine, overhead)| Some((metric, machine, overhead, interval(overhead)?)))
+        .collect();
     let widest = wide.iter().max_by(|a, b| (a.3.high / a.3.low).total_cmp(&(b.3.high / b.3.low)));
-    let (metric, machine, tax, interval) = widest?;
+    let (metric, machine, overhead, interval) = widest?;
     Some(Finding {
         text: format!(
-            "The noise hides differences in {} of the taxes (widest: {} on {machine}, {:.2} to {:.2}).",
+            "The noise hides differences in {} of the overheads (widest: {} on {machine}, {:.2} to {:.2}).",
             wide.len(),
             metric.label(),
             interval.low,
             interval.high
         ),
-        values: vec![("ROUNDS", tax.rounds.saturating_mul(2).to_string())],
+        values: vec![("ROUNDS", overhead.rounds.saturating_mul(2).to_string())],
         ..Finding::default()
     })
 }
@@ -103,34 +104,34 @@ fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::test_evidence::{Taxes, advice};
+    use crate::test_evidence::{Overheads, advice};
     use vmtax_model::{CommandSpec, Study};
 
     const SYSCALLS: [(Metric, f64); 3] =
         [(Metric::CpuEvents, 3.0), (Metric::SyscallGetpid, 2.0), (Metric::SyscallPipe, 8.0)];
 
     #[test]
-    fn the_largest_tax_is_of_a_workload() {
-        let taxes = Taxes::new(Machine::KVM, &SYSCALLS);
-        let found = advice("largest-tax", &taxes.evidence());
-        let text = "On kvm the largest tax is on syscalls: 4.00 times native (geometric mean of 2 figures), pipe round trip \
-                    most with 8.00 times.";
+    fn the_largest_overhead_is_of_a_workload() {
+        let overheads = Overheads::new(Machine::KVM, &SYSCALLS);
+        let found = advice("largest-overhead", &overheads.evidence());
+        let text = "On kvm the largest overhead is on syscalls: 4.00 times native (geometric mean of 2 figures), pipe round \
+                    trip most with 8.00 times.";
         assert_eq!(found.iter().map(|a| &*a.finding).collect::<Vec<_>>(), [text]);
         assert_eq!(found[0].remedies[0].line, "vmtax run syscalls --rounds 12");
     }
 
     #[test]
-    fn a_command_and_taxes_that_show_nothing_have_no_largest() {
-        let mut taxes = Taxes::new(Machine::KVM, &SYSCALLS);
-        taxes.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
-        assert_eq!(advice("largest-tax", &taxes.evidence()), []);
-        let even = Taxes::new(Machine::KVM, &SYSCALLS).verdict(Verdict::NotShown);
-        assert_eq!(advice("largest-tax", &even.evidence()), []);
+    fn a_command_and_inconclusive_overheads_have_no_largest() {
+        let mut overheads = Overheads::new(Machine::KVM, &SYSCALLS);
+        overheads.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
+        assert_eq!(advice("largest-overhead", &overheads.evidence()), []);
+        let even = Overheads::new(Machine::KVM, &SYSCALLS).verdict(Verdict::NotShown);
+        assert_eq!(advice("largest-overhead", &even.evidence()), []);
     }
 
     #[test]
     fn requests_that_wait_are_told_in_microseconds_where_they_cost() {
-        let reads = Taxes::new(Machine::KVM, &[(Metric::SeqreadMedian, 1.5)]);
+        let reads = Overheads::new(Machine::KVM, &[(Metric::SeqreadMedian, 1.5)]);
         let found = advice("waiting-reads", &reads.evidence());
         assert!(found[0].finding.contains("takes 500 ns longer"), "{found:?}");
         assert_eq!(advice("waiting-reads", &reads.verdict(Verdict::Faster).evidence()), []);
@@ -138,12 +139,12 @@ mod tests {
 
     #[test]
     fn more_rounds_are_advised_where_intervals_are_wide_and_show_nothing() {
-        let shown = Taxes::new(Machine::KVM, &[(Metric::MemoryBandwidth, 1.0)]).interval(0.3, 3.0);
+        let shown = Overheads::new(Machine::KVM, &[(Metric::MemoryBandwidth, 1.0)]).interval(0.3, 3.0);
         assert_eq!(advice("wide-intervals", &shown.evidence()), []);
         let hidden = shown.verdict(Verdict::NotShown);
         let found = advice("wide-intervals", &hidden.evidence());
         assert!(
-            found[0].finding.contains("in 1 of the taxes (widest: memory transfer on kvm, 0.30 to 3.00)"),
+            found[0].finding.contains("in 1 of the overheads (widest: memory transfer on kvm, 0.30 to 3.00)"),
             "{found:?}"
         );
         assert_eq!(found[0].remedies[0].line, "--rounds 12");
