@@ -165,7 +165,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target") + "/x86_64-unknown-linux-gnu/release"
     parser.add_argument("--vmtax", default=f"{target}/vmtax", help="the release binary", type=os.path.abspath)
-    parser.add_argument("--vng", default=shutil.which("vng") or "target/virtme-ng/bin/vng", type=os.path.abspath)
+    parser.add_argument("--vng", default=shutil.which("vng") or "target/tools/bin/vng", type=os.path.abspath)
     parser.add_argument("--rounds", type=int, default=9,
                         help="rounds at least; up to twice as many while a limit is within an interval")
     parser.add_argument("--only", help=", ".join(PARTS), default=",".join(PARTS))

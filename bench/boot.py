@@ -87,7 +87,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     parser.add_argument("--vmtax", default=f"{target}/x86_64-unknown-linux-gnu/release/vmtax", type=os.path.abspath)
-    parser.add_argument("--vng", default=shutil.which("vng") or "target/virtme-ng/bin/vng", type=os.path.abspath)
+    parser.add_argument("--vng", default=shutil.which("vng") or "target/tools/bin/vng", type=os.path.abspath)
     parser.add_argument("--rounds", type=int, default=5)
     arguments = parser.parse_args()
     missing = [f"{path} (make build, scripts/setup bench)" for path in (arguments.vmtax, arguments.vng)

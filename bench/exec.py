@@ -213,7 +213,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     target = os.environ.get("CARGO_TARGET_DIR", "target")
     parser.add_argument("--vmtax", default=f"{target}/x86_64-unknown-linux-gnu/release/vmtax", type=os.path.abspath)
-    parser.add_argument("--vng", default=shutil.which("vng") or "target/virtme-ng/bin/vng", type=os.path.abspath)
+    parser.add_argument("--vng", default=shutil.which("vng") or "target/tools/bin/vng", type=os.path.abspath)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--only", default=",".join(PARTS))
     arguments = parser.parse_args()

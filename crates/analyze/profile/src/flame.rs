@@ -7,6 +7,9 @@ use inferno::flamegraph::{Options, from_lines};
 use std::io::Cursor;
 use vmtax_model::samples::{CodeOrigin, Profile};
 
+const LICENCE: &str = "The script in this file is part of inferno, licensed under CDDL-1.0 (https://opensource.org/license/cddl-1-0); \
+     its source is the crate inferno.";
+
 /// The picture of a profile, an SVG that can be searched and zoomed into. Layers have colours: the program red, libraries
 /// yellow, the kernel orange, translated code green; the guest's own kernel blue, its programs cyan.
 ///
@@ -67,6 +70,8 @@ pub fn draw_difference(before: &Profile, after: &Profile, title: &str) -> Result
 }
 
 fn picture<'a>(options: &mut Options<'_>, lines: impl Iterator<Item = &'a str>) -> Result<String, ProfileError> {
+    // A comment of the SVG: its script is inferno's, and whoever passes the file on has to know the licence.
+    LICENCE.clone_into(&mut options.notes);
     let mut svg = Vec::new();
     from_lines(options, lines, &mut svg).map_err(ProfileError::Drawing)?;
     // The library knows many only.
@@ -84,6 +89,7 @@ mod tests {
         let svg = draw(&profile, "title", "subtitle").unwrap();
         assert!(svg.contains("&lt;script&gt;") && svg.contains("(3 samples, 75.00%"), "{svg}");
         assert!(svg.contains("(1 sample, 25.00%"), "{svg}");
+        assert!(svg.contains("CDDL-1.0"), "{svg}");
         assert!(!svg.contains("<script>&"));
         let after = fold::unfold("qemu;main;other 3\n", Path::new("x")).unwrap();
         let svg = draw_difference(&profile, &after, "difference").unwrap();

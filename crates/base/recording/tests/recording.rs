@@ -79,7 +79,7 @@ fn the_golden_recording_opens() {
 
 #[test]
 #[ignore = "makes the golden recording anew; only for a new schema"]
-fn make_golden() {
+fn by_hand_make_golden() {
     let runs = tempfile::tempdir().unwrap();
     copy(&write_run(runs.path()), &golden());
 }

@@ -20,8 +20,8 @@ const ROOT: &str = "/sys/kernel/tracing";
 /// Tests look at what is left of all tracers of this process, so one runs at a time.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
-    if !rustix::process::getuid().is_root() || !Path::new(ROOT).join("instances").exists() {
-        skipped(&format!("needs root and tracefs on {ROOT}"));
+    if !Path::new(ROOT).join("instances").exists() {
+        skipped(&format!("needs tracefs on {ROOT}"));
         return None;
     }
     Some(TURN.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
@@ -88,6 +88,7 @@ fn getppid(times: u32) {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn calls_of_given_threads_alone_are_recorded_while_it_is_on() {
     let Some(_turn) = turn() else { return };
     let set = ProbeSet {
@@ -120,6 +121,7 @@ fn calls_of_given_threads_alone_are_recorded_while_it_is_on() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn strangers_are_not_recorded_among_given_threads() {
     let Some(_turn) = turn() else { return };
     let (send, wait) = std::sync::mpsc::channel::<()>();
@@ -139,6 +141,7 @@ fn strangers_are_not_recorded_among_given_threads() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn what_does_not_fit_is_lost_and_counted() {
     let Some(_turn) = turn() else { return };
     let bound = vec![event("raw_syscalls", &["sys_enter"], Some("id == 110"))];
@@ -151,6 +154,7 @@ fn what_does_not_fit_is_lost_and_counted() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn what_is_not_there_is_missing_and_the_rest_runs() {
     let Some(_turn) = turn() else { return };
     let set = ProbeSet {
@@ -181,6 +185,7 @@ fn what_is_not_there_is_missing_and_the_rest_runs() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_panic_leaves_nothing() {
     let Some(_turn) = turn() else { return };
     let result = std::panic::catch_unwind(|| {
@@ -194,6 +199,7 @@ fn a_panic_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn sweeping_removes_what_the_dead_left_and_spares_the_others() {
     let Some(_turn) = turn() else { return };
     let mut dead = Command::new("true").stdin(Stdio::null()).spawn().unwrap();
@@ -222,6 +228,7 @@ fn sweeping_removes_what_the_dead_left_and_spares_the_others() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn an_instance_in_use_cannot_be_removed_by_others() {
     let Some(_turn) = turn() else { return };
     let set = ProbeSet { free: vec![event("sched", &["sched_switch"], None)], ..ProbeSet::default() };
@@ -233,6 +240,7 @@ fn an_instance_in_use_cannot_be_removed_by_others() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn the_hosts_own_set_is_there() {
     let Some(_turn) = turn() else { return };
     let disk = vmtax_observe::host_disk(&std::env::current_exe().unwrap()).unwrap();
@@ -261,6 +269,7 @@ unsafe extern "C" {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_cheap_place_is_cheap_and_an_expensive_one_is_not() {
     let Some(_turn) = turn() else { return };
     let per_hit = |function: unsafe extern "C" fn(u64)| {

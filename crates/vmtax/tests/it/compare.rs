@@ -1,6 +1,6 @@
 //! `vmtax compare` as people use it: planted differences are found, and what cannot be told is not said.
 
-use crate::common::{Place, Signal, files_below, json, skipped, trials, without_root};
+use crate::common::{Place, Signal, files_below, json, skipped, trials};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -45,10 +45,8 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
-    if without_root() {
-        return;
-    }
     let place = Place::new();
     let words = "usual aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- seqread seqread.count=4000";
     let outcome = compare(&place, words).start(60).outcome().exits(0);
@@ -188,11 +186,9 @@ fn a_check_fails_where_a_metric_is_worse_and_says_so_to_pipelines() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_setting_of_the_host_is_put_back_even_by_a_killed_controller() {
     let Ok(before) = fs::read_to_string(THP) else { return skipped("no transparent huge pages") };
-    if without_root() {
-        return;
-    }
     let other = if before.contains("[never]") { "madvise" } else { "never" };
     let place = Place::new();
     let words = format!("usual host.thp={other} {QUICK} --rounds 6 -- seqread seqread.count=20000 seqread.time=0");

@@ -1,7 +1,7 @@
 //! The ground truth: a known delay, planted in one layer of a real guest's way to its disk, is found there and nowhere
 //! else.
 
-use crate::common::{DELAY_MS, LIMIT_MS, Place, json, kernel, planting_qemu, without_root};
+use crate::common::{DELAY_MS, LIMIT_MS, Place, json, kernel, planting_qemu};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -50,9 +50,6 @@ fn measured() -> Value {
 
 /// Fails with what `is_found` says when it says so of every run.
 fn found(is_found: impl Fn(&Value) -> Result<(), String>) {
-    if without_root() {
-        return;
-    }
     let mut missed = String::new();
     for run in &RUNS {
         match is_found(run) {
@@ -129,47 +126,56 @@ fn waits_for(report: &Value, variant: &str, place: &str, period: f64) -> Result<
 }
 
 #[test]
+#[ignore = "needs root"]
 fn qemus_throttling_is_found_in_qemu() {
     found(|run| waits_for(run, "throttled", "qemu/waiting", 1e9 / LIMIT.parse::<f64>().unwrap()));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_slow_back_end_is_found_below_qemus_block_layer() {
     found(|run| lies(run, "slow-disk", "host-kernel/waiting", DELAY));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_worker_that_sleeps_before_its_system_call_is_found_in_qemu() {
     found(|run| lies(run, "before", "qemu/waiting", DELAY));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_worker_that_is_late_to_tell_is_found_between_the_disk_and_the_event_loop() {
     found(|run| lies(run, "after", "host-kernel/waiting", DELAY));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_late_notification_is_found_between_guest_and_event_loop() {
     // In which state is chance: the event loop may wake for a timer, and then waits for QEMU's lock.
     found(|run| lies(run, "kick", "notify", DELAY));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_late_interrupt_is_found_on_its_way_to_the_guest() {
     found(|run| lies(run, "interrupt", "interrupt", DELAY));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn an_event_loop_without_a_processor_is_runnable_and_nothing_else() {
     found(|run| lies(run, "starve", "runnable", DELAY));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_limit_of_the_guests_block_layer_is_found_in_the_guests_kernel() {
     found(|run| waits_for(run, "guest-limit", "guest-kernel/waiting", LIMIT_MS as f64 * 1e6));
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_task_that_takes_the_guests_processor_is_found_as_such() {
     let delay = LIMIT_MS as f64 * 1e6;
     found(|run| {

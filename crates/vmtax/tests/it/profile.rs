@@ -1,6 +1,6 @@
 //! `vmtax profile` on a program whose shares are known, and on what cannot be profiled.
 
-use crate::common::{Place, Running, is_root, json, kernel, known_program, without_root};
+use crate::common::{Place, Running, is_root, json, kernel, known_program};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -173,10 +173,8 @@ fn own<'a>(found: &'a Value, prefix: &'a str) -> impl Iterator<Item = &'a Value>
 
 /// As in a container: another root, other numbers of processes, and files that nobody else sees.
 #[test]
+#[ignore = "needs root"]
 fn a_program_in_namespaces_of_its_own_is_read_through_its_root() {
-    if without_root() {
-        return;
-    }
     let place = Place::new();
     let program = known_program(&place, "known");
     let inside = place.path("inside");
@@ -352,10 +350,8 @@ fn a_thread_that_waits_is_seen_by_the_clock_with_what_it_waits_for() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn threads_and_futexes_are_followed_through_the_scheduler() {
-    if without_root() {
-        return;
-    }
     let place = Place::new();
     let program = known_program(&place, "known");
     let running = place.program(&program).words("60 locks").start(60);

@@ -1,6 +1,6 @@
 //! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and cure.
 
-use crate::common::{Place, Running, is_root, json, skipped};
+use crate::common::{Place, Running, json, skipped};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -15,9 +15,9 @@ const TRIES: usize = 4;
 
 /// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to look at.
 fn can_trace() -> bool {
-    let can = is_root() && File::options().read(true).write(true).open("/dev/kvm").is_ok();
+    let can = File::options().read(true).write(true).open("/dev/kvm").is_ok();
     if !can {
-        skipped("needs root and KVM");
+        skipped("needs KVM");
     }
     can
 }
@@ -44,6 +44,7 @@ fn costs(exits: &Value) -> Vec<&str> {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_cure() {
     if !can_trace() {
         return;
@@ -92,6 +93,7 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_cure() {
 
 /// What exits cannot tell is told by what the processor executes: divisions, a lock, copies.
 #[test]
+#[ignore = "needs root"]
 fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
     if !can_trace() {
         return;
@@ -133,6 +135,7 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_disk_whose_notifications_qemu_takes_is_a_finding_and_one_of_ioeventfds_is_none() {
     if !can_trace() {
         return;
@@ -170,6 +173,7 @@ fn booting<'a>(place: &'a Place, more: &str) -> Running<'a> {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn devices_of_a_foreign_qemu_have_names_from_its_monitor_or_from_their_usual_places() {
     if !can_trace() {
         return;

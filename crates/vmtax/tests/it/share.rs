@@ -1,6 +1,6 @@
 //! A tree shared with real guests, each way that this machine has, for root and for an ordinary user.
 
-use crate::common::{Outcome, Place, is_root, json, kernel, trials, without_root};
+use crate::common::{Outcome, Place, is_root, json, kernel, trials};
 use serde_json::Value;
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -225,10 +225,8 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
-    if without_root() {
-        return;
-    }
     let place = Place::new();
     let (tree, vmtax) = (place.path("tree"), env!("CARGO_BIN_EXE_vmtax"));
     fs::create_dir(&tree).unwrap();
@@ -242,10 +240,8 @@ fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_root_that_is_no_mount_point_is_named_with_its_mend() {
-    if without_root() {
-        return;
-    }
     let place = Place::new();
     fs::create_dir_all(place.path("root/tree")).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("root/vmtax")).unwrap();
@@ -257,10 +253,8 @@ fn a_root_that_is_no_mount_point_is_named_with_its_mend() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn what_is_mounted_in_a_folder_of_the_users_cannot_be_written_to_either() {
-    if without_root() {
-        return;
-    }
     let place = Place::new();
     // So that it can be run by others too.
     place.vmtax_as_ordinary_user("--version").succeeds();

@@ -1,6 +1,6 @@
 //! What goes wrong with a shared tree: what cannot be had, servers that die, guests that spoil it, limits.
 
-use crate::common::{Place, Signal, json, kernel, send, trials, without_root};
+use crate::common::{Place, Signal, json, kernel, send, trials};
 use crate::share::{CPU, LONG, SMALL_TREE, plan, run, served, trial};
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -115,10 +115,8 @@ fn is_server(command: &str) -> bool {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn a_server_that_dies_costs_its_trials_and_no_others() {
-    if without_root() {
-        return;
-    }
     for (name, set) in &served()[1..] {
         let place = Place::new();
         let workloads = format!("{}\n[[workload]]\n{}", CPU.replace("cpu", "memory"), LONG);
@@ -160,10 +158,8 @@ fn a_killed_controller_takes_its_server_along() {
 }
 
 #[test]
+#[ignore = "needs root"]
 fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
-    if without_root() {
-        return;
-    }
     let ways = [("nfs3", "share = \"nfs3\""), ("nfs4", "share = \"nfs4\""), ("9p", "share = \"9p\"")];
     let hide = |what: &str| {
         let place = Place::new();

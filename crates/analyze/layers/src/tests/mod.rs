@@ -108,7 +108,7 @@ fn a_clock_that_is_off_by_more_than_its_bound_is_found_out() {
 /// Run by hand: `cargo test --release -p vmtax-layers million -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes 1 GB and half a minute"]
-fn a_million_requests_and_what_they_take() {
+fn by_hand_a_million_requests_and_what_they_take() {
     const COUNT: u64 = 1_000_000;
     const CHUNK: u64 = 1000;
     let times = Times { interval: [2000; 19], kworker_waits: Some(10), ..Times::default() };

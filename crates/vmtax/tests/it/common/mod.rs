@@ -25,14 +25,6 @@ pub fn is_root() -> bool {
     rustix::process::getuid().is_root()
 }
 
-/// Whether a test that root alone can make is to be left out; says so.
-pub fn without_root() -> bool {
-    if !is_root() {
-        skipped("needs root");
-    }
-    !is_root()
-}
-
 /// A folder of its own for a test: recordings, temporary files, what the test puts there.
 pub struct Place {
     folder: tempfile::TempDir,
