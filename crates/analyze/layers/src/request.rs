@@ -32,8 +32,8 @@ pub struct Segment {
 pub struct JoinedRequest {
     times: [Option<NonZeroU64>; Checkpoint::COUNT],
     who: [Who; Checkpoint::COUNT],
-    /// Where on the disk, bytes; 0 for what is about none.
-    pub offset: u64,
+    /// What it is about, as the workload stamped it: for a disk, the byte offset, 0 for a request about no bytes.
+    pub key: u64,
     /// What it asks for.
     pub kind: RequestKind,
     /// The path without a gap from [`JoinedRequest::first`] to [`JoinedRequest::last`], in order; none has length 0. Those
@@ -42,11 +42,11 @@ pub struct JoinedRequest {
 }
 
 impl JoinedRequest {
-    pub(crate) fn new(offset: u64, kind: RequestKind) -> Self {
+    pub(crate) fn new(key: u64, kind: RequestKind) -> Self {
         JoinedRequest {
             times: [None; Checkpoint::COUNT],
             who: [Who::Host; Checkpoint::COUNT],
-            offset,
+            key,
             kind,
             segments: Box::default(),
         }

@@ -37,7 +37,7 @@ fn closes(trial: &JoinedTrial) {
 fn have(trial: &JoinedTrial, checkpoints: &[Checkpoint]) {
     for request in &trial.requests {
         for checkpoint in checkpoints {
-            assert!(request.at(*checkpoint).is_some(), "{checkpoint:?} of {}", request.offset);
+            assert!(request.at(*checkpoint).is_some(), "{checkpoint:?} of {}", request.key);
         }
     }
 }
@@ -94,7 +94,7 @@ fn a_linux_guest() {
     let device = device_ticks(&recorded("tcg"));
     for request in &trial.requests {
         let took = request.at(Checkpoint::HostComplete).unwrap() - request.at(Checkpoint::HostIssue).unwrap();
-        assert_eq!(device.get(&request.offset), Some(&took), "{}", request.offset);
+        assert_eq!(device.get(&request.key), Some(&took), "{}", request.key);
         // The main loop takes the request from the ring, and nobody else works for it until the disk does.
         assert_eq!(trial.name(request.who(Checkpoint::QemuPop)), "main loop");
         assert_eq!(trial.name(request.who(Checkpoint::HostComplete)), "host kernel");
@@ -168,7 +168,7 @@ fn eight_requests_at_once() {
     let device = device_ticks(&recorded("tcg-depth-8"));
     for request in &trial.requests {
         let took = request.at(Checkpoint::HostComplete).unwrap() - request.at(Checkpoint::HostIssue).unwrap();
-        assert_eq!(device.get(&request.offset), Some(&took), "{}", request.offset);
+        assert_eq!(device.get(&request.key), Some(&took), "{}", request.key);
         // Who was not notified of it, found it in the ring.
         let in_ring = request.segments.iter().any(|p| p.state == State::InRing);
         assert_eq!(in_ring, request.at(Checkpoint::GuestNotify).is_none());

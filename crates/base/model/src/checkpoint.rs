@@ -1,6 +1,6 @@
-//! The checkpoints that a request passes: the one table of them, by class of device. It says what is observed for each, which
-//! side's clock stamps it, which layer the interval that leads to it counts for, and what it is called. A second class of
-//! device would have a table of its own.
+//! The checkpoints that a request passes: a table for each class of device. A row says what is observed for the checkpoint,
+//! which side's clock stamps it, which layer the interval that leads to it counts for, and what it is called.
+//! [`crate::Probes::checkpoints`] says which table a trial is read by.
 
 use serde::{Deserialize, Serialize};
 
@@ -77,7 +77,8 @@ impl State {
     }
 }
 
-/// A point that a request passes, in the order in which it passes them.
+/// A point that a request passes. Those of one class of device are declared in the order in which its requests pass them,
+/// between `Begin` and `End`, which all classes share.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -310,33 +311,42 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     Guest End "workload ends", GuestApplication, ALWAYS, [];
 };
 
+/// The tables of all classes of devices.
+const TABLES: [&[CheckpointInfo]; 1] = [DISK];
+
 impl Checkpoint {
-    /// How many there are.
+    /// Number of checkpoints of all classes.
     pub const COUNT: usize = Checkpoint::End as usize + 1;
 
-    /// Every checkpoint, in the order in which a request passes them: `ALL[c as usize] == c`.
+    /// The row of each checkpoint in its class's table.
+    const INFOS: [&CheckpointInfo; Checkpoint::COUNT] = {
+        let mut infos = [&DISK[0]; Checkpoint::COUNT];
+        let mut table = 0;
+        while table < TABLES.len() {
+            let mut row = 0;
+            while row < TABLES[table].len() {
+                infos[TABLES[table][row].checkpoint as usize] = &TABLES[table][row];
+                row += 1;
+            }
+            table += 1;
+        }
+        infos
+    };
+
+    /// Every checkpoint, in the order of declaration: `ALL[c as usize] == c`.
     pub const ALL: [Checkpoint; Checkpoint::COUNT] = {
         let mut all = [Checkpoint::Begin; Checkpoint::COUNT];
         let mut i = 0;
-        while i < DISK.len() {
-            all[DISK[i].checkpoint as usize] = DISK[i].checkpoint;
+        while i < all.len() {
+            all[i] = Checkpoint::INFOS[i].checkpoint;
             i += 1;
         }
         all
     };
 
-    /// What is known of it.
+    /// Its row in the table of its class of device.
     pub const fn info(self) -> &'static CheckpointInfo {
-        const INFOS: [&CheckpointInfo; Checkpoint::COUNT] = {
-            let mut infos = [&DISK[0]; Checkpoint::COUNT];
-            let mut i = 0;
-            while i < DISK.len() {
-                infos[DISK[i].checkpoint as usize] = &DISK[i];
-                i += 1;
-            }
-            infos
-        };
-        INFOS[self as usize]
+        Checkpoint::INFOS[self as usize]
     }
 
     /// Its name in JSON and, with underscores, in exported columns.

@@ -7,12 +7,12 @@ pub struct Stamped {
     pub begin: u64,
     /// When it had ended.
     pub end: u64,
-    /// What it was about: the byte offset on the disk.
-    pub offset: u64,
+    /// What it was about, by which its request is found: for a disk, the byte offset.
+    pub key: u64,
 }
 
 /// The operations of a trial in the order in which they began. On disk and on the wire: a header of 16 bytes
-/// (`VMTXOPS1`, then ticks per microsecond as a little-endian f64), then 24 bytes an operation (begin, end, offset,
+/// (`VMTXOPS1`, then ticks per microsecond as a little-endian f64), then 24 bytes an operation (begin, end, key,
 /// each a little-endian u64).
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Series {
@@ -38,7 +38,7 @@ impl Series {
         bytes.extend_from_slice(MAGIC);
         bytes.extend_from_slice(&self.mhz.to_le_bytes());
         for o in &self.operations {
-            for word in [o.begin, o.end, o.offset] {
+            for word in [o.begin, o.end, o.key] {
                 bytes.extend_from_slice(&word.to_le_bytes());
             }
         }
@@ -68,11 +68,11 @@ impl Series {
         }
         let mut operations = Vec::with_capacity((bytes.len() - HEADER) / EACH);
         for at in (HEADER..bytes.len()).step_by(EACH) {
-            let [begin, end, offset] = [at, at + 8, at + 16].map(|at| u64::from_le_bytes(word(at)));
+            let [begin, end, key] = [at, at + 8, at + 16].map(|at| u64::from_le_bytes(word(at)));
             if end < begin {
                 return Err(wrong("an operation ends before it begins"));
             }
-            operations.push(Stamped { begin, end, offset });
+            operations.push(Stamped { begin, end, key });
         }
         Ok(Series { mhz, operations })
     }
@@ -88,7 +88,7 @@ mod tests {
         fn bytes_read_back(ops in proptest::collection::vec((any::<u32>(), any::<u32>(), any::<u64>()), 0..50)) {
             let operations = ops
                 .into_iter()
-                .map(|(b, d, offset)| Stamped { begin: u64::from(b), end: u64::from(b) + u64::from(d), offset })
+                .map(|(b, d, key)| Stamped { begin: u64::from(b), end: u64::from(b) + u64::from(d), key })
                 .collect();
             let series = Series { mhz: 2596.1, operations };
             prop_assert_eq!(Series::from_bytes(&series.to_bytes()), Ok(series));
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn what_is_cut_off_or_runs_backwards_is_refused() {
-        let whole = Series { mhz: 1.0, operations: vec![Stamped { begin: 5, end: 7, offset: 0 }] };
+        let whole = Series { mhz: 1.0, operations: vec![Stamped { begin: 5, end: 7, key: 0 }] };
         let bytes = whole.to_bytes();
         assert!(Series::from_bytes(&bytes[..bytes.len() - 1]).is_err());
-        let back = Series { mhz: 1.0, operations: vec![Stamped { begin: 7, end: 5, offset: 0 }] };
+        let back = Series { mhz: 1.0, operations: vec![Stamped { begin: 7, end: 5, key: 0 }] };
         assert!(Series::from_bytes(&back.to_bytes()).is_err());
     }
 }

@@ -1,5 +1,6 @@
 //! What it takes to read the traces of a trial: `trace.json`, beside the raw pages.
 
+use crate::checkpoint::{CheckpointInfo, DISK};
 use serde::{Deserialize, Serialize};
 
 /// What observes a trial.
@@ -15,6 +16,17 @@ pub enum Probes {
     Calls,
     /// What runs in the guest, seen from its inside.
     Inside(Inside),
+}
+
+impl Probes {
+    /// The table of the checkpoints that are observed; empty where no requests are followed. The one place that decides
+    /// which class of device a trial is about: the plan, the trial's record and the guest agent's request have it.
+    pub const fn checkpoints(self) -> &'static [CheckpointInfo] {
+        match self {
+            Probes::Layers => DISK,
+            Probes::None | Probes::Calls | Probes::Inside(_) => &[],
+        }
+    }
 }
 
 /// How a guest is looked at from its inside.

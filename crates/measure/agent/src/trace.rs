@@ -39,7 +39,8 @@ fn trial(
     let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
     // Only the host sees what system calls QEMU makes.
     let mut trace =
-        GuestTrace::begin(places, (probes == Probes::Layers).then(ProbeSet::guest)).map_err(Failure::Trial)?;
+        GuestTrace::begin(places, (probes == Probes::Layers).then(|| ProbeSet::guest(probes.checkpoints())))
+            .map_err(Failure::Trial)?;
     let series = memfd_create("vmtax-series", MemfdFlags::CLOEXEC)
         .map_err(|e| Failure::Trial(say("making room for stamps")(e.into())))?;
     let mut series = File::from(series);

@@ -62,7 +62,7 @@ fn one(guest: &mut Guest, group: &str, reads: u64) -> f64 {
 fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     let tids: Vec<i32> = Vm::attach(guest.process()).threads().iter().map(|t| t.tid).collect();
     let probes = uprobes(PROBE_POINTS, &guest.binary());
-    let mut set = ProbeSet::host(&tids, &host_disk(&guest.disk()).unwrap(), false, probes);
+    let mut set = ProbeSet::host(vmtax_model::DISK, &tids, &host_disk(&guest.disk()).unwrap(), false, probes);
     match name {
         "all" => set,
         "every-call" => ProbeSet::calls(&tids),

@@ -1,7 +1,7 @@
 //! What is observed, declared once for both sides.
 
 use crate::Uprobe;
-use vmtax_model::{Checkpoint, DISK, HostDisk, Missing, Side, Source, Whose};
+use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Side, Source, Whose};
 
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -65,20 +65,20 @@ impl ProbeSet {
     ///
     /// Nothing is filtered, neither by thread nor by disk: in a guest that does nothing else it all belongs to the
     /// workload, and under TCG a filter, or a list of threads, takes as long as an event.
-    pub fn guest() -> ProbeSet {
-        ProbeSet::guest_without(&[Checkpoint::Begin])
+    pub fn guest(checkpoints: &'static [CheckpointInfo]) -> ProbeSet {
+        ProbeSet::guest_without(checkpoints, &[Checkpoint::Begin])
     }
 
     /// The same without system calls: a command makes many, of which none is a request's. Its requests begin in the block
     /// layer, where some wait before they are issued.
-    pub fn guest_of_command() -> ProbeSet {
-        ProbeSet::guest_without(&[Checkpoint::GuestCall, Checkpoint::GuestReturn])
+    pub fn guest_of_command(checkpoints: &'static [CheckpointInfo]) -> ProbeSet {
+        ProbeSet::guest_without(checkpoints, &[Checkpoint::GuestCall, Checkpoint::GuestReturn])
     }
 
-    fn guest_without(left_out: &[Checkpoint]) -> ProbeSet {
+    fn guest_without(checkpoints: &'static [CheckpointInfo], left_out: &[Checkpoint]) -> ProbeSet {
         let free = SCHED.map(|names| event("sched", names, None)).into();
         let mut set = ProbeSet { free, alone: true, ..ProbeSet::default() };
-        for source in sources(Side::Guest, left_out) {
+        for source in sources(checkpoints, Side::Guest, left_out) {
             match *source {
                 Source::Tracepoint { system, names, .. } => set.free.push(event(system, names, None)),
                 Source::Functions(functions) => set.notify = functions,
@@ -92,7 +92,13 @@ impl ProbeSet {
     /// KVM when it runs the guest, at QEMU's own points; and the disk beneath.
     ///
     /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer.
-    pub fn host(qemu: &[i32], disk: &HostDisk, kvm: bool, uprobes: (Vec<Uprobe>, Vec<Missing>)) -> ProbeSet {
+    pub fn host(
+        checkpoints: &'static [CheckpointInfo],
+        qemu: &[i32],
+        disk: &HostDisk,
+        kvm: bool,
+        uprobes: (Vec<Uprobe>, Vec<Missing>),
+    ) -> ProbeSet {
         let mut set =
             ProbeSet { threads: qemu.to_vec(), uprobes: uprobes.0, missing: uprobes.1, ..ProbeSet::default() };
         set.bound.extend(SCHED.map(|name| event("sched", name, None)));
@@ -109,7 +115,7 @@ impl ProbeSet {
                 fix: "put the run's folder on a plain file system on one disk with --runs".into(),
             });
         }
-        for source in sources(Side::Host, &[]) {
+        for source in sources(checkpoints, Side::Host, &[]) {
             match *source {
                 Source::Tracepoint { system: "kvm", .. } if !kvm => {}
                 Source::Tracepoint { system, names, of: Whose::Qemu } => set.bound.push(event(system, names, None)),
@@ -182,8 +188,12 @@ const EXITS: [&[&str]; 10] = [
 ];
 
 /// What shows the checkpoints of one side.
-fn sources(side: Side, left_out: &[Checkpoint]) -> impl Iterator<Item = &'static Source> {
-    let infos = DISK.iter().filter(move |info| info.side == side && !left_out.contains(&info.checkpoint));
+fn sources(
+    checkpoints: &'static [CheckpointInfo],
+    side: Side,
+    left_out: &[Checkpoint],
+) -> impl Iterator<Item = &'static Source> {
+    let infos = checkpoints.iter().filter(move |info| info.side == side && !left_out.contains(&info.checkpoint));
     infos.flat_map(|info| info.sources)
 }
 
@@ -206,7 +216,7 @@ mod tests {
     fn host(kvm: bool, device: Option<u64>) -> ProbeSet {
         let probe = |event| Uprobe { event, binary: "/q".into(), offset: 1, fields: String::new(), function: "f" };
         let probes = ["pop", "submit", "push", "notify", "inject"].map(probe).into();
-        ProbeSet::host(&[7, 8], &HostDisk { device, extents: Vec::new() }, kvm, (probes, Vec::new()))
+        ProbeSet::host(vmtax_model::DISK, &[7, 8], &HostDisk { device, extents: Vec::new() }, kvm, (probes, Vec::new()))
     }
 
     #[test]

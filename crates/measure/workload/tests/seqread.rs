@@ -27,7 +27,7 @@ fn with_series(disk: &Path, options: &[(&str, &str)]) -> (TrialResult, Series) {
 }
 
 fn offsets(series: &Series) -> Vec<u64> {
-    series.operations.iter().map(|o| o.offset).collect()
+    series.operations.iter().map(|o| o.key).collect()
 }
 
 /// The most operations that were under way at a time; none of them at the same place.
@@ -36,7 +36,7 @@ fn most_under_way(operations: &[Stamped]) -> usize {
     let mut most = 0;
     for operation in operations {
         under_way.retain(|o| o.end > operation.begin);
-        assert!(under_way.iter().all(|o| o.offset != operation.offset), "twice at once: {operation:?}");
+        assert!(under_way.iter().all(|o| o.key != operation.key), "twice at once: {operation:?}");
         under_way.push(operation);
         most = most.max(under_way.len());
     }

@@ -115,5 +115,5 @@ fn record(trial: &JoinedTrial, request: &JoinedRequest, number: u32, origin: u64
         }
     });
     let slices = slices.collect();
-    Record { number, offset: request.offset, checkpoints: Checkpoint::ALL.map(|s| request.at(s).map(ns)), slices }
+    Record { number, offset: request.key, checkpoints: Checkpoint::ALL.map(|s| request.at(s).map(ns)), slices }
 }

@@ -3,6 +3,7 @@
 pub(crate) mod decode;
 pub(crate) mod extents;
 pub(crate) mod follow;
+pub(crate) mod in_flight;
 pub(crate) mod levels;
 pub(crate) mod qemu_log;
 pub(crate) mod request;

@@ -1,6 +1,6 @@
 //! A request of the guest's block layer.
 
-use vmtax_model::RequestKind;
+use vmtax_model::{RequestKind, Stamped};
 use vmtax_trace::Moment;
 
 /// Where a request is that is about no bytes, as a flush.
@@ -20,6 +20,24 @@ pub(crate) struct GuestRequest {
 }
 
 impl GuestRequest {
+    /// Of an operation whose block request was not traced: the operation itself.
+    pub fn of_operation(operation: &Stamped, bytes: u64) -> GuestRequest {
+        let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
+        GuestRequest {
+            offset: operation.key,
+            bytes,
+            kind: RequestKind::Other,
+            inserted: None,
+            issue: moment(operation.begin),
+            complete: moment(operation.end),
+        }
+    }
+
+    /// Whether it transfers any of an operation's bytes, and was issued after that began.
+    pub fn serves(&self, operation: &Stamped, bytes: u64) -> bool {
+        self.issue.at >= operation.begin && self.overlaps(operation.key, bytes)
+    }
+
     /// When the block layer first had it, as far as that is known.
     pub fn begin(&self) -> u64 {
         self.inserted.unwrap_or(self.issue.at)

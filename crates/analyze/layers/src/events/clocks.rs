@@ -34,8 +34,8 @@ pub(crate) fn clock(
         })?,
         None => {
             for o in &series.operations {
-                issues.add(o.offset, o.begin);
-                completes.add(o.offset, o.end);
+                issues.add(o.key, o.begin);
+                completes.add(o.key, o.end);
             }
         }
     }

@@ -4,7 +4,7 @@ use super::calls::is_wait;
 use super::event::{Event, Guest, Host, Mark, SECTOR};
 use crate::disk::decode::{on_device, request};
 use std::collections::HashMap;
-use vmtax_model::{Checkpoint, DISK, PROBE_GROUP, Side, TraceFacts};
+use vmtax_model::{Checkpoint, CheckpointInfo, PROBE_GROUP, Side, TraceFacts};
 use vmtax_trace::{EventId, Field, Formats, KernelDecoder, KernelEvent, KvmSpace, system_call};
 
 /// A probe of ours on a function of QEMU or of the guest's kernel: the fields that it has.
@@ -27,10 +27,10 @@ pub(crate) struct Readers {
 }
 
 impl Readers {
-    /// Finds the fields of one side's events, and which checkpoint each is.
-    pub fn new(formats: &Formats, side: Side) -> Self {
+    /// Finds the fields of one side's events, and which checkpoint of the table each is.
+    pub fn new(formats: &Formats, table: &[CheckpointInfo], side: Side) -> Self {
         let checkpoints = formats.iter().filter_map(|(id, format)| {
-            let mut infos = DISK.iter().filter(|info| info.side == side);
+            let mut infos = table.iter().filter(|info| info.side == side);
             let info = infos.find(|info| info.sources.iter().any(|s| s.gives(&format.system, &format.name)))?;
             Some((id, info.checkpoint))
         });

@@ -4,7 +4,7 @@ use super::decode::Readers;
 use super::event::Event;
 use crate::error::LayersError;
 use std::path::Path;
-use vmtax_model::Missing;
+use vmtax_model::{CheckpointInfo, Missing, Side};
 use vmtax_trace::{Counts, CpuStats, Entry, Events, Folder};
 
 /// By which clock both sides have to trace.
@@ -25,7 +25,7 @@ pub(crate) struct Trace {
 }
 
 /// Opens a trace; `None` where this side's kernel was not traced.
-pub(crate) fn open(path: &Path, side: vmtax_model::Side) -> Result<Option<Trace>, LayersError> {
+pub(crate) fn open(path: &Path, table: &[CheckpointInfo], side: Side) -> Result<Option<Trace>, LayersError> {
     // Where raw pages are, this is too.
     if !path.join("header_page").exists() {
         return Ok(None);
@@ -34,7 +34,7 @@ pub(crate) fn open(path: &Path, side: vmtax_model::Side) -> Result<Option<Trace>
     if folder.clock() != CLOCK {
         return Err(LayersError::Clock { path: path.to_owned(), clock: folder.clock().to_owned() });
     }
-    let readers = Readers::new(folder.formats(), side);
+    let readers = Readers::new(folder.formats(), table, side);
     Ok(Some(Trace { folder, readers }))
 }
 

@@ -2,9 +2,9 @@
 
 use super::critical_path::Sleep;
 use super::passed::Passed;
+use crate::disk::in_flight::InFlight;
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, Guest};
-use std::collections::HashMap;
 use vmtax_trace::{EventWindow, Moment, SchedTimeline};
 
 /// A system call of the workload.
@@ -21,10 +21,7 @@ pub(crate) struct GuestWindow {
     /// By entry.
     pub calls: EventWindow<Call>,
     pub passed: Passed<Moment>,
-    /// Taken in and not issued, by offset. One that was merged with another is never issued.
-    inserted: HashMap<u64, u64>,
-    /// Issued and not complete, by offset: without the completion yet.
-    under_way: HashMap<u64, GuestRequest>,
+    requests: InFlight,
 }
 
 impl GuestWindow {
@@ -41,21 +38,9 @@ impl GuestWindow {
                     call.exit.get_or_insert((at, cpu));
                 }
             }
-            // A driver whose ring is full gives a request back, and it is issued again: the last time counts, but it
-            // began when it was first there.
-            Guest::Issue { offset, bytes, kind } => {
-                let first = self.under_way.get(&offset).map(GuestRequest::begin);
-                let inserted = self.inserted.remove(&offset).or(first);
-                let part = GuestRequest { offset, bytes, kind, inserted, issue: now, complete: now };
-                self.under_way.insert(offset, part);
-            }
-            Guest::Insert { offset } => _ = self.inserted.insert(offset, at),
-            Guest::Complete { offset } => {
-                let part = self.under_way.remove(&offset).map(|part| GuestRequest { complete: now, ..part })?;
-                // What was merged with it is over, too.
-                self.inserted.retain(|at, _| !part.overlaps(*at, 1));
-                return Some(part);
-            }
+            Guest::Insert { offset } => self.requests.insert(offset, at),
+            Guest::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
+            Guest::Complete { offset } => return self.requests.complete(offset, now),
             Guest::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
         }
         None
@@ -63,13 +48,12 @@ impl GuestWindow {
 
     /// When the oldest request began that is under way, or that was taken in since `since` and may be.
     pub fn oldest(&self, since: u64) -> Option<u64> {
-        let waiting = self.inserted.values().copied().filter(|at| *at >= since);
-        self.under_way.values().map(GuestRequest::begin).chain(waiting).min()
+        self.requests.oldest(since)
     }
 
     #[cfg(test)]
     pub fn remembers(&self) -> usize {
-        self.tasks.remembers() + self.calls.len() + self.passed.len() + self.under_way.len()
+        self.tasks.remembers() + self.calls.len() + self.passed.len() + self.requests.len()
     }
 
     /// Forgets what was over before `at`.
@@ -77,7 +61,6 @@ impl GuestWindow {
         self.tasks.forget(at);
         self.calls.forget(at);
         self.passed.forget(at);
-        self.inserted.retain(|_, inserted| *inserted >= at);
-        self.under_way.retain(|_, part| part.issue.at >= at);
+        self.requests.forget(at);
     }
 }

@@ -4,9 +4,10 @@
 use super::guest::GuestWindow;
 use super::host::HostWindow;
 use super::joined::{Joined, Reason, Rejected};
+use super::match_params::{MatchParams, View, Violation};
 use super::request_path::{By, RequestPath};
 use super::segments::{Sides, ThreadTable};
-use crate::disk::follow::{Follow, MatchParams, View, Violation};
+use crate::disk::follow::Follow;
 use crate::disk::request::GuestRequest;
 use crate::events::event::{Event, Guest, Host};
 use crate::request::JoinedRequest;
@@ -177,17 +178,7 @@ impl Join {
     fn end(&mut self, operation: Stamped) {
         if self.params.view != View::Kernel {
             // Without a block layer to tell of requests, the operation itself is one.
-            let moment = |at| Moment { at, cpu: 0, tid: 0, interrupt: false };
-            let (issue, complete) = (moment(operation.begin), moment(operation.end));
-            let kind = RequestKind::Other;
-            self.follow(GuestRequest {
-                offset: operation.offset,
-                bytes: self.bytes,
-                kind,
-                inserted: None,
-                issue,
-                complete,
-            });
+            self.follow(GuestRequest::of_operation(&operation, self.bytes));
         }
         match self.request(operation) {
             Ok(request) => self.out.requests.push(request),
@@ -199,8 +190,8 @@ impl Join {
     }
 
     fn request(&mut self, operation: Stamped) -> Result<JoinedRequest, Reason> {
-        let Stamped { begin, end, offset } = operation;
-        let mine = |part: &GuestRequest| part.issue.at >= begin && part.overlaps(offset, self.bytes);
+        let Stamped { begin, end, key } = operation;
+        let mine = |part: &GuestRequest| part.serves(&operation, self.bytes);
         // Of an operation that the block layer split, the part that came last: the operation waited for it.
         let of_mine = self.paths.within(begin, end).filter(|(_, (part, _))| mine(part));
         let (_, (part, path)) = of_mine.last().ok_or(Reason::NoRequest)?;
@@ -208,7 +199,7 @@ impl Join {
         if self.params.view == View::Kernel {
             self.call(&part, begin, end, &mut path);
         }
-        self.whole(path, &part, (begin, end, offset))
+        self.whole(path, &part, (begin, end, key))
     }
 
     /// A path with its operation's begin and end.
@@ -216,7 +207,7 @@ impl Join {
         &mut self,
         mut path: RequestPath,
         part: &GuestRequest,
-        (begin, end, offset): (u64, u64, u64),
+        (begin, end, key): (u64, u64, u64),
     ) -> Result<JoinedRequest, Reason> {
         let stamp = |at| By::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
         path.set(Checkpoint::Begin, begin, stamp(begin));
@@ -225,7 +216,7 @@ impl Join {
             return Err(Reason::Violation);
         }
         let mut sides = Sides { host: &self.host, guest: &self.guest, thread_table: &mut self.thread_table };
-        Ok(sides.request(&path, part, offset))
+        Ok(sides.request(&path, part, key))
     }
 
     /// The workload's system call: of the task that issued the request, if that made one; else the first since of the

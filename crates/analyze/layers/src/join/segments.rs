@@ -63,8 +63,8 @@ pub(crate) struct Sides<'a> {
 impl Sides<'_> {
     /// A request from its path. Where two clocks tell of an effect right before its cause, within what they can tell, it
     /// counts as at the same time.
-    pub fn request(&mut self, path: &RequestPath, part: &GuestRequest, offset: u64) -> JoinedRequest {
-        let mut request = JoinedRequest::new(offset, part.kind);
+    pub fn request(&mut self, path: &RequestPath, part: &GuestRequest, key: u64) -> JoinedRequest {
+        let mut request = JoinedRequest::new(key, part.kind);
         let mut segments: Vec<Segment> = Vec::with_capacity(24);
         let end = path.at(Checkpoint::End).unwrap_or(u64::MAX);
         let (mut latest, mut previous) = (0, Checkpoint::Begin);

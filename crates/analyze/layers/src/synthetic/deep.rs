@@ -166,7 +166,7 @@ impl World {
             for &i in &requests {
                 put(&mut truth, i, S::GuestReturn, at);
                 put(&mut truth, i, S::End, at + 1 + i as u64);
-                self.operations.push(Stamped { begin: begin + i as u64, end: at + 1 + i as u64, offset: place(i) });
+                self.operations.push(Stamped { begin: begin + i as u64, end: at + 1 + i as u64, key: place(i) });
             }
             at += 2 + count as u64;
             if reaped < completes.len() {

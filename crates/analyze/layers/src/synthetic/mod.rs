@@ -2,10 +2,10 @@
 
 pub mod deep;
 
-use crate::disk::follow::View;
 use crate::events::event::{Event, Guest, Host, Mark};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
+use crate::join::match_params::View;
 use crate::request::JoinedRequest;
 use std::collections::BTreeMap;
 use vmtax_model::{Checkpoint, Extent, HostDisk, QemuThread, RequestKind, Role, Stamped, State, TraceFacts};
@@ -326,7 +326,7 @@ impl World {
         if times.kick {
             truth.checkpoints.insert(S::KvmNotify, kick);
         }
-        self.operations.push(Stamped { begin, end: at, offset });
+        self.operations.push(Stamped { begin, end: at, key: offset });
         self.truth.push(truth);
     }
 
@@ -385,7 +385,7 @@ impl World {
 
     /// The same, with a look at the join after each event.
     pub fn join_with(&self, view: View, bound: u64, map: impl Fn(u64) -> u64, look: impl FnMut(&Join)) -> Joined {
-        let in_host_ticks = |o: &Stamped| Stamped { begin: map(o.begin), end: map(o.end), offset: o.offset };
+        let in_host_ticks = |o: &Stamped| Stamped { begin: map(o.begin), end: map(o.end), key: o.key };
         let operations = self.operations.iter().map(in_host_ticks).collect();
         let mut join = Join::new(&facts(), operations, BLOCK, view, bound);
         self.feed(&mut join, map, look);
@@ -419,7 +419,7 @@ impl World {
 
 /// A request as the truth has it.
 pub fn found(request: &JoinedRequest) -> Truth {
-    let mut truth = Truth { offset: request.offset, ..Truth::default() };
+    let mut truth = Truth { offset: request.key, ..Truth::default() };
     truth.checkpoints.extend(request.checkpoints());
     for segment in &request.segments {
         *truth.states.entry((segment.to, segment.state)).or_default() += segment.ticks;

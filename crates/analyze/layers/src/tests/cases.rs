@@ -1,11 +1,11 @@
 //! What real trials have, one at a time: no block device, a polling guest, requests that are split or merged, lost events.
 
 use super::{START, alone};
-use crate::disk::follow::View;
 use crate::events::event::{Event, Guest, Host, Mark};
 use crate::events::trace_reader::Loss;
 use crate::findings::column_sums::ColumnSums;
 use crate::join::joined::Reason;
+use crate::join::match_params::View;
 use crate::synthetic::deep::Batch;
 use crate::synthetic::{BLOCK, MAIN, PPOLL, QUEUE, READER, Times, VCPU, World, found, on_device};
 use crate::trial::joined_trial::JoinedTrial;
@@ -115,7 +115,7 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
     let trial = trial(&world, &[]);
     assert_eq!(trial.matched.rejected, [("no event for it: virtqueue pop".to_owned(), 1)]);
     // An operation that the page cache answered has no request at all.
-    world.operations.push(Stamped { begin: world.end() + 1, end: world.end() + 9, offset: 0 });
+    world.operations.push(Stamped { begin: world.end() + 1, end: world.end() + 9, key: 0 });
     let joined = world.join(View::Kernel, 0, |t| t);
     assert_eq!(joined.rejected.last().map(|r| r.reason), Some(Reason::NoRequest));
 }
@@ -265,7 +265,7 @@ fn a_worker_thread_reads_from_no_block_device() {
     world.interrupt_in_guest(at + 80, Guest::Passes(Checkpoint::GuestInterrupt));
     world.interrupt_in_guest(at + 82, Guest::Complete { offset });
     world.in_guest(at + 90, READER, Guest::Exit);
-    world.operations.push(Stamped { begin: at, end: at + 91, offset });
+    world.operations.push(Stamped { begin: at, end: at + 91, key: offset });
     let joined = world.join(View::Kernel, 0, |t| t);
     let request = found(&joined.requests[0]);
     assert_eq!(request.checkpoints[&Checkpoint::HostCall], at + 30);
@@ -363,7 +363,7 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
     world.in_guest(back + 40, READER, Guest::Exit);
     world.operations[1].end = back + 45;
     let joined = world.join(View::Kernel, 0, |t| t);
-    let of = |offset: u64| joined.requests.iter().find(|r| r.offset == offset).unwrap();
+    let of = |offset: u64| joined.requests.iter().find(|r| r.key == offset).unwrap();
     assert_eq!(of(0).last(), back);
     let segment = of(BLOCK).segments.last().unwrap();
     assert_eq!((segment.to, segment.ticks, of(BLOCK).end() - of(BLOCK).last()), (Checkpoint::End, 40, 5));

@@ -4,11 +4,11 @@ mod cases;
 mod findings;
 mod unstamped;
 
-use crate::disk::follow::View;
 use crate::events::event::{Event, Guest};
 use crate::findings::column_sums::ColumnSums;
 use crate::join::joined::Reason;
 use crate::join::joiner::Join;
+use crate::join::match_params::View;
 use crate::request::JoinedRequest;
 use crate::synthetic::deep::{Batch, in_ring};
 use crate::synthetic::{BLOCK, Times, World, facts, found};
@@ -116,7 +116,7 @@ fn by_hand_a_million_requests_and_what_they_take() {
     let one = alone(&[times]);
     let each = one.end() - START + GAP;
     let operations: Vec<Stamped> = (0..COUNT)
-        .map(|i| Stamped { begin: START + i * each, end: START + (i + 1) * each - GAP, offset: i % 512 * BLOCK })
+        .map(|i| Stamped { begin: START + i * each, end: START + (i + 1) * each - GAP, key: i % 512 * BLOCK })
         .collect();
     let mut join = Join::new(&facts(), operations, BLOCK, View::Kernel, 0);
     let (mut most, mut events, mut planting) = (0, 0, std::time::Duration::ZERO);
@@ -166,7 +166,7 @@ proptest! {
         prop_assert_eq!(&joined.rejected, &[]);
         prop_assert_eq!(joined.requests.len(), world.operations.len());
         for request in &joined.requests {
-            let truth = world.truth.iter().find(|t| t.offset == request.offset && t.checkpoints[&Checkpoint::Begin] == request.begin());
+            let truth = world.truth.iter().find(|t| t.offset == request.key && t.checkpoints[&Checkpoint::Begin] == request.begin());
             let (found, truth) = (found(request), truth.unwrap());
             prop_assert_eq!(&found.checkpoints, &truth.checkpoints);
             prop_assert_eq!(in_ring(&found), in_ring(truth));
@@ -181,7 +181,7 @@ proptest! {
         let (stamped, unstamped) = (world.join(View::Kernel, 0, |t| t), world.join_unstamped());
         prop_assert_eq!(&unstamped.rejected, &[]);
         prop_assert_eq!((unstamped.requests.len(), unstamped.parts.len()), (stamped.requests.len(), stamped.requests.len()));
-        let at = |request: &JoinedRequest| (request.at(Checkpoint::GuestIssue), request.offset);
+        let at = |request: &JoinedRequest| (request.at(Checkpoint::GuestIssue), request.key);
         for request in &unstamped.requests {
             let same = stamped.requests.iter().find(|r| at(r) == at(request)).unwrap();
             prop_assert_eq!(request.kind, RequestKind::Read);
@@ -235,7 +235,7 @@ proptest! {
             world.any(at + START, kind, tid, place, interrupt);
         }
         for (begin, took, place) in operations {
-            world.operations.push(Stamped { begin: begin + START, end: begin + took + START, offset: place * BLOCK });
+            world.operations.push(Stamped { begin: begin + START, end: begin + took + START, key: place * BLOCK });
         }
         if sorted {
             world.operations.sort_by_key(|o| o.begin);

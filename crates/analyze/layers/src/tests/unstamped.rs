@@ -40,7 +40,7 @@ fn a_flush_is_followed_through_the_call_that_makes_it() {
     let joined = world.join_unstamped();
     assert_eq!(joined.rejected, []);
     let request = &joined.requests[0];
-    assert_eq!((request.kind, request.offset, request.total()), (RequestKind::Flush, 0, 1400));
+    assert_eq!((request.kind, request.key, request.total()), (RequestKind::Flush, 0, 1400));
     let expected = [
         (Checkpoint::Begin, at(0)),
         (Checkpoint::GuestIssue, at(1)),

@@ -8,7 +8,7 @@ use crate::events::event::{Event, Host};
 use crate::events::trace_reader::{TraceReader, next, open};
 use std::ops::RangeInclusive;
 use std::path::Path;
-use vmtax_model::{Missing, Moments, QemuThread, Role, Side, TraceFacts, files};
+use vmtax_model::{Missing, Moments, Probes, QemuThread, Role, Side, TraceFacts, files};
 use vmtax_trace::{CallPhase, CallTimes};
 
 /// The system calls of QEMU's threads in one trial.
@@ -56,7 +56,7 @@ impl TrialCalls {
 pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     let facts = facts(folder)?;
     let series = series(folder)?;
-    let host = open(&folder.join(files::HOST), Side::Host)?;
+    let host = open(&folder.join(files::HOST), Probes::Calls.checkpoints(), Side::Host)?;
     // Without a clock for both sides all that was traced counts: the agent's own few calls with it.
     let map = host.as_ref().and_then(|host| clock(&facts, &series, None, Some(host), &[]).ok());
     let during = map.map_or(0..=u64::MAX, |map| {

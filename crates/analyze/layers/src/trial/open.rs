@@ -1,7 +1,6 @@
 //! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
 
 use super::joined_trial::JoinedTrial;
-use crate::disk::follow::View;
 use crate::disk::qemu_log;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
@@ -10,6 +9,7 @@ use crate::events::trace_reader::Loss;
 use crate::events::trace_reader::{TraceReader, next, open};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
+use crate::join::match_params::View;
 use std::fs::{self, File};
 use std::io;
 use std::path::Path;
@@ -45,7 +45,9 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
     // A command's requests are stamped by nobody.
     let unstamped = record.workload.name == WorkloadName::Exec;
     let series = if unstamped { Series::default() } else { series(folder)? };
-    let (guest, host) = (open(&folder.join(files::GUEST), Side::Guest)?, open(&folder.join(files::HOST), Side::Host)?);
+    let table = record.probes.checkpoints();
+    let guest = open(&folder.join(files::GUEST), table, Side::Guest)?;
+    let host = open(&folder.join(files::HOST), table, Side::Host)?;
     let log = match &host {
         None => logged(&folder.join(files::HOST).join(files::QEMU_LOG), &facts)?,
         Some(_) => Vec::new(),
@@ -153,7 +155,7 @@ pub(super) fn series(folder: &Path) -> Result<Series, LayersError> {
 
 pub(super) fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
     let host = |ticks| map.host(GuestTicks(ticks)).0;
-    let of = |o: &Stamped| Stamped { begin: host(o.begin), end: host(o.end), offset: o.offset };
+    let of = |o: &Stamped| Stamped { begin: host(o.begin), end: host(o.end), key: o.key };
     let mut operations: Vec<Stamped> = series.operations.iter().map(of).collect();
     operations.sort_by_key(|o| o.begin);
     operations

@@ -49,7 +49,7 @@ pub fn first_process() -> ! {
 
 /// `all`, or some of all by their systems: `block+irq`.
 fn of(name: &str) -> ProbeSet {
-    let mut set = ProbeSet::guest();
+    let mut set = ProbeSet::guest(vmtax_model::DISK);
     match name {
         "all" => set,
         some => {

@@ -145,7 +145,11 @@ fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
 /// Whether the host's kernel lets itself be traced: tried, not guessed from who we are.
 pub(crate) fn may_trace() -> bool {
     let own = [std::process::id() as i32];
-    Tracer::start(&ProbeSet::host(&own, &HostDisk::default(), false, (Vec::new(), Vec::new())), 4).is_ok()
+    Tracer::start(
+        &ProbeSet::host(Probes::Layers.checkpoints(), &own, &HostDisk::default(), false, (Vec::new(), Vec::new())),
+        4,
+    )
+    .is_ok()
 }
 
 /// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.
@@ -156,7 +160,8 @@ fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut V
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {
             let kvm = what.machine.is_kvm();
-            ProbeSet::host(&threads, disk, kvm, vmtax_observe::uprobes(vm.probe_points(), &binary))
+            let uprobes = vmtax_observe::uprobes(vm.probe_points(), &binary);
+            ProbeSet::host(what.probes.checkpoints(), &threads, disk, kvm, uprobes)
         }
     };
     match Tracer::start(&set, BUFFER_KIB) {

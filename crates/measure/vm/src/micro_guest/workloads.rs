@@ -38,7 +38,7 @@ pub(super) fn run(
     let requests = guest.requests(order(&work, guest.disk_bytes(), mhz), deadline)?;
     let operations: Vec<Stamped> = requests
         .iter()
-        .map(|r| Stamped { begin: r.begin, end: r.seen, offset: r.sector * u64::from(layout::SECTOR) })
+        .map(|r| Stamped { begin: r.begin, end: r.seen, key: r.sector * u64::from(layout::SECTOR) })
         .collect();
     let series = Series { mhz, operations };
     let mut latency = Latency::new();

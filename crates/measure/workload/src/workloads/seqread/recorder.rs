@@ -35,14 +35,14 @@ impl Recorder {
             option: COUNT.name,
         })?;
         // Not zeros: those the system would only promise.
-        room.resize(requests as usize, Stamped { begin: u64::MAX, end: u64::MAX, offset: u64::MAX });
+        room.resize(requests as usize, Stamped { begin: u64::MAX, end: u64::MAX, key: u64::MAX });
         Ok(Recorder { room, kept: 0 })
     }
 
     #[inline(always)]
     pub fn note(&mut self, begin: u64, end: u64, offset: u64) {
         if let Some(place) = self.room.get_mut(self.kept) {
-            *place = Stamped { begin, end, offset };
+            *place = Stamped { begin, end, key: offset };
             self.kept += 1;
         }
     }
