@@ -1,13 +1,16 @@
 //! What guest kernels do at an avoidable cost.
 
 use crate::reproduce::{Check, Evidence, Tested};
-use vmtax_model::{ClaimUnit, Estimate, HabitFindings, HabitForm, HabitRow, HostFacts};
+use vmtax_model::{AntipatternFindings, AntipatternForm, AntipatternRow, ClaimUnit, Estimate, HostFacts};
 
-impl Evidence for HabitFindings {
+impl Evidence for AntipatternFindings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
-        let (Check::Habit { habit, machine, .. } | Check::Spared { habit, machine, .. }) = check else { return None };
+        let (Check::Antipattern { antipattern, machine, .. } | Check::Spared { antipattern, machine, .. }) = check
+        else {
+            return None;
+        };
         let rows = self.machines.iter().find(|m| m.machine == *machine).map(|m| &m.rows);
-        let Some(row) = rows.and_then(|rows| rows.iter().find(|row| row.habit == *habit)) else {
+        let Some(row) = rows.and_then(|rows| rows.iter().find(|row| row.antipattern == *antipattern)) else {
             return Some(Tested::absent(*machine, host));
         };
         if row.emulated {
@@ -15,7 +18,7 @@ impl Evidence for HabitFindings {
             return Some(Tested::untestable(why));
         }
         Some(match check {
-            Check::Habit { at_least, .. } => match row.ratio {
+            Check::Antipattern { at_least, .. } => match row.ratio {
                 Some(ratio) => Tested::at_least(ratio, *at_least),
                 None => Tested::untestable(row.why.clone()),
             },
@@ -26,8 +29,8 @@ impl Evidence for HabitFindings {
 }
 
 /// How many exits the fix saves.
-fn spared(row: &HabitRow, at_least: f64) -> Tested {
-    let exits = |form: &Option<HabitForm>| form.as_ref().and_then(|form| form.exits);
+fn spared(row: &AntipatternRow, at_least: f64) -> Tested {
+    let exits = |form: &Option<AntipatternForm>| form.as_ref().and_then(|form| form.exits);
     match (exits(&row.before), exits(&row.after)) {
         (Some(before), Some(after)) => {
             let spared = Estimate { median: before - after, interval: None };

@@ -28,8 +28,8 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
             found(recording, exits::findings(recording), |_, f| page::exits::report(f), |_, f| page::findings_json(f))
         }
         Study::GuestAntipatterns => {
-            let findings = vmtax_analysis::habits(plan, host, trials);
-            found(recording, findings, page::habits::report, page::json)
+            let findings = vmtax_analysis::antipatterns(plan, host, trials);
+            found(recording, findings, page::antipatterns::report, page::json)
         }
     };
     // A published result that this version does not know has no verdict.

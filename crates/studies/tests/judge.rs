@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use vmtax_model::{
-    Habit, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation, OperationExits, Outcome,
-    Plan, TrialRecord, TrialResult, Verdict, WorkloadName, testing,
+    Antipattern, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation, OperationExits,
+    Outcome, Plan, TrialRecord, TrialResult, Verdict, WorkloadName, testing,
 };
 use vmtax_studies::reproduce::{PublishedResult, all, find, judge};
 
@@ -179,27 +179,27 @@ fn ways_to_share_are_held_against_the_first_and_against_what_they_keep() {
     assert_eq!(rows, [&[Not; 4][..], &[Holds], &[Not; 5]].concat());
 }
 
-/// A recording of `guest-habits` in which each habit costs so many times its cure, and has so many exits more.
-fn habits(class: KvmClass, times: u64, spared: f64) -> Vec<Verdict> {
-    let case = find("guest-habits").unwrap();
+/// A recording of `guest-antipatterns` in which each antipattern costs so many times its fix, and has so many exits more.
+fn antipatterns(class: KvmClass, times: u64, spared: f64) -> Vec<Verdict> {
+    let case = find("guest-antipatterns").unwrap();
     let plan = case.plan_here(&host(class), false);
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         let measure = Measure { metric: Metric::SeqreadMedian, value: 1.0 };
         let mut record = trial(&seqread(), round, Machine::MICRO_KVM, "", None, vec![measure]);
         let Outcome::Done { result } = &mut record.outcome else { panic!() };
-        for (habit, cured) in Habit::forms() {
-            let name = habit.label(cured).to_owned();
+        for (antipattern, fixed) in Antipattern::forms() {
+            let name = antipattern.label(fixed).to_owned();
             let mut latency = Latency::new();
-            let ns = u64::from(habit.batch()) * (1000 + u64::from(round)) * if cured { 2 } else { 2 * times + 1 };
+            let ns = u64::from(antipattern.batch()) * (1000 + u64::from(round)) * if fixed { 2 } else { 2 * times + 1 };
             (0..9).for_each(|_| latency.record(ns));
-            let each = if cured { 1.0 } else { 1.0 + spared };
+            let each = if fixed { 1.0 } else { 1.0 + spared };
             result.exits.push(OperationExits { operation: name.clone(), each });
             result.operations.push(Operation { name, latency });
         }
         trials.push(record);
     }
-    let findings = vmtax_analysis::habits(&plan, &host(class), &trials);
+    let findings = vmtax_analysis::antipatterns(&plan, &host(class), &trials);
     judge(&case, &host(class), &findings).rows.iter().map(|r| r.verdict).collect()
 }
 
@@ -209,18 +209,19 @@ fn seqread() -> Plan {
 }
 
 #[test]
-fn habits_are_held_against_their_cures() {
-    let costly = habits(KvmClass::Hardware, 3, 64.0);
+fn antipatterns_are_held_against_their_fixes() {
+    let costly = antipatterns(KvmClass::Hardware, 3, 64.0);
     assert!(costly.iter().all(|v| *v == Holds), "{costly:?}");
     // What takes kernel mode says nothing where that is emulated: the EOI by MSR and the lock.
-    let emulated = habits(KvmClass::EmulatesKernels, 3, 64.0);
+    let emulated = antipatterns(KvmClass::EmulatesKernels, 3, 64.0);
     let open =
         |all: &[Verdict]| all.iter().enumerate().filter(|(_, v)| **v == Untestable).map(|(n, _)| n).collect::<Vec<_>>();
     assert_eq!(open(&emulated), [6, 11], "{emulated:?}");
-    // Habits that cost nothing, and cures that spare nothing.
-    let free = habits(KvmClass::Hardware, 0, 0.0);
+    // Antipatterns that cost nothing, and fixes that spare nothing.
+    let free = antipatterns(KvmClass::Hardware, 0, 0.0);
     assert!(free.iter().all(|v| *v == Not), "{free:?}");
-    let case = find("guest-habits").unwrap();
-    let none = judge(&case, &host(KvmClass::Absent), &vmtax_analysis::habits(&seqread(), &host(KvmClass::Absent), &[]));
+    let case = find("guest-antipatterns").unwrap();
+    let none =
+        judge(&case, &host(KvmClass::Absent), &vmtax_analysis::antipatterns(&seqread(), &host(KvmClass::Absent), &[]));
     assert!(none.rows.iter().all(|r| r.verdict == Untestable), "{:?}", none.rows);
 }

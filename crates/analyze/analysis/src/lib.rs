@@ -1,13 +1,13 @@
 //! From trials to findings: medians, overheads, intervals, warnings, advice. Pure: the same trials give the same findings,
 //! on any machine. `docs/statistics.md` says why it is done this way.
 
+mod antipatterns;
 mod compare;
 #[cfg(test)]
 mod coverage;
 mod exec;
 mod exits;
 mod growth;
-mod habits;
 mod history;
 mod interval;
 mod overhead;
@@ -16,11 +16,11 @@ mod shares;
 mod trials;
 mod warnings;
 
+pub use antipatterns::antipatterns;
 pub use compare::{Side, check, compare, compare_recordings, from_the_past, is_look};
 pub use exec::exec;
 pub use exits::exits;
 pub use growth::growth;
-pub use habits::habits;
 pub use history::{FEWEST_RUNS, history};
 pub use interval::FEWEST_ROUNDS;
 pub use overhead::{estimate, paired};

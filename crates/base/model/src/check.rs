@@ -31,8 +31,8 @@ pub struct Check {
     /// What is wrong, by the rule that has the remedies. `None` where nothing is wrong, or nobody can change it.
     #[serde(default)]
     pub problem: Option<HostProblem>,
-    /// The remedies of that rule, best first. Recordings of before have a text, `mend`.
-    #[serde(default, alias = "mend", deserialize_with = "remedies_or_text")]
+    /// The remedies of that rule, best first. Recordings of before have a text, `fix`.
+    #[serde(default, alias = "fix", deserialize_with = "remedies_or_text")]
     pub remedies: Vec<Remedy>,
 }
 
@@ -59,9 +59,9 @@ mod tests {
             let check = r#"{"id": "kvm", "subject": "KVM", "state": "missing", "found": "", "why": "" FIX}"#;
             serde_json::from_str::<Check>(&check.replace("FIX", fix)).unwrap().remedies
         };
-        assert_eq!(read(r#", "mend": "load kvm_amd""#), [Remedy::instruction("load kvm_amd".to_owned())]);
-        assert_eq!([read(""), read(r#", "mend": null"#)], [vec![], vec![]]);
+        assert_eq!(read(r#", "fix": "load kvm_amd""#), [Remedy::instruction("load kvm_amd".to_owned())]);
+        assert_eq!([read(""), read(r#", "fix": null"#)], [vec![], vec![]]);
         let remedy = r#"[{"place": "instruction", "setting": "", "value": "", "action": "load kvm_amd", "line": "", "cost": null, "read_back": "", "undo": ""}]"#;
-        assert_eq!(read(&format!(r#", "remedies": {remedy}"#)), read(r#", "mend": "load kvm_amd""#));
+        assert_eq!(read(&format!(r#", "remedies": {remedy}"#)), read(r#", "fix": "load kvm_amd""#));
     }
 }

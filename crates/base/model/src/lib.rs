@@ -2,6 +2,8 @@
 //! host, findings, and warnings. Nothing here measures, boots, reads or prints.
 
 mod advice;
+mod antipattern;
+mod antipattern_finding;
 mod check;
 mod checkpoint;
 mod command_layers;
@@ -14,8 +16,6 @@ mod finding;
 mod growth;
 mod guest_code;
 mod guest_exits;
-mod habit;
-mod habit_finding;
 mod history;
 mod host_problem;
 mod latency;
@@ -45,6 +45,8 @@ mod warning;
 mod workload;
 
 pub use advice::{Advice, ChangeCost, Remedy, SettingPlace};
+pub use antipattern::Antipattern;
+pub use antipattern_finding::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns};
 pub use check::{Check, Readiness};
 pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Side, Source, State, Whose};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
@@ -57,8 +59,6 @@ pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits};
-pub use habit::Habit;
-pub use habit_finding::{HabitFindings, HabitForm, HabitRow, MachineHabits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};
 pub use host_problem::HostProblem;
 pub use latency::{Latency, LatencyError, LatencySummary};

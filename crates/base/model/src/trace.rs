@@ -203,8 +203,8 @@ pub struct Missing {
     pub what: String,
     /// Why.
     pub why: String,
-    /// What to do about it; recordings of before call it `mend`.
-    #[serde(alias = "mend")]
+    /// What to do about it; recordings of before call it `fix`.
+    #[serde(alias = "fix")]
     pub fix: String,
 }
 

@@ -1,7 +1,7 @@
 //! What this machine is and can do: processor, KVM, QEMU, tracing, and what each of them needs.
 //!
 //! Everything here only looks. Nothing is changed on the host, and root is not needed: what an ordinary user may not
-//! see or use is reported as limited, with the command that mends it.
+//! see or use is reported as limited, with the command that fixes it.
 
 mod collect;
 mod command;

@@ -21,7 +21,7 @@ use vmtax_model::{
     CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Warning, WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Writer;
-use vmtax_vm::micro_guest::qemu::HABIT_DEVICES;
+use vmtax_vm::micro_guest::qemu::ANTIPATTERN_DEVICES;
 use vmtax_vm::{
     CommandRun, DiskKind, HostSettings, Interrupt, MachineError, Needs, RunningMachine, Scratch, Setup, Sharing,
     Streams,
@@ -157,7 +157,7 @@ impl<'a> Run<'a> {
         let usual = &self.steps[slot.step].plan.guest;
         let mut guest = if slot.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
         if !slot.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
-            guest.qemu_args.extend(HABIT_DEVICES.map(str::to_owned));
+            guest.qemu_args.extend(ANTIPATTERN_DEVICES.map(str::to_owned));
         }
         let setup = Setup {
             machine: slot.machine,

@@ -57,7 +57,7 @@ pub enum WorkloadError {
         option: &'static str,
     },
     /// Something about a file.
-    #[error("cannot {action} {}: {source}; {mend}", path.display())]
+    #[error("cannot {action} {}: {source}; {fix}", path.display())]
     File {
         /// What was tried (`open`, `write`, …).
         action: &'static str,
@@ -66,7 +66,7 @@ pub enum WorkloadError {
         /// The system's answer.
         source: io::Error,
         /// What to do.
-        mend: &'static str,
+        fix: &'static str,
     },
     /// The workload makes no block requests.
     #[error("{0} makes no block requests, whose stamps could be kept: give seqread")]

@@ -25,7 +25,7 @@ pub use workloads::bonnie::small_bonnie;
 pub use workloads::descriptor;
 pub use workloads::exits::{exit_count, exits};
 pub use workloads::fs_semantics::{GuestState, check_from_host, lingering};
-pub use workloads::guest_antipatterns::{HabitWork, habit_work};
+pub use workloads::guest_antipatterns::{AntipatternWork, antipattern_work};
 pub use workloads::seqread::{BlockWork, block_work, requests, run_with_series};
 pub use workloads::syscalls::shortest_call;
 

@@ -89,6 +89,15 @@ pub(crate) enum Value {
     Words(Words),
 }
 
+/// The word that stands for an older one in plans and recordings.
+fn current(word: &str) -> &str {
+    match word {
+        "habit" => "antipattern",
+        "cure" => "fix",
+        _ => word,
+    }
+}
+
 impl OptionInfo {
     /// The value, where the text is one that is allowed.
     fn parse(&self, text: &str) -> Option<Value> {
@@ -102,7 +111,7 @@ impl OptionInfo {
             Kind::Seconds { min, max } => real(min, max),
             Kind::Ratio => real(0.0, 1e6),
             Kind::Switch => ["on", "off"].contains(&text).then(|| Value::Switch(text == "on")),
-            Kind::OneOf(words) => words.iter().find(|w| **w == text).map(|w| Value::Word(w)),
+            Kind::OneOf(words) => words.iter().find(|w| **w == current(text)).map(|w| Value::Word(w)),
             Kind::SomeOf(_) if text == self.default => Some(Value::Words(Vec::new())),
             Kind::SomeOf(words) => {
                 let given: Vec<&str> = text.split(',').map(str::trim).collect();

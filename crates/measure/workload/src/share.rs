@@ -49,8 +49,8 @@ pub(crate) fn own_folder(workload: WorkloadName, places: &Places) -> Result<Fold
     let scratch = root(workload, places)?.join(SCRATCH);
     if !scratch.is_dir() {
         let source = io::Error::from_raw_os_error(libc::ENOENT);
-        let mend = "this workload writes, and writes there alone: make that folder in the shared tree";
-        return Err(WorkloadError::File { action: "write in", path: scratch, source, mend });
+        let fix = "this workload writes, and writes there alone: make that folder in the shared tree";
+        return Err(WorkloadError::File { action: "write in", path: scratch, source, fix });
     }
     let folder = Folder(scratch.join(format!("vmtax-{workload}")));
     folder.clear().map_err(|e| error("remove", &folder.0, e))?;
@@ -91,7 +91,7 @@ impl Drop for Folder {
 /// The error of a call on a file of the share.
 pub(crate) fn error(action: &'static str, path: impl AsRef<Path>, source: impl Into<io::Error>) -> WorkloadError {
     let source = source.into();
-    let mend = match source.raw_os_error() {
+    let fix = match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "give more room where the tree is, or ask for less",
         Some(libc::EMFILE | libc::ENFILE) => "raise `ulimit -n` and fs.file-max, or ask for fewer",
         Some(libc::EROFS) => "share the tree so that it may be written to, or leave this workload out",
@@ -100,7 +100,7 @@ pub(crate) fn error(action: &'static str, path: impl AsRef<Path>, source: impl I
         Some(libc::EIO | libc::ETIMEDOUT | libc::ENOTCONN | libc::ESTALE) => "see whether the server still runs",
         _ => "give another tree, or another way to share it",
     };
-    WorkloadError::File { action, path: path.as_ref().to_owned(), source, mend }
+    WorkloadError::File { action, path: path.as_ref().to_owned(), source, fix }
 }
 
 /// Empties this system's caches of files and names, where that is wanted.
@@ -113,6 +113,6 @@ pub(crate) fn drop_caches(wanted: bool) -> Result<(), WorkloadError> {
         action: "empty the caches through",
         path: DROP_CACHES.into(),
         source,
-        mend: "run as root, or give drop=off",
+        fix: "run as root, or give drop=off",
     })
 }

@@ -15,7 +15,7 @@ pub use engine::{
 };
 pub use json::{findings_json, json, plain_json};
 pub use studies::{
-    check, compare, exec, exits, growth, habits, history, layers, overhead, profile, reproduction, shares,
+    antipatterns, check, compare, exec, exits, growth, history, layers, overhead, profile, reproduction, shares,
 };
 pub use sysbench::{result, sysbench};
 pub use text::printable;

@@ -186,7 +186,7 @@ fn sysbench_figures_for_one_trial_and_for_all() {
 }
 
 #[test]
-fn doctor_has_a_line_a_check_and_mends_what_is_not_ok() {
+fn doctor_has_a_line_a_check_and_fixes_what_is_not_ok() {
     let mut host = common::host();
     for width in [40, 80, 160] {
         let text = doctor(&host).terminal(plain(width), false);

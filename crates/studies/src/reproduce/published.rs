@@ -2,7 +2,7 @@
 //! `published/` are part of the program.
 
 use serde::Deserialize;
-use vmtax_model::{Habit, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError, Study};
+use vmtax_model::{Antipattern, HostFacts, Keeping, KvmClass, Law, Layer, Machine, Metric, Plan, PlanError, Study};
 
 /// A case cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -181,19 +181,19 @@ pub enum Check {
         /// The claim.
         keeping: Keeping,
     },
-    /// What a habit of guest kernels costs over its cure.
-    Habit {
+    /// What an antipattern of guest kernels costs over its fix.
+    Antipattern {
         /// Which.
-        habit: Habit,
+        antipattern: Antipattern,
         /// On this machine.
         machine: Machine,
         /// The bound.
         at_least: f64,
     },
-    /// How many VM exits a habit has that its cure has not.
+    /// How many VM exits an antipattern has that its fix has not.
     Spared {
         /// Which.
-        habit: Habit,
+        antipattern: Antipattern,
         /// On this machine.
         machine: Machine,
         /// The bound.
@@ -212,7 +212,7 @@ const FILES: [(&str, &str); 9] = [
     ("virtio-blk-latency", include_str!("published/virtio-blk-latency.toml")),
     ("virtfs-or-nfs", include_str!("published/virtfs-or-nfs.toml")),
     ("guest-syscalls", include_str!("published/guest-syscalls.toml")),
-    ("guest-habits", include_str!("published/guest-habits.toml")),
+    ("guest-antipatterns", include_str!("published/guest-antipatterns.toml")),
     ("sysbench-five", include_str!("published/sysbench-five.toml")),
     ("sysbench-five-real", include_str!("published/sysbench-five-real.toml")),
     ("sysbench-patched", include_str!("published/sysbench-patched.toml")),
@@ -231,6 +231,8 @@ pub fn all() -> Result<Vec<PublishedResult>, PublishedError> {
 /// # Errors
 /// [`PublishedError::Unknown`].
 pub fn find(name: &str) -> Result<PublishedResult, PublishedError> {
+    // Its older name, in recordings.
+    let name = if name == "guest-habits" { "guest-antipatterns" } else { name };
     let file = FILES.iter().find(|(known, _)| *known == name);
     file.map_or_else(|| Err(PublishedError::Unknown(name.to_owned())), |(name, text)| read(name, text))
 }

@@ -1,4 +1,4 @@
-//! What goes wrong is said with its mend, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
+//! What goes wrong is said with its fix, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
 
 use crate::common::{Place, Running, Signal, fake_qemu, json, kernel, send, trials, wrapped_qemu};
 use std::fs;
@@ -140,7 +140,7 @@ fn a_panicking_guest_is_quoted() {
 }
 
 #[test]
-fn a_guest_that_ends_without_a_word_is_an_error_with_a_mend() {
+fn a_guest_that_ends_without_a_word_is_an_error_with_a_fix() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "exit 0");
     let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
@@ -202,7 +202,7 @@ fn noise_without_end_is_not_waited_out() {
 }
 
 #[test]
-fn a_qemu_that_will_not_do_is_refused_with_a_mend() {
+fn a_qemu_that_will_not_do_is_refused_with_a_fix() {
     let place = Place::new();
     let run = |qemu: PathBuf| place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
     run(place.path("none")).fails(&["no such file", "apt-get install qemu-system-x86"]);
@@ -217,7 +217,7 @@ fn a_qemu_that_will_not_do_is_refused_with_a_mend() {
 }
 
 #[test]
-fn a_kernel_that_is_none_is_refused_with_a_mend() {
+fn a_kernel_that_is_none_is_refused_with_a_fix() {
     let place = Place::new();
     let run = |kernel: PathBuf| place.run("cpu --machines tcg --rounds 1 --kernel").arg(kernel);
     run(place.path("none")).fails(&["none: ", "vmtax get kernel"]);
@@ -233,7 +233,7 @@ fn a_kernel_that_is_none_is_refused_with_a_mend() {
 }
 
 #[test]
-fn modules_that_do_not_fit_the_kernel_are_refused_with_a_mend() {
+fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
     let place = Place::new();
     let whole = kernel();
     let run = |words: &str| place.run("cpu --machines tcg --rounds 1").words(words);
@@ -319,7 +319,7 @@ fn a_plan_that_is_none_is_refused_with_its_line() {
 }
 
 #[test]
-fn a_recording_that_is_none_or_damaged_is_refused_with_a_mend() {
+fn a_recording_that_is_none_or_damaged_is_refused_with_a_fix() {
     let place = Place::new();
     let report = |folder: PathBuf| place.vmtax("report").arg(folder);
     report(place.path("none")).fails(&["there is no folder", "vmtax list"]);

@@ -1,11 +1,11 @@
-//! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and cure.
+//! VM exits of real guests of KVM: the micro-guest makes known ones, each with its cost and fix.
 
 use crate::common::{Place, Running, json, skipped};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 
-/// How often each habit and each cure is followed; an order is given three times: all, one, all.
+/// How often each antipattern and each fix is followed; an order is given three times: all, one, all.
 const COUNT: u64 = 500;
 const EACH: u64 = 2 * COUNT + 1;
 /// Lines about interrupts, at most 50 times as they take long.
@@ -45,7 +45,7 @@ fn costs(exits: &Value) -> Vec<&str> {
 
 #[test]
 #[ignore = "needs root"]
-fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_cure() {
+fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_fix() {
     if !can_trace() {
         return;
     }
@@ -94,7 +94,7 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_cure() {
 /// What exits cannot tell is told by what the processor executes: divisions, a lock, copies.
 #[test]
 #[ignore = "needs root"]
-fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
+fn a_guest_of_antipatterns_has_each_named_and_one_of_fixes_has_none() {
     if !can_trace() {
         return;
     }
@@ -117,11 +117,11 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
     .into();
     // Other load may leave too few looks at one, or delay ticks: then it is named the next time.
     for number in 0..2 * TRIES {
-        let habits = found(&place, "--wall-hz 49 -- guest-antipatterns form=habit time=1", number);
-        for named in [costs(&habits["exits"]), costs(&habits["code"])].concat() {
+        let antipatterns = found(&place, "--wall-hz 49 -- guest-antipatterns form=antipattern time=1", number);
+        for named in [costs(&antipatterns["exits"]), costs(&antipatterns["code"])].concat() {
             missed.remove(named);
         }
-        for place in habits["code"]["places"].as_array().unwrap() {
+        for place in antipatterns["code"]["places"].as_array().unwrap() {
             missed.retain(|part| !place["done"].as_str().unwrap().contains(part));
         }
         if missed.is_empty() {
@@ -129,9 +129,9 @@ fn a_guest_of_habits_has_each_named_and_one_of_cures_has_none() {
         }
     }
     assert!(missed.is_empty(), "never named: {missed:?}");
-    let cures = found(&place, "--wall-hz 49 -- guest-antipatterns form=cure time=0.5", 2 * TRIES);
-    assert!(cures["code"]["looks"].as_u64().unwrap() > 20, "{:#}", cures["code"]);
-    assert_eq!(costs(&cures["code"]), Vec::<&str>::new(), "{:#}", cures["code"]);
+    let fixes = found(&place, "--wall-hz 49 -- guest-antipatterns form=fix time=0.5", 2 * TRIES);
+    assert!(fixes["code"]["looks"].as_u64().unwrap() > 20, "{:#}", fixes["code"]);
+    assert_eq!(costs(&fixes["code"]), Vec::<&str>::new(), "{:#}", fixes["code"]);
 }
 
 #[test]
@@ -211,9 +211,9 @@ fn a_process_without_a_guest_has_no_exits() {
 }
 
 #[test]
-fn the_case_of_habits_has_a_verdict_for_each() {
+fn the_case_of_antipatterns_has_a_verdict_for_each() {
     let place = Place::new();
-    let run = place.vmtax("reproduce guest-habits --quick --json --rounds 1 --runs").arg(place.runs());
+    let run = place.vmtax("reproduce guest-antipatterns --quick --json --rounds 1 --runs").arg(place.runs());
     // 1: a busy host hides a claim's small difference; each claim has its verdict all the same.
     let outcome = run.start(300).outcome();
     assert!(matches!(outcome.status, Some(0 | 1)), "{outcome}");
@@ -230,7 +230,9 @@ fn the_case_of_habits_has_a_verdict_for_each() {
         // KVM's own counts are exact but for the host's interrupts, of which a busy host has more the longer it takes.
         let spared = |row: &Value| Some(row["before"]["exits"].as_f64()? - row["after"]["exits"].as_f64()?);
         let exact = [("uart-polling", 1.0), ("cursor-moves", 4.0), ("pm-timer-clock", 1.0), ("hpet-clock", 1.0)];
-        if let Some((_, exits)) = exact.iter().find(|(habit, _)| row["habit"] == *habit).filter(|_| kvm) {
+        if let Some((_, exits)) =
+            exact.iter().find(|(antipattern, _)| row["antipattern"] == *antipattern).filter(|_| kvm)
+        {
             assert!(spared(row).is_none_or(|spared| (exits - 0.5..2.0 * exits + 1.0).contains(&spared)), "{row:#}");
         }
     }

@@ -241,7 +241,7 @@ fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_root_that_is_no_mount_point_is_named_with_its_mend() {
+fn a_root_that_is_no_mount_point_is_named_with_its_fix() {
     let place = Place::new();
     fs::create_dir_all(place.path("root/tree")).unwrap();
     fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("root/vmtax")).unwrap();

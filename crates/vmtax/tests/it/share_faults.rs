@@ -55,7 +55,7 @@ fn too_few_open_files_are_told_and_the_trial_is_made() {
 }
 
 #[test]
-fn a_tree_that_cannot_be_shared_is_refused_with_a_mend() {
+fn a_tree_that_cannot_be_shared_is_refused_with_a_fix() {
     let place = Place::new();
     let nine_p = [("9p", "share = \"9p\"")];
     run(&place, &plan("path = \"/no/such/folder\"", &nine_p, CPU)).exits(2).says("/no/such/folder").says("may read");

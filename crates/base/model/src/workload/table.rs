@@ -115,7 +115,7 @@ macro_rules! workloads {
         /// VM exits of each kind, one after the other.
         Exits "exits", in exits, needs MicroGuest, published [] {
         }
-        /// Costly habits of guest kernels, and their cures.
+        /// Antipatterns of guest kernels, and their fixes.
         GuestAntipatterns "guest-antipatterns" was "habits", in guest_antipatterns, needs MicroGuest, published [] {
         }
     } };

@@ -17,7 +17,7 @@ use vmtax_model::{KernelFacts, SourceOfKernel};
 pub struct Found {
     /// Usable, first choice first: the running one, then the cached ones, newest release first.
     pub kernels: Vec<KernelFacts>,
-    /// Not usable, each with the reason and what mends it.
+    /// Not usable, each with the reason and what fixes it.
     pub unusable: Vec<(PathBuf, String)>,
 }
 

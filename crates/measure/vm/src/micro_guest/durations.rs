@@ -1,7 +1,7 @@
 use crate::micro_guest::layout::{EXIT_WORDS, command, words};
 use crate::micro_guest::order::number;
 use crate::micro_guest::{ExitKind, Mailbox, MicroError};
-use vmtax_model::Habit;
+use vmtax_model::Antipattern;
 
 impl Mailbox<'_> {
     /// How long each exit of the last order, for exits of this kind, took: ticks, in the order in which they were made.
@@ -13,12 +13,12 @@ impl Mailbox<'_> {
         self.durations(command::EXITS, kind as u64, kind.label(), kind == ExitKind::Halt)
     }
 
-    /// The same of the last order for this habit: how long each took, or each [`Habit::batch`].
+    /// The same of the last order for this antipattern: how long each took, or each [`Antipattern::batch`].
     ///
     /// # Errors
     /// As [`Mailbox::exits`].
-    pub fn habit(&self, habit: Habit, cured: bool) -> Result<Vec<u64>, MicroError> {
-        self.durations(command::HABITS, number(habit, cured), "this habit", false)
+    pub fn antipattern(&self, antipattern: Antipattern, fixed: bool) -> Result<Vec<u64>, MicroError> {
+        self.durations(command::ANTIPATTERNS, number(antipattern, fixed), "this antipattern", false)
     }
 
     /// `overlap`: two deadlines of the timer may lie closer than the wake-up from the first took.

@@ -10,7 +10,7 @@ use crate::{Interrupt, MachineError, Vm};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
-use vmtax_model::{Habit, Machine};
+use vmtax_model::{Antipattern, Machine};
 
 /// How often the guest's memory is read: rarely, so that reading does not disturb.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
@@ -72,19 +72,19 @@ impl<'a> MicroGuest<'a> {
         Ok(self.mailbox()?.exits(kind)?)
     }
 
-    /// Follows a habit, or its cure: how long each took, ticks.
+    /// Follows an antipattern, or its fix: how long each took, ticks.
     ///
     /// # Errors
     /// As [`MicroGuest::requests`].
-    pub fn habit(
+    pub fn antipattern(
         &mut self,
-        habit: Habit,
-        cured: bool,
+        antipattern: Antipattern,
+        fixed: bool,
         count: u32,
         deadline: Duration,
     ) -> Result<Vec<u64>, MachineError> {
-        self.carry_out(&Order::Habit { habit, cured, count }, deadline, "following a habit")?;
-        Ok(self.mailbox()?.habit(habit, cured)?)
+        self.carry_out(&Order::Antipattern { antipattern, fixed, count }, deadline, "following an antipattern")?;
+        Ok(self.mailbox()?.antipattern(antipattern, fixed)?)
     }
 
     /// VM exits so far, as KVM counts them; `None` where it is not KVM, or QEMU does not tell (it does since 7.1).

@@ -62,7 +62,7 @@ pub mod words {
     pub const HOW_MANY: usize = 272;
     /// How long to wait for one completion or interrupt, ticks.
     pub const TIMEOUT: usize = 280;
-    /// Which kind of exit, or which habit: twice its number, and one more for its cure.
+    /// Which kind of exit, or which antipattern: twice its number, and one more for its fix.
     pub const KIND: usize = 288;
     /// Bytes of a request.
     pub const BLOCK: usize = 296;
@@ -84,7 +84,7 @@ pub(crate) mod command {
     pub const RUN: u64 = 2;
     pub const EXITS: u64 = 3;
     pub const LEAVE: u64 = 4;
-    pub const HABITS: u64 = 5;
+    pub const ANTIPATTERNS: u64 = 5;
 }
 
 /// Low byte of [`words::STATE`].

@@ -5,7 +5,7 @@ use crate::micro_guest::layout::{BUFFER, EXIT_WORDS, MAX_BLOCK, REQUEST_WORDS, c
 use crate::micro_guest::{Completion, Direction, ExitKind, Pattern, Run};
 use proptest::prelude::*;
 use std::sync::LazyLock;
-use vmtax_model::Habit;
+use vmtax_model::Antipattern;
 
 fn memory() -> Box<[AtomicU64]> {
     (0..RAM_BYTES / WORD).map(|_| AtomicU64::new(0)).collect()
@@ -74,16 +74,16 @@ fn exits_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn habits_that_cannot_be_are_refused() {
+fn antipatterns_that_cannot_be_are_refused() {
     let memory = memory();
-    let took = |cured, table: [u64; 2 * EXIT_WORDS]| {
-        let ordered = Order::Habit { habit: Habit::FastTick, cured: true, count: 2 }.words().unwrap();
+    let took = |fixed, table: [u64; 2 * EXIT_WORDS]| {
+        let ordered = Order::Antipattern { antipattern: Antipattern::FastTick, fixed: true, count: 2 }.words().unwrap();
         done(&memory, &ordered, &table);
         memory[(MAILBOX + words::COUNT) / WORD].store(2, Ordering::Relaxed);
-        Mailbox::new(&memory).unwrap().habit(Habit::FastTick, cured)
+        Mailbox::new(&memory).unwrap().antipattern(Antipattern::FastTick, fixed)
     };
     assert_eq!(took(true, [5, 9, 9, 10]), Ok(vec![4, 1]));
-    assert!(matches!(took(false, [5, 9, 9, 10]), Err(MicroError::NotDone { .. })), "of the cure");
+    assert!(matches!(took(false, [5, 9, 9, 10]), Err(MicroError::NotDone { .. })), "of the fix");
     assert!(took(true, [5, 4, 9, 10]).is_err(), "after before before");
     assert!(took(true, [5, 9, 8, 10]).is_err(), "two at once");
 }
@@ -140,7 +140,7 @@ fn orders_that_cannot_be_carried_out_are_refused() {
 #[test]
 fn kinds_are_numbered_in_their_order() {
     assert!(ExitKind::ALL.iter().enumerate().all(|(number, &kind)| kind as usize == number));
-    assert!(Habit::ALL.iter().enumerate().all(|(number, &habit)| habit as usize == number));
+    assert!(Antipattern::ALL.iter().enumerate().all(|(number, &antipattern)| antipattern as usize == number));
 }
 
 const _: () = assert!(TABLE + MAX_COUNT as usize * REQUEST_WORDS * WORD <= RAM_BYTES);
@@ -179,8 +179,8 @@ proptest! {
         if let Ok(exits) = mailbox.exits(ExitKind::ALL[kind]) {
             prop_assert_eq!(exits.len() as u64, mailbox.word(words::HOW_MANY));
         }
-        for (habit, cured) in Habit::forms() {
-            if let Ok(ticks) = mailbox.habit(habit, cured) {
+        for (antipattern, fixed) in Antipattern::forms() {
+            if let Ok(ticks) = mailbox.antipattern(antipattern, fixed) {
                 prop_assert_eq!(ticks.len() as u64, mailbox.word(words::HOW_MANY));
             }
         }

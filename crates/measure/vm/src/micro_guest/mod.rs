@@ -3,13 +3,13 @@
 //! QEMU starts it as firmware ([`rom`], [`qemu`]). It goes straight to 64-bit user mode, where its code runs natively
 //! under every KVM, also one that emulates kernel mode, and takes its orders through a [`Mailbox`] in its RAM, which is
 //! a file that the host maps too. It has a virtio-blk driver of its own, polled or interrupt driven, and stamps each
-//! request; it measures the cost of each kind of exit, and of habits of guest kernels beside their cures; it answers the host's clock.
+//! request; it measures the cost of each kind of exit, and of antipatterns of guest kernels beside their fixes; it answers the host's clock.
 
+mod antipattern_workload;
 mod durations;
 mod error;
 mod exit_kind;
 mod guest;
-mod habit_workload;
 pub mod layout;
 mod mailbox;
 mod order;

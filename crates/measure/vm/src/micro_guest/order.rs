@@ -1,6 +1,6 @@
 use crate::micro_guest::layout::{MAX_BLOCK, MAX_COUNT, SECTOR, command, completion, words};
 use crate::micro_guest::{ExitKind, MicroError};
-use vmtax_model::Habit;
+use vmtax_model::Antipattern;
 
 /// How long the guest waits for one interrupt of its own: some 20 s, in ticks of any processor of today.
 const EXIT_TIMEOUT: u64 = 1 << 36;
@@ -20,12 +20,12 @@ pub enum Order {
         /// How many, 1 to [`MAX_COUNT`].
         count: u32,
     },
-    /// A habit of guest kernels, or its cure.
-    Habit {
+    /// An antipattern of guest kernels, or its fix.
+    Antipattern {
         /// Which.
-        habit: Habit,
-        /// Whether it is the cure.
-        cured: bool,
+        antipattern: Antipattern,
+        /// Whether it is the fix.
+        fixed: bool,
         /// How many, 1 to [`MAX_COUNT`].
         count: u32,
     },
@@ -114,10 +114,10 @@ impl Order {
                 (words::KIND, kind as u64),
                 (words::TIMEOUT, EXIT_TIMEOUT),
             ],
-            Order::Habit { habit, cured, count } => vec![
-                (words::COMMAND, command::HABITS),
+            Order::Antipattern { antipattern, fixed, count } => vec![
+                (words::COMMAND, command::ANTIPATTERNS),
                 counted(count)?,
-                (words::KIND, number(habit, cured)),
+                (words::KIND, number(antipattern, fixed)),
                 (words::TIMEOUT, EXIT_TIMEOUT),
             ],
             Order::Leave => vec![(words::COMMAND, command::LEAVE)],
@@ -155,9 +155,9 @@ impl Run {
     }
 }
 
-/// How the ROM numbers a habit, or its cure.
-pub(crate) const fn number(habit: Habit, cured: bool) -> u64 {
-    habit as u64 * 2 + cured as u64
+/// How the ROM numbers an antipattern, or its fix.
+pub(crate) const fn number(antipattern: Antipattern, fixed: bool) -> u64 {
+    antipattern as u64 * 2 + fixed as u64
 }
 
 impl Completion {

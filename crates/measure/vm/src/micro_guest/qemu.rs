@@ -21,8 +21,8 @@ pub const MEMORY_OBJECT: &str = "memory-backend-file,id=ram,size=64M,share=on,me
 /// The disk's options beside `drive=`: the ROM's driver is for the legacy interface.
 pub const DISK_DEVICE: &str = "virtio-blk-pci,disable-modern=on";
 
-/// What [`crate::micro_guest::Order::Habit`] needs besides: a UART and a screen. The HPET is the machine's own.
-pub const HABIT_DEVICES: [&str; 4] = ["-serial", "null", "-vga", "std"];
+/// What [`crate::micro_guest::Order::Antipattern`] needs besides: a UART and a screen. The HPET is the machine's own.
+pub const ANTIPATTERN_DEVICES: [&str; 4] = ["-serial", "null", "-vga", "std"];
 
 /// QEMU's exit status after [`crate::micro_guest::Order::Leave`].
 pub const LEFT: i32 = 0;

@@ -2,7 +2,7 @@
 
 use crate::micro_guest::layout::{self, command, completion, failure, lcg, state, words};
 use std::arch::global_asm;
-use vmtax_model::Habit;
+use vmtax_model::Antipattern;
 
 /// Where the machine shows the last 64 KiB of its firmware below 1 MiB.
 const ROM_ADDRESS: u32 = 0xf_0000;
@@ -36,7 +36,7 @@ macro_rules! assemble {
             include_str!("rom/traps.s"),
             include_str!("rom/run.s"),
             include_str!("rom/exits.s"),
-            include_str!("rom/habits.s"),
+            include_str!("rom/antipatterns.s"),
             ".org vmtax_micro_rom + CODE_BYTES",
             ".popsection",
             $($name = const $value,)*
@@ -57,7 +57,7 @@ assemble! {
     TABLE = layout::TABLE,
     REQUEST_WORDS = layout::REQUEST_WORDS,
     EXIT_WORDS = layout::EXIT_WORDS,
-    HABIT_BATCH = Habit::BATCH,
+    ANTIPATTERN_BATCH = Antipattern::BATCH,
     MAX_BLOCK = layout::MAX_BLOCK,
     MAGIC_VALUE = layout::MAGIC,
     WRITE_MARK = layout::WRITE_MARK,
@@ -86,7 +86,7 @@ assemble! {
     COMMAND_RUN = command::RUN,
     COMMAND_EXITS = command::EXITS,
     COMMAND_LEAVE = command::LEAVE,
-    COMMAND_HABITS = command::HABITS,
+    COMMAND_ANTIPATTERNS = command::ANTIPATTERNS,
     STATE_READY = state::READY,
     STATE_RUNNING = state::RUNNING,
     STATE_DONE = state::DONE,

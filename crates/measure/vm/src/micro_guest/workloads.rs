@@ -1,7 +1,7 @@
-//! Workloads on the micro-guest: `seqread` by its own driver, `exits`, `habits`.
+//! Workloads on the micro-guest: `seqread` by its own driver, `exits`, `antipatterns`.
 
+use super::antipattern_workload::antipatterns;
 use super::guest::MicroGuest;
-use super::habit_workload::habits;
 use super::result::{ns, result};
 use super::{Completion, Direction, ExitKind, Pattern, Run, layout};
 use crate::MachineError;
@@ -31,8 +31,8 @@ pub(super) fn run(
         return Ok((exits(guest, workload, count, mhz, deadline)?, Series::default()));
     }
     if workload.name == WorkloadName::GuestAntipatterns {
-        let work = vmtax_workload::habit_work(workload).map_err(refused)?;
-        return Ok((habits(guest, workload, work, mhz, deadline)?, Series::default()));
+        let work = vmtax_workload::antipattern_work(workload).map_err(refused)?;
+        return Ok((antipatterns(guest, workload, work, mhz, deadline)?, Series::default()));
     }
     let work = vmtax_workload::block_work(workload).map_err(refused)?;
     let requests = guest.requests(order(&work, guest.disk_bytes(), mhz), deadline)?;

@@ -2,10 +2,10 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used)]
 
+mod antipatterns;
 mod exits;
 mod failures;
 mod guest;
-mod habits;
 mod ping;
 mod probe_points;
 mod requests;

@@ -1,4 +1,4 @@
-//! `guest-antipatterns`: costly habits of guest kernels, made by the micro-guest's own code; here are its options alone.
+//! `guest-antipatterns`: antipatterns of guest kernels, made by the micro-guest's own code; here are its options alone.
 
 use crate::clock::Clock;
 use crate::descriptor::{Workload, options_of, workload};
@@ -9,12 +9,12 @@ use std::time::Duration;
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 
 workload! {
-    GuestAntipatterns: "costly habits of guest kernels and their cures, on the micro-guest";
+    GuestAntipatterns: "antipatterns of guest kernels and their fixes, on the micro-guest";
     count: u32 = count(
         "count", "500", (2, 1_000_000),
-        "how often each habit and each cure; what takes milliseconds, at most 50 times",
+        "how often each antipattern and each fix; what takes milliseconds, at most 50 times",
     );
-    form: Word = one_of("form", "both", &["both", "habit", "cure"], "both, the habits alone, or the cures alone");
+    form: Word = one_of("form", "both", &["both", "antipattern", "fix"], "both, the antipatterns alone, or the fixes alone");
     time: f64 = seconds(
         options::TIME, "0", (0.0, 60.0),
         "seconds for which each is repeated at least, so that it can be looked at",
@@ -29,10 +29,10 @@ impl Workload for GuestAntipatterns {
 
 /// What `guest-antipatterns` is asked to do.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct HabitWork {
+pub struct AntipatternWork {
     /// How often each is followed.
     pub count: u32,
-    /// Whether the habits are wanted, and whether the cures are.
+    /// Whether the antipatterns are wanted, and whether the fixes are.
     pub forms: [bool; 2],
     /// For how long each is repeated at least.
     pub time: Duration,
@@ -42,8 +42,21 @@ pub struct HabitWork {
 ///
 /// # Errors
 /// As [`crate::check`].
-pub fn habit_work(spec: &WorkloadSpec) -> Result<HabitWork, WorkloadError> {
+pub fn antipattern_work(spec: &WorkloadSpec) -> Result<AntipatternWork, WorkloadError> {
     let GuestAntipatterns { count, form, time } = options_of(spec, GuestAntipatterns::OPTIONS)?;
-    let forms = ["habit", "cure"].map(|one| ["both", one].contains(&form));
-    Ok(HabitWork { count, forms, time: Duration::from_secs_f64(time) })
+    let forms = ["antipattern", "fix"].map(|one| ["both", one].contains(&form));
+    Ok(AntipatternWork { count, forms, time: Duration::from_secs_f64(time) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn older_words_of_plans_and_recordings_are_read() {
+        for (word, forms) in [("both", [true, true]), ("habit", [true, false]), ("fix", [false, true]), ("cure", [false, true])] {
+            let spec = WorkloadSpec::new(WorkloadName::GuestAntipatterns).with("form", word);
+            assert_eq!(antipattern_work(&spec).unwrap().forms, forms, "{word}");
+        }
+    }
 }

@@ -1,12 +1,12 @@
 //! One report for each study: what it says, in sections.
 
+pub mod antipatterns;
 pub mod check;
 mod command_layers;
 pub mod compare;
 pub mod exec;
 pub mod exits;
 pub mod growth;
-pub mod habits;
 pub mod history;
 pub mod layers;
 mod metric_rows;

@@ -115,7 +115,7 @@ fn patches_change_the_copy_alone() {
 }
 
 #[test]
-fn a_failure_is_told_with_its_decisive_lines_and_goes_on_once_it_is_mended() {
+fn a_failure_is_told_with_its_decisive_lines_and_goes_on_once_it_is_fixed() {
     let site = Site::new();
     let recipe = site.recipe(&[], &[]);
     site.put("my qemu/says.sh", BROKEN);

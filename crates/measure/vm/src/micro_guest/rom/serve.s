@@ -62,8 +62,8 @@
     leaq .Lexits(%rip), %rbx
     cmpq $COMMAND_EXITS, %rax
     je 2f
-    leaq .Lhabits(%rip), %rbx
-    cmpq $COMMAND_HABITS, %rax
+    leaq .Lantipatterns(%rip), %rbx
+    cmpq $COMMAND_ANTIPATTERNS, %rax
     je 2f
     leaq .Lleave(%rip), %rbx
     cmpq $COMMAND_LEAVE, %rax

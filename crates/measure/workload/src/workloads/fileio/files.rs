@@ -46,7 +46,7 @@ fn path(directory: &Path, file: usize) -> PathBuf {
 }
 
 fn file_error(action: &'static str, path: PathBuf, source: io::Error) -> WorkloadError {
-    let mend = match source.raw_os_error() {
+    let fix = match source.raw_os_error() {
         Some(libc::ENOSPC | libc::EDQUOT) => "give a smaller total-size, or a directory with more room",
         Some(libc::EMFILE | libc::ENFILE) => "give a smaller num, or raise `ulimit -n`",
         Some(libc::EINVAL) => {
@@ -55,7 +55,7 @@ fn file_error(action: &'static str, path: PathBuf, source: io::Error) -> Workloa
         Some(libc::ENOENT | libc::ENOTDIR) => "make the directory first, or give another one",
         _ => "give a directory on a disk that works and may be written to",
     };
-    WorkloadError::File { action, path, source, mend }
+    WorkloadError::File { action, path, source, fix }
 }
 
 impl Files {

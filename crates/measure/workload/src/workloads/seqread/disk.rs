@@ -97,11 +97,11 @@ fn unusable(path: &Path, why: impl Into<String>) -> WorkloadError {
 }
 
 fn failed(action: &'static str, path: &Path, source: io::Error) -> WorkloadError {
-    let mend = match source.kind() {
+    let fix = match source.kind() {
         ErrorKind::NotFound => "give an existing block device or file with --disk",
         ErrorKind::PermissionDenied => "run as root, or give a file of your own with --disk",
         ErrorKind::ResourceBusy => "it is in use, perhaps mounted: give a disk whose content nobody needs",
         _ => "give another block device or file with --disk",
     };
-    WorkloadError::File { action, path: path.to_owned(), source, mend }
+    WorkloadError::File { action, path: path.to_owned(), source, fix }
 }

@@ -1,12 +1,12 @@
-//! `habits`: what guest kernels do at a cost, and the cures, with the exits that KVM counts meanwhile.
+//! `antipatterns`: what guest kernels do at a cost, and the fixes, with the exits that KVM counts meanwhile.
 
 use super::guest::MicroGuest;
 use super::result::{ns, result};
 use super::{Failure, MicroError};
 use crate::MachineError;
 use std::time::{Duration, Instant};
-use vmtax_model::{Habit, Latency, Operation, OperationExits, TrialResult, WorkloadSpec};
-use vmtax_workload::HabitWork;
+use vmtax_model::{Antipattern, Latency, Operation, OperationExits, TrialResult, WorkloadSpec};
+use vmtax_workload::AntipatternWork;
 
 /// Of what takes milliseconds each.
 const MAX_LONG: u32 = 50;
@@ -14,24 +14,24 @@ const MAX_LONG: u32 = 50;
 const LONG_ORDER: Duration = Duration::from_millis(20);
 const MAX_REPEATED: u32 = 100_000;
 
-/// Habits and their cures, as often and as long as asked for.
-pub(super) fn habits(
+/// Antipatterns and their fixes, as often and as long as asked for.
+pub(super) fn antipatterns(
     guest: &mut MicroGuest<'_>,
     workload: &WorkloadSpec,
-    work: HabitWork,
+    work: AntipatternWork,
     mhz: f64,
     deadline: Duration,
 ) -> Result<TrialResult, MachineError> {
     let (mut operations, mut exits, mut notes, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
-    for (habit, cured) in Habit::forms() {
-        let name = habit.label(cured).to_owned();
-        if !work.forms[usize::from(cured)] {
+    for (antipattern, fixed) in Antipattern::forms() {
+        let name = antipattern.label(fixed).to_owned();
+        if !work.forms[usize::from(fixed)] {
             notes.push(format!("{name}: not asked for"));
             continue;
         }
-        let long = matches!(habit, Habit::FastTick | Habit::TraceLine);
-        let work = HabitWork { count: if long { work.count.min(MAX_LONG) } else { work.count }, ..work };
-        let made = match made(guest, (habit, cured), work, deadline) {
+        let long = matches!(antipattern, Antipattern::FastTick | Antipattern::TraceLine);
+        let work = AntipatternWork { count: if long { work.count.min(MAX_LONG) } else { work.count }, ..work };
+        let made = match made(guest, (antipattern, fixed), work, deadline) {
             Ok(made) => made,
             Err(MachineError::Micro(MicroError::Failed(why @ (Failure::NoX2apic | Failure::NoHpet)))) => {
                 notes.push(format!("{name}: {why}"));
@@ -53,17 +53,17 @@ struct Made {
     exits: Option<f64>,
 }
 
-/// An order has exits of its own; once and then `count` times shows how many each habit has. What is repeated for longer
+/// An order has exits of its own; once and then `count` times shows how many each antipattern has. What is repeated for longer
 /// is for others to observe.
 fn made(
     guest: &mut MicroGuest<'_>,
-    (habit, cured): (Habit, bool),
-    HabitWork { count, time, .. }: HabitWork,
+    (antipattern, fixed): (Antipattern, bool),
+    AntipatternWork { count, time, .. }: AntipatternWork,
     deadline: Duration,
 ) -> Result<Made, MachineError> {
     let counted = |guest: &mut MicroGuest<'_>, count| {
         let before = guest.exits_by_now();
-        let ticks = guest.habit(habit, cured, count, deadline)?;
+        let ticks = guest.antipattern(antipattern, fixed, count, deadline)?;
         let exits = guest.exits_by_now().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
         Ok::<_, MachineError>((ticks, exits))
     };
@@ -73,7 +73,7 @@ fn made(
     let (mut more, begun) = (count, Instant::now());
     while begun.elapsed() < time {
         let order = Instant::now();
-        guest.habit(habit, cured, more, deadline)?;
+        guest.antipattern(antipattern, fixed, more, deadline)?;
         // Between orders it waits for the next one.
         if order.elapsed() < LONG_ORDER {
             more = (more * 2).min(MAX_REPEATED).max(count);

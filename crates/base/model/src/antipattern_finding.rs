@@ -1,11 +1,11 @@
-//! What habits of guest kernels and their cures cost.
+//! What antipatterns of guest kernels and their fixes cost.
 
-use crate::{Estimate, Habit, Machine, Warning};
+use crate::{Antipattern, Estimate, Machine, Warning};
 use serde::{Deserialize, Serialize};
 
-/// A habit or its cure, measured.
+/// An antipattern or its fix, measured.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct HabitForm {
+pub struct AntipatternForm {
     /// What one takes, ns: the median of each round's median.
     pub ns: Estimate,
     /// VM exits of one, as KVM counts them, the median of the rounds; null where nobody counts.
@@ -14,16 +14,16 @@ pub struct HabitForm {
     pub n: u64,
 }
 
-/// A habit beside its cure.
+/// An antipattern beside its fix.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HabitRow {
+pub struct AntipatternRow {
     /// Which.
-    pub habit: Habit,
-    /// The habit; null where it could not be measured.
-    pub before: Option<HabitForm>,
-    /// Its cure; likewise.
-    pub after: Option<HabitForm>,
-    /// What the habit costs over its cure, of the same rounds.
+    pub antipattern: Antipattern,
+    /// The antipattern; null where it could not be measured.
+    pub before: Option<AntipatternForm>,
+    /// Its fix; likewise.
+    pub after: Option<AntipatternForm>,
+    /// What the antipattern costs over its fix, of the same rounds.
     pub ratio: Option<Estimate>,
     /// Whether one of them ran where this host's KVM emulates the guest: the figures are the emulation's then.
     pub emulated: bool,
@@ -31,18 +31,18 @@ pub struct HabitRow {
     pub why: String,
 }
 
-/// All habits on one machine.
+/// All antipatterns on one machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct MachineHabits {
+pub struct MachineAntipatterns {
     /// Which machine: a micro-guest's.
     pub machine: Machine,
-    /// The habits, in their order.
-    pub rows: Vec<HabitRow>,
+    /// The antipatterns, in their order.
+    pub rows: Vec<AntipatternRow>,
 }
 
-/// What the workload `habits` found out.
+/// What the workload `antipatterns` found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct HabitFindings {
+pub struct AntipatternFindings {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
     /// Rounds planned.
@@ -50,7 +50,7 @@ pub struct HabitFindings {
     /// How the figures are made, for people.
     pub method: String,
     /// The machines, in the plan's order.
-    pub machines: Vec<MachineHabits>,
+    pub machines: Vec<MachineAntipatterns>,
     /// What the reader has to know.
     pub warnings: Vec<Warning>,
 }

@@ -5,14 +5,14 @@ use crate::number::{NONE, nanoseconds, range, ratio};
 use crate::text::when;
 use crate::view;
 use crate::view::{host, origin};
-use vmtax_model::{HabitFindings, HabitForm, HabitRow, MachineHabits, shell_line};
+use vmtax_model::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns, shell_line};
 use vmtax_recording::Recording;
 
 /// The report.
-pub fn report<'a>(recording: &'a Recording, findings: &'a HabitFindings) -> Report<'a> {
+pub fn report<'a>(recording: &'a Recording, findings: &'a AntipatternFindings) -> Report<'a> {
     let manifest = &recording.manifest;
     Report {
-        study: "habits",
+        study: "antipatterns",
         title: "Guest kernel antipatterns and their fixes".to_owned(),
         basis: [vec![when(&manifest.started)], host(recording)].concat(),
         origin: Origin { command: shell_line(&manifest.command), ..origin(recording) },
@@ -25,14 +25,14 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a HabitFindings) -> Repo
 }
 
 /// The antipattern that costs most beside its fix.
-fn answer(machine: &MachineHabits) -> Option<String> {
+fn answer(machine: &MachineAntipatterns) -> Option<String> {
     let measured = machine.rows.iter().filter_map(|row| Some((row, row.ratio?)));
     let (row, most) = measured.max_by(|a, b| a.1.at_least().total_cmp(&b.1.at_least()))?;
-    let (habit, fix) = (row.habit.label(false), row.habit.label(true));
-    Some(format!("On {} {habit} costs {} as much as {fix}.", machine.machine, ratio(most.median)))
+    let (antipattern, fix) = (row.antipattern.label(false), row.antipattern.label(true));
+    Some(format!("On {} {antipattern} costs {} as much as {fix}.", machine.machine, ratio(most.median)))
 }
 
-fn section(machine: &MachineHabits) -> Section<'_> {
+fn section(machine: &MachineAntipatterns) -> Section<'_> {
     let columns = vec![
         Column::words("antipattern, → fix").cut(36, 16),
         Column::figures("one"),
@@ -44,31 +44,31 @@ fn section(machine: &MachineHabits) -> Section<'_> {
     for row in &machine.rows {
         let mark = if row.emulated { " ‡" } else { "" };
         table.first(vec![
-            format!("{}{mark}", row.habit.label(false)).into(),
+            format!("{}{mark}", row.antipattern.label(false)).into(),
             time(row.before.as_ref()).into(),
             exits(row.before.as_ref()).into(),
             Cell::strong(row.ratio.map_or(NONE.to_owned(), |r| ratio(r.median))),
             row.ratio.and_then(|r| r.interval).map_or(NONE.to_owned(), |i| range(&i)).into(),
         ]);
-        let fix = format!("→ {}{mark}", row.habit.label(true));
+        let fix = format!("→ {}{mark}", row.antipattern.label(true));
         table.row(vec![fix, time(row.after.as_ref()), exits(row.after.as_ref())]);
     }
     Section::new(machine.machine.as_str(), vec![Block::Table(table.notes(notes(machine)))])
 }
 
-fn time(form: Option<&HabitForm>) -> String {
+fn time(form: Option<&AntipatternForm>) -> String {
     form.map_or(NONE.to_owned(), |form| nanoseconds(form.ns.median))
 }
 
 /// Exits of one, to the tenth: what is below is the host's own interrupts.
-fn exits(form: Option<&HabitForm>) -> String {
+fn exits(form: Option<&AntipatternForm>) -> String {
     let Some(exits) = form.and_then(|form| form.exits) else { return NONE.to_owned() };
     let tenths = (exits * 10.0).round() / 10.0;
     if tenths.fract() == 0.0 { format!("{tenths:.0}") } else { format!("{tenths:.1}") }
 }
 
 /// What a mark stands for, and why a figure is missing.
-fn notes(machine: &MachineHabits) -> Vec<String> {
+fn notes(machine: &MachineAntipatterns) -> Vec<String> {
     let mut notes = Vec::new();
     if machine.rows.iter().any(|row| row.emulated) {
         notes.push(
@@ -76,7 +76,8 @@ fn notes(machine: &MachineHabits) -> Vec<String> {
                 .to_owned(),
         );
     }
-    let missing = |row: &HabitRow| format!("{}: {}.", row.habit.label(false), row.why.trim_end_matches('.'));
+    let missing =
+        |row: &AntipatternRow| format!("{}: {}.", row.antipattern.label(false), row.why.trim_end_matches('.'));
     notes.extend(machine.rows.iter().filter(|row| !row.why.is_empty()).map(missing));
     notes
 }

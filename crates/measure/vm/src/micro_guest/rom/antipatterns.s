@@ -1,5 +1,5 @@
-# What guest kernels do at a cost that they need not pay, and its cure: a stamp before, a stamp after, as in exits.s.
-# What takes a few instructions is done HABIT_BATCH times between two stamps.
+# What guest kernels do at a cost that they need not pay, and its fix: a stamp before, a stamp after, as in exits.s.
+# What takes a few instructions is done ANTIPATTERN_BATCH times between two stamps.
 
     .set UART, 0x3f8
     .set UART_STATUS, UART + 5
@@ -13,35 +13,35 @@
     .set X2APIC_EOI, 0x80b
     .set X2APIC_SELF_IPI, 0x83f
 
-.Lhabits:
-    leaq .Lhabit_kinds(%rip), %rbx
-    movl $((.Lhabit_kinds_end - .Lhabit_kinds) / 4), %esi
+.Lantipatterns:
+    leaq .Lantipattern_kinds(%rip), %rbx
+    movl $((.Lantipattern_kinds_end - .Lantipattern_kinds) / 4), %esi
     jmp .Lby_kind
 
-    # In the order of Habit, each with its cure.
+    # In the order of Antipattern, each with its fix.
     .balign 4
-.Lhabit_kinds:
-    .long .Luart_polled - .Lhabit_kinds
-    .long .Luart_plain - .Lhabit_kinds
-    .long .Lcursor_moved - .Lhabit_kinds
-    .long .Lcursor_left - .Lhabit_kinds
-    .long .Ltick_1000 - .Lhabit_kinds
-    .long .Ltick_100 - .Lhabit_kinds
-    .long .Leoi - .Lhabit_kinds
-    .long .Leoi_msr - .Lhabit_kinds
-    .long .Lclock_pm - .Lhabit_kinds
-    .long .Lclock_tsc - .Lhabit_kinds
-    .long .Lclock_hpet - .Lhabit_kinds
-    .long .Lclock_tsc - .Lhabit_kinds
-    .long .Ldivided - .Lhabit_kinds
-    .long .Lmultiplied - .Lhabit_kinds
-    .long .Ltraced - .Lhabit_kinds
-    .long .Luntraced - .Lhabit_kinds
-    .long .Llock_saved - .Lhabit_kinds
-    .long .Llock_plain - .Lhabit_kinds
-    .long .Lcopied_twice - .Lhabit_kinds
-    .long .Lcopied_once - .Lhabit_kinds
-.Lhabit_kinds_end:
+.Lantipattern_kinds:
+    .long .Luart_polled - .Lantipattern_kinds
+    .long .Luart_plain - .Lantipattern_kinds
+    .long .Lcursor_moved - .Lantipattern_kinds
+    .long .Lcursor_left - .Lantipattern_kinds
+    .long .Ltick_1000 - .Lantipattern_kinds
+    .long .Ltick_100 - .Lantipattern_kinds
+    .long .Leoi - .Lantipattern_kinds
+    .long .Leoi_msr - .Lantipattern_kinds
+    .long .Lclock_pm - .Lantipattern_kinds
+    .long .Lclock_tsc - .Lantipattern_kinds
+    .long .Lclock_hpet - .Lantipattern_kinds
+    .long .Lclock_tsc - .Lantipattern_kinds
+    .long .Ldivided - .Lantipattern_kinds
+    .long .Lmultiplied - .Lantipattern_kinds
+    .long .Ltraced - .Lantipattern_kinds
+    .long .Luntraced - .Lantipattern_kinds
+    .long .Llock_saved - .Lantipattern_kinds
+    .long .Llock_plain - .Lantipattern_kinds
+    .long .Lcopied_twice - .Lantipattern_kinds
+    .long .Lcopied_once - .Lantipattern_kinds
+.Lantipattern_kinds_end:
 
     .macro POLL_UART                    # until it takes a byte; where there is none, all bits read as set
 9:  movl $UART_STATUS, %edx
@@ -176,7 +176,7 @@
     movl $1000000000, %r9d
     movabsq $123456789012345, %r14
 1:  BEFORE
-    movl $HABIT_BATCH, %ecx
+    movl $ANTIPATTERN_BATCH, %ecx
 2:  movq %r14, %rax
     xorl %edx, %edx
     divq %r15
@@ -196,7 +196,7 @@
     movl $1651910498, %r9d              # 10^9 * 2^32 / 2600000000
     movabsq $123456789012345, %r14
 1:  BEFORE
-    movl $HABIT_BATCH, %ecx
+    movl $ANTIPATTERN_BATCH, %ecx
 2:  movq %r14, %rax
     mulq %r9
     shrdq $32, %rdx, %rax
@@ -233,7 +233,7 @@
 1:  rdtsc
     movl %eax, %r14d
     movl %edx, %r15d
-    movl $HABIT_BATCH, %ecx
+    movl $ANTIPATTERN_BATCH, %ecx
 2:  pushfq
     cli
     movl $1, %eax
@@ -251,7 +251,7 @@
 1:  rdtsc
     movl %eax, %r14d
     movl %edx, %r15d
-    movl $HABIT_BATCH, %ecx
+    movl $ANTIPATTERN_BATCH, %ecx
 2:  movl $1, %eax
     xchgl %eax, LOCK
     movl $0, LOCK
@@ -263,7 +263,7 @@
 # 16 bytes handed over as two words or as one piece, each copy with a call and a check of where it goes.
 .Lcopied_twice:
     BEFORE
-    movl $HABIT_BATCH, %ecx
+    movl $ANTIPATTERN_BATCH, %ecx
 1:  movl $SCREEN, %r9d
     movl $SCREEN + 16, %r14d
     call .Lcopy_8
@@ -277,7 +277,7 @@
 
 .Lcopied_once:
     BEFORE
-    movl $HABIT_BATCH, %ecx
+    movl $ANTIPATTERN_BATCH, %ecx
 1:  movl $SCREEN, %r9d
     movl $SCREEN + 16, %r14d
     call .Lcopy_16
