@@ -1,7 +1,8 @@
 //! What a command costs on each machine.
 
 use crate::analysis::Analysis;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant};
+use crate::options::values::mebibytes;
+use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::ffi::OsString;
@@ -10,7 +11,7 @@ use std::path::{Path, PathBuf};
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_host::find_program;
 use vmtax_model::{
-    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, Machine, MetricPattern, Net, Plan, Study, Variant,
+    CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, MetricPattern, Net, Plan, Study, Variant,
     WorkloadName, WorkloadSpec,
 };
 use vmtax_recording::Recording;
@@ -25,6 +26,7 @@ const SCRATCH_MIB: u32 = 4096;
 /// The options of `vmtax exec`.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
     after_help = "In a guest the command has the host's files, the same working directory, user, environment, limits and input;
 what it writes there goes into a layer that is thrown away. Natively it runs as it does without vmtax.
 What it prints comes through as it comes; the report goes to standard error. The exit status is the command's,
@@ -58,9 +60,6 @@ pub struct ExecOptions {
     /// Shell command run after each measured run
     #[arg(long, value_name = "LINE")]
     cleanup: Option<String>,
-    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    machines: Option<Vec<Machine>>,
     /// How guests are given the host's files: 9p or virtiofs with options, as `vmtax share` has them
     /// [default: virtiofs,cache=always for root where virtiofsd is there, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "METHOD")]
@@ -69,7 +68,7 @@ pub struct ExecOptions {
     #[arg(long, value_name = "DIR")]
     write: Vec<PathBuf>,
     /// Keep what guests write on a disk of this size, which goes with them, instead of in half of their memory
-    #[arg(long, value_name = "MIB")]
+    #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     scratch: Option<u32>,
     /// Give guests a network: QEMU's own, by which they reach what this host reaches
     #[arg(long, value_name = "KIND")]
@@ -95,11 +94,11 @@ pub struct ExecOptions {
 impl StudyOptions for ExecOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         let words = self.words()?;
-        let mut usual = host.default_machines();
+        let mut default = host.default_machines();
         if self.terminal {
-            usual = vec![host.default_guest()];
+            default = vec![host.default_guest()];
         }
-        let machines = self.machines.clone().unwrap_or(usual);
+        let machines = self.common.measurement.machine.clone().unwrap_or(default);
         let rounds = if self.terminal { 1 } else { FEWEST_ROUNDS };
         let workload = WorkloadSpec::new(WorkloadName::Exec);
         let plan = self.common.complete(Plan {
@@ -124,7 +123,7 @@ impl StudyOptions for ExecOptions {
         })?;
         if self.terminal && (plan.rounds != 1 || !matches!(plan.machines[..], [machine] if machine.is_guest())) {
             return OptionsError::usage(
-                "-t is for one guest machine and one round: leave --rounds out, and name one guest with --machines",
+                "-t is for one guest machine and one round: leave --rounds out, and name one guest with --machine",
             );
         }
         Ok(plan)

@@ -1,9 +1,9 @@
 //! What one VM exit costs, by cause.
 
-use crate::options::{CommonOptions, OptionsError, StudyOptions};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, with_help};
 use crate::reproduce::Evidence;
 use clap::Args;
-use vmtax_model::{ExitFindings, HostFacts, Machine, Plan};
+use vmtax_model::{ExitFindings, HostFacts, Plan};
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
@@ -13,17 +13,19 @@ const ROUNDS: u32 = 3;
 /// The options of `vmtax exits`.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg("rounds", with_help("Repetitions of each machine, each with a new QEMU [default: 3]")),
+    mut_arg(
+        "machine",
+        with_help("Where to measure, comma separated: micro-kvm, micro-tcg [default: both; without KVM micro-tcg]")
+    ),
     after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
 interrupt, injection: each stamped, as distributions. It takes seconds and no guest kernel.
 
 Examples:
   vmtax exits
-  vmtax exits --guest micro-kvm --count 100000 --json"
+  vmtax exits --machine micro-kvm --count 100000 --json"
 )]
 pub struct ExitsOptions {
-    /// Where: micro-kvm, micro-tcg (comma separated) [default: both, without KVM micro-tcg]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    guest: Option<Vec<Machine>>,
     /// How many of each kind in a round
     #[arg(long, value_name = "N", default_value_t = 5000)]
     count: u32,
@@ -33,7 +35,7 @@ pub struct ExitsOptions {
 
 impl StudyOptions for ExitsOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let machines = self.guest.clone().unwrap_or_else(|| host.micro_guests().to_vec());
+        let machines = self.common.measurement.machine.clone().unwrap_or_else(|| host.micro_guests().to_vec());
         self.common.complete(Plan::new("exits", ROUNDS, machines, vec![vmtax_workload::exits(self.count)]))
     }
 }

@@ -1,7 +1,7 @@
 //! Where the time of a block request goes, layer by layer.
 
 use crate::analysis::StudyError;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, key_value, plan_file, variants};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, key_value, plan_file, variants, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_analysis::FEWEST_ROUNDS;
@@ -16,6 +16,12 @@ const REQUESTS: u64 = 1000;
 /// The options of `vmtax layers`.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg(
+        "machine",
+        with_help(
+            "Guests, comma separated: kvm, tcg, micro-kvm, micro-tcg; native, the baseline, is always measured [default: the micro-guest, and kvm where it runs guest kernels, else tcg]"
+        )
+    ),
     after_help = "WHAT sets the work: block-size=4K mode=seq|random operation=read|write depth=1..32 count=1000, as
 `vmtax agent run seqread --help-options` lists them; or it is a plan's file (.toml).
 KEY of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, or any property of QEMU's
@@ -24,7 +30,7 @@ With root every layer is observed; without, those of the guest, and what is miss
 
 Examples:
   vmtax layers
-  vmtax layers --guest micro
+  vmtax layers --machine micro-kvm
   vmtax layers mode=random depth=32 --vary iothread=off,on
   vmtax layers --vary aio=threads,native,io_uring --set cache=none"
 )]
@@ -32,10 +38,6 @@ pub struct LayersOptions {
     /// Options of the work as OPTION=VALUE, or a plan's file (.toml)
     #[arg(value_name = "WHAT")]
     what: Vec<String>,
-    /// Guests: kvm, tcg, micro (comma separated); micro is a ROM without an operating system, the floor under the others
-    /// [default: micro, and KVM where it runs kernels, else TCG]
-    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = ["kvm", "tcg", "micro", "micro-kvm", "micro-tcg"])]
-    guest: Option<Vec<String>>,
     /// Compare disk configurations, a column each: KEY=VALUE,VALUE,...; given twice, every combination
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
@@ -52,8 +54,8 @@ impl StudyOptions for LayersOptions {
             Some(plan) => plan,
             None => self.plan_of_words(host)?,
         };
-        if let Some(guests) = &self.guest {
-            plan.machines = machines(guests.iter().map(String::as_str), host)?;
+        if let Some(machines) = self.common.measurement.with_native() {
+            plan.machines = machines;
         }
         if !self.vary.is_empty() || !self.set.is_empty() {
             plan.variants = variants(&self.vary, &self.set)?;
@@ -71,30 +73,15 @@ impl LayersOptions {
         }
         // The micro-guest has one request under way at a time.
         let has_micro = vmtax_workload::block_work(&work)?.depth == 1;
-        let guests = ["micro", "linux"].into_iter().skip(usize::from(!has_micro));
+        let micro = host.micro_guests()[..usize::from(has_micro)].iter().copied();
+        let machines = [Machine::NATIVE].into_iter().chain(micro).chain([host.default_guest()]).collect();
         Ok(Plan {
             study: Study::Layers,
             // The control on both sides of the observed, so that what drifts in a turn does not look like the probes.
             probes: vec![Probes::None, Probes::Layers, Probes::Calls, Probes::Layers, Probes::None],
-            ..Plan::new("layers", FEWEST_ROUNDS, machines(guests, host)?, vec![work])
+            ..Plan::new("layers", FEWEST_ROUNDS, machines, vec![work])
         })
     }
-}
-
-/// The host itself, the baseline of the guests, then the guests.
-fn machines<'a>(guests: impl IntoIterator<Item = &'a str>, host: &HostFacts) -> Result<Vec<Machine>, OptionsError> {
-    let mut machines = vec![Machine::NATIVE];
-    for guest in guests {
-        let machine = match guest {
-            "micro" => host.micro_guests()[0],
-            "linux" => host.default_guest(),
-            name => name.parse()?,
-        };
-        if !machines.contains(&machine) {
-            machines.push(machine);
-        }
-    }
-    Ok(machines)
 }
 
 /// Requests by layer, of the recording's observed trials.

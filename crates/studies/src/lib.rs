@@ -21,7 +21,9 @@ pub use compare::{CompareOptions, Compared, InterimAnalyses, check, compare_reco
 pub use exec::ExecOptions;
 pub use exits::ExitsOptions;
 pub use layers::LayersOptions;
-pub use options::{CommonOptions, MachineOptions, OptionsError, StudyOptions, key_value};
+pub use options::{
+    CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, OptionsError, StudyOptions, key_value,
+};
 pub use overhead::OverheadOptions;
 pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_of_guests};
 pub use registry::{Answer, analyze};

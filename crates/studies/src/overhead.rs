@@ -1,7 +1,8 @@
 //! What machines cost over native.
 
 use crate::analysis::Analysis;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration};
+use crate::options::values::duration;
+use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, set_duration, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_model::{ClaimUnit, Findings, HostFacts, Machine, MachineColumn, Metric, Needs, Plan, WorkloadName};
@@ -11,7 +12,10 @@ use vmtax_workload::{CheckedPlan, Preset};
 
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
-#[command(after_help = help())]
+#[command(
+    mut_arg("rounds", with_help("Repetitions of each machine; a 95 % CI needs 6 [default: 8; with --quick or --full: 6]")),
+    after_help = help()
+)]
 pub struct OverheadOptions {
     /// Workloads, their options as WORKLOAD.OPTION=VALUE, or a plan's file (.toml)
     #[arg(value_name = "WHAT")]
@@ -22,12 +26,9 @@ pub struct OverheadOptions {
     /// The published sysbench report's own totals and times: long, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
-    /// Seconds that each trial bounded by time lasts; system calls share them
-    #[arg(long, value_name = "SECONDS")]
-    time: Option<f64>,
-    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    machines: Option<Vec<Machine>>,
+    /// Duration of each trial that is bounded by time; the calls of `syscalls` share it
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<f64>,
     #[command(flatten)]
     common: CommonOptions,
 }
@@ -47,7 +48,7 @@ Without a guest kernel here, the distribution's is fetched first (`vmtax get ker
 Examples:
   vmtax run --quick
   vmtax run syscalls seqread --rounds 12
-  vmtax run cpu cpu.max-prime=20000 --machines native,tcg --time 5
+  vmtax run cpu cpu.max-prime=20000 --machine native,tcg --duration 5s
   vmtax run --quick --dry-run > plan.toml && vmtax run plan.toml",
         list(|needs| matches!(needs, Needs::System | Needs::Disk)),
         list(|needs| matches!(needs, Needs::Share | Needs::MicroGuest)),
@@ -71,10 +72,8 @@ impl StudyOptions for OverheadOptions {
                 Plan::new(name, preset.rounds(), host.default_machines(), workloads)
             }
         };
-        if let Some(machines) = &self.machines {
-            plan.machines.clone_from(machines);
-        }
-        if let Some(seconds) = self.time {
+        self.common.measurement.replace_machines(&mut plan);
+        if let Some(seconds) = self.duration {
             set_duration(&mut plan.workloads, seconds, &self.what)?;
         }
         self.common.complete(plan)

@@ -6,8 +6,8 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::{FEWEST_ROUNDS, paired};
 use vmtax_model::{
-    ClaimUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Law, Machine, Metric, Plan, SizeRange,
-    Study, Verdict, parse_size,
+    ClaimUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Law, Metric, Plan, SizeRange, Study,
+    Verdict, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -26,7 +26,7 @@ Examples:
   vmtax scale guest.cpus threads threads.threads=16 --range 1,2,3,4
   vmtax scale guest.disks seqread --range 1..256
   vmtax scale seqread.block-size --range 4K..256K --vary aio=threads,native --set cache=none
-  vmtax scale threads.threads --range 1..512 --steps 6 --machines native"
+  vmtax scale threads.threads --range 1..512 --steps 6 --machine native"
 )]
 pub struct ScaleOptions {
     /// What grows, then what runs and its options; or a plan's file (.toml)
@@ -38,9 +38,6 @@ pub struct ScaleOptions {
     /// How many sizes FROM..TO has [default: doublings where they fit, else 8]
     #[arg(long, value_name = "N", requires = "range")]
     steps: Option<usize>,
-    /// Where to run: native, kvm, tcg (comma separated) [default: all that run kernels at speed or translate them]
-    #[arg(long, value_delimiter = ',', value_name = "LIST")]
-    machines: Option<Vec<Machine>>,
     /// Compare guest configurations, a curve each: KEY=VALUE,VALUE,... as `vmtax layers` has them
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
@@ -57,9 +54,7 @@ impl StudyOptions for ScaleOptions {
             Some(plan) => plan,
             None => self.plan_of_words(host)?,
         };
-        if let Some(machines) = &self.machines {
-            plan.machines.clone_from(machines);
-        }
+        self.common.measurement.replace_machines(&mut plan);
         if let Some(sizes) = &self.range {
             let option = plan.range().map_or("", |l| l.option.as_str()).to_owned();
             plan.study = Study::Scale(range(&option, sizes, self.steps)?);

@@ -1,12 +1,13 @@
 //! What each method of sharing a tree with guests costs.
 
-use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant};
+use crate::options::values::bytes;
+use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::path::PathBuf;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, HostFacts, Machine, Plan, ShareFindings, Study, Tree, Verdict, WorkloadName, WorkloadSpec, parse_size,
+    ClaimUnit, HostFacts, Machine, Plan, ShareFindings, Study, Tree, Verdict, WorkloadName, WorkloadSpec,
 };
 use vmtax_workload::CheckedPlan;
 
@@ -26,6 +27,12 @@ const QUICK_METHODS: &[&str] = &["9p", "9p,msize=524288,cache=loose", "virtiofs"
 /// The options of `vmtax share`.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg(
+        "machine",
+        with_help(
+            "The guest: kvm or tcg; native is always measured [default: kvm where it runs guest kernels, else tcg]"
+        )
+    ),
     after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or
 virtiofs,cache=always or 9p,qemu=5.2. What took effect is read back from the guest. docs/shares.md says more.
 
@@ -48,15 +55,10 @@ pub struct ShareOptions {
     #[arg(long, value_name = "N")]
     files: Option<u64>,
     /// Bytes of the tree that is made (64M, 5G): what the small files leave is one large file
-    #[arg(long, value_name = "SIZE", value_parser = size)]
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
     bytes: Option<u64>,
     #[command(flatten)]
     common: CommonOptions,
-}
-
-/// Bytes, with an optional suffix.
-fn size(text: &str) -> Result<u64, String> {
-    parse_size(text).ok_or_else(|| "write bytes, or 64M, 5G".to_owned())
 }
 
 impl StudyOptions for ShareOptions {
@@ -76,11 +78,16 @@ impl StudyOptions for ShareOptions {
             // Last, since a process of it stays for a moment, with a lock for the host to run into.
             workloads.push(vmtax_workload::lingering(3));
         }
+        let machines = self.common.measurement.with_native();
+        let machines = machines.unwrap_or_else(|| vec![Machine::NATIVE, host.default_guest()]);
+        if machines.len() != 2 {
+            return OptionsError::usage("share measures on one guest: name one with --machine, as in --machine tcg");
+        }
         self.common.complete(Plan {
             study: Study::Share,
             tree: Some(Tree { files, bytes, path: self.tree.clone() }),
             variants: methods.iter().map(|method| share_variant(method)).collect::<Result<_, _>>()?,
-            ..Plan::new("share", FEWEST_ROUNDS, vec![Machine::NATIVE, host.default_guest()], workloads)
+            ..Plan::new("share", FEWEST_ROUNDS, machines, workloads)
         })
     }
 }

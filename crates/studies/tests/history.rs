@@ -182,7 +182,7 @@ fn a_locked_one_is_waited_for_but_not_for_ever() {
     let error = vmtax_studies::history::add(runs.path(), &runs.path().join("run-1")).unwrap_err();
     let waited = began.elapsed().as_secs_f64();
     assert!(matches!(error, LedgerError::Locked { .. }), "{error}");
-    assert!(error.to_string().contains("`vmtax history --runs "), "{error}");
+    assert!(error.to_string().contains("`vmtax history --dir "), "{error}");
     assert!((4.5..20.0).contains(&waited), "{waited}");
     // Free within the time: the run is in it.
     let waiting = std::thread::spawn({

@@ -58,7 +58,6 @@ pub enum Command {
     /// Measure at several sizes whether a cost grows, by which law, and what one more item costs
     Scale(Box<StudyArgs<ScaleOptions>>),
     /// Reproduce a published result on this host
-    #[command(alias = "case")]
     Reproduce(Box<StudyArgs<ReproduceOptions>>),
     /// Show a recording again, from its files alone
     #[command(after_help = "Examples:
@@ -79,7 +78,7 @@ Examples:
     /// List the recordings there are
     #[command(after_help = "Examples:
   vmtax list
-  vmtax list --runs /srv/measurements --json")]
+  vmtax list --dir /srv/measurements --json")]
     List(ListArgs),
     /// Show what was measured before: a metric over all runs, and where it changed
     #[command(
@@ -90,7 +89,7 @@ docs/history.md says how changes are found, and what that promises.
 Examples:
   vmtax history
   vmtax history cpu.events --machine tcg
-  vmtax history seqread.latency-p50 --html history.html
+  vmtax history seqread.latency-p50 -o history.html
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
@@ -146,18 +145,18 @@ pub struct HistoryArgs {
     /// The metric, as the list names it
     #[arg(value_name = "METRIC")]
     pub metric: Option<Metric>,
-    /// On this machine alone: native, kvm, tcg, micro-kvm, micro-tcg
-    #[arg(long, value_name = "M")]
+    /// One machine: native, kvm, tcg, micro-kvm, micro-tcg [default: all]
+    #[arg(long, value_name = "MACHINE")]
     pub machine: Option<Machine>,
-    /// The folder of the recordings and their ledger
+    /// Folder of recordings, with their ledger
     #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub runs: PathBuf,
+    pub dir: PathBuf,
     /// Print everything as JSON
     #[arg(long)]
     pub json: bool,
-    /// Write the pictures into this file too
-    #[arg(long, value_name = "FILE", requires = "metric")]
-    pub html: Option<PathBuf>,
+    /// Write an HTML page with charts into this file
+    #[arg(short, long, value_name = "FILE", requires = "metric")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -175,8 +174,8 @@ pub struct ReportArgs {
     #[arg(long)]
     pub details: bool,
     /// Where to write the HTML report [default: report.html in the recording]
-    #[arg(long, value_name = "FILE")]
-    pub html: Option<PathBuf>,
+    #[arg(short, long, value_name = "FILE")]
+    pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -194,15 +193,15 @@ pub struct ExportArgs {
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
     /// A Parquet table with a row for each segment of each request's path
-    #[arg(long, alias = "pieces", value_name = "FILE")]
+    #[arg(long, value_name = "FILE")]
     pub segments: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct ListArgs {
-    /// The folder of recordings
+    /// Folder of recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub runs: PathBuf,
+    pub dir: PathBuf,
     /// Print as JSON
     #[arg(long)]
     pub json: bool,

@@ -3,17 +3,27 @@
 mod cli;
 mod command;
 mod fault;
+mod old_spellings;
 
 use clap::Parser;
 use cli::{AgentCommand, Cli, Command};
 use fault::Fault;
+use old_spellings::{Rewritten, rewrite};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
     if std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == "/init") {
         vmtax_agent::init();
     }
-    match run(Cli::parse().command) {
+    let Rewritten { args, lines } = match rewrite(std::env::args_os().collect()) {
+        Ok(rewritten) => rewritten,
+        Err(refused) => {
+            eprintln!("Error: {refused}");
+            return ExitCode::from(2);
+        }
+    };
+    lines.iter().for_each(|line| eprintln!("{line}"));
+    match run(Cli::parse_from(args).command) {
         Ok(code) => code,
         Err(fault) => {
             // It may quote a guest, or a stranger's recording.

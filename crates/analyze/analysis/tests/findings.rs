@@ -211,7 +211,7 @@ fn advice_rests_on_evidence() {
 
     let with_kvm = advice(KvmClass::Hardware);
     assert!(
-        with_kvm[0].ends_with("-accel kvm; Measure what is left: vmtax run --machines native,kvm")
+        with_kvm[0].ends_with("-accel kvm; Measure what is left: vmtax run --machine native,kvm")
             && with_kvm[0].contains("8e8/s"),
         "{with_kvm:#?}"
     );

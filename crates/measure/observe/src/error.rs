@@ -66,7 +66,7 @@ pub enum ProbeError {
     #[error(transparent)]
     Stacks(#[from] StackError),
     /// The process was not once on a CPU, so there is nothing to show.
-    #[error("process {pid} was not on a CPU in {seconds:.1} s: give it work, or sample longer with --seconds")]
+    #[error("process {pid} was not on a CPU in {seconds:.1} s: give it work, or sample longer with --duration")]
     Idle {
         /// Which.
         pid: i32,

@@ -112,7 +112,7 @@ impl ProbeSet {
                 what: "requests at the host's disk".into(),
                 why: "the disk's file lies on no single block device (a memory, network, RAID or overlay file system)"
                     .into(),
-                fix: "put the run's folder on a plain file system on one disk with --runs".into(),
+                fix: "put the run's folder on a plain file system on one disk with --dir".into(),
             });
         }
         for source in sources(checkpoints, Side::Host, &[]) {

@@ -144,7 +144,7 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
         }
         let depth = vmtax_workload::block_work(workload)?.depth;
         if depth != 1 {
-            return cannot(format!("it has one request under way at a time, not {depth}: leave it out with --guest"));
+            return cannot(format!("it has one request under way at a time, not {depth}: leave it out of --machine"));
         }
     }
     Ok(())

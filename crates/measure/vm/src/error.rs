@@ -22,7 +22,7 @@ pub enum MachineError {
     #[error(transparent)]
     Micro(#[from] crate::micro_guest::MicroError),
     /// The micro-guest did not finish.
-    #[error("{machine} did not finish {doing} in {seconds} s: make it smaller, or give it longer with --deadline. QEMU's log is {log}", log = .log.display())]
+    #[error("{machine} did not finish {doing} in {seconds} s: make it smaller, or give it longer with --timeout. QEMU's log is {log}", log = .log.display())]
     MicroSilent {
         /// Which machine.
         machine: Machine,
@@ -54,7 +54,7 @@ pub enum MachineError {
         commands: String,
     },
     /// Not enough room for disks and files.
-    #[error("{folder} has {free_mib} MiB free, the disks and files take {needed_mib} MiB: free some, choose another folder with --runs, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
+    #[error("{folder} has {free_mib} MiB free, the disks and files take {needed_mib} MiB: free some, choose another folder with --dir, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
     NoSpace {
         /// Where.
         folder: PathBuf,
@@ -64,7 +64,7 @@ pub enum MachineError {
         needed_mib: u64,
     },
     /// Not enough inodes for the tree's files.
-    #[error("{folder} has room for {free} more files, the tree and what is made in it take {needed}: choose another folder with --runs, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
+    #[error("{folder} has room for {free} more files, the tree and what is made in it take {needed}: choose another folder with --dir, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
     NoInodes {
         /// Where.
         folder: PathBuf,
@@ -102,7 +102,7 @@ pub enum MachineError {
     },
     /// The host's root cannot be given to guests.
     #[error(
-        "the host's files cannot be kept from being written to by who serves them to guests ({source}): it takes root, or user namespaces (`sysctl user.max_user_namespaces`), and Linux 5.12; `vmtax exec --machines native` does without guests"
+        "the host's files cannot be kept from being written to by who serves them to guests ({source}): it takes root, or user namespaces (`sysctl user.max_user_namespaces`), and Linux 5.12; `vmtax exec --machine native` does without guests"
     )]
     NoRoot {
         /// What the kernel said.
@@ -181,7 +181,7 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// The agent did not respond in time.
-    #[error("the agent on {machine} did not respond within {seconds} s{console}\nIs this kernel for x86-64 and has it virtio? Try `vmtax get kernel`, or give it longer with --boot-deadline", console = quoted(.tail, .log))]
+    #[error("the agent on {machine} did not respond within {seconds} s{console}\nIs this kernel for x86-64 and has it virtio? Try `vmtax get kernel`, or give it longer with --boot-timeout", console = quoted(.tail, .log))]
     Silent {
         /// Which machine.
         machine: Machine,
@@ -193,7 +193,7 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// A trial took too long.
-    #[error("{workload} on {machine} had no result after {seconds} s{console}\nMake it smaller, or give it longer with --deadline", console = quoted(.tail, .log))]
+    #[error("{workload} on {machine} had no result after {seconds} s{console}\nMake it smaller, or give it longer with --timeout", console = quoted(.tail, .log))]
     Deadline {
         /// Which machine.
         machine: Machine,

@@ -1,7 +1,10 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
 use super::sides::sides;
-use crate::options::{MachineOptions, OptionsError, StudyOptions, named_workloads, set_duration};
+use crate::options::values::{duration, fraction, seconds};
+use crate::options::{
+    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, named_workloads, set_duration, with_help,
+};
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -20,6 +23,13 @@ const USUAL: [WorkloadName; 4] =
 /// The options of `vmtax compare`.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg(
+        "machine",
+        with_help(
+            "The guest of variants that name none, or several as a variant each: kvm, tcg, micro-kvm, micro-tcg [default: kvm where it runs guest kernels, else tcg]"
+        )
+    ),
+    mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),
     after_help = "KEY of a side: qemu, kernel (with modules), kernel-args, qemu-args, cpu-model, machine-type, firmware, machine,
 cpus, memory-mib, share and share.OPTION, host.halt-poll-ns, host.thp, host.governor (set, read back, restored),
 name, or any setting of the disk as `vmtax layers` has them. A comma in a value is written twice.
@@ -29,12 +39,12 @@ With --check it ends with 1 where a metric is worse than in the baseline's recor
 Examples:
   vmtax compare --qemu 7.2 --qemu 10.0 -- cpu syscalls seqread
   vmtax compare aio=threads aio=native aio=io_uring --set cache=none --min_effect 5% -- seqread
-  vmtax compare usual kernel-args=mitigations=off -- syscalls
+  vmtax compare default kernel-args=mitigations=off -- syscalls
   vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
 )]
 pub struct CompareOptions {
-    /// Sides, the first is the baseline: KEY=VALUE[,KEY=VALUE...], or `usual`; or folders of recordings
+    /// Sides, the first is the baseline: KEY=VALUE[,KEY=VALUE...], or `default`; or folders of recordings
     #[arg(value_name = "SIDE")]
     sides: Vec<String>,
     /// Workloads and their options as WORKLOAD.OPTION=VALUE [default: cpu, memory, syscalls, seqread]
@@ -49,12 +59,8 @@ pub struct CompareOptions {
     /// Set this on every side: KEY=VALUE
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The machine of sides that do not name one: kvm, tcg, micro-kvm, micro-tcg
-    /// [default: kvm where it runs kernels at speed, else tcg]
-    #[arg(long, value_name = "M")]
-    machine: Option<Machine>,
     /// The smallest difference that matters: 2%, or 0.02 [default: 2%]
-    #[arg(long, value_name = "SHARE", value_parser = share)]
+    #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     min_effect: Option<f64>,
     /// Time budget: no round begins after it: 90s, 10m, 2h [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
@@ -62,9 +68,9 @@ pub struct CompareOptions {
     /// How often a guest runs each workload in its turn [default: 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// Seconds that each trial bounded by time lasts; system calls share them
-    #[arg(long, value_name = "SECONDS")]
-    time: Option<f64>,
+    /// Duration of each trial that is bounded by time; the calls of `syscalls` share it
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<f64>,
     /// Follow seqread's requests too: by which layers the sides differ
     #[arg(long)]
     layers: bool,
@@ -88,13 +94,23 @@ pub struct CompareOptions {
     #[arg(long, requires = "check")]
     pub github: bool,
     #[command(flatten)]
-    common: MachineOptions,
+    measurement: MeasurementOptions,
+    #[command(flatten)]
+    settings: GuestSettings,
 }
 
 impl StudyOptions for CompareOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        let mut variants = sides(&self.sides, &self.qemu, &self.kernel, &self.set)?;
-        let machine = self.machine.unwrap_or_else(|| host.default_guest());
+        let several = self.measurement.machine.as_deref().filter(|list| list.len() > 1).unwrap_or_default();
+        let mut variants = sides(
+            &self.sides,
+            &[("qemu", &self.qemu), ("kernel", &self.kernel), ("machine", &names(several))],
+            &self.set,
+        )?;
+        let machine = match self.measurement.machine.as_deref() {
+            Some([one]) => *one,
+            _ => host.default_guest(),
+        };
         let mut machines: Vec<Machine> = Vec::new();
         for variant in &variants {
             let own = variant.get("machine").map_or(Ok(machine), str::parse)?;
@@ -114,7 +130,7 @@ impl StudyOptions for CompareOptions {
         if machines.iter().any(|m| !m.has_kernel()) && self.what.is_empty() {
             workloads.retain(|w| w.name == WorkloadName::Seqread);
         }
-        if let Some(seconds) = self.time {
+        if let Some(seconds) = self.duration {
             set_duration(&mut workloads, seconds, &self.what)?;
         }
         if self.layers && workloads.iter().any(|w| w.name != WorkloadName::Seqread) {
@@ -127,7 +143,8 @@ impl StudyOptions for CompareOptions {
         probes.extend(self.layers.then_some(Probes::Layers));
         let study =
             Study::Compare(Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)) });
-        self.common.complete(Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) })
+        let plan = Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) };
+        complete(&self.measurement, &self.settings, plan)
     }
 
     fn is_profiled(&self) -> bool {
@@ -203,7 +220,7 @@ impl CompareOptions {
                 "a command's recording is not measured again by --check: run it with `vmtax exec`, and name that recording too",
             );
         }
-        self.common.complete(baseline.clone())
+        complete(&self.measurement, &self.settings, baseline.clone())
     }
 }
 
@@ -212,47 +229,6 @@ fn is_recording(side: &str) -> bool {
     !side.contains('=') && (side.contains('/') || Path::new(side).is_dir())
 }
 
-/// "2%" or "0.02".
-fn share(text: &str) -> Result<f64, String> {
-    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|v| v.is_finite() && *v > 0.0);
-    match text.strip_suffix('%') {
-        Some(percent) => number(percent).map(|p| p / 100.0),
-        None => number(text),
-    }
-    .ok_or_else(|| "give a share above 0, as in 2% or 0.02".to_owned())
-}
-
-/// "90s", "10m", "2h", or seconds.
-fn seconds(text: &str) -> Result<u32, String> {
-    let (number, unit) = match text.strip_suffix(['s', 'm', 'h']) {
-        Some(number) => (number, &text[number.len()..]),
-        None => (text, "s"),
-    };
-    let factor = match unit {
-        "h" => 3600,
-        "m" => 60,
-        _ => 1,
-    };
-    let number: Option<u32> = number.parse().ok();
-    number
-        .and_then(|n| n.checked_mul(factor))
-        .filter(|s| *s > 0)
-        .ok_or_else(|| "give a time, as in 90s, 10m or 2h".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_and_times_are_read() {
-        assert_eq!((share("2%"), share("0.02"), share("150%")), (Ok(0.02), Ok(0.02), Ok(1.5)));
-        assert_eq!((seconds("90s"), seconds("10m"), seconds("2h"), seconds("7")), (Ok(90), Ok(600), Ok(7200), Ok(7)));
-        for bad in ["", "%", "-1%", "x", "nan", "0"] {
-            assert!(share(bad).is_err(), "{bad}");
-        }
-        for bad in ["", "m", "-1m", "1d", "9999999h", "0s"] {
-            assert!(seconds(bad).is_err(), "{bad}");
-        }
-    }
+fn names(machines: &[Machine]) -> Vec<String> {
+    machines.iter().map(ToString::to_string).collect()
 }

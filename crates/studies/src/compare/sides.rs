@@ -5,23 +5,23 @@ use std::collections::BTreeMap;
 use vmtax_model::Variant;
 
 /// A side as it is without any setting.
-const USUAL: &str = "usual";
+const DEFAULT: &str = "default";
 
-/// The sides, in the order of: words, QEMUs, kernels; each with what `set` sets on all.
+/// The variants: those of `words`, then one for each value of each list; each with what `set` sets on all.
 pub(super) fn sides(
     words: &[String],
-    qemus: &[String],
-    kernels: &[String],
+    lists: &[(&str, &[String])],
     set: &[String],
 ) -> Result<Vec<Variant>, OptionsError> {
     let common = side_settings(&set.join(","))?;
-    let of = |key: &'static str| move |value: &String| format!("{key}={}", value.replace(',', ",,"));
-    let words = words.iter().cloned();
-    let all: Vec<String> = words.chain(qemus.iter().map(of("qemu"))).chain(kernels.iter().map(of("kernel"))).collect();
-    let variants: Vec<Variant> = all.iter().map(|side| variant(side, &common)).collect::<Result<_, _>>()?;
+    let listed = lists
+        .iter()
+        .flat_map(|(key, values)| values.iter().map(move |value| format!("{key}={}", value.replace(',', ",,"))));
+    let all = words.iter().cloned().chain(listed);
+    let variants: Vec<Variant> = all.map(|text| variant(&text, &common)).collect::<Result<_, _>>()?;
     if variants.len() < 2 {
         return OptionsError::usage(
-            "a comparison takes two sides: as in `vmtax compare --qemu 7.2 --qemu 10.0`, or `vmtax compare usual aio=threads`",
+            "a comparison takes two sides: as in `vmtax compare --qemu 7.2 --qemu 10.0`, or `vmtax compare default aio=threads`",
         );
     }
     for (i, variant) in variants.iter().enumerate() {
@@ -37,7 +37,7 @@ pub(super) fn sides(
 }
 
 fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, OptionsError> {
-    let mut own = if side == USUAL { BTreeMap::new() } else { side_settings(side)? };
+    let mut own = if side == DEFAULT { BTreeMap::new() } else { side_settings(side)? };
     let name = own.remove("name").unwrap_or_else(|| side.to_owned());
     let mut set = common.clone();
     set.extend(own);
@@ -46,7 +46,7 @@ fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, Opt
 
 /// `KEY=VALUE,KEY=VALUE`, where a comma within a value is written twice.
 fn side_settings(text: &str) -> Result<BTreeMap<String, String>, OptionsError> {
-    settings(&split(text), "KEY=VALUE, as in aio=native, nor `usual`")
+    settings(&split(text), "KEY=VALUE, as in aio=native, nor `default`")
 }
 
 /// As QEMU splits its own options.
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!((side.set["append"].as_str(), side.set["cache"].as_str()), ("quiet a=b,c", "none"));
         let named = variant("name=old,aio=threads", &common).unwrap();
         assert_eq!((named.name.as_str(), named.set.len()), ("old", 2));
-        assert_eq!(variant(USUAL, &BTreeMap::new()).unwrap().set.len(), 0);
+        assert_eq!(variant(DEFAULT, &BTreeMap::new()).unwrap().set.len(), 0);
         for bad in ["aio", "aio=", "=x", "aio=a,aio=b", "aio=a,"] {
             assert_eq!(variant(bad, &common).is_err(), bad != "aio=a,", "{bad}");
         }

@@ -27,14 +27,14 @@ pub(super) const WAIT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum LedgerError {
     /// Another program holds it.
-    #[error("{path} has been locked by another program for {} s: `vmtax history --runs {runs}` adds what is missing once it is free",
+    #[error("{path} has been locked by another program for {} s: `vmtax history --dir {runs}` adds what is missing once it is free",
         WAIT.as_secs(), path = .path.display(), runs = runs(.path))]
     Locked {
         /// The ledger.
         path: PathBuf,
     },
     /// A newer vmtax changed it.
-    #[error("{path} has version {version}, this vmtax knows up to {VERSION} and leaves it alone: update vmtax, then `vmtax history --runs {runs}` adds what is missing",
+    #[error("{path} has version {version}, this vmtax knows up to {VERSION} and leaves it alone: update vmtax, then `vmtax history --dir {runs}` adds what is missing",
         path = .path.display(), runs = runs(.path))]
     TooNew {
         /// The ledger.
@@ -43,7 +43,7 @@ pub enum LedgerError {
         version: i64,
     },
     /// SQLite said no.
-    #[error("{path}: {source}; see to its owner, its permissions and the room on its disk, then `vmtax history --runs {runs}` adds what is missing",
+    #[error("{path}: {source}; see to its owner, its permissions and the room on its disk, then `vmtax history --dir {runs}` adds what is missing",
         path = .path.display(), runs = runs(.path))]
     Failed {
         /// The ledger.
@@ -52,7 +52,7 @@ pub enum LedgerError {
         source: rusqlite::Error,
     },
     /// It is damaged, and cannot be moved aside.
-    #[error("{path} is damaged ({reason}) and cannot be moved aside ({source}): move it away, then `vmtax history --runs {runs}` makes it again",
+    #[error("{path} is damaged ({reason}) and cannot be moved aside ({source}): move it away, then `vmtax history --dir {runs}` makes it again",
         path = .path.display(), runs = runs(.path))]
     Stuck {
         /// The ledger.

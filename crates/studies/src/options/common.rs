@@ -1,25 +1,26 @@
-//! Options that several studies take.
+//! What several studies take, in groups as help shows them, and how a plan is made of it.
 
 use super::error::OptionsError;
-use clap::Args;
+use super::values::{machine, mebibytes, seconds};
+use clap::{Arg, Args};
 use std::path::PathBuf;
-use vmtax_model::{HostFacts, Plan};
+use vmtax_model::{HostFacts, Machine, Plan};
 use vmtax_workload::CheckedPlan;
 
 /// The options of a study: what its command line means.
 pub trait StudyOptions: Args {
-    /// The plan that they mean on this host; it can be carried out, as far as that can be said without trying.
+    /// The plan that they mean on this host, checked.
     ///
     /// # Errors
     /// [`OptionsError`] for what is unknown, contradictory or out of range.
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError>;
 
-    /// Whether each guest is profiled once more afterwards.
+    /// Whether each guest is profiled in one more run.
     fn is_profiled(&self) -> bool {
         false
     }
 
-    /// Whether the plan's command has this terminal.
+    /// Whether the plan's command gets this terminal.
     fn has_terminal(&self) -> bool {
         false
     }
@@ -28,57 +29,84 @@ pub trait StudyOptions: Args {
 /// What a study takes whose guests all have the same QEMU and kernel.
 #[derive(Debug, Args)]
 pub struct CommonOptions {
-    /// The QEMU to use: a file, or the version or suite of one that `vmtax get qemu` fetched
-    #[arg(long, value_name = "QEMU")]
-    pub qemu: Option<PathBuf>,
-    /// The guest's kernel: a bzImage, or an ELF vmlinux with a PVH note
-    #[arg(long, value_name = "FILE")]
-    pub kernel: Option<PathBuf>,
-    /// The kernel's modules (lib/modules or a folder in it)
-    #[arg(long, value_name = "DIR", requires = "kernel")]
-    pub modules: Option<PathBuf>,
-    /// What every study takes.
+    /// Where and how often.
     #[command(flatten)]
-    pub machine: MachineOptions,
+    pub measurement: MeasurementOptions,
+    /// QEMU, kernel, devices.
+    #[command(flatten)]
+    pub guest: GuestOptions,
 }
 
-/// What every study takes that boots machines.
+/// Where and how often a study measures.
 #[derive(Debug, Args)]
-pub struct MachineOptions {
-    /// How often each machine has its turn; an interval takes 6
-    /// [default: 6; `run` without --quick or --full: 8; `exits`: 3; `compare`: until all is decided, at most 40]
+#[command(next_help_heading = "Measurement")]
+pub struct MeasurementOptions {
+    /// Where to measure, comma separated: native, kvm, tcg, micro-kvm, micro-tcg [default: native, kvm where it runs guest
+    /// kernels, tcg]
+    #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
+    pub machine: Option<Vec<Machine>>,
+    /// Repetitions of each machine; a 95 % CI needs 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Processors of the guest, and of native trials [default: 1]
-    #[arg(long, value_name = "N")]
-    pub cpus: Option<u32>,
-    /// Memory of the guest, and limit of native trials, MiB [default: 1024]
-    #[arg(long, value_name = "MIB")]
-    pub memory: Option<u32>,
-    /// CPU model of the guest and its features, as for QEMU's -cpu [default: host under KVM, max under TCG]
-    #[arg(long, value_name = "MODEL")]
-    pub cpu_model: Option<String>,
-    /// Machine type of the guest and its properties, as for QEMU's -machine [default: q35]
-    #[arg(long, value_name = "TYPE")]
-    pub machine_type: Option<String>,
-    /// Firmware of the guest, as for QEMU's -bios
-    #[arg(long, value_name = "FILE")]
-    pub firmware: Option<PathBuf>,
-    /// Further arguments of the guest's kernel command line
-    #[arg(long, visible_alias = "append", value_name = "ARGS", allow_hyphen_values = true)]
-    pub kernel_args: Option<String>,
-    /// A further QEMU argument; given for each, as in --qemu-arg=-device --qemu-arg=virtio-rng-pci
-    #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
-    pub qemu_args: Vec<String>,
-    /// Seeds the order of the machines [default: 0]
+    /// Timeout of a trial: 90s, 10m, 2h [default: 10m]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub timeout: Option<u32>,
+    /// Timeout of a guest's boot [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    pub boot_timeout: Option<u32>,
+    /// Seed of the randomized order of machines [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
-    /// Seconds after which a trial is given up [default: 600; of `exec`: a day]
-    #[arg(long, visible_alias = "timeout", value_name = "SECONDS")]
-    pub deadline: Option<u32>,
-    /// Seconds after which a guest's boot is given up [default: 60]
-    #[arg(long, value_name = "SECONDS")]
-    pub boot_timeout: Option<u32>,
+}
+
+/// The guest.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Guest")]
+pub struct GuestOptions {
+    /// QEMU: a file, or the version or suite of one that `vmtax get qemu` fetched
+    #[arg(long, value_name = "QEMU")]
+    pub qemu: Option<PathBuf>,
+    /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a release that `vmtax get kernel` fetches
+    #[arg(long, value_name = "KERNEL")]
+    pub kernel: Option<PathBuf>,
+    /// The kernel's modules (lib/modules, or a folder in it)
+    #[arg(long, value_name = "DIR", requires = "kernel")]
+    pub modules: Option<PathBuf>,
+    /// Besides QEMU and kernel.
+    #[command(flatten)]
+    pub settings: GuestSettings,
+}
+
+/// Settings of the guest besides QEMU and kernel.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Guest")]
+pub struct GuestSettings {
+    /// Kernel command-line argument; may be repeated
+    #[arg(long = "kernel-arg", value_name = "ARG", allow_hyphen_values = true)]
+    pub kernel_args: Vec<String>,
+    /// CPU model and features, as for QEMU's -cpu [default: host under KVM, max under TCG]
+    #[arg(long, value_name = "MODEL")]
+    pub cpu_model: Option<String>,
+    /// Machine type and properties, as for QEMU's -machine [default: q35]
+    #[arg(long, value_name = "TYPE")]
+    pub machine_type: Option<String>,
+    /// Firmware, as for QEMU's -bios
+    #[arg(long, value_name = "FILE")]
+    pub firmware: Option<PathBuf>,
+    /// QEMU argument; may be repeated, as in --qemu-arg=-device --qemu-arg=virtio-rng-pci
+    #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
+    pub qemu_args: Vec<String>,
+    /// vCPUs, and CPUs of native trials [default: 1]
+    #[arg(long, value_name = "N")]
+    pub cpus: Option<u32>,
+    /// Memory, and memory limit of native trials: 512M, 2G, or MiB [default: 1G]
+    #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
+    pub memory: Option<u32>,
+}
+
+/// The argument with another help text: its default differs in this command.
+pub(crate) fn with_help(text: &'static str) -> impl FnOnce(Arg) -> Arg {
+    move |arg| arg.help(text)
 }
 
 /// Replaces what was given.
@@ -91,35 +119,53 @@ fn replace<T: Clone>(field: &mut T, given: Option<&T>) {
 impl CommonOptions {
     /// The plan with what these options replace in it, checked.
     pub(crate) fn complete(&self, mut plan: Plan) -> Result<CheckedPlan, OptionsError> {
-        if self.kernel.is_some() {
-            plan.guest.kernel.clone_from(&self.kernel);
-            plan.guest.modules.clone_from(&self.modules);
+        let GuestOptions { qemu, kernel, modules, settings } = &self.guest;
+        if kernel.is_some() {
+            plan.guest.kernel.clone_from(kernel);
+            plan.guest.modules.clone_from(modules);
         }
-        if self.qemu.is_some() {
-            plan.guest.qemu.clone_from(&self.qemu);
+        if qemu.is_some() {
+            plan.guest.qemu.clone_from(qemu);
         }
-        self.machine.complete(plan)
+        complete(&self.measurement, settings, plan)
     }
 }
 
-impl MachineOptions {
-    /// The plan with what these options replace in it, checked.
-    pub(crate) fn complete(&self, mut plan: Plan) -> Result<CheckedPlan, OptionsError> {
-        replace(&mut plan.rounds, self.rounds.as_ref());
-        replace(&mut plan.seed, self.seed.as_ref());
-        replace(&mut plan.timeout_s, self.deadline.as_ref());
-        let guest = &mut plan.guest;
-        replace(&mut guest.cpus, self.cpus.as_ref());
-        replace(&mut guest.memory_mib, self.memory.as_ref());
-        replace(&mut guest.boot_timeout_s, self.boot_timeout.as_ref());
-        guest.cpu_model = self.cpu_model.clone().or(guest.cpu_model.take());
-        guest.machine_type = self.machine_type.clone().or(guest.machine_type.take());
-        guest.kernel_args = self.kernel_args.clone().or(guest.kernel_args.take());
-        guest.firmware = self.firmware.clone().or(guest.firmware.take());
-        if !self.qemu_args.is_empty() {
-            guest.qemu_args.clone_from(&self.qemu_args);
-        }
-        plan.check()?;
-        Ok(CheckedPlan::new(plan)?)
+impl MeasurementOptions {
+    /// The machines that were named; else those of a plan's file, or the default.
+    pub(crate) fn replace_machines(&self, plan: &mut Plan) {
+        replace(&mut plan.machines, self.machine.as_ref());
     }
+
+    /// The machines that were named, after native, which guests are compared with.
+    pub(crate) fn with_native(&self) -> Option<Vec<Machine>> {
+        let guests = self.machine.as_ref()?.iter().copied().filter(|m| m.is_guest());
+        Some([Machine::NATIVE].into_iter().chain(guests).collect())
+    }
+}
+
+/// The plan with what these options replace in it, checked.
+pub(crate) fn complete(
+    measurement: &MeasurementOptions,
+    settings: &GuestSettings,
+    mut plan: Plan,
+) -> Result<CheckedPlan, OptionsError> {
+    replace(&mut plan.rounds, measurement.rounds.as_ref());
+    replace(&mut plan.seed, measurement.seed.as_ref());
+    replace(&mut plan.timeout_s, measurement.timeout.as_ref());
+    let guest = &mut plan.guest;
+    replace(&mut guest.boot_timeout_s, measurement.boot_timeout.as_ref());
+    replace(&mut guest.cpus, settings.cpus.as_ref());
+    replace(&mut guest.memory_mib, settings.memory.as_ref());
+    guest.cpu_model = settings.cpu_model.clone().or(guest.cpu_model.take());
+    guest.machine_type = settings.machine_type.clone().or(guest.machine_type.take());
+    guest.firmware = settings.firmware.clone().or(guest.firmware.take());
+    if !settings.kernel_args.is_empty() {
+        guest.kernel_args = Some(settings.kernel_args.join(" "));
+    }
+    if !settings.qemu_args.is_empty() {
+        guest.qemu_args.clone_from(&settings.qemu_args);
+    }
+    plan.check()?;
+    Ok(CheckedPlan::new(plan)?)
 }

@@ -1,11 +1,13 @@
-//! The options of studies, as they stand on a command line, and how plans are made of them.
+//! Options that several studies have, and how plans are made of them.
 
 mod common;
 mod error;
+pub(crate) mod values;
 mod variants;
 mod words;
 
-pub use common::{CommonOptions, MachineOptions, StudyOptions};
+pub use common::{CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, StudyOptions};
+pub(crate) use common::{complete, with_help};
 pub use error::OptionsError;
 pub(crate) use variants::{settings, share_variant, variants};
 pub use words::key_value;

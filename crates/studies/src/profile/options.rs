@@ -1,11 +1,11 @@
 //! The options of `vmtax profile`, and the plan that they mean.
 
 use super::settings::{HZ, STACK, WALL_HZ, attached, inside};
-use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant};
+use crate::options::values::{duration, duration_or_zero};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant, with_help};
 use clap::Args;
 use std::path::PathBuf;
-use std::time::Duration;
-use vmtax_model::{CountBy, HostFacts, Machine, Plan, ProfileSettings, ProfileSpec, Study, Tree};
+use vmtax_model::{CountBy, HostFacts, Plan, ProfileSettings, ProfileSpec, Study, Tree};
 use vmtax_vm::Vm;
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -16,7 +16,7 @@ const FILES: u64 = 1000;
 const SHARE: &str = "9p,cache=loose";
 
 /// What says something of a workload's guest, or of its run: a process that runs has its own.
-const OF_A_GUEST: [&str; 14] = [
+const OF_A_GUEST: [&str; 19] = [
     "machine",
     "guest_hz",
     "syscalls",
@@ -25,10 +25,15 @@ const OF_A_GUEST: [&str; 14] = [
     "qemu",
     "kernel",
     "modules",
+    "kernel_args",
+    "cpu_model",
+    "machine_type",
+    "firmware",
+    "qemu_args",
     "cpus",
     "memory",
     "seed",
-    "deadline",
+    "timeout",
     "boot_timeout",
     "workload",
 ];
@@ -37,6 +42,7 @@ const OF_A_GUEST: [&str; 14] = [
 #[derive(Debug, Args)]
 #[command(
     mut_arg("rounds", |rounds| rounds.hide(true)),
+    mut_arg("machine", with_help("The guest for a workload: kvm, tcg, micro-kvm or micro-tcg [default: kvm where it runs guest kernels, else tcg]")),
     after_help = "Any process will do, also one in a container: its files are found through its own root, and it needs no frame
 pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
 Where KVM runs its guest and this is root, VM exits are counted by reason, device and register, and an avoidable cost is
@@ -46,7 +52,7 @@ Ctrl-C ends the profile of a process: what was sampled until then is shown, and 
 
 Examples:
   vmtax profile --pid $(pgrep -n qemu-system)
-  vmtax profile --pid 1234 --seconds 30 --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
+  vmtax profile --pid 1234 --duration 30s --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
   vmtax profile --qemu 5.2 -- open-fids count=20000
   vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
   vmtax profile import perf.data"
@@ -55,9 +61,9 @@ pub struct ProfileOptions {
     /// The process to profile, a QEMU or any other
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with_all = OF_A_GUEST)]
     pid: Option<i32>,
-    /// How long to sample [default: 10; a workload: as long as it runs]
-    #[arg(long, value_name = "SECONDS")]
-    seconds: Option<f64>,
+    /// How long to sample: 30s, 5m [default: 10s; a workload: as long as it runs]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    duration: Option<f64>,
     /// Samples a second of each thread that runs
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
@@ -66,7 +72,7 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// How long the scheduler's events and system calls are traced at first, as root; 0 for not at all
-    #[arg(long, value_name = "SECONDS", default_value_t = 1.0)]
+    #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_or_zero)]
     events: f64,
     /// Bytes copied of a stack with each sample
     #[arg(long, value_name = "BYTES", default_value_t = STACK, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
@@ -74,9 +80,6 @@ pub struct ProfileOptions {
     /// The unstripped build of the program, for its functions' names
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
-    /// The guest for a workload: kvm, tcg, micro-kvm, micro-tcg [default: KVM where it runs kernels, else TCG]
-    #[arg(long, value_name = "MACHINE")]
-    machine: Option<Machine>,
     /// Samples a second in a workload's guest, by its own kernel; 0 for none
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
@@ -105,7 +108,7 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         if let Some(pid) = self.pid {
-            let settings = self.settings(Some(self.seconds.unwrap_or(PROCESS_S)))?;
+            let settings = self.settings(Some(self.duration.unwrap_or(PROCESS_S)));
             let name = format!("{}-{pid}", Vm::program_of(pid));
             return Ok(CheckedPlan::new(attached(ProfileSettings { pid: Some(pid), ..settings }, &name))?);
         }
@@ -122,7 +125,7 @@ impl StudyOptions for ProfileOptions {
 impl ProfileOptions {
     /// One guest, one workload, once.
     fn plan_of_workload(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
-        if self.common.machine.rounds.is_some_and(|rounds| rounds != 1) {
+        if self.common.measurement.rounds.is_some_and(|rounds| rounds != 1) {
             return OptionsError::usage(
                 "profile runs a workload once: leave --rounds out; `vmtax run` and `vmtax compare` have rounds",
             );
@@ -134,7 +137,11 @@ impl ProfileOptions {
             Some(plan) => plan,
             None => self.plan_of_words()?,
         };
-        let machine = self.machine.unwrap_or_else(|| host.default_guest());
+        let machine = match self.common.measurement.machine.as_deref() {
+            None => host.default_guest(),
+            Some([one]) => *one,
+            Some(_) => return OptionsError::usage("profile runs a workload in one guest: name one with --machine"),
+        };
         if !machine.is_guest() {
             return OptionsError::usage(format!(
                 "{machine} is no guest: choose kvm, tcg, micro-kvm or micro-tcg with --machine; `vmtax profile --pid` \
@@ -150,7 +157,7 @@ impl ProfileOptions {
             );
         }
         let command = plan.command().cloned().map(Box::new);
-        let study = Study::Profile(ProfileSpec { settings: self.settings(self.seconds)?, command });
+        let study = Study::Profile(ProfileSpec { settings: self.settings(self.duration), command });
         let machines = vec![machine];
         // The micro-guest has no kernel that could sample.
         let probes = match machine.has_kernel() {
@@ -183,25 +190,18 @@ impl ProfileOptions {
     }
 
     /// How it is sampled, for so many seconds; as long as it runs where that is `None`.
-    fn settings(&self, seconds: Option<f64>) -> Result<ProfileSettings, OptionsError> {
-        let ms =
-            |seconds: f64| Duration::try_from_secs_f64(seconds).ok().and_then(|t| u64::try_from(t.as_millis()).ok());
-        let refused = |what: &str| OptionsError::Usage(what.to_owned());
-        let events_ms =
-            ms(self.events).ok_or_else(|| refused("--events takes a number of seconds, as in --events 1"))?;
-        let time_ms = seconds.map(|seconds| {
-            let ms = ms(seconds).filter(|ms| *ms > 0);
-            ms.ok_or_else(|| refused("--seconds takes a number above 0, as in --seconds 10"))
-        });
-        Ok(ProfileSettings {
+    fn settings(&self, seconds: Option<f64>) -> ProfileSettings {
+        let ms = |seconds: f64| (seconds * 1e3).round() as u64;
+        let (events_ms, time_ms) = (ms(self.events), seconds.map(|seconds| ms(seconds).max(1)));
+        ProfileSettings {
             pid: None,
             file: None,
-            time_ms: time_ms.transpose()?,
+            time_ms,
             hz: self.hz,
             wall_hz: self.wall_hz,
             events_ms,
             stack: self.stack,
             symbols: self.symbols.clone(),
-        })
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::published::{PublishedResult, find};
 use crate::exec::root_share;
-use crate::options::{CommonOptions, OptionsError, StudyOptions};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, with_help};
 use clap::Args;
 use vmtax_host::find_program;
 use vmtax_model::HostFacts;
@@ -11,6 +11,14 @@ use vmtax_workload::CheckedPlan;
 /// The options of `vmtax reproduce`.
 #[derive(Debug, Args)]
 #[command(
+    mut_arg(
+        "machine",
+        with_help(
+            "Where to measure, comma separated: native, kvm, tcg, micro-kvm, micro-tcg [default: as published, as far as this host has it]"
+        )
+    ),
+    mut_arg("rounds", with_help("Repetitions of each machine; a 95 % CI needs 6 [default: the plan's]")),
+    mut_arg("timeout", with_help("Timeout of a trial: 90s, 10m, 2h [default: the plan's]")),
     after_help = "`list` names the published results, `show NAME` prints claims, published figures and plan. Exit status 1 where a claim
 is not reproduced: docs/reproduce.md.
 
@@ -78,6 +86,7 @@ impl StudyOptions for ReproduceOptions {
             return OptionsError::usage("name a published result: `vmtax reproduce list` has them");
         };
         let mut plan = case.plan_here(host, self.quick);
+        self.common.measurement.replace_machines(&mut plan);
         if !plan.machines.iter().any(|m| m.is_guest()) {
             return Err(OptionsError::NotTestable(format!(
                 "{}: not testable here: it takes a KVM that runs guest kernels at speed. `vmtax doctor` says what this \

@@ -24,13 +24,13 @@ from the files of this machine where these are what was recorded, by their build
 Examples:
   vmtax profile import perf.data
   vmtax profile import perf.data --pid 1234 --symbols ~/src/qemu/build/qemu-system-x86_64
-  vmtax profile import stacks.folded --out theirs"
+  vmtax profile import stacks.folded --output theirs"
     )]
     Import(ImportArgs),
     /// Draw what changed between two profiles
     #[command(after_help = "Examples:
   vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
-  vmtax profile diff before.folded after.folded --out difference.svg")]
+  vmtax profile diff before.folded after.folded -o difference.svg")]
     Diff(DiffArgs),
 }
 
@@ -58,6 +58,6 @@ pub struct DiffArgs {
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
     /// The picture to write
-    #[arg(long, value_name = "FILE", default_value = "difference.svg")]
-    pub out: PathBuf,
+    #[arg(short, long, value_name = "FILE", default_value = "difference.svg")]
+    pub output: PathBuf,
 }

@@ -1,5 +1,6 @@
 //! What every command takes that carries a study out.
 
+use crate::command::Verbosity;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -12,22 +13,41 @@ pub struct StudyArgs<O: Args> {
     pub record: RecordArgs,
 }
 
-/// Where a recording is made, and how its report is shown.
+/// Where a recording is written, and how its report is printed.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Output")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct RecordArgs {
-    /// The folder for recordings
+    /// Folder of this recording, new or empty [default: a new one in --dir]
+    #[arg(short, long, value_name = "DIR")]
+    pub output: Option<PathBuf>,
+    /// Folder of recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
-    pub runs: PathBuf,
-    /// The folder of the recording, new or empty [default: a new one in that of --runs]
-    #[arg(long, value_name = "DIR")]
-    pub out: Option<PathBuf>,
-    /// Print the plan that this command line means, and do nothing
-    #[arg(long)]
-    pub dry_run: bool,
-    /// Print everything as JSON instead of the table
+    pub dir: PathBuf,
+    /// Print JSON instead of the report
     #[arg(long)]
     pub json: bool,
-    /// Print every table; of `run` every trial's figures, the five tests' as sysbench does
+    /// Print every table of the report
     #[arg(long, conflicts_with = "json")]
     pub details: bool,
+    /// Print the plan as TOML, do not run it
+    #[arg(long)]
+    pub dry_run: bool,
+    /// Print a line for each trial to standard error
+    #[arg(short, long)]
+    pub verbose: bool,
+    /// Print no progress to standard error, only warnings and errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    pub quiet: bool,
+}
+
+impl RecordArgs {
+    /// How much is printed to standard error while measuring.
+    pub fn verbosity(&self) -> Verbosity {
+        match (self.quiet, self.verbose) {
+            (true, _) => Verbosity::Quiet,
+            (_, true) => Verbosity::Verbose,
+            _ => Verbosity::Normal,
+        }
+    }
 }

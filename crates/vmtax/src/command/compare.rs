@@ -58,7 +58,7 @@ fn write(path: Option<&Path>, text: impl FnOnce() -> String) -> Result<(), Fault
 
 /// The baseline's plan, carried out now.
 fn measure_again(plan: &CheckedPlan, args: &StudyArgs<CompareOptions>) -> Result<PathBuf, Fault> {
-    let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round());
+    let display = Display::new(u64::from(plan.rounds) * plan.trials_per_round(), args.record.verbosity());
     let Recorded { folder, ended } = record(plan, doctor::facts(None), &args.record, &display, None)?;
     match ended {
         Ended::Complete => Ok(folder),

@@ -10,8 +10,8 @@ use vmtax_report::{history as report, plain_json};
 use vmtax_studies::history::Ledger;
 
 pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
-    let mut ledger = Ledger::open_to_read(&args.runs)?;
-    ledger.catch_up(&args.runs)?;
+    let mut ledger = Ledger::open_to_read(&args.dir)?;
+    ledger.catch_up(&args.dir)?;
     let Some(metric) = args.metric else {
         let mut entries = ledger.list()?;
         entries.retain(|e| args.machine.is_none_or(|m| m == e.machine));
@@ -26,7 +26,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
         let on = args.machine.map_or(String::new(), |m| format!(" on {m}"));
         return Err(Fault::Usage(format!(
             "no run in {} has {metric}{on}: `vmtax history` lists what there is",
-            args.runs.display()
+            args.dir.display()
         )));
     }
     let findings = vmtax_analysis::history(metric, figures);
@@ -37,7 +37,7 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
         true => print(&(plain_json(&findings)? + "\n"))?,
         false => print(&report.terminal(style(), false))?,
     }
-    if let Some(path) = &args.html {
+    if let Some(path) = &args.output {
         std::fs::write(path, report.html()).map_err(|e| Fault::file(format!("writing {}", path.display()), e))?;
         if !args.json {
             print(&format!("\nReport: {}\n", path.display()))?;

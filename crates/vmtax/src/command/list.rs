@@ -5,12 +5,12 @@ use std::process::ExitCode;
 use vmtax_recording::{Listing, State};
 
 pub fn list(args: &ListArgs) -> Result<ExitCode, Fault> {
-    let listings = vmtax_recording::list(&args.runs)?;
+    let listings = vmtax_recording::list(&args.dir)?;
     if args.json {
         let text = serde_json::to_string_pretty(&listings).map_err(|e| Fault::file("the list as JSON", e.into()))?;
         print(&(text + "\n"))?;
     } else if listings.is_empty() {
-        print(&format!("no recordings in {}: `vmtax run --quick` makes one\n", args.runs.display()))?;
+        print(&format!("no recordings in {}: `vmtax run --quick` makes one\n", args.dir.display()))?;
     } else {
         print(&vmtax_report::printable(&listings.iter().map(line).collect::<String>()))?;
     }

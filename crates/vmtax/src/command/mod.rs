@@ -31,6 +31,7 @@ pub use history::history;
 pub use list::list;
 pub use manual::{completions, man};
 pub use profile::profile;
+pub use progress::Verbosity;
 pub use report::report;
 pub use reproduce::reproduce;
 pub use study::study;

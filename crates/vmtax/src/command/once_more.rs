@@ -20,11 +20,12 @@ pub(super) fn profile(
     args: &RecordArgs,
     streams: Option<&Streams>,
 ) -> Result<(), Fault> {
-    let args = RecordArgs { out: None, ..args.clone() };
+    let args = RecordArgs { output: None, ..args.clone() };
     let mut first: Option<PathBuf> = None;
     for (of, plan) in plans {
         let plan = CheckedPlan::new(plan)?;
-        let Recorded { folder, ended } = record(&plan, host.clone(), &args, &Display::beside_output(), streams)?;
+        let Recorded { folder, ended } =
+            record(&plan, host.clone(), &args, &Display::beside_output(args.verbosity()), streams)?;
         match ended {
             Ended::Interrupted => return Err(Fault::Interrupted { folder }),
             Ended::Incomplete(why) => return Err(Fault::Incomplete { folder, first: why.to_string() }),

@@ -21,17 +21,17 @@ pub fn profile(args: &ProfileArgs) -> Result<ExitCode, Fault> {
 
 fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
     let svg = draw_difference(&args.before, &args.after)?;
-    let failed = |e| Fault::file(format!("writing {}: name a file with --out", args.out.display()), e);
-    std::fs::write(&args.out, svg).map_err(failed)?;
+    let failed = |e| Fault::file(format!("writing {}: name a file with --output", args.output.display()), e);
+    std::fs::write(&args.output, svg).map_err(failed)?;
     print(&changes(&args.before, &args.after)?.terminal(style(), false))?;
-    print(&vmtax_report::printable(&format!("{}\n", args.out.display())))?;
+    print(&vmtax_report::printable(&format!("{}\n", args.output.display())))?;
     Ok(ExitCode::SUCCESS)
 }
 
 /// What another tool recorded, as a recording of our own.
 fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     let record = &args.record;
-    recording_folder::check(record.out.as_deref())?;
+    recording_folder::check(record.output.as_deref())?;
     let Imported { found, pid, program, missing } =
         vmtax_profile::import(&args.file, args.pid, args.symbols.as_deref())?;
     let name = args.file.file_name().unwrap_or_default().to_string_lossy().into_owned();

@@ -1,56 +1,87 @@
-//! Progress on standard error, only on a terminal.
+//! Progress on standard error: a bar on a terminal, or a line for each trial.
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use vmtax_model::Probes;
 use vmtax_runner::Progress;
 
+/// How much is printed to standard error while measuring.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verbosity {
+    /// Warnings and errors.
+    Quiet,
+    /// And progress on a terminal, notes.
+    Normal,
+    /// And a line for each trial.
+    Verbose,
+}
+
 pub struct Display {
     bar: ProgressBar,
-    /// Whether each trial has a line that stays.
+    verbosity: Verbosity,
+    /// Whether each run of a command has a line above what it prints.
     marks: bool,
 }
 
 impl Display {
-    /// A bar over `trials` trials; invisible when standard error is no terminal.
-    pub fn new(trials: u64) -> Display {
+    /// A bar over `trials` trials, on a terminal.
+    pub fn new(trials: u64, verbosity: Verbosity) -> Display {
+        if verbosity != Verbosity::Normal {
+            return Display { bar: ProgressBar::hidden(), verbosity, marks: false };
+        }
         // `stderr()` hides itself off a terminal. Twice a second: drawing must not disturb what is measured.
         let bar = ProgressBar::with_draw_target(Some(trials), ProgressDrawTarget::stderr_with_hz(2));
         if let Ok(style) = ProgressStyle::with_template("[{elapsed_precise}] {bar:24} {pos}/{len} {wide_msg}") {
             bar.set_style(style);
         }
-        Display { bar, marks: false }
+        Display { bar, verbosity, marks: false }
     }
 
-    /// For a command that prints itself: no bar, and on a terminal a line before each run.
-    pub fn beside_output() -> Display {
-        Display { bar: ProgressBar::hidden(), marks: std::io::stderr().is_terminal() }
+    /// For a command that prints itself: no bar, on a terminal a line before each run.
+    pub fn beside_output(verbosity: Verbosity) -> Display {
+        let marks = verbosity == Verbosity::Normal && std::io::stderr().is_terminal();
+        Display { bar: ProgressBar::hidden(), verbosity, marks }
     }
 
-    /// A line of text that stays.
-    pub fn say(&self, line: &str) {
+    /// A note, as what is fetched or estimated.
+    pub fn note(&self, line: &str) {
+        if self.verbosity != Verbosity::Quiet {
+            self.warn(line);
+        }
+    }
+
+    /// A line that even `--quiet` prints.
+    pub fn warn(&self, line: &str) {
         let line = vmtax_report::printable(line);
         self.bar.suspend(|| eprintln!("{line}"));
     }
 
     pub fn show(&self, progress: Progress<'_>) {
         match progress {
-            Progress::Preparing => self.bar.set_message("preparing disks and the guest's image"),
+            Progress::Preparing => self.step("preparing disks and the guest's image".to_owned()),
             Progress::Booting { slot } => {
-                self.bar.set_message(format!("round {}: {} comes up", slot.round + 1, slot.machine));
+                self.step(format!("round {}: {} boots", slot.round + 1, slot.machine));
             }
             Progress::Trial { slot, probes: Probes::None, .. } if self.marks => {
                 eprintln!("── {}, round {} ──", slot.machine, slot.round + 1);
             }
-            Progress::Trial { slot, .. } if self.marks => eprintln!("── {}, under probes ──", slot.machine),
+            Progress::Trial { slot, .. } if self.marks => eprintln!("── {}, traced ──", slot.machine),
             Progress::Trial { number, slot, workload, probes } => {
                 self.bar.set_position(u64::from(number));
-                let under = if probes == Probes::None { "" } else { ", observed" };
-                self.bar.set_message(format!("round {}: {} on {}{under}", slot.round + 1, workload.name, slot.machine));
+                let under = if probes == Probes::None { "" } else { ", traced" };
+                self.step(format!("round {}: {} on {}{under}", slot.round + 1, workload.name, slot.machine));
             }
-            Progress::Failed { number, error } => self.say(&format!("trial {number} has no result: {error}")),
+            Progress::Failed { number, error } => self.warn(&format!("trial {number} has no result: {error}")),
         }
         self.bar.tick();
+    }
+
+    /// What is done now: beside the bar, or as a line.
+    fn step(&self, text: String) {
+        if self.verbosity == Verbosity::Verbose {
+            self.note(&text);
+        }
+        self.bar.set_message(text);
     }
 
     pub fn clear(&self) {

@@ -37,25 +37,25 @@ pub(super) fn record(
         // Its facts belong into the recording too.
         host = doctor::facts(plan.guest.qemu.as_deref());
     }
-    let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.say(line))?;
+    let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.note(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
-    vmtax_vm::remove_stale_scratch(&args.runs);
+    vmtax_vm::remove_stale_scratch(&args.dir);
     vmtax_observe::remove_stale_traces();
     let mut writer = recording_folder::begin(args, plan, &host)?;
     let folder = writer.folder().to_path_buf();
     let mut interim = InterimAnalyses::new(plan);
     let mut watch = Watch {
         progress: &mut |p| display.show(p),
-        go_on: &mut |rounds| interim.go_on(&folder, rounds, &|line| display.say(line)),
+        go_on: &mut |rounds| interim.go_on(&folder, rounds, &|line| display.note(line)),
     };
     let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut watch);
     display.clear();
     let ended = ended?;
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
-        if args.out.is_none() {
-            history::remember(&args.runs, &folder);
+        if args.output.is_none() {
+            history::remember(&args.dir, &folder);
         }
     }
     Ok(Recorded { folder, ended })

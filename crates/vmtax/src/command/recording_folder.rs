@@ -14,12 +14,13 @@ pub(super) fn check(named: Option<&Path>) -> Result<(), Fault> {
     let Some(path) = named else { return Ok(()) };
     let new: Vec<&Path> = path.ancestors().take_while(|part| !part.exists()).collect();
     let made = fs::create_dir_all(path);
-    let made = made.map_err(|e| Fault::file(format!("making the folder {}: name one with --out", path.display()), e));
+    let made =
+        made.map_err(|e| Fault::file(format!("making the folder {}: name one with --output", path.display()), e));
     let usable = made.and_then(|()| match fs::read_dir(path).is_ok_and(|mut files| files.next().is_some()) {
-        true => Err(Fault::Usage(format!("{} holds files already: name a new folder with --out", path.display()))),
+        true => Err(Fault::Usage(format!("{} holds files already: name a new folder with --output", path.display()))),
         false => {
             let refused =
-                |e: Errno| Fault::file(format!("{}: name another folder with --out", path.display()), e.into());
+                |e: Errno| Fault::file(format!("{}: name another folder with --output", path.display()), e.into());
             access(path, Access::WRITE_OK | Access::EXEC_OK).map_err(refused)
         }
     });
@@ -31,8 +32,8 @@ pub(super) fn check(named: Option<&Path>) -> Result<(), Fault> {
 pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<Writer, Fault> {
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let version = env!("CARGO_PKG_VERSION");
-    Ok(match &args.out {
+    Ok(match &args.output {
         Some(folder) => Writer::create_at(folder, plan, host, &command, version)?,
-        None => Writer::create(&args.runs, plan, host, &command, version)?,
+        None => Writer::create(&args.dir, plan, host, &command, version)?,
     })
 }

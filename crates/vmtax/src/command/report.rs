@@ -18,9 +18,9 @@ pub fn report(args: &ReportArgs) -> Result<ExitCode, Fault> {
         return Ok(status(&answer));
     }
     put(&answer, args.json, args.details, false)?;
-    if !args.json || args.html.is_some() {
+    if !args.json || args.output.is_some() {
         // Last, so that a recording that only others may write to is shown all the same.
-        let written = write(&mut answer, &recording.folder, args.html.as_deref())?;
+        let written = write(&mut answer, &recording.folder, args.output.as_deref())?;
         if !args.json {
             print(&format!("\nReport: {}\n", vmtax_report::printable(&written)))?;
         }

@@ -22,7 +22,7 @@ pub fn study<O: StudyOptions>(args: &StudyArgs<O>) -> Result<ExitCode, Fault> {
     if record.dry_run {
         return print(&plan.to_toml()?).map(|()| ExitCode::SUCCESS);
     }
-    if let Some(line) = forecast(&plan, &record.runs) {
+    if let Some(line) = forecast(&plan, &record.dir) {
         eprintln!("{}", vmtax_report::printable(&line));
     }
     let profiles = if args.options.is_profiled() { profiles_of_guests(&plan) } else { Vec::new() };
@@ -43,10 +43,10 @@ fn carry_out(
     args: &RecordArgs,
     streams: Option<&Streams>,
 ) -> Result<ExitCode, Fault> {
-    recording_folder::check(args.out.as_deref())?;
+    recording_folder::check(args.output.as_deref())?;
     let display = match streams {
-        Some(_) => Display::beside_output(),
-        None => Display::new(u64::from(plan.rounds) * plan.trials_per_round()),
+        Some(_) => Display::beside_output(args.verbosity()),
+        None => Display::new(u64::from(plan.rounds) * plan.trials_per_round(), args.verbosity()),
     };
     let Recorded { folder, ended } = record(plan, host, args, &display, streams)?;
     let recording = vmtax_recording::open(&folder)?;

@@ -192,7 +192,7 @@ fn it_ends_with_its_channel_and_takes_no_garbage() {
 fn a_result_of_the_agent_alone_is_what_a_run_records() {
     let place = Place::new();
     let alone = json(&place.vmtax("agent run cpu time=0.05 --json").succeeds().stdout);
-    let run = place.run("cpu cpu.time=0.05 --machines native --rounds 1 --json").succeeds();
+    let run = place.run("cpu cpu.time=0.05 --machine native --rounds 1 --json").succeeds();
     let report = json(&run.stdout);
     let recorded = &trials(&report)[0]["result"];
     let keys = |value: &Value| value.as_object().unwrap().keys().cloned().collect::<Vec<_>>();

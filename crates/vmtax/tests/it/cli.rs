@@ -39,7 +39,7 @@ fn the_options_that_examples_name_are_there() {
         else {
             continue;
         };
-        place.vmtax("run --dry-run --machines native").arg(workload).arg(word).succeeds();
+        place.vmtax("run --dry-run --machine native").arg(workload).arg(word).succeeds();
         tried += 1;
     }
     assert!(tried > 0, "no example sets an option");
@@ -57,7 +57,7 @@ fn the_version_is_the_packages() {
 fn completions_are_made_for_the_usual_shells() {
     let place = Place::new();
     for shell in ["bash", "zsh", "fish"] {
-        place.vmtax("completions").arg(shell).succeeds().shows("doctor").shows("boot-deadline");
+        place.vmtax("completions").arg(shell).succeeds().shows("doctor").shows("boot-timeout");
     }
     let script = place.put("vmtax.bash", place.vmtax("completions bash").succeeds().stdout);
     place.program("bash").arg("-n").arg(script).succeeds();
@@ -84,4 +84,40 @@ fn a_reader_that_goes_away_is_no_fault() {
     drop(ours);
     let gone = place.vmtax("completions bash").stdout(std::os::fd::OwnedFd::from(theirs)).outcome();
     assert!(!gone.stderr.contains("panicked"), "{gone}");
+}
+
+#[test]
+fn former_spellings_work_and_say_what_to_write_now() {
+    let place = Place::new();
+    for (line, says, plan) in [
+        ("run --machines native --deadline 5m cpu", "--deadline is now --timeout", "timeout-s = 300"),
+        ("run --runs x --out y --time 2 --boot-deadline 7 cpu", "--runs is now --dir", "boot-timeout-s = 7"),
+        ("layers --guest micro-tcg", "--guest is now --machine", "machines = [\"native\", \"micro-tcg\"]"),
+        ("profile --seconds 3 -- seqread", "--seconds is now --duration", "time-ms = 3000"),
+        ("run --machine tcg --kernel-args a=1 --append b=2 cpu", "--append is now --kernel-arg", "a=1 b=2"),
+        ("compare usual aio=native --detect 5%", "--detect is now --min-effect", "name = \"default\""),
+        ("scale seqread.depth --ladder 1..8 --rungs 3", "--ladder is now --range", "steps = [1, 3, 8]"),
+        ("case guest-syscalls --machines native", "case is now reproduce", "reproduces = \"guest-syscalls\""),
+    ] {
+        let outcome = place.vmtax(&line.replacen(' ', " --dry-run ", 1)).outcome().exits(0);
+        assert!(outcome.stderr.contains(&format!("vmtax: {says}")), "{line}: {outcome}");
+        assert!(outcome.stdout.contains(plan), "{line}: {outcome}");
+    }
+    place.vmtax("run --runs 10").fails(&["write --rounds 10"]);
+    let page = place.path("page.html");
+    place.vmtax("history cpu.events --html").arg(&page).fails(&["--html is now --output"]);
+    place.vmtax("export nowhere --pieces x").fails(&["--pieces is now --segments"]);
+}
+
+#[test]
+fn sizes_and_durations_have_suffixes() {
+    let place = Place::new();
+    let plan = |line: &str| place.vmtax(line).arg("--dry-run").succeeds().stdout;
+    let all = plan("run cpu --memory 2G --timeout 2h --boot-timeout 90 --duration 500ms");
+    for part in ["memory-mib = 2048", "timeout-s = 7200", "boot-timeout-s = 90", "time = \"0.5\""] {
+        assert!(all.contains(part), "{part}: {all}");
+    }
+    assert!(plan("exec --memory 512 --scratch 4GiB --dry-run -- true").contains("scratch-mib = 4096"));
+    place.vmtax("run cpu --memory 2.5G").fails(&["512M, 2G"]);
+    place.vmtax("run cpu --timeout soon").fails(&["90s, 10m, 2h"]);
 }

@@ -9,11 +9,11 @@ use std::path::Path;
 const QUICK: &str = "--machine micro-tcg --seed 3 --repeats 1";
 const READS: &str = "-- seqread seqread.count=60 seqread.time=0";
 /// Of the bare host, in a second.
-const RUN: &str = "--machines native --rounds 6 cpu cpu.max-prime=2000 cpu.time=0.02";
+const RUN: &str = "--machine native --rounds 6 cpu cpu.max-prime=2000 cpu.time=0.02";
 const THP: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
 
 fn compare<'a>(place: &'a Place, words: &str) -> crate::common::Start<'a> {
-    place.vmtax("compare").arg("--runs").arg(place.runs()).words(words)
+    place.vmtax("compare").arg("--dir").arg(place.runs()).words(words)
 }
 
 fn row<'a>(report: &'a Value, metric: &str) -> &'a Value {
@@ -25,7 +25,7 @@ fn row<'a>(report: &'a Value, metric: &str) -> &'a Value {
 fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     let place = Place::new();
     // 100 requests a second: ten milliseconds each, if QEMU's throttle is to be believed.
-    let words = format!("usual throttling.iops-total=100 {QUICK} {READS}");
+    let words = format!("default throttling.iops-total=100 {QUICK} {READS}");
     let shown = compare(&place, &words).start(60).outcome().exits(0);
     shown.shows("slower by").shows("all is decided");
     let recording = place.recording();
@@ -41,16 +41,16 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     let page = fs::read_to_string(recording.join("report.html")).unwrap();
     assert!(page.contains("tile slower") && page.trim_end().ends_with("</html>") && !page.contains("://"));
     let narrow = place.vmtax("report").arg(&recording).succeeds().stdout;
-    assert!(narrow.contains("against usual"), "{narrow}");
+    assert!(narrow.contains("against default"), "{narrow}");
 }
 
 #[test]
 #[ignore = "needs root"]
 fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
     let place = Place::new();
-    let words = "usual aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- seqread seqread.count=4000";
+    let words = "default aio=native --machine micro-tcg --rounds 1 --repeats 1 --profile -- seqread seqread.count=4000";
     let outcome = compare(&place, words).start(60).outcome().exits(0);
-    outcome.says("profile of usual").says("what differs");
+    outcome.says("profile of default").says("what differs");
     let files = files_below(&place.runs());
     let named = |name: &str| files.iter().filter(|file| file.ends_with(name)).count();
     assert_eq!((named("profile.json"), named("difference.svg")), (2, 1), "{files:?}");
@@ -58,7 +58,7 @@ fn each_side_is_looked_at_once_more_and_drawn_against_the_baseline() {
     for folded in files.iter().filter(of_profile) {
         assert!(fs::read_to_string(folded).unwrap().contains("[translated code]"), "{}", folded.display());
     }
-    let mixed = "usual aio=native --profile -- seqread cpu";
+    let mixed = "default aio=native --profile -- seqread cpu";
     compare(&place, mixed).start(60).outcome().exits(2).says("--profile is of one workload");
 }
 
@@ -83,12 +83,12 @@ fn a_budget_ends_it_with_what_can_be_told_by_then() {
 #[test]
 fn sides_have_kernels_words_and_sizes_of_their_own() {
     let place = Place::new();
-    let words = "usual,memory-mib=512 usual --rounds 1 --repeats 2 --time 0.05 -- cpu";
-    compare(&place, words).fails(&["'usual' is not KEY=VALUE"]);
+    let words = "default,memory-mib=512 default --rounds 1 --repeats 2 --duration 0.05 -- cpu";
+    compare(&place, words).fails(&["'default' is not KEY=VALUE"]);
     let sides = "memory-mib=512,append=vmtax.planted=1 options=-overcommit,,mem-lock=off";
     let words = format!("{sides} --machine tcg --rounds 1 --repeats 2 -- cpu cpu.max-prime=1000 cpu.time=0.05");
     let words = words.replace("options=-overcommit,,mem-lock=off", "name=b,options=-no-fd-bootchk");
-    compare(&place, &words.replace("-no-fd-bootchk", "-S")).arg("--boot-deadline").arg("3").outcome().exits(2);
+    compare(&place, &words.replace("-no-fd-bootchk", "-S")).arg("--boot-timeout").arg("3").outcome().exits(2);
     let place = Place::new();
     let words = words.replace("name=b,options=-no-fd-bootchk", "name=b");
     compare(&place, &words).start(60).outcome().exits(0).shows("too few rounds");
@@ -110,24 +110,24 @@ fn sides_have_kernels_words_and_sizes_of_their_own() {
 fn what_is_no_comparison_is_refused() {
     let place = Place::new();
     for (words, why) in [
-        ("usual", "two sides"),
-        ("usual usual", "'usual' is there twice"),
-        ("usual aio", "'aio' is not KEY=VALUE"),
-        ("usual machine=native", "native is no side"),
-        ("usual machine=vax", "unknown machine 'vax'"),
-        ("usual cpus=many", "cpus is 'many'"),
-        ("usual modules=/x", "modules is given without kernel"),
-        ("usual host.turbo=off --machine micro-tcg", "host.thp"),
-        ("usual share=9p", "a table [tree]"),
-        ("usual aio=threads -- nothing", "unknown workload 'nothing'"),
-        ("usual aio=threads --layers -- cpu", "seqread alone"),
+        ("default", "two sides"),
+        ("default default", "'default' is there twice"),
+        ("default aio", "'aio' is not KEY=VALUE"),
+        ("default machine=native", "native is no side"),
+        ("default machine=vax", "unknown machine 'vax'"),
+        ("default cpus=many", "cpus is 'many'"),
+        ("default modules=/x", "modules is given without kernel"),
+        ("default host.turbo=off --machine micro-tcg", "host.thp"),
+        ("default share=9p", "a table [tree]"),
+        ("default aio=threads -- nothing", "unknown workload 'nothing'"),
+        ("default aio=threads --layers -- cpu", "seqread alone"),
         ("/nowhere/a /nowhere/b", "/nowhere/a"),
-        ("usual /nowhere/b", "recordings can only be compared with recordings"),
+        ("default /nowhere/b", "recordings can only be compared with recordings"),
         ("--check /nowhere", "/nowhere"),
     ] {
         compare(&place, words).fails(&[why]);
     }
-    compare(&place, "usual aio=threads --min-effect 0").outcome().exits(2);
+    compare(&place, "default aio=threads --min-effect 0").outcome().exits(2);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn recordings_are_held_against_each_other_as_what_they_are() {
     };
     let shown = place.vmtax("compare").arg(one("before", 1.0)).arg(one("after", 0.94)).succeeds();
     shown.shows("not shown").shows("n = 1 a side");
-    let other = place.vmtax("run --machines native --rounds 1 mutex mutex.loops=10 mutex.num=10 --runs");
+    let other = place.vmtax("run --machine native --rounds 1 mutex mutex.loops=10 mutex.num=10 --dir");
     other.arg(place.path("other")).succeeds();
     let other = fs::read_dir(place.path("other")).unwrap().flatten().find(|e| e.path().is_dir()).unwrap().path();
     place.vmtax("compare").arg(&first).arg(&other).fails(&["no metric in common"]);
@@ -180,7 +180,7 @@ fn a_check_fails_where_a_metric_is_worse_and_says_so_to_pipelines() {
     let broken = place.put("broken.toml", "worse = 5 %\n");
     check(&slower).arg("--thresholds").arg(&broken).fails(&["broken.toml", "line 1"]);
     // Without a recording the baseline's plan is measured again.
-    let again = place.vmtax("compare --check").arg(&first).arg("--runs").arg(place.path("again"));
+    let again = place.vmtax("compare --check").arg(&first).arg("--dir").arg(place.path("again"));
     let status = again.outcome();
     assert!(place.path("again").exists(), "{status:?}");
 }
@@ -191,7 +191,7 @@ fn a_setting_of_the_host_is_put_back_even_by_a_killed_controller() {
     let Ok(before) = fs::read_to_string(THP) else { return skipped("no transparent huge pages") };
     let other = if before.contains("[never]") { "madvise" } else { "never" };
     let place = Place::new();
-    let words = format!("usual host.thp={other} {QUICK} --rounds 6 -- seqread seqread.count=20000 seqread.time=0");
+    let words = format!("default host.thp={other} {QUICK} --rounds 6 -- seqread seqread.count=20000 seqread.time=0");
     let mut run = compare(&place, &words).start(60);
     run.until("the setting is made", |_| fs::read_to_string(THP).ok().filter(|now| *now != before));
     run.until("its guest is up", |place| place.processes().iter().any(crate::common::Process::is_qemu).then_some(()));
@@ -199,7 +199,7 @@ fn a_setting_of_the_host_is_put_back_even_by_a_killed_controller() {
     run.outcome();
     place.nothing_is_left();
     assert_eq!(fs::read_to_string(THP).unwrap(), before);
-    let words = format!("usual host.thp={other} {QUICK} --rounds 1 {READS}");
+    let words = format!("default host.thp={other} {QUICK} --rounds 1 {READS}");
     compare(&place, &words).succeeds();
     assert_eq!(fs::read_to_string(THP).unwrap(), before);
 }

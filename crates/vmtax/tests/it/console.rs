@@ -18,7 +18,7 @@ fn a_guest_without_virtio_serial_is_measured_over_the_console() {
     let place = Place::new();
     let kernel = kernel().copy(&place, &[]);
     let qemu = fake_qemu(&place, &format!("{WITHOUT_THE_PORT}exec {} \"$@\"", qemu().display()));
-    let plan = "syscalls syscalls.only=getpid,pipe syscalls.time=0.02 cpu cpu.time=0.1 --machines tcg --rounds 2";
+    let plan = "syscalls syscalls.only=getpid,pipe syscalls.time=0.02 cpu cpu.time=0.1 --machine tcg --rounds 2";
     let run =
         place.run(plan).words(&kernel.options()).arg("--qemu").arg(qemu).arg("--json").start(90).outcome().exits(0);
     let report = json(&run.stdout);
@@ -35,7 +35,7 @@ fn a_guest_without_virtio_serial_is_measured_over_the_console() {
 fn a_guest_with_virtio_serial_leaves_the_console_to_its_kernel() {
     let place = Place::new();
     let kernel = kernel().copy(&place, &[]);
-    let plan = "cpu cpu.time=0.05 --machines tcg --rounds 1";
+    let plan = "cpu cpu.time=0.05 --machine tcg --rounds 1";
     place.run(plan).words(&kernel.options()).start(60).outcome().exits(0);
     let log = std::fs::read(place.recording().join("turns/0000-tcg/console.log")).unwrap();
     assert!(!log.windows(4).any(|bytes| bytes == b"VMTX"));

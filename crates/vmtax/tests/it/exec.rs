@@ -10,7 +10,7 @@ use std::path::Path;
 /// One round on these machines.
 pub fn exec<'a>(place: &'a Place, words: &str, command: &[&str]) -> Start<'a> {
     let rounds = if words.contains("--rounds") { "" } else { "--rounds 1" };
-    let start = place.vmtax("exec --runs").arg(place.runs()).words(rounds).words(words).arg("--");
+    let start = place.vmtax("exec --dir").arg(place.runs()).words(rounds).words(words).arg("--");
     command.iter().fold(start, |start, word| start.arg(word))
 }
 
@@ -31,7 +31,7 @@ fn a_command_has_on_each_machine_what_it_has_without() {
     let script = "pwd; id -u; id -g; umask; ulimit -n; ulimit -c; uname -n; echo \"$TZ $ODD\"; date +%Z; echo \"$1\"; \
                   cat; ls -ld /proc/self /dev/null /dev/pts /dev/shm /run | wc -l; echo oops >&2; exit 3";
     let input = place.put("input", "a line\nand another");
-    let outcome = exec(&place, "--machines native,tcg", &["sh", "-c", script, "sh", "an 'argument' with\nmore"])
+    let outcome = exec(&place, "--machine native,tcg", &["sh", "-c", script, "sh", "an 'argument' with\nmore"])
         .env("TZ", "America/New_York")
         .env("ODD", std::ffi::OsString::from(std::os::unix::ffi::OsStrExt::from_bytes(b"\xff=*") as &std::ffi::OsStr))
         .stdin(fs::File::open(input).unwrap())
@@ -61,8 +61,8 @@ fn a_guest_is_as_it_was_described() {
     let vmlinux = place.path("vmlinux");
     assert!(vmtax_guests::kernel::unpack_vmlinux(&facts, &vmlinux), "{} has no PVH note", kernel.image.display());
     let words = format!(
-        "--machines tcg --kernel {} --modules {} --cpu-model max,-rdrand --machine-type q35,hpet=off --firmware bios.bin \
-         --append vmtax.test=1 --qemu-arg=-device --qemu-arg=virtio-rng-pci",
+        "--machine tcg --kernel {} --modules {} --cpu-model max,-rdrand --machine-type q35,hpet=off --firmware bios.bin \
+         --kernel-arg vmtax.test=1 --qemu-arg=-device --qemu-arg=virtio-rng-pci",
         vmlinux.display(),
         kernel.modules.display()
     );
@@ -82,7 +82,7 @@ fn a_guest_is_as_it_was_described() {
 fn the_parts_of_the_time_add_up_and_agree_with_two_clocks() {
     let place = Place::new();
     let script = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; cat /bin/bash /bin/bash /usr/bin/perl > /dev/null; sleep 0.3";
-    exec(&place, "--machines native,tcg --rounds 2", &["sh", "-c", script]).start(120).outcome().exits(0);
+    exec(&place, "--machine native,tcg --rounds 2", &["sh", "-c", script]).start(120).outcome().exits(0);
     let report = report(&place);
     let breakdown = &report["findings"]["breakdowns"][0];
     assert_eq!((breakdown["machine"].as_str(), breakdown["rounds"].as_u64()), (Some("tcg"), Some(2)));
@@ -142,13 +142,13 @@ fn the_hosts_files_are_what_they_were_whatever_a_command_does() {
         let script = "cd tree; chmod -R 777 .; chown -R 12345 . ; echo changed > 0/5; mv 1 moved; ln 2/2 hard; \
                       truncate -s 0 3/3; touch -d 2001-01-01 4/4; mkfifo pipe; setfattr -n user.x -v y 4/9 2>/dev/null; \
                       cat 0/5; rm -rf ./*; ls | wc -l; rm -rf /etc; ls /etc 2>/dev/null | wc -l";
-        let outcome = exec(&place, &format!("--machines tcg --root {way}"), &["sh", "-c", script]).outcome();
+        let outcome = exec(&place, &format!("--machine tcg --root {way}"), &["sh", "-c", script]).outcome();
         // It was done, there.
         assert_eq!(outcome.stdout.split_whitespace().collect::<Vec<_>>(), ["changed", "0", "0"], "{outcome}");
         assert_eq!(state(&place.path("tree")), before, "{way}");
         assert!(Path::new("/bin/sh").exists() && Path::new("/etc/passwd").exists());
         // A guest that goes past its own layer is refused by who serves, too.
-        let outcome = exec(&place, &format!("--machines tcg --root {way}"), &["sh", "-c", PAST_THE_LAYER]).outcome();
+        let outcome = exec(&place, &format!("--machine tcg --root {way}"), &["sh", "-c", PAST_THE_LAYER]).outcome();
         if is_root() {
             assert!(outcome.stdout.contains("mounted"), "{outcome}");
             assert!(!outcome.stdout.contains("written"), "{outcome}");
@@ -172,10 +172,10 @@ fn what_cannot_be_run_is_said_with_the_status_of_a_shell() {
         (no_program.to_str().unwrap(), 126, "Permission denied"),
         (alien.to_str().unwrap(), 126, "no program for this processor"),
     ] {
-        exec(&place, "--machines native,tcg", &[command]).outcome().exits(status).says(said);
+        exec(&place, "--machine native,tcg", &[command]).outcome().exits(status).says(said);
     }
     place.vmtax("exec").outcome().exits(2).says("CMD");
-    exec(&place, "--machines tcg --root erofs", &["true"]).outcome().exits(125).says("9p or virtiofs");
+    exec(&place, "--machine tcg --root erofs", &["true"]).outcome().exits(125).says("9p or virtiofs");
     place.run("exec").outcome().exits(2).says("vmtax exec");
 }
 
@@ -189,13 +189,13 @@ fn alien() -> Vec<u8> {
 #[test]
 fn signals_hangs_and_leavers_end_as_they_should() {
     let place = Place::new();
-    let outcome = exec(&place, "--machines native,tcg", &["sh", "-c", "kill -SEGV $$"]).outcome().exits(139);
+    let outcome = exec(&place, "--machine native,tcg", &["sh", "-c", "kill -SEGV $$"]).outcome().exits(139);
     outcome.says("ended by signal 11");
     // Whoever ignores the asking is killed.
     let script = "trap '' TERM; echo stays; while :; do sleep 1; done";
-    exec(&place, "--machines native,tcg --timeout 1", &["sh", "-c", script]).outcome().exits(124).says("--deadline");
+    exec(&place, "--machine native,tcg --timeout 1", &["sh", "-c", script]).outcome().exits(124).says("--timeout");
     let script = "setsid sleep 1000 & sh -c 'sleep 1000 & sleep 1000' & echo leaves";
-    let outcome = exec(&place, "--machines native,tcg", &["sh", "-c", script]).outcome().exits(0);
+    let outcome = exec(&place, "--machine native,tcg", &["sh", "-c", script]).outcome().exits(0);
     assert_eq!(outcome.stdout, "leaves\nleaves\n");
     outcome.says("left processes running");
     place.nothing_is_left();
@@ -211,7 +211,7 @@ fn the_first_interrupt_goes_to_the_command_and_the_second_ends_the_guest() {
         ("tcg", "trap 'echo heard' INT; echo ready; while :; do sleep 1; done", 2),
     ] {
         let out = fs::File::create(&reaching).unwrap();
-        let words = format!("--machines {machine}");
+        let words = format!("--machine {machine}");
         let mut run = exec(&place, &words, &["sh", "-c", script]).stdout(out).start(60);
         let said = |text: &'static str| {
             let reaching = reaching.clone();
@@ -235,7 +235,7 @@ fn a_killed_controller_leaves_no_command() {
     let out = place.path("out");
     let script = "setsid sleep 1000 & echo ready; sleep 1000";
     for machine in ["native", "tcg"] {
-        let words = format!("--machines {machine}");
+        let words = format!("--machine {machine}");
         let mut run = exec(&place, &words, &["sh", "-c", script]).stdout(fs::File::create(&out).unwrap()).start(60);
         run.until("the command is ready", |_| fs::read_to_string(&out).unwrap().contains("ready").then_some(()));
         run.signal(Signal::KILL);
@@ -266,7 +266,7 @@ fn a_flood_comes_through_whole_and_takes_no_memory_here() {
                   print(n, h.hexdigest()); sys.stderr.write(f'resident {peak}\\n'); sys.exit(p.wait())";
     let flood = "head -c 100000000 /dev/zero | tr '\\0' 'x'; echo done >&2";
     let start = place.program("python3").arg("-c").arg(script).arg(env!("CARGO_BIN_EXE_vmtax"));
-    let start = start.words("exec --rounds 1 --machines tcg --runs").arg(place.runs()).words("-- sh -c").arg(flood);
+    let start = start.words("exec --rounds 1 --machine tcg --dir").arg(place.runs()).words("-- sh -c").arg(flood);
     let outcome = start.start(120).outcome().exits(0);
     assert!(outcome.stdout.starts_with("100000000 "), "{}", outcome.stdout);
     assert!(own_peak(&outcome) < 50 << 10, "{}", own_peak(&outcome));
@@ -276,13 +276,13 @@ fn a_flood_comes_through_whole_and_takes_no_memory_here() {
 fn who_stops_reading_ends_the_command_as_without_a_machine() {
     let place = Place::new();
     let vmtax = env!("CARGO_BIN_EXE_vmtax");
-    let line = format!("{vmtax} exec --rounds 1 --machines tcg --runs {} -- yes | head -n 3", place.runs().display());
+    let line = format!("{vmtax} exec --rounds 1 --machine tcg --dir {} -- yes | head -n 3", place.runs().display());
     let outcome = place.program("sh").arg("-c").arg(line).outcome().exits(0);
     assert_eq!(outcome.stdout, "y\ny\ny\n");
     outcome.says("signal 13");
 }
 
-const SMALL: &str = "--machines tcg --memory 320";
+const SMALL: &str = "--machine tcg --memory 320";
 
 #[test]
 fn a_guest_without_memory_or_room_says_so() {
@@ -302,22 +302,22 @@ fn a_disk_takes_what_memory_does_not_and_is_empty_again_for_the_next_guest() {
     // More than half of the guest's memory, read again from the disk itself; the second round finds none of it.
     let script = "ls big 2>&1; yes | head -c 200000000 > big && sync && echo 3 > /proc/sys/vm/drop_caches; \
                   yes | head -c 200000000 | cmp - big && echo same; stat -fc %T /proc/1/root/layer";
-    let words = "--machines tcg --memory 320 --scratch 1024 --rounds 2";
+    let words = "--machine tcg --memory 320 --scratch 1024 --rounds 2";
     let outcome = exec(&place, words, &["sh", "-c", script]).start(200).outcome().exits(0);
     assert_eq!(outcome.stdout.matches("same").count(), 2, "{outcome}");
     assert_eq!(outcome.stdout.matches("No such file").count(), 2, "{outcome}");
     assert_eq!(outcome.stdout.matches("ext2/ext3").count(), 2, "{outcome}");
     assert!(!outcome.stderr.contains("layer is full"), "{outcome}");
     assert!(!place.path("big").exists());
-    let words = "--machines tcg --memory 320 --scratch 64";
+    let words = "--machine tcg --memory 320 --scratch 64";
     let script = "head -c 100000000 /dev/zero > big; echo $?";
     let outcome = exec(&place, words, &["sh", "-c", script]).start(120).outcome().exits(0);
     assert!(outcome.stdout.contains('1'), "{outcome}");
     outcome.says("No space left").says("layer is full").says("--scratch");
     for (mib, said) in [("63", "give 64 to"), ("0", "give 64 to"), ("16777216", "--scratch smaller")] {
-        exec(&place, &format!("--machines tcg --scratch {mib}"), &["true"]).outcome().exits(125).says(said);
+        exec(&place, &format!("--machine tcg --scratch {mib}"), &["true"]).outcome().exits(125).says(said);
     }
-    exec(&place, "--machines tcg --scratch 1G", &["true"]).outcome().exits(2).says("--scratch");
+    exec(&place, "--machine tcg --scratch 1G", &["true"]).outcome().exits(2).says("--scratch");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn the_report_alone_is_on_standard_output_with_json_and_a_plan_runs_again() {
     let (reading, writing) = rustix::pipe::pipe().unwrap();
     rustix::io::write(&writing, b"typed").unwrap();
     drop(writing);
-    let outcome = exec(&place, "--machines native,tcg --json", &["sh", "-c", script]).stdin(reading).outcome().exits(0);
+    let outcome = exec(&place, "--machine native,tcg --json", &["sh", "-c", script]).stdin(reading).outcome().exits(0);
     let document = json(&outcome.stdout);
     // Read once, given twice.
     assert_eq!(outcome.stderr.matches("typed").count(), 2, "{outcome}");
@@ -344,7 +344,7 @@ fn an_ordinary_user_is_one_in_the_guest() {
     let place = Place::new();
     // Whose cache it is may be closed to others.
     let kernel = kernel().copy_with(&place, &["9p", "netfs", "fscache", "overlay"], &[]);
-    let start = place.vmtax_as_ordinary_user("exec --rounds 1 --machines tcg --runs").arg(place.runs());
+    let start = place.vmtax_as_ordinary_user("exec --rounds 1 --machine tcg --dir").arg(place.runs());
     let start = start.words(&kernel.options());
     let script = "id -u; cat /etc/shadow >/dev/null 2>&1 && echo read; echo new > file && cat file; exit 4";
     let outcome = start.words("-- sh -c").arg(script).outcome().exits(4);

@@ -53,7 +53,7 @@ fn all_are_there(report: &Value) {
 #[test]
 fn a_commands_requests_are_counted_followed_and_in_no_figure() {
     let place = Place::new();
-    let start = exec(&place, "--machines native,tcg --layers", &["sh", "-c", COMMAND]);
+    let start = exec(&place, "--machine native,tcg --layers", &["sh", "-c", COMMAND]);
     let outcome = start.stdin(fs::File::open(place.put("input", "typed\n")).unwrap()).start(120).outcome().exits(0);
     // Natively, in the guest, and there once more.
     assert_eq!(outcome.stdout, "typed\n".repeat(3), "{outcome}");
@@ -133,7 +133,7 @@ fn a_limit_of_qemus_is_found_in_qemu() {
 fn without_rights_the_guests_requests_are_counted_and_what_is_missing_is_named() {
     let place = Place::new();
     let kernel = kernel().copy_with(&place, &["9p", "netfs", "fscache", "overlay"], &[]);
-    let start = place.vmtax_as_ordinary_user("exec --rounds 1 --machines tcg --layers --scratch 256 --runs");
+    let start = place.vmtax_as_ordinary_user("exec --rounds 1 --machine tcg --layers --scratch 256 --dir");
     let start = start.arg(place.runs()).words(&kernel.options()).words("-- sh -c").arg(COMMAND);
     start.start(120).outcome().exits(0).says("Not observed").says("sudo vmtax");
     let report = report(&place);
@@ -148,17 +148,17 @@ fn without_rights_the_guests_requests_are_counted_and_what_is_missing_is_named()
 #[test]
 fn what_cannot_be_followed_is_said() {
     let place = Place::new();
-    exec(&place, "--machines native --layers", &["true"]).outcome().exits(125).says("natively there is nothing");
+    exec(&place, "--machine native --layers", &["true"]).outcome().exits(125).says("natively there is nothing");
     exec(&place, "-t --layers", &["true"]).outcome().exits(2).says("--terminal");
-    exec(&place, "--machines tcg --layers --root erofs", &["true"]).outcome().exits(125).says("9p or virtiofs");
+    exec(&place, "--machine tcg --layers --root erofs", &["true"]).outcome().exits(125).says("9p or virtiofs");
     // What the command cost is told all the same.
     let qemu_blind =
         wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 no_timer_check quiet lockdown=confidentiality'");
-    let words = format!("--machines tcg --layers --root 9p --qemu {}", qemu_blind.display());
+    let words = format!("--machine tcg --layers --root 9p --qemu {}", qemu_blind.display());
     let outcome = exec(&place, &words, &["sh", "-c", "echo out; exit 3"]).outcome().exits(3).says("wall time");
     outcome.says("requests were not to be seen").says("vmtax get kernel");
     let place = Place::new();
-    let outcome = exec(&place, "--machines tcg --layers --timeout 2", &["sleep", "1000"]).outcome().exits(124);
+    let outcome = exec(&place, "--machine tcg --layers --timeout 2", &["sleep", "1000"]).outcome().exits(124);
     outcome.says("was not done after 2 s");
     place.nothing_is_left();
 }

@@ -23,7 +23,7 @@ fn row<'a>(report: &'a Value, name: &str) -> &'a Value {
 #[test]
 fn what_a_command_prints_has_an_overhead_by_name() {
     let place = Place::new();
-    let start = place.vmtax("exec --rounds 1 --machines native,tcg --runs").arg(place.runs());
+    let start = place.vmtax("exec --rounds 1 --machine native,tcg --dir").arg(place.runs());
     let start =
         start.words("--metric").arg("took:lower=done in (\\d+) ms").words("--metric").arg("last=^last line (.*)$");
     let start = start.words("--metric").arg("absent=no such (.)").words("--shell").arg(TELLS);
@@ -41,14 +41,14 @@ fn what_a_command_prints_has_an_overhead_by_name() {
     assert_eq!(row(&report, "last")["better"], Value::Null);
     let page = fs::read_to_string(place.recording().join("report.html")).unwrap();
     assert!(page.contains("sysbench cpu") && page.contains("took"), "{page}");
-    let outcome = exec(&place, "--machines native --metric x=(", &["true"]).outcome().exits(125);
+    let outcome = exec(&place, "--machine native --metric x=(", &["true"]).outcome().exits(125);
     outcome.says("no regular expression");
 }
 
 #[test]
 fn a_command_is_prepared_and_cleaned_up_after() {
     let place = Place::new();
-    let start = place.vmtax("exec --rounds 1 --machines native,tcg --runs").arg(place.runs()).words("--setup");
+    let start = place.vmtax("exec --rounds 1 --machine native,tcg --dir").arg(place.runs()).words("--setup");
     // Who is set up stays until the end, and natively, too, no longer.
     let start = start.arg("echo setup > log; sleep 1000 </dev/null >/dev/null 2>&1 & echo $! > pid");
     let start = start.words("--prepare").arg("echo prepare >> log").words("--cleanup").arg("echo cleaned; cat log");
@@ -57,7 +57,7 @@ fn a_command_is_prepared_and_cleaned_up_after() {
     assert_eq!(outcome.stderr.matches("cleaned\nsetup\nprepare\n").count(), 2, "{outcome}");
     place.nothing_is_left();
     for (option, line) in [("--setup", "exit 3"), ("--prepare", "no-such-program"), ("--cleanup", "false")] {
-        let start = place.vmtax("exec --rounds 1 --machines native --runs").arg(place.runs()).words(option).arg(line);
+        let start = place.vmtax("exec --rounds 1 --machine native --dir").arg(place.runs()).words(option).arg(line);
         let outcome = start.words("-- echo ran").outcome().exits(125);
         assert_eq!(outcome.stdout.is_empty(), option != "--cleanup", "{outcome}");
         outcome.says(&format!("{option} '{line}' failed"));
@@ -71,7 +71,7 @@ fn only_the_folder_that_guests_may_write_to_changes() {
     place.put("kept", "kept");
     let ways: &[&str] = if is_root() { &["9p", "virtiofs"] } else { &["9p"] };
     for way in ways {
-        let start = place.vmtax("exec --rounds 1 --machines tcg --runs").arg(place.runs()).words("--root").arg(way);
+        let start = place.vmtax("exec --rounds 1 --machine tcg --dir").arg(place.runs()).words("--root").arg(way);
         let script = "echo new > out/new; cat out/old; rm out/old; ln -s ../kept out/link; echo lost > kept; \
                       echo lost > other; echo lost > out/link; cat kept";
         let outcome = start.words("--write out -- sh -c").arg(script).outcome().exits(0);
@@ -85,7 +85,7 @@ fn only_the_folder_that_guests_may_write_to_changes() {
     for (folder, said) in
         [("/", "neither /"), ("/proc", "/proc"), ("kept", "not a directory"), ("none", "No such file")]
     {
-        let start = place.vmtax("exec --machines tcg --runs").arg(place.runs()).words("--write").arg(folder);
+        let start = place.vmtax("exec --machine tcg --dir").arg(place.runs()).words("--write").arg(folder);
         start.words("-- true").outcome().exits(125).says(said);
     }
 }
@@ -101,8 +101,8 @@ fn a_guest_has_a_network_when_it_is_given_one() {
          end='', flush=True)\nc, _ = s.accept()\nc.sendall(b'from the guest')\n"
     );
     let out = place.path("out");
-    let start = place.vmtax("exec --rounds 1 --machines tcg --net user --forward").arg(format!("{port}:80"));
-    let start = start.words("--runs").arg(place.runs()).words("-- python3 -c").arg(script);
+    let start = place.vmtax("exec --rounds 1 --machine tcg --net user --forward").arg(format!("{port}:80"));
+    let start = start.words("--dir").arg(place.runs()).words("-- python3 -c").arg(script);
     let mut run = start.stdout(fs::File::create(&out).unwrap()).start(120);
     run.until("the guest was answered", |_| fs::read_to_string(&out).unwrap().contains("from the host").then_some(()));
     answering.join().unwrap();
@@ -112,12 +112,12 @@ fn a_guest_has_a_network_when_it_is_given_one() {
     run.outcome().exits(0);
     // Else there is none, and a port that is taken is said.
     let script = "python3 -c \"import socket; socket.create_connection(('10.0.2.2', 9))\" 2>&1 | tail -n 1";
-    let outcome = exec(&place, "--machines tcg", &["sh", "-c", script]).outcome().exits(0);
+    let outcome = exec(&place, "--machine tcg", &["sh", "-c", script]).outcome().exits(0);
     assert!(outcome.stdout.contains("unreachable"), "{outcome}");
     let taken = TcpListener::bind(("127.0.0.1", 0)).unwrap();
-    let words = format!("--machines tcg --net user --forward {}:80", taken.local_addr().unwrap().port());
+    let words = format!("--machine tcg --net user --forward {}:80", taken.local_addr().unwrap().port());
     exec(&place, &words, &["true"]).outcome().exits(125).says("forwarding");
-    exec(&place, "--machines tcg --forward 8080:80", &["true"]).outcome().exits(2).says("--net");
+    exec(&place, "--machine tcg --forward 8080:80", &["true"]).outcome().exits(2).says("--net");
 }
 
 /// One that is free, and that the kernel gives nobody by itself meanwhile (ip_local_port_range begins at 32768).
@@ -163,12 +163,12 @@ fn a_terminal_is_a_guests() {
     let place = Place::new();
     let start = place.program("python3").arg("-c").arg(PERSON).arg(env!("CARGO_BIN_EXE_vmtax"));
     let start =
-        start.words("exec -t --machines tcg --runs").arg(place.runs()).words("-- env").arg("PS1=ready> ").arg("sh");
+        start.words("exec -t --machine tcg --dir").arg(place.runs()).words("-- env").arg("PS1=ready> ").arg("sh");
     let outcome = start.start(120).outcome().exits(0);
     assert_eq!(outcome.stdout, "status 7 restored True\n", "{outcome}");
     place.nothing_is_left();
-    exec(&place, "-t --machines tcg", &["true"]).outcome().exits(125).says("terminal");
-    for words in ["-t --machines native,tcg", "-t --machines native", "-t --machines tcg --rounds 2"] {
+    exec(&place, "-t --machine tcg", &["true"]).outcome().exits(125).says("terminal");
+    for words in ["-t --machine native,tcg", "-t --machine native", "-t --machine tcg --rounds 2"] {
         exec(&place, words, &["true"]).outcome().exits(125).says("one guest machine");
     }
 }
@@ -180,7 +180,7 @@ fn words_that_are_too_many_are_said() {
     let word = "\u{1}".repeat(100_000);
     let words = [&word[..]; 5];
     let command: Vec<&str> = ["echo"].into_iter().chain(words).collect();
-    exec(&place, "--machines native", &command).outcome().exits(125).says("words and environment take 3 MiB");
+    exec(&place, "--machine native", &command).outcome().exits(125).says("words and environment take 3 MiB");
 }
 
 #[test]
@@ -199,7 +199,7 @@ fn pipes_sockets_and_devices_of_the_host_lead_to_nobody_there() {
                   except OSError as e: print(e.strerror)\n\
                   os.mkfifo('own'); os.open('own', os.O_RDWR); print('its own')\n\
                   open('/dev/null', 'w').write('x')";
-    let outcome = exec(&place, "--machines tcg", &["python3", "-c", script]).outcome().exits(0);
+    let outcome = exec(&place, "--machine tcg", &["python3", "-c", script]).outcome().exits(0);
     assert_eq!(outcome.stdout, "No such device or address\nConnection refused\nits own\n", "{outcome}");
     assert!(listener.accept().is_err() && !place.path("own").exists());
     drop(reader);
@@ -210,7 +210,7 @@ fn pipes_sockets_and_devices_of_the_host_lead_to_nobody_there() {
 fn a_command_is_looked_at_in_one_more_run() {
     let place = Place::new();
     let script = "i=0; while [ $i -lt 30000 ]; do i=$((i+1)); done; cat";
-    let start = exec(&place, "--machines tcg --profile", &["sh", "-c", script]);
+    let start = exec(&place, "--machine tcg --profile", &["sh", "-c", script]);
     let outcome = start.stdin(fs::File::open(place.put("input", "again\n")).unwrap()).outcome().exits(0);
     assert_eq!(outcome.stdout, "again\nagain\n", "{outcome}");
     let outcome = outcome.says("profile of tcg");

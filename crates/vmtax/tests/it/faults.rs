@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// A trial that is soon over, then one that lasts long enough to be disturbed.
-const SHORT_THEN_LONG: &str = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machines";
+const SHORT_THEN_LONG: &str = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machine";
 
 fn qemu_pid(place: &Place) -> Option<u32> {
     place.processes().into_iter().find(|p| p.is_qemu()).map(|p| p.pid)
@@ -15,7 +15,7 @@ fn qemu_pid(place: &Place) -> Option<u32> {
 #[test]
 fn a_killed_qemu_costs_its_trials_and_no_others() {
     let place = Place::new();
-    let plan = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=3 --rounds 2 --machines tcg --json";
+    let plan = "cpu cpu.time=0.05 threads threads.threads=2 threads.time=3 --rounds 2 --machine tcg --json";
     let mut run = place.run(plan).start(90).until_trials(1);
     let qemu = run.until("a QEMU", qemu_pid);
     send(qemu, Signal::KILL);
@@ -63,7 +63,7 @@ fn what_a_controller_killed_early_left_is_swept_by_the_next_run() {
     let place = Place::new();
     place.put("runs/20260101T000000Z-old/scratch/lock", "");
     place.put("runs/20260101T000000Z-old/scratch/disk.raw", "left");
-    place.run("cpu cpu.time=0.05 --machines native --rounds 1").succeeds();
+    place.run("cpu cpu.time=0.05 --machine native --rounds 1").succeeds();
     assert!(!place.path("runs/20260101T000000Z-old/scratch").exists());
 }
 
@@ -90,7 +90,7 @@ fn an_interrupt_ends_the_trial_and_keeps_the_others() {
 fn an_interrupt_while_a_guest_comes_up_ends_that() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "sleep 60");
-    let mut run = place.run("cpu --machines tcg --rounds 3 --qemu").arg(qemu).start(60);
+    let mut run = place.run("cpu --machine tcg --rounds 3 --qemu").arg(qemu).start(60);
     run.until("the QEMU", |place| place.processes().into_iter().find(|p| p.command.starts_with("sleep 60")));
     run.signal(Signal::INT);
     run.outcome().exits(130).says("interrupted");
@@ -112,13 +112,13 @@ fn an_interrupt_before_a_profile_has_a_result_is_no_damage() {
 fn a_guest_that_hangs_is_given_up_at_the_deadline() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "echo 'Booting, and then no more' >&5; sleep 60 & wait");
-    let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 2 --qemu").arg(qemu);
+    let run = place.run("cpu --machine tcg --rounds 1 --boot-timeout 2 --qemu").arg(qemu);
     let said = [
         "the agent on tcg did not respond",
         "within 2 s",
         "Booting, and then no more",
         "console.log",
-        "--boot-deadline",
+        "--boot-timeout",
     ];
     let outcome = run.fails(&said);
     assert!(outcome.took < Duration::from_secs(20), "{outcome}");
@@ -127,15 +127,15 @@ fn a_guest_that_hangs_is_given_up_at_the_deadline() {
 #[test]
 fn a_trial_that_does_not_end_is_given_up_at_the_deadline() {
     let place = Place::new();
-    let run = place.run("cpu cpu.time=50 --machines native --rounds 1 --deadline 1");
-    run.fails(&["cpu on native had no result after 1 s", "--deadline"]);
+    let run = place.run("cpu cpu.time=50 --machine native --rounds 1 --timeout 1");
+    run.fails(&["cpu on native had no result after 1 s", "--timeout"]);
 }
 
 #[test]
 fn a_panicking_guest_is_quoted() {
     let place = Place::new();
     let qemu = wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 rdinit=/none root=/dev/none'");
-    let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+    let run = place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
     run.fails(&["panicked", "Kernel panic - not syncing", "  | ", "console.log", "--memory"]);
 }
 
@@ -143,16 +143,16 @@ fn a_panicking_guest_is_quoted() {
 fn a_guest_that_ends_without_a_word_is_an_error_with_a_fix() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "exit 0");
-    let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+    let run = place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
     run.fails(&["tcg failed to boot", "ended while booting (exit status 0)", "console.log", "--memory"]);
-    place.run("cpu --machines tcg --memory 8").fails(&["guest.memory-mib is 8", "128"]);
+    place.run("cpu --machine tcg --memory 8").fails(&["guest.memory-mib is 8", "128"]);
 }
 
 #[test]
 fn what_qemu_refuses_is_quoted() {
     let place = Place::new();
     let qemu = wrapped_qemu(&place, "-device no-such-device");
-    let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+    let run = place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
     run.fails(&["QEMU ended before the guest booted", "no-such-device", "qemu.log"]);
 }
 
@@ -165,7 +165,7 @@ fn an_agent_that_sends_nonsense_is_not_believed() {
     ] {
         let place = Place::new();
         let qemu = fake_qemu(&place, &format!("printf '{bytes}' >&4; sleep 60"));
-        let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+        let run = place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
         run.fails(&["tcg sent an invalid message", said]);
     }
 }
@@ -176,7 +176,7 @@ fn an_agent_that_answers_before_it_was_asked_is_not_believed() {
     let place = Place::new();
     let frame = place.put("frame", vmtax_wire::encode(&reply).unwrap());
     let qemu = fake_qemu(&place, &format!("cat {} >&4; sleep 60", frame.display()));
-    place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu).fails(&["invalid message", "before a greeting"]);
+    place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu).fails(&["invalid message", "before a greeting"]);
 }
 
 #[test]
@@ -185,10 +185,10 @@ fn a_message_that_is_cut_is_no_message() {
     // Cut, and the stream stays open: the deadline ends it. Cut, and the stream ends: so does the wait.
     let cut = r"printf 'VMTX\002\000\100\000\000\000\001\002\003\004{' >&4";
     let waiting = fake_qemu(&place, &format!("{cut}; sleep 60"));
-    let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 1 --qemu").arg(waiting);
+    let run = place.run("cpu --machine tcg --rounds 1 --boot-timeout 1 --qemu").arg(waiting);
     run.fails(&["the agent on tcg did not respond", "within 1 s"]);
     let ending = fake_qemu(&place, &format!("{cut}; echo 'it broke' >&2; exit 3"));
-    let run = place.run("cpu --machines tcg --rounds 1 --qemu").arg(ending);
+    let run = place.run("cpu --machine tcg --rounds 1 --qemu").arg(ending);
     run.fails(&["exit status 3", "it broke"]);
 }
 
@@ -196,7 +196,7 @@ fn a_message_that_is_cut_is_no_message() {
 fn noise_without_end_is_not_waited_out() {
     let place = Place::new();
     let qemu = fake_qemu(&place, "cat /dev/zero >&4 & cat /dev/zero >&5 & wait");
-    let run = place.run("cpu --machines tcg --rounds 1 --boot-deadline 2 --qemu").arg(qemu);
+    let run = place.run("cpu --machine tcg --rounds 1 --boot-timeout 2 --qemu").arg(qemu);
     let outcome = run.fails(&["the agent on tcg did not respond"]);
     assert!(outcome.took < Duration::from_secs(30), "{outcome}");
 }
@@ -204,7 +204,7 @@ fn noise_without_end_is_not_waited_out() {
 #[test]
 fn a_qemu_that_will_not_do_is_refused_with_a_fix() {
     let place = Place::new();
-    let run = |qemu: PathBuf| place.run("cpu --machines tcg --rounds 1 --qemu").arg(qemu);
+    let run = |qemu: PathBuf| place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
     run(place.path("none")).fails(&["no such file", "apt-get install qemu-system-x86"]);
     run(place.put("plain", "not executable")).fails(&["not executable", "chmod"]);
     run(place.path("")).fails(&["is not a regular file but a folder"]);
@@ -219,7 +219,7 @@ fn a_qemu_that_will_not_do_is_refused_with_a_fix() {
 #[test]
 fn a_kernel_that_is_none_is_refused_with_a_fix() {
     let place = Place::new();
-    let run = |kernel: PathBuf| place.run("cpu --machines tcg --rounds 1 --kernel").arg(kernel);
+    let run = |kernel: PathBuf| place.run("cpu --machine tcg --rounds 1 --kernel").arg(kernel);
     run(place.path("none")).fails(&["none: ", "vmtax get kernel"]);
     run(place.path("")).fails(&["not a regular file", "vmtax get kernel"]);
     run(place.put("empty", "")).fails(&["empty"]);
@@ -236,7 +236,7 @@ fn a_kernel_that_is_none_is_refused_with_a_fix() {
 fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
     let place = Place::new();
     let whole = kernel();
-    let run = |words: &str| place.run("cpu --machines tcg --rounds 1").words(words);
+    let run = |words: &str| place.run("cpu --machine tcg --rounds 1").words(words);
 
     let lame = whole.copy(&place, &["virtio_blk"]);
     run(&lame.options()).fails(&["has no virtio_blk", &whole.release, "vmtax get kernel"]);
@@ -260,7 +260,7 @@ fn modules_that_do_not_fit_the_kernel_are_refused_with_a_fix() {
 #[test]
 fn recordings_that_cannot_be_written_are_said_so() {
     let place = Place::new();
-    let plan = "run cpu cpu.time=0.05 --machines native --rounds 1 --runs";
+    let plan = "run cpu cpu.time=0.05 --machine native --rounds 1 --dir";
     let file = place.put("file", "");
     place.vmtax(plan).arg(&file).fails(&["cannot write", "file", "choose a folder"]);
     place.vmtax(plan).arg("/proc/runs").fails(&["cannot write /proc/runs", "choose a folder"]);
@@ -270,10 +270,10 @@ fn recordings_that_cannot_be_written_are_said_so() {
 #[test]
 fn no_space_is_said_with_numbers() {
     let place = Place::new();
-    let plan = "fileio fileio.total-size=100T --rounds 1 --machines";
+    let plan = "fileio fileio.total-size=100T --rounds 1 --machine";
     // A file natively; in a guest its disk too, with ext4's own structures.
     for (machines, mib) in [("native", "104857600 MiB"), ("native,tcg", "220201")] {
-        let outcome = place.run(plan).arg(machines).fails(&["MiB free", "MiB", "--runs", "fileio.total-size"]);
+        let outcome = place.run(plan).arg(machines).fails(&["MiB free", "MiB", "--dir", "fileio.total-size"]);
         assert!(outcome.stderr.contains(mib), "{mib} is not in it: {outcome}");
     }
 }
@@ -286,12 +286,12 @@ fn what_is_unknown_is_named_with_what_there_is() {
     place.run("cpu cpu.max-prime=many").fails(&["max-prime", "many"]);
     place.run("cpu memory.total-size=1M").fails(&["memory", "not run"]);
     place.run("cpu time=1").fails(&["WORKLOAD.OPTION=VALUE"]);
-    place.run("cpu --machines vax").fails(&["unknown machine 'vax'", "native, kvm, tcg"]);
-    place.run("cpu --machines native,native").fails(&["listed twice"]);
+    place.run("cpu --machine vax").fails(&["unknown machine 'vax'", "native, kvm, tcg"]);
+    place.run("cpu --machine native,native").fails(&["listed twice"]);
     place.run("cpu --rounds 0").fails(&["rounds is 0", "1 to 10000"]);
     place.run("cpu --cpus 0").fails(&["guest.cpus is 0"]);
-    place.run("cpu --time -1").fails(&["-1"]);
-    place.run("cpu --time NaN").fails(&["NaN"]);
+    place.run("cpu --duration -1").fails(&["-1"]);
+    place.run("cpu --duration NaN").fails(&["NaN"]);
     place.run("--no-such-option").fails(&["--no-such-option", "Usage"]);
     place.run("--quick --full").fails(&["--full"]);
     assert!(!place.runs().exists(), "a recording of nothing");
@@ -325,7 +325,7 @@ fn a_recording_that_is_none_or_damaged_is_refused_with_a_fix() {
     report(place.path("none")).fails(&["there is no folder", "vmtax list"]);
     place.put("junk/holiday.jpg", b"\xff\xd8");
     report(place.path("junk")).fails(&["is no recording of vmtax", "run.json is missing"]);
-    place.run("cpu cpu.time=0.05 --machines native --rounds 2").succeeds();
+    place.run("cpu cpu.time=0.05 --machine native --rounds 2").succeeds();
     let folder = place.recording();
 
     // A damaged trial costs that trial.
@@ -355,7 +355,7 @@ fn a_recording_that_is_none_or_damaged_is_refused_with_a_fix() {
 fn an_ordinary_user_measures_a_guest_with_a_kernel_of_their_own() {
     let place = Place::new();
     let kernel = kernel().copy(&place, &[]);
-    let plan = "run cpu syscalls cpu.time=0.05 syscalls.time=0.002 --machines native,tcg --rounds 1 --json";
+    let plan = "run cpu syscalls cpu.time=0.05 syscalls.time=0.002 --machine native,tcg --rounds 1 --json";
     let run = place.vmtax_as_ordinary_user(plan).words(&kernel.options()).env("HOME", place.path("home"));
     let report = json(&run.start(90).outcome().exits(0).stdout);
     assert_eq!(trials(&report).len(), 4);

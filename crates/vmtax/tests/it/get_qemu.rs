@@ -28,7 +28,7 @@ fn it_runs_guests_under_its_versions_name() {
     let (version, _) = older();
     let path = fetched();
     let place = Place::new();
-    place.run("--machines tcg cpu --rounds 1 --time 0.2 --qemu").arg(version).succeeds();
+    place.run("--machine tcg cpu --rounds 1 --duration 0.2 --qemu").arg(version).succeeds();
     let read = |name: &str| fs::read_to_string(place.recording().join(name)).unwrap();
     let host = json(&read("host.json"));
     assert_eq!(host["qemu"][0]["path"], path.to_str().unwrap());
@@ -69,8 +69,8 @@ fn what_was_not_fetched_is_told_with_the_step_that_fetches_it() {
     fetched();
     let place = Place::new();
     let here = [older().1, "fetch it with `vmtax get qemu 99.9`"];
-    place.run("--machines tcg cpu --qemu 99.9").fails(&here);
-    place.vmtax("layers --guest tcg --qemu 99.9").fails(&here);
+    place.run("--machine tcg cpu --qemu 99.9").fails(&here);
+    place.vmtax("layers --machine tcg --qemu 99.9").fails(&here);
     place.vmtax("get qemu ../5.2").fails(&["is neither a QEMU version"]);
     assert!(!place.runs().exists());
 }
@@ -114,7 +114,7 @@ fn one_that_is_built_is_listed_and_one_that_is_not_is_told() {
     let built = cache("build qemu").arg(&tree).arg("--configure").arg("--enable-a --enable-b").succeeds();
     built.says("building it on").shows("9.9.1  built-tree-enable-a-enable-b  ");
     cache("get qemu").succeeds().shows("9.9.1  built-tree-enable-a-enable-b  ");
-    cache("run --machines tcg cpu --qemu built-other").fails(&["built-tree-enable-a-enable-b", "`vmtax build qemu`"]);
+    cache("run --machine tcg cpu --qemu built-other").fails(&["built-tree-enable-a-enable-b", "`vmtax build qemu`"]);
 
     fs::write(configure, "#!/bin/sh\necho 'ERROR: Python 2 is too new' >&2\nexit 1\n").unwrap();
     cache("build qemu").arg(&tree).fails(&["configure failed and said:", "ERROR: Python 2", "build.log"]);

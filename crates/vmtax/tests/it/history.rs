@@ -6,10 +6,10 @@ use std::fs;
 use std::path::PathBuf;
 
 /// A run of the bare host, in a second.
-const RUN: &str = "--machines native --rounds 1 cpu cpu.max-prime=2000 cpu.time=0.05";
+const RUN: &str = "--machine native --rounds 1 cpu cpu.max-prime=2000 cpu.time=0.05";
 
 fn history<'a>(place: &'a Place, words: &str) -> crate::common::Start<'a> {
-    place.vmtax("history").arg("--runs").arg(place.runs()).words(words)
+    place.vmtax("history").arg("--dir").arg(place.runs()).words(words)
 }
 
 fn ledger(place: &Place) -> PathBuf {
@@ -38,7 +38,7 @@ fn runs_are_there_after_their_folders_are_gone() {
     assert_eq!((&listed[0]["metric"], &listed[0]["runs"]), (&"cpu.events".into(), &2.into()));
 
     let page = place.path("history.html");
-    history(&place, "cpu.events --html").arg(&page).succeeds().shows("Report: ");
+    history(&place, "cpu.events --output").arg(&page).succeeds().shows("Report: ");
     let page = fs::read_to_string(page).unwrap();
     assert!(page.matches("class=\"gone\"").count() == 1 && page.trim_end().ends_with("</html>"), "{page}");
     assert!(!page.contains("://"), "{page}");
@@ -59,7 +59,7 @@ fn what_cannot_be_shown_is_said() {
     history(&place, "").fails(&["there is no folder"]);
     place.run(RUN).succeeds();
     history(&place, "cpu.events --machine tcg").fails(&["no run in", "on tcg", "`vmtax history` lists"]);
-    history(&place, "--html page.html").fails(&["METRIC"]);
+    history(&place, "--output page.html").fails(&["METRIC"]);
     history(&place, "cpu.evnets").fails(&["cpu.evnets"]);
 }
 
@@ -69,7 +69,7 @@ fn a_run_does_not_fail_for_its_ledger() {
     place.run(RUN).succeeds();
     let other = Connection::open(ledger(&place)).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
-    place.run(RUN).succeeds().says("Warning: ").says("locked by another program").says("vmtax history --runs");
+    place.run(RUN).succeeds().says("Warning: ").says("locked by another program").says("vmtax history --dir");
     other.execute_batch("COMMIT; PRAGMA user_version = 2").unwrap();
     place.run(RUN).succeeds().says("has version 2").says("update vmtax");
     history(&place, "").fails(&["has version 2"]);
@@ -88,7 +88,7 @@ fn a_folder_that_cannot_be_written_is_read() {
     place.run(RUN).succeeds();
     fs::remove_file(ledger(&place)).unwrap();
     let runs = place.runs();
-    let ordinary = || place.vmtax_as_ordinary_user("history cpu.events --runs").arg(&runs);
+    let ordinary = || place.vmtax_as_ordinary_user("history cpu.events --dir").arg(&runs);
     let closed = || fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
     closed();
     ordinary().succeeds().shows("1 run");
@@ -109,7 +109,7 @@ fn a_ledger_of_a_stranger_is_shown_harmlessly() {
     file.execute("UPDATE run SET started = ?1, cpu = ?1, folder = ?1", ["\u{1b}[2Jx<script>\u{202e}"]).unwrap();
     drop(file);
     let page = place.path("page.html");
-    let shown = history(&place, "cpu.events --html").arg(&page).succeeds();
+    let shown = history(&place, "cpu.events --output").arg(&page).succeeds();
     assert!(!shown.stdout.contains('\u{1b}') && !shown.stdout.contains('\u{202e}'), "{shown}");
     history(&place, "").succeeds();
     assert!(!fs::read_to_string(page).unwrap().contains("<script>"));

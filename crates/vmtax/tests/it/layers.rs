@@ -31,7 +31,7 @@ fn closes(column: &Value, operations: u64) {
 fn requests_are_followed_beside_their_control_the_bare_host_and_the_floor() {
     kernel();
     let place = Place::new();
-    let run = place.vmtax("layers count=200 --rounds 1 --guest tcg,micro-tcg --json --runs").arg(place.runs());
+    let run = place.vmtax("layers count=200 --rounds 1 --machine tcg,micro-tcg --json --dir").arg(place.runs());
     let report = json(&run.succeeds().stdout);
     for machine in ["tcg", "micro-tcg"] {
         let column = column(&report, machine);
@@ -65,7 +65,7 @@ fn requests_are_followed_beside_their_control_the_bare_host_and_the_floor() {
 #[test]
 fn each_kind_of_exit_has_its_cost() {
     let place = Place::new();
-    let run = place.vmtax("exits --guest micro-tcg --count 200 --rounds 1 --json --runs").arg(place.runs());
+    let run = place.vmtax("exits --machine micro-tcg --count 200 --rounds 1 --json --dir").arg(place.runs());
     let report = json(&run.succeeds().stdout);
     let machine = &report["machines"][0];
     let kinds = machine["kinds"].as_array().unwrap();
@@ -85,7 +85,7 @@ fn what_cannot_be_followed_is_said() {
     };
     says("layers --vary aio", "KEY=VALUE,VALUE");
     says("layers nonsense", "OPTION=VALUE");
-    says("layers depth=8 --guest micro-tcg --dry-run-not", "--dry-run");
+    says("layers depth=8 --machine micro-tcg --dry-run-not", "--dry-run");
     says("run exits", "micro-guest");
     says("export /nowhere", "--perfetto");
 }

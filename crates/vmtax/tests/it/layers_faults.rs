@@ -18,7 +18,7 @@ const COMPLETE: &str = "guest-trace/formats/block.block_rq_complete";
 static RECORDING: LazyLock<BTreeMap<PathBuf, Vec<u8>>> = LazyLock::new(|| {
     kernel();
     let place = Place::new();
-    place.vmtax("layers --runs").arg(place.runs()).arg(layers_plan(&place, REQUESTS, "")).succeeds();
+    place.vmtax("layers --dir").arg(place.runs()).arg(layers_plan(&place, REQUESTS, "")).succeeds();
     let folder = place.recording();
     let named = |path: PathBuf| (path.strip_prefix(&folder).unwrap().to_owned(), fs::read(&path).unwrap());
     files_below(&folder).into_iter().map(named).collect()

@@ -19,7 +19,7 @@ fn a_disk_that_is_not_virtio_is_refused() {
         qemu().display()
     );
     let plan = layers_plan(&place, 10, &format!("[guest]\nqemu = '{}'", fake_qemu(&place, &body).display()));
-    let run = place.vmtax("layers --runs").arg(place.runs()).arg(plan);
+    let run = place.vmtax("layers --dir").arg(place.runs()).arg(plan);
     run.fails(&["the guest has no disk to observe"]);
 }
 
@@ -27,7 +27,7 @@ fn a_disk_that_is_not_virtio_is_refused() {
 fn without_rights_the_guest_and_qemus_own_log_tell_and_what_is_missing_is_named() {
     let place = Place::new();
     let kernel = kernel().copy(&place, &[]);
-    let run = place.vmtax_as_ordinary_user("layers count=60 --rounds 1 --guest tcg --json --runs").arg(place.runs());
+    let run = place.vmtax_as_ordinary_user("layers count=60 --rounds 1 --machine tcg --json --dir").arg(place.runs());
     let report = json(&run.words(&kernel.options()).env("HOME", place.path("home")).succeeds().stdout);
     let column = &report["findings"]["columns"][0];
     let missing = column["missing"].as_array().unwrap();
@@ -53,7 +53,7 @@ fn a_guest_without_tracing_leaves_qemus_layers_and_is_named() {
     // A tracefs that is there already, but none: the guest's kernel has no place of that name to mount it on.
     let qemu = wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 no_timer_check quiet lockdown=confidentiality'");
     let plan = layers_plan(&place, 60, &format!("[guest]\nqemu = '{}'", qemu.display()));
-    let run = place.vmtax("layers --json --runs").arg(place.runs()).arg(plan);
+    let run = place.vmtax("layers --json --dir").arg(place.runs()).arg(plan);
     let report = json(&run.succeeds().stdout);
     let column = &report["findings"]["columns"][0];
     let missing = column["missing"].as_array().unwrap();
@@ -131,7 +131,7 @@ fn traces_go_with_an_interrupt_and_with_the_next_run_and_others_stay() {
     for signal in [Signal::INT, Signal::KILL] {
         let place = Place::new();
         let plan = layers_plan(&place, MANY, "");
-        let mut run = place.vmtax("layers --runs").arg(place.runs()).arg(plan).start(60);
+        let mut run = place.vmtax("layers --dir").arg(place.runs()).arg(plan).start(60);
         let pid = *place.started.borrow().last().unwrap();
         run.until("a trace", |_| (traces_of(pid).len() > 2).then_some(()));
         // The workload is under way once QEMU is busy with it; a moment after its probes are there.
@@ -145,7 +145,7 @@ fn traces_go_with_an_interrupt_and_with_the_next_run_and_others_stay() {
             assert!(!traces_of(pid).is_empty(), "nothing to sweep");
             place.nothing_is_left();
             let next = Place::new();
-            next.run("cpu cpu.time=0.05 --machines native --rounds 1").succeeds();
+            next.run("cpu cpu.time=0.05 --machine native --rounds 1").succeeds();
             assert_eq!(traces_of(pid), [""; 0]);
         }
         assert_eq!(others.state(), before);
@@ -157,9 +157,9 @@ fn nothing_observed_is_said() {
     let place = Place::new();
     let plan = layers_plan(&place, MANY, "deadline-s = 1");
     kernel();
-    let outcome = place.vmtax("layers --runs").arg(place.runs()).arg(plan).outcome().exits(2);
+    let outcome = place.vmtax("layers --dir").arg(place.runs()).arg(plan).outcome().exits(2);
     let said: Vec<&str> = outcome.stderr.lines().collect();
-    assert!(outcome.stderr.contains("had no result after 1 s") && outcome.stderr.contains("--deadline"), "{said:?}");
+    assert!(outcome.stderr.contains("had no result after 1 s") && outcome.stderr.contains("--timeout"), "{said:?}");
     let listed: Value = json(&place.vmtax("list --json").succeeds().stdout);
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }

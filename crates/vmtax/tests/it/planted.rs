@@ -44,7 +44,7 @@ fn measured() -> Value {
         plan += &format!("[[variant]]\nname = '{name}'\nset = {{ {set} }}\n");
     }
     let plan = place.put("plan.toml", plan);
-    let run = place.vmtax("layers --json --runs").arg(place.runs()).arg(plan);
+    let run = place.vmtax("layers --json --dir").arg(place.runs()).arg(plan);
     json(&run.start(400).outcome().exits(0).stdout)
 }
 

@@ -12,7 +12,7 @@ const TOLERANCE: f64 = 2.5;
 
 /// Profiles a program that runs, into the folder `out`: what `--json` printed.
 fn profile(place: &Place, running: &Running<'_>, out: &str, words: &str) -> Value {
-    let words = format!("profile --json --seconds 3 --hz 997 --out {out} --pid {} {words}", running.pid());
+    let words = format!("profile --json --duration 3 --hz 997 --output {out} --pid {} {words}", running.pid());
     json(&place.vmtax(&words).succeeds().stdout)
 }
 
@@ -66,10 +66,10 @@ fn known_shares_are_found_on_cpu() {
     assert!(place.path("out/on-cpu.svg").exists() && place.path("out/report.html").exists());
     let markdown = place.vmtax("report out --format markdown").succeeds();
     assert!(markdown.stdout.starts_with("# ") && markdown.stdout.contains("| fifty |"), "{markdown}");
-    place.vmtax("list --runs .").succeeds().shows("profile-known-");
+    place.vmtax("list --dir .").succeeds().shows("profile-known-");
     // A folder with files is not written over; two profiles make a difference.
-    let again = format!("profile --seconds 1 --out out --pid {}", running.pid());
-    place.vmtax(&again).fails(&["out holds files already", "--out"]);
+    let again = format!("profile --duration 1 --output out --pid {}", running.pid());
+    place.vmtax(&again).fails(&["out holds files already", "--output"]);
     profile(&place, &running, "second", "");
     let outcome =
         place.vmtax("profile diff out second").succeeds().shows("difference.svg").shows("hold together at 95 %");
@@ -80,7 +80,7 @@ fn known_shares_are_found_on_cpu() {
     place.vmtax("profile diff out second").succeeds().shows("different programs, known and other");
     // What is gone is named.
     place.put("gone.folded", "burner;burner;caller;thirty 600\nburner;burner;caller;twenty 400\n");
-    place.vmtax("profile diff out gone.folded --out gone.svg").succeeds().shows("fifty").shows("0.0 %");
+    place.vmtax("profile diff out gone.folded --output gone.svg").succeeds().shows("fifty").shows("0.0 %");
     assert!(fs::read_to_string(place.path("difference.svg")).unwrap().contains("fifty"));
 }
 
@@ -88,7 +88,7 @@ fn known_shares_are_found_on_cpu() {
 fn what_others_recorded_is_shown() {
     let place = Place::new();
     place.put("theirs.folded", "burner;start;fifty 50\nburner;start;thirty_[k] 50\n");
-    let words = "profile import theirs.folded --json --out folded";
+    let words = "profile import theirs.folded --json --output folded";
     let found = json(&place.vmtax(words).succeeds().stdout);
     assert!(found["file"] == "theirs.folded" && found["samples"] == 100, "{found:#}");
     assert_eq!(function(&found, "fifty")["self"]["share"], 0.5);
@@ -120,7 +120,7 @@ fn what_others_recorded_is_shown() {
             "record -q -e cpu-clock:u -F 997 --call-graph dwarf,2048 -o theirs.data {} 3",
             program.display()
         ));
-        let found = json(&place.vmtax("profile import theirs.data --json --out theirs").succeeds().stdout);
+        let found = json(&place.vmtax("profile import theirs.data --json --output theirs").succeeds().stdout);
         has_known_shares(&found, KNOWN.map(|(name, _)| name));
         assert!(found["unwound"]["share"].as_f64().unwrap() > 0.99, "{:#}", found["unwound"]);
         assert!(found["program"] == "known" && found["hz"] == 997, "{found:#}");
@@ -159,9 +159,9 @@ fn a_stripped_program_keeps_its_functions_apart_and_takes_an_unstripped_build() 
     has_known_shares(&found, KNOWN.map(|(name, _)| name));
     // Another program's build is none.
     fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("other")).unwrap();
-    let other = format!("profile --seconds 1 --symbols other --pid {}", running.pid());
+    let other = format!("profile --duration 1 --symbols other --pid {}", running.pid());
     place.vmtax(&other).fails(&["other is no build of a program in this process", "same source"]);
-    let none = format!("profile --seconds 1 --symbols stripped.c --pid {}", running.pid());
+    let none = format!("profile --duration 1 --symbols stripped.c --pid {}", running.pid());
     place.put("stripped.c", "int x;");
     place.vmtax(&none).fails(&["stripped.c", "ELF"]);
 }
@@ -190,7 +190,7 @@ fn a_program_in_namespaces_of_its_own_is_read_through_its_root() {
     });
     assert!(!inside.join("hidden").exists());
     running.settled();
-    let words = format!("profile --json --seconds 3 --hz 997 --out out --pid {pid}");
+    let words = format!("profile --json --duration 3 --hz 997 --output out --pid {pid}");
     let found = json(&place.vmtax(&words).succeeds().stdout);
     has_known_shares(&found, KNOWN.map(|(name, _)| name));
     let module = &function(&found, "fifty")["module"];
@@ -215,9 +215,9 @@ fn a_deleted_program_is_read_by_root_and_named_to_others() {
 fn what_cannot_be_profiled_is_named_with_the_next_step() {
     let place = Place::new();
     place.vmtax("profile").fails(&["--pid", "pgrep -a qemu-system"]);
-    place.vmtax("profile --seconds 0 --pid 1").fails(&["--seconds"]);
+    place.vmtax("profile --duration 0 --pid 1").fails(&["--duration"]);
     let outcome = place.vmtax("profile --machine native -- cpu").fails(&["native is no guest", "tcg", "--machine"]);
-    assert!(!outcome.stderr.contains("--machines"), "{outcome}");
+    assert!(!outcome.stderr.contains("--machine"), "{outcome}");
     place.vmtax("profile --pid 2000000000").fails(&["there is no process 2000000000", "pgrep"]);
     place.vmtax("profile diff a b").fails(&["a", "folded stacks"]);
     let program = known_program(&place, "known");
@@ -229,13 +229,13 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     // One that sleeps has nothing to show on CPU; by the clock it has.
     let sleeper = place.program("sleep").arg("60").start(60);
     sleeper.settled();
-    let words = format!("profile --seconds 0.3 --wall-hz 0 --pid {}", sleeper.pid());
-    place.vmtax(&words).fails(&["not on a CPU", "--seconds"]);
-    let words = format!("profile --seconds 1 --out sleeps --pid {}", sleeper.pid());
+    let words = format!("profile --duration 0.3 --wall-hz 0 --pid {}", sleeper.pid());
+    place.vmtax(&words).fails(&["not on a CPU", "--duration"]);
+    let words = format!("profile --duration 1 --output sleeps --pid {}", sleeper.pid());
     place.vmtax(&words).succeeds().shows("a time to be over (clock_nanosleep");
     // Ctrl-C ends the looking, not what it is for, as the help says.
     place.vmtax("profile --help").succeeds().shows("Ctrl-C").shows("exit status is 0");
-    let words = format!("profile --seconds 50 --events 0 --out until --pid {}", sleeper.pid());
+    let words = format!("profile --duration 50 --events 0 --output until --pid {}", sleeper.pid());
     let mut looking = place.vmtax(&words).start(60);
     let status = format!("/proc/{}/status", looking.pid());
     looking.until("it catches SIGINT", |_| {
@@ -249,7 +249,7 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     // One that ends midway leaves what was seen until then.
     let running = place.program(&program).arg("2").start(60);
     running.settled();
-    let words = format!("profile --seconds 30 --hz 997 --out out --pid {}", running.pid());
+    let words = format!("profile --duration 30 --hz 997 --output out --pid {}", running.pid());
     let outcome = place.vmtax(&words).succeeds().shows("process ended then").shows("fifty");
     assert!(outcome.took.as_secs() < 20, "{outcome}");
 }
@@ -258,7 +258,7 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
 fn what_is_said_of_a_guest_is_refused_for_a_process_that_runs() {
     let place = Place::new();
     let of_a_guest = "--machine=tcg --guest-hz=9 --syscalls --share=9p --rounds=1 --qemu=7.2 --kernel=k --cpus=2 \
-                      --memory=512 --seed=1 --deadline=9 --boot-deadline=9";
+                      --memory=512 --seed=1 --timeout=9 --boot-timeout=9";
     for option in of_a_guest.split_whitespace() {
         let name = option.split('=').next().unwrap();
         place.vmtax("profile --pid 1").arg(option).fails(&["--pid", name, "cannot be used with"]);
@@ -275,18 +275,18 @@ fn a_folder_that_will_not_do_is_told_before_the_time_is_spent() {
     place.put("held/file", "");
     place.put("file", "");
     let sleeper = place.program("sleep").arg("60").start(60);
-    let of_process = |out: &str| format!("profile --seconds 50 --out {out} --pid {}", sleeper.pid());
-    for words in [of_process("held"), "profile --machine tcg --out held -- cpu".to_owned()] {
-        let outcome = place.vmtax(&words).fails(&["held holds files already", "--out"]);
+    let of_process = |out: &str| format!("profile --duration 50 --output {out} --pid {}", sleeper.pid());
+    for words in [of_process("held"), "profile --machine tcg --output held -- cpu".to_owned()] {
+        let outcome = place.vmtax(&words).fails(&["held holds files already", "--output"]);
         assert!(outcome.took.as_secs() < 10, "{outcome}");
     }
-    place.vmtax(&of_process("file/in")).fails(&["making the folder file/in", "--out"]);
-    place.vmtax(&of_process("/proc/none")).fails(&["/proc/none", "--out"]);
-    place.vmtax("profile import absent --out held").fails(&["held holds files already"]);
+    place.vmtax(&of_process("file/in")).fails(&["making the folder file/in", "--output"]);
+    place.vmtax(&of_process("/proc/none")).fails(&["/proc/none", "--output"]);
+    place.vmtax("profile import absent --output held").fails(&["held holds files already"]);
     // What was made to see whether it can be made is gone; what was there is not.
     fs::create_dir(place.path("empty")).unwrap();
     for out in ["new/folder", "empty"] {
-        place.vmtax(&format!("profile import absent --out {out}")).fails(&["absent"]);
+        place.vmtax(&format!("profile import absent --output {out}")).fails(&["absent"]);
     }
     place.vmtax("profile import absent").fails(&["absent"]);
     assert!(place.path("empty").exists() && !place.path("new").exists() && !place.path("runs").exists());
@@ -302,7 +302,7 @@ fn a_thread_that_nothing_interrupts_is_told_by_its_call() {
                   time.sleep(60)";
     let running = place.program("python3").arg("-c").arg(script).start(60);
     running.settled();
-    let words = format!("profile --json --seconds 1 --wall-hz 49 --out out --pid {}", running.pid());
+    let words = format!("profile --json --duration 1 --wall-hz 49 --output out --pid {}", running.pid());
     let wall = &json(&place.vmtax(&words).succeeds().stdout)["wall"];
     let wait = &wall["threads"][0]["waits"][0];
     assert_eq!(wait["call"], "clone", "{wall:#}");
@@ -359,7 +359,8 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     // Other load on the machine may take either thread's processor for a while.
     let mut last = Value::Null;
     let found = (0..4).any(|round| {
-        let out = format!("--events 2 --wall-hz 50 --seconds 4 --json --out traced-{round} --pid {}", running.pid());
+        let out =
+            format!("--events 2 --wall-hz 50 --duration 4 --json --output traced-{round} --pid {}", running.pid());
         last = json(&place.vmtax(&format!("profile {out}")).succeeds().stdout);
         is_as_planted(&last["schedule"])
     });
@@ -371,7 +372,7 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     let page = fs::read_to_string(place.path("traced-0/report.html")).unwrap();
     assert!(page.contains("Threads by the scheduler") && page.contains("held by burner"));
     place.vmtax(&format!("profile --events x --pid {}", running.pid())).fails(&["--events"]);
-    let without = format!("profile --events 0 --seconds 0.5 --json --out none --pid {}", running.pid());
+    let without = format!("profile --events 0 --duration 0.5 --json --output none --pid {}", running.pid());
     assert!(json(&place.vmtax(&without).succeeds().stdout)["schedule"].is_null());
 }
 
@@ -403,7 +404,7 @@ fn a_guest_of_its_own_is_looked_at_while_it_works() {
     kernel();
     let place = Place::new();
     place.vmtax("profile -- cpu threads").fails(&["one workload once"]);
-    let words = "profile --json --machine tcg --hz 499 --out out --runs runs -- seqread time=3";
+    let words = "profile --json --machine tcg --hz 499 --output out --dir runs -- seqread time=3";
     let found = json(&place.vmtax(words).start(120).outcome().exits(0).stdout);
     // Distributions' QEMUs are stripped and without frame pointers.
     assert!(found["unwound"]["share"].as_f64().unwrap() > 0.95, "{:#}", found["unwound"]);

@@ -23,7 +23,7 @@ fn can_trace() -> bool {
 }
 
 fn found(place: &Place, words: &str, number: usize) -> Value {
-    let words = format!("profile --json --machine micro-kvm --out out-{number} --runs runs-{number} {words}");
+    let words = format!("profile --json --machine micro-kvm --output out-{number} --dir runs-{number} {words}");
     let found = json(&place.vmtax(&words).start(180).outcome().exits(0).stdout);
     assert!(!found["exits"].is_null(), "{:#}", found["missing"]);
     found
@@ -180,7 +180,7 @@ fn devices_of_a_foreign_qemu_have_names_from_its_monitor_or_from_their_usual_pla
     }
     let place = Place::new();
     let of = |running: &Running<'_>, out: &str| {
-        let words = format!("profile --json --seconds 1 --out {out} --pid {}", running.pid());
+        let words = format!("profile --json --duration 1 --output {out} --pid {}", running.pid());
         json(&place.vmtax(&words).succeeds().stdout)
     };
     for (more, from) in [("-qmp unix:q.sock,server=on,wait=off", "memory-tree"), ("", "usual-places")] {
@@ -205,7 +205,7 @@ fn a_process_without_a_guest_has_no_exits() {
     let place = Place::new();
     let sleeper = place.program("sleep").arg("60").start(60);
     sleeper.settled();
-    let words = format!("profile --json --seconds 0.5 --out out --pid {}", sleeper.pid());
+    let words = format!("profile --json --duration 0.5 --output out --pid {}", sleeper.pid());
     let found = json(&place.vmtax(&words).succeeds().stdout);
     assert!(found["exits"].is_null() && found["missing"].as_array().unwrap().is_empty(), "{found:#}");
 }
@@ -213,7 +213,7 @@ fn a_process_without_a_guest_has_no_exits() {
 #[test]
 fn the_case_of_antipatterns_has_a_verdict_for_each() {
     let place = Place::new();
-    let run = place.vmtax("reproduce guest-antipatterns --quick --json --rounds 1 --runs").arg(place.runs());
+    let run = place.vmtax("reproduce guest-antipatterns --quick --json --rounds 1 --dir").arg(place.runs());
     // 1: a busy host hides a claim's small difference; each claim has its verdict all the same.
     let outcome = run.start(300).outcome();
     assert!(matches!(outcome.status, Some(0 | 1)), "{outcome}");

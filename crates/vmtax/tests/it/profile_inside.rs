@@ -9,7 +9,7 @@ const READS: u64 = 300;
 
 fn profile(place: &Place, out: &str, words: &str) -> Value {
     let (guest, qemu) = (kernel().options(), qemu().display());
-    let words = format!("profile --json --machine tcg --qemu {qemu} {guest} --out {out} {words}");
+    let words = format!("profile --json --machine tcg --qemu {qemu} {guest} --output {out} {words}");
     json(&place.vmtax(&words).succeeds().stdout)
 }
 
@@ -90,7 +90,7 @@ fn known_shares_are_found_inside_a_guest() {
     let program = known_program(&place, "known");
     let (guest, qemu, runs) = (kernel().options(), qemu().display(), place.runs());
     let words = format!(
-        "exec --profile --machines tcg --rounds 1 --qemu {qemu} {guest} --runs {} -- {} 4",
+        "exec --profile --machine tcg --rounds 1 --qemu {qemu} {guest} --dir {} -- {} 4",
         runs.display(),
         program.display()
     );

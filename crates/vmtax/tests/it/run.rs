@@ -26,7 +26,7 @@ static RUN: LazyLock<Run> = LazyLock::new(|| {
     let options = "cpu.time=0.1 cpu.max-prime=1500 threads.threads=4 threads.time=0.1 mutex.locks=50 \
         mutex.loops=100 memory.total-size=4M fileio.total-size=2M fileio.num=4 fileio.time=0.1 \
         syscalls.time=0.003 seqread.time=0.1";
-    let run = place.run(options).words("--quick --machines native,tcg --rounds 6 --json").start(200);
+    let run = place.run(options).words("--quick --machine native,tcg --rounds 6 --json").start(200);
     let report = json(&run.outcome().exits(0).stdout);
     let folder = place.recording();
     let named = |path: PathBuf| (path.strip_prefix(&folder).unwrap().to_owned(), fs::read(&path).unwrap());
@@ -186,7 +186,7 @@ fn the_list_names_it() {
     let folder = RUN.copied(&place);
     let line = place.vmtax("list").succeeds().shows("quick on native, tcg: 84 of 84 trials");
     assert!(line.stdout.contains("runs/copy") && !line.stdout.contains("unfinished"), "{line}");
-    let listed = json(&place.vmtax("list --json --runs").arg(folder.parent().unwrap()).succeeds().stdout);
+    let listed = json(&place.vmtax("list --json --dir").arg(folder.parent().unwrap()).succeeds().stdout);
     assert_eq!(listed.as_array().unwrap().len(), 1);
 }
 
@@ -225,13 +225,13 @@ fn terminal(columns: u16) -> (File, File) {
 #[test]
 fn a_plan_that_was_printed_runs_again_and_means_the_same() {
     let place = Place::new();
-    let words = "cpu syscalls cpu.time=0.05 syscalls.only=getpid syscalls.time=0.01 --machines native --rounds 2 \
+    let words = "cpu syscalls cpu.time=0.05 syscalls.only=getpid syscalls.time=0.01 --machine native --rounds 2 \
         --seed 5 --memory 256";
     let plan = place.vmtax("run --dry-run").words(words).succeeds().stdout;
     assert!(!place.runs().exists(), "a dry run left a recording");
     place.put("plan.toml", &plan);
     assert_eq!(place.vmtax("run plan.toml --dry-run").succeeds().stdout, plan);
-    // Into ./runs, as without --runs.
+    // Into ./runs, as without --dir.
     let report = json(&place.vmtax("run ./plan.toml --json").succeeds().stdout);
     assert_eq!(report["plan"]["rounds"], 2);
     assert_eq!(trials(&report).len(), 4);
@@ -241,7 +241,7 @@ fn a_plan_that_was_printed_runs_again_and_means_the_same() {
 #[test]
 fn below_six_rounds_no_interval_is_claimed() {
     let place = Place::new();
-    let run = place.run("cpu cpu.time=0.05 --machines native,tcg --rounds 2 --json").succeeds();
+    let run = place.run("cpu cpu.time=0.05 --machine native,tcg --rounds 2 --json").succeeds();
     let overhead = &json(&run.stdout)["findings"]["rows"][0]["machines"][1]["overhead"];
     assert!(overhead["ratio"]["median"].as_f64().unwrap() > 1.0, "{overhead}");
     assert!(overhead["ratio"]["interval"].is_null(), "{overhead}");
@@ -251,7 +251,7 @@ fn below_six_rounds_no_interval_is_claimed() {
 #[test]
 fn a_guest_has_the_processors_and_memory_asked_for() {
     let place = Place::new();
-    let run = place.run("cpu cpu.time=0.05 --machines tcg --rounds 1 --cpus 2 --memory 512").succeeds();
+    let run = place.run("cpu cpu.time=0.05 --machine tcg --rounds 1 --cpus 2 --memory 512").succeeds();
     let folder = place.recording();
     let command = fs::read_to_string(folder.join("turns/0000-tcg/qemu.command")).unwrap();
     assert!(command.contains("-smp 2 -m 512M"), "{command}");
@@ -260,7 +260,7 @@ fn a_guest_has_the_processors_and_memory_asked_for() {
 
 #[test]
 fn a_native_trial_has_the_guests_processors_and_memory() {
-    const TEST: &str = "threads cpu cpu.time=0.05 threads.time=40 --machines native --rounds 1 --cpus 1 --memory 384";
+    const TEST: &str = "threads cpu cpu.time=0.05 threads.time=40 --machine native --rounds 1 --cpus 1 --memory 384";
     let place = Place::new();
     // Workloads run in the order named: the first is under way when its process is there.
     let mut run = place.run(TEST).start(60);
@@ -289,7 +289,7 @@ fn a_native_trial_has_the_guests_processors_and_memory() {
 #[test]
 fn memory_beyond_the_limit_is_not_to_be_had_natively() {
     let place = Place::new();
-    let plan = "memory memory.block-size=300M memory.total-size=600M --machines native --rounds 1 --memory 128";
+    let plan = "memory memory.block-size=300M memory.total-size=600M --machine native --rounds 1 --memory 128";
     let run = place.run(plan).outcome();
     let report = json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout);
     let trial = &trials(&report)[0];

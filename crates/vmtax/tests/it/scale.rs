@@ -6,7 +6,7 @@ use std::fs;
 #[test]
 fn a_range_is_measured_and_shown_again_from_its_files() {
     let place = Place::new();
-    let words = "scale threads.threads threads.time=0.02 --range 1..4 --machines native --rounds 3 --runs";
+    let words = "scale threads.threads threads.time=0.02 --range 1..4 --machine native --rounds 3 --dir";
     place
         .vmtax(words)
         .arg(place.runs())
@@ -43,7 +43,7 @@ fn what_is_no_range_is_refused_with_the_reason() {
 #[test]
 fn a_step_that_the_machine_refuses_is_named_and_the_rest_runs() {
     let place = Place::new();
-    let words = "scale guest.cpus syscalls syscalls.only=getpid syscalls.time=0.01 --range 1,2,1000 --machines native --rounds 2 --runs";
+    let words = "scale guest.cpus syscalls syscalls.only=getpid syscalls.time=0.01 --range 1,2,1000 --machine native --rounds 2 --dir";
     let outcome = place.vmtax(words).arg(place.runs()).fails(&["1000"]);
     outcome.shows("guest.cpus=1000 on native");
     assert_eq!(place.trials(), 6);

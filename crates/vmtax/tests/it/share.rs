@@ -192,7 +192,7 @@ fn an_ordinary_user_has_the_ways_that_need_no_root_and_the_rest_are_named() {
     ];
     for tree in [SMALL_TREE.to_owned(), format!("path = \"{}\"", place.path("theirs").display())] {
         let text = plan(&tree, &ways, "name = \"tree\"").replace("[\"tcg\"]", "[\"native\", \"tcg\"]");
-        let run = place.vmtax_as_ordinary_user("run --json --runs").arg(place.runs()).arg(place.put("plan.toml", text));
+        let run = place.vmtax_as_ordinary_user("run --json --dir").arg(place.runs()).arg(place.put("plan.toml", text));
         let run = run.words(&kernel.options()).env("HOME", place.path("home"));
         let report = json(&run.start(240).outcome().exits(2).stdout);
         for trial in trials(&report) {

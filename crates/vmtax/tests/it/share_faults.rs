@@ -46,7 +46,7 @@ fn too_few_open_files_are_told_and_the_trial_is_made() {
         "name = \"fids\"\noptions = { count = 900, how = \"held\", samples = 10 }",
     );
     let plan = place.put("plan.toml", plan);
-    let line = "ulimit -n 800; exec \"$0\" run --json --runs \"$1\" \"$2\"";
+    let line = "ulimit -n 800; exec \"$0\" run --json --dir \"$1\" \"$2\"";
     let run = place.program("sh").arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_vmtax"));
     let report = json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(0).stdout);
     let trial = trial(&report, "9p");
@@ -166,7 +166,7 @@ fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
         let plan = place.put("plan.toml", plan(SMALL_TREE, &ways, CPU));
         // Among mounts that only this run sees.
         let line =
-            format!("for f in {what}; do mount --bind /dev/null $f; done; exec \"$0\" run --json --runs \"$1\" \"$2\"");
+            format!("for f in {what}; do mount --bind /dev/null $f; done; exec \"$0\" run --json --dir \"$1\" \"$2\"");
         let run = place.program("unshare").words("-m sh -c").arg(line).arg(env!("CARGO_BIN_EXE_vmtax"));
         json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(2).stdout)
     };

@@ -20,7 +20,7 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
             read_back: "QMP query-kvm: \"enabled\": true",
             undo: "-accel tcg",
         },
-        measurement("Measure what is left", "vmtax run --machines native,kvm"),
+        measurement("Measure what is left", "vmtax run --machine native,kvm"),
     ],
     source: "QEMU manual, System Emulation, Introduction: virtualization accelerators",
     evaluate: |evidence| {

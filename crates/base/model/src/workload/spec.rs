@@ -51,11 +51,12 @@ impl WorkloadSpec {
 
 /// Bytes, with an optional suffix K, M, G or T (powers of 1024); a plain count as it is. `None` for what is neither.
 pub fn parse_size(text: &str) -> Option<u64> {
-    let (digits, shift) = match text.chars().last()?.to_ascii_uppercase() {
-        'K' => (&text[..text.len() - 1], 10),
-        'M' => (&text[..text.len() - 1], 20),
-        'G' => (&text[..text.len() - 1], 30),
-        'T' => (&text[..text.len() - 1], 40),
+    let bare = text.strip_suffix("iB").unwrap_or(text);
+    let (digits, shift) = match bare.chars().last()?.to_ascii_uppercase() {
+        'K' => (&bare[..bare.len() - 1], 10),
+        'M' => (&bare[..bare.len() - 1], 20),
+        'G' => (&bare[..bare.len() - 1], 30),
+        'T' => (&bare[..bare.len() - 1], 40),
         _ => (text, 0),
     };
     digits.parse::<u64>().ok()?.checked_mul(1 << shift)

@@ -75,7 +75,7 @@ pub(crate) fn run(
     drop(pump);
     if too_late {
         let error = format!(
-            "the command was not done after {} s: it was ended. Give it longer with --deadline",
+            "the command was not done after {} s: it was ended. Give it longer with --timeout",
             launch.timeout_s
         );
         return Ok(Reply::NotRun { status: TIMED_OUT, error });

@@ -184,6 +184,6 @@ fn no_host_disk(error: &ProbeError) -> Missing {
     Missing {
         what: "the host's disk".to_owned(),
         why: error.to_string(),
-        fix: "choose a folder on a disk's own file system with --runs".to_owned(),
+        fix: "choose a folder on a disk's own file system with --dir".to_owned(),
     }
 }

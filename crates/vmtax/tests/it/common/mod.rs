@@ -88,7 +88,7 @@ impl Place {
 
     /// `vmtax run` into [`Place::runs`].
     pub fn run(&self, words: &str) -> Start<'_> {
-        self.vmtax("run").arg("--runs").arg(self.runs()).words(words)
+        self.vmtax("run").arg("--dir").arg(self.runs()).words(words)
     }
 
     /// Another program, held to the same.

@@ -54,7 +54,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
     if (1..FEW).contains(&findings.samples) {
         let more = match (&findings.file, findings.trigger.as_str()) {
-            (None, _) => "sample longer (--seconds, or more work for a workload), or more often (--hz)",
+            (None, _) => "sample longer (--duration, or more work for a workload), or more often (--hz)",
             (Some(_), "") => "record longer, or more often",
             (Some(_), _) => "record longer, or more often (perf record -F)",
         };
@@ -149,7 +149,7 @@ mod tests {
     fn few_samples_are_told_with_how_to_have_more() {
         let rough = |findings: &ProfileFindings| notes(findings).into_iter().find(|note| note.contains("rough"));
         let few = rough(&of(99)).unwrap();
-        assert!(few.starts_with("Only 99 samples") && few.contains("--seconds") && few.contains("--hz"), "{few}");
+        assert!(few.starts_with("Only 99 samples") && few.contains("--duration") && few.contains("--hz"), "{few}");
         assert!(rough(&of(1)).unwrap().starts_with("Only 1 sample on CPU"));
         assert_eq!([rough(&of(0)), rough(&of(100))], [None, None]);
         let theirs = rough(&ProfileFindings { file: Some("perf.data".to_owned()), ..of(9) }).unwrap();
