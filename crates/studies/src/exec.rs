@@ -36,7 +36,7 @@ Examples:
   vmtax exec --shell 'make clean && make -j2'
   vmtax exec --metric 'latency:lower=took (\\S+) ms' -- ./benchmark
   vmtax exec -t
-  vmtax exec --rounds 1 --machines tcg -- tar cf /dev/null /usr/share/doc
+  vmtax exec --rounds 1 --machine tcg -- tar cf /dev/null /usr/share/doc
   vmtax exec --cpus 2 --memory 2048 -- sysbench cpu run
   vmtax exec --layers --scratch 8192 -- ./import.sh big.csv
   vmtax exec --json -- ./test.sh > report.json"
