@@ -15,6 +15,7 @@ pub mod inside;
 pub mod pprof;
 pub mod schedule;
 mod share;
+mod states;
 pub mod summary;
 pub mod tcg;
 pub mod waits;

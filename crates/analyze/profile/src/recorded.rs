@@ -3,13 +3,14 @@
 use crate::exits::{self, Devices};
 use crate::inside::{self, Clock, by_host_clock, join};
 use crate::schedule::{self, Schedule};
-use crate::{ProfileError, code, summary, waits};
+use crate::{ProfileError, code, states, summary, waits};
 use serde::de::DeserializeOwned;
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
-use vmtax_model::{CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, files};
+use vmtax_model::{CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, files};
 
 /// None of our own comes near, bytes.
 const MAX_FILE: u64 = 1 << 30;
@@ -21,7 +22,7 @@ pub struct Recorded {
     pub on_cpu: OnCpu,
     /// Where threads were by the wall clock.
     pub wall: Option<WallClock>,
-    /// What ran in the guest, by the host's clock; `None` where both clocks could not be compared, or nobody sampled there.
+    /// What ran in the guest, by the host's clock; `None` where both clocks could not be compared, or nothing was sampled there.
     pub guest: Option<Profile>,
     /// Both sides' stacks in one.
     pub joined: Option<Profile>,
@@ -35,20 +36,32 @@ impl Recorded {
     /// # Errors
     /// [`ProfileError`] with the file that is not there, or is damaged.
     pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
-        let ProfileFacts { pid, program, file, mut missing, .. } = needed(folder, files::OBSERVED)?;
-        let on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
+        let ProfileFacts { pid, program, file, vm, mut missing } = needed(folder, files::OBSERVED)?;
+        let mut on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
         on_cpu.profile.check().map_err(|why| damaged(folder, files::ON_CPU, &why))?;
-        let wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
+        let mut wall: Option<WallClock> = read(folder, files::WALL_CLOCK)?;
         wall.as_ref()
             .map_or(Ok(()), |wall| wall.profile.check())
             .map_err(|why| damaged(folder, files::WALL_CLOCK, &why))?;
-        let facts: Option<ScheduleFacts> = read(folder, files::SCHEDULE)?;
+        let mut facts: Option<ScheduleFacts> = read(folder, files::SCHEDULE)?;
+        if let Some(vm) = &vm {
+            let roles: BTreeMap<i32, String> = vm.threads.iter().map(|t| (t.tid, t.role.label())).collect();
+            let threads = on_cpu.profile.threads.iter_mut().chain(wall.iter_mut().flat_map(|w| &mut w.profile.threads));
+            let named = threads.map(|thread| (thread.tid, &mut thread.name));
+            let traced = facts.iter_mut().flat_map(|facts| &mut facts.names).map(|(tid, name)| (*tid, name));
+            named.chain(traced).for_each(|(tid, name)| roles.get(&tid).into_iter().for_each(|role| name.clone_from(role)));
+            missing.extend((vm.roles_from == RoleSource::CpuTime).then(guessed_roles));
+        }
         let schedule = facts.map(|facts| Schedule::read(&folder.join(files::SCHEDULE_TRACE), facts)).transpose()?;
 
         let mut findings = summary::of(&on_cpu, pid, &program);
         findings.file = file;
         findings.wall = wall.as_ref().map(waits::of);
         findings.schedule = schedule.map(|schedule| schedule::of(&schedule, wall.as_ref()));
+        // Wall-clock samples begin when the scheduler's events end.
+        let traced_s = findings.schedule.as_ref().map_or(0.0, |schedule| schedule.seconds);
+        let by_wall = findings.wall.as_ref().map(|wall| (wall, (findings.seconds - traced_s).max(0.0)));
+        findings.states = states::of(by_wall, findings.schedule.as_ref(), vm.as_ref());
         findings.code = read::<CodeSamples>(folder, files::GUEST_CODE)?.and_then(|samples| code::findings(&samples));
         let exits: Option<ExitCounts> = read(folder, files::EXITS)?;
         findings.exits = exits.and_then(|counts| exits_of(&counts, pid, &mut missing));
@@ -59,7 +72,7 @@ impl Recorded {
             recorded.findings.missing.push(Missing {
                 what: "what the guest saw of itself".to_owned(),
                 why: why.to_string(),
-                fix: "Look again".to_owned(),
+                fix: "Profile it again".to_owned(),
             });
         }
         Ok(recorded)
@@ -98,6 +111,14 @@ impl Recorded {
     }
 }
 
+fn guessed_roles() -> Missing {
+    Missing {
+        what: "which threads are vCPUs".to_owned(),
+        why: "neither QEMU's monitor nor the threads' names say, so those with most CPU time are taken for them".to_owned(),
+        fix: "Start QEMU with -name debug-threads=on".to_owned(),
+    }
+}
+
 /// `None` where neither tracepoints nor counters told anything.
 fn exits_of(counts: &ExitCounts, pid: i32, missing: &mut Vec<Missing>) -> Option<GuestExits> {
     if counts.traced.is_none() && counts.counters.is_empty() {
@@ -108,7 +129,7 @@ fn exits_of(counts: &ExitCounts, pid: i32, missing: &mut Vec<Missing>) -> Option
         missing.push(Missing {
             what: "which device has which address".to_owned(),
             why: format!(
-                "process {pid} has no QMP monitor that could be asked, so names are those of the usual places in a PC"
+                "process {pid} has no QMP monitor that vmtax can use, so devices are named by a PC's usual addresses"
             ),
             fix: counts.monitor_advice.clone(),
         });

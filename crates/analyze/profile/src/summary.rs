@@ -34,6 +34,7 @@ pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
         functions: functions(&found.profile),
         unnamed: found.unnamed.iter().map(|(file, why)| UnnamedFile { file: file.clone(), why: why.clone() }).collect(),
         tcg: tcg::parts(&found.profile),
+        states: None,
         wall: None,
         exits: None,
         code: None,
@@ -43,7 +44,7 @@ pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
     }
 }
 
-/// The threads, the busiest first. `full` is the samples of one that is always on a processor, 0 where that
+/// The threads, the busiest first. `full` is the samples of one that is always on a CPU, 0 where that
 /// is unknown.
 pub(crate) fn threads(profile: &Profile, full: f64) -> Vec<ThreadShare> {
     let total = profile.total();

@@ -1,4 +1,4 @@
-//! What threads wait for, and what that makes of the two pictures: on CPU, and by the clock.
+//! What threads wait for, from wall-clock samples.
 
 use crate::share::share;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ const LOCKS: [&str; 8] = [
     "qemu_rec_mutex_lock_impl",
     "pthread_spin_lock",
 ];
-/// What waits until somebody says that there is something to do.
+/// What waits for work from another thread.
 const WORK: [&str; 7] = [
     "pthread_cond_wait",
     "pthread_cond_timedwait",
@@ -28,10 +28,10 @@ const WORK: [&str; 7] = [
     "futex_abstimed_wait",
     "qemu_event_wait",
 ];
-/// What takes QEMU's big lock: up to 8.1, and after.
+/// What takes QEMU's big lock (BQL): up to 8.1, and after.
 const BIG_LOCK: [&str; 3] = ["qemu_mutex_lock_iothread_impl", "bql_lock_impl", "qemu_mutex_lock_iothread"];
 
-/// What the wall clock's stacks say.
+/// What wall-clock samples say.
 pub fn of(found: &WallClock) -> WallFindings {
     let at = |share: f64| {
         let last = found.pauses_ns.len().saturating_sub(1);
@@ -56,18 +56,17 @@ pub fn of(found: &WallClock) -> WallFindings {
             max_ns: at(1.0),
         },
         unwound: share(found.unwound.to_root, found.unwound.outside),
-        explanation: explanation(&threads),
         threads,
     }
 }
 
-/// How much of its time a thread ran or could have: as the scheduler counted it, or else as looks found it.
+/// How much of its time a thread ran or was runnable: as the scheduler counted it, or else as sampled.
 fn ran(thread: &ThreadWaits) -> f64 {
     thread.on_cpu.zip(thread.ready).map_or(thread.runs.share, |(on_cpu, ready)| (on_cpu + ready).clamp(0.0, 1.0))
 }
 
-/// Gives its waits what the scheduler left of the time: looks tell what a thread waits for, but less well for how long. They
-/// take a processor, and where two threads wake each other, when they come to one depends on which of both has just left it.
+/// Gives its waits what the scheduler left of the time: samples tell what a thread waits for, but less well for how long. They
+/// take a CPU, and where two threads wake each other, a sample is taken when one of both has just left it.
 fn as_counted(thread: &mut ThreadWaits) {
     let seen: f64 = thread.waits.iter().map(|wait| wait.share.share).sum();
     if thread.on_cpu.is_none() || seen <= 0.0 {
@@ -135,16 +134,23 @@ fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
     let reason = match call.as_str() {
         "futex" if user.iter().any(|name| BIG_LOCK.contains(name)) => WaitFor::BigLock,
         "futex" => futex(&user),
+        "ioctl" if kernel.iter().any(|name| name.starts_with("kvm_vcpu")) => WaitFor::Guest,
+        call => by_call(call),
+    };
+    Some((reason, call, below))
+}
+
+/// What a system call waits for, as far as its name says.
+pub(crate) fn by_call(call: &str) -> WaitFor {
+    match call {
         "poll" | "ppoll" | "epoll_wait" | "epoll_pwait" | "epoll_pwait2" | "select" | "pselect6" | "accept"
         | "accept4" | "rt_sigtimedwait" => WaitFor::Events,
         "nanosleep" | "clock_nanosleep" | "pause" => WaitFor::Sleep,
         "read" | "pread64" | "readv" | "preadv" | "preadv2" | "write" | "pwrite64" | "writev" | "pwritev" | "fsync"
         | "fdatasync" | "io_getevents" | "io_uring_enter" | "recvmsg" | "recvfrom" | "sendmsg" | "openat"
         | "newfstatat" | "getdents64" => WaitFor::Io,
-        "ioctl" if kernel.iter().any(|name| name.starts_with("kvm_vcpu")) => WaitFor::Guest,
         _ => WaitFor::Other,
-    };
-    Some((reason, call, below))
+    }
 }
 
 /// A name without what a C library adds to its own: `__GI___lll_lock_wait`.
@@ -162,39 +168,6 @@ fn futex(user: &[&str]) -> WaitFor {
     told.unwrap_or(WaitFor::Other)
 }
 
-/// Why the picture by the clock differs from that on CPU, for these very threads.
-fn explanation(threads: &[ThreadWaits]) -> Vec<String> {
-    let all: f64 = threads.iter().map(|t| t.seen as f64).sum();
-    let waited: f64 = threads.iter().map(|t| t.seen as f64 * (1.0 - ran(t))).sum();
-    let percent = |share: f64| format!("{:.0} %", 100.0 * share);
-    let counts = match threads.len() {
-        1 => "its one thread counts".to_owned(),
-        n => format!("each of the {n} threads counts"),
-    };
-    let mut said = vec![format!(
-        "On CPU, a thread counts only while it runs; by the clock, {counts} at every moment. {} of that time went by in \
-         waiting: that part is not in the picture on CPU.",
-        percent(waited / all.max(1.0))
-    )];
-    for thread in threads {
-        let mut parts = Vec::new();
-        if ran(thread) >= 0.005 {
-            let ready = thread.ready.filter(|&ready| ready >= 0.02);
-            let ready = ready.map_or(String::new(), |ready| {
-                format!(" (in {:.0} % of the time it was ready, but had no processor)", ready * 100.0)
-            });
-            parts.push(format!("ran {}{ready}", percent(ran(thread))));
-        }
-        for wait in thread.waits.iter().filter(|wait| wait.share.share >= 0.02).take(3) {
-            let below = if wait.below.is_empty() { String::new() } else { format!(" below {}", wait.below) };
-            let (call, what) = (&wait.call, wait.reason.words());
-            parts.push(format!("waited {} {what} ({call}{below})", percent(wait.share.share)));
-        }
-        said.push(format!("{} ({}): {}.", thread.name, thread.tid, parts.join("; ")));
-    }
-    said
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -202,7 +175,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn reasons_are_told_apart() {
+    fn reasons_are_distinguished() {
         let text = "a;main;worker;__pthread_cond_wait;futex_[k];futex_wait_queue_[k] 6\n\
                     a;main;worker;__pthread_cond_wait;__pthread_mutex_cond_lock;futex_[k] 2\na;main;worker 2\n\
                     b;main;qemu_mutex_lock_iothread_impl;__pthread_mutex_lock;futex_[k] 10\nd;main;___pthread_mutex_lock;__GI___lll_lock_wait;futex_[k] 10\nc;main;os_host_main_loop_wait;ppoll_[k] 1\n";
@@ -218,19 +191,11 @@ mod tests {
         assert_eq!(of("b").waits[0].reason, WaitFor::BigLock);
         let c = &of("c").waits[0];
         assert_eq!((c.reason, c.call.as_str(), c.below.as_str()), (WaitFor::Events, "ppoll", "os_host_main_loop_wait"));
-        // What the scheduler counted stands above how often looks met it.
+        // What the scheduler counted stands above how often samples met it.
         let mut counted = a.clone();
         (counted.on_cpu, counted.ready) = (Some(0.5), Some(0.1));
         as_counted(&mut counted);
         let shares: Vec<f64> = counted.waits.iter().map(|w| (w.share.share * 1000.0).round()).collect();
         assert_eq!(shares, [300.0, 100.0]);
-        let said = explanation(&[counted]);
-        assert!(
-            said[0].contains("its one thread counts") && said[1].contains("ran 60 % (in 10 % of the time"),
-            "{said:?}"
-        );
-        let said = explanation(&found);
-        assert!(said[0].contains("4 threads") && said[0].contains("94 %"), "{said:?}");
-        assert!(said.iter().any(|s| s.contains("waited 100 % for QEMU's big lock")), "{said:?}");
     }
 }

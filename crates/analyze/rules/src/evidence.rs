@@ -1,13 +1,13 @@
-//! What rules look at.
+//! What rules evaluate.
 
 use std::collections::BTreeMap;
 use vmtax_model::{
     Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare,
-    ShareFindings, State, Warning,
+    ShareFindings, State, ThreadStates, Warning,
 };
 
-/// Below this part of a request nothing is worth advice.
-const MIN_SHARE: f64 = 0.05;
+/// Below this part of a request, or of a thread's time, nothing is worth advice.
+pub(crate) const MIN_SHARE: f64 = 0.05;
 /// Fewer exits than this, in all and a second, are not worth a finding.
 pub(crate) const MIN_EXITS: u64 = 100;
 const MIN_EXITS_PER_S: f64 = 10.0;
@@ -31,6 +31,10 @@ pub struct Evidence<'a> {
     pub exits: Option<&'a Exits<'a>>,
     /// What its vCPUs execute.
     pub code: Option<&'a GuestCodeSamples>,
+    /// How the threads of a running VM spent the time.
+    pub threads: &'a [ThreadStates],
+    /// Its control group.
+    pub cgroup: Option<&'a str>,
     /// What was found on the host, where that is the question.
     pub checks: &'a [Check],
     /// What weakens the figures.

@@ -1,6 +1,6 @@
 //! What a profile says in figures.
 
-use crate::{CountWay, GuestCode, GuestExits, Missing, SampleShare, ScheduleFindings, WaitFor};
+use crate::{Advice, CountWay, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor};
 use serde::{Deserialize, Serialize};
 
 /// One thread's part.
@@ -12,7 +12,7 @@ pub struct ThreadShare {
     pub name: String,
     /// Of all samples.
     pub share: SampleShare,
-    /// Processors that it kept busy, 1 for one all the time; null where the rate of samples is unknown.
+    /// CPUs that it kept busy, 1 for one all the time; null where the rate of samples is unknown.
     pub cpu: Option<f64>,
     /// Samples in the kernel.
     pub kernel: u64,
@@ -43,7 +43,7 @@ pub struct FunctionShare {
 pub struct ProfileChanges {
     /// Functions that were compared: all that either profile has samples in.
     pub compared: usize,
-    /// Those whose share changed by more than sampling leaves open, the largest change first. Their intervals are so wide
+    /// Those whose fraction changed by more than sampling noise, the largest change first. Their intervals are so wide
     /// that those of all the compared hold together at 95 %.
     pub changed: Vec<FunctionChange>,
 }
@@ -71,7 +71,7 @@ pub struct UnnamedFile {
 /// What a profile says.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfileFindings {
-    /// The file of another tool that it was read from; null where a process was looked at.
+    /// The file of another tool that it was read from; null where a process was sampled.
     pub file: Option<String>,
     /// The process; 0 where that is unknown.
     pub pid: i32,
@@ -81,7 +81,7 @@ pub struct ProfileFindings {
     pub seconds: f64,
     /// Samples a second of each running thread; 0 where that is unknown.
     pub hz: u32,
-    /// `cycles`, or `cpu-clock` where the processor's counters cannot be had; of another tool's, its event.
+    /// `cycles`, or `cpu-clock` where the CPU's counters are not available; of another tool's, its event.
     pub trigger: String,
     /// Whether the kernel's part of the stacks was seen.
     pub kernel: bool,
@@ -101,7 +101,7 @@ pub struct ProfileFindings {
     pub translated_samples: u64,
     /// Of those, unwound past it to where the thread begins.
     pub translated_unwound: SampleShare,
-    /// Processors that vmtax itself kept busy meanwhile.
+    /// CPUs that vmtax itself kept busy meanwhile.
     pub own_cpu: f64,
     /// The threads, the busiest first.
     pub threads: Vec<ThreadShare>,
@@ -109,28 +109,87 @@ pub struct ProfileFindings {
     pub functions: Vec<FunctionShare>,
     /// Files whose functions are not all named.
     pub unnamed: Vec<UnnamedFile>,
-    /// What QEMU's processors do under TCG, the largest part first; empty where nothing was translated.
+    /// What QEMU's vCPU threads do under TCG, the largest part first; empty where nothing was translated.
     #[serde(default)]
     pub tcg: Vec<TcgShare>,
-    /// Where its threads were by the clock; null where that could not be had.
+    /// How its threads spent the time; null where neither the scheduler nor wall-clock samples say.
+    #[serde(default)]
+    pub states: Option<StateFindings>,
+    /// Its wall-clock samples; null where there are none.
     pub wall: Option<WallFindings>,
-    /// Its guest's VM exits; null where KVM runs no guest of it, or nothing of them could be had.
+    /// Its guest's VM exits; null where KVM runs no guest of it, or none could be counted.
     #[serde(default)]
     pub exits: Option<GuestExits>,
-    /// What its guest's processors execute; null where KVM runs no guest of it, or nothing could be asked.
+    /// What its guest's vCPUs execute; null where KVM runs no guest of it, or nothing could be asked.
     #[serde(default)]
     pub code: Option<GuestCode>,
     /// What the scheduler's events say; null where they were not traced.
     #[serde(default)]
     pub schedule: Option<ScheduleFindings>,
-    /// What was seen inside its guest; null where nobody looked there.
+    /// What was seen inside its guest; null where nothing was sampled there.
     #[serde(default)]
     pub guest: Option<GuestFindings>,
-    /// What could not be had, why, and what to do about it.
+    /// What could not be observed, why, and what to do about it.
     pub missing: Vec<Missing>,
 }
 
-/// What a processor of QEMU's does under TCG.
+/// How threads spent the time, each of it in one state.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct StateFindings {
+    /// How long, s.
+    pub seconds: f64,
+    /// What times are taken from.
+    pub source: StateSource,
+    /// The threads, those that ran or could have run longest first.
+    pub threads: Vec<ThreadStates>,
+    /// What takes waits away.
+    pub advice: Vec<Advice>,
+}
+
+/// What the times of [`StateFindings`] are taken from.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum StateSource {
+    /// The scheduler's own sums of each thread (`/proc/PID/task/TID/schedstat`); what waits are for, from wall-clock samples.
+    SchedulerCounters,
+    /// The scheduler's events.
+    SchedulerEvents,
+    /// Wall-clock samples alone, which do not distinguish running from runnable.
+    #[default]
+    Samples,
+}
+
+/// One thread's time; the fractions add up to 1.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct ThreadStates {
+    /// Its number on the host.
+    pub tid: i32,
+    /// Its name: its role in QEMU, as far as that is known.
+    pub name: String,
+    /// What it is for; null in a process that is no VMM.
+    pub role: Option<Role>,
+    /// On a CPU, 0 to 1.
+    pub running: f64,
+    /// Runnable without a CPU (run-queue wait), 0 to 1; null where `running` has it too.
+    pub runnable: Option<f64>,
+    /// What it waited for, the longest first.
+    pub waits: Vec<StateWait>,
+}
+
+/// A part of a thread's time that it waited.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct StateWait {
+    /// What for.
+    pub reason: WaitFor,
+    /// The system call, or the kernel's function where it was in none; empty where that is unknown.
+    pub call: String,
+    /// The innermost of the program's functions; empty where that is unknown.
+    pub below: String,
+    /// Of the time, 0 to 1.
+    pub fraction: f64,
+}
+
+/// What a vCPU thread does under TCG.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TcgPart {
@@ -140,38 +199,38 @@ pub enum TcgPart {
     Softmmu,
     /// Devices that it reached.
     Devices,
-    /// The search for the next block of it.
+    /// The look-up of the next translation block (TB).
     Search,
     /// What else it called.
     Helpers,
-    /// The making of it.
+    /// Translation of guest code into TBs.
     Translation,
-    /// The loop around it: interrupts, exceptions, chaining of blocks.
+    /// `cpu_exec`: interrupts, exceptions, chaining of TBs.
     Loop,
-    /// Nothing of TCG's: locks, work for other threads.
+    /// Outside TCG: locks, work for other threads.
     Outside,
 }
 
 impl TcgPart {
     /// For tables.
-    pub fn words(self) -> &'static str {
+    pub fn label(self) -> &'static str {
         match self {
             TcgPart::Translated => "translated code",
             TcgPart::Softmmu => "softmmu",
             TcgPart::Devices => "devices",
-            TcgPart::Search => "search for the next block",
+            TcgPart::Search => "TB look-up",
             TcgPart::Helpers => "other helpers",
-            TcgPart::Translation => "translation",
-            TcgPart::Loop => "the loop around it",
-            TcgPart::Outside => "outside of TCG",
+            TcgPart::Translation => "translation of guest code",
+            TcgPart::Loop => "cpu_exec loop",
+            TcgPart::Outside => "outside TCG",
         }
     }
 }
 
-/// A part of the samples of TCG's processors.
+/// A part of the samples of TCG's vCPU threads.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TcgShare {
-    /// What.
+    /// The part.
     pub part: TcgPart,
     /// Of the samples of threads that ran translated code.
     pub share: SampleShare,
@@ -182,7 +241,7 @@ pub struct TcgShare {
 pub struct GuestFindings {
     /// How long, s.
     pub seconds: f64,
-    /// Samples a second of each processor that was not idle; 0 where none were taken.
+    /// Samples a second of each vCPU that was not idle; 0 where none were taken.
     pub hz: u32,
     /// `cycles`, or `cpu-clock` where the guest has no counter for them.
     pub trigger: String,
@@ -207,7 +266,7 @@ pub struct GuestFindings {
 /// How samples of a guest and of its QEMU came together.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct JoinFindings {
-    /// Samples of virtual processors in the guest's code, or in what that called.
+    /// Samples of vCPU threads in the guest's code, or in what that called.
     pub in_guest: u64,
     /// Of those, with the guest's stack of that moment.
     pub joined: SampleShare,
@@ -263,7 +322,7 @@ pub struct WaitShare {
     pub share: SampleShare,
 }
 
-/// A thread's time by the clock.
+/// A thread's time by wall-clock samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadWaits {
     /// Its number on the host.
@@ -272,17 +331,17 @@ pub struct ThreadWaits {
     pub name: String,
     /// Moments at which it was seen.
     pub seen: u64,
-    /// Of those, running, or ready to.
+    /// Of those, running or runnable.
     pub runs: SampleShare,
-    /// Of the time, on a processor, as the kernel's scheduler counted it, 0 to 1; null where it counts nothing.
+    /// Of the time, on a CPU, as the kernel's scheduler counted it, 0 to 1; null where it counts nothing.
     pub on_cpu: Option<f64>,
-    /// Of the time, ready without a processor.
+    /// Of the time, runnable without a CPU.
     pub ready: Option<f64>,
-    /// Waiting, the longest first: of the time that the scheduler left, where it counts, each by the moments it was seen at.
+    /// Waits, the longest first: of the time that the scheduler left, where it counts, divided by the samples in each.
     pub waits: Vec<WaitShare>,
 }
 
-/// How long threads were stopped for a look.
+/// How long a wall-clock sample stopped its thread.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pauses {
     /// How often one was stopped.
@@ -297,19 +356,17 @@ pub struct Pauses {
     pub max_ns: f64,
 }
 
-/// What stacks by the clock say.
+/// What wall-clock samples say.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WallFindings {
-    /// Moments at which all threads were looked at.
+    /// Moments at which all threads were sampled.
     pub moments: u64,
     /// Stacks in all.
     pub samples: u64,
-    /// What looking cost the threads.
+    /// What sampling cost the threads.
     pub pauses: Pauses,
     /// Stacks that unwound to where the thread begins.
     pub unwound: SampleShare,
     /// The threads, those that ran most first.
     pub threads: Vec<ThreadWaits>,
-    /// Why the picture by the clock differs from that on CPU.
-    pub explanation: Vec<String>,
 }

@@ -19,36 +19,36 @@ pub struct SampleShare {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum WaitFor {
-    /// Somebody to say that there is something to do.
+    /// Another thread that has work for it: a condition variable, a semaphore.
     Work,
     /// A lock that another thread holds.
     Lock,
-    /// QEMU's big lock.
+    /// QEMU's big lock (BQL).
     BigLock,
     /// Files, sockets or timers to become ready.
     Events,
     /// A file to be read or written.
     Io,
-    /// Its own time to be over.
+    /// A timer of its own: `nanosleep`.
     Sleep,
-    /// The guest, whose processor is halted.
+    /// The guest, whose vCPU is halted.
     Guest,
-    /// Something that is not known here.
+    /// Something else in the kernel.
     Other,
 }
 
 impl WaitFor {
-    /// The end of "it waited 3 %".
-    pub fn words(self) -> &'static str {
+    /// A noun phrase, for "waiting for …".
+    pub fn label(self) -> &'static str {
         match self {
-            WaitFor::Work => "for work",
-            WaitFor::Lock => "for a lock",
-            WaitFor::BigLock => "for QEMU's big lock",
-            WaitFor::Events => "for events",
-            WaitFor::Io => "for I/O",
-            WaitFor::Sleep => "for a time to be over",
-            WaitFor::Guest => "for its halted guest",
-            WaitFor::Other => "in the kernel",
+            WaitFor::Work => "work",
+            WaitFor::Lock => "a lock",
+            WaitFor::BigLock => "the BQL",
+            WaitFor::Events => "events",
+            WaitFor::Io => "I/O",
+            WaitFor::Sleep => "a timer",
+            WaitFor::Guest => "the halted guest",
+            WaitFor::Other => "the kernel",
         }
     }
 }

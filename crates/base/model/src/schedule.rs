@@ -32,13 +32,13 @@ pub struct ThreadTimes {
     pub tid: i32,
     /// Its name.
     pub name: String,
-    /// Of the time, 0 to 1, on a processor.
+    /// Of the time, 0 to 1, on a CPU.
     pub runs: f64,
-    /// Of the time, ready without a processor.
+    /// Of the time, runnable without a CPU.
     pub ready: f64,
     /// Of the time, blocked.
     pub blocked: f64,
-    /// What on; the longest first.
+    /// What it was blocked on, the longest first.
     pub on: Vec<BlockedOn>,
     /// Its system calls and, with `_post` behind their names, the user time after them; the longest in all first.
     pub calls: Vec<CallRow>,
@@ -59,9 +59,9 @@ pub struct Waker {
 pub struct FutexWaits {
     /// Its address, as `0x7f…`.
     pub address: String,
-    /// What it is, as the stacks of those who wait there tell; null where none was seen.
+    /// What it is, as the stacks of its waiters say; null where none was sampled.
     pub what: Option<WaitFor>,
-    /// The innermost of the program's functions there; empty where none was seen.
+    /// The innermost of the program's functions there; empty where none was sampled.
     pub below: String,
     /// How often a thread was blocked on it.
     pub waits: u64,

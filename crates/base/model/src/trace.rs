@@ -73,7 +73,7 @@ pub struct CallCount {
 pub enum Role {
     /// The main loop.
     Main,
-    /// Runs a guest processor, of this number.
+    /// Runs the vCPU of this number.
     Vcpu(u32),
     /// An iothread, of this name.
     Iothread(String),
@@ -81,6 +81,19 @@ pub enum Role {
     Worker,
     /// Any other, of this name.
     Other(String),
+}
+
+impl Role {
+    /// For people: "main loop", "vCPU 0", "iothread io0", "worker".
+    pub fn label(&self) -> String {
+        match self {
+            Role::Main => "main loop".to_owned(),
+            Role::Vcpu(n) => format!("vCPU {n}"),
+            Role::Iothread(name) => format!("iothread {name}"),
+            Role::Worker => "worker".to_owned(),
+            Role::Other(name) => name.clone(),
+        }
+    }
 }
 
 /// A thread of QEMU.

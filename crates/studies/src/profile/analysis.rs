@@ -64,8 +64,8 @@ fn draw(recorded: &Recorded) -> Result<(Pictures, Vec<ReportFile>), StudyError> 
         put("firefox.json", json.into_bytes());
     }
     if let (Some(wall), Some(found)) = (wall, &findings.wall) {
-        let subtitle = counted(found.moments, "moment") + ", every thread at each";
-        let svg = flame::draw(&wall.profile, &format!("{of}, by the clock"), &subtitle)?;
+        let subtitle = counted(found.moments, "wall-clock sample") + " of every thread";
+        let svg = flame::draw(&wall.profile, &format!("{of}, wall-clock"), &subtitle)?;
         put("wall.svg", svg.clone().into_bytes());
         put("wall.folded", folded(&wall.profile));
         pictures.wall = Some(svg);
@@ -85,7 +85,7 @@ fn draw(recorded: &Recorded) -> Result<(Pictures, Vec<ReportFile>), StudyError> 
 
 fn subtitle(findings: &ProfileFindings) -> String {
     let time = if findings.seconds > 0.0 { format!(" in {:.1} s", findings.seconds) } else { String::new() };
-    let rate = if findings.hz > 0 { format!(", {} a second", findings.hz) } else { String::new() };
+    let rate = if findings.hz > 0 { format!(", {}/s of each thread that runs", findings.hz) } else { String::new() };
     counted(findings.samples, "sample") + &time + &rate
 }
 
@@ -93,7 +93,8 @@ impl Analysis for Profile<'_> {
     fn report(&self) -> Report<'_> {
         let manifest = &self.recording.manifest;
         let (vmtax, started) = (manifest.vmtax.clone(), manifest.started.clone());
-        let origin = Origin { vmtax, started, command: manifest.command.join(" ") };
+        let command = format!("vmtax report {}", self.recording.folder.display());
+        let origin = Origin { vmtax, started, command };
         vmtax_report::profile::report(&self.recorded.findings, &self.pictures, origin)
     }
 

@@ -72,13 +72,9 @@ impl JoinedTrial {
         match who {
             Who::Guest => "guest".to_owned(),
             Who::Host => "host kernel".to_owned(),
-            Who::Thread(number) => match self.threads.get(usize::from(number)).map(|t| &t.role) {
-                Some(Role::Main) => "main loop".to_owned(),
-                Some(Role::Vcpu(n)) => format!("vCPU {n}"),
-                Some(Role::Iothread(name)) => format!("iothread {name}"),
-                Some(Role::Other(name)) => name.clone(),
-                Some(Role::Worker) | None => "worker".to_owned(),
-            },
+            Who::Thread(number) => {
+                self.threads.get(usize::from(number)).map_or(&Role::Worker, |thread| &thread.role).label()
+            }
         }
     }
 

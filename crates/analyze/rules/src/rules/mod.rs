@@ -16,6 +16,7 @@ mod iothread;
 mod overhead;
 mod requests;
 mod share;
+mod vcpu_wait;
 mod warning;
 
 pub use interrupts::MAX_TICK_HZ;
@@ -49,6 +50,8 @@ const RULES: &[&Rule] = &[
     &share::NO_FASTER_SHARE,
     &share::SHARE_FAILED,
     &share::TOO_FEW_SHARE_ROUNDS,
+    &vcpu_wait::VCPU_RUN_QUEUE_WAIT,
+    &vcpu_wait::VCPU_BIG_LOCK,
     &console::UART_POLLING,
     &console::SERIAL_OUTPUT,
     &console::VGA_CURSOR,

@@ -10,3 +10,4 @@ pub mod layers;
 pub mod marks;
 pub mod rounds;
 pub mod series;
+pub mod threads;

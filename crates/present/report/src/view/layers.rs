@@ -2,7 +2,7 @@
 
 use crate::number::NONE;
 use vmtax_model::{
-    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Role, Row, State, Summary,
+    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary,
 };
 use vmtax_recording::Recording;
 
@@ -133,17 +133,6 @@ pub fn state(state: State) -> &'static str {
         State::Lock => "lock",
         State::Waiting => "waiting",
         State::InRing => "in avail ring",
-    }
-}
-
-/// A thread of QEMU.
-pub fn role(role: &Role) -> String {
-    match role {
-        Role::Main => "main loop".to_owned(),
-        Role::Vcpu(n) => format!("vCPU {n}"),
-        Role::Iothread(name) => format!("iothread {name}"),
-        Role::Worker => "worker threads".to_owned(),
-        Role::Other(name) => name.clone(),
     }
 }
 

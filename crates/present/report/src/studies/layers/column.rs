@@ -149,7 +149,7 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
     for thread in &column.calls {
         let calls = thread.calls.iter().map(|c| (c.name.as_str(), c));
         let locks = thread.locks.iter().map(|c| ("of these, lock waits", c));
-        let title = format!("System calls of QEMU's {}", view::role(&thread.role));
+        let title = format!("System calls of QEMU's {}", thread.role.label());
         fold(&title, vec![Block::Table(calls_table(&title, calls.chain(locks)))]);
     }
     fold("The slowest 1 % against the requests around the median, means", vec![Block::Table(tail(column))]);

@@ -10,16 +10,16 @@ const SHOWN: (usize, usize) = (8, 40);
 
 /// Where the vCPUs were.
 pub fn section(code: &GuestCode) -> Section<'_> {
-    let title = format!("What the guest's vCPUs execute: {}", counted(code.looks, "sample"));
+    let title = format!("Guest code of the vCPUs: {}", counted(code.looks, "sample"));
     let table = Table::of("Where the vCPUs were", code.places.iter().take(SHOWN.1))
         .column(Column::words("address"), |place| format!("{:#x}", place.address))
         .column(Column::words("in").spare(2), |place| mode(place))
         .column(Column::figures("samples").spare(1), |place| count(place.share.samples))
-        .column(Column::figures("share"), |place| Cell::strong(percent(place.share.share)))
-        .column(Column::words("just done").cut(18, 12), |place| place.done.as_str())
+        .column(Column::figures("of all"), |place| Cell::strong(percent(place.share.share)))
+        .column(Column::words("previous").cut(18, 12), |place| place.done.as_str())
         .column(Column::words("next").cut(18, 12), |place| place.next.as_str());
     let block = match code.places.is_empty() {
-        true => Block::Text("The vCPUs were halted at each of them.".to_owned()),
+        true => Block::Text("The vCPUs were halted at each sample.".to_owned()),
         false => Block::Table(table.done().most(SHOWN.0)),
     };
     Section::new(title, vec![block])
@@ -34,15 +34,15 @@ fn mode(place: &CodePlace) -> String {
     }
 }
 
-/// How it was seen.
+/// How it was sampled.
 pub fn method(code: &GuestCode) -> String {
     let halted = if code.halted.samples == 0 {
         String::new()
     } else {
-        format!(", {} of them at a halted one", percent(code.halted.share))
+        format!(", {} of them of a halted vCPU", percent(code.halted.share))
     };
     format!(
-        "{} of the guest's vCPUs through QEMU's monitor{halted}; each was answered in {} at the median.",
+        "Guest code: {} of the vCPUs through QEMU's monitor{halted}; a query took {} (median).",
         counted(code.looks, "sample"),
         nanoseconds(code.look_ns)
     )

@@ -30,24 +30,24 @@ pub fn section(exits: &GuestExits) -> Section<'_> {
         blocks.push(table.done().most(SHOWN));
     }
     if exits.reasons.is_empty() && !exits.counters.is_empty() {
-        let table = Table::of("KVM's counters", counters(exits))
-            .column(Column::words("KVM's counter").cut(30, 16), |(name, _)| name.as_str())
-            .column(Column::figures("grew by"), |(_, value)| count(**value));
+        let table = Table::of("KVM counters", counters(exits))
+            .column(Column::words("KVM counter").cut(30, 16), |(name, _)| name.as_str())
+            .column(Column::figures("increase"), |(_, value)| count(**value));
         blocks.push(table.done());
     }
     Section::new(title(exits), blocks.into_iter().map(Block::Table).collect())
 }
 
-/// "VM exits: 12,300 in 3.1 s on 1 vCPU, 4,000 a second".
+/// "VM exits: 12,300 in 3.1 s on 1 vCPU, 4,000/s".
 fn title(exits: &GuestExits) -> String {
     let all: u64 = exits.vcpus.iter().map(|vcpu| vcpu.count).sum();
     match exits.vcpus.len() {
         0 if exits.counters.is_empty() => format!("VM exits: none in {:.1} s", exits.seconds),
-        0 => format!("VM exits in {:.1} s, by KVM's own counters", exits.seconds),
+        0 => format!("VM exits in {:.1} s, from KVM's counters", exits.seconds),
         n => {
             let busy: f64 = exits.vcpus.iter().map(|vcpu| vcpu.per_s).sum();
             let on = counted(n as u64, "vCPU");
-            format!("VM exits: {} in {:.1} s on {on}, {} a second", count(all), exits.seconds, per_s(busy))
+            format!("VM exits: {} in {:.1} s on {on}, {}/s", count(all), exits.seconds, per_s(busy))
         }
     }
 }
@@ -102,7 +102,7 @@ fn counters(exits: &GuestExits) -> Vec<(&String, &u64)> {
     grown
 }
 
-/// How the exits were timed and named, and what is lacking.
+/// How the exits were timed and named, and what is missing.
 pub fn method(exits: &GuestExits) -> Vec<String> {
     let mut lines = Vec::new();
     if !exits.timing.is_empty() {
@@ -110,13 +110,13 @@ pub fn method(exits: &GuestExits) -> Vec<String> {
     }
     if !exits.addresses.is_empty() {
         lines.push(match exits.devices_from {
-            DevicesFrom::MemoryTree => "Devices are named as in QEMU's memory tree.".to_owned(),
-            DevicesFrom::UsualPlaces => "Devices are named by the usual places in a PC.".to_owned(),
+            DevicesFrom::MemoryTree => "Devices are named from QEMU's memory tree.".to_owned(),
+            DevicesFrom::UsualPlaces => "Devices are named by a PC's usual addresses.".to_owned(),
         });
     }
     if exits.lost > 0 {
         let (lost, were) = (count(exits.lost), were(exits.lost));
-        lines.push(format!("{lost} of KVM's events {were} lost: there were more exits than are counted."));
+        lines.push(format!("{lost} KVM events {were} lost: there were more exits than are counted."));
     }
     lines
 }

@@ -16,9 +16,9 @@ pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
     Table::of(label, functions.iter().take(LISTED))
         .column(Column::words("function").cut(32, 12), |function| function.name.as_str())
         .column(Column::figures("self"), |function| Cell::strong(percent(function.inside.share)))
-        .column(Column::figures("95 %").spare(2), |function| range(&function.inside))
+        .column(Column::figures("95 % CI").spare(2), |function| range(&function.inside))
         .column(Column::figures("total"), |function| percent(function.total.share))
-        .column(Column::words("of").spare(3), |function| whose(function))
+        .column(Column::words("code of").spare(3), |function| whose(function))
         .column(Column::words("file").broken(24, 16).spare(1), |function| function.module.as_str())
         .done()
         .most(SHOWN)
@@ -31,7 +31,7 @@ fn whose(function: &FunctionShare) -> String {
         "kernel" => "kernel".to_owned(),
         "program" if file.starts_with("qemu-system") => "QEMU".to_owned(),
         "translated" => "guest".to_owned(),
-        "guest-kernel" => "guest's kernel".to_owned(),
+        "guest-kernel" => "guest kernel".to_owned(),
         _ if file.is_empty() => NONE.to_owned(),
         // "libc.so.6" is libc.
         _ => fit(&plain(file.split(".so").next().unwrap_or(file)), 16),

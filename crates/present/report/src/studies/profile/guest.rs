@@ -1,4 +1,4 @@
-//! What a guest saw of itself.
+//! What was sampled and counted inside a guest.
 
 use super::functions::functions;
 use super::share::percent;
@@ -15,7 +15,7 @@ pub fn sections(guest: &GuestFindings) -> Vec<Section<'_>> {
     let mut sections = Vec::new();
     if guest.hz > 0 {
         let of = counted(guest.samples, "sample");
-        let title = format!("In the guest: {of} by its own kernel, {} a second", guest.hz);
+        let title = format!("In the guest: {of} by its own kernel, {}/s per vCPU", guest.hz);
         let tables = [functions("Functions in the guest", &guest.functions)].map(Block::Table);
         let threads = Block::Folded("Threads in the guest".to_owned(), vec![Block::Table(threads(guest))]);
         let blocks = if guest.samples > 0 { tables.into_iter().chain([threads]).collect() } else { Vec::new() };
@@ -50,12 +50,12 @@ fn calls<'a>(found: &CallFindings) -> Block<'a> {
     Block::Table(table.done().most(SHOWN.0))
 }
 
-/// How far it can be trusted, and what it cost.
+/// How good the samples are, and what they cost.
 pub fn method(guest: &GuestFindings) -> Vec<String> {
     let mut lines = Vec::new();
     if let Some(joined) = guest.joined.filter(|joined| joined.in_guest > 0) {
         lines.push(format!(
-            "Of {} of virtual processors in the guest's code {} have the stack that the guest saw then, {} away at the median.",
+            "Of {} of vCPU threads in guest code, {} have the guest's own stack of that time, {} apart (median).",
             counted(joined.in_guest, "sample"),
             percent(joined.joined.share),
             nanoseconds(joined.apart_ns as f64)
@@ -63,7 +63,7 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
     }
     if guest.user_samples > 0 {
         lines.push(format!(
-            "In the guest {} of {} of programs unwound to where the thread begins.",
+            "In the guest, {} of {} of programs unwound to where the thread begins.",
             percent(guest.unwound.share),
             counted(guest.user_samples, "sample")
         ));
@@ -71,10 +71,10 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
     if let Some(calls) = &guest.calls {
         let how = match calls.way {
             CountWay::InKernel => "in the guest's kernel",
-            CountWay::CallByCall => "one by one, as the guest's kernel would not count them itself",
+            CountWay::CallByCall => "one by one, since the guest's kernel cannot count them (no BPF)",
         };
         let added =
-            calls.added_ns.map(|ns| format!(", which adds {} to each, measured there", nanoseconds(ns.max(0.0))));
+            calls.added_ns.map(|ns| format!(", which adds {} to each call", nanoseconds(ns.max(0.0))));
         lines.push(format!("System calls were counted {how}{}.", added.unwrap_or_default()));
     }
     lines
@@ -94,12 +94,12 @@ pub fn notes(guest: &GuestFindings) -> Vec<String> {
         let (lost, were) = (calls.lost, were(calls.lost));
         notes.push(match calls.way {
             CountWay::InKernel => format!(
-                "{} of the guest {were} not counted: there was no room for more kinds.",
+                "{} of the guest {were} not counted: the table of kinds was full.",
                 counted(lost, "system call")
             ),
             CountWay::CallByCall => format!(
-                "{} of the guest's system calls {were} lost, or there was no room for more kinds: use a guest kernel with \
-                 CONFIG_BPF_SYSCALL, which counts them itself, and do not keep processes apart.",
+                "{} of the guest's system calls {were} lost, or the table of kinds was full: use a guest kernel with \
+                 CONFIG_BPF_SYSCALL, which counts them itself, and count all processes together.",
                 counted(lost, "record")
             ),
         });

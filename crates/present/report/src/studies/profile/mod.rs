@@ -1,4 +1,4 @@
-//! `profile`: which threads and functions the time goes to, on CPU and off, and what a guest does that costs.
+//! `profile`: which threads run or wait, and for what; which functions the CPU time goes to; avoidable costs of the guest.
 
 mod changes;
 mod code;
@@ -9,27 +9,24 @@ mod heading;
 mod notes;
 mod schedule;
 mod share;
+mod threads;
 
 pub use changes::{changes, unlike};
 pub use guest::call_lines;
 
 use crate::charts::flame::Flame;
-use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table};
-use crate::number::{NONE, count};
+use crate::engine::{Block, Column, Figure, Notice, Origin, Report, Section, Table};
 use functions::functions;
 use heading::heading;
 use share::{percent, range};
-use vmtax_model::{Advice, ProfileFindings, ThreadShare, WallFindings};
-
-/// Threads that a terminal shows without details.
-const THREADS: usize = 12;
+use vmtax_model::{Advice, ProfileFindings};
 
 /// The flame graphs that a profile has, as SVG.
 #[derive(Debug, Clone, Default)]
 pub struct Pictures {
     /// On CPU.
     pub on_cpu: Option<String>,
-    /// By the clock.
+    /// Wall-clock.
     pub wall: Option<String>,
     /// On CPU, with the guest's own stacks where it ran.
     pub whole: Option<String>,
@@ -37,33 +34,35 @@ pub struct Pictures {
 
 /// The report. `origin`: the version that draws it, when, and what makes it again.
 pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin: Origin) -> Report<'a> {
-    let mut sections = drawn(pictures);
-    if let Some(wall) = &findings.wall {
-        let why = wall.explanation.iter().take(1 + THREADS).cloned().map(Block::Text);
-        sections.push(Section::new("Why the two differ", why.collect()));
+    let mut sections: Vec<Section<'_>> = Vec::new();
+    if let Some(states) = &findings.states {
+        let title = format!("What threads did in {:.1} s", states.seconds);
+        sections.push(Section::new(title, vec![Block::Figure(threads::states(states))]));
     }
+    sections.extend(drawn(pictures));
     if findings.samples > 0 {
-        sections.push(Section::new("Threads on CPU", vec![Block::Table(threads(findings))]));
         if !findings.tcg.is_empty() {
-            sections.push(Section::new("What TCG's vCPU threads do", vec![Block::Table(tcg(findings))]));
+            sections.push(Section::new("vCPU threads under TCG", vec![Block::Table(tcg(findings))]));
         }
-        let title = "Functions by the time in themselves, on CPU";
+        let title = "Functions by CPU samples in themselves";
         sections.push(Section::new(title, vec![Block::Table(functions(title, &findings.functions))]));
+        let (title, table) = ("Threads by CPU samples", Block::Table(threads::on_cpu(findings)));
+        // What threads did says more.
+        sections.push(Section { detail: findings.states.is_some(), ..Section::new(title, vec![table]) });
     }
-    sections.extend(
-        findings.wall.iter().map(|wall| Section::new("Threads by wall-clock", vec![Block::Table(waits(wall))])),
-    );
-    sections.extend(findings.guest.iter().flat_map(guest::sections));
     sections.extend(findings.exits.iter().map(exits::section));
+    sections.extend(findings.guest.iter().flat_map(guest::sections));
     sections.extend(findings.code.iter().map(code::section));
     sections.extend(findings.schedule.iter().flat_map(schedule::sections));
     Report {
         study: "profile",
         title: of(findings),
         basis: vec![heading(findings)],
-        origin,
-        notices: vec![Notice::warnings(notes::notes(findings))],
+        answer: threads::answer(findings),
+        next: vec![format!("{} --details", origin.command)],
         advice: advice(findings),
+        notices: vec![Notice::warnings(notes::notes(findings))],
+        origin,
         sections,
         method: notes::quality(findings),
         ..Report::default()
@@ -76,24 +75,25 @@ pub fn of(findings: &ProfileFindings) -> String {
     findings.file.iter().cloned().chain(process).collect::<Vec<_>>().join(": ")
 }
 
-/// What the guest does at a cost that it need not pay, and the remedy.
+/// Waits and costs that a remedy takes away.
 fn advice(findings: &ProfileFindings) -> Vec<Advice> {
+    let states = findings.states.iter().flat_map(|states| &states.advice);
     let exits = findings.exits.iter().flat_map(|exits| &exits.advice);
     let code = findings.code.iter().flat_map(|code| &code.advice);
-    exits.chain(code).cloned().collect()
+    states.chain(exits).chain(code).cloned().collect()
 }
 
 fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
     let titles = [
-        ("On CPU: what runs", &pictures.on_cpu),
-        ("Wall-clock: what runs and what waits", &pictures.wall),
-        ("QEMU and its guest in one: what the guest ran, on the vCPU thread that ran it", &pictures.whole),
+        ("Flame graph, on CPU: only what runs", &pictures.on_cpu),
+        ("Flame graph, wall-clock: every thread at each sample, running or waiting", &pictures.wall),
+        ("Flame graph, QEMU and its guest: guest stacks on the vCPU thread that ran them", &pictures.whole),
     ];
     let mut sections = Vec::new();
     for (title, svg) in titles {
         if let Some(svg) = svg {
-            let caption = "Click a frame to zoom, Ctrl-F to search. Wider is more; the kernel is orange, translated code \
-                           green; the guest's own kernel blue, its programs cyan.";
+            let caption = "A frame's width is its fraction of the samples. Click it to zoom, Ctrl-F searches. Colors: QEMU red, \
+                           libraries yellow, host kernel orange, translated code green, guest kernel blue, guest programs cyan.";
             let figure = Figure { caption: caption.to_owned(), ..Figure::new(Flame { title: title.to_owned(), svg }) };
             sections.push(Section::new(title, vec![Block::Figure(figure)]));
         }
@@ -101,52 +101,11 @@ fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
     sections
 }
 
-fn threads(findings: &ProfileFindings) -> Table {
-    let of = |thread: &ThreadShare, part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
-    Table::of("Threads on CPU", &findings.threads)
-        .column(Column::words("thread").cut(16, 10), |thread| thread.name.as_str())
-        .column(Column::figures("tid").spare(3), |thread| thread.tid.to_string())
-        .column(Column::figures("CPU"), |thread| thread.cpu.map_or(NONE.to_owned(), percent))
-        .column(Column::figures("samples").spare(2), |thread| count(thread.share.samples))
-        .column(Column::figures("share"), |thread| percent(thread.share.share))
-        .column(Column::figures("in kernel").spare(1), |thread| of(thread, thread.kernel))
-        .column(Column::figures("translated").spare(1), |thread| of(thread, thread.translated))
-        .done()
-        .most(THREADS)
-}
-
-/// What TCG's vCPU threads do.
+/// What vCPU threads do under TCG.
 fn tcg(findings: &ProfileFindings) -> Table {
-    Table::of("What TCG's vCPU threads do", &findings.tcg)
-        .column(Column::words("part").broken(24, 16), |part| part.part.words())
-        .column(Column::figures("share"), |part| percent(part.share.share))
-        .column(Column::figures("95 %"), |part| range(&part.share))
+    Table::of("vCPU threads under TCG", &findings.tcg)
+        .column(Column::words("part").broken(24, 16), |part| part.part.label())
+        .column(Column::figures("CPU samples"), |part| percent(part.share.share))
+        .column(Column::figures("95 % CI"), |part| range(&part.share))
         .done()
-}
-
-/// What each thread does and waits for, a row for each wait that matters.
-fn waits(wall: &WallFindings) -> Table {
-    let columns = vec![
-        Column::words("thread").cut(16, 10),
-        Column::figures("tid").spare(2),
-        Column::figures("CPU"),
-        Column::figures("runnable").spare(1),
-        Column::figures("waits"),
-        Column::words("for").cut(28, 16),
-    ];
-    let mut table = Table::new("Threads by wall-clock", columns).most(2 * THREADS);
-    for thread in &wall.threads {
-        let mut waits = thread.waits.iter().filter(|wait| wait.share.share >= 0.01).take(3).map(|wait| {
-            let below = if wait.below.is_empty() { String::new() } else { format!(" below {}", wait.below) };
-            let words = wait.reason.words().trim_start_matches("for ");
-            [percent(wait.share.share), format!("{words} ({}{below})", wait.call)]
-        });
-        // The scheduler's own count where there is one.
-        let runs = percent(thread.on_cpu.unwrap_or(thread.runs.share));
-        let runnable = thread.ready.map_or(NONE.to_owned(), percent);
-        let named = [thread.name.clone(), thread.tid.to_string(), runs, runnable];
-        table.first(named.into_iter().chain(waits.next().unwrap_or_default()).map(Cell::from).collect());
-        waits.for_each(|wait| table.row(vec![""; 4].into_iter().map(Cell::from).chain(wait.map(Cell::from)).collect()));
-    }
-    table
 }

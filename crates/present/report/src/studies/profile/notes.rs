@@ -1,14 +1,14 @@
-//! What the reader of a profile has to know: how far it can be trusted, what it cost, and what is lacking.
+//! What the reader of a profile has to know: how good the samples are, what they cost, and what is missing.
 
 use super::share::percent;
 use super::{code, exits, guest};
-use crate::number::{counted, nanoseconds, were};
+use crate::number::{count, counted, nanoseconds, were};
 use vmtax_model::{Missing, ProfileFindings, UnnamedFile};
 
-/// With fewer samples on CPU than this a share of a half is known to a tenth at best.
+/// With fewer samples on CPU than this a fraction of a half is known to a tenth at best.
 const FEW: u64 = 100;
 
-/// How far the profile can be trusted, and what it cost.
+/// How good the samples are, and what they cost.
 pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     let mut lines = Vec::new();
     let outside = if findings.translated_samples > 0 { " outside translated code" } else { "" };
@@ -29,28 +29,33 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
     if let Some(wall) = &findings.wall {
         let pauses = &wall.pauses;
         lines.push(format!(
-            "Wall-clock: {}; {} of a thread, {} at the median, {} at the 99th percentile, {} at most; {} without a \
-             stop, at threads that waited on where they were.",
-            counted(wall.moments, "moment"),
-            counted(pauses.count, "stop"),
+            "Wall-clock samples of every thread: {}. A thread was stopped {}, for {} (median), {} (p99), {} (max); {} needed \
+             no stop, since the thread still waited where it was.",
+            count(wall.moments),
+            times(pauses.count),
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),
             nanoseconds(pauses.max_ns),
-            counted(pauses.unstopped, "look")
+            counted(pauses.unstopped, "sample")
         ));
     }
     lines.extend(findings.guest.iter().flat_map(guest::method));
     lines.extend(findings.exits.iter().flat_map(exits::method));
     lines.extend(findings.code.iter().map(code::method));
     if findings.file.is_none() {
-        lines.push(format!("vmtax itself kept {} of a processor busy meanwhile.", percent(findings.own_cpu)));
+        lines.push(format!("vmtax itself used {} of a CPU meanwhile.", percent(findings.own_cpu)));
     }
     lines
 }
 
+/// "once", "1,200 times".
+fn times(n: u64) -> String {
+    if n == 1 { "once".to_owned() } else { format!("{} times", count(n)) }
+}
+
 /// What the reader has to know, and what can be done.
 pub fn notes(findings: &ProfileFindings) -> Vec<String> {
-    let lacking = |m: &Missing| format!("Not seen: {}: {}. {}.", m.what, m.why, m.fix);
+    let lacking = |m: &Missing| format!("Not observed: {}: {}. {}.", m.what, m.why, m.fix);
     let mut notes: Vec<String> = findings.missing.iter().map(lacking).collect();
     if (1..FEW).contains(&findings.samples) {
         let more = match (&findings.file, findings.trigger.as_str()) {
@@ -59,11 +64,11 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
             (Some(_), _) => "record longer, or more often (perf record -F)",
         };
         let only = counted(findings.samples, "sample");
-        notes.push(format!("Only {only} on CPU: shares are rough, as their 95 % intervals show: {more}."));
+        notes.push(format!("Only {only} on CPU: fractions are rough, as their 95 % CIs show: {more}."));
     }
     if findings.samples > 0 && !findings.kernel && findings.file.is_none() {
         notes.push(
-            "The kernel's part of the stacks is not seen: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
+            "The kernel's part of the stacks was not sampled: run as root, or `sudo sysctl kernel.perf_event_paranoid=1`."
                 .to_owned(),
         );
     }
@@ -75,7 +80,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     notes.extend(findings.guest.iter().flat_map(guest::notes));
     if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {
         notes.push(format!(
-            "{} of the scheduler and of system calls {} lost: what is said of them is of the {:.2} s before.",
+            "{} of the scheduler and of system calls {} lost: their figures cover only the {:.2} s before.",
             counted(schedule.lost, "event"),
             were(schedule.lost),
             schedule.seconds
@@ -84,18 +89,18 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     if findings.cut * 20 > findings.user_samples {
         let more = if findings.file.is_some() { "perf record --call-graph dwarf,BYTES" } else { "--stack" };
         let cut = counted(findings.cut, "stack");
-        notes.push(format!("{cut} {} deeper than what was copied: copy more ({more}).", were(findings.cut)));
+        notes.push(format!("{cut} {} deeper than the copied part: copy more ({more}).", were(findings.cut)));
     }
     if findings.trigger.starts_with("cpu-clock") && findings.kernel && findings.samples > 0 {
         notes.push(
-            "No counter of the processor was there: samples come from a timer, and those in the kernel gather where it \
-             lets interrupts in again."
+            "No hardware counter is available: samples come from a timer, and those in the kernel pile up where it enables \
+             interrupts again."
                 .to_owned(),
         );
     }
     let unnamed: u64 = findings.functions.iter().filter(|f| !f.named).map(|f| f.inside.samples).sum();
     if unnamed > 0 {
-        let share = percent(unnamed as f64 / findings.samples.max(1) as f64);
+        let fraction = percent(unnamed as f64 / findings.samples.max(1) as f64);
         let sampled = |file: &&UnnamedFile| {
             findings.functions.iter().any(|function| !function.named && function.module == file.file)
         };
@@ -108,7 +113,7 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
             .collect();
         let of = if files.is_empty() { String::new() } else { format!(": {}", files.join(", ")) };
         notes.push(format!(
-            "{share} of the samples are in functions without a name of their own, shown as FILE:NEAREST±OFFSET{of}. \
+            "{fraction} of the samples are in functions without symbols, shown as FILE:NEAREST±OFFSET{of}. \
              Give an unstripped build with --symbols, or install the package with its debug symbols (-dbgsym)."
         ));
     }
@@ -125,7 +130,7 @@ mod tests {
     fn of(n: u64) -> ProfileFindings {
         let pauses = Pauses { count: n, unstopped: n, p50_ns: 0.0, p99_ns: 0.0, max_ns: 0.0 };
         let unwound = SampleShare::default();
-        let wall = WallFindings { moments: n, samples: n, pauses, unwound, threads: vec![], explanation: vec![] };
+        let wall = WallFindings { moments: n, samples: n, pauses, unwound, threads: vec![] };
         ProfileFindings {
             trigger: "cycles".to_owned(),
             hz: n as u32,
@@ -146,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn few_samples_are_told_with_how_to_have_more() {
+    fn few_samples_are_reported_with_how_to_get_more() {
         let rough = |findings: &ProfileFindings| notes(findings).into_iter().find(|note| note.contains("rough"));
         let few = rough(&of(99)).unwrap();
         assert!(few.starts_with("Only 99 samples") && few.contains("--duration") && few.contains("--hz"), "{few}");
@@ -159,7 +164,7 @@ mod tests {
     #[test]
     fn one_is_not_many() {
         let (one, two) = (said(&of(1)), said(&of(2)));
-        for word in ["sample", "moment", "stop", "look", "stack", "event"] {
+        for word in ["sample", "stack", "event"] {
             assert!(one.contains(&format!("1 {word} ")) || one.contains(&format!("1 {word};")), "{word}: {one}");
             assert!(!one.contains(&format!("1 {word}s")) && two.contains(&format!("2 {word}s")), "{word}: {one} {two}");
         }

@@ -1,4 +1,4 @@
-//! What the scheduler's events say of a profiled process.
+//! What the scheduler's events and system calls of a profiled process say.
 
 use super::share::percent;
 use crate::engine::{Block, Cell, Column, Section, Table};
@@ -12,14 +12,15 @@ const CALLING: usize = 2;
 
 /// Tables of threads, futexes, and each thread's system calls.
 pub fn sections(found: &ScheduleFindings) -> Vec<Section<'_>> {
-    let title = format!("Threads by the scheduler, {:.1} s", found.seconds);
-    let mut sections = vec![Section::new(title, vec![Block::Table(threads(found))])];
+    let when = format!("first {:.1} s, traced", found.seconds);
+    let title = format!("Threads by scheduler events ({when})");
+    let mut sections = vec![Section::detail(title, vec![Block::Table(threads(found))])];
     if !found.futexes.is_empty() {
-        sections.push(Section::new("Futexes", vec![Block::Table(futexes(found))]));
+        sections.push(Section::new(format!("Futexes ({when})"), vec![Block::Table(futexes(found))]));
     }
     let calling = found.threads.iter().filter(|thread| !thread.calls.is_empty()).enumerate();
     sections.extend(calling.map(|(i, thread)| {
-        let title = format!("System calls of {} ({}); _post: the user time after one", thread.name, thread.tid);
+        let title = format!("System calls of {} (tid {}; {when})", thread.name, thread.tid);
         Section { detail: i >= CALLING, ..Section::new(title, vec![Block::Table(calls(thread))]) }
     }));
     sections
@@ -29,15 +30,15 @@ fn threads(found: &ScheduleFindings) -> Table {
     let columns = vec![
         Column::words("thread").cut(16, 10),
         Column::figures("tid").spare(2),
-        Column::figures("runs"),
+        Column::figures("running"),
         Column::figures("runnable").spare(1),
         Column::figures("blocked"),
         Column::words("on").cut(24, 16),
     ];
-    let mut table = Table::new("Threads by the scheduler", columns).most(SHOWN.0);
+    let mut table = Table::new("Threads by scheduler events", columns).most(SHOWN.0);
     for thread in &found.threads {
-        let told = |wait: &BlockedOn| format!("{} {} ×{}", percent(wait.share), on(found, wait), count(wait.count));
-        let mut waits = thread.on.iter().filter(|on| on.share >= 0.01).take(3).map(told);
+        let blocked = |wait: &BlockedOn| format!("{} {} ×{}", percent(wait.share), on(found, wait), count(wait.count));
+        let mut waits = thread.on.iter().filter(|on| on.share >= 0.01).take(3).map(blocked);
         let shares = [thread.runs, thread.ready, thread.blocked].map(percent);
         let named = [thread.name.clone(), thread.tid.to_string()].into_iter().chain(shares);
         table.first(named.chain([waits.next().unwrap_or_default()]).map(Cell::from).collect());
@@ -58,15 +59,14 @@ fn on(found: &ScheduleFindings, on: &BlockedOn) -> String {
     }
 }
 
-/// "QEMU's big lock", "a lock below f"; empty where nobody was seen there.
+/// "the BQL", "a lock below f"; empty where no waiter was sampled.
 fn what(futex: &FutexWaits) -> String {
     let Some(what) = futex.what else { return String::new() };
-    let words = what.words().trim_start_matches("for ");
     let below = if futex.below.is_empty() { String::new() } else { format!(" below {}", futex.below) };
-    format!("{words}{below}")
+    format!("{}{below}", what.label())
 }
 
-/// "held by a (12)", "woken by b (13) ×4": of a lock, who wakes is who held it.
+/// "held by a (12)", "woken by b (13) ×4": the waker of a lock is who held it.
 fn who(futex: &FutexWaits) -> impl Iterator<Item = String> {
     let named = |thread: &NamedThread| format!("{} ({})", thread.name, thread.tid);
     let held = futex.holder.iter().map(move |thread| format!("held by {}", named(thread)));
@@ -80,18 +80,18 @@ fn futexes(found: &ScheduleFindings) -> Table {
         Column::figures("waits"),
         Column::figures("waited"),
         Column::figures("longest").spare(1),
-        Column::words("what, who had it, who waits").cut(24, 16),
+        Column::words("what, holder, waiters").cut(24, 16),
     ];
     let mut table = Table::new("Futexes", columns).most(SHOWN.1);
     for futex in &found.futexes {
         let waiters: Vec<String> = futex.waiters.iter().map(|t| format!("{} ({})", t.name, t.tid)).collect();
-        let waiters = (!waiters.is_empty()).then(|| format!("waited for by {}", waiters.join(", ")));
-        let told = [what(futex)].into_iter().chain(who(futex)).filter(|text| !text.is_empty()).chain(waiters);
-        let mut told = told.collect::<Vec<String>>().into_iter();
+        let waiters = (!waiters.is_empty()).then(|| format!("waiters: {}", waiters.join(", ")));
+        let about = [what(futex)].into_iter().chain(who(futex)).filter(|text| !text.is_empty()).chain(waiters);
+        let mut about = about.collect::<Vec<String>>().into_iter();
         let figures = [count(futex.waits), nanoseconds(futex.waited_ns), nanoseconds(futex.longest_ns)];
-        let named = [futex.address.clone()].into_iter().chain(figures).chain([told.next().unwrap_or_default()]);
+        let named = [futex.address.clone()].into_iter().chain(figures).chain([about.next().unwrap_or_default()]);
         table.first(named.map(Cell::from).collect());
-        told.for_each(|text| table.row(vec![""; 4].into_iter().map(Cell::from).chain([text.into()]).collect()));
+        about.for_each(|text| table.row(vec![""; 4].into_iter().map(Cell::from).chain([text.into()]).collect()));
     }
     table
 }
@@ -106,4 +106,5 @@ fn calls(thread: &ThreadTimes) -> Table {
         })
         .done()
         .most(SHOWN.2)
+        .notes(vec!["NAME_post: time in user space after that call.".to_owned()])
 }

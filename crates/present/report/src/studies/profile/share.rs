@@ -1,4 +1,4 @@
-//! Shares of samples, as every table of a profile writes them.
+//! Fractions of samples and of time, as every table of a profile writes them.
 
 use vmtax_model::SampleShare;
 
@@ -7,7 +7,7 @@ pub fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The 95 % interval in percent: "4.1–5.3".
+/// The 95 % confidence interval in percent: "4.1–5.3".
 pub fn range(share: &SampleShare) -> String {
     format!("{:.1}–{:.1}", share.low * 100.0, share.high * 100.0)
 }

@@ -1,0 +1,211 @@
+//! How threads spent the time: running, runnable without a CPU, or waiting, from the best source there is.
+
+use crate::waits::by_call;
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use vmtax_model::{
+    QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait, ThreadStates, ThreadTimes, ThreadWaits,
+    VmFacts, WaitFor, WallFindings,
+};
+use vmtax_rules::Evidence;
+
+/// Each thread's states: of the scheduler's own sums where wall-clock samples have them, else of the scheduler's events, else
+/// of the samples alone. `wall_s`: how long was sampled by the wall clock, s. `None` where there is none of them.
+pub(crate) fn of(
+    wall: Option<(&WallFindings, f64)>,
+    schedule: Option<&ScheduleFindings>,
+    vm: Option<&VmFacts>,
+) -> Option<StateFindings> {
+    let roles: BTreeMap<i32, &Role> =
+        vm.into_iter().flat_map(|vm| &vm.threads).map(|QemuThread { tid, role }| (*tid, role)).collect();
+    let role = |tid: i32| roles.get(&tid).map(|role| (*role).clone());
+    let counted = wall.filter(|(wall, _)| wall.threads.iter().any(|thread| thread.on_cpu.is_some()));
+    let (source, seconds, mut threads): (_, _, Vec<ThreadStates>) = match (counted, schedule, wall) {
+        (Some((wall, seconds)), ..) => {
+            (StateSource::SchedulerCounters, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
+        }
+        (None, Some(schedule), _) => {
+            let of = |thread| traced(schedule, thread, role);
+            (StateSource::SchedulerEvents, schedule.seconds, schedule.threads.iter().map(of).collect())
+        }
+        (None, None, Some((wall, seconds))) => {
+            (StateSource::Samples, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
+        }
+        (None, None, None) => return None,
+    };
+    threads.iter_mut().for_each(whole);
+    threads.sort_by_key(|thread| (Reverse(per_million(busy(thread))), thread.tid));
+    let cgroup = vm.and_then(|vm| vm.cgroup.as_deref());
+    let advice = vmtax_rules::advice(&Evidence { threads: &threads, cgroup, ..Evidence::default() });
+    Some(StateFindings { seconds, source, threads, advice })
+}
+
+/// Of the time, running or runnable.
+fn busy(thread: &ThreadStates) -> f64 {
+    thread.running + thread.runnable.unwrap_or(0.0)
+}
+
+fn per_million(fraction: f64) -> u64 {
+    (fraction * 1e6) as u64
+}
+
+fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
+    let wait = |wait: &vmtax_model::WaitShare| StateWait {
+        reason: of_role(wait.reason, role.as_ref()),
+        call: wait.call.clone(),
+        below: wait.below.clone(),
+        fraction: wait.share.share,
+    };
+    ThreadStates {
+        tid: thread.tid,
+        name: thread.name.clone(),
+        running: thread.on_cpu.unwrap_or(thread.runs.share),
+        runnable: thread.on_cpu.and(thread.ready),
+        waits: thread.waits.iter().map(wait).collect(),
+        role,
+    }
+}
+
+fn traced(schedule: &ScheduleFindings, thread: &ThreadTimes, role: impl Fn(i32) -> Option<Role>) -> ThreadStates {
+    let role = role(thread.tid);
+    let wait = |on: &vmtax_model::BlockedOn| {
+        let futex = schedule.futexes.iter().find(|futex| on.futex.as_ref() == Some(&futex.address));
+        let reason = match futex {
+            Some(futex) => futex.what.unwrap_or(WaitFor::Other),
+            // Its guest's halt is the one thing for which a vCPU's thread blocks in KVM_RUN.
+            None if on.call == "ioctl" && matches!(role, Some(Role::Vcpu(_))) => WaitFor::Guest,
+            None => by_call(&on.call),
+        };
+        StateWait {
+            reason: of_role(reason, role.as_ref()),
+            call: on.call.clone(),
+            below: futex.map_or(String::new(), |futex| futex.below.clone()),
+            fraction: on.share,
+        }
+    };
+    let waits = thread.on.iter().map(wait).collect();
+    ThreadStates {
+        tid: thread.tid,
+        name: thread.name.clone(),
+        running: thread.runs,
+        runnable: Some(thread.ready),
+        waits,
+        role,
+    }
+}
+
+/// A vCPU's thread of TCG waits at a condition while its guest is halted.
+fn of_role(reason: WaitFor, role: Option<&Role>) -> WaitFor {
+    match (reason, role) {
+        (WaitFor::Work, Some(Role::Vcpu(_))) => WaitFor::Guest,
+        _ => reason,
+    }
+}
+
+/// Makes the fractions add up to 1: what no sample met is a wait of unknown reason; what clocks that are read one after the
+/// other have too much is taken from all.
+fn whole(thread: &mut ThreadStates) {
+    let sum = busy(thread) + thread.waits.iter().map(|wait| wait.fraction).sum::<f64>();
+    if sum > 1.0 {
+        thread.running /= sum;
+        thread.runnable.iter_mut().for_each(|fraction| *fraction /= sum);
+        thread.waits.iter_mut().for_each(|wait| wait.fraction /= sum);
+    } else if sum < 1.0 {
+        let rest = StateWait { reason: WaitFor::Other, call: String::new(), below: String::new(), fraction: 1.0 - sum };
+        thread.waits.push(rest);
+    }
+    thread.waits.sort_by_key(|wait| Reverse(per_million(wait.fraction)));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::{BlockedOn, RoleSource, SampleShare, Vmm, WaitShare};
+
+    fn vm() -> VmFacts {
+        VmFacts {
+            pid: 10,
+            name: None,
+            binary: None,
+            vmm: Vmm::Qemu,
+            version: None,
+            accelerator: None,
+            roles_from: RoleSource::Names,
+            threads: vec![QemuThread { tid: 10, role: Role::Main }, QemuThread { tid: 11, role: Role::Vcpu(0) }],
+            disks: Vec::new(),
+            nics: Vec::new(),
+            cgroup: Some("machine.slice".into()),
+            abilities: Vec::new(),
+        }
+    }
+
+    fn share(share: f64) -> SampleShare {
+        SampleShare { share, ..SampleShare::default() }
+    }
+
+    /// 8 s in which vCPU 0 ran and was runnable so long, as far as the scheduler says, and waited the rest.
+    fn wall(counted: Option<(f64, f64)>) -> WallFindings {
+        let waited = WaitShare { reason: WaitFor::Work, call: "futex".into(), below: "f".into(), share: share(0.1) };
+        let thread = |tid, waits| ThreadWaits {
+            tid,
+            name: String::new(),
+            seen: 10,
+            runs: share(0.9),
+            on_cpu: counted.map(|(on_cpu, _)| on_cpu),
+            ready: counted.map(|(_, ready)| ready),
+            waits,
+        };
+        WallFindings {
+            moments: 10,
+            samples: 20,
+            pauses: vmtax_model::Pauses { count: 0, unstopped: 0, p50_ns: 0.0, p99_ns: 0.0, max_ns: 0.0 },
+            unwound: share(1.0),
+            threads: vec![thread(10, Vec::new()), thread(11, vec![waited])],
+        }
+    }
+
+    fn schedule() -> ScheduleFindings {
+        let on = BlockedOn { call: "ioctl".into(), futex: None, count: 3, share: 0.5 };
+        let thread = ThreadTimes {
+            tid: 11,
+            name: String::new(),
+            runs: 0.3,
+            ready: 0.2,
+            blocked: 0.5,
+            on: vec![on],
+            calls: vec![],
+        };
+        ScheduleFindings { seconds: 1.0, lost: 0, threads: vec![thread], futexes: vec![] }
+    }
+
+    #[test]
+    fn fractions_of_each_thread_add_up_to_one() {
+        let vm = vm();
+        for found in [
+            of(Some((&wall(Some((0.3, 0.6))), 8.0)), Some(&schedule()), Some(&vm)),
+            of(Some((&wall(Some((0.5, 0.6))), 8.0)), None, Some(&vm)),
+            of(Some((&wall(None), 8.0)), None, None),
+            of(None, Some(&schedule()), Some(&vm)),
+        ] {
+            for thread in found.unwrap().threads {
+                let waits: f64 = thread.waits.iter().map(|wait| wait.fraction).sum();
+                assert!((busy(&thread) + waits - 1.0).abs() < 1e-9, "{thread:?}");
+            }
+        }
+        assert_eq!(of(None, None, Some(&vm)), None);
+    }
+
+    #[test]
+    fn the_schedulers_sums_come_first_and_a_vcpu_waits_for_its_guest() {
+        let (vm, counted) = (vm(), wall(Some((0.3, 0.6))));
+        let found = of(Some((&counted, 8.0)), Some(&schedule()), Some(&vm)).unwrap();
+        assert_eq!((found.source, found.seconds), (StateSource::SchedulerCounters, 8.0));
+        let vcpu = found.threads.iter().find(|thread| thread.role == Some(Role::Vcpu(0))).unwrap();
+        assert_eq!((vcpu.running, vcpu.runnable, vcpu.waits[0].reason), (0.3, Some(0.6), WaitFor::Guest));
+        let rule: Vec<&str> = found.advice.iter().map(|advice| advice.rule.as_str()).collect();
+        assert_eq!(rule, ["vcpu-run-queue-wait"]);
+        assert!(found.advice[0].remedies.iter().any(|remedy| remedy.line.contains("machine.slice")));
+        let found = of(Some((&wall(None), 8.0)), Some(&schedule()), Some(&vm)).unwrap();
+        assert_eq!((found.source, found.threads[0].waits[0].reason), (StateSource::SchedulerEvents, WaitFor::Guest));
+    }
+}

@@ -1,0 +1,123 @@
+//! vCPU threads of a running VM that wait: for a host CPU, or for QEMU's big lock.
+
+use crate::evidence::MIN_SHARE;
+use crate::rule::instruction;
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::number::percent;
+use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadStates, WaitFor};
+
+pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
+    id: "vcpu-run-queue-wait",
+    finds: "vCPU threads that are runnable without a host CPU for a twentieth of the time and more",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::Cgroup,
+            setting: "cpuset.cpus",
+            value: "CPUS",
+            action: "Give the VM host CPUs of its own, or move other load away from them",
+            line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
+            cost: Some(ChangeCost::Live),
+            read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
+            undo: "echo | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
+        },
+        instruction(
+            "Check that no CPU quota throttles it (nr_throttled)",
+            "cat /sys/fs/cgroup/GROUP/cpu.max /sys/fs/cgroup/GROUP/cpu.stat",
+        ),
+    ],
+    source: "Linux kernel documentation, Control Group v2, Cpuset",
+    evaluate: |evidence| {
+        let finding = |(who, fraction): (String, f64)| Finding {
+            text: format!(
+                "{who} runnable without a host CPU {} of the time (run-queue wait; steal in the guest, %RDY in esxtop).",
+                percent(fraction)
+            ),
+            gain: fraction,
+            values: evidence.cgroup.map(|group| ("GROUP", group.trim_matches('/').to_owned())).into_iter().collect(),
+        };
+        vcpus(evidence, |thread| thread.runnable.unwrap_or(0.0)).map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const VCPU_BIG_LOCK: Rule = Rule {
+    id: "vcpu-big-lock",
+    finds: "vCPU threads that wait for QEMU's big lock (BQL) a twentieth of the time and more",
+    remedies: &[
+        Remedy {
+            place: SettingPlace::QemuArgument,
+            setting: "iothread",
+            value: "on",
+            action: "Give each disk an iothread of its own, so that the main loop holds the lock less",
+            line: "-object iothread,id=disk-io -device virtio-blk-pci,…,iothread=disk-io",
+            cost: Some(ChangeCost::VmRestart),
+            read_back: "QMP query-iothreads",
+            undo: "leave iothread= out",
+        },
+        instruction("See which thread holds it", "sudo perf trace -s -e futex -p PID"),
+    ],
+    source: "QEMU documentation, Using Multiple IOThreads",
+    evaluate: |evidence| {
+        let waits = |thread: &ThreadStates| {
+            let waits = thread.waits.iter().filter(|wait| wait.reason == WaitFor::BigLock);
+            waits.map(|wait| wait.fraction).sum()
+        };
+        let finding = |(who, fraction): (String, f64)| Finding {
+            text: format!("{who} waiting for QEMU's big lock (BQL) {} of the time.", percent(fraction)),
+            gain: fraction,
+            values: Vec::new(),
+        };
+        vcpus(evidence, waits).map(finding).into_iter().collect()
+    },
+};
+
+/// "vCPU 0 was", "The 2 vCPU threads were", and their mean; `None` where that is too little for advice.
+fn vcpus(evidence: &Evidence<'_>, fraction: impl Fn(&ThreadStates) -> f64) -> Option<(String, f64)> {
+    let vcpus = evidence.threads.iter().filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
+    let vcpus: Vec<&ThreadStates> = vcpus.collect();
+    let mean = vcpus.iter().map(|thread| fraction(thread)).sum::<f64>() / vcpus.len() as f64;
+    let who = match vcpus.as_slice() {
+        [one] => format!("{} was", one.role.as_ref().map(Role::label).unwrap_or_default()),
+        several => format!("The {} vCPU threads were", several.len()),
+    };
+    (mean >= MIN_SHARE).then_some((who, mean))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::Evidence;
+    use crate::test_evidence::{advice, findings};
+    use vmtax_model::{Role, StateWait, ThreadStates, WaitFor};
+
+    fn vcpu(number: u32, runnable: f64, big_lock: f64) -> ThreadStates {
+        let (call, below) = ("futex".to_owned(), String::new());
+        let waits = vec![StateWait { reason: WaitFor::BigLock, call, below, fraction: big_lock }];
+        let (role, runnable) = (Some(Role::Vcpu(number)), Some(runnable));
+        ThreadStates { role, runnable, waits, running: 0.2, ..ThreadStates::default() }
+    }
+
+    #[test]
+    fn vcpus_without_a_host_cpu_are_found_from_a_twentieth_on() {
+        let of = |threads: &[ThreadStates]| findings("vcpu-run-queue-wait", &Evidence { threads, ..Evidence::default() });
+        let said = |who| {
+            format!("{who} runnable without a host CPU 57 % of the time (run-queue wait; steal in the guest, %RDY in esxtop).")
+        };
+        let whole = |texts: Vec<String>| texts.iter().map(|text| text.replace('\u{a0}', " ")).collect::<Vec<_>>();
+        assert_eq!(whole(of(&[vcpu(0, 0.54, 0.0), vcpu(1, 0.6, 0.0)])), [said("The 2 vCPU threads were")]);
+        assert_eq!(whole(of(&[vcpu(0, 0.57, 0.0)])), [said("vCPU 0 was")]);
+        let worker = ThreadStates { role: Some(Role::Worker), ..vcpu(0, 0.9, 0.9) };
+        assert_eq!(of(&[vcpu(0, 0.04, 0.0), worker]), [""; 0]);
+        let (threads, cgroup) = ([vcpu(0, 0.5, 0.0)], Some("/machine.slice/vm"));
+        let found = advice("vcpu-run-queue-wait", &Evidence { threads: &threads, cgroup, ..Evidence::default() });
+        assert_eq!(found[0].remedies[0].line, "echo CPUS | sudo tee /sys/fs/cgroup/machine.slice/vm/cpuset.cpus");
+    }
+
+    #[test]
+    fn vcpus_that_wait_for_the_big_lock_are_found_from_a_twentieth_on() {
+        let of = |lock| {
+            let threads = [vcpu(0, 0.0, lock)];
+            findings("vcpu-big-lock", &Evidence { threads: &threads, ..Evidence::default() })
+        };
+        assert_eq!(of(0.25)[0].replace('\u{a0}', " "), "vCPU 0 was waiting for QEMU's big lock (BQL) 25 % of the time.");
+        assert_eq!(of(0.04), [""; 0]);
+    }
+}

@@ -1,0 +1,143 @@
+//! Threads as bars of their states: running, runnable without a CPU, blocked, idle.
+
+use crate::charts::axis::{Axis, percent};
+use crate::engine::Chart;
+use maud::{Markup, html};
+use vmtax_model::{ThreadStates, WaitFor};
+
+/// Characters of the longest bar.
+const BAR: usize = 20;
+
+/// A state, as bars distinguish them.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BarState {
+    Running,
+    Runnable,
+    Blocked,
+    Idle,
+}
+
+impl BarState {
+    const ALL: [BarState; 4] = [BarState::Running, BarState::Runnable, BarState::Blocked, BarState::Idle];
+
+    /// Of a wait: what a thread without work does is idle.
+    fn of(reason: WaitFor) -> BarState {
+        match reason {
+            WaitFor::Work | WaitFor::Events | WaitFor::Sleep | WaitFor::Guest => BarState::Idle,
+            WaitFor::Lock | WaitFor::BigLock | WaitFor::Io | WaitFor::Other => BarState::Blocked,
+        }
+    }
+
+    fn label(self) -> &'static str {
+        match self {
+            BarState::Running => "running",
+            BarState::Runnable => "runnable without a CPU",
+            BarState::Blocked => "blocked (lock, I/O, kernel)",
+            BarState::Idle => "idle (events, work, timer, halted guest)",
+        }
+    }
+
+    fn class(self) -> &'static str {
+        match self {
+            BarState::Running => "t-running",
+            BarState::Runnable => "t-runnable",
+            BarState::Blocked => "t-blocked",
+            BarState::Idle => "t-idle",
+        }
+    }
+
+    fn character(self) -> char {
+        match self {
+            BarState::Running => '█',
+            BarState::Runnable => '▓',
+            BarState::Blocked => '▒',
+            BarState::Idle => '░',
+        }
+    }
+
+    /// How much of its time a thread was in it.
+    fn fraction(self, thread: &ThreadStates) -> f64 {
+        match self {
+            BarState::Running => thread.running,
+            BarState::Runnable => thread.runnable.unwrap_or(0.0),
+            BarState::Blocked | BarState::Idle => {
+                thread.waits.iter().filter(|wait| BarState::of(wait.reason) == self).map(|wait| wait.fraction).sum()
+            }
+        }
+    }
+}
+
+/// What the characters of [`bar`] mean.
+pub fn legend() -> String {
+    BarState::ALL.map(|state| format!("{} {}", state.character(), state.label())).join("  ")
+}
+
+/// A thread's time in characters.
+pub fn bar(thread: &ThreadStates) -> String {
+    let mut end = 0.0;
+    let mut bar = String::new();
+    for state in BarState::ALL {
+        end += state.fraction(thread).max(0.0);
+        let to = ((end.min(1.0) * BAR as f64).round() as usize).saturating_sub(bar.chars().count());
+        bar.extend(std::iter::repeat_n(state.character(), to));
+    }
+    bar
+}
+
+/// Threads, each with what stands beside its bar.
+pub struct ThreadBars<'a>(pub Vec<(&'a ThreadStates, String)>);
+
+impl Chart for ThreadBars<'_> {
+    fn svg(&self) -> Markup {
+        let axis = Axis::from_zero(100.0);
+        let ticks = axis.ticks(5);
+        html! {
+            p.legend { @for state in BarState::ALL { span.key.(state.class()) { (state.label()) } } }
+            div.chart.threads {
+                div.group { span {} div { (axis.labels(&ticks, |t| format!("{t} %"))) } span {} }
+                @for (thread, said) in &self.0 {
+                    div.row {
+                        span.name { (thread.name) " " small { (thread.tid) } }
+                        svg height="24" role="img" aria-label={ (thread.name) ": " (said) } {
+                            (axis.grid(&ticks))
+                            @for (state, begin, end) in parts(thread) {
+                                g.(state.class()) {
+                                    title { (state.label()) ": " (format!("{:.1} %", end - begin)) }
+                                    rect x=(percent(axis.at(begin))) width=(percent(axis.at(end) - axis.at(begin))) y="3" height="18" {}
+                                }
+                            }
+                        }
+                        span.said-beside { (said) }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Where each state's part of a bar begins and ends, percent.
+fn parts(thread: &ThreadStates) -> Vec<(BarState, f64, f64)> {
+    let mut at = 0.0;
+    let part = |state: BarState| {
+        let begin = at;
+        at += 100.0 * state.fraction(thread).clamp(0.0, 1.0);
+        (state, begin, f64::min(at, 100.0))
+    };
+    BarState::ALL.into_iter().map(part).filter(|(_, begin, end)| end > begin).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use vmtax_model::StateWait;
+
+    #[test]
+    fn a_bar_is_full_and_in_the_order_of_states() {
+        let wait = |reason, fraction| StateWait { reason, call: String::new(), below: String::new(), fraction };
+        let waits = vec![wait(WaitFor::Guest, 0.1), wait(WaitFor::BigLock, 0.1), wait(WaitFor::Events, 0.05)];
+        let thread = ThreadStates { running: 0.25, runnable: Some(0.5), waits, ..ThreadStates::default() };
+        assert_eq!(bar(&thread), "█████▓▓▓▓▓▓▓▓▓▓▒▒░░░");
+        let ends: Vec<f64> = parts(&thread).into_iter().map(|(_, _, end)| end.round()).collect();
+        assert_eq!(ends, [25.0, 75.0, 85.0, 100.0]);
+    }
+}

@@ -1,0 +1,169 @@
+//! Threads: how each spent the time, and who used the CPUs.
+
+use super::share::percent;
+use crate::charts::threads::{ThreadBars, bar, legend};
+use crate::engine::{Cell, Column, Figure, Table, Tone};
+use crate::number::{self, NONE, count, counted};
+use vmtax_model::{
+    ProfileFindings, Role, StateFindings, StateSource, StateWait, ThreadShare, ThreadStates, WaitFor,
+};
+
+/// Threads that a terminal shows without details, and that a page draws.
+const SHOWN: (usize, usize) = (12, 40);
+/// Waits of a thread that are named.
+const WAITS: usize = 3;
+/// Smaller parts of the time are not named.
+const NAMED: f64 = 0.01;
+/// A part of the time that something should be done about.
+const LARGE: f64 = 0.05;
+
+/// How long threads ran, could have run, and waited, and for what; and which function took most CPU time.
+pub fn answer(findings: &ProfileFindings) -> String {
+    let states = findings.states.as_ref().and_then(|states| of_states(states, findings));
+    let function = (findings.samples > 0).then(|| findings.functions.first()).flatten().map(|function| {
+        let of = counted(findings.samples, "CPU sample");
+        format!("Of {of}, {} are in {} itself.", number::percent(function.inside.share), function.name)
+    });
+    let sentences: Vec<String> = states.into_iter().chain(function).collect();
+    match sentences.is_empty() {
+        true => "No thread ran while it was sampled.".to_owned(),
+        false => sentences.join(" "),
+    }
+}
+
+/// The vCPUs' time, or that of the busiest thread where there is none.
+fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<String> {
+    let vcpus = states.threads.iter().filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
+    let vcpus: Vec<&ThreadStates> = vcpus.collect();
+    let threads = if vcpus.is_empty() { vec![states.threads.first()?] } else { vcpus.clone() };
+    let mean = |of: &dyn Fn(&ThreadStates) -> f64| threads.iter().map(|t| of(t)).sum::<f64>() / threads.len() as f64;
+    let runnable = mean(&|thread| thread.runnable.unwrap_or(0.0));
+    let waiting = |reason| mean(&|t| t.waits.iter().filter(|w| w.reason == reason).map(|w| w.fraction).sum());
+    let (halted, big_lock) = (waiting(WaitFor::Guest), waiting(WaitFor::BigLock));
+    let running = if states.source == StateSource::Samples { "running or runnable" } else { "running" };
+    let mut parts = vec![
+        (mean(&|thread| thread.running), running.to_owned()),
+        (runnable, "runnable without a CPU".to_owned()),
+        (halted, "idle (guest halted)".to_owned()),
+    ];
+    let reasons = [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep];
+    parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
+    parts.push((waiting(WaitFor::Other), "waiting in the kernel".to_owned()));
+    parts.sort_by(|a, b| b.0.total_cmp(&a.0));
+    let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
+    let parts: Vec<String> = parts.map(|(part, what)| format!("{what} {}", number::percent(*part))).collect();
+    let who = match threads.as_slice() {
+        [one] if vcpus.is_empty() => format!("The busiest of {}, {}, was", counted(states.threads.len() as u64, "thread"), one.name),
+        [one] => format!("{} was", one.name),
+        several => format!("The {} vCPU threads were", several.len()),
+    };
+    let so = match () {
+        () if vcpus.is_empty() => "",
+        () if runnable >= LARGE => ": the host is overcommitted, or the VM's CPU quota or affinity is too small",
+        () if big_lock >= LARGE => ": QEMU's big lock is contended",
+        () if halted >= 0.9 => ": the guest is mostly idle",
+        () if !findings.tcg.is_empty() => ": TCG emulates the guest's CPU",
+        () => "",
+    };
+    Some(format!("{who} {} of {:.1} s{so}.", listed(&parts), states.seconds))
+}
+
+/// "a, b and c".
+fn listed(parts: &[String]) -> String {
+    match parts {
+        [all @ .., last] if !all.is_empty() => format!("{} and {last}", all.join(", ")),
+        _ => parts.concat(),
+    }
+}
+
+/// The threads as bars; a terminal has them in a table.
+pub fn states(found: &StateFindings) -> Figure<'_> {
+    let bars = found.threads.iter().take(SHOWN.1).map(|thread| (thread, beside(thread))).collect();
+    let more = found.threads.len().saturating_sub(SHOWN.1);
+    let caption = match more {
+        0 => source(found),
+        n => format!("{} {} are not drawn.", source(found), counted(n as u64, "further thread")),
+    };
+    Figure { caption, table: Some(table(found)), ..Figure::new(ThreadBars(bars)) }
+}
+
+/// "running 25.0 % · runnable 57.0 % · the halted guest 18.0 % (ioctl)".
+fn beside(thread: &ThreadStates) -> String {
+    let states = [("running", Some(thread.running)), ("runnable", thread.runnable)];
+    let states = states.into_iter().filter_map(|(name, part)| Some((name, part.filter(|part| *part >= NAMED)?)));
+    let states = states.map(|(name, part)| format!("{name} {}", percent(part)));
+    states.chain(named(thread).map(wait)).collect::<Vec<_>>().join(" · ")
+}
+
+fn named(thread: &ThreadStates) -> impl Iterator<Item = &StateWait> {
+    thread.waits.iter().filter(|wait| wait.fraction >= NAMED).take(WAITS)
+}
+
+/// "for events 98.1 % (ppoll below os_host_main_loop_wait)".
+fn wait(wait: &StateWait) -> String {
+    let place = match (wait.call.as_str(), wait.below.as_str()) {
+        ("", "") => String::new(),
+        (call, "") => format!(" ({call})"),
+        ("", below) => format!(" (below {below})"),
+        (call, below) => format!(" ({call} below {below})"),
+    };
+    let what = if wait.reason == WaitFor::Other { "in the kernel".to_owned() } else { format!("for {}", wait.reason.label()) };
+    format!("{what} {}{place}", percent(wait.fraction))
+}
+
+fn source(found: &StateFindings) -> String {
+    let of = match found.source {
+        StateSource::SchedulerCounters => {
+            "Times are the scheduler's own (schedstat); what a wait is for comes from wall-clock samples."
+        }
+        StateSource::SchedulerEvents => "Times are the scheduler's own, from each of its events.",
+        StateSource::Samples => "Wall-clock samples alone: they do not distinguish running from runnable.",
+    };
+    format!("Fractions of {:.1} s. {of}", found.seconds)
+}
+
+/// What each thread did, a row for each wait that matters.
+fn table(found: &StateFindings) -> Table {
+    let columns = vec![
+        Column::words("thread").cut(16, 10),
+        Column::figures("tid").spare(2),
+        Column::words("").spare(3),
+        Column::figures("running"),
+        Column::figures("runnable"),
+        Column::figures("waiting"),
+        Column::words("waiting").broken(28, 16),
+    ];
+    let mut table = Table::new("Threads", columns).most(2 * SHOWN.0);
+    for thread in &found.threads {
+        let mut waits = named(thread).map(wait);
+        let waiting = thread.waits.iter().map(|wait| wait.fraction).sum();
+        let runnable = Cell::from(thread.runnable.map_or(NONE.to_owned(), percent));
+        let large = thread.runnable.is_some_and(|runnable| runnable >= LARGE);
+        table.first(vec![
+            thread.name.as_str().into(),
+            thread.tid.to_string().into(),
+            Cell::from(bar(thread)).tone(Tone::Soft),
+            percent(thread.running).into(),
+            if large { runnable.tone(Tone::Bad) } else { runnable },
+            percent(waiting).into(),
+            waits.next().unwrap_or_default().into(),
+        ]);
+        waits.for_each(|wait| table.row(vec![""; 6].into_iter().map(Cell::from).chain([wait.into()]).collect()));
+    }
+    table.notes(vec![legend(), source(found)])
+}
+
+/// The threads by samples on CPU.
+pub fn on_cpu(findings: &ProfileFindings) -> Table {
+    let of = |thread: &ThreadShare, part: u64| percent(part as f64 / thread.share.samples.max(1) as f64);
+    Table::of("Threads on CPU", &findings.threads)
+        .column(Column::words("thread").cut(16, 10), |thread| thread.name.as_str())
+        .column(Column::figures("tid").spare(3), |thread| thread.tid.to_string())
+        .column(Column::figures("CPU"), |thread| thread.cpu.map_or(NONE.to_owned(), percent))
+        .column(Column::figures("samples").spare(2), |thread| count(thread.share.samples))
+        .column(Column::figures("of all"), |thread| percent(thread.share.share))
+        .column(Column::figures("in kernel").spare(1), |thread| of(thread, thread.kernel))
+        .column(Column::figures("translated").spare(1), |thread| of(thread, thread.translated))
+        .done()
+        .most(SHOWN.0)
+}
