@@ -2,13 +2,13 @@
 
 use crate::{ProfileError, fold};
 use inferno::differential;
-use inferno::flamegraph::color::{Color, PaletteMap};
-use inferno::flamegraph::{Options, from_lines};
+use inferno::flamegraph::color::{BackgroundColor, Color, PaletteMap};
+use inferno::flamegraph::{Options, TextTruncateDirection, from_lines};
 use std::io::Cursor;
 use vmtax_model::samples::{CodeOrigin, Profile};
 
 const LICENCE: &str = "The script in this file is part of inferno, licensed under CDDL-1.0 (https://opensource.org/license/cddl-1-0); \
-     its source is the crate inferno.";
+     its source is the crate inferno. Modified by vmtax: labels need 6 characters of room.";
 
 /// The picture of a profile, an SVG that can be searched and zoomed into. Layers have colours: the program red, libraries
 /// yellow, the kernel orange, translated code green; the guest's own kernel blue, its programs cyan.
@@ -64,18 +64,35 @@ pub fn draw_difference(before: &Profile, after: &Profile, title: &str) -> Result
     lines.sort_unstable();
     let mut options = Options::default();
     title.clone_into(&mut options.title);
-    options.subtitle = Some("as wide as after; red: more than before, blue: less".to_owned());
+    options.subtitle = Some("widths of the second profile; red: more than in the first, blue: less".to_owned());
     options.no_sort = true;
     picture(&mut options, lines.into_iter())
 }
 
+/// The page's own colours, also where it is dark.
+const STYLE: &str = "\
+#search { opacity:.6; }
+@media (prefers-color-scheme: dark) {
+  svg > rect { fill:#1a2029; }
+  #title, #subtitle, #details, #unzoom, #search, #matched { fill:#e6eaf1; }
+}
+</style>";
+/// Narrower frames have no label, characters: two letters and two dots say nothing.
+const SHORTEST_LABEL: u32 = 6;
+
 fn picture<'a>(options: &mut Options<'_>, lines: impl Iterator<Item = &'a str>) -> Result<String, ProfileError> {
     // A comment of the SVG: its script is inferno's, and whoever passes the file on has to know the licence.
     LICENCE.clone_into(&mut options.notes);
+    options.text_truncate_direction = TextTruncateDirection::Right;
+    options.bgcolors = Some(BackgroundColor::Flat(Color::new(255, 255, 255)));
     let mut svg = Vec::new();
     from_lines(options, lines, &mut svg).map_err(ProfileError::Drawing)?;
+    let svg = String::from_utf8_lossy(&svg)
+        .replacen("</style>", STYLE, 1)
+        .replace("w < 2 * known_font_width", &format!("w < {SHORTEST_LABEL} * known_font_width"))
+        .replace("w < 2 * fontsize * fontwidth", &format!("w < {SHORTEST_LABEL} * fontsize * fontwidth"));
     // The library knows many only.
-    Ok(String::from_utf8_lossy(&svg).replace(" (1 samples, ", " (1 sample, "))
+    Ok(svg.replace(" (1 samples, ", " (1 sample, "))
 }
 
 #[cfg(test)]
@@ -91,6 +108,7 @@ mod tests {
         assert!(svg.contains("(1 sample, 25.00%"), "{svg}");
         assert!(svg.contains("CDDL-1.0"), "{svg}");
         assert!(!svg.contains("<script>&"));
+        assert!(svg.contains("prefers-color-scheme") && svg.matches("w < 6 * ").count() == 2);
         let after = fold::unfold("qemu;main;other 3\n", Path::new("x")).unwrap();
         let svg = draw_difference(&profile, &after, "difference").unwrap();
         assert!(svg.contains("other"), "{svg}");

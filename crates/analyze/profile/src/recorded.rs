@@ -49,7 +49,9 @@ impl Recorded {
             let threads = on_cpu.profile.threads.iter_mut().chain(wall.iter_mut().flat_map(|w| &mut w.profile.threads));
             let named = threads.map(|thread| (thread.tid, &mut thread.name));
             let traced = facts.iter_mut().flat_map(|facts| &mut facts.names).map(|(tid, name)| (*tid, name));
-            named.chain(traced).for_each(|(tid, name)| roles.get(&tid).into_iter().for_each(|role| name.clone_from(role)));
+            named
+                .chain(traced)
+                .for_each(|(tid, name)| roles.get(&tid).into_iter().for_each(|role| name.clone_from(role)));
             missing.extend((vm.roles_from == RoleSource::CpuTime).then(guessed_roles));
         }
         let schedule = facts.map(|facts| Schedule::read(&folder.join(files::SCHEDULE_TRACE), facts)).transpose()?;
@@ -114,7 +116,8 @@ impl Recorded {
 fn guessed_roles() -> Missing {
     Missing {
         what: "which threads are vCPUs".to_owned(),
-        why: "neither QEMU's monitor nor the threads' names say, so those with most CPU time are taken for them".to_owned(),
+        why: "neither QEMU's monitor nor the threads' names say, so those with most CPU time are taken for them"
+            .to_owned(),
         fix: "Start QEMU with -name debug-threads=on".to_owned(),
     }
 }

@@ -76,7 +76,8 @@ pub use plan::{
 pub use printed::{MetricPattern, Printed};
 pub use profile::{
     CallFindings, FunctionChange, FunctionShare, GuestCall, GuestFindings, JoinFindings, Pauses, ProfileChanges,
-    ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare, ThreadShare, ThreadStates, ThreadWaits, UnnamedFile, WaitShare, WallFindings,
+    ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare, ThreadShare, ThreadStates, ThreadWaits,
+    UnnamedFile, WaitShare, WallFindings,
 };
 pub use reproduction::{ClaimRow, ClaimUnit, ReproductionFindings};
 pub use result::{Comparison, Estimate, Interval, Law, Summary, Verdict};

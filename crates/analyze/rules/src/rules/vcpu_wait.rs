@@ -33,7 +33,7 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
                 percent(fraction)
             ),
             gain: fraction,
-            values: evidence.cgroup.map(|group| ("GROUP", group.trim_matches('/').to_owned())).into_iter().collect(),
+            values: group(evidence).map(|group| ("GROUP", group)).into_iter().collect(),
         };
         vcpus(evidence, |thread| thread.runnable.unwrap_or(0.0)).map(finding).into_iter().collect()
     },
@@ -70,6 +70,12 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
     },
 };
 
+/// The VM's control group, if it has one of its own.
+fn group(evidence: &Evidence<'_>) -> Option<String> {
+    let group = evidence.cgroup?.trim_matches('/');
+    (!group.is_empty()).then(|| group.to_owned())
+}
+
 /// "vCPU 0 was", "The 2 vCPU threads were", and their mean; `None` where that is too little for advice.
 fn vcpus(evidence: &Evidence<'_>, fraction: impl Fn(&ThreadStates) -> f64) -> Option<(String, f64)> {
     let vcpus = evidence.threads.iter().filter(|thread| matches!(thread.role, Some(Role::Vcpu(_))));
@@ -97,18 +103,24 @@ mod tests {
 
     #[test]
     fn vcpus_without_a_host_cpu_are_found_from_a_twentieth_on() {
-        let of = |threads: &[ThreadStates]| findings("vcpu-run-queue-wait", &Evidence { threads, ..Evidence::default() });
+        let of =
+            |threads: &[ThreadStates]| findings("vcpu-run-queue-wait", &Evidence { threads, ..Evidence::default() });
         let said = |who| {
-            format!("{who} runnable without a host CPU 57 % of the time (run-queue wait; steal in the guest, %RDY in esxtop).")
+            format!(
+                "{who} runnable without a host CPU 57 % of the time (run-queue wait; steal in the guest, %RDY in esxtop)."
+            )
         };
         let whole = |texts: Vec<String>| texts.iter().map(|text| text.replace('\u{a0}', " ")).collect::<Vec<_>>();
         assert_eq!(whole(of(&[vcpu(0, 0.54, 0.0), vcpu(1, 0.6, 0.0)])), [said("The 2 vCPU threads were")]);
         assert_eq!(whole(of(&[vcpu(0, 0.57, 0.0)])), [said("vCPU 0 was")]);
         let worker = ThreadStates { role: Some(Role::Worker), ..vcpu(0, 0.9, 0.9) };
         assert_eq!(of(&[vcpu(0, 0.04, 0.0), worker]), [""; 0]);
-        let (threads, cgroup) = ([vcpu(0, 0.5, 0.0)], Some("/machine.slice/vm"));
-        let found = advice("vcpu-run-queue-wait", &Evidence { threads: &threads, cgroup, ..Evidence::default() });
-        assert_eq!(found[0].remedies[0].line, "echo CPUS | sudo tee /sys/fs/cgroup/machine.slice/vm/cpuset.cpus");
+        let threads = [vcpu(0, 0.5, 0.0)];
+        for (cgroup, named) in [("/machine.slice/vm", "machine.slice/vm"), ("/", "GROUP")] {
+            let evidence = Evidence { threads: &threads, cgroup: Some(cgroup), ..Evidence::default() };
+            let line = format!("echo CPUS | sudo tee /sys/fs/cgroup/{named}/cpuset.cpus");
+            assert_eq!(advice("vcpu-run-queue-wait", &evidence)[0].remedies[0].line, line);
+        }
     }
 
     #[test]
@@ -117,7 +129,10 @@ mod tests {
             let threads = [vcpu(0, 0.0, lock)];
             findings("vcpu-big-lock", &Evidence { threads: &threads, ..Evidence::default() })
         };
-        assert_eq!(of(0.25)[0].replace('\u{a0}', " "), "vCPU 0 was waiting for QEMU's big lock (BQL) 25 % of the time.");
+        assert_eq!(
+            of(0.25)[0].replace('\u{a0}', " "),
+            "vCPU 0 was waiting for QEMU's big lock (BQL) 25 % of the time."
+        );
         assert_eq!(of(0.04), [""; 0]);
     }
 }

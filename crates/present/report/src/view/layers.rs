@@ -1,9 +1,7 @@
 //! What every report of layers picks out of the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
-use vmtax_model::{
-    Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary,
-};
+use vmtax_model::{Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary};
 use vmtax_recording::Recording;
 
 /// A column in full: "Linux guest on tcg, aio=native".

@@ -15,7 +15,10 @@ pub fn changes(found: &ProfileChanges, unlike: &[String]) -> Report<'static> {
     };
     let answer = match found.changed.len() {
         0 => "No function's fraction of the CPU samples changed by more than sampling noise.".to_owned(),
-        n => format!("{} changed in their fraction of the CPU samples by more than sampling noise.", counted(n as u64, "function")),
+        n => format!(
+            "{} changed in their fraction of the CPU samples by more than sampling noise.",
+            counted(n as u64, "function")
+        ),
     };
     let table = (!found.changed.is_empty()).then(|| Block::Table(table(found)));
     Report {

@@ -7,7 +7,7 @@ use crate::text::{fit, plain};
 use vmtax_model::FunctionShare;
 
 /// Functions that a terminal shows without details.
-pub const SHOWN: usize = 20;
+pub const SHOWN: usize = 12;
 /// Functions that a page lists.
 const LISTED: usize = 40;
 
@@ -19,14 +19,14 @@ pub fn functions(label: &str, functions: &[FunctionShare]) -> Table {
         .column(Column::figures("95 % CI").spare(2), |function| range(&function.inside))
         .column(Column::figures("total"), |function| percent(function.total.share))
         .column(Column::words("code of").spare(3), |function| whose(function))
-        .column(Column::words("file").broken(24, 16).spare(1), |function| function.module.as_str())
+        .column(Column::words("file").cut(24, 16).spare(1), |function| file(function).to_owned())
         .done()
         .most(SHOWN)
 }
 
 /// Whose a function is, shortly.
 fn whose(function: &FunctionShare) -> String {
-    let file = function.module.rsplit('/').next().unwrap_or_default();
+    let file = file(function);
     match function.layer.as_str() {
         "kernel" => "kernel".to_owned(),
         "program" if file.starts_with("qemu-system") => "QEMU".to_owned(),
@@ -36,4 +36,9 @@ fn whose(function: &FunctionShare) -> String {
         // "libc.so.6" is libc.
         _ => fit(&plain(file.split(".so").next().unwrap_or(file)), 16),
     }
+}
+
+/// The file it is in, without its folder.
+fn file(function: &FunctionShare) -> &str {
+    function.module.rsplit('/').next().unwrap_or_default()
 }

@@ -73,8 +73,7 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
             CountWay::InKernel => "in the guest's kernel",
             CountWay::CallByCall => "one by one, since the guest's kernel cannot count them (no BPF)",
         };
-        let added =
-            calls.added_ns.map(|ns| format!(", which adds {} to each call", nanoseconds(ns.max(0.0))));
+        let added = calls.added_ns.map(|ns| format!(", which adds {} to each call", nanoseconds(ns.max(0.0))));
         lines.push(format!("System calls were counted {how}{}.", added.unwrap_or_default()));
     }
     lines

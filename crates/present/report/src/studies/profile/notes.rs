@@ -7,6 +7,8 @@ use vmtax_model::{Missing, ProfileFindings, UnnamedFile};
 
 /// With fewer samples on CPU than this a fraction of a half is known to a tenth at best.
 const FEW: u64 = 100;
+/// Stops that a guest can notice, ns.
+const LONG_STOP_NS: f64 = 1e6;
 
 /// How good the samples are, and what they cost.
 pub fn quality(findings: &ProfileFindings) -> Vec<String> {
@@ -76,6 +78,16 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
         let less = if findings.file.is_some() { "perf record -F" } else { "--hz" };
         let lost = counted(findings.lost, "sample");
         notes.push(format!("{lost} {} lost: sample less often ({less}).", were(findings.lost)));
+    }
+    if let Some(pauses) = findings.wall.as_ref().map(|wall| &wall.pauses).filter(|pauses| pauses.p99_ns > LONG_STOP_NS)
+    {
+        notes.push(format!(
+            "Wall-clock sampling stopped a thread for {} (median), {} (p99), {} (max): the host is busy. --wall-hz 0 samples \
+             without stops.",
+            nanoseconds(pauses.p50_ns),
+            nanoseconds(pauses.p99_ns),
+            nanoseconds(pauses.max_ns)
+        ));
     }
     notes.extend(findings.guest.iter().flat_map(guest::notes));
     if let Some(schedule) = findings.schedule.as_ref().filter(|schedule| schedule.lost > 0) {

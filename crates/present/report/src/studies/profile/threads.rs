@@ -4,9 +4,7 @@ use super::share::percent;
 use crate::charts::threads::{ThreadBars, bar, legend};
 use crate::engine::{Cell, Column, Figure, Table, Tone};
 use crate::number::{self, NONE, count, counted};
-use vmtax_model::{
-    ProfileFindings, Role, StateFindings, StateSource, StateWait, ThreadShare, ThreadStates, WaitFor,
-};
+use vmtax_model::{ProfileFindings, Role, StateFindings, StateSource, StateWait, ThreadShare, ThreadStates, WaitFor};
 
 /// Threads that a terminal shows without details, and that a page draws.
 const SHOWN: (usize, usize) = (12, 40);
@@ -17,18 +15,17 @@ const NAMED: f64 = 0.01;
 /// A part of the time that something should be done about.
 const LARGE: f64 = 0.05;
 
-/// How long threads ran, could have run, and waited, and for what; and which function took most CPU time.
+/// How long threads ran, were runnable, and waited, and for what; where no times are known, which function most samples are in.
 pub fn answer(findings: &ProfileFindings) -> String {
     let states = findings.states.as_ref().and_then(|states| of_states(states, findings));
-    let function = (findings.samples > 0).then(|| findings.functions.first()).flatten().map(|function| {
-        let of = counted(findings.samples, "CPU sample");
-        format!("Of {of}, {} are in {} itself.", number::percent(function.inside.share), function.name)
-    });
-    let sentences: Vec<String> = states.into_iter().chain(function).collect();
-    match sentences.is_empty() {
-        true => "No thread ran while it was sampled.".to_owned(),
-        false => sentences.join(" "),
-    }
+    states.or_else(|| most_sampled(findings)).unwrap_or_else(|| "No thread ran while it was sampled.".to_owned())
+}
+
+fn most_sampled(findings: &ProfileFindings) -> Option<String> {
+    let function = findings.functions.first()?;
+    let name = function.name.trim_start_matches('[').trim_end_matches(']');
+    let of = counted(findings.samples, "CPU sample");
+    Some(format!("{} of {of} are in {name}, more than in any other function.", number::percent(function.inside.share)))
 }
 
 /// The vCPUs' time, or that of the busiest thread where there is none.
@@ -48,12 +45,14 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     ];
     let reasons = [WaitFor::BigLock, WaitFor::Lock, WaitFor::Io, WaitFor::Work, WaitFor::Events, WaitFor::Sleep];
     parts.extend(reasons.map(|reason| (waiting(reason), format!("waiting for {}", reason.label()))));
-    parts.push((waiting(WaitFor::Other), "waiting in the kernel".to_owned()));
+    parts.push((waiting(WaitFor::Other), "in other waits".to_owned()));
     parts.sort_by(|a, b| b.0.total_cmp(&a.0));
     let parts = parts.iter().filter(|(fraction, _)| *fraction >= NAMED).take(4);
     let parts: Vec<String> = parts.map(|(part, what)| format!("{what} {}", number::percent(*part))).collect();
     let who = match threads.as_slice() {
-        [one] if vcpus.is_empty() => format!("The busiest of {}, {}, was", counted(states.threads.len() as u64, "thread"), one.name),
+        [one] if vcpus.is_empty() => {
+            format!("The busiest of {}, {}, was", counted(states.threads.len() as u64, "thread"), one.name)
+        }
         [one] => format!("{} was", one.name),
         several => format!("The {} vCPU threads were", several.len()),
     };
@@ -87,19 +86,19 @@ pub fn states(found: &StateFindings) -> Figure<'_> {
     Figure { caption, table: Some(table(found)), ..Figure::new(ThreadBars(bars)) }
 }
 
-/// "running 25.0 % · runnable 57.0 % · the halted guest 18.0 % (ioctl)".
+/// "running 25.0 % · runnable 57.0 % · waiting for the halted guest 18.0 % (ioctl)".
 fn beside(thread: &ThreadStates) -> String {
     let states = [("running", Some(thread.running)), ("runnable", thread.runnable)];
     let states = states.into_iter().filter_map(|(name, part)| Some((name, part.filter(|part| *part >= NAMED)?)));
     let states = states.map(|(name, part)| format!("{name} {}", percent(part)));
-    states.chain(named(thread).map(wait)).collect::<Vec<_>>().join(" · ")
+    states.chain(named(thread).map(|one| format!("waiting for {}", wait(one)))).collect::<Vec<_>>().join(" · ")
 }
 
 fn named(thread: &ThreadStates) -> impl Iterator<Item = &StateWait> {
     thread.waits.iter().filter(|wait| wait.fraction >= NAMED).take(WAITS)
 }
 
-/// "for events 98.1 % (ppoll below os_host_main_loop_wait)".
+/// "events 98.1 % (ppoll below os_host_main_loop_wait)".
 fn wait(wait: &StateWait) -> String {
     let place = match (wait.call.as_str(), wait.below.as_str()) {
         ("", "") => String::new(),
@@ -107,7 +106,7 @@ fn wait(wait: &StateWait) -> String {
         ("", below) => format!(" (below {below})"),
         (call, below) => format!(" ({call} below {below})"),
     };
-    let what = if wait.reason == WaitFor::Other { "in the kernel".to_owned() } else { format!("for {}", wait.reason.label()) };
+    let what = if place.is_empty() && wait.reason == WaitFor::Other { "unknown" } else { wait.reason.label() };
     format!("{what} {}{place}", percent(wait.fraction))
 }
 
@@ -131,7 +130,7 @@ fn table(found: &StateFindings) -> Table {
         Column::figures("running"),
         Column::figures("runnable"),
         Column::figures("waiting"),
-        Column::words("waiting").broken(28, 16),
+        Column::words("waiting for").broken(28, 16),
     ];
     let mut table = Table::new("Threads", columns).most(2 * SHOWN.0);
     for thread in &found.threads {
