@@ -6,7 +6,7 @@ use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
-use vmtax_model::{ClaimUnit, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict};
+use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict};
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
@@ -116,9 +116,9 @@ impl Evidence for LayerFindings {
                     return Some(Tested::no_value(variant));
                 };
                 let (verdict, why) = match difference.comparison.verdict {
-                    Verdict::Faster => (Verdict::Same, "of the first's latency"),
-                    Verdict::Slower => (Verdict::Differs, "of the first's latency"),
-                    _ => (Verdict::NotShown, "no difference is shown"),
+                    Verdict::Faster => (ClaimVerdict::Reproduced, "of the baseline's latency"),
+                    Verdict::Slower => (ClaimVerdict::NotReproduced, "of the baseline's latency"),
+                    _ => (ClaimVerdict::Inconclusive, "the interval contains ×1"),
                 };
                 let measured = Some(difference.comparison.ratio);
                 Tested { measured, unit: ClaimUnit::Ratio, verdict, why: why.to_owned() }

@@ -6,7 +6,7 @@ use crate::exec::Exec;
 use crate::overhead::Overhead;
 use crate::profile::Profile;
 use crate::{exits, layers, reproduce};
-use vmtax_model::{CheckFindings, CompareFindings, ReproductionFindings, Study, Verdict};
+use vmtax_model::{CheckFindings, ClaimVerdict, CompareFindings, ReproductionFindings, Study};
 use vmtax_recording::Recording;
 use vmtax_report::{self as page, Report, ReportError, Style};
 
@@ -109,7 +109,7 @@ impl Answer<'_> {
     /// Whether a claim of the published result does not hold here, or a metric is worse than it may be.
     pub fn is_contradicted(&self) -> bool {
         let reproduction = self.reproduction.as_ref();
-        reproduction.map_or(self.analysis.is_contradicted(), |case| case.verdict == Verdict::Differs)
+        reproduction.map_or(self.analysis.is_contradicted(), |case| case.verdict == ClaimVerdict::NotReproduced)
     }
 
     /// The status that the measured command gave; `None` where it has none.

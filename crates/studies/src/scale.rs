@@ -6,8 +6,8 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::{FEWEST_ROUNDS, paired};
 use vmtax_model::{
-    ClaimUnit, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Law, Metric, Plan, SizeRange, Study,
-    Verdict, parse_size,
+    ClaimUnit, ClaimVerdict, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Law, Metric, Plan,
+    SizeRange, Study, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -156,10 +156,10 @@ fn by_law(growth: &Growth, claimed: Law) -> Tested {
         why: format!("bottom to top; {named}"),
     };
     let Some(law) = growth.law else {
-        return tested(Verdict::NotShown, "too few rounds or steps to name a law".to_owned());
+        return tested(ClaimVerdict::Inconclusive, "too few rounds or steps to name a law".to_owned());
     };
     let laws: Vec<Law> = [law].iter().chain(&growth.or).copied().collect();
-    let verdict = if laws.contains(&claimed) { Verdict::Same } else { Verdict::Differs };
+    let verdict = if laws.contains(&claimed) { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };
     let all: Vec<&str> = laws.iter().map(|law| law.notation()).collect();
     tested(verdict, format!("{}, where {} is claimed", all.join(" or "), claimed.notation()))
 }
@@ -168,7 +168,7 @@ fn by_law(growth: &Growth, claimed: Law) -> Tested {
 fn one_more_over(this: Estimate, that: Estimate, against: &str, at_least: f64) -> Tested {
     let most = that.interval.map_or(that.median, |i| i.high.max(that.median));
     if most <= 0.0 {
-        let verdict = if this.at_least() > 0.0 { Verdict::Same } else { Verdict::Differs };
+        let verdict = if this.at_least() > 0.0 { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };
         let why = format!("one more costs nothing with {against}");
         return Tested { measured: Some(this), unit: ClaimUnit::Nanoseconds, verdict, why };
     }

@@ -7,7 +7,7 @@ use clap::Args;
 use std::path::PathBuf;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{
-    ClaimUnit, HostFacts, Machine, Plan, ShareFindings, Study, Tree, Verdict, WorkloadName, WorkloadSpec,
+    ClaimUnit, ClaimVerdict, HostFacts, Machine, Plan, ShareFindings, Study, Tree, WorkloadName, WorkloadSpec,
 };
 use vmtax_workload::CheckedPlan;
 
@@ -112,7 +112,7 @@ impl Evidence for ShareFindings {
             Check::Kept { property, keeping, .. } => match column.kept.iter().find(|k| k.what == *property) {
                 Some(kept) => {
                     let same = kept.keeping == *keeping;
-                    let verdict = if same { Verdict::Same } else { Verdict::Differs };
+                    let verdict = if same { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };
                     Tested { measured: None, unit: ClaimUnit::Ratio, verdict, why: kept.detail.clone() }
                 }
                 None => untestable("it was not tried"),

@@ -3,8 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use vmtax_model::{
-    Antipattern, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation, OperationExits,
-    Outcome, Plan, TrialRecord, TrialResult, Verdict, WorkloadName, testing,
+    Antipattern, ClaimVerdict, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation,
+    OperationExits, Outcome, Plan, TrialRecord, TrialResult, WorkloadName, testing,
 };
 use vmtax_studies::reproduce::{PublishedResult, all, find, judge};
 
@@ -45,8 +45,8 @@ fn fids(case: &PublishedResult, plan: &Plan, old: f64, new: f64) -> VerdictAndRo
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
-type VerdictAndRows = (Verdict, Vec<Verdict>);
-use Verdict::{Differs as Not, NotShown as Untestable, Same as Holds};
+type VerdictAndRows = (ClaimVerdict, Vec<ClaimVerdict>);
+use ClaimVerdict::{NotReproduced as Not, NotTestable as Untestable, Reproduced as Holds};
 
 #[test]
 fn every_case_is_sound_and_its_plan_can_be_run() {
@@ -180,7 +180,7 @@ fn ways_to_share_are_held_against_the_first_and_against_what_they_keep() {
 }
 
 /// A recording of `guest-antipatterns` in which each antipattern costs so many times its fix, and has so many exits more.
-fn antipatterns(class: KvmClass, times: u64, spared: f64) -> Vec<Verdict> {
+fn antipatterns(class: KvmClass, times: u64, spared: f64) -> Vec<ClaimVerdict> {
     let case = find("guest-antipatterns").unwrap();
     let plan = case.plan_here(&host(class), false);
     let mut trials = Vec::new();
@@ -214,8 +214,9 @@ fn antipatterns_are_held_against_their_fixes() {
     assert!(costly.iter().all(|v| *v == Holds), "{costly:?}");
     // What takes kernel mode says nothing where that is emulated: the EOI by MSR and the lock.
     let emulated = antipatterns(KvmClass::EmulatesKernels, 3, 64.0);
-    let open =
-        |all: &[Verdict]| all.iter().enumerate().filter(|(_, v)| **v == Untestable).map(|(n, _)| n).collect::<Vec<_>>();
+    let open = |all: &[ClaimVerdict]| {
+        all.iter().enumerate().filter(|(_, v)| **v == Untestable).map(|(n, _)| n).collect::<Vec<_>>()
+    };
     assert_eq!(open(&emulated), [6, 11], "{emulated:?}");
     // Antipatterns that cost nothing, and fixes that spare nothing.
     let free = antipatterns(KvmClass::Hardware, 0, 0.0);

@@ -168,7 +168,7 @@ fn coverage_means_that_a_machine_against_itself_is_seldom_called_different() {
         for noise in KINDS {
             let called = |r: &mut fastrand::Rng| {
                 let (native, machine): (Vec<f64>, Vec<f64>) = (0..n).map(|_| noise.pair(r)).unzip();
-                verdict(&native, &machine) != Verdict::NotShown
+                verdict(&native, &machine) != Verdict::Inconclusive
             };
             let false_calls = share((0..RUNS).filter(|_| called(&mut r)).count(), RUNS);
             println!("A/A  n = {n:2}  {noise:11?}  {:.1} %", false_calls * 100.0);
@@ -189,10 +189,10 @@ fn coverage_under_drift_needs_interleaved_rounds() {
             let mut at =
                 |position: usize| (1.0 + 0.1 * position as f64 / (2 * n - 1) as f64) * (0.02 * normal(&mut r)).exp();
             let times: Vec<f64> = (0..2 * n).map(&mut at).collect();
-            in_blocks += usize::from(verdict(&times[..n], &times[n..]) != Verdict::NotShown);
+            in_blocks += usize::from(verdict(&times[..n], &times[n..]) != Verdict::Inconclusive);
             let (native, machine): (Vec<f64>, Vec<f64>) =
                 times.chunks(2).map(|turns| if r.bool() { (turns[0], turns[1]) } else { (turns[1], turns[0]) }).unzip();
-            interleaved += usize::from(verdict(&native, &machine) != Verdict::NotShown);
+            interleaved += usize::from(verdict(&native, &machine) != Verdict::Inconclusive);
         }
         let (interleaved, in_blocks) = (share(interleaved, RUNS), share(in_blocks, RUNS));
         println!("drift  n = {n:2}  interleaved {:.1} %  in blocks {:.1} %", interleaved * 100.0, in_blocks * 100.0);

@@ -14,7 +14,7 @@ pub struct Compared {
     /// The side's.
     pub other: Spread,
     /// Both compared; interval and p hold at all interim analyses together.
-    #[serde(flatten, serialize_with = "as_shown")]
+    #[serde(flatten)]
     pub comparison: Comparison,
     /// Its p, corrected for the number of metrics (Holm).
     pub p_adjusted: f64,
@@ -27,26 +27,6 @@ pub struct Compared {
     /// Rounds that would tell a difference that matters, in four of five comparisons; `None` where not even thousands
     /// would, or it is told already.
     pub rounds_to_tell: Option<u32>,
-}
-
-/// With the words of `vmtax compare --json`.
-fn as_shown<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct Shown {
-        ratio: Estimate,
-        rounds: u32,
-        p: Option<f64>,
-        shown: &'static str,
-    }
-    let shown = match c.verdict {
-        Verdict::Slower => "slower",
-        Verdict::Faster => "faster",
-        Verdict::Differs => "differs",
-        Verdict::Same => "same",
-        Verdict::NotShown => "not-shown",
-        Verdict::TooFewRounds => "too-few-rounds",
-    };
-    Shown { ratio: c.ratio, rounds: c.rounds, p: c.p, shown }.serialize(serializer)
 }
 
 /// One side held against the baseline.
@@ -169,7 +149,7 @@ pub struct CheckedRow {
     /// Which metric.
     pub metric: Metric,
     /// Now compared with the baseline; the interval is of the asked-for confidence on its lower side. The verdict is
-    /// [`Verdict::Slower`] where it is worse by more than `threshold`, otherwise [`Verdict::NotShown`].
+    /// [`Verdict::Slower`] where it is worse by more than `threshold`, otherwise [`Verdict::Inconclusive`].
     #[serde(flatten, serialize_with = "as_checked")]
     pub comparison: Comparison,
     /// Rounds of the baseline and of now.
@@ -188,7 +168,7 @@ fn as_checked<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::
     let checked = match c.verdict {
         Verdict::Slower => "worse",
         Verdict::TooFewRounds => "too-few-rounds",
-        Verdict::Faster | Verdict::Differs | Verdict::Same | Verdict::NotShown => "passed",
+        Verdict::Faster | Verdict::Differs | Verdict::Equivalent | Verdict::Inconclusive => "passed",
     };
     Checked { ratio: c.ratio, checked }.serialize(serializer)
 }

@@ -79,7 +79,7 @@ pub use profile::{
     ProfileFindings, StateFindings, StateSource, StateWait, TcgPart, TcgShare, ThreadShare, ThreadStates, ThreadWaits,
     UnnamedFile, WaitShare, WallFindings,
 };
-pub use reproduction::{ClaimRow, ClaimUnit, ReproductionFindings};
+pub use reproduction::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 pub use result::{Comparison, Estimate, Interval, Law, Summary, Verdict};
 pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};

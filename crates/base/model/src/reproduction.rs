@@ -1,9 +1,9 @@
-//! What a recording says to a published finding.
+//! The verdicts of a recording on the claims of a published result.
 
-use crate::{Estimate, Verdict};
-use serde::{Deserialize, Serialize, Serializer};
+use crate::Estimate;
+use serde::{Deserialize, Serialize};
 
-/// What a measured figure of a case counts.
+/// The unit of a claim's figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimUnit {
@@ -11,13 +11,30 @@ pub enum ClaimUnit {
     Ratio,
     /// Time.
     Nanoseconds,
-    /// A share of a whole, in percent.
+    /// A fraction of a whole, in percent.
     Percent,
     /// How many.
     Count,
 }
 
-/// One claim of a case.
+/// What a recording says about a published claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ClaimVerdict {
+    /// The interval of what was measured lies within the claim; the median, where there is no interval.
+    #[serde(alias = "holds")]
+    Reproduced,
+    /// It lies outside the claim.
+    #[serde(alias = "does-not-hold-here")]
+    NotReproduced,
+    /// It lies on both sides of the claim's bound.
+    Inconclusive,
+    /// This host or this recording has no figure for the claim.
+    #[serde(alias = "not-testable-here")]
+    NotTestable,
+}
+
+/// One claim of a published result.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ClaimRow {
     /// What is claimed.
@@ -26,21 +43,20 @@ pub struct ClaimRow {
     pub published: String,
     /// What was measured; `None` where nothing was, or where it is no figure (`why` says it then).
     pub measured: Option<Estimate>,
-    /// What `measured` counts.
+    /// The unit of `measured`.
     pub unit: ClaimUnit,
-    /// Whether the claim stands: what was measured is the same, differs, or that is not shown.
-    #[serde(serialize_with = "stands")]
-    pub verdict: Verdict,
+    /// Whether the claim is reproduced.
+    pub verdict: ClaimVerdict,
     /// What the verdict rests on, or why there is none.
     pub why: String,
 }
 
-/// A case held against a recording.
+/// A published result compared with a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReproductionFindings {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
-    /// The case's name.
+    /// The name, as `vmtax reproduce` takes it.
     pub name: String,
     /// In a few words.
     pub title: String,
@@ -48,18 +64,8 @@ pub struct ReproductionFindings {
     pub source: String,
     /// The finding in a sentence or two.
     pub claim: String,
-    /// Does not hold, where one claim does not; holds, where one does and none does not.
-    #[serde(serialize_with = "stands")]
-    pub verdict: Verdict,
+    /// Not reproduced where one claim is not; reproduced where one is and none is not; inconclusive where one is.
+    pub verdict: ClaimVerdict,
     /// Claim by claim.
     pub rows: Vec<ClaimRow>,
-}
-
-/// A claim's verdict with the words that a case's JSON has.
-fn stands<S: Serializer>(verdict: &Verdict, serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_str(match verdict {
-        Verdict::Same => "holds",
-        Verdict::Slower | Verdict::Faster | Verdict::Differs => "does-not-hold-here",
-        Verdict::NotShown | Verdict::TooFewRounds => "not-testable-here",
-    })
 }

@@ -6,8 +6,8 @@ mod common;
 
 use common::{assert_balanced, recording};
 use vmtax_model::{
-    ClaimRow, ClaimUnit, Estimate, GrowthFindings, Interval, Machine, MissingStep, Outcome, ReproductionFindings,
-    SizeRange, Verdict,
+    ClaimRow, ClaimUnit, ClaimVerdict, Estimate, GrowthFindings, Interval, Machine, MissingStep, Outcome,
+    ReproductionFindings, SizeRange,
 };
 use vmtax_recording::Recording;
 use vmtax_report::{Style, growth, json, reproduction};
@@ -96,8 +96,8 @@ fn a_case_stands_above_the_rest() {
         title: "A title".into(),
         source: "a report".into(),
         claim: "It is so.".into(),
-        verdict: Verdict::Differs,
-        rows: vec![row(Verdict::Same), row(Verdict::Differs), row(Verdict::NotShown)],
+        verdict: ClaimVerdict::NotReproduced,
+        rows: vec![row(ClaimVerdict::Reproduced), row(ClaimVerdict::NotReproduced), row(ClaimVerdict::NotTestable)],
     };
     let reported = |case: &ReproductionFindings| {
         let mut report = growth::report(&recording, &findings);
@@ -105,7 +105,7 @@ fn a_case_stands_above_the_rest() {
         report
     };
     let text = reported(&case).terminal(Style { width: 70, color: false }, false);
-    assert!(text.contains("Verdict: does not hold here") && text.contains("not testable here"), "{text}");
+    assert!(text.contains("Verdict: not reproduced") && text.contains("not testable"), "{text}");
     assert!(text.lines().all(|l| textwrap::core::display_width(l) <= 70), "{text}");
     let page = reported(&case).html();
     assert_balanced(&page);

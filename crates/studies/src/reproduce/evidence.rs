@@ -1,7 +1,7 @@
 //! What the findings of a study say about a claim.
 
 use super::published::Check;
-use vmtax_model::{ClaimUnit, Estimate, HostFacts, KvmClass, Machine, Verdict};
+use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, KvmClass, Machine};
 
 /// Findings that claims can be tested against.
 pub trait Evidence {
@@ -19,7 +19,7 @@ pub struct Tested {
     /// What it counts.
     pub unit: ClaimUnit,
     /// Whether the claim stands.
-    pub verdict: Verdict,
+    pub verdict: ClaimVerdict,
     /// What the verdict rests on, or why there is none.
     pub why: String,
 }
@@ -30,11 +30,11 @@ impl Tested {
         let (low, high) = figure.interval.map_or((figure.median, figure.median), |i| (i.low, i.high));
         let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
         let verdict = if low >= least && high <= most {
-            Verdict::Same
+            ClaimVerdict::Reproduced
         } else if high < least || low > most {
-            Verdict::Differs
+            ClaimVerdict::NotReproduced
         } else {
-            Verdict::NotShown
+            ClaimVerdict::Inconclusive
         };
         Tested { measured: Some(figure), unit, verdict, why: explained(verdict, at_least, at_most, unit) }
     }
@@ -46,7 +46,7 @@ impl Tested {
 
     /// Nothing can be said.
     pub fn untestable(why: impl Into<String>) -> Tested {
-        Tested { measured: None, unit: ClaimUnit::Ratio, verdict: Verdict::NotShown, why: why.into() }
+        Tested { measured: None, unit: ClaimUnit::Ratio, verdict: ClaimVerdict::NotTestable, why: why.into() }
     }
 
     /// A variant has no figure.
@@ -67,14 +67,18 @@ impl Tested {
     }
 }
 
-fn explained(verdict: Verdict, at_least: Option<f64>, at_most: Option<f64>, unit: ClaimUnit) -> String {
+fn explained(verdict: ClaimVerdict, at_least: Option<f64>, at_most: Option<f64>, unit: ClaimUnit) -> String {
     let unit = match unit {
         ClaimUnit::Ratio => " times",
         ClaimUnit::Nanoseconds => " ns",
         ClaimUnit::Percent => " %",
         ClaimUnit::Count => " exits",
     };
-    let open = if verdict == Verdict::NotShown { "; the interval holds both: more --rounds decide" } else { "" };
+    let open = if verdict == ClaimVerdict::Inconclusive {
+        "; the interval contains the bound: more --rounds decide"
+    } else {
+        ""
+    };
     let bound = match (at_least, at_most) {
         (Some(least), Some(most)) => format!("{least} to {most}"),
         (Some(least), None) => format!("at least {least}"),

@@ -2,13 +2,13 @@
 
 use super::evidence::{Evidence, Tested};
 use super::published::{Claim, PublishedResult};
-use vmtax_model::{ClaimRow, HostFacts, ReproductionFindings, SCHEMA, Verdict};
+use vmtax_model::{ClaimRow, ClaimVerdict, HostFacts, ReproductionFindings, SCHEMA};
 
 /// The verdict on each of a published result's claims, and on the whole.
 pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) -> ReproductionFindings {
     let row = |claim: &Claim| {
         let tested = evidence.test(&claim.check, host);
-        let tested = tested.unwrap_or_else(|| Tested::untestable("the recording is of another kind than the case"));
+        let tested = tested.unwrap_or_else(|| Tested::untestable("the recording is of another study"));
         ClaimRow {
             what: claim.what.clone(),
             published: claim.published.clone(),
@@ -20,13 +20,8 @@ pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) 
     };
     let rows: Vec<ClaimRow> = case.tests.iter().map(row).collect();
     let any = |verdict| rows.iter().any(|r| r.verdict == verdict);
-    let verdict = if any(Verdict::Differs) {
-        Verdict::Differs
-    } else if any(Verdict::Same) {
-        Verdict::Same
-    } else {
-        Verdict::NotShown
-    };
+    let order = [ClaimVerdict::NotReproduced, ClaimVerdict::Reproduced, ClaimVerdict::Inconclusive];
+    let verdict = order.into_iter().find(|verdict| any(*verdict)).unwrap_or(ClaimVerdict::NotTestable);
     ReproductionFindings {
         schema: SCHEMA,
         name: case.name.clone(),

@@ -31,7 +31,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     let recording = place.recording();
     let report = json(&place.vmtax("report --json").arg(&recording).succeeds().stdout);
     let slow = row(&report, "seqread.latency-p50");
-    assert_eq!(slow["shown"], "slower", "{slow}");
+    assert_eq!(slow["verdict"], "slower", "{slow}");
     assert!(slow["other"]["median"].as_f64().unwrap() > 5e6, "{slow}");
     let rounds = report["findings"]["rounds"].as_u64().unwrap();
     assert!((8..40).contains(&rounds), "{rounds}");
@@ -149,7 +149,7 @@ fn recordings_are_held_against_each_other_as_what_they_are() {
         copy
     };
     let shown = place.vmtax("compare").arg(one("before", 1.0)).arg(one("after", 0.94)).succeeds();
-    shown.shows("not shown").shows("n = 1 a side");
+    shown.shows("inconclusive").shows("n = 1 a side");
     let other = place.vmtax("run --machine native --rounds 1 mutex mutex.loops=10 mutex.num=10 --dir");
     other.arg(place.path("other")).succeeds();
     let other = fs::read_dir(place.path("other")).unwrap().flatten().find(|e| e.path().is_dir()).unwrap().path();

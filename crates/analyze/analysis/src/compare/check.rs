@@ -16,7 +16,7 @@ pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckF
             let threshold = thresholds.of(metric);
             // Faster counts as not slower.
             let verdict = match Verdict::of(&ratio, 1.0 + threshold) {
-                Verdict::Faster => Verdict::NotShown,
+                Verdict::Faster => Verdict::Inconclusive,
                 other => other,
             };
             let rounds = (one.len() as u32, two.len() as u32);

@@ -25,8 +25,8 @@ pub fn decide(ratio: &Estimate, p: f64, min_effect: f64) -> Verdict {
     match Verdict::of(ratio, 1.0) {
         Verdict::TooFewRounds => Verdict::TooFewRounds,
         shown @ (Verdict::Slower | Verdict::Faster) if p <= LEVEL => shown,
-        _ if within(min_effect) => Verdict::Same,
-        _ => Verdict::NotShown,
+        _ if within(min_effect) => Verdict::Equivalent,
+        _ => Verdict::Inconclusive,
     }
 }
 
@@ -54,10 +54,10 @@ mod tests {
         };
         assert_eq!(said(1.03, 1.05, 0.01), Verdict::Slower);
         assert_eq!(said(0.90, 0.97, 0.01), Verdict::Faster);
-        assert_eq!(said(0.99, 1.01, 0.5), Verdict::Same);
-        assert_eq!(said(0.97, 1.01, 0.5), Verdict::NotShown);
+        assert_eq!(said(0.99, 1.01, 0.5), Verdict::Equivalent);
+        assert_eq!(said(0.97, 1.01, 0.5), Verdict::Inconclusive);
         // One of many metrics by chance.
-        assert_eq!(said(1.03, 1.05, 0.2), Verdict::NotShown);
+        assert_eq!(said(1.03, 1.05, 0.2), Verdict::Inconclusive);
         assert_eq!(decide(&Estimate { median: 1.1, interval: None }, 1.0, 0.02), Verdict::TooFewRounds);
     }
 }

@@ -90,7 +90,7 @@ mod tests {
 
     fn of(class: KvmClass, ratio: f64) -> Vec<String> {
         let overheads = Overheads::new(Machine::TCG, &[(vmtax_model::Metric::CpuEvents, ratio)]);
-        let mut overheads = overheads.verdict(if ratio > 1.0 { Verdict::Slower } else { Verdict::NotShown });
+        let mut overheads = overheads.verdict(if ratio > 1.0 { Verdict::Slower } else { Verdict::Inconclusive });
         overheads.host.kvm.class = class;
         let ids = ["tcg-despite-kvm", "kvm-emulates-kernels", "kvm-not-available"];
         ids.iter().flat_map(|id| advice(id, &overheads.evidence())).map(|advice| advice.finding).collect()

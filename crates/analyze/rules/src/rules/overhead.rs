@@ -81,7 +81,7 @@ fn waiting_reads(machine: Machine, evidence: &Evidence<'_>) -> Option<Finding> {
 }
 
 fn wide_intervals(evidence: &Evidence<'_>) -> Option<Finding> {
-    let hidden = evidence.overheads().filter(|(_, _, overhead)| overhead.verdict == Verdict::NotShown);
+    let hidden = evidence.overheads().filter(|(_, _, overhead)| overhead.verdict == Verdict::Inconclusive);
     let interval = |overhead: &Comparison| overhead.ratio.interval.filter(|i| i.high > i.low * WIDE);
     let wide: Vec<_> = hidden
         .filter_map(|(metric, machine, overhead)| Some((metric, machine, overhead, interval(overhead)?)))
@@ -125,7 +125,7 @@ mod tests {
         let mut overheads = Overheads::new(Machine::KVM, &SYSCALLS);
         overheads.plan.study = Study::Exec(Box::new(CommandSpec::new(vec!["make".into()], "/".into())));
         assert_eq!(advice("largest-overhead", &overheads.evidence()), []);
-        let even = Overheads::new(Machine::KVM, &SYSCALLS).verdict(Verdict::NotShown);
+        let even = Overheads::new(Machine::KVM, &SYSCALLS).verdict(Verdict::Inconclusive);
         assert_eq!(advice("largest-overhead", &even.evidence()), []);
     }
 
@@ -141,7 +141,7 @@ mod tests {
     fn more_rounds_are_advised_where_intervals_are_wide_and_show_nothing() {
         let shown = Overheads::new(Machine::KVM, &[(Metric::MemoryBandwidth, 1.0)]).interval(0.3, 3.0);
         assert_eq!(advice("wide-intervals", &shown.evidence()), []);
-        let hidden = shown.verdict(Verdict::NotShown);
+        let hidden = shown.verdict(Verdict::Inconclusive);
         let found = advice("wide-intervals", &hidden.evidence());
         assert!(
             found[0].finding.contains("in 1 of the overheads (widest: memory transfer on kvm, 0.30 to 3.00)"),

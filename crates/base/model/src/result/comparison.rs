@@ -5,24 +5,23 @@ use serde::{Deserialize, Serialize};
 
 /// What may be said of a figure beside its baseline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It costs more.
-    #[serde(rename = "costs")]
+    #[serde(alias = "costs")]
     Slower,
     /// It costs less.
-    #[serde(rename = "gains")]
+    #[serde(alias = "gains")]
     Faster,
-    /// It is another, and which way is better is not known. Of a published claim: it was not reproduced.
-    #[serde(rename = "differs", alias = "does-not-hold-here")]
+    /// The interval excludes equality, and which direction is better is not known.
     Differs,
-    /// The interval lies within what does not matter. Of a published claim: it was reproduced.
-    #[serde(rename = "same", alias = "holds")]
-    Same,
-    /// The interval holds both a difference and none.
-    #[serde(rename = "no-difference-shown", alias = "not-testable-here")]
-    NotShown,
+    /// The interval lies within the smallest difference that matters.
+    #[serde(alias = "same")]
+    Equivalent,
+    /// The interval contains equality and is too wide for [`Verdict::Equivalent`].
+    #[serde(alias = "no-difference-shown", alias = "not-shown")]
+    Inconclusive,
     /// There are too few rounds for an interval.
-    #[serde(rename = "too-few-rounds")]
     TooFewRounds,
 }
 
@@ -33,13 +32,13 @@ impl Verdict {
             None => Verdict::TooFewRounds,
             Some(i) if i.low > limit => Verdict::Slower,
             Some(i) if i.high < limit => Verdict::Faster,
-            Some(_) => Verdict::NotShown,
+            Some(_) => Verdict::Inconclusive,
         }
     }
 
     /// Whether more rounds could not say more.
     pub fn is_decided(self) -> bool {
-        !matches!(self, Verdict::NotShown | Verdict::TooFewRounds)
+        !matches!(self, Verdict::Inconclusive | Verdict::TooFewRounds)
     }
 }
 
@@ -49,6 +48,7 @@ pub struct Comparison {
     /// Cost over the baseline's: above 1 slower, whichever way the figure counts.
     pub ratio: Estimate,
     /// The figure minus the baseline, in its own unit; `None` where nobody asks.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub difference: Option<Estimate>,
     /// Rounds in which both gave a value; of unpaired values the fewer of the two.
     pub rounds: u32,
@@ -71,7 +71,7 @@ mod tests {
             Verdict::of(&Estimate { median: 1.0, interval }, 1.0)
         };
         assert_eq!((of(1.01, 1.2), of(0.8, 0.99)), (Verdict::Slower, Verdict::Faster));
-        assert_eq!((of(1.0, 1.2), of(0.8, 1.0)), (Verdict::NotShown, Verdict::NotShown));
+        assert_eq!((of(1.0, 1.2), of(0.8, 1.0)), (Verdict::Inconclusive, Verdict::Inconclusive));
         assert_eq!(Verdict::of(&Estimate { median: 9.0, interval: None }, 1.0), Verdict::TooFewRounds);
     }
 }

@@ -80,8 +80,8 @@ pub fn verdict(row: &Compared, min_effect: f64) -> String {
         Verdict::Slower => format!("slower by {}", by(row.comparison.ratio.median)),
         // By how much more of it is had in the same time.
         Verdict::Faster => format!("faster by {}", by(1.0 / row.comparison.ratio.median)),
-        Verdict::Same => format!("the same within ±{}", number::percent(min_effect)),
-        Verdict::Differs | Verdict::NotShown => "not shown".to_owned(),
-        Verdict::TooFewRounds => "not shown: too few rounds".to_owned(),
+        Verdict::Equivalent => format!("equivalent within ±{}", number::percent(min_effect)),
+        Verdict::Differs | Verdict::Inconclusive => "inconclusive".to_owned(),
+        Verdict::TooFewRounds => "too few rounds".to_owned(),
     }
 }

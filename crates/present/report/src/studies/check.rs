@@ -128,7 +128,10 @@ mod tests {
             baseline: "old".to_owned(),
             now: "new".to_owned(),
             confidence: 0.95,
-            rows: vec![row(Metric::CpuEvents, 1.3, Verdict::Slower), row(Metric::MutexTime, 1.0, Verdict::NotShown)],
+            rows: vec![
+                row(Metric::CpuEvents, 1.3, Verdict::Slower),
+                row(Metric::MutexTime, 1.0, Verdict::Inconclusive),
+            ],
             warnings: Vec::new(),
         }
     }

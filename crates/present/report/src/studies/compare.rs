@@ -87,7 +87,7 @@ fn class(against: &Against) -> &'static str {
         (true, false) => "slower",
         (false, true) => "faster",
         (true, true) => "tcg",
-        (false, false) if against.rows.iter().all(|r| r.comparison.verdict == Verdict::Same) => "same",
+        (false, false) if against.rows.iter().all(|r| r.comparison.verdict == Verdict::Equivalent) => "same",
         (false, false) => "open",
     }
 }
@@ -157,7 +157,7 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     let metrics = if open.len() == 1 { "1 metric is".to_owned() } else { format!("{} metrics are", open.len()) };
     if noisiest.comparison.rounds <= 1 {
         return Some(format!(
-            "{metrics} not shown: n = 1 a side. One run tells nothing of how much two runs of the same would differ; it takes \
+            "{metrics} inconclusive: n = 1 a side. One run tells nothing of how much two runs of the same would differ; it takes \
              {} rounds at least.",
             vmtax_analysis::FEWEST_ROUNDS
         ));
@@ -172,7 +172,7 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
         }
         None => "measure both sides in one `vmtax compare`, with more --rounds".to_owned(),
     };
-    Some(format!("{metrics} not shown: {noise}; {more}."))
+    Some(format!("{metrics} inconclusive: {noise}; {more}."))
 }
 
 /// How many more rounds would tell all of these, and how many seconds they take.
@@ -244,8 +244,8 @@ fn summary(against: &Against) -> String {
     let parts = [
         largest(Verdict::Slower),
         largest(Verdict::Faster),
-        counted(Verdict::Same, "the same"),
-        counted(Verdict::NotShown, "not shown"),
+        counted(Verdict::Equivalent, "equivalent"),
+        counted(Verdict::Inconclusive, "inconclusive"),
         counted(Verdict::TooFewRounds, "too few rounds"),
     ];
     parts.into_iter().flatten().collect::<Vec<_>>().join("; ")

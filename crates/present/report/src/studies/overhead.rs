@@ -69,10 +69,8 @@ fn tile(findings: &Findings, machine: Machine) -> Option<Tile> {
     };
     let unproven = summary.metrics - summary.costs - summary.gains - summary.undecided;
     let few = if unproven > 0 { format!(", {unproven} have too few rounds") } else { String::new() };
-    let counts = format!(
-        "{} cost more, {} cost less, {} show no difference{few}.",
-        summary.costs, summary.gains, summary.undecided
-    );
+    let counts =
+        format!("{} slower, {} faster, {} inconclusive{few}.", summary.costs, summary.gains, summary.undecided);
     Some(Tile {
         class: machine.as_str(),
         figure: ratio(summary.median),
@@ -115,7 +113,7 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
         Lane {
             class: machine.as_str(),
             cost: overhead.map(|t| t.ratio),
-            shown: overhead.is_none_or(|t| t.verdict != Verdict::NotShown),
+            shown: overhead.is_none_or(|t| t.verdict != Verdict::Inconclusive),
             figure: overhead.map_or(NONE.to_owned(), |t| ratio(t.ratio.median)),
             range: overhead.map_or(missing.to_owned(), |t| t.ratio.interval.as_ref().map(range).unwrap_or_default()),
         }
@@ -134,7 +132,7 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
         guests.iter().map(|machine| (machine.as_str(), machine.to_string())).collect();
     legend.push(("native", "native = ×1".to_owned()));
     let intervals = view::has_intervals(findings);
-    legend.extend(intervals.then(|| ("pale", "pale: no difference shown".to_owned())));
+    legend.extend(intervals.then(|| ("pale", "pale: inconclusive".to_owned())));
     let bars = Bars { class: "", legend, groups: groups.filter(|(_, rows)| !rows.is_empty()).collect() };
     if bars.is_empty() {
         return Block::Table(table);
@@ -199,7 +197,7 @@ fn overhead_cells(cells: &mut Vec<Cell>, overhead: Option<&Comparison>, interval
         cells.extend([Cell::from(NONE)].into_iter().chain(intervals.then(Cell::default)).chain([Cell::default()]));
         return;
     };
-    let mark = if *verdict == Verdict::NotShown { "~" } else { "" };
+    let mark = if *verdict == Verdict::Inconclusive { "~" } else { "" };
     let tone = if *verdict == Verdict::Slower && cost.median < 2.0 { Tone::Warn } else { verdict::tone(*verdict) };
     let ends = cost.interval.as_ref();
     let interval =
@@ -214,7 +212,7 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if !guests(findings).is_empty() {
         let sure = match view::has_intervals(findings) {
-            true => "~: no difference shown, the 95 % interval holds ×1.",
+            true => "~: inconclusive, the 95 % interval contains ×1.",
             false => "Too few rounds for a 95 % interval: it takes six, so no verdict.",
         };
         notes.push(format!("Medians over rounds. Overhead: cost over native's, above ×1 slower. {sure}"));

@@ -4,7 +4,7 @@ use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Report, Section, Table, Tile, Tone};
 use crate::number::{NONE, nanoseconds, percent, ratio, significant};
 use serde_json::Value;
-use vmtax_model::{ClaimRow, ClaimUnit, ReproductionFindings, Verdict};
+use vmtax_model::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
 
 /// Puts the published result and the verdict before the report of what was measured for it.
 pub fn put_first(report: &mut Report, case: &ReproductionFindings) {
@@ -50,19 +50,20 @@ fn measured(row: &ClaimRow) -> String {
 }
 
 /// The colour of a cell, and the class of a tile.
-fn tone(verdict: Verdict) -> (Tone, &'static str) {
+fn tone(verdict: ClaimVerdict) -> (Tone, &'static str) {
     match verdict {
-        Verdict::Same => (Tone::Good, "faster"),
-        Verdict::Slower | Verdict::Faster | Verdict::Differs => (Tone::Bad, "slower"),
-        Verdict::NotShown | Verdict::TooFewRounds => (Tone::Soft, "open"),
+        ClaimVerdict::Reproduced => (Tone::Good, "faster"),
+        ClaimVerdict::NotReproduced => (Tone::Bad, "slower"),
+        ClaimVerdict::Inconclusive | ClaimVerdict::NotTestable => (Tone::Soft, "open"),
     }
 }
 
 /// The verdict in words.
-fn word(verdict: Verdict) -> &'static str {
+fn word(verdict: ClaimVerdict) -> &'static str {
     match verdict {
-        Verdict::Same => "holds",
-        Verdict::Slower | Verdict::Faster | Verdict::Differs => "does not hold here",
-        Verdict::NotShown | Verdict::TooFewRounds => "not testable here",
+        ClaimVerdict::Reproduced => "reproduced",
+        ClaimVerdict::NotReproduced => "not reproduced",
+        ClaimVerdict::Inconclusive => "inconclusive",
+        ClaimVerdict::NotTestable => "not testable",
     }
 }

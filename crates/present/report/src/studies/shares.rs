@@ -186,7 +186,7 @@ fn figures(findings: &ShareFindings, workload: &str, rows: &[&ShareRow]) -> Tabl
 fn figure(row: &ShareRow, cell: &ShareCell) -> String {
     match (&cell.spread, &cell.against) {
         (Some(s), Some(cost)) => {
-            let mark = if cost.verdict == Verdict::NotShown { "~" } else { "" };
+            let mark = if cost.verdict == Verdict::Inconclusive { "~" } else { "" };
             format!("{} {mark}{}", value(row.metric.unit(), s.median), ratio(cost.ratio.median))
         }
         (Some(s), None) => value(row.metric.unit(), s.median),

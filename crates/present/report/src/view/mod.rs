@@ -72,7 +72,7 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
         metrics: overheads.len(),
         costs: having(Verdict::Slower),
         gains: having(Verdict::Faster),
-        undecided: having(Verdict::NotShown),
+        undecided: having(Verdict::Inconclusive),
     })
 }
 

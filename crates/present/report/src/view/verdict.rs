@@ -9,8 +9,8 @@ pub fn class(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Faster => "faster",
         Verdict::Slower => "slower",
-        Verdict::Same => "same",
-        Verdict::Differs | Verdict::NotShown | Verdict::TooFewRounds => "open",
+        Verdict::Equivalent => "same",
+        Verdict::Differs | Verdict::Inconclusive | Verdict::TooFewRounds => "open",
     }
 }
 
@@ -19,19 +19,19 @@ pub fn tone(verdict: Verdict) -> Tone {
     match verdict {
         Verdict::Faster => Tone::Good,
         Verdict::Slower => Tone::Bad,
-        Verdict::Same => Tone::Plain,
-        Verdict::Differs | Verdict::NotShown | Verdict::TooFewRounds => Tone::Soft,
+        Verdict::Equivalent => Tone::Plain,
+        Verdict::Differs | Verdict::Inconclusive | Verdict::TooFewRounds => Tone::Soft,
     }
 }
 
 /// What it says in a table of costs.
 pub fn label(verdict: Verdict) -> &'static str {
     match verdict {
-        Verdict::Slower => "costs more",
-        Verdict::Faster => "costs less",
+        Verdict::Slower => "slower",
+        Verdict::Faster => "faster",
         Verdict::Differs => "differs",
-        Verdict::Same => "the same",
-        Verdict::NotShown => "no difference shown",
+        Verdict::Equivalent => "equivalent",
+        Verdict::Inconclusive => "inconclusive",
         Verdict::TooFewRounds => "too few rounds",
     }
 }
