@@ -92,7 +92,7 @@ deb: ## make a Debian package below target/debian
 rpm: ## make an RPM package below target/generate-rpm
 	@scripts/setup rpm
 	@$(MAKE) --no-print-directory stage
-	$(CARGO) generate-rpm --package crates/vmtax --target-dir target --auto-req disabled --output target/generate-rpm/
+	$(CARGO) generate-rpm --package crates/vmtax --target-dir target --auto-req disabled
 
 fuzz: ## fuzz each parser for FUZZ_SECONDS (60); needs a nightly Rust and cargo-fuzz
 	@scripts/fuzz $(FUZZ_SECONDS)
