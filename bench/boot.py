@@ -4,7 +4,7 @@
     bench/boot.py [--vmtax FILE] [--vng FILE] [--rounds N]
 
 A guest's time runs from the start of QEMU to the agent's first message, for virtme-ng to its first command; same QEMU,
-kernel, processors and memory, in alternating order. Exits 0 when every figure is within its limit, 1 when one is not, 2
+kernel, CPUs and memory, in alternating order. Exits 0 when every figure is within its limit, 1 when one is not, 2
 when something is missing.
 """
 

@@ -5,8 +5,8 @@
 
 aa-micro, aa-tcg: N comparisons (100) of a guest with itself; at most 10 may say that a metric differs, where a correct test
 at 5 % says so in more in under 2 % of such series. power: a delay of 3 % of a request is planted behind QEMU, by a library
-that has each of its reads wait, with QEMU on one of the host's processors alone (where its threads wake each other across
-processors, a read takes a fifth more or less from boot to boot); a comparison of eight rounds finds it, or foretells how
+that has each of its reads wait, with QEMU on one of the host's CPUs alone (where its threads wake each other across
+CPUs, a read takes a fifth more or less from boot to boot); a comparison of eight rounds finds it, or foretells how
 many rounds tell 3 %, and another of so many has to find it, in 80 of 100. minute: 30 % planted, to be found within a minute. Exits 0 when all holds, 1 when not, 2 when something is missing.
 """
 
@@ -21,7 +21,7 @@ import tempfile
 import time
 from pathlib import Path
 
-# A read of QEMU's thread pool, followed by a wait that keeps its processor.
+# A read of QEMU's thread pool, followed by a wait that keeps its CPU.
 PLANT = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -83,15 +83,15 @@ def median_row(findings):
 
 
 def planted(folder, qemu, ns):
-    """A QEMU each of whose reads takes so much longer, on one processor."""
-    processor = max(os.sched_getaffinity(0))
+    """A QEMU each of whose reads takes so much longer, on one CPU."""
+    cpu = max(os.sched_getaffinity(0))
     library = Path(folder) / "plant.so"
     if not library.exists():
         source = Path(folder) / "plant.c"
         source.write_text(PLANT)
         subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
     script = Path(folder) / f"qemu-{ns}"
-    script.write_text(f'#!/bin/sh\nPLANTED_NS={ns} LD_PRELOAD={library} exec taskset -c {processor} {qemu} "$@"\n')
+    script.write_text(f'#!/bin/sh\nPLANTED_NS={ns} LD_PRELOAD={library} exec taskset -c {cpu} {qemu} "$@"\n')
     script.chmod(script.stat().st_mode | stat.S_IXUSR)
     return str(script)
 

@@ -4,8 +4,8 @@
     bench/decode.py --simpletrace FILE [--decode FILE] [--rounds N] [--events N] [--go N] [--only NAME,...]
 
 The traces are the recordings in crates/base/trace/tests/data, repeated. Each round runs both sides once on the same events,
-in alternating order, on the same processor, output thrown away; a ratio is the median over rounds of the tool's processor
-time over vmtax's, with a 95 % interval. The rate is that of raw pages to typed fields, per second of processor time. The
+in alternating order, on the same CPU, output thrown away; a ratio is the median over rounds of the tool's CPU
+time over vmtax's, with a 95 % interval. The rate is that of raw pages to typed fields, per second of CPU time. The
 last test decodes --go events in one go, from pipes, and holds the memory it takes against that of a hundredth as many.
 Exits 0 when every limit holds, 1 when one does not, 2 when something is missing.
 """
@@ -38,7 +38,7 @@ print fmt: ""
 
 
 class Run:
-    """A finished command: what it printed, its processor time in seconds."""
+    """A finished command: what it printed, its CPU time in seconds."""
 
     def __init__(self, command, keep=True):
         command = ["taskset", "--cpu-list", str(max(os.sched_getaffinity(0))), *command]
@@ -72,7 +72,7 @@ def line(name, value, limit, ok, note):
 
 
 def compared(name, rounds, ours, theirs, events):
-    """How much faster we are than a tool, in processor time on the same events."""
+    """How much faster we are than a tool, in CPU time on the same events."""
     pairs = []
     for n in range(rounds):
         if n % 2:
@@ -182,7 +182,7 @@ def one_go(arguments, scratch):
         memory[events], seconds = run.number("memory"), run.seconds
     small, large = memory.values()
     return line("in one go", f"{large / small:.3f}", f"<= {MEMORY}", large <= MEMORY * small,
-                f"{arguments.go} events with {large} KiB in {seconds:.1f} s of processor time; a hundredth with {small}")
+                f"{arguments.go} events with {large} KiB in {seconds:.1f} s of CPU time; a hundredth with {small}")
 
 
 def main():

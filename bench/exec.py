@@ -3,7 +3,7 @@
 
     bench/exec.py [--vmtax FILE] [--vng FILE] [--rounds N] [--only vng,walk,cpu,ready,start,flood]
 
-Guests run under TCG with the same QEMU, kernel, processors and memory; what is compared is measured in turns. Exits 0
+Guests run under TCG with the same QEMU, kernel, CPUs and memory; what is compared is measured in turns. Exits 0
 when every figure is within its limit, 1 when one is not, 2 when something is missing.
 """
 

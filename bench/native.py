@@ -5,7 +5,7 @@
 
 Each round runs both tools once, in alternating order, with the same amount of work; a line's ratio is the median over
 rounds of vmtax's figure over the tool's own. Many short rounds, since a busy machine changes its speed from second to
-second. Both run on the same processors: single-threaded tests on one. Exits 0 when every ratio is within its limit, 1
+second. Both run on the same CPUs: single-threaded tests on one. Exits 0 when every ratio is within its limit, 1
 when one is not, 2 when something is missing.
 """
 
@@ -82,7 +82,7 @@ def comparisons(arguments, disk):
     tests = [counted("cpu", 0.03, "cpu", "cpu.events", 1, one)]
     tests += [memory(operation, block, one) for operation in ("write", "read") for block in ("64K", "256K", "1M")]
     tests.append(counted("threads-1", 0.10, "threads", "threads.events", 1, one))
-    # Eight threads on few processors run in phases: which of them share a lock changes slowly. Long runs even it out.
+    # Eight threads on few CPUs run in phases: which of them share a lock changes slowly. Long runs even it out.
     tests.append(Comparison("threads-8", 0.10, "threads.events", every,
                             lambda _: ["threads", "threads=8", f"time={PHASES_S}"],
                             lambda _: ["sysbench", "threads", "--threads=8", f"--time={PHASES_S}", "run"],

@@ -9,7 +9,7 @@
   in PATH; and the memory that takes, against the size of the recording.
 - agree: a program with twelve functions, sampled by both at the same time: the ten largest shares have intervals that meet.
 - cost: a program whose own speed is known: how often a thread goes round a loop with calls. It runs twice at the same time on
-  one processor, and one of both is looked at: what else slows that processor slows both. Each round does so under vmtax and
+  one CPU, and one of both is looked at: what else slows that CPU slows both. Each round does so under vmtax and
   under perf, at 99 and at 999 Hz, in an order that turns; under perf without stacks, which is what the interrupts alone cost;
   and under nothing, which is what is left of chance.
 - calls: what counting a guest's system calls adds to each, against `perf trace -s` in such a guest.
@@ -63,7 +63,7 @@ int main(void)
 
 
 def speed(log, begin, end):
-    """Rounds of the program for each second that it has a processor, between two moments: others on this machine take time,
+    """Rounds of the program for each second that it has a CPU, between two moments: others on this machine take time,
     the interrupts that sample it slow it down."""
     with open(log) as lines:
         points = [(int(n), float(t), float(own)) for n, t, own in (line.split() for line in lines if line.endswith("\n"))]

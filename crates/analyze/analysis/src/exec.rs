@@ -85,7 +85,7 @@ fn statuses(machine: Machine, trials: &[TrialRecord]) -> Statuses {
     Statuses { machine, statuses }
 }
 
-/// Where the time of one run went: processor seconds.
+/// Where the time of one run went: CPU seconds.
 struct Parts {
     total: f64,
     parts: Vec<(Part, f64)>,
@@ -139,7 +139,7 @@ impl Parts {
     }
 }
 
-/// Natively what is neither user nor kernel is waiting, also for a processor.
+/// Natively what is neither user nor kernel is waiting, also for a CPU.
 fn native(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     let result = trial.result()?;
     let (wall, user, kernel) = times(result)?;
@@ -148,11 +148,11 @@ fn native(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     Some(Parts { total, parts })
 }
 
-/// In a guest two accounts meet: its own says what its processors did, the host's whether QEMU's threads for them ran,
-/// were ready without a processor, or waited.
+/// In a guest two accounts meet: its own says what its CPUs did, the host's whether QEMU's threads for them ran,
+/// were ready without a CPU, or waited.
 fn guest(trial: &TrialRecord, cpus: f64) -> Option<Parts> {
     let (wall, user, kernel) = times(trial.result()?)?;
-    let (host, execution) = (trial.processor?, trial.execution.as_ref()?);
+    let (host, execution) = (trial.cpu_seconds?, trial.execution.as_ref()?);
     let busy = execution.busy_s.unwrap_or(user + kernel).max(user + kernel);
     // A guest that is not told what was stolen counts it as time that its tasks ran; of all that was wanted, this ran.
     let wanted = host.guest + host.ready;

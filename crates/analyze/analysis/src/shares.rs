@@ -67,11 +67,11 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
     let done: BTreeSet<(u32, WorkloadName)> =
         trials.iter().filter(|t| t.result().is_some()).map(|t| (t.round, t.workload.name)).collect();
     let whole = |round: &u32| plan.workloads.iter().all(|w| done.contains(&(*round, w.name)));
-    let processor = |w: WorkloadName| {
+    let cpu_seconds = |w: WorkloadName| {
         let seconds: Vec<CpuSeconds> = trials
             .iter()
             .filter(|t| t.workload.name == w && t.result().is_some())
-            .filter_map(|t| t.processor)
+            .filter_map(|t| t.cpu_seconds)
             .collect();
         let median = |of: &dyn Fn(&CpuSeconds) -> f64| estimate(seconds.iter().map(of).collect()).median;
         let has_server = seconds.iter().any(|s| s.server.is_some());
@@ -96,7 +96,7 @@ fn column(plan: &Plan, way: &Column<'_>, trials: &[&TrialRecord]) -> ShareColumn
         variant: way.1.to_owned(),
         rounds: (0..plan.rounds).filter(whole).count() as u32,
         facts: trials.iter().find_map(|t| t.share.clone()),
-        processor: plan.workloads.iter().filter_map(|w| processor(w.name)).collect(),
+        cpu_seconds: plan.workloads.iter().filter_map(|w| cpu_seconds(w.name)).collect(),
         kept: trials
             .iter()
             .filter_map(|t| t.result())

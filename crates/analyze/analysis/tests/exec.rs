@@ -34,7 +34,7 @@ fn trial(machine: Machine, round: u32, seconds: [f64; 3], status: i32) -> TrialR
         number: round,
         round,
         wall_s: seconds[0] + 0.5,
-        processor: guest.then_some(CpuSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
+        cpu_seconds: guest.then_some(CpuSeconds { guest: 3.0, qemu: 0.4, ready: 1.0, server: Some(0.3) }),
         execution: Some(execution),
         ..testing::done(machine, result)
     }
@@ -58,7 +58,7 @@ fn the_parts_add_up_and_what_was_stolen_is_taken_off_the_others() {
     assert!((breakdown.unexplained_s + 0.01).abs() < 1e-9, "{breakdown:?}");
     let of = |part| breakdown.rows.iter().find(|row| row.part == part).unwrap();
     let close = |part, expected: f64| assert!((of(part).machine_s - expected).abs() < 1e-9, "{:?}", of(part));
-    // Of four seconds that the processor was wanted, three ran.
+    // Of four seconds that the CPU was wanted, three ran.
     close(Part::User, 1.5);
     close(Part::Kernel, 0.75);
     close(Part::OtherGuest, 0.15);
@@ -106,7 +106,7 @@ fn what_a_command_prints_is_paired_as_metrics_are() {
 #[test]
 fn a_guest_without_accounts_has_no_breakdown_and_ends_are_told_apart() {
     let mut failed = trial(Machine::TCG, 0, [1.0, 0.5, 0.1], 137);
-    failed.processor = None;
+    failed.cpu_seconds = None;
     let found = exec(&plan(1), &host(KvmClass::Absent), &[trial(Machine::NATIVE, 0, [1.0, 0.5, 0.1], 0), failed]);
     assert!(found.breakdowns.is_empty());
     assert_eq!((found.status(), found.differs()), (Some(137), true));

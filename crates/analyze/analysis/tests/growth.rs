@@ -70,12 +70,12 @@ fn each_machine_and_variant_has_its_law_and_what_one_more_costs() {
 fn a_refused_step_is_named_and_the_rest_counts() {
     let mut trials = trials(6);
     for t in trials.iter_mut().filter(|t| t.machine == Machine::NATIVE && t.step == Some(16)) {
-        t.outcome = Outcome::Failed { error: "native has 8 of the 16 processors asked for".to_owned() };
+        t.outcome = Outcome::Failed { error: "native has 8 of the 16 CPUs asked for".to_owned() };
     }
     let found = growth(&plan(), &trials);
     assert_eq!(found.missing.len(), 1);
     assert_eq!((found.missing[0].size, found.missing[0].machine), (16, Machine::NATIVE));
-    assert!(found.missing[0].reason.contains("processors"));
+    assert!(found.missing[0].reason.contains("CPUs"));
     assert_eq!(found.rounds_complete, 6, "what is refused is not waited for");
     let native = &found.growths[0];
     assert_eq!((native.law, native.steps[4].ns), (Some(Law::Constant), None));

@@ -6,7 +6,7 @@ use vmtax_model::{Checkpoint, RequestKind, State};
 /// Who works for a request, or should.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
-    /// The guest, on one of its processors.
+    /// The guest, on one of its CPUs.
     Guest,
     /// The host's kernel, or its disk.
     Host,

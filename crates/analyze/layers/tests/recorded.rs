@@ -119,10 +119,10 @@ fn a_linux_guest_by_few_system_calls() {
             trial.requests.iter().flat_map(|r| &r.segments).filter(|p| p.to == to && states.contains(&p.state));
         segments.map(|p| p.ticks).sum()
     };
-    // What QEMU's probes saw, its thread did on a processor: nothing of that waits for one.
+    // What QEMU's probes saw, its thread did on a CPU: nothing of that waits for one.
     for to in [Checkpoint::QemuPop, Checkpoint::QemuSubmit, Checkpoint::QemuPush, Checkpoint::QemuNotify] {
         let (runs, not) = (time(to, &[State::Running]), time(to, &[State::Runnable, State::IdleWakes, State::Waiting]));
-        assert!(runs > not, "{to:?}: {runs} on a processor, {not} not");
+        assert!(runs > not, "{to:?}: {runs} on a CPU, {not} not");
     }
     assert!(time(Checkpoint::QemuWake, &[State::IdleWakes]) > 0 && time(Checkpoint::QemuReap, &[State::IdleWakes]) > 0);
 }

@@ -58,7 +58,7 @@ pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<I
     Ok(Imported { found, pid: 0, program: String::new(), missing: Vec::new() })
 }
 
-/// What was said last, with when, ns: records of several processors come in the file's order, not in that of time.
+/// What was said last, with when, ns: records of several CPUs come in the file's order, not in that of time.
 type Latest<T> = (u64, T);
 
 /// Keeps what was said of a process, unless something later is known.

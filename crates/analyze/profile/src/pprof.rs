@@ -109,7 +109,7 @@ impl Texts {
     }
 }
 
-/// The profile as the bytes of a `.pb.gz` file: each stack's samples and, where the rate is known, its processor time;
+/// The profile as the bytes of a `.pb.gz` file: each stack's samples and, where the rate is known, its CPU time;
 /// threads as labels. `time` is how long was sampled.
 ///
 /// # Errors

@@ -1,4 +1,4 @@
-//! What QEMU's processors do under TCG: run translated code, translate, or work for it.
+//! What QEMU's CPUs do under TCG: run translated code, translate, or work for it.
 
 use crate::share::share;
 use std::collections::{HashMap, HashSet};

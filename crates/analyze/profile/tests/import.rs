@@ -1,5 +1,5 @@
 //! `perf.data` and folded stacks of other tools, sound and damaged. `data/tiny.perf.data` is of `data/tiny`, which burns
-//! known shares of a processor, by `perf record -B -e cpu-clock:u -F 250 --call-graph dwarf,256`.
+//! known shares of a CPU, by `perf record -B -e cpu-clock:u -F 250 --call-graph dwarf,256`.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

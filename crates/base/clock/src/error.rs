@@ -13,7 +13,7 @@ pub enum ClockError {
     /// Stamps of one time leave no offset over.
     #[error(
         "by stamps around host tick {at} the host's clock is at least {low} and at most {high} ticks ahead of the \
-         guest's: one side's time stamp counter is not steady, or differs between processors; see `vmtax doctor`"
+         guest's: one side's time stamp counter is not steady, or differs between CPUs; see `vmtax doctor`"
     )]
     Contradiction {
         /// When, host ticks.

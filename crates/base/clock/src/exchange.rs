@@ -1,6 +1,6 @@
 //! Stamps exchanged through shared memory: the host writes its time stamp counter into one cell, the guest answers with
 //! its own in another, the host reads its own again. The guest's stamp was taken between the host's two, whatever kept
-//! either side from its processor meanwhile: that only widens this one interval, and the intervals of thousands of
+//! either side from its CPU meanwhile: that only widens this one interval, and the intervals of thousands of
 //! exchanges are intersected. What is left is about as wide as the quickest way there and back.
 
 use crate::ClockError;
@@ -24,7 +24,7 @@ const LONGER: Duration = Duration::from_secs(2);
 /// until the offset is known so closely, ticks: half of it is 500 ns at 2 GHz.
 const CLOSE: i64 = 2_000;
 /// How far the offset may move at once and be bounded anew, ticks. QEMU keeps a translated guest's counter from going back:
-/// where a thread on another of the host's processors read a later one, it moves the guest's by some hundred.
+/// where a thread on another of the host's CPUs read a later one, it moves the guest's by some hundred.
 const MOVE: i64 = 10_000;
 /// Looks at a cell between two looks at the time.
 const LOOKS: u32 = 4096;
@@ -43,7 +43,7 @@ pub fn exchange(shared: &Shared, host_cell: usize, guest_cell: usize, how_long: 
 }
 
 fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result<Ping, ClockError> {
-    // On one processor the guest runs only when this thread does not. On more it is better to stay, and be there when
+    // On one CPU the guest runs only when this thread does not. On more it is better to stay, and be there when
     // the guest comes to run: a busy machine takes long to bring back who gave way.
     let alone = std::thread::available_parallelism().is_ok_and(|n| n.get() == 1);
     let mut last = theirs.load(Ordering::Acquire);

@@ -95,7 +95,7 @@ fn host() {
         pings.push(exchange(&shared, HOST_CELL, GUEST_CELL, Duration::from_millis(ms)).unwrap());
         report(ms, &pings[pings.len() - 1], mhz);
     }
-    // A busy machine may keep one side waiting all along one exchange, but not along all. On one processor both sides
+    // A busy machine may keep one side waiting all along one exchange, but not along all. On one CPU both sides
     // always wait for each other.
     let wanted = if std::thread::available_parallelism().is_ok_and(|n| n.get() > 1) { BOUND } else { f64::INFINITY };
     let best = pings.iter().map(|ping| bound_ns(ping, mhz)).fold(f64::INFINITY, f64::min);

@@ -10,7 +10,7 @@ pub const NOT_EXECUTABLE: i32 = 126;
 /// The status of a program that is not there.
 pub const NOT_FOUND: i32 = 127;
 
-/// What a processor second of a machine went to while a command ran.
+/// What a CPU second of a machine went to while a command ran.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Part {
@@ -28,7 +28,7 @@ pub enum Part {
     QemuThreads,
     /// The guest waited while the share's server worked.
     ShareServer,
-    /// Nothing to run: waiting for something else, or a processor too many.
+    /// Nothing to run: waiting for something else, or a CPU too many.
     Waiting,
 }
 
@@ -48,7 +48,7 @@ impl Part {
     }
 }
 
-/// One part on both sides, means over the rounds, processor seconds.
+/// One part on both sides, means over the rounds, CPU seconds.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct PartRow {
     /// Which.
@@ -66,7 +66,7 @@ pub struct Breakdown {
     pub machine: Machine,
     /// Rounds behind it.
     pub rounds: u32,
-    /// Wall time natively times processors, seconds; `None` where it was not run natively.
+    /// Wall time natively times CPUs, seconds; `None` where it was not run natively.
     pub native_s: Option<f64>,
     /// The same on the machine.
     pub machine_s: f64,

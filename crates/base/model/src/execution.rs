@@ -12,15 +12,15 @@ pub struct Execution {
     /// Processes that it left running: they were ended with it.
     #[serde(default)]
     pub left: u32,
-    /// From its begin to its end by the controller's clock, seconds; natively `None`. What it cost the host's processors
+    /// From its begin to its end by the controller's clock, seconds; natively `None`. What it cost the host's CPUs
     /// is of the same while.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window_s: Option<f64>,
-    /// Seconds that the guest's processors were busy meanwhile, all work counted, by the guest's own account; natively
+    /// Seconds that the guest's vCPUs were busy meanwhile, all work counted, by the guest's own account; natively
     /// `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busy_s: Option<f64>,
-    /// Seconds that the guest knows were taken from its processors; 0 under a hypervisor that does not say.
+    /// Seconds that the guest knows were taken from its CPUs; 0 under a hypervisor that does not say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stolen_s: Option<f64>,
     /// What it printed of itself, as far as that is understood.

@@ -48,7 +48,7 @@ pub struct ExitFindings {
     pub command: Vec<String>,
     /// When it began, RFC 3339.
     pub started: String,
-    /// The host's processor.
+    /// The host's CPU.
     pub cpu: String,
     /// `uname -r` of the host.
     pub kernel: String,

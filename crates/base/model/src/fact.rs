@@ -4,12 +4,12 @@ use crate::{Check, Machine};
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
-/// The processors.
+/// The CPUs.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CpuFacts {
     /// Model name.
     pub model: String,
-    /// Logical processors that are online.
+    /// Logical CPUs that are online.
     pub online: u32,
     /// Threads per core; above 1 means SMT.
     pub threads_per_core: u32,
@@ -23,7 +23,7 @@ pub struct CpuFacts {
     pub clocksource: String,
     /// The frequency governor, where there is one.
     pub governor: Option<String>,
-    /// Share of processor time stolen since boot, 0 to 1.
+    /// Share of CPU time stolen since boot, 0 to 1.
     pub steal: f64,
 }
 
@@ -31,7 +31,7 @@ pub struct CpuFacts {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum KvmClass {
-    /// Runs kernels at the processor's speed.
+    /// Runs kernels at the CPU's speed.
     Hardware,
     /// Runs user-mode code at speed but emulates kernels instruction by instruction.
     EmulatesKernels,
@@ -105,7 +105,7 @@ pub struct HostFacts {
     pub kernel: String,
     /// The distribution's own name for itself.
     pub distribution: String,
-    /// The processors.
+    /// The CPUs.
     pub cpu: CpuFacts,
     /// Memory, MiB.
     pub memory_mib: u64,

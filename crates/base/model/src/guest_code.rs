@@ -1,9 +1,9 @@
-//! What a guest's processors execute, as seen from outside.
+//! What a guest's vCPUs execute, as seen from outside.
 
 use crate::{Advice, SampleShare};
 use serde::{Deserialize, Serialize};
 
-/// A place in a guest's code where its processors were found.
+/// A place in a guest's code where its CPUs were found.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CodePlace {
     /// The guest's address of the next instruction; as JSON in hexadecimal, as numbers of it lose the kernel's last digits.
@@ -19,14 +19,14 @@ pub struct CodePlace {
     pub next: String,
 }
 
-/// Where a guest's processors were, whenever QEMU's monitor was asked.
+/// Where a guest's vCPUs were, whenever QEMU's monitor was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestCode {
-    /// Looks at a processor.
+    /// Looks at a CPU.
     pub looks: u64,
     /// Of those, at one that was halted.
     pub halted: SampleShare,
-    /// How long QEMU took to answer at the median, ns: the processor was stopped for a part of that.
+    /// How long QEMU took to answer at the median, ns: the CPU was stopped for a part of that.
     pub look_ns: f64,
     /// Where the others were, the most frequent first; the first 100.
     pub places: Vec<CodePlace>,

@@ -19,7 +19,7 @@ pub struct ExitCount {
     pub total_ns: f64,
     /// The mean of it, ns; null where none has a time.
     pub mean_ns: Option<f64>,
-    /// How often by virtual processor, in the order of [`GuestExits::vcpus`].
+    /// How often by vCPU, in the order of [`GuestExits::vcpus`].
     pub by_vcpu: Vec<u64>,
 }
 
@@ -63,7 +63,7 @@ pub struct ExitAddress {
     pub exits: ExitCount,
 }
 
-/// One virtual processor's exits.
+/// One vCPU's exits.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VcpuExits {
     /// Which, from 0.
@@ -93,7 +93,7 @@ pub enum DevicesFrom {
 pub struct GuestExits {
     /// How long, s.
     pub seconds: f64,
-    /// Its virtual processors that made any.
+    /// Its vCPUs that made any.
     pub vcpus: Vec<VcpuExits>,
     /// By reason, the most frequent first. Empty where KVM's events could not be seen.
     pub reasons: Vec<ExitReason>,

@@ -26,7 +26,7 @@ pub struct SeriesKey {
     pub variant: String,
     /// At which size of a range: `seqread.depth=8`; empty without one.
     pub step: String,
-    /// Whose processors: model and how many.
+    /// Whose CPUs: model and how many.
     pub host: String,
     /// What was run: the workload's options as they took effect, the guest's size, the command, the tree.
     pub settings: BTreeMap<String, String>,

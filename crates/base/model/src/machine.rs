@@ -30,7 +30,7 @@ pub enum Vmm {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Accelerator {
-    /// The processor.
+    /// The CPU.
     Kvm,
     /// A translator.
     Tcg,

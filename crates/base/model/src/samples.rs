@@ -59,7 +59,7 @@ pub struct Sample {
     pub time: u64,
     /// How often.
     pub weight: u64,
-    /// On which processor; 0 where that is unknown.
+    /// On which CPU; 0 where that is unknown.
     pub cpu: u32,
 }
 

@@ -16,8 +16,8 @@ pub struct ShareColumn {
     pub rounds: u32,
     /// What took effect, as its first trial found it; `None` for the host, and where no trial came to it.
     pub facts: Option<ShareFacts>,
-    /// Processor time of a trial, median over rounds, by workload.
-    pub processor: Vec<(WorkloadName, CpuSeconds)>,
+    /// CPU time of a trial, median over rounds, by workload.
+    pub cpu_seconds: Vec<(WorkloadName, CpuSeconds)>,
     /// What it keeps of a file's properties, as its first trial found.
     pub kept: Vec<Kept>,
     /// Why trials have no result: the first reason.

@@ -54,7 +54,7 @@ pub fn trial(machine: Machine, workload: WorkloadSpec) -> TrialRecord {
         wall_s: 1.0,
         outcome: Outcome::Interrupted,
         share: None,
-        processor: None,
+        cpu_seconds: None,
         control_s: None,
         execution: None,
         warnings: Vec::new(),

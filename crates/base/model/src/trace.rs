@@ -32,7 +32,7 @@ impl Probes {
 /// How a guest is looked at from its inside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Inside {
-    /// Samples a second of each processor that is not idle; 0 for none.
+    /// Samples a second of each CPU that is not idle; 0 for none.
     pub hz: u32,
     /// Bytes copied of a stack with each sample.
     pub stack: u32,

@@ -258,9 +258,10 @@ pub struct TrialRecord {
     /// What took effect of the guest's share, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareFacts>,
-    /// What it cost the host's processors; natively `None`.
+    /// What it cost the host's CPUs; natively `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub processor: Option<CpuSeconds>,
+    #[serde(alias = "processor")]
+    pub cpu_seconds: Option<CpuSeconds>,
     /// How long the host took for a fixed piece of work just before the machine came up, seconds: of comparisons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_s: Option<f64>,

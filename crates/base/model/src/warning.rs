@@ -90,14 +90,14 @@ pub enum Warning {
         /// Its control's time at the slowest over that at the fastest third of the run, in percent above 100.
         percent: u32,
     },
-    /// Processors are too few to give each of the guest's its own.
+    /// CPUs are too few to give each of the guest's its own.
     NotPinned {
-        /// Processors that the guest has.
+        /// CPUs that the guest has.
         cpus: u32,
-        /// Processors of the host.
+        /// CPUs of the host.
         online: u32,
     },
-    /// Another load took the processors while measuring.
+    /// Another load took the CPUs while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.
         percent: u32,

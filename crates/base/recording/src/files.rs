@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 /// More than any trial traces; a guest that goes on sending is stopped here.
 const MOST_BYTES: u64 = 4 << 30;
-/// As many formats and processors as there may be.
+/// As many formats and CPUs as there may be.
 const MOST_FILES: usize = 4096;
 
 /// Takes the files of a trial. Their names come from a guest and are not believed.

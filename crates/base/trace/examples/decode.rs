@@ -8,7 +8,7 @@
 //! ```
 //!
 //! `make` writes a trace folder of so many events: those of the recording in the tests, again and again, with their
-//! records, gaps and processors.
+//! records, gaps and CPUs.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -78,7 +78,7 @@ const PAGE: usize = 4096;
 const HEADER: usize = 16;
 const LONGEST_DELTA: u64 = 1 << 27;
 
-/// The pages of one processor in the making.
+/// The pages of one CPU in the making.
 struct Pages {
     file: File,
     page: Vec<u8>,
@@ -128,7 +128,7 @@ fn make(folder: &Path, events: u64) -> Result<(), Fault> {
         let format = format?;
         fs::copy(format.path(), folder.join("formats").join(format.file_name()))?;
     }
-    // All events of the recording in their order: each goes to its processor, so that pipes are filled in turn.
+    // All events of the recording in their order: each goes to its CPU, so that pipes are filled in turn.
     let recorded = Folder::open(&real)?;
     let (mut templates, mut last) = (Vec::new(), None);
     let mut stream = recorded.events()?;

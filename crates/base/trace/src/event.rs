@@ -16,7 +16,7 @@ pub enum Entry<'a> {
 pub struct Event<'a> {
     /// When, in the unit of the trace's clock.
     pub ticks: u64,
-    /// The processor that wrote it; 0 in a trace that does not tell.
+    /// The CPU that wrote it; 0 in a trace that does not tell.
     pub cpu: u32,
     /// Which of the trace's inputs it is from.
     pub input: u32,
@@ -45,7 +45,7 @@ impl Event<'_> {
 pub struct Lost {
     /// When the input goes on.
     pub ticks: u64,
-    /// The processor that wrote them.
+    /// The CPU that wrote them.
     pub cpu: u32,
     /// Which of the trace's inputs they are missing from.
     pub input: u32,
@@ -96,5 +96,5 @@ impl Counts {
     }
 }
 
-/// No processor is silent for so many ticks: about 18 minutes in nanoseconds, 7 at 2.6 GHz.
+/// No CPU is silent for so many ticks: about 18 minutes in nanoseconds, 7 at 2.6 GHz.
 pub const LEAP: u64 = 1 << 40;

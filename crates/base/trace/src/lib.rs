@@ -1,6 +1,6 @@
 //! Traces of kernels and of QEMU, decoded as they stream.
 //!
-//! A trace is one stream of [`Entry`]: events of all processors merged by time, and at their place the losses. Memory
+//! A trace is one stream of [`Entry`]: events of all CPUs merged by time, and at their place the losses. Memory
 //! does not grow with the trace, and no event allocates. Fields are found once, by name, in [`Formats`]; a [`Field`]
 //! then reads its value from an event's record:
 //!

@@ -131,7 +131,7 @@ pub(crate) enum Got {
     Lost(u64, Option<u64>),
 }
 
-/// All entries of these inputs, each one processor's pages.
+/// All entries of these inputs, each one CPU's pages.
 pub(crate) fn read(inputs: &[&[u8]]) -> (Vec<Got>, Counts) {
     let formats = formats();
     let number = formats.field(EventId(7), "number").unwrap();

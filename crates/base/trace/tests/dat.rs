@@ -9,7 +9,7 @@ fn data(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data").join(name)
 }
 
-/// Time, processor, thread, kind and record.
+/// Time, CPU, thread, kind and record.
 type Whole = (u64, u32, i32, u16, Vec<u8>);
 
 /// Everything of each event but its input.

@@ -7,11 +7,11 @@ mod common;
 use common::{Printer, data};
 use vmtax_trace::{Entry, Folder};
 
-/// `bash-123   [000] d..2. 35057: sched_switch: …`, cut into thread, processor, time and the rest.
+/// `bash-123   [000] d..2. 35057: sched_switch: …`, cut into thread, CPU, time and the rest.
 fn printed(line: &str) -> (i32, u32, u64, String) {
-    let (before, after) = line.split_once(" [").expect("a processor");
+    let (before, after) = line.split_once(" [").expect("a CPU");
     let pid = before.trim_end().rsplit_once('-').expect("a thread").1.parse().expect("a number");
-    let (cpu, after) = after.split_once("] ").expect("a processor");
+    let (cpu, after) = after.split_once("] ").expect("a CPU");
     let (_flags, after) = after.split_once(' ').expect("flags");
     let (ticks, event) = after.trim_start().split_once(": ").expect("a time");
     (pid, cpu.parse().expect("a number"), ticks.parse().expect("a number"), event.to_owned())
@@ -85,7 +85,7 @@ fn formats_of_another_kernel_are_counted() {
 }
 
 #[test]
-fn inputs_are_in_the_order_of_processors() {
+fn inputs_are_in_the_order_of_cpus() {
     let copy = tempfile::tempdir().unwrap();
     let put = |name: &str, bytes: &[u8]| std::fs::write(copy.path().join(name), bytes).unwrap();
     std::fs::create_dir(copy.path().join("formats")).unwrap();

@@ -7,11 +7,11 @@ mod common;
 use common::{Printer, data};
 use vmtax_trace::{Entry, Perf};
 
-/// `sleep  7302 [000] 15556.933053500:  sched:sched_switch: …`, cut into thread, processor, time and the rest.
+/// `sleep  7302 [000] 15556.933053500:  sched:sched_switch: …`, cut into thread, CPU, time and the rest.
 fn printed(line: &str) -> (i32, u32, u64, String) {
-    let (before, after) = line.split_once(" [").expect("a processor");
+    let (before, after) = line.split_once(" [").expect("a CPU");
     let pid = before.trim_end().rsplit_once(' ').expect("a thread").1.parse().expect("a number");
-    let (cpu, after) = after.split_once("] ").expect("a processor");
+    let (cpu, after) = after.split_once("] ").expect("a CPU");
     let (time, event) = after.split_once(": ").expect("a time");
     let (seconds, nanos) = time.split_once('.').expect("a point");
     let ticks = seconds.parse::<u64>().expect("a number") * 1_000_000_000 + nanos.parse::<u64>().expect("a number");

@@ -101,7 +101,7 @@ pub struct Hello {
     pub vmtax: String,
     /// The kernel it runs on.
     pub kernel: KernelIdentity,
-    /// Processors it may use.
+    /// CPUs it may use.
     pub cpus: u32,
     /// What did not work while setting up (a module that would not load): for people, not fatal.
     pub complaints: Vec<String>,
@@ -211,7 +211,7 @@ impl Reply {
                 observed.as_ref().map_or(Ok(()), Observed::check)?;
                 let seconds = [execution.busy_s, execution.stolen_s];
                 if seconds.into_iter().flatten().any(|s| !s.is_finite() || s < 0.0) {
-                    return Err("a processor time that is none".to_owned());
+                    return Err("a CPU time that is none".to_owned());
                 }
             }
             Reply::NotRun { error, .. } | Reply::Failed { error } => {

@@ -1,4 +1,4 @@
-//! A native trial gets what the guest has: its number of processors and its memory.
+//! A native trial gets what the guest has: its number of CPUs and its memory.
 
 use crate::error::AgentError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
@@ -8,7 +8,7 @@ use std::path::PathBuf;
 /// What a native agent is held to.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
-    /// Use only this many of the processors that are allowed now.
+    /// Use only this many of the CPUs that are allowed now.
     pub cpus: Option<u32>,
     /// Join this control group (its folder), which carries the memory limit.
     pub cgroup: Option<PathBuf>,
@@ -24,10 +24,10 @@ pub fn confine(to: &Confinement) -> Result<(), AgentError> {
         fs::write(&procs, "0").map_err(|e| AgentError::system(format!("joining {}", procs.display()), e))?;
     }
     if let Some(cpus) = to.cpus {
-        let allowed = sched_getaffinity(None).map_err(|e| AgentError::system("reading the processors allowed", e))?;
+        let allowed = sched_getaffinity(None).map_err(|e| AgentError::system("reading the CPUs allowed", e))?;
         let mut chosen = CpuSet::new();
         (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(cpus as usize).for_each(|cpu| chosen.set(cpu));
-        sched_setaffinity(None, &chosen).map_err(|e| AgentError::system(format!("using only {cpus} processors"), e))?;
+        sched_setaffinity(None, &chosen).map_err(|e| AgentError::system(format!("using only {cpus} CPUs"), e))?;
     }
     Ok(())
 }

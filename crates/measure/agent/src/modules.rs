@@ -32,7 +32,7 @@ fn load_list(list: &str) -> Vec<String> {
 fn load(path: &str) -> Result<(), String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
     match rustix::system::finit_module(file, NO_PARAMETERS, 0) {
-        // ENODEV: a driver for a processor feature that this guest lacks; another driver has a general one.
+        // ENODEV: a driver for a CPU feature that this guest lacks; another driver has a general one.
         Ok(()) | Err(Errno::EXIST | Errno::NODEV) => Ok(()),
         Err(e) => Err(e.to_string()),
     }

@@ -11,7 +11,7 @@ use vmtax_model::{Missing, Places, Probes, TrialResult, WorkloadSpec, files};
 use vmtax_observe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 use vmtax_wire::{Observed, Reply};
 
-/// Each processor's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
+/// Each CPU's trace, in the guest: 100,000 requests of a dozen events of 40 bytes.
 const BUFFER_KIB: u32 = 48 << 10;
 
 /// Runs a workload under probes and sends the files of its trace; gives the reply that ends them.

@@ -22,15 +22,15 @@ pub fn collect(
         let failed = |_| KvmFacts { class: KvmClass::Broken, evidence: "the probe itself failed".into() };
         (trying.join().unwrap_or_else(failed), qemus)
     });
-    let processors = cpu::collect();
+    let cpus = cpu::collect();
     let usable = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));
     let meminfo = read("/proc/meminfo").unwrap_or_default();
     let transparent = read("/sys/kernel/mm/transparent_hugepage/enabled");
 
-    let mut checks: Vec<Check> = cpu::checks(&processors, usable, &cpu::clocks_available());
+    let mut checks: Vec<Check> = cpu::checks(&cpus, usable, &cpu::clocks_available());
     checks.extend(system::memory(&meminfo, transparent.as_deref()));
     let device_group = std::fs::metadata("/dev/kvm").ok().map(|metadata| metadata.gid());
-    checks.push(kvm::check(&kvm_facts, &processors, device_group));
+    checks.push(kvm::check(&kvm_facts, &cpus, device_group));
     checks.extend(qemu::checks(&qemus));
     checks.push(system::guest_kernels(&kernels, unusable_kernels));
     checks.extend(tracing::checks());
@@ -42,7 +42,7 @@ pub fn collect(
         schema: SCHEMA,
         kernel: rustix::system::uname().release().to_string_lossy().into_owned(),
         distribution: distribution(),
-        cpu: processors,
+        cpu: cpus,
         memory_mib: system_files::meminfo(&meminfo, "MemTotal").unwrap_or(0) / 1024,
         kvm: kvm_facts,
         qemu: qemus.into_iter().filter_map(Result::ok).map(|probed| probed.facts).collect(),

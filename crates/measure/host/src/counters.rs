@@ -18,11 +18,11 @@ struct Openings {
     kernel_clock: Result<(), Option<i32>>,
     /// A clock counter for user code alone.
     user_clock: Result<(), Option<i32>>,
-    /// The processor's cycle counter, user code alone.
+    /// The CPU's cycle counter, user code alone.
     cycles: Result<(), Option<i32>>,
 }
 
-/// The lines of `doctor`: sampling, and the processor's own counters.
+/// The lines of `doctor`: sampling, and the CPU's own counters.
 pub fn checks() -> [Check; 2] {
     let open = |kind, config, exclude_kernel| {
         raw::perf_event(kind, config, exclude_kernel).map(drop).map_err(|error| error.raw_os_error())

@@ -1,8 +1,8 @@
-//! The processors: what they are, and what disturbs a measurement on them.
+//! The CPUs: what they are, and what disturbs a measurement on them.
 
 use crate::line::Verdict;
 use crate::raw;
-use crate::system_files::{self, ProcessorTime, read};
+use crate::system_files::{self, CpuTime, read};
 use std::path::Path;
 use vmtax_model::{Check, CpuFacts, HostProblem};
 
@@ -11,7 +11,7 @@ const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0";
 /// Stolen time above which figures wander with the neighbours' load.
 const MUCH_STEAL: f64 = 0.01;
 
-/// Reads what the kernel shows of the processors.
+/// Reads what the kernel shows of the CPUs.
 pub fn collect() -> CpuFacts {
     let info = read("/proc/cpuinfo").unwrap_or_default();
     let listed = |path: &str| read(Path::new(CPUS).join(path)).map_or(0, |list| system_files::list_length(&list));
@@ -25,7 +25,7 @@ pub fn collect() -> CpuFacts {
         invariant_tsc: has_invariant_tsc(&info),
         clocksource: read(format!("{CLOCK}/current_clocksource")).unwrap_or_else(|| "unknown".into()),
         governor: governor(),
-        steal: ProcessorTime::now().stolen_since(&ProcessorTime::default()),
+        steal: CpuTime::now().stolen_since(&CpuTime::default()),
     }
 }
 
@@ -70,12 +70,12 @@ fn governor() -> Option<String> {
     (!names.is_empty()).then(|| names.join(", "))
 }
 
-/// The lines of `doctor` on processors and clocks. `usable` is how many this process may run on.
+/// The lines of `doctor` on CPUs and clocks. `usable` is how many this process may run on.
 pub fn checks(cpu: &CpuFacts, usable: u32, clocks_available: &str) -> Vec<Check> {
     vec![
         virtualisation(cpu).about(
             "virtualisation",
-            "processor",
+            "CPU",
             "KVM needs VT-x (vmx) or AMD-V (svm); without, only TCG or a KVM with software page tables runs guests",
         ),
         nested(cpu).about(
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_has_processors() {
+    fn this_machine_has_cpus() {
         let cpu = collect();
         assert!(cpu.online >= 1 && cpu.threads_per_core >= 1 && (0.0..=1.0).contains(&cpu.steal));
         assert_eq!(checks(&cpu, cpu.online, &clocks_available()).len(), 7);

@@ -14,7 +14,7 @@ use vmtax_model::{Check, CpuFacts, HostProblem, KvmClass, KvmFacts};
 const API_VERSION: i32 = 12;
 /// The probe takes 0.1 s, more on a loaded host; a KVM that takes longer is stuck where no signal reaches it.
 const LIMIT: Duration = Duration::from_millis(1500);
-/// Iterations per second above which code runs by itself and is not interpreted. Processors do about 1e9, an emulating
+/// Iterations per second above which code runs by itself and is not interpreted. CPUs do about 1e9, an emulating
 /// KVM about 1e6 or less; the load/store loop has more to do per turn.
 const COUNTING_AT_SPEED: f64 = 5e7;
 const WORKING_AT_SPEED: f64 = 2e7;
@@ -90,7 +90,7 @@ fn not_opened(errno: i32) -> KvmFacts {
 }
 
 /// Whether this host's KVM forgets a breakpoint's exception (int3) that is on its way into a guest when somebody reads that
-/// processor's registers, as QEMU's monitor does. Seen of kvm_pvm of Linux 6.18; where the processor itself delivers
+/// CPU's registers, as QEMU's monitor does. Seen of kvm_pvm of Linux 6.18; where the CPU itself delivers
 /// exceptions, the instruction is done again.
 pub fn kvm_forgets_breakpoints() -> bool {
     // Beside it, kvm_intel can be built in and unused.

@@ -1,4 +1,4 @@
-//! What this machine is and can do: processor, KVM, QEMU, tracing, and what each of them needs.
+//! What this machine is and can do: CPU, KVM, QEMU, tracing, and what each of them needs.
 //!
 //! Everything here only looks. Nothing is changed on the host, and root is not needed: what an ordinary user may not
 //! see or use is reported as limited, with the command that fixes it.
@@ -25,4 +25,4 @@ pub use error::HostError;
 pub use kvm::{kvm, kvm_forgets_breakpoints};
 pub use program::find_program;
 pub use qemu::best_qemu;
-pub use system_files::ProcessorTime;
+pub use system_files::CpuTime;

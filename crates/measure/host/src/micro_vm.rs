@@ -44,7 +44,7 @@ impl Loop {
 
 /// How long a loop runs before its rate is taken.
 const QUANTUM: Duration = Duration::from_millis(30);
-/// Processor time below which a rate says nothing (a loaded host); then further quanta are added.
+/// CPU time below which a rate says nothing (a loaded host); then further quanta are added.
 const ENOUGH_CPU: Duration = Duration::from_millis(3);
 const MAX_QUANTA: u32 = 3;
 
@@ -65,7 +65,7 @@ struct MicroVm {
     _pages: Vec<Page>,
 }
 
-/// Runs a loop on a machine of its own and returns iterations per second of processor time, or how it failed.
+/// Runs a loop on a machine of its own and returns iterations per second of CPU time, or how it failed.
 ///
 /// The calling thread must have blocked its signals ([`raw::block_signals`]). Takes 30 to 90 ms.
 pub fn rate(kvm: &Kvm, ring: Ring, kind: Loop) -> Result<f64, String> {
@@ -87,7 +87,7 @@ impl MicroVm {
         let mut pages = vec![Page([0; 4096]); PAGES];
         fill(&mut pages, kind);
         let vm = kvm.create_vm().map_err(|e| format!("KVM_CREATE_VM: {e}"))?;
-        // Processors of Intel need a place for this; below 4 GiB, away from our memory.
+        // CPUs of Intel need a place for this; below 4 GiB, away from our memory.
         vm.set_tss_address(0xfffb_d000).map_err(|e| format!("KVM_SET_TSS_ADDR: {e}"))?;
         raw::set_memory(&vm, &mut pages).map_err(|e| format!("KVM_SET_USER_MEMORY_REGION: {e}"))?;
         let vcpu = vm.create_vcpu(0).map_err(|e| format!("KVM_CREATE_VCPU: {e}"))?;
@@ -99,7 +99,7 @@ impl MicroVm {
         Ok(Self { vcpu, _vm: vm, _pages: pages })
     }
 
-    /// Lets the machine run and returns the processor time it took. Ending by itself is a failure: the loop is endless.
+    /// Lets the machine run and returns the CPU time it took. Ending by itself is a failure: the loop is endless.
     fn run_for(&mut self, time: Duration) -> Result<Duration, String> {
         let thread = rustix::thread::gettid();
         let (done, is_done) = mpsc::channel::<()>();
@@ -127,7 +127,7 @@ impl MicroVm {
     }
 }
 
-/// Processor time, not time of day: on a loaded host a rate over the latter would be anything.
+/// CPU time, not time of day: on a loaded host a rate over the latter would be anything.
 fn thread_cpu_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap_or_default()
 }

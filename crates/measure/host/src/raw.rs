@@ -79,7 +79,7 @@ pub fn set_memory(vm: &VmFd, pages: &mut [Page]) -> Result<(), kvm_ioctls::Error
     unsafe { vm.set_user_memory_region(region) }
 }
 
-/// Opens a perf event for this process on any processor, disabled; closed again when dropped.
+/// Opens a perf event for this process on any CPU, disabled; closed again when dropped.
 ///
 /// `kind` and `config` are those of `struct perf_event_attr`.
 pub fn perf_event(kind: u32, config: u64, exclude_kernel: bool) -> io::Result<OwnedFd> {
@@ -106,7 +106,7 @@ pub fn perf_event(kind: u32, config: u64, exclude_kernel: bool) -> io::Result<Ow
 /// The hypervisor's signature, CPUID leaf 0x40000000; only meaningful when the `hypervisor` flag is set.
 #[allow(unused_unsafe)] // `__cpuid` is safe in newer compilers than the oldest we support
 pub fn hypervisor_signature() -> [u8; 12] {
-    // SAFETY: every x86-64 processor has CPUID.
+    // SAFETY: every x86-64 CPU has CPUID.
     let leaf = unsafe { std::arch::x86_64::__cpuid(0x4000_0000) };
     let mut signature = [0; 12];
     for (part, register) in signature.chunks_exact_mut(4).zip([leaf.ebx, leaf.ecx, leaf.edx]) {

@@ -9,7 +9,7 @@ pub fn read(path: impl AsRef<Path>) -> Option<String> {
     std::fs::read_to_string(path).ok().map(|text| text.trim().to_owned())
 }
 
-/// The value of `key` for the first processor in /proc/cpuinfo.
+/// The value of `key` for the first CPU in /proc/cpuinfo.
 pub fn cpuinfo<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(':')?;
@@ -17,7 +17,7 @@ pub fn cpuinfo<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     })
 }
 
-/// Whether the first processor has that flag.
+/// Whether the first CPU has that flag.
 pub fn has_flag(cpuinfo_text: &str, flag: &str) -> bool {
     cpuinfo(cpuinfo_text, "flags").is_some_and(|flags| flags.split_ascii_whitespace().any(|word| word == flag))
 }
@@ -32,32 +32,29 @@ pub fn list_length(text: &str) -> u32 {
     text.split(',').filter_map(length).fold(0, u32::saturating_add)
 }
 
-/// Time of all processors since boot, from /proc/stat. Guest time is in the user time already, so only the first eight
+/// Time of all CPUs since boot, from /proc/stat. Guest time is in the user time already, so only the first eight
 /// columns count.
-pub fn processor_time(text: &str) -> ProcessorTime {
+pub fn cpu_time(text: &str) -> CpuTime {
     let line = text.lines().find_map(|line| line.strip_prefix("cpu ")).unwrap_or_default();
     let ticks: Vec<u64> = line.split_ascii_whitespace().take(8).map_while(|word| word.parse().ok()).collect();
-    ProcessorTime {
-        total: ticks.iter().fold(0, |sum, t| sum.saturating_add(*t)),
-        stolen: ticks.get(7).copied().unwrap_or(0),
-    }
+    CpuTime { total: ticks.iter().fold(0, |sum, t| sum.saturating_add(*t)), stolen: ticks.get(7).copied().unwrap_or(0) }
 }
 
-/// Time of all processors since boot, in ticks.
+/// Time of all CPUs since boot, in ticks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct ProcessorTime {
+pub struct CpuTime {
     total: u64,
     stolen: u64,
 }
 
-impl ProcessorTime {
+impl CpuTime {
     /// This host's, now.
-    pub fn now() -> ProcessorTime {
-        processor_time(&read("/proc/stat").unwrap_or_default())
+    pub fn now() -> CpuTime {
+        cpu_time(&read("/proc/stat").unwrap_or_default())
     }
 
     /// Share that the hypervisor underneath gave to others between `before` and now, 0 to 1.
-    pub fn stolen_since(&self, before: &ProcessorTime) -> f64 {
+    pub fn stolen_since(&self, before: &CpuTime) -> f64 {
         let total = self.total.saturating_sub(before.total);
         if total == 0 { 0.0 } else { (self.stolen.saturating_sub(before.stolen) as f64 / total as f64).min(1.0) }
     }

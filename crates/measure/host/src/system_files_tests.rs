@@ -1,7 +1,7 @@
 use super::*;
 
 fn since_boot(text: &str) -> f64 {
-    processor_time(text).stolen_since(&ProcessorTime::default())
+    cpu_time(text).stolen_since(&CpuTime::default())
 }
 use procfs::FromBufRead;
 use proptest::prelude::*;
@@ -11,7 +11,7 @@ const INTEL_HOST: &str = "processor\t: 0\nvendor_id\t: GenuineIntel\nmodel name\
 const NO_FLAGS: &str = "processor\t: 0\nBogoMIPS\t: 50.00\nFeatures\t: fp asimd\n";
 
 #[test]
-fn processors() {
+fn cpus() {
     assert_eq!(cpuinfo(AMD_GUEST, "model name"), Some("AMD EPYC"));
     assert_eq!(cpuinfo(INTEL_HOST, "model name"), Some("Intel(R) Core(TM) i7-8650U CPU @ 1.90GHz"));
     assert_eq!(cpuinfo(NO_FLAGS, "model name"), None);

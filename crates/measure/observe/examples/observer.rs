@@ -77,11 +77,11 @@ fn host_set(guest: &Guest, name: &str) -> ProbeSet {
     }
 }
 
-/// A processor for the guest, another for the rest of QEMU: times differ by a third with where they happen to be.
+/// A CPU for the guest, another for the rest of QEMU: times differ by a third with where they happen to be.
 fn pin(guest: &Guest) {
     for thread in Vm::attach(guest.process()).threads() {
-        let mut processor = rustix::thread::CpuSet::new();
-        processor.set(usize::from(matches!(thread.role, Role::Vcpu(_))));
-        let _ = rustix::thread::sched_setaffinity(rustix::thread::Pid::from_raw(thread.tid), &processor);
+        let mut cpu = rustix::thread::CpuSet::new();
+        cpu.set(usize::from(matches!(thread.role, Role::Vcpu(_))));
+        let _ = rustix::thread::sched_setaffinity(rustix::thread::Pid::from_raw(thread.tid), &cpu);
     }
 }

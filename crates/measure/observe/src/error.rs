@@ -49,8 +49,8 @@ pub enum ProbeError {
         /// The setting.
         level: String,
     },
-    /// More threads on more processors than files may be open.
-    #[error("sampling takes a file a thread and processor, more than may be open: raise the limit with `ulimit -n`")]
+    /// More threads on more CPUs than files may be open.
+    #[error("sampling takes a file a thread and CPU, more than may be open: raise the limit with `ulimit -n`")]
     TooManyEvents,
     /// Neither BPF nor tracepoints of system calls, or not for this user.
     #[error(

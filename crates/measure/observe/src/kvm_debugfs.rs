@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 const USUAL: &str = "/sys/kernel/debug/kvm";
 
-/// KVM's counters of a process's guest by name, summed over its processors; empty where they cannot be read: that takes
+/// KVM's counters of a process's guest by name, summed over its CPUs; empty where they cannot be read: that takes
 /// root, and a KVM of the process.
 pub fn kvm_counters(process: i32) -> BTreeMap<String, u64> {
     in_debugfs(|kvm| counters_in(kvm, process)).unwrap_or_default()
@@ -23,7 +23,7 @@ fn counters_in(kvm: &Path, process: i32) -> Option<BTreeMap<String, u64>> {
 /// Host ticks minus guest ticks for a guest of KVM, exact: the negative of the offset that KVM adds to the host's counter
 /// (`tsc-offset` in debugfs).
 ///
-/// `None` when debugfs is not there or not for us, when the guest's counter is scaled or differs between its processors,
+/// `None` when debugfs is not there or not for us, when the guest's counter is scaled or differs between its CPUs,
 /// and on a KVM that does not apply the offset to all of the guest's code (PVM, whose guests read the host's counter in
 /// user mode).
 pub fn kvm_offset(process: i32) -> Option<i64> {

@@ -61,7 +61,7 @@ impl Clock {
 
 impl ProbeSet {
     /// A guest's side of each block request: the system call, the block layer, the notification, the interrupt, and who
-    /// had the processor.
+    /// had the CPU.
     ///
     /// Nothing is filtered, neither by thread nor by disk: in a guest that does nothing else it all belongs to the
     /// workload, and under TCG a filter, or a list of threads, takes as long as an event.
@@ -88,7 +88,7 @@ impl ProbeSet {
         set
     }
 
-    /// The host's side: QEMU's threads on and off the processor, where they wait for work and hand some to the kernel, in
+    /// The host's side: QEMU's threads on and off the CPU, where they wait for work and hand some to the kernel, in
     /// KVM when it runs the guest, at QEMU's own points; and the disk beneath.
     ///
     /// Of some twenty system calls a request makes, those few alone: what is recorded makes the request longer.
@@ -104,7 +104,7 @@ impl ProbeSet {
         set.bound.extend(SCHED.map(|name| event("sched", name, None)));
         // FUTEX_WAIT and FUTEX_WAIT_PRIVATE, by which glibc waits for a mutex.
         set.calls.push(call(&["sys_enter_futex"], Some("op == 0 || op == 128")));
-        // One that did not wait returns an error; the others are over when the thread is back on a processor.
+        // One that did not wait returns an error; the others are over when the thread is back on a CPU.
         set.calls.push(call(&["sys_exit_futex"], Some("ret < 0")));
         let device = disk.device.map(|device| format!("dev == {device}"));
         if device.is_none() {
@@ -146,7 +146,7 @@ impl ProbeSet {
         ProbeSet { threads: threads.to_vec(), bound, calls, ..ProbeSet::default() }
     }
 
-    /// When threads had a processor, who woke them, and all their system calls.
+    /// When threads had a CPU, who woke them, and all their system calls.
     pub fn schedule(threads: &[i32]) -> ProbeSet {
         let sched = SCHED.map(|name| event("sched", name, None));
         let calls = ALL_CALLS.map(|name| event("raw_syscalls", name, None));

@@ -16,7 +16,7 @@ use crate::ProbeError;
 use vmtax_model::samples::ThreadState;
 use vmtax_trace::stacks::Registers;
 
-/// A thread stops in microseconds, unless it has to wait for a processor, or for a disk where nothing wakes it.
+/// A thread stops in microseconds, unless it has to wait for a CPU, or for a disk where nothing wakes it.
 const STOP_TIMEOUT: Duration = Duration::from_millis(20);
 /// Until then the wait gives way to others but does not sleep.
 const BUSY: Duration = Duration::from_micros(300);
@@ -129,7 +129,7 @@ impl ThreadReader {
 }
 
 /// Waits until a thread stopped: with the signal that it was about to get, and has to get, and with a moment at which it
-/// was not stopped yet. One that has no processor gets one first, and is not kept from anything until then.
+/// was not stopped yet. One that has no CPU gets one first, and is not kept from anything until then.
 fn stopped(pid: Pid, timeout: Duration) -> Option<(Option<Signal>, Instant)> {
     let begin = Instant::now();
     let mut since = begin;

@@ -45,7 +45,7 @@ fn whole(path: &Path) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Every processor's pages, those that are there by now. The last of each may be partly filled.
+/// Every CPU's pages, those that are there by now. The last of each may be partly filled.
 pub(crate) fn pages(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(), ProbeError> {
     let page = page_size(instance);
     let mut piece = Vec::with_capacity(PIECE);
@@ -75,7 +75,7 @@ pub(crate) fn pages(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(
     Ok(())
 }
 
-/// Every processor's statistics.
+/// Every CPU's statistics.
 pub(crate) fn stats(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(), ProbeError> {
     for cpu in cpus(instance)? {
         let path = instance.path(&format!("per_cpu/cpu{cpu}/stats"));
@@ -85,7 +85,7 @@ pub(crate) fn stats(kind: &str, instance: &Instance, sink: Sink<'_>) -> Result<(
     Ok(())
 }
 
-/// Numbers of the processors that have a buffer, in order.
+/// Numbers of the CPUs that have a buffer, in order.
 fn cpus(instance: &Instance) -> Result<Vec<u32>, ProbeError> {
     let path = instance.path("per_cpu");
     let entries = fs::read_dir(&path).map_err(|e| ProbeError::file("reading", &path, e))?.flatten();
@@ -95,7 +95,7 @@ fn cpus(instance: &Instance) -> Result<Vec<u32>, ProbeError> {
     Ok(cpus)
 }
 
-/// Since Linux 6.8 a page of the buffer may be several of the processor's.
+/// Since Linux 6.8 a page of the buffer may be several of the CPU's.
 fn page_size(instance: &Instance) -> usize {
     let kib = fs::read_to_string(instance.path("buffer_subbuf_size_kb")).ok().and_then(|text| text.trim().parse().ok());
     kib.map_or_else(rustix::param::page_size, |kib: usize| kib.clamp(4, 1024) << 10)

@@ -28,7 +28,7 @@ pub struct Tracer {
 }
 
 impl Tracer {
-    /// Sets everything up; nothing is recorded until [`Tracer::on`]. Each instance gets `buffer_kib` for each processor;
+    /// Sets everything up; nothing is recorded until [`Tracer::on`]. Each instance gets `buffer_kib` for each CPU;
     /// when that is full, later events are lost and counted.
     ///
     /// What this kernel or this user has not is left out and told by [`Tracer::missing`].
@@ -165,7 +165,7 @@ impl Tracer {
     ///
     /// - `header_page`, `formats/SYSTEM.EVENT`: as in tracefs; `clock`: the clock's name;
     /// - `bound.cpuN.raw`, `free.cpuN.raw`: the ring buffer's pages, whole;
-    /// - `stats`: a line `bound.cpuN` or `free.cpuN`, then that processor's `stats`, taken after its pages.
+    /// - `stats`: a line `bound.cpuN` or `free.cpuN`, then that CPU's `stats`, taken after its pages.
     ///
     /// # Errors
     /// When tracefs refuses, or the sink does.

@@ -55,7 +55,7 @@ fn arguments_are_followed_through_moves() {
     assert_eq!(code.entry(&[wide(RSI), wide(RDX), wide(R9)]), cheap(11, &[RSI, R10, R9]));
 }
 
-/// What the processor, but not every kernel, takes for a nop: endbr64; push %rbp.
+/// What the CPU, but not every kernel, takes for a nop: endbr64; push %rbp.
 #[test]
 fn a_landing_pad_is_passed() {
     let code = Code::new(&[0xf3, 0x0f, 0x1e, 0xfa, 0x55, 0xc3]);

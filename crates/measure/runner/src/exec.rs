@@ -68,7 +68,7 @@ pub(crate) struct CommandRan {
     /// How it ended, as far as it began.
     pub execution: Option<Execution>,
     /// What it cost the host's CPUs, in a guest.
-    pub processor: Option<CpuSeconds>,
+    pub cpu_seconds: Option<CpuSeconds>,
     /// Whether the machine is still one to clean up.
     pub alive: bool,
 }
@@ -90,12 +90,12 @@ pub(crate) fn run(
     probes: Probes,
     files: &mut Files<'_>,
 ) -> CommandRan {
-    let of = |ran, execution, processor, alive| CommandRan { ran, execution, processor, alive };
+    let of = |ran, execution, cpu_seconds, alive| CommandRan { ran, execution, cpu_seconds, alive };
     match machine.exec(run, probes, files) {
         Ok(Ran::Done(mut finished)) => {
             understand(&mut finished, patterns);
-            let Finished { execution, result, processor, observed, .. } = *finished;
-            of(Ok((result, observed)), Some(execution), processor, true)
+            let Finished { execution, result, cpu_seconds, observed, .. } = *finished;
+            of(Ok((result, observed)), Some(execution), cpu_seconds, true)
         }
         Ok(Ran::NotRun(status, error)) => {
             let execution = Execution { status, ..Execution::default() };

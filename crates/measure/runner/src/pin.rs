@@ -45,7 +45,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn each_processor_has_its_own_where_there_are_enough() {
+    fn each_cpu_has_its_own_where_there_are_enough() {
         let online = std::thread::available_parallelism().unwrap().get();
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let tid = i32::try_from(child.id()).unwrap();

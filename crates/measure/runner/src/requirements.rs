@@ -29,10 +29,7 @@ pub fn find_requirements(
     if plan.machines.contains(&Machine::NATIVE) && plan.guest.cpus > host.cpu.online {
         return Err(RunError::NoMachine {
             machine: Machine::NATIVE,
-            reason: format!(
-                "it has {} processors, {} were asked for: use --cpus {0}",
-                host.cpu.online, plan.guest.cpus
-            ),
+            reason: format!("it has {} CPUs, {} were asked for: use --cpus {0}", host.cpu.online, plan.guest.cpus),
         });
     }
     if let Some(&machine) = plan.machines.iter().find(|m| m.has_kernel()) {

@@ -16,7 +16,7 @@ use state::{Run, Trial};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-use vmtax_host::ProcessorTime;
+use vmtax_host::CpuTime;
 use vmtax_model::{
     CpuSeconds, Execution, ON_THE_HOST, Outcome, Probes, Slot, TrialResult, Warning, WorkloadName, WorkloadSpec,
 };
@@ -219,8 +219,8 @@ impl<'a> Run<'a> {
             let Trial { workload, probes } = trial;
             (self.progress)(Progress::Trial { number: self.number, slot, workload, probes });
             let before = Before::now(&*machine);
-            let Worked { result, execution, processor } = self.work(slot, &mut *machine, trial, log)?;
-            let mut made = before.made(&*machine, processor);
+            let Worked { result, execution, cpu_seconds } = self.work(slot, &mut *machine, trial, log)?;
+            let mut made = before.made(&*machine, cpu_seconds);
             (made.control_s, made.execution) = (control_s, execution);
             made.warnings.splice(0..0, warnings.iter().cloned());
             let checked = self.steps[slot.step].workload(workload.name);
@@ -294,7 +294,7 @@ impl<'a> Run<'a> {
                     machine.run(workload, traced, deadline, &mut |name, bytes| observers.file(name, bytes))?;
                 observers.stop(machine, observed).map(|()| result)
             });
-            return Ok(Worked { result: observed, execution: None, processor: None });
+            return Ok(Worked { result: observed, execution: None, cpu_seconds: None });
         };
         let Some(streams) = self.streams else {
             let error = "the plan's command has no streams to run between".to_owned();
@@ -312,7 +312,7 @@ impl<'a> Run<'a> {
         // A machine that is no more needs no cleaning.
         let cleaned = if ran.alive { exec::shell(machine, command.after().into_iter(), run) } else { Ok(()) };
         let result = result.and_then(|result| cleaned.map(|()| result));
-        Ok(Worked { result, execution: ran.execution, processor: ran.processor })
+        Ok(Worked { result, execution: ran.execution, cpu_seconds: ran.cpu_seconds })
     }
 
     /// Adds what the host sees of the tree that was written to. Where nothing comes after it, the guest ends as by a power
@@ -353,12 +353,12 @@ struct Worked {
     /// How the command ended, as far as it began.
     execution: Option<Execution>,
     /// What the command cost the host's CPUs.
-    processor: Option<CpuSeconds>,
+    cpu_seconds: Option<CpuSeconds>,
 }
 
 impl Worked {
     fn failed(error: MachineError) -> Worked {
-        Worked { result: Err(error), execution: None, processor: None }
+        Worked { result: Err(error), execution: None, cpu_seconds: None }
     }
 }
 
@@ -366,27 +366,27 @@ impl Worked {
 struct Before {
     started: Timestamp,
     clock: Instant,
-    host: ProcessorTime,
+    host: CpuTime,
     machine: Option<CpuSeconds>,
 }
 
 impl Before {
     fn now(machine: &dyn RunningMachine) -> Before {
-        let (started, clock, host) = (Timestamp::now(), Instant::now(), ProcessorTime::now());
+        let (started, clock, host) = (Timestamp::now(), Instant::now(), CpuTime::now());
         Before { started, clock, host, machine: machine.cpu_time() }
     }
 
-    /// What the trial took of the host; `processor`: what its command took, where that is known.
-    fn made(self, machine: &dyn RunningMachine, processor: Option<CpuSeconds>) -> TrialNotes {
+    /// What the trial took of the host; `cpu_seconds`: what its command took, where that is known.
+    fn made(self, machine: &dyn RunningMachine, cpu_seconds: Option<CpuSeconds>) -> TrialNotes {
         let wall_s = self.clock.elapsed().as_secs_f64();
-        let percent = (ProcessorTime::now().stolen_since(&self.host) * 100.0).round() as u32;
+        let percent = (CpuTime::now().stolen_since(&self.host) * 100.0).round() as u32;
         let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });
         let whole = self.machine.zip(machine.cpu_time()).map(|(before, after)| after.since(&before));
         TrialNotes {
             started: self.started,
             wall_s,
             share: machine.share().cloned(),
-            processor: processor.or(whole),
+            cpu_seconds: cpu_seconds.or(whole),
             control_s: None,
             execution: None,
             warnings: stolen.into_iter().collect(),

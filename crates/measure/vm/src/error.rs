@@ -218,14 +218,14 @@ pub enum MachineError {
         /// The whole console.
         log: PathBuf,
     },
-    /// Not the processors that were asked for.
-    #[error("{machine} has {got} of the {asked} processors asked for: use --cpus {got}, or allow it more")]
-    Processors {
+    /// Not the CPUs that were asked for.
+    #[error("{machine} has {got} of the {asked} CPUs asked for: use --cpus {got}, or allow it more")]
+    Vcpus {
         /// Which machine.
         machine: Machine,
-        /// Processors asked for.
+        /// CPUs asked for.
         asked: u32,
-        /// Processors that it has.
+        /// CPUs that it has.
         got: u32,
     },
     /// QEMU's monitor.

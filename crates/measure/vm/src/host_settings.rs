@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// What can be set, and where the kernel has it; `*` stands for every processor.
+/// What can be set, and where the kernel has it; `*` stands for every CPU.
 const KNOWN: [(&str, &str); 3] = [
     ("halt-poll-ns", "/sys/module/kvm/parameters/halt_poll_ns"),
     ("thp", "/sys/kernel/mm/transparent_hugepage/enabled"),

@@ -39,7 +39,7 @@ fn main() {
         }
     });
     let mut cpu = 0;
-    // SAFETY: RDTSCP writes the processor's number; a machine without it stops here, as a bench may.
+    // SAFETY: RDTSCP writes the CPU's number; a machine without it stops here, as a bench may.
     let bare = best(|| (0..OPERATIONS).for_each(|_| _ = black_box(unsafe { __rdtscp(&mut cpu) })));
     println!("histogram_update {:.2}", update - drawing);
     println!("timer_pair {pair:.2}");

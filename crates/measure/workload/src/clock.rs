@@ -13,7 +13,7 @@ use vmtax_model::{Latency, Timer, TimerSource};
 const WINDOW: Duration = Duration::from_millis(20);
 /// Two calibrations that differ by more than this share distrust the TSC.
 const AGREEMENT: f64 = 1e-3;
-/// TSCs of two processors may differ by this much, ns: more than reading two clocks takes, less than what would show.
+/// TSCs of two CPUs may differ by this much, ns: more than reading two clocks takes, less than what would show.
 const SKEW_NS: f64 = 2_000.0;
 
 /// A calibrated clock.
@@ -60,7 +60,7 @@ impl Clock {
     #[inline(always)]
     pub fn start(&self) -> u64 {
         if self.factor != 0 {
-            // SAFETY: every x86-64 processor has RDTSC; `calibrate_tsc` made sure that it may be used.
+            // SAFETY: every x86-64 CPU has RDTSC; `calibrate_tsc` made sure that it may be used.
             unsafe { _rdtsc() }
         } else {
             monotonic_ns()
@@ -71,7 +71,7 @@ impl Clock {
     #[inline(always)]
     pub fn stop(&self) -> u64 {
         if self.factor != 0 {
-            // LFENCE and RDTSC rather than RDTSCP, which some emulated processors lack.
+            // LFENCE and RDTSC rather than RDTSCP, which some emulated vCPUs lack.
             // SAFETY: LFENCE is part of x86-64; for RDTSC see `start`.
             unsafe {
                 _mm_lfence();
@@ -182,9 +182,9 @@ fn calibrate_tsc() -> Result<(f64, f64), String> {
     Ok((whole, error))
 }
 
-/// Visits each processor this thread may use and compares its TSC with what the calibration foretells.
+/// Visits each CPU this thread may use and compares its TSC with what the calibration foretells.
 fn same_on_every_cpu(origin: Moment, mhz: f64) -> Result<(), String> {
-    // A kernel without affinity calls cannot be asked; one processor needs no asking.
+    // A kernel without affinity calls cannot be asked; one CPU needs no asking.
     let Ok(allowed) = sched_getaffinity(None) else { return Ok(()) };
     if allowed.count() < 2 {
         return Ok(());

@@ -18,7 +18,7 @@ fn trace(sheets: &[Sheet]) -> Vec<u8> {
 /// A slice as a reader puts it together: track, name, category, begin, end, flow, whether the flow ends.
 type Read = (u64, String, String, u64, u64, u64, bool);
 
-/// Reads as trace processors do: a stack of open slices on each track, numbers resolved to names.
+/// Reads as trace CPUs do: a stack of open slices on each track, numbers resolved to names.
 fn read(bytes: &[u8]) -> (Vec<Read>, BTreeMap<u64, TrackDescriptor>) {
     let trace = Trace::decode(bytes).unwrap();
     let (mut names, mut categories) = (HashMap::new(), HashMap::new());

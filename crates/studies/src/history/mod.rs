@@ -2,7 +2,7 @@
 //! the truth: the ledger is made again from them, and adds that runs whose folders were deleted keep their figures.
 //!
 //! ```text
-//! run     one a run: folder, when, the plan's name, the command, processors
+//! run     one a run: folder, when, the plan's name, the command, CPUs
 //! fact    what a run was made with: host, kernels, QEMU, vmtax; by machine and variant, both empty for the host's own
 //! figure  median, interval and rounds of a metric on a machine, in a variant, at a step, with the workload's settings
 //! ```

@@ -54,7 +54,7 @@ pub struct PlaceArgs {
 pub struct AgentServeArgs {
     #[command(flatten)]
     pub places: PlaceArgs,
-    /// Use only this many processors
+    /// Use only this many CPUs
     #[arg(long)]
     pub cpus: Option<u32>,
     /// Join this control group

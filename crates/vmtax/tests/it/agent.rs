@@ -126,7 +126,7 @@ impl Channel {
 }
 
 #[test]
-fn it_serves_on_the_processors_it_was_given_until_told_to_leave() {
+fn it_serves_on_the_cpus_it_was_given_until_told_to_leave() {
     let place = Place::new();
     let (mut channel, theirs) = Channel::pair();
     let agent = place.vmtax("agent serve --cpus 1").stdin(theirs).start(30);

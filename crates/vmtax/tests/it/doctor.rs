@@ -10,7 +10,7 @@ fn the_facts_are_there_as_json() {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
     assert_eq!(doctor["kernel"], release.trim());
     assert!(doctor["memory_mib"].as_u64().unwrap() > 0);
-    // Allowed processors can be fewer than those online.
+    // Allowed CPUs can be fewer than those online.
     let allowed = std::thread::available_parallelism().unwrap().get() as u64;
     assert!(doctor["cpu"]["online"].as_u64().unwrap() >= allowed, "{}", doctor["cpu"]);
     let classes = ["hardware", "emulates-kernels", "broken", "absent", "no-permission"];

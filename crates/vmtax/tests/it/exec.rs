@@ -170,7 +170,7 @@ fn what_cannot_be_run_is_said_with_the_status_of_a_shell() {
     for (command, status, said) in [
         ("no-such-command", 127, "no such file"),
         (no_program.to_str().unwrap(), 126, "Permission denied"),
-        (alien.to_str().unwrap(), 126, "no program for this processor"),
+        (alien.to_str().unwrap(), 126, "no program for this CPU"),
     ] {
         exec(&place, "--machine native,tcg", &[command]).outcome().exits(status).says(said);
     }
@@ -179,7 +179,7 @@ fn what_cannot_be_run_is_said_with_the_status_of_a_shell() {
     place.run("exec").outcome().exits(2).says("vmtax exec");
 }
 
-/// A head of an ELF for another processor (AArch64).
+/// A head of an ELF for another CPU (AArch64).
 fn alien() -> Vec<u8> {
     let mut head = fs::read("/proc/self/exe").unwrap()[..4096].to_vec();
     head[18..20].copy_from_slice(&183_u16.to_le_bytes());

@@ -164,7 +164,7 @@ fn a_late_interrupt_is_found_on_its_way_to_the_guest() {
 
 #[test]
 #[ignore = "needs root"]
-fn an_event_loop_without_a_processor_is_runnable_and_nothing_else() {
+fn an_event_loop_without_a_cpu_is_runnable_and_nothing_else() {
     found(|run| lies(run, "starve", "runnable", DELAY));
 }
 
@@ -176,11 +176,11 @@ fn a_limit_of_the_guests_block_layer_is_found_in_the_guests_kernel() {
 
 #[test]
 #[ignore = "needs root"]
-fn a_task_that_takes_the_guests_processor_is_found_as_such() {
+fn a_task_that_takes_the_guests_cpu_is_found_as_such() {
     let delay = LIMIT_MS as f64 * 1e6;
     found(|run| {
         lies(run, "guest-hog", "guest-kernel", delay)?;
-        // While the hog waits for the host, for a processor or for QEMU's lock, the workload's task waits for that too; and
+        // While the hog waits for the host, for a CPU or for QEMU's lock, the workload's task waits for that too; and
         // an interrupt whose work is left to a task of the kernel's waits as long, and the workload's task for it.
         let grown = grown(run, "guest-hog", "mean_ns");
         let runnable = grown.get("guest-kernel/guest-runnable").copied().unwrap_or_default();

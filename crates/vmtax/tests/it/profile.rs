@@ -45,7 +45,7 @@ fn known_shares_are_found_on_cpu() {
     let caller = function(&found, "caller");
     assert!(caller["total"]["share"].as_f64().unwrap() > 0.9 && caller["self"]["share"].as_f64().unwrap() < 0.05);
     assert!(found["unwound"]["share"].as_f64().unwrap() > 0.99, "{:#}", found["unwound"]);
-    // The thread that waits was never on a processor.
+    // The thread that waits was never on a CPU.
     let threads = found["threads"].as_array().unwrap();
     assert_eq!(threads.iter().map(|t| t["name"].as_str().unwrap()).collect::<Vec<_>>(), ["burner"]);
     assert!((0.02..1.1).contains(&threads[0]["cpu"].as_f64().unwrap()), "{threads:#?}");
@@ -358,7 +358,7 @@ fn threads_and_futexes_are_followed_through_the_scheduler() {
     let program = known_program(&place, "known");
     let running = place.program(&program).words("60 locks").start(60);
     running.settled();
-    // Other load on the machine may take either thread's processor for a while.
+    // Other load on the machine may take either thread's CPU for a while.
     let mut last = Value::Null;
     let found = (0..4).any(|round| {
         let out =

@@ -10,7 +10,7 @@ const COUNT: u64 = 500;
 const EACH: u64 = 2 * COUNT + 1;
 /// Lines about interrupts, at most 50 times as they take long.
 const LINE_BYTES: u64 = 32 * (2 * 50 + 1);
-/// Other load may take the processor, so that a timer's ticks come together or the trace is full.
+/// Other load may take the CPU, so that a timer's ticks come together or the trace is full.
 const TRIES: usize = 4;
 
 /// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to look at.
@@ -91,7 +91,7 @@ fn known_exits_are_counted_at_their_devices_and_each_cost_has_its_fix() {
     panic!("{TRIES} times: {last}");
 }
 
-/// What exits cannot tell is told by what the processor executes: divisions, a lock, copies.
+/// What exits cannot tell is told by what the CPU executes: divisions, a lock, copies.
 #[test]
 #[ignore = "needs root"]
 fn a_guest_of_antipatterns_has_each_named_and_one_of_fixes_has_none() {
@@ -165,7 +165,7 @@ fn booting<'a>(place: &'a Place, more: &str) -> Running<'a> {
     let words = "-nodefaults -display none -machine pc -accel kvm -m 64 -serial null";
     let mut running = place.program("qemu-system-x86_64").words(words).words(more).start(60);
     let files = format!("/proc/{}/fd", running.pid());
-    running.until("a virtual processor", |_| {
+    running.until("a vCPU", |_| {
         let mut names = fs::read_dir(&files).ok()?.flatten().filter_map(|file| fs::read_link(file.path()).ok());
         names.find(|name| name.to_string_lossy().contains("kvm-vcpu"))
     });

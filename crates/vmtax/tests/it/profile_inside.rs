@@ -64,7 +64,7 @@ fn both_sides_come_into_one_picture() {
     }
     assert_eq!(all, found["samples"], "no sample of QEMU's is lost or counted twice");
     assert!(together as f64 > 0.4 * all as f64, "{together} of {all}: {whole}");
-    // What TCG's processor does adds up.
+    // What TCG's vCPU does adds up.
     let parts = found["tcg"].as_array().unwrap();
     let of =
         |part: &str| parts.iter().find(|p| p["part"] == part).map_or(0, |p| p["share"]["samples"].as_u64().unwrap());

@@ -84,7 +84,7 @@ fn every_metric_has_figures_on_both_machines_and_an_overhead_with_an_interval() 
 }
 
 #[test]
-fn translation_is_found_slower_than_the_processor_itself() {
+fn translation_is_found_slower_than_the_cpu_itself() {
     // Medians: with totals this small, on a loaded machine, an interval may well hold "no difference".
     for metric in [Metric::CpuEvents, Metric::SyscallGetpid, Metric::SyscallFork, Metric::SeqreadMedian] {
         let overhead = &RUN.column(metric, "tcg")["overhead"];
@@ -249,7 +249,7 @@ fn below_six_rounds_no_interval_is_claimed() {
 }
 
 #[test]
-fn a_guest_has_the_processors_and_memory_asked_for() {
+fn a_guest_has_the_cpus_and_memory_asked_for() {
     let place = Place::new();
     let run = place.run("cpu cpu.time=0.05 --machine tcg --rounds 1 --cpus 2 --memory 512").succeeds();
     let folder = place.recording();
@@ -259,7 +259,7 @@ fn a_guest_has_the_processors_and_memory_asked_for() {
 }
 
 #[test]
-fn a_native_trial_has_the_guests_processors_and_memory() {
+fn a_native_trial_has_the_guests_cpus_and_memory() {
     const TEST: &str = "threads cpu cpu.time=0.05 threads.time=40 --machine native --rounds 1 --cpus 1 --memory 384";
     let place = Place::new();
     // Workloads run in the order named: the first is under way when its process is there.
@@ -268,7 +268,7 @@ fn a_native_trial_has_the_guests_processors_and_memory() {
         place.processes().into_iter().find(|p| p.command.contains("agent run threads") && p.status("Threads") != "1")
     });
     let allowed = agent.status("Cpus_allowed_list");
-    assert!(allowed.parse::<u32>().is_ok(), "it may use processors {allowed}");
+    assert!(allowed.parse::<u32>().is_ok(), "it may use CPUs {allowed}");
     let groups = place.groups();
     let own_group = fs::read_to_string(format!("/proc/{}/cgroup", agent.pid)).unwrap();
     run.signal(Signal::INT);

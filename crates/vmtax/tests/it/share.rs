@@ -63,9 +63,9 @@ fn each_way_gives_the_guest_the_same_tree() {
             name => name,
         };
         assert!(mount.contains(&format!(" /share {kind} ")), "{mount}");
-        assert!(trial["processor"]["guest"].as_f64().unwrap() > 0.0, "{trial}");
+        assert!(trial["cpu_seconds"]["guest"].as_f64().unwrap() > 0.0, "{trial}");
         let server = matches!(*name, "virtiofs" | "nfs3" | "nfs4");
-        assert_eq!(trial["processor"]["server"].is_number(), server, "{trial}");
+        assert_eq!(trial["cpu_seconds"]["server"].is_number(), server, "{trial}");
         assert_eq!(share["server"].is_array(), server, "{share}");
         let image = matches!(*name, "disk" | "erofs" | "squashfs");
         assert_eq!(share["image"]["seconds"].as_f64().is_some_and(|s| s > 0.0), image, "{share}");

@@ -17,7 +17,7 @@ enum Noise {
     Drift,
     /// A first-order autoregression, 0.9 from trial to trial, 8 %.
     Autocorrelated,
-    /// 2 %, half of the trials a third slower: a processor has two states.
+    /// 2 %, half of the trials a third slower: a CPU has two states.
     Bimodal,
     /// What comes first in a round is up to three times as slow: caches, clocks and files are cold.
     WarmUp,

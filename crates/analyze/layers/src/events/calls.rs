@@ -51,7 +51,7 @@ impl CallKind {
         }
     }
 
-    /// Whether a thread learns from its return that there is something to do: an event loop's wait, or a processor's
+    /// Whether a thread learns from its return that there is something to do: an event loop's wait, or a CPU's
     /// run in the guest.
     pub fn waits(self, args: &[u64; 4]) -> bool {
         match self.call() {

@@ -11,7 +11,7 @@ pub(crate) const SECTOR: u64 = 512;
 pub(crate) struct Event<W> {
     /// When, host ticks.
     pub at: u64,
-    /// On which processor: of the guest for what the guest traced.
+    /// On which CPU: of the guest for what the guest traced.
     pub cpu: u32,
     /// The task that was current, of the kernel that traced.
     pub tid: i32,

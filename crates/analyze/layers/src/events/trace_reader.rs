@@ -60,7 +60,7 @@ pub(crate) struct TraceReader<'f, M> {
     losses: Vec<Loss>,
 }
 
-/// One processor's part of a trace.
+/// One CPU's part of a trace.
 #[derive(Debug, Clone, Copy, Default)]
 struct Input {
     /// When its last event was, host ticks.
@@ -102,7 +102,7 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
                 missing.push(Missing { what: what.to_owned(), why: format!("{count} {why}"), fix: AGAIN.to_owned() });
             }
         };
-        note(backwards + leaps, "a steady clock", "events of one processor's trace go back, or far ahead");
+        note(backwards + leaps, "a steady clock", "events of one CPU's trace go back, or far ahead");
         note(unknown + short, "some events", "records fit no format file: it is of another kernel");
         let nested = self.trace.folder.stats().iter().map(|s| s.commit_overrun).sum();
         note(

@@ -58,7 +58,7 @@ impl HostWindow {
                     _ => Sleep::Other,
                 };
                 self.tasks.take(event.moment(), what, |tid| threads.contains(&tid), sleeps);
-                // The return from waiting for a lock may not be among the events: it comes with the processor.
+                // The return from waiting for a lock may not be among the events: it comes with the CPU.
                 if let Sched::Switch { next, .. } = what {
                     let last = self.calls.get_mut(&next).and_then(EventWindow::last_mut);
                     if let Some((_, call)) = last.filter(|(_, c)| c.kind == CallKind::Lock) {

@@ -15,7 +15,7 @@ use vmtax_trace::{Moment, ThreadState};
 pub(crate) struct ThreadTable {
     pub threads: Vec<QemuThread>,
     numbers: BTreeMap<i32, u16>,
-    /// The thread that runs a guest processor.
+    /// The thread that runs a guest vCPU.
     vcpus: BTreeMap<u32, i32>,
 }
 
@@ -47,7 +47,7 @@ impl ThreadTable {
         new.flatten().map_or(Who::Host, Who::Thread)
     }
 
-    /// The thread that runs a guest processor; where one runs them all, that one.
+    /// The thread that runs a guest vCPU; where one runs them all, that one.
     pub fn vcpu(&self, cpu: u32) -> Option<i32> {
         self.vcpus.get(&cpu).or_else(|| self.vcpus.values().next().filter(|_| self.vcpus.len() == 1)).copied()
     }
@@ -139,7 +139,7 @@ impl Sides<'_> {
         critical_path(&self.guest.tasks, end.tid, end.cpu, interval.from, interval.at)
     }
 
-    /// What the thread did that runs the guest's processor, while the guest's task did a step.
+    /// What the thread did that runs the guest's vCPU, while the guest's task did a step.
     fn in_guest(&mut self, interval: Interval, step: PathStep, segments: &mut Vec<Segment>) {
         let on = match step.state {
             ThreadState::Runnable { idle: true, .. } => State::IdleWakes,

@@ -47,23 +47,23 @@ pub struct World {
 pub struct Times {
     /// From each checkpoint to the next, by the next; without the waits below. At least 10 each.
     pub interval: [u64; Checkpoint::ALL.len()],
-    /// A kernel thread issues the request; this long it waits for the guest's processor.
+    /// A kernel thread issues the request; this long it waits for the guest's vCPU.
     pub kworker_waits: Option<u64>,
-    /// The vCPU's thread is thrown off its processor while the guest's kernel prepares the request.
+    /// The vCPU's thread is thrown off its CPU while the guest's kernel prepares the request.
     pub vcpu_preempted: u64,
-    /// QEMU's main loop waits for a processor when it is woken by the kick.
+    /// QEMU's main loop waits for a CPU when it is woken by the kick.
     pub wake_runnable: u64,
-    /// It waits for a lock before it pops, then for a processor.
+    /// It waits for a lock before it pops, then for a CPU.
     pub lock: u64,
     pub lock_runnable: u64,
-    /// It waits for a processor when the disk is done, after an interrupt that took this long to wake it.
+    /// It waits for a CPU when the disk is done, after an interrupt that took this long to wake it.
     pub reap_waiting: u64,
     pub reap_runnable: u64,
-    /// It is thrown off its processor before it pushes.
+    /// It is thrown off its CPU before it pushes.
     pub push_preempted: u64,
-    /// The vCPU's thread waits for a processor when it is woken for the interrupt.
+    /// The vCPU's thread waits for a CPU when it is woken for the interrupt.
     pub interrupt_runnable: u64,
-    /// The guest's processor, idle till then, wakes for the reader when its request is done.
+    /// The guest's vCPU, idle till then, wakes for the reader when its request is done.
     pub return_runnable: u64,
     /// KVM tells of the kick.
     pub kick: bool,
@@ -219,7 +219,7 @@ impl World {
         // The vCPU's thread wakes the main loop, which comes back from its wait.
         at += spend(S::QemuWake, State::Running, d(S::QemuWake) / 2);
         self.wakes(at, VCPU, MAIN);
-        // The guest has nothing more to do, and its processor sleeps.
+        // The guest has nothing more to do, and its CPU sleeps.
         self.switch(at + 1, issuer, 0);
         self.off(at + 2, VCPU, false);
         at += spend(S::QemuWake, State::Runnable, times.wake_runnable.max(3));

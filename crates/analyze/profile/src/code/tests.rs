@@ -31,7 +31,7 @@ fn memory(code: &[u8], command: &str) -> String {
     }
 }
 
-/// A kernel of one processor with such code, seen at these offsets in turn, until QEMU is gone.
+/// A kernel of one CPU with such code, seen at these offsets in turn, until QEMU is gone.
 fn looked(code: &[u8], seen: &[u64]) -> CodeSamples {
     let mut at = seen.iter();
     guest_code(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, command| match command {
@@ -106,7 +106,7 @@ fn two_calls_of_a_small_copy_are_told_from_one() {
 }
 
 #[test]
-fn halted_processors_are_nowhere_and_gone_ones_end_it() {
+fn halted_cpus_are_nowhere_and_gone_ones_end_it() {
     let mut left = 10;
     let looked = guest_code(&[0, 1], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| {
         left -= 1;
@@ -115,9 +115,9 @@ fn halted_processors_are_nowhere_and_gone_ones_end_it() {
     let found = findings(&looked).unwrap();
     assert_eq!((found.looks, found.halted.samples, found.places.len()), (10, 10, 0));
     let mut number = 0;
-    let deaf = guest_code(&[0, 7], 1_000_000, Duration::from_secs(60), &|| false, &mut |processor, _| {
+    let deaf = guest_code(&[0, 7], 1_000_000, Duration::from_secs(60), &|| false, &mut |cpu, _| {
         number += 1;
-        (processor == 0 && number < 100).then(|| printed(CODE, true))
+        (cpu == 0 && number < 100).then(|| printed(CODE, true))
     });
     assert_eq!(findings(&deaf).unwrap().looks, 50, "one that does not answer is no end");
     let arm = guest_code(&[0], 1_000_000, Duration::from_secs(60), &|| false, &mut |_, _| Some("PC=0\n".to_owned()));

@@ -87,7 +87,7 @@ impl Devices {
     pub(super) fn at(&self, access: &Access) -> (String, Option<Register>) {
         if access.space == AddressSpace::Msr {
             let apic = matches!(access.address, 0x1b | 0x6e0 | 0x800..=0x8ff);
-            return (if apic { "local APIC" } else { "processor" }.to_owned(), msr(access.address));
+            return (if apic { "local APIC" } else { "CPU" }.to_owned(), msr(access.address));
         }
         let within = |r: &&Region| r.space == access.space && (r.first..=r.last).contains(&access.address);
         let Some(region) = self.regions.iter().find(within) else { return (String::new(), None) };

@@ -1,4 +1,4 @@
-//! One picture: the guest's stack on top of the virtual processor's thread that ran it.
+//! One picture: the guest's stack on top of the vCPU's thread that ran it.
 
 use std::collections::HashMap;
 use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample};
@@ -15,7 +15,7 @@ const RUNS_GUEST: [&str; 6] =
 pub struct Joined {
     /// QEMU's threads, with the guest's stacks where they ran it.
     pub profile: Profile,
-    /// Samples of virtual processors in the guest's code, or in what that called.
+    /// Samples of vCPUs in the guest's code, or in what that called.
     pub in_guest: u64,
     /// Of those, with the guest's stack of that moment.
     pub joined: u64,
@@ -24,7 +24,7 @@ pub struct Joined {
 }
 
 /// Puts what the guest saw of itself, by the host's clock and `hz` times a second, into what was seen of its QEMU on CPU: to
-/// each sample of a virtual processor in the guest's code the stack that the guest saw there nearest in time. What
+/// each sample of a vCPU in the guest's code the stack that the guest saw there nearest in time. What
 /// translated code called stays above it.
 pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) -> Joined {
     let vcpu = |tid: i32| {
@@ -155,7 +155,7 @@ mod tests {
         ];
         assert_eq!(fold(&joined.profile), expected);
 
-        // The helper that the guest's code called stands above it; another processor's samples are not taken.
+        // The helper that the guest's code called stands above it; another CPU's samples are not taken.
         guest.samples[1].time = 205_000_000;
         let line = "CPU 0/TCG;cpu_exec;[translated code]_[j];task kworker_[g];process_one_work;helper_rdtsc 1";
         let lines = |guest: &Profile| fold(&join(&host, guest, 100, &threads).profile);

@@ -1,4 +1,4 @@
-//! What a process's threads run, wait and call for, from the scheduler's events: each switch of a processor, each wake-up and
+//! What a process's threads run, wait and call for, from the scheduler's events: each switch of a CPU, each wake-up and
 //! each system call, not samples.
 
 mod findings;
@@ -57,7 +57,7 @@ impl Schedule {
     }
 }
 
-/// Until when no processor's events are lost: each keeps the first ones.
+/// Until when no CPU's events are lost: each keeps the first ones.
 fn whole(folder: &Folder, end: u64) -> Result<u64, ProfileError> {
     let mut last: HashMap<u32, u64> = HashMap::new();
     let mut events = folder.events()?;

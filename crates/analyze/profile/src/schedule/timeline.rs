@@ -27,7 +27,7 @@ pub struct Thread {
     observed: bool,
     /// The call it is in: number and first argument.
     call: Option<(i64, u64)>,
-    /// Time on a processor, ns.
+    /// Time on a CPU, ns.
     pub ran: u64,
     /// Time ready without one, ns.
     pub ready: u64,

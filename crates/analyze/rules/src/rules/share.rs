@@ -270,7 +270,7 @@ mod tests {
             variant: (*way).to_owned(),
             rounds: 6,
             facts: None,
-            processor: Vec::new(),
+            cpu_seconds: Vec::new(),
             kept: Vec::new(),
             failed: None,
         };
@@ -347,7 +347,7 @@ mod tests {
             variant: "virtiofs".into(),
             rounds: 0,
             facts: None,
-            processor: Vec::new(),
+            cpu_seconds: Vec::new(),
             kept: Vec::new(),
             failed: Some("virtiofsd is missing\nmore".into()),
         };

@@ -30,7 +30,7 @@ pub fn host() -> HostFacts {
         kernel: "6.1.0-made-up".into(),
         distribution: "Made-up GNU/Linux 1".into(),
         cpu: CpuFacts {
-            model: "made-up processor".into(),
+            model: "made-up CPU".into(),
             online: 2,
             threads_per_core: 1,
             virtualisation: None,
@@ -135,7 +135,7 @@ pub fn trials() -> Vec<TrialRecord> {
                     Outcome::Done { result: Box::new(result(&plan, slot.machine, i, slot.round)) }
                 },
                 share: None,
-                processor: None,
+                cpu_seconds: None,
                 control_s: None,
                 execution: None,
                 warnings: if last { vec![Warning::StolenTime { percent: 3 }] } else { vec![] },

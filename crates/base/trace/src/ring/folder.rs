@@ -35,7 +35,7 @@ pub struct Folder {
 pub struct RawFile {
     /// The instance of tracefs that it is from.
     pub instance: String,
-    /// The processor.
+    /// The CPU.
     pub cpu: u32,
     /// The file.
     pub path: PathBuf,

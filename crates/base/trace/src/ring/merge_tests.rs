@@ -19,7 +19,7 @@ fn inputs_are_merged_by_time() {
 }
 
 #[test]
-fn an_event_tells_its_processor_thread_and_input() {
+fn an_event_tells_its_cpu_thread_and_input() {
     let formats = crate::testing::formats();
     let page = Page::new(5).number(0, 1).bytes();
     let input = |cpu| Input { path: "test".into(), cpu, layout: layout(), pages: Box::new(page.as_slice()) };

@@ -1,4 +1,4 @@
-//! The pages of one processor, one after another.
+//! The pages of one CPU, one after another.
 
 use super::page::{Cursor, PageLayout, Step};
 use crate::file::failed;
@@ -7,14 +7,14 @@ use crate::{Counts, Entry, Event, EventId, Formats, Lost, TraceError};
 use std::io::{self, Read};
 use std::path::PathBuf;
 
-/// What is read at once, bytes: enough that calls do not count, little enough for hundreds of processors.
+/// What is read at once, bytes: enough that calls do not count, little enough for hundreds of CPUs.
 const CHUNK: usize = 64 << 10;
 
-/// The pages that one processor wrote, back to back.
+/// The pages that one CPU wrote, back to back.
 pub struct Input<'f> {
     /// The file, for messages.
     pub path: PathBuf,
-    /// The processor.
+    /// The CPU.
     pub cpu: u32,
     /// What a page looks like.
     pub layout: PageLayout,

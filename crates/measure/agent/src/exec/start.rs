@@ -114,7 +114,7 @@ fn become_the_user(launch: &Launch) -> io::Result<()> {
     }
 }
 
-/// Whether the program is one for another processor: the C library would give it to a shell, as it does with scripts
+/// Whether the program is one for another CPU: the C library would give it to a shell, as it does with scripts
 /// without a first line that names who reads them. Who has registered such programs with the kernel may run them.
 fn is_alien(launch: &Launch) -> bool {
     let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else { return false };
@@ -141,7 +141,7 @@ fn said(launch: &Launch, error: &io::Error) -> String {
         }
         Some(libc::ENOEXEC) => {
             format!(
-                "'{program}' cannot be started: it is no program for this processor, nor a script with #! in its first line"
+                "'{program}' cannot be started: it is no program for this CPU, nor a script with #! in its first line"
             )
         }
         _ => format!("'{program}' cannot be started in {directory}: {error}"),

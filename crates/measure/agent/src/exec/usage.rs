@@ -9,7 +9,7 @@ use vmtax_model::{Measure, Metric};
 /// Counters that only grow.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Counters {
-    /// Nanoseconds that tasks ran, all processors together; in a guest.
+    /// Nanoseconds that tasks ran, all CPUs together; in a guest.
     busy_ns: Option<u64>,
     /// Clock ticks that a hypervisor took and said so; in a guest.
     stolen_ticks: Option<u64>,
@@ -74,7 +74,7 @@ impl Io {
     }
 }
 
-/// The seventh number of each processor's line: how long tasks ran on it, ns.
+/// The seventh number of each CPU's line: how long tasks ran on it, ns.
 fn busy(schedstat: &str) -> Option<u64> {
     let lines = schedstat.lines().filter(|line| line.starts_with("cpu"));
     let ran = |line: &str| line.split_whitespace().nth(7)?.parse::<u64>().ok();

@@ -46,7 +46,7 @@ pub struct Packed {
 ///
 /// It holds `init`, byte for byte, as `/init`; the modules of `kernel` decompressed as `/vmtax/modules/NAME.ko`; and
 /// `/vmtax/modules.list` with their absolute paths, one a line, dependencies first. A module of that list may refuse to
-/// load with `ENODEV` where it serves a processor feature that the guest lacks (`crc32c_intel`); that is no fault. A
+/// load with `ENODEV` where it serves a CPU feature that the guest lacks (`crc32c_intel`); that is no fault. A
 /// kernel without a modules folder is taken to have everything built in. What each of `shares` takes besides is packed
 /// too, with a list of its own, `/vmtax/modules-METHOD.list`, and so is what a command takes.
 ///

@@ -83,21 +83,21 @@ fn owned(fd: libc::c_long) -> OwnedFd {
 pub(super) struct Map {
     fd: OwnedFd,
     key_size: usize,
-    /// Of a value as it is read, 8 bytes each: of all processors where each has one.
+    /// Of a value as it is read, 8 bytes each: of all CPUs where each has one.
     words: usize,
 }
 
 impl Map {
-    /// `processors`: how many the kernel keeps a value for, in a map where each has one.
+    /// `cpus`: how many the kernel keeps a value for, in a map where each has one.
     pub(super) fn create(
         kind: MapKind,
         (key_size, value_size): (u32, u32),
         max_entries: u32,
-        processors: usize,
+        cpus: usize,
     ) -> io::Result<Map> {
         let fd = bpf(MAP_CREATE, &mut Create { kind: kind as u32, key_size, value_size, max_entries })?;
         let each = (value_size as usize).div_ceil(8);
-        let words = if matches!(kind, MapKind::PerCpuHash) { each * processors } else { each };
+        let words = if matches!(kind, MapKind::PerCpuHash) { each * cpus } else { each };
         Ok(Map { fd: owned(fd), key_size: key_size as usize, words })
     }
 
@@ -105,7 +105,7 @@ impl Map {
         self.fd.as_raw_fd()
     }
 
-    /// The value of a key, of all processors where each has one; `None` when there is no such key.
+    /// The value of a key, of all CPUs where each has one; `None` when there is no such key.
     pub(super) fn get(&self, key: &[u8]) -> io::Result<Option<Vec<u64>>> {
         if key.len() != self.key_size {
             return Err(io::ErrorKind::InvalidInput.into());

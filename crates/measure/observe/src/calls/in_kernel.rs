@@ -10,7 +10,7 @@ use vmtax_model::CallCount;
 
 /// Threads that may be in a call at one time.
 const THREADS: u32 = 16_384;
-/// What is kept of each on each processor: count, sum, shortest, longest.
+/// What is kept of each on each CPU: count, sum, shortest, longest.
 const TOTALS: usize = 4;
 
 /// The programs and what they share with us.
@@ -26,10 +26,10 @@ impl InKernel {
     pub(super) fn start(by_process: bool) -> io::Result<InKernel> {
         // Kernels before 5.11 count maps as locked memory; where that may not be raised, they say so below.
         let _ = setrlimit(Resource::Memlock, Rlimit { current: None, maximum: None });
-        let processors = processors()?;
-        let entered = Map::create(MapKind::Hash, (8, 16), THREADS, processors)?;
-        let totals = Map::create(MapKind::PerCpuHash, (8, 8 * TOTALS as u32), ROWS as u32, processors)?;
-        let lost = Map::create(MapKind::Array, (4, 8), 1, processors)?;
+        let cpus = cpus()?;
+        let entered = Map::create(MapKind::Hash, (8, 16), THREADS, cpus)?;
+        let totals = Map::create(MapKind::PerCpuHash, (8, 8 * TOTALS as u32), ROWS as u32, cpus)?;
+        let lost = Map::create(MapKind::Array, (4, 8), 1, cpus)?;
         let own = std::process::id();
         // The one that reads what the other left is there first.
         let attached = [
@@ -62,7 +62,7 @@ impl InKernel {
     }
 }
 
-/// The processors' parts together.
+/// The CPUs' parts together.
 fn row(call: u32, pid: Option<i32>, values: &[u64]) -> Option<CallCount> {
     let parts = || values.chunks_exact(TOTALS).filter(|part| part[0] > 0);
     Some(CallCount {
@@ -75,8 +75,8 @@ fn row(call: u32, pid: Option<i32>, values: &[u64]) -> Option<CallCount> {
     })
 }
 
-/// How many processors there could be: the kernel keeps a part for each.
-fn processors() -> io::Result<usize> {
+/// How many CPUs there could be: the kernel keeps a part for each.
+fn cpus() -> io::Result<usize> {
     let text = fs::read_to_string("/sys/devices/system/cpu/possible")?;
     let last = crate::perf::list(&text).last().and_then(|&last| usize::try_from(last).ok());
     Ok(last.ok_or(io::ErrorKind::InvalidData)? + 1)
@@ -87,7 +87,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn processors_add_up_and_the_idle_one_has_no_shortest() {
+    fn cpus_add_up_and_the_idle_one_has_no_shortest() {
         let values = [2, 30, 10, 20, 0, 0, 0, 0, 1, 5, 5, 5];
         let row = row(39, Some(7), &values).unwrap();
         assert_eq!((row.call, row.pid, row.count, row.total_ns), (39, Some(7), 3, 35));

@@ -128,7 +128,7 @@ pub(super) fn enter(entered: &Map, lost: &Map, own: u32) -> Vec<Instruction> {
     [&begin[..], &look_up(entered, -8), &[skip_if(0, 0, known.len() as i16)], &known, &first, &new].concat()
 }
 
-/// At a call's end: its time, added to what its number, and process, have on this processor.
+/// At a call's end: its time, added to what its number, and process, have on this CPU.
 pub(super) fn exit(entered: &Map, totals: &Map, lost: &Map, by_process: bool) -> Vec<Instruction> {
     let begin = [call(KTIME_GET_NS), copy(8, 0), call(CURRENT_PID_TGID), store(10, -8, 0)];
     let time = [
@@ -151,7 +151,7 @@ pub(super) fn exit(entered: &Map, totals: &Map, lost: &Map, by_process: bool) ->
     let known = [
         load(1, 0, 0),
         load(2, 0, 16),
-        skip_if(1, 0, 1), // the first on this processor is its shortest
+        skip_if(1, 0, 1), // the first on this CPU is its shortest
         skip_if_at_most(2, 8, 1),
         store(0, 16, 8),
         load(2, 0, 24),

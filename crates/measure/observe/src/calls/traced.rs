@@ -20,7 +20,7 @@ use vmtax_model::CallCount;
 
 /// How often records are taken in: a ring has room for some 28,000 calls.
 const PACE: Duration = Duration::from_millis(5);
-/// Records this old are in their rings, whichever processor wrote them.
+/// Records this old are in their rings, whichever CPU wrote them.
 const SETTLED: Duration = Duration::from_millis(5);
 
 /// Events, and the thread that reads them.
@@ -158,7 +158,7 @@ impl Calls {
         }
     }
 
-    /// Both events on each processor, into one ring.
+    /// Both events on each CPU, into one ring.
     fn open(&mut self, enter: &Point, exit: &Point) -> io::Result<()> {
         for cpu in online() {
             let [begin, end] = [enter, exit].map(|point| open(&mut tracepoint(point.id), -1, cpu));
@@ -192,7 +192,7 @@ impl Calls {
         }
     }
 
-    /// `gap`: whether records were lost before this one, of the same processor.
+    /// `gap`: whether records were lost before this one, of the same CPU.
     fn keep(&mut self, record: &RawEventRecord<'_>, gap: &mut bool) {
         match record.parse() {
             Ok(EventRecord::Sample(sample)) => {
@@ -260,7 +260,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_that_moves_between_processors_is_followed_in_time() {
+    fn a_thread_that_moves_between_cpus_is_followed_in_time() {
         let mut calls = Calls::new(true, &Point { id: 1, call: 8 });
         let step = |time, tid, call, begins| Step {
             time,
@@ -269,7 +269,7 @@ mod tests {
             call,
             passed: if begins { Passed::Begin } else { Passed::Return },
         };
-        // One processor's records, then another's: it entered there, and returned here.
+        // One CPU's records, then another's: it entered there, and returned here.
         calls.fresh = vec![step(50, 8, 1, false), step(90, 8, 0, true), step(10, 8, 1, true), step(20, 9, 1, true)];
         calls.settle(60);
         assert_eq!(calls.rows.values().map(|row| (row.count, row.total_ns)).collect::<Vec<_>>(), [(1, 40)]);

@@ -24,8 +24,8 @@ const KVM_EXIT_MMIO: u64 = 6;
 /// Why the guest was left.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Reason {
-    /// As the processor says, of this instruction set.
-    Processor { isa: u32, number: u64 },
+    /// As the CPU says, of this instruction set.
+    Hardware { isa: u32, number: u64 },
     /// An access, of a KVM that tells no more.
     Access(AddressSpace),
     /// What QEMU is told, of a KVM that tells no more; nothing for a signal.
@@ -102,7 +102,7 @@ impl Counts {
         match what {
             What::Exit { isa, reason } => {
                 vcpu.told = true;
-                let reason = Some(Reason::Processor { isa, number: reason });
+                let reason = Some(Reason::Hardware { isa, number: reason });
                 let before = vcpu.open.replace(Open { reason, ..begun });
                 self.close(tid, before);
             }
@@ -116,7 +116,7 @@ impl Counts {
                 }
             }
             What::Eoi if vcpu.told => {
-                let apic = Reason::Processor { isa: VMX, number: APIC_ACCESS };
+                let apic = Reason::Hardware { isa: VMX, number: APIC_ACCESS };
                 if let Some(open) = vcpu.open.as_mut().filter(|open| open.reason == Some(apic)) {
                     let eoi = Access { space: AddressSpace::Memory, address: APIC_EOI, write: true };
                     open.access.get_or_insert(eoi);

@@ -10,7 +10,7 @@ pub(super) const KVM_RUN: u64 = 0xae80;
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum What {
-    /// The processor left the guest. Not every KVM tells.
+    /// The CPU left the guest. Not every KVM tells.
     Exit { isa: u32, reason: u64 },
     /// It is about to go back.
     Entry,
@@ -22,7 +22,7 @@ pub(super) enum What {
     User(Option<u64>),
     /// QEMU's thread goes back into KVM.
     Run,
-    /// The guest's processor is given an interrupt, by its vector.
+    /// The guest's vCPU is given an interrupt, by its vector.
     Accepted(u32),
     /// A line of the interrupt controllers was raised.
     Line(u32),

@@ -17,7 +17,7 @@ use vmtax_model::samples::{ExitRow, TracedExits};
 use vmtax_model::{AddressSpace, QemuThread};
 use vmtax_trace::{Entry, Events, Formats, Input, KernelDecoder, PageLayout, cpu_stats, symbols};
 
-/// Each processor's trace: some 40,000 events, and it is emptied forty times a second.
+/// Each CPU's trace: some 40,000 events, and it is emptied forty times a second.
 const BUFFER_KIB: u32 = 4096;
 const PACE: Duration = Duration::from_millis(25);
 
@@ -176,7 +176,7 @@ impl Names {
     /// A reason as KVM names it.
     fn reason(&self, reason: Reason) -> String {
         match reason {
-            Reason::Processor { isa, number } => {
+            Reason::Hardware { isa, number } => {
                 // 1 is VMX, 2 SVM; a KVM that is of one kind alone has one table.
                 let table = self.reasons.get(if isa == 2 { 1 } else { 0 }).or(self.reasons.first());
                 let named = table.and_then(|table| table.get(&number).or_else(|| table.get(&(number & 0xffff))));

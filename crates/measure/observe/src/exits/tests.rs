@@ -42,7 +42,7 @@ const USER_IO: What = What::User(Some(2));
 
 #[test]
 fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
-    let io = Reason::Processor { isa: 1, number: 30 };
+    let io = Reason::Hardware { isa: 1, number: 30 };
     let exit = |number| What::Exit { isa: 1, reason: number };
     // A write that QEMU takes, a read that it answers, an access that the kernel serves, a halt.
     let events = [
@@ -56,11 +56,11 @@ fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
     assert_eq!(of(&counts, io, Some((0x3f8, true))), [5, 5, 5, 200]);
     assert_eq!(of(&counts, io, Some((0x3fd, false))), [5, 5, 5, 200]);
     assert_eq!(of(&counts, io, Some((0x20, true))), [5, 0, 5, 100]);
-    assert_eq!(of(&counts, Reason::Processor { isa: 1, number: 12 }, None), [5, 0, 5, 50]);
+    assert_eq!(of(&counts, Reason::Hardware { isa: 1, number: 12 }, None), [5, 0, 5, 50]);
     assert_eq!(counts.counts.len(), 4);
     // The end of an interrupt by the APIC's page has no access of its own.
     let counts = counted(&[exit(44), What::Eoi, What::Entry], 3);
-    assert_eq!(of(&counts, Reason::Processor { isa: 1, number: 44 }, Some((0xfee0_00b0, true))), [3, 0, 3, 60]);
+    assert_eq!(of(&counts, Reason::Hardware { isa: 1, number: 44 }, Some((0xfee0_00b0, true))), [3, 0, 3, 60]);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn a_tick_has_its_rate() {
 }
 
 #[test]
-fn processors_traces_that_are_read_one_after_the_other_come_out_in_order() {
+fn cpus_traces_that_are_read_one_after_the_other_come_out_in_order() {
     let event = |at| Event { at, tid: VCPU, what: What::Entry };
     let mut waiting = Waiting { events: vec![event(5), event(9), event(3)], ..Waiting::default() };
     let mut counts = Counts::default();

@@ -42,7 +42,7 @@ pub fn guest_code(
         failed = match ask(vcpu, registers::COMMAND) {
             Some(text) => {
                 samples.took_ns.push(asked.elapsed().as_nanos() as u64);
-                // Not an x86 processor.
+                // Not an x86 CPU.
                 let Some(registers) = Registers::read(&text) else { break };
                 samples.samples += 1;
                 if registers.halted {

@@ -1,8 +1,8 @@
-//! What QEMU's human monitor prints of a processor.
+//! What QEMU's human monitor prints of a CPU.
 
 use vmtax_model::samples::Spot;
 
-/// The command that prints a processor's registers.
+/// The command that prints a CPU's registers.
 pub(super) const COMMAND: &str = "info registers";
 
 /// Of an x86 CPU's registers, those that are needed here.
@@ -21,7 +21,7 @@ pub(super) struct Registers {
 
 impl Registers {
     /// Reads what `info registers` prints: words as `RIP=00000000000f0257`, and a line for the code segment, as `CS =0008
-    /// 00000000 ffffffff 00af9b00 DPL=0 CS64 [-RA]`. `None` where it is of no x86 processor.
+    /// 00000000 ffffffff 00af9b00 DPL=0 CS64 [-RA]`. `None` where it is of no x86 CPU.
     pub fn read(text: &str) -> Option<Registers> {
         let words = || text.split_ascii_whitespace();
         let hex = |text: &str| u64::from_str_radix(text, 16).ok();
@@ -42,7 +42,7 @@ impl Registers {
         })
     }
 
-    /// Where the processor is. A kernel is the same in every address space.
+    /// Where the CPU is. A kernel is the same in every address space.
     pub fn spot(&self) -> Spot {
         let space = if self.level == 0 { 0 } else { self.space };
         Spot { address: self.address, level: self.level, space }

@@ -18,7 +18,7 @@ fn registers_are_read_in_every_mode() {
         CS =f000 000f0000 0000ffff 00009b00\nCR0=60000010 CR2=00000000 CR3=00000000 CR4=00000000\n";
     let real = Registers::read(real).unwrap();
     assert_eq!(real, Registers { address: 0xfe05b, bits: 16, level: 0, halted: true, space: 0 });
-    assert_eq!(Registers::read("PC=0000000040000000 X00=0\n"), None, "an Arm processor");
+    assert_eq!(Registers::read("PC=0000000040000000 X00=0\n"), None, "an Arm CPU");
 }
 
 #[test]

@@ -15,9 +15,9 @@ pub(super) const REGISTERS: u64 = 1 << 6 | 1 << 7 | 1 << 8;
 /// What drives the samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trigger {
-    /// Cycles of the processor, counted by itself.
+    /// Cycles of the CPU, counted by itself.
     Cycles,
-    /// The kernel's timer for a thread on a processor.
+    /// The kernel's timer for a thread on a CPU.
     CpuClock,
 }
 
@@ -26,7 +26,7 @@ pub enum Trigger {
 pub(super) enum Scope {
     /// The threads of one process.
     Process,
-    /// Whatever runs on a processor.
+    /// Whatever runs on a CPU.
     Machine,
 }
 
@@ -70,7 +70,7 @@ pub(super) fn attr(
         attr.set_exclude_idle(1);
         attr.set_task(1);
         attr.set_comm_exec(1);
-        attr.set_sample_id_all(1); // processes begin and map on one processor, and are sampled on another
+        attr.set_sample_id_all(1); // processes begin and map on one CPU, and are sampled on another
     } else {
         attr.set_inherit(1); // threads that begin later
     }
@@ -108,7 +108,7 @@ fn begun() -> perf_event_attr {
     attr
 }
 
-/// Opens the event for a thread on a processor.
+/// Opens the event for a thread on a CPU.
 pub(crate) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result<OwnedFd> {
     // SAFETY: `attr` is whole and says its size; the descriptor that comes back is ours alone.
     unsafe {
@@ -117,7 +117,7 @@ pub(crate) fn open(attr: &mut perf_event_attr, tid: i32, cpu: i32) -> io::Result
     }
 }
 
-/// Lets an event write into another's ring, of the same processor.
+/// Lets an event write into another's ring, of the same CPU.
 pub(crate) fn write_into(event: &OwnedFd, ring: &impl AsFd) -> io::Result<()> {
     // SAFETY: two descriptors of events, which stay open during the call.
     done(unsafe { ioctls::SET_OUTPUT(event.as_raw_fd(), ring.as_fd().as_raw_fd()) })

@@ -1,4 +1,4 @@
-//! Samples of a process's threads while they are on a processor, by perf_event_open.
+//! Samples of a process's threads while they are on a CPU, by perf_event_open.
 
 pub(crate) mod event;
 pub(crate) mod ring;
@@ -19,15 +19,15 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-/// The kernel's word for all processes on a processor.
+/// The kernel's word for all processes on a CPU.
 const ANYBODY: i32 = -1;
 
 /// Samples a process, or all of them, until it is dropped.
 #[derive(Debug)]
 pub struct Sampler {
-    /// An event for each thread on each processor, whose threads-to-be it follows.
+    /// An event for each thread on each CPU, whose threads-to-be it follows.
     events: Vec<OwnedFd>,
-    /// One a processor, with the event that it was mapped from.
+    /// One a CPU, with the event that it was mapped from.
     rings: Vec<(Ring, usize)>,
     trigger: Trigger,
     kernel: bool,
@@ -49,8 +49,8 @@ impl Sampler {
         Sampler::begin(pid, &threads, sampling, Scope::Process)
     }
 
-    /// Starts to sample whatever runs on this machine's processors, but their idleness. Records of each then tell their
-    /// time and, of samples, the processor; what processes begin and map is told too.
+    /// Starts to sample whatever runs on this machine's CPUs, but their idleness. Records of each then tell their
+    /// time and, of samples, the CPU; what processes begin and map is told too.
     ///
     /// # Errors
     /// [`ProbeError`] when the kernel lets nobody sample, or not this user.
@@ -72,7 +72,7 @@ impl Sampler {
         Ok(sampler)
     }
 
-    /// The events of one processor, into one ring.
+    /// The events of one CPU, into one ring.
     fn open_on(
         &mut self,
         cpu: i32,
@@ -132,7 +132,7 @@ impl Sampler {
         }
     }
 
-    /// Hands over the records that came since the last time, those of a processor in their order.
+    /// Hands over the records that came since the last time, those of a CPU in their order.
     pub fn drain(&mut self, mut each: impl FnMut(RawEventRecord<'_>)) {
         for (ring, _) in &mut self.rings {
             records(ring, &mut self.copied, self.format, &mut each);
@@ -186,7 +186,7 @@ fn format(kernel: bool, scope: Scope) -> RecordParseInfo {
     RecordParseInfo {
         sample_regs_user: REGISTERS,
         user_regs_count: REGISTERS.count_ones() as u8,
-        // Behind the time stands the processor.
+        // Behind the time stands the CPU.
         nonsample_record_time_offset_from_end: everywhere.then_some(16),
         sample_record_time_offset_from_start: Some(16),
         ..layout(sample_format)
@@ -216,7 +216,7 @@ pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
 
 /// What can be had: counters before the clock, with the kernel's stacks before without.
 fn permitted(pid: i32, tid: i32, sampling: Sampling, scope: Scope) -> Result<(Trigger, bool), ProbeError> {
-    // Of a process, on any processor; of all, on the first.
+    // Of a process, on any CPU; of all, on the first.
     let cpu = if tid == ANYBODY { online()[0] } else { -1 };
     let mut said = io::Error::from(io::ErrorKind::Unsupported);
     for trigger in [Trigger::Cycles, Trigger::CpuClock] {
@@ -259,7 +259,7 @@ fn raise_limit(threads: usize) {
     }
 }
 
-/// The processors that are in use.
+/// The CPUs that are in use.
 pub(crate) fn online() -> Vec<i32> {
     let all = list(&fs::read_to_string("/sys/devices/system/cpu/online").unwrap_or_default());
     if all.is_empty() { vec![0] } else { all }

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Bytes: what is taken where it is granted, and what everybody is granted.
 pub(crate) const SIZES: [usize; 2] = [4 << 20, 512 << 10];
 
-/// A ring of records of one processor.
+/// A ring of records of one CPU.
 #[derive(Debug)]
 pub(crate) struct Ring {
     /// Where the kernel's page begins; the records follow it.

@@ -105,7 +105,7 @@ impl Kept {
 
     /// What the records say, of all processes together.
     fn named(mut self, names: HashMap<i32, String>, roots: &[PathBuf]) -> (Profile, Unwound, u64) {
-        self.records.sort_by_key(|(time, ..)| *time); // each processor has its own
+        self.records.sort_by_key(|(time, ..)| *time); // each CPU has its own
         let files = Rc::new(Here::new(roots));
         let mut processes = Processes { files, names, programs: Vec::new(), running: HashMap::new() };
         for (_, kind, misc, at) in self.records {

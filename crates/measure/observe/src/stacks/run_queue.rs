@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn time_on_a_processor_is_seen() {
+    fn time_on_a_cpu_is_seen() {
         let tid = std::process::id() as i32; // as a thread it does nothing while tests run
         let mut run_queue = RunQueue::of(tid);
         run_queue.read(tid);

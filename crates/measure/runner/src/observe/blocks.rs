@@ -10,7 +10,7 @@ use vmtax_observe::{ProbeError, ProbeSet, Tracer};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{DISK_DEVICE, MachineError, Observed, RunningMachine, Vm};
 
-/// Each processor's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
+/// Each CPU's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
 
 /// Traces the host's side; the guest's side is its agent's.

@@ -39,8 +39,8 @@ pub struct Finished {
     pub execution: Execution,
     /// Its figures.
     pub result: TrialResult,
-    /// What it cost the host's processors, in a guest.
-    pub processor: Option<CpuSeconds>,
+    /// What it cost the host's CPUs, in a guest.
+    pub cpu_seconds: Option<CpuSeconds>,
     /// What it printed: to standard output, and to standard error.
     pub printed: [Capture; 2],
     /// How it was observed; `None` when it was not.
@@ -181,14 +181,14 @@ impl Conversation<'_, '_> {
                         }
                         _ if stopped => return Ok(Ran::Stopped),
                         Reply::Ran { execution, result, observed } => {
-                            let (window_s, processor) = spent.unzip();
+                            let (window_s, cpu_seconds) = spent.unzip();
                             // What it printed is for this side to understand.
                             let execution = Execution { window_s, printed: Vec::new(), ..execution };
                             let result = *result;
                             return Ok(Ran::Done(Box::new(Finished {
                                 execution,
                                 result,
-                                processor,
+                                cpu_seconds,
                                 printed,
                                 observed,
                             })));

@@ -1,4 +1,4 @@
-//! The host itself as a machine: the agent in a process with the guest's processors and memory.
+//! The host itself as a machine: the agent in a process with the guest's vCPUs and memory.
 
 use crate::MachineError;
 use crate::agent::memory_limit;

@@ -86,7 +86,7 @@ impl<'a> Session<'a> {
         };
         let boot = began.elapsed();
         if hello.cpus != setup.guest.cpus {
-            return Err(MachineError::Processors { machine, asked: setup.guest.cpus, got: hello.cpus });
+            return Err(MachineError::Vcpus { machine, asked: setup.guest.cpus, got: hello.cpus });
         }
         let mut share_arguments = Vec::new();
         let mut guest = None;

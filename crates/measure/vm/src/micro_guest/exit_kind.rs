@@ -1,4 +1,4 @@
-/// What makes the processor leave the guest. Kinds "to user space" touch a port or an address at which nothing answers,
+/// What makes the CPU leave the guest. Kinds "to user space" touch a port or an address at which nothing answers,
 /// so QEMU only finds that out; those "in the kernel" touch the interrupt controllers, which KVM has in the kernel unless
 /// QEMU is told otherwise (`kernel-irqchip=`). Under TCG all are QEMU's own code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,7 +21,7 @@ pub enum ExitKind {
     MmioUserWrite,
     /// A read from it.
     MmioUserRead,
-    /// A read of the local APIC's version. Processors with APIC virtualisation do it without an exit.
+    /// A read of the local APIC's version. CPUs with APIC virtualisation do it without an exit.
     MmioKernelRead,
     /// The cpuid instruction.
     Cpuid,
@@ -31,9 +31,9 @@ pub enum ExitKind {
     /// before it sleeps), to the first instruction after. It counts from the earliest moment that may have been meant,
     /// so up to one [`ExitKind::MmioKernelRead`]'s worth of setting the timer is in it.
     Halt,
-    /// An interrupt: from the write by which the processor sends itself one, to its handler.
+    /// An interrupt: from the write by which the CPU sends itself one, to its handler.
     Inject,
-    /// The end of an interrupt, at the local APIC. Processors with APIC virtualisation do it without an exit.
+    /// The end of an interrupt, at the local APIC. CPUs with APIC virtualisation do it without an exit.
     Eoi,
 }
 

@@ -2,7 +2,7 @@ use crate::micro_guest::layout::{MAX_BLOCK, MAX_COUNT, SECTOR, command, completi
 use crate::micro_guest::{ExitKind, MicroError};
 use vmtax_model::Antipattern;
 
-/// How long the guest waits for one interrupt of its own: some 20 s, in ticks of any processor of today.
+/// How long the guest waits for one interrupt of its own: some 20 s, in ticks of any CPU of today.
 const EXIT_TIMEOUT: u64 = 1 << 36;
 
 /// What the guest is told to do.

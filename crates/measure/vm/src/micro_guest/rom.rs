@@ -10,7 +10,7 @@ const ROM_ADDRESS: u32 = 0xf_0000;
 const IMAGE_BYTES: usize = 64 << 10;
 /// Room for the code; assembling fails when it is more.
 const CODE_BYTES: usize = 8192;
-/// `jmp 0xf000:0`, at the address where a processor begins.
+/// `jmp 0xf000:0`, at the address where a CPU begins.
 const RESET: [u8; 5] = [0xea, 0x00, 0x00, 0x00, 0xf0];
 const RESET_AT: usize = 0xfff0;
 

@@ -69,7 +69,7 @@ mod tests {
         let own = std::process::id() as i32;
         let accounting = CpuAccounting { vmm: own, vcpus: vec![own], server: None };
         let before = accounting.spent();
-        // On a busy machine it has a processor now and then only.
+        // On a busy machine it has a CPU now and then only.
         let thread_time_ns = || {
             let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
             time.tv_sec * 1_000_000_000 + time.tv_nsec

@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_are_summed_over_processors() {
+    fn counters_are_summed_over_cpus() {
         let vcpu = |exits: u64| {
             json!({ "provider": "kvm", "qom-path": "/machine/unattached/device[0]", "stats": [
                 { "name": "exits", "value": exits }, { "name": "halt_wait_hist", "value": [1, 2] },

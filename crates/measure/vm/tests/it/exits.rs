@@ -19,7 +19,7 @@ fn measure(guest: &mut Guest, name: &str) -> BTreeMap<ExitKind, u64> {
         let mode = if kind.in_kernel_mode() { " (kernel mode)" } else { "" };
         println!("{:32} {}", format!("{}{mode}", kind.label()), ticks::summary(&exits));
         if kind == ExitKind::Halt {
-            // The processor slept for 1 ms: when the deadline were half as far away, or none, this would be longer.
+            // The CPU slept for 1 ms: when the deadline were half as far away, or none, this would be longer.
             let fastest = ticks::percentile(&exits, 0) as f64 / ticks::per_us();
             assert!(fastest < 400.0, "{name}: the fastest wake-up takes {fastest} us");
         }
@@ -55,7 +55,7 @@ fn every_kind_costs_what_it_must() {
     }
 }
 
-/// Interrupt controllers elsewhere, more processors, other processor models: nothing that the ROM counts on.
+/// Interrupt controllers elsewhere, more CPUs, other CPU models: nothing that the ROM counts on.
 #[test]
 fn other_machines_do_as_well() {
     for accelerator in accelerators() {

@@ -12,7 +12,7 @@ use vmtax_vm::micro_guest::{Order, State};
 fn stamps_are_exchanged_and_bound_the_offset() {
     for accelerator in accelerators() {
         let mut guest = Guest::start(accelerator, &[]);
-        // QEMU moves a translated guest's counter by the little that the host's processors' counters may differ.
+        // QEMU moves a translated guest's counter by the little that the host's CPUs' counters may differ.
         let held = (0..3).any(|_| {
             let pings = [0, 1, 2].map(|_| ping(&mut guest, accelerator));
             let low = pings.iter().map(|ping| ping.low).max().unwrap();

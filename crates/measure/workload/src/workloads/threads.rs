@@ -1,4 +1,4 @@
-//! `threads`: an event locks one mutex, yields the processor and unlocks, `yields` times.
+//! `threads`: an event locks one mutex, yields the CPU and unlocks, `yields` times.
 //!
 //! Reference: sysbench 1.0 `threads`. Events take the `locks` mutexes in turn, all threads counting together;
 //! mutexes lie next to each other, unpadded.

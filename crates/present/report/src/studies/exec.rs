@@ -189,7 +189,7 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
     all.extend(findings.root.as_ref().map(|root| {
         format!(
             "Guests had the host's files by {} ({}), read-only, below a layer {layer}: its cost is the share's, not the \
-             processor's.",
+             CPU's.",
             root.method, root.mount
         )
     }));

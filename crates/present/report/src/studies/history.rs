@@ -108,7 +108,7 @@ pub fn listing(entries: &[HistoryEntry], notes: &[String]) -> Report<'static> {
         .figures(["runs", "series"], |e| [e.runs, e.series].map(|n| n.to_string()))
         .column(Column::words("first").spare(1), |e| when(&e.first))
         .column(Column::words("last").spare(2), |e| when(&e.last));
-    let note = "A series is what was measured under the same conditions: processors, variant, size, settings. \
+    let note = "A series is what was measured under the same conditions: CPUs, variant, size, settings. \
                 `vmtax history METRIC` draws a metric's.";
     let block = match entries.is_empty() {
         true => Block::Text("No run has left a figure yet: `vmtax run --quick` does.".to_owned()),
@@ -157,12 +157,11 @@ fn shared(findings: &HistoryFindings) -> String {
 fn split(findings: &HistoryFindings) -> Option<String> {
     let count = findings.series.len();
     let hosts: BTreeMap<&str, ()> = findings.series.iter().map(|s| (s.key.host.as_str(), ())).collect();
-    let processors =
-        if hosts.len() > 1 { format!(" They are from {} kinds of processors.", hosts.len()) } else { String::new() };
+    let cpus = if hosts.len() > 1 { format!(" They are from {} kinds of CPUs.", hosts.len()) } else { String::new() };
     (count > 1).then(|| {
         format!(
-            "{count} series: figures of other processors, machines, variants, sizes or settings are not compared with each \
-             other.{processors}"
+            "{count} series: figures of other CPUs, machines, variants, sizes or settings are not compared with each \
+             other.{cpus}"
         )
     })
 }

@@ -30,11 +30,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
             Notice::notes("In effect", effects(findings)),
             Notice::warnings(view::warnings(recording, &findings.warnings)),
         ],
-        sections: own
-            .chain(keeping(findings))
-            .chain([processors(findings)])
-            .chain(view::facts(recording, &[]))
-            .collect(),
+        sections: own.chain(keeping(findings)).chain([cpus(findings)]).chain(view::facts(recording, &[])).collect(),
         method: vec![findings.method.clone()],
         ..Report::default()
     }
@@ -67,9 +63,9 @@ fn base(findings: &ShareFindings) -> String {
 }
 
 /// Seconds of guest, QEMU and server for all workloads in one round.
-fn processor(column: &ShareColumn) -> Option<(f64, f64, f64)> {
-    let sum = |of: &dyn Fn(&vmtax_model::CpuSeconds) -> f64| column.processor.iter().map(|(_, s)| of(s)).sum::<f64>();
-    (!column.processor.is_empty()).then(|| (sum(&|s| s.guest), sum(&|s| s.qemu), sum(&|s| s.server.unwrap_or(0.0))))
+fn cpu_seconds(column: &ShareColumn) -> Option<(f64, f64, f64)> {
+    let sum = |of: &dyn Fn(&vmtax_model::CpuSeconds) -> f64| column.cpu_seconds.iter().map(|(_, s)| of(s)).sum::<f64>();
+    (!column.cpu_seconds.is_empty()).then(|| (sum(&|s| s.guest), sum(&|s| s.qemu), sum(&|s| s.server.unwrap_or(0.0))))
 }
 
 fn all_in_one<'a>(findings: &ShareFindings) -> Option<Section<'a>> {
@@ -153,7 +149,7 @@ fn tournament(findings: &ShareFindings) -> Table {
          server in one round.",
         base(findings)
     );
-    let seconds = |column: &ShareColumn| processor(column).map(|(guest, qemu, server)| guest + qemu + server);
+    let seconds = |column: &ShareColumn| cpu_seconds(column).map(|(guest, qemu, server)| guest + qemu + server);
     let all = table.column(Column::figures("CPU s"), |(_, c)| seconds(c).map_or(NONE.to_owned(), significant));
     all.done().in_parts().notes(vec![note])
 }
@@ -196,8 +192,8 @@ fn figure(row: &ShareRow, cell: &ShareCell) -> String {
 }
 
 /// Who worked for it: a method that is fast by using the host's CPUs is not free.
-fn processors<'a>(findings: &ShareFindings) -> Section<'a> {
-    let measured = findings.columns.iter().filter_map(|column| Some((column, processor(column)?)));
+fn cpus<'a>(findings: &ShareFindings) -> Section<'a> {
+    let measured = findings.columns.iter().filter_map(|column| Some((column, cpu_seconds(column)?)));
     let table = Table::of("CPU time", measured)
         .column(Column::words("share method").broken(24, 12), |(column, _)| title(column))
         .figures(["guest", "QEMU", "server", "all"], |(_, (guest, qemu, server))| {

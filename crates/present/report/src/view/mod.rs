@@ -143,7 +143,7 @@ pub fn facts(recording: &Recording, kernels: &[(Machine, KernelIdentity)]) -> Ve
     let outer = cpu.hypervisor.as_ref().map_or(String::new(), |h| format!(", itself a guest of {h}"));
     let fact = |name: &str, value: String| (name.to_owned(), value);
     let mut facts = vec![
-        fact("Processor", format!("{}, {} online, {} per core{governor}", cpu.model, cpu.online, cpu.threads_per_core)),
+        fact("CPU", format!("{}, {} online, {} per core{governor}", cpu.model, cpu.online, cpu.threads_per_core)),
         fact("Virtualization", format!("{}{outer}", cpu.virtualisation.as_deref().unwrap_or("none"))),
         fact(
             "Clock",

@@ -137,7 +137,7 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
         let mut at = 0.0;
         let spans = stretches.iter().map(|s| {
             let begin_ns = at;
-            // What makes the slow one slow: it waits for a processor.
+            // What makes the slow one slow: it waits for a CPU.
             at += us(s) * 1e3 * if s.3 == State::Runnable { factor * factor } else { 1.0 + (factor - 1.0) / 4.0 };
             Span { layer: s.2, state: s.3, label: label(s), thread: s.4.into(), begin_ns, end_ns: at }
         });
@@ -270,7 +270,7 @@ pub fn varied(rounds: u32) -> LayerFindings {
         method: "Rows are means over joined requests; intervals span order statistics of the rounds' means.".into(),
         warnings: vec![Warning::StolenTime { percent: 3 }],
         advice: vec![Advice {
- finding: "11.6 µs of each request wait for a host processor before QEMU's main loop runs: give QEMU a processor of its own, or try `--vary iothread=off,on`.".into(), ..Advice::default() }],
+ finding: "11.6 µs of each request wait for a host CPU before QEMU's main loop runs: give QEMU a CPU of its own, or try `--vary iothread=off,on`.".into(), ..Advice::default() }],
     }
 }
 

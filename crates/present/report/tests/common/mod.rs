@@ -182,7 +182,7 @@ pub fn host() -> HostFacts {
         checks: vec![
             check(
                 "cpu",
-                "processor",
+                "CPU",
                 Readiness::Ok,
                 "AMD EPYC 7763, 2 online, invariant TSC",
                 "Times come from the TSC.",
@@ -237,7 +237,7 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
                     wall_s: 1.2,
                     outcome: Outcome::Done { result: Box::new(result(&mut random, workload, machine)) },
                     share: None,
-                    processor: None,
+                    cpu_seconds: None,
                     control_s: None,
                     execution: None,
                     warnings: vec![],

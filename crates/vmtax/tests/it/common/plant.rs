@@ -8,7 +8,7 @@ use vmtax_wire::DISK_SERIAL;
 
 /// How long what is planted takes.
 pub const DELAY_MS: u64 = 30;
-/// How far apart the guest's block layer lets requests be, and how long the guest's hog has its processor.
+/// How far apart the guest's block layer lets requests be, and how long the guest's hog has its CPU.
 pub const LIMIT_MS: u64 = 100;
 
 /// What both guests' programs include.

@@ -1,7 +1,7 @@
 /* A guest's first program: plants a delay in the guest itself, then becomes /init. PLANTED says which:
  *
  * guest-limit  the block layer lets a group of tasks, in which the workload is, make one request each LIMIT_NS
- * guest-hog    a task of a higher class takes the processor for LIMIT_NS during each read, or right after one that was
+ * guest-hog    a task of a higher class takes the CPU for LIMIT_NS during each read, or right after one that was
  *              over before it looked
  */
 #define _GNU_SOURCE

@@ -1,4 +1,4 @@
-/* Burns known shares of a processor: fifty 50 %, thirty 30 %, twenty 20 %, below one caller, on a thread of its own; the
+/* Burns known shares of a CPU: fifty 50 %, thirty 30 %, twenty 20 %, below one caller, on a thread of its own; the
  * main thread blocks on a futex that its only other owner never gives back. With an argument it ends after that many
  * seconds. With a second one two more threads share a lock, whose address it prints: "holder" has it three quarters of the
  * time, "waiter" is blocked on it about 70 % of the time. */

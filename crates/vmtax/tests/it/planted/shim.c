@@ -2,9 +2,9 @@
  *
  * before     QEMU's worker sleeps, then reads
  * after      it reads, then sleeps, and only then says so
- * kick       the virtual processor sleeps, then tells the event loop of the request
- * interrupt  the event loop sleeps, then wakes the virtual processor
- * starve     a process of a higher class takes the event loop's processor as it is about to reap
+ * kick       the vCPU sleeps, then tells the event loop of the request
+ * interrupt  the event loop sleeps, then wakes the vCPU
+ * starve     a process of a higher class takes the event loop's CPU as it is about to reap
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -29,10 +29,10 @@
 #define FILES 1024
 
 static const char *planted = "";
-static int hog = -1, hogs_processor;
+static int hog = -1, hogs_cpu;
 static atomic_ullong last_read;
 static atomic_int completed;
-/* Descriptors by which a guest's driver notifies a device: made when it takes the device, by a virtual processor. */
+/* Descriptors by which a guest's driver notifies a device: made when it takes the device, by a vCPU. */
 static atomic_bool notifier[FILES];
 
 static int is(const char *place) { return !strcmp(planted, place); }
@@ -51,14 +51,14 @@ static void delay(void) {
     errno = kept;
 }
 
-/* The hog: each byte costs the processor that it shares with the event loop. */
+/* The hog: each byte costs the CPU that it shares with the event loop. */
 static void burn_at_each_byte(int ask) {
     cpu_set_t one;
     CPU_ZERO(&one);
-    CPU_SET(hogs_processor, &one);
+    CPU_SET(hogs_cpu, &one);
     struct sched_param urgent = {.sched_priority = 50};
     if (sched_setaffinity(0, sizeof one, &one) || sched_setscheduler(0, SCHED_FIFO, &urgent)) {
-        perror("planted: this user may not take a processor");
+        perror("planted: this user may not take a CPU");
         _exit(1);
     }
     for (char byte; read(ask, &byte, 1) == 1;) {
@@ -71,7 +71,7 @@ static void burn_at_each_byte(int ask) {
     _exit(0);
 }
 
-static int last_processor(void) {
+static int last_cpu(void) {
     cpu_set_t all;
     sched_getaffinity(0, sizeof all, &all);
     int last = 0;
@@ -85,7 +85,7 @@ __attribute__((constructor)) static void begin(void) {
     int ends[2];
     if (!is("starve") || socketpair(AF_UNIX, SOCK_STREAM, 0, ends))
         return;
-    hogs_processor = last_processor();
+    hogs_cpu = last_cpu();
     if (fork() == 0) {
         /* Nothing of QEMU's may stay open here: its end would not be seen. */
         int ask = dup2(ends[1], 3);
@@ -96,14 +96,14 @@ __attribute__((constructor)) static void begin(void) {
     hog = ends[0];
 }
 
-/* The event loop shares the hog's processor, and this worker, which has to tell it, does not. */
+/* The event loop shares the hog's CPU, and this worker, which has to tell it, does not. */
 static void starve(void) {
     cpu_set_t others, one;
     CPU_ZERO(&others);
     CPU_ZERO(&one);
-    for (int i = 0; i < hogs_processor; i++)
+    for (int i = 0; i < hogs_cpu; i++)
         CPU_SET(i, &others);
-    CPU_SET(hogs_processor, &one);
+    CPU_SET(hogs_cpu, &one);
     sched_setaffinity(0, sizeof others, &others);
     sched_setaffinity(getpid(), sizeof one, &one);
     char byte = 0;

@@ -53,7 +53,7 @@ impl Codec {
     }
 }
 
-/// The pages of a processor in compressed chunks: how many, 32 bits, then a block each.
+/// The pages of a CPU in compressed chunks: how many, 32 bits, then a block each.
 pub(super) struct Chunks<R> {
     from: R,
     codec: Codec,

@@ -51,7 +51,7 @@ impl Dat {
         &self.formats
     }
 
-    /// The processors with data, of each instance; [`crate::Event::input`] counts them from 0.
+    /// The CPUs with data, of each instance; [`crate::Event::input`] counts them from 0.
     pub fn parts(&self) -> &[Part] {
         &self.parts
     }

@@ -3,12 +3,12 @@
 use super::compress::Codec;
 use crate::{Formats, PageLayout};
 
-/// The pages of one processor.
+/// The pages of one CPU.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Part {
     /// The instance of tracefs; empty for the top one.
     pub instance: String,
-    /// The processor.
+    /// The CPU.
     pub cpu: u32,
     /// Where its data begin in the file, and how long they are there, bytes.
     pub(super) place: (u64, u64),

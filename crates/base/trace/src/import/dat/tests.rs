@@ -48,7 +48,7 @@ fn pages(stamp: u64, number: u64) -> Vec<u8> {
     [Page::new(stamp).number(0, number).bytes(), Page::new(stamp + 100).number(0, number + 1).bytes()].concat()
 }
 
-/// A file of version 6 with two processors and an instance, its clock in an option or behind the table.
+/// A file of version 6 with two CPUs and an instance, its clock in an option or behind the table.
 fn v6(clock: bool) -> Vec<u8> {
     let mut file = begin("6");
     texts().iter().for_each(|text| file.extend(text));
@@ -153,7 +153,7 @@ fn v7(compressed: bool, page_size: Option<u32>) -> Vec<u8> {
     file
 }
 
-/// Time, processor, input and number of each event.
+/// Time, CPU, input and number of each event.
 fn read(file: &[u8]) -> Result<Vec<(u64, u32, u32, u64)>, TraceError> {
     let stored = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(stored.path(), file).unwrap();

@@ -23,7 +23,7 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     }
     let cpus = read::u32(file)?;
     if cpus > MOST_CPUS {
-        return Err(wrong(&format!("it announces {cpus} processors")));
+        return Err(wrong(&format!("it announces {cpus} CPUs")));
     }
     let mut buffers = Vec::new();
     let mut clock = None;
@@ -47,13 +47,13 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
         file.seek(SeekFrom::Start(offset))?;
         parts.extend(table(file, &name, cpus, layout, &mut |_, _| Ok(()))?);
         if parts.len() > MOST_CPUS as usize {
-            return Err(wrong("its instances have more processors than any machine"));
+            return Err(wrong("its instances have more CPUs than any machine"));
         }
     }
     Ok(Head { clock, formats, parts })
 }
 
-/// The options of a buffer, and where each processor's data are.
+/// The options of a buffer, and where each CPU's data are.
 fn table(
     file: &mut (impl Read + Seek),
     instance: &str,

@@ -13,7 +13,7 @@ const FTRACE_FORMATS: u16 = 17;
 const EVENT_FORMATS: u16 = 18;
 /// Sections of options lead to one another; trace-cmd writes three or four.
 const MOST_SECTIONS: usize = 100;
-/// Of the options that tell where pages are, bytes: thousands of processors take less than one MiB.
+/// Of the options that tell where pages are, bytes: thousands of CPUs take less than one MiB.
 const LONGEST_BUFFERS: usize = 16 << 20;
 const COMPRESSED: u16 = 1;
 
@@ -93,7 +93,7 @@ fn section(file: &mut (impl Read + Seek), at: u64, id: u16, codec: Option<Codec>
     codec.ok_or_else(undeclared)?.block(file)
 }
 
-/// The option of a buffer: its clock, and its processors' data.
+/// The option of a buffer: its clock, and its CPUs' data.
 fn buffer(
     file: &mut (impl Read + Seek),
     mut data: &[u8],

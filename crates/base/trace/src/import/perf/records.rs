@@ -31,7 +31,7 @@ pub struct PerfRecords {
     path: PathBuf,
     /// The kinds of events; records belong to one by its number here.
     pub events: Vec<PerfEvent>,
-    /// The processor's architecture, as `uname -m` has it; empty where perf did not say.
+    /// The CPU's architecture, as `uname -m` has it; empty where perf did not say.
     pub arch: String,
     /// Build-ids of files that were seen, by their paths.
     pub build_ids: HashMap<String, Vec<u8>>,

@@ -39,7 +39,7 @@ fn event(line: &str) -> Option<Event> {
     let (arguments, format) = rest.split_once(')')?;
     let mut words = head.split_whitespace().rev();
     let name = words.next().filter(|name| name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_'))?;
-    // An event of a guest's processor has that before its own arguments (up to QEMU 8.0).
+    // An event of a guest's vCPU has that before its own arguments (up to QEMU 8.0).
     let vcpu = words.any(|property| property == "vcpu");
     let arguments = if vcpu { format!("void *__cpu, {arguments}") } else { arguments.to_owned() };
     let arguments: Vec<Argument> =

@@ -28,7 +28,7 @@
     .set CURRENT, VARIABLES
     .set EVENT_SEEN, VARIABLES + 64     # the event handler has run, and when
     .set EVENT_STAMP, VARIABLES + 72
-    .set MISSED, VARIABLES + 80         # the timer fired before the processor slept
+    .set MISSED, VARIABLES + 80         # the timer fired before the CPU slept
     .set SCREEN, VARIABLES + 128        # stands for a text screen's memory
     .set LOCK, VARIABLES + 192
 
@@ -54,7 +54,7 @@
 
 # Vectors. User code's way to kernel mode is a division by zero, which no KVM takes an exit for by itself, and which is done again
 # when it is lost: the emulators of some KVMs do not know `int n`, nor sysret, and forget an int3 that is under way when
-# somebody reads the processor's registers.
+# somebody reads the CPU's registers.
     .set VECTOR_GATE, 0
     .set GATE_CALL_BYTES, 6
     .macro GATE_CALL                    # changes no register
@@ -175,7 +175,7 @@
 
     pushq $USER_DATA
     pushq $USER_STACK
-    pushq $0x3202                       # IF; IOPL 3, with which a processor need not look into the bitmap
+    pushq $0x3202                       # IF; IOPL 3, with which a CPU need not look into the bitmap
     pushq $USER_CODE
     pushq $(ROM + .Lserve - vmtax_micro_rom)
     iretq

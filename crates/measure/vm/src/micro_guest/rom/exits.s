@@ -216,7 +216,7 @@
     jnz 1b
     ret
 
-# From the write that sends this processor an interrupt to the handler's first instruction in user mode.
+# From the write that sends this CPU an interrupt to the handler's first instruction in user mode.
 .Linject:
     BEFORE
     movl $(0x40000 | VECTOR_EVENT), APIC + APIC_ICR

@@ -27,7 +27,7 @@
     movl $0, APIC + APIC_EOI
     iretq
 
-# The timer wakes the processor from the gate's hlt: back to user mode at once, past the frame of this interrupt, by
+# The timer wakes the CPU from the gate's hlt: back to user mode at once, past the frame of this interrupt, by
 # that of the gate. From anywhere else it came too early.
 .Ltimer_interrupt:
     testb $3, 8(%rsp)

@@ -51,7 +51,7 @@ impl Recorder {
     pub fn series(self, clock: &Clock) -> Series {
         let mut operations = self.room;
         operations.truncate(self.kept);
-        // Counters of two processors may differ by less than would show in figures.
+        // Counters of two CPUs may differ by less than would show in figures.
         operations.iter_mut().for_each(|o| o.end = o.end.max(o.begin));
         operations.sort_unstable_by_key(|o| o.begin);
         Series { mhz: clock.about().mhz, operations }

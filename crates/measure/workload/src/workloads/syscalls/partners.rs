@@ -75,14 +75,14 @@ impl Drop for Echo {
     }
 }
 
-/// An operation: a byte to another process through a pipe and back through a second one, on whichever processors the
+/// An operation: a byte to another process through a pipe and back through a second one, on whichever CPUs the
 /// kernel chooses.
 pub(super) fn pipe(bench: &Bench) -> Attempt<Sample> {
     let echo = Echo::start()?;
     bench.measure(|| echo.round_trip())
 }
 
-/// This thread on one processor; as before when dropped.
+/// This thread on one CPU; as before when dropped.
 struct Pinned(CpuSet);
 
 impl Pinned {
@@ -102,7 +102,7 @@ impl Drop for Pinned {
     }
 }
 
-/// An operation: half of a `pipe` round trip between two processes on one processor, so that each byte handed over is
+/// An operation: half of a `pipe` round trip between two processes on one CPU, so that each byte handed over is
 /// a switch. The pipe's own read and write are in it.
 pub(super) fn context_switch(bench: &Bench) -> Attempt<Sample> {
     let _pinned = Pinned::here()?;
@@ -174,7 +174,7 @@ impl Drop for Partner {
 }
 
 /// An operation: give another thread the turn and wake it with `futex(2)`, wait until it has given it back the same
-/// way; on whichever processors the kernel chooses.
+/// way; on whichever CPUs the kernel chooses.
 pub(super) fn futex_round_trip(bench: &Bench) -> Attempt<Sample> {
     let partner = Partner::start()?;
     let turn = &partner.turn;
