@@ -120,10 +120,11 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// Where a study runs when no machine is named: native, KVM where it runs kernels at speed, and TCG.
+    /// Where a study runs when no machine is named: native, KVM where it runs kernels at speed, and TCG, of QEMU.
     pub fn default_machines(&self) -> Vec<Machine> {
-        let is_slow = |m: Machine| m == Machine::KVM && self.kvm.class != KvmClass::Hardware;
-        Machine::ALL.iter().copied().filter(|&m| m.has_kernel() && !is_slow(m)).collect()
+        let all = [Machine::NATIVE, Machine::KVM, Machine::TCG];
+        let is_slow = |m: &Machine| m.is_kvm() && self.kvm.class != KvmClass::Hardware;
+        all.into_iter().filter(|m| !is_slow(m)).collect()
     }
 
     /// The machine of a Linux guest when none is named: KVM where it runs kernels at speed, else TCG.

@@ -4,13 +4,14 @@ use crate::{Requirements, RunError};
 use std::path::{Path, PathBuf};
 use vmtax_guests::kernel::{KernelError, Purpose};
 use vmtax_model::{KernelFacts, Machine, ShareMethod};
-use vmtax_vm::{Boot, GuestImage, MachineError, MicroImage, Scratch};
+use vmtax_vm::{Boot, GuestImage, MachineError, Scratch, VmmProgram};
 use vmtax_workload::CheckedPlan;
 
 /// The images that the plan's machines need, for each variant.
 pub(crate) struct Images {
     guests: Vec<GuestImage>,
-    micros: Vec<MicroImage>,
+    /// The file of the micro-guest's ROM.
+    rom: Option<PathBuf>,
     /// The shares that the guests' kernel cannot mount, with the reason.
     pub refused: Vec<(ShareMethod, KernelError)>,
 }
@@ -23,24 +24,24 @@ impl Images {
         methods: &[ShareMethod],
         scratch: &Scratch,
     ) -> Result<Images, RunError> {
-        let mut images = Images { guests: Vec::new(), micros: Vec::new(), refused: Vec::new() };
+        let mut images = Images { guests: Vec::new(), rom: None, refused: Vec::new() };
         let purpose = match plan.command() {
             Some(command) => Purpose::Command { network: command.net.is_some(), disk: command.scratch_mib.is_some() },
             None => Purpose::Workloads,
         };
         let Some(means) = means else { return Ok(images) };
         let mut made: Vec<(&KernelFacts, GuestImage)> = Vec::new();
-        for (kernel, qemu) in means.kernels.iter().zip(&means.qemus) {
+        for kernel in &means.kernels {
             let known = made.iter().find(|(other, _)| *other == kernel).map(|(_, image)| image.clone());
             let image = match known {
-                Some(image) => GuestImage { qemu: qemu.clone(), ..image },
+                Some(image) => image,
                 None => {
                     let initramfs = scratch.folder().join(format!("initramfs-{}.cpio", made.len()));
                     let program = Path::new("/proc/self/exe");
                     let packed = vmtax_guests::kernel::initramfs(kernel, program, methods, purpose, &initramfs)?;
                     images.refused.extend(packed.refused);
                     let vmlinux = scratch.folder().join(format!("vmlinux-{}", made.len()));
-                    GuestImage { qemu: qemu.clone(), kernel: unpacked(kernel, vmlinux), initramfs }
+                    GuestImage { kernel: unpacked(kernel, vmlinux), initramfs }
                 }
             };
             made.push((kernel, image.clone()));
@@ -50,19 +51,25 @@ impl Images {
             let rom = scratch.folder().join("micro.rom");
             std::fs::write(&rom, vmtax_vm::micro_guest::rom())
                 .map_err(|source| MachineError::System { what: format!("writing {}", rom.display()), source })?;
-            images.micros =
-                means.qemus.iter().map(|qemu| MicroImage { qemu: qemu.clone(), rom: rom.clone() }).collect();
+            images.rom = Some(rom);
         }
         Ok(images)
     }
 
-    /// What the machine boots in this variant.
-    pub fn boot(&self, machine: Machine, variant: usize) -> Result<Boot<'_>, RunError> {
-        let boot = match (machine.is_guest(), machine.has_kernel()) {
-            (false, _) => Some(Boot::Host),
-            (true, true) => self.guests.get(variant).map(Boot::Linux),
-            (true, false) => self.micros.get(variant).map(Boot::Micro),
-        };
+    /// What the machine boots in this variant, with its VMM's program.
+    pub fn boot<'a>(
+        &'a self,
+        machine: Machine,
+        variant: usize,
+        program: Option<&'a VmmProgram>,
+    ) -> Result<Boot<'a>, RunError> {
+        if !machine.is_guest() {
+            return Ok(Boot::Host);
+        }
+        let boot = program.and_then(|program| match machine.has_kernel() {
+            true => self.guests.get(variant).map(|image| Boot::Linux(program, image)),
+            false => self.rom.as_deref().map(|rom| Boot::Micro(program, rom)),
+        });
         boot.ok_or_else(|| no_means(machine))
     }
 }

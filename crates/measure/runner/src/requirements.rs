@@ -4,16 +4,24 @@ use crate::RunError;
 use std::path::PathBuf;
 use vmtax_guests::apt::AptError;
 use vmtax_guests::kernel::KernelError;
-use vmtax_model::{Accelerator, HostFacts, KernelFacts, KvmClass, Machine, Plan, QemuFacts, Variant, WorkloadName};
+use vmtax_model::{HostFacts, KernelFacts, KvmClass, Machine, Plan, Variant, Vmm, WorkloadName};
+use vmtax_vm::VmmProgram;
 use vmtax_workload::WorkloadError;
 
 /// What guests are started with.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Requirements {
-    /// The QEMU of each of the plan's variants.
-    pub qemus: Vec<QemuFacts>,
+    /// For each of the plan's variants, the program of each VMM that the plan's machines have.
+    programs: Vec<Vec<VmmProgram>>,
     /// The kernel of each of the plan's variants; none for the micro-guest alone.
-    pub kernels: Vec<KernelFacts>,
+    pub(crate) kernels: Vec<KernelFacts>,
+}
+
+impl Requirements {
+    /// The VMM that runs a machine in a variant.
+    pub(crate) fn program(&self, machine: Machine, variant: usize) -> Option<&VmmProgram> {
+        self.programs.get(variant)?.iter().find(|program| Some(program.vmm()) == machine.vmm())
+    }
 }
 
 /// Finds what the plan's guests need, fetching a kernel if none is there; `None` for a plan without guests.
@@ -42,35 +50,36 @@ pub fn find_requirements(
     if guests.is_empty() {
         return Ok(None);
     }
-    if guests.contains(&Machine::KVM) && !(host.kvm.class == KvmClass::EmulatesKernels && all_name_kernels(plan)?) {
-        kvm_runs_kernels(host)?;
-    }
-    if guests.contains(&Machine::MICRO_KVM) {
-        kvm_opens(host)?;
+    for &machine in guests.iter().filter(|m| m.is_kvm()) {
+        // The micro-guest runs in user mode only; and a person may name a kernel made for a KVM that emulates others.
+        let emulated_will_do = !machine.has_kernel() || all_name_kernels(machine, plan)?;
+        kvm_runs(machine, host, emulated_will_do)?;
     }
     if let Some(&machine) = guests.iter().find(|m| !m.has_kernel()) {
         micro_can(machine, plan)?;
     }
-    // The facts have the best one first; asking again is for the error that says why there is none.
-    let qemu = match (&plan.guest.qemu, host.qemu.first()) {
-        (None, Some(best)) => best.clone(),
-        (named, _) => vmtax_host::best_qemu(named.as_deref())?,
-    };
-    let qemus: Vec<QemuFacts> = plan.variants.iter().map(|v| qemu_of(v, &qemu)).collect::<Result<_, _>>()?;
-    let built = |m: Machine| plan.variants.iter().zip(&qemus).filter(move |(v, _)| v.is_on(m)).map(|(_, q)| q);
-    for (machine, qemu) in guests.iter().flat_map(|m| built(*m).map(move |q| (*m, q))) {
-        if !qemu.accelerators.iter().any(|a| Some(a.as_str()) == machine.accelerator().map(Accelerator::as_str)) {
-            return Err(RunError::NoMachine {
-                machine,
-                reason: format!("{} was built without it: name another QEMU with --qemu", qemu.path.display()),
-            });
+    let mut vmms: Vec<Vmm> = guests.iter().filter_map(|m| m.vmm()).collect();
+    vmms.sort_unstable();
+    vmms.dedup();
+    let programs = vmms.into_iter().map(|vmm| programs(vmm, plan, host)).collect::<Result<Vec<_>, _>>()?;
+    let of_variant = |variant| programs.iter().filter_map(|of_vmm| of_vmm.get(variant).cloned()).collect();
+    let mut means = Requirements { programs: (0..plan.variants.len()).map(of_variant).collect(), kernels: Vec::new() };
+    for &machine in &guests {
+        for (i, _) in plan.variants.iter().enumerate().filter(|(_, variant)| variant.is_on(machine)) {
+            let lacks =
+                |program: &&VmmProgram| machine.accelerator().is_some_and(|accelerator| !program.has(accelerator));
+            if let Some(program) = means.program(machine, i).filter(lacks) {
+                return Err(RunError::NoMachine {
+                    machine,
+                    reason: format!("{} was built without it: name another QEMU with --qemu", program.path().display()),
+                });
+            }
         }
     }
-    let kernels = match plan.machines.iter().any(|m| m.is_linux_guest()) {
-        true => kernels(plan, host, cache, say)?,
-        false => Vec::new(),
-    };
-    Ok(Some(Requirements { qemus, kernels }))
+    if plan.machines.iter().any(|m| m.is_linux_guest()) {
+        means.kernels = kernels(plan, host, cache, say)?;
+    }
+    Ok(Some(means))
 }
 
 /// The kernel of each variant; fetched, where none is there, once.
@@ -101,29 +110,28 @@ fn kernels(
     Ok(kernels)
 }
 
-/// A variant may have a QEMU of its own.
-fn qemu_of(variant: &Variant, usual: &QemuFacts) -> Result<QemuFacts, RunError> {
-    match variant.qemu() {
-        Some(named) => Ok(vmtax_host::best_qemu(Some(named))?),
-        None => Ok(usual.clone()),
+/// A VMM's program for each variant.
+fn programs(vmm: Vmm, plan: &Plan, host: &HostFacts) -> Result<Vec<VmmProgram>, RunError> {
+    match vmm {
+        Vmm::Qemu => {
+            // The host's facts list the best one first. Without one, the search fails with the reason.
+            let usual = match (&plan.guest.qemu, host.qemu.first()) {
+                (None, Some(best)) => best.clone(),
+                (named, _) => vmtax_host::best_qemu(named.as_deref())?,
+            };
+            let of_variant = |variant: &Variant| match variant.qemu() {
+                Some(named) => Ok(VmmProgram::Qemu(vmtax_host::best_qemu(Some(named))?)),
+                None => Ok(VmmProgram::Qemu(usual.clone())),
+            };
+            plan.variants.iter().map(of_variant).collect()
+        }
     }
 }
 
-/// Whether every guest under KVM has a kernel that a person named, who may have one that a KVM runs which emulates others.
-fn all_name_kernels(plan: &Plan) -> Result<bool, RunError> {
-    let mut guests = plan.variants.iter().filter(|v| v.is_on(Machine::KVM)).map(|v| v.guest(&plan.guest));
+/// Whether each variant for a machine names its kernel.
+fn all_name_kernels(machine: Machine, plan: &Plan) -> Result<bool, RunError> {
+    let mut guests = plan.variants.iter().filter(|v| v.is_on(machine)).map(|v| v.guest(&plan.guest));
     Ok(guests.try_fold(true, |all, guest| guest.map(|guest| all && guest.kernel.is_some()))?)
-}
-
-/// The micro-guest's own code runs in user mode: a KVM that emulates kernels will do.
-fn kvm_opens(host: &HostFacts) -> Result<(), RunError> {
-    match host.kvm.class {
-        KvmClass::EmulatesKernels => Ok(()),
-        _ => kvm_runs_kernels(host).map_err(|error| match error {
-            RunError::NoMachine { reason, .. } => RunError::NoMachine { machine: Machine::MICRO_KVM, reason },
-            other => other,
-        }),
-    }
 }
 
 /// It has no kernel: block requests, one at a time, are all that it makes.
@@ -147,9 +155,11 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-fn kvm_runs_kernels(host: &HostFacts) -> Result<(), RunError> {
+/// `emulated_will_do`: whether the guest also runs on a KVM that emulates kernels.
+fn kvm_runs(machine: Machine, host: &HostFacts, emulated_will_do: bool) -> Result<(), RunError> {
     let reason = match host.kvm.class {
         KvmClass::Hardware => return Ok(()),
+        KvmClass::EmulatesKernels if emulated_will_do => return Ok(()),
         KvmClass::EmulatesKernels => {
             "this host's KVM only emulates guest kernels: use the machine tcg, or name a kernel made for it with --kernel"
         }
@@ -157,5 +167,5 @@ fn kvm_runs_kernels(host: &HostFacts) -> Result<(), RunError> {
         KvmClass::NoPermission => "/dev/kvm may not be opened: `vmtax doctor` says what to do",
         KvmClass::Absent => "there is no /dev/kvm: `vmtax doctor` says what to do, or use the machine tcg",
     };
-    Err(RunError::NoMachine { machine: Machine::KVM, reason: reason.to_owned() })
+    Err(RunError::NoMachine { machine, reason: reason.to_owned() })
 }

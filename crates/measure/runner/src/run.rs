@@ -79,7 +79,7 @@ pub fn run(
         scratch: &scratch,
         images: &images,
         ways: &ways,
-        qemus: means.map_or(&[], |m| &m.qemus),
+        means,
         // Where the host's kernel may not be traced, QEMU's own log tells something.
         events: plan.is_observed() && !may_trace(),
         interrupt,
@@ -161,7 +161,7 @@ impl<'a> Run<'a> {
         }
         let setup = Setup {
             machine: slot.machine,
-            boot: self.images.boot(slot.machine, slot.variant)?,
+            boot: self.images.boot(slot.machine, slot.variant, self.program(slot))?,
             guest: &guest,
             disk: &way.disk,
             restored,
@@ -272,13 +272,13 @@ impl<'a> Run<'a> {
         log: &Path,
     ) -> Result<Worked, RunError> {
         let deadline = Duration::from_secs(u64::from(self.plan.timeout_s));
-        let qemu = self.qemus.get(slot.variant);
-        if matches!(probes, Probes::Layers | Probes::Calls) && qemu.is_none() {
+        let program = self.program(slot);
+        if matches!(probes, Probes::Layers | Probes::Calls) && program.is_none() {
             return Err(no_means(slot.machine));
         }
         let what = Observation {
             machine: slot.machine,
-            qemu,
+            program,
             disk: self.scratch.disk(),
             probes,
             profile: self.plan.profile(),

@@ -3,7 +3,37 @@
 use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Guest, Machine, QemuFacts};
+use vmtax_model::{Accelerator, Guest, Machine, QemuFacts, Vmm};
+
+/// The program of a VMM that was found on this host.
+#[derive(Debug, Clone, PartialEq)]
+pub enum VmmProgram {
+    /// QEMU.
+    Qemu(QemuFacts),
+}
+
+impl VmmProgram {
+    /// Whose program it is.
+    pub fn vmm(&self) -> Vmm {
+        match self {
+            VmmProgram::Qemu(_) => Vmm::Qemu,
+        }
+    }
+
+    /// The binary.
+    pub fn path(&self) -> &Path {
+        match self {
+            VmmProgram::Qemu(qemu) => &qemu.path,
+        }
+    }
+
+    /// Whether it was built with an accelerator.
+    pub fn has(&self, accelerator: Accelerator) -> bool {
+        match self {
+            VmmProgram::Qemu(qemu) => qemu.accelerators.iter().any(|name| name == accelerator.as_str()),
+        }
+    }
+}
 
 /// What a machine boots.
 #[derive(Debug, Clone, Copy)]
@@ -11,9 +41,9 @@ pub enum Boot<'a> {
     /// Nothing: it is the host itself.
     Host,
     /// A Linux kernel with the agent.
-    Linux(&'a GuestImage),
-    /// The micro-guest.
-    Micro(&'a MicroImage),
+    Linux(&'a VmmProgram, &'a GuestImage),
+    /// The micro-guest, from the file of its ROM.
+    Micro(&'a VmmProgram, &'a Path),
 }
 
 /// What to start.
@@ -44,19 +74,8 @@ pub struct Setup<'a> {
 /// What a guest is started from.
 #[derive(Debug, Clone, PartialEq)]
 pub struct GuestImage {
-    /// The QEMU.
-    pub qemu: QemuFacts,
-    /// The kernel as QEMU takes it: a bzImage, or an uncompressed one with a PVH entry.
+    /// The kernel: a bzImage, or an uncompressed one with a PVH entry.
     pub kernel: PathBuf,
     /// The initramfs, this very binary in it.
     pub initramfs: PathBuf,
-}
-
-/// What the micro-guest is started from.
-#[derive(Debug, Clone, PartialEq)]
-pub struct MicroImage {
-    /// The QEMU.
-    pub qemu: QemuFacts,
-    /// The file that holds the ROM.
-    pub rom: PathBuf,
 }

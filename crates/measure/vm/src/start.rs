@@ -13,7 +13,7 @@ use crate::setup::{Boot, Setup};
 pub fn start<'a>(setup: &Setup<'a>) -> Result<Box<dyn RunningMachine + 'a>, MachineError> {
     Ok(match setup.boot {
         Boot::Host => Box::new(Session::start(setup, None)?),
-        Boot::Linux(image) => Box::new(Session::start(setup, Some(image))?),
-        Boot::Micro(image) => Box::new(MicroGuest::start(setup, image)?),
+        Boot::Linux(program, image) => Box::new(Session::start(setup, Some((program, image)))?),
+        Boot::Micro(program, rom) => Box::new(MicroGuest::start(setup, program, rom)?),
     })
 }

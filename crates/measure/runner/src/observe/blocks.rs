@@ -155,7 +155,7 @@ pub(crate) fn may_trace() -> bool {
 /// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.
 fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut Vec<Missing>) -> Option<Tracer> {
     let threads: Vec<i32> = vmtax_observe::thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
-    let binary = vm.binary().or_else(|| what.qemu.map(|qemu| qemu.path.clone())).unwrap_or_default();
+    let binary = vm.binary().or_else(|| what.program.map(|program| program.path().to_owned())).unwrap_or_default();
     let set = match what.probes {
         Probes::Calls => ProbeSet::calls(&threads),
         _ => {

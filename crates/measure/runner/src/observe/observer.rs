@@ -3,9 +3,9 @@
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
-use vmtax_model::{Machine, Missing, Ping, Probes, ProfileSettings, QemuFacts};
+use vmtax_model::{Machine, Missing, Ping, Probes, ProfileSettings};
 use vmtax_recording::{RecordingError, TrialFiles, Writer};
-use vmtax_vm::{MachineError, Observed, RunningMachine};
+use vmtax_vm::{MachineError, Observed, RunningMachine, VmmProgram};
 
 /// How long stamps are exchanged at a time, before and after the workload.
 pub(super) const PING: Duration = Duration::from_millis(60);
@@ -25,8 +25,8 @@ pub(super) trait Observer {
 pub(crate) struct Observation<'a> {
     /// On which machine.
     pub machine: Machine,
-    /// Its QEMU.
-    pub qemu: Option<&'a QemuFacts>,
+    /// Its VMM.
+    pub program: Option<&'a VmmProgram>,
     /// The file behind its measured disk.
     pub disk: Option<PathBuf>,
     /// With what.

@@ -1,12 +1,13 @@
 //! A run that is under way.
 
+use crate::Requirements;
 use crate::images::Images;
 use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{Machine, Probes, QemuFacts, Slot, WorkloadSpec};
+use vmtax_model::{Machine, Probes, Slot, WorkloadSpec};
 use vmtax_recording::Writer;
-use vmtax_vm::{Interrupt, MachineError, Scratch, Streams};
+use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
 use vmtax_workload::{CheckedPlan, CheckedStep};
 
 /// What a run is doing: for people who wait.
@@ -47,8 +48,7 @@ pub(super) struct Run<'a> {
     pub images: &'a Images,
     /// The plan's variants.
     pub ways: &'a [ShareSetup],
-    /// Their QEMUs.
-    pub qemus: &'a [QemuFacts],
+    pub means: Option<&'a Requirements>,
     pub events: bool,
     pub interrupt: &'a Interrupt,
     pub streams: Option<&'a Streams>,
@@ -73,6 +73,11 @@ pub(super) struct Trial<'a> {
 }
 
 impl<'a> Run<'a> {
+    /// The VMM of the slot's machine.
+    pub fn program(&self, slot: Slot) -> Option<&'a VmmProgram> {
+        self.means?.program(slot.machine, slot.variant)
+    }
+
     /// The trials of a slot: each workload under each of the plan's probes.
     pub fn all(&self, slot: Slot) -> Vec<Trial<'a>> {
         let plan = &self.steps[slot.step].plan;

@@ -2,8 +2,8 @@
 
 use crate::agent::messages::{Files, Heard, Lines, Nothing};
 use crate::process::child::Child;
-use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::share::Server;
+use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::{Interrupt, MachineError};
 use rustix::fd::BorrowedFd;
 use std::time::{Duration, Instant};

@@ -7,13 +7,13 @@ use crate::agent::messages::{Files, Lines, Nothing, no_files};
 use crate::agent::native;
 use crate::process::child::Child;
 use crate::process::cpu_accounting::CpuAccounting;
-use crate::qemu::monitor::QMP_TIMEOUT;
-use crate::qemu::start::{Started, Streams};
-use crate::qemu::{self, logs};
 use crate::running::RunningMachine;
-use crate::setup::{GuestImage, Setup};
+use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::share::jail::TREE;
 use crate::share::{self, Server};
+use crate::vmm::qemu::monitor::QMP_TIMEOUT;
+use crate::vmm::start_linux;
+use crate::vmm::started::{Link, Started, Streams};
 use crate::{MachineError, Sharing, Vm};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -49,8 +49,8 @@ struct GuestSide {
 }
 
 impl<'a> Session<'a> {
-    /// Starts a guest from its image, or the host itself, and waits for its agent.
-    pub fn start(setup: &Setup<'a>, image: Option<&GuestImage>) -> Result<Session<'a>, MachineError> {
+    /// Starts a guest, or natively the agent alone, and waits until the agent responds.
+    pub fn start(setup: &Setup<'a>, guest: Option<(&VmmProgram, &GuestImage)>) -> Result<Session<'a>, MachineError> {
         let served = match setup.share {
             Some(sharing) => Server::start(sharing, setup)?,
             None => None,
@@ -64,14 +64,14 @@ impl<'a> Session<'a> {
         if let Some(server) = &server {
             lines.watch(server.watch()?);
         }
-        let (child, warnings, started) = match image {
-            Some(image) => {
+        let (child, warnings, link) = match guest {
+            Some((program, image)) => {
                 let (console, their_console) = pair()?;
                 let log = Console::create(setup.log.join("console.log"))?;
                 lines.add_console(console, log);
                 let streams = Streams { agent: their_channel.into(), console: their_console.into(), server: reach };
-                let Started { child, share, memory, link, .. } = qemu::start::start(setup, image, streams)?;
-                (child, Vec::new(), Some((link, memory, share)))
+                let Started { child, link } = start_linux(setup, program, image, streams)?;
+                (child, Vec::new(), Some(link))
             }
             None => {
                 let (child, warnings) = native::start(setup, their_channel.into())?;
@@ -82,24 +82,20 @@ impl<'a> Session<'a> {
         let hello = match agent.lines.message(began + setup.guest.boot_timeout(), interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
             Ok(_) => return Err(agent.nonsense("an answer before a greeting")),
-            Err(nothing) => return Err(boot_error(&mut agent, nothing, setup)),
+            Err(nothing) => return Err(boot_error(&mut agent, nothing, setup, link.map(|link| link.log))),
         };
         let boot = began.elapsed();
         if hello.cpus != setup.guest.cpus {
             return Err(MachineError::Vcpus { machine, asked: setup.guest.cpus, got: hello.cpus });
         }
-        let mut share_arguments = Vec::new();
-        let mut guest = None;
-        if let Some((link, memory, arguments)) = started {
-            let vm = link.connect(setup, QMP_TIMEOUT)?;
-            let server = agent.server.as_ref().map(Server::session);
-            let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server };
-            share_arguments = arguments;
-            guest = Some(GuestSide { vm, memory, accounting });
-        }
-        let mut session = Session { agent, hello, warnings, boot, ready: boot, guest, share: None };
-        if let Some(sharing) = setup.share.filter(|_| image.is_some()) {
-            session.mount(setup, sharing, share_arguments)?;
+        let mut session = Session { agent, hello, warnings, boot, ready: boot, guest: None, share: None };
+        let Some(Link { share, memory, log, control }) = link else { return Ok(session) };
+        let vm = Vm::started(setup, control, QMP_TIMEOUT)?;
+        let server = session.agent.server.as_ref().map(Server::session);
+        let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server };
+        session.guest = Some(GuestSide { vm, memory, accounting });
+        if let Some(sharing) = setup.share {
+            session.mount(setup, sharing, share, log)?;
             if let Some(besides) = &sharing.host_root {
                 command::make_root(&mut session.agent, besides, setup.guest.boot_timeout())?;
             }
@@ -108,14 +104,19 @@ impl<'a> Session<'a> {
         Ok(session)
     }
 
-    /// Has the guest mount its share, and notes what took effect.
-    fn mount(&mut self, setup: &Setup<'_>, sharing: &Sharing, arguments: Vec<String>) -> Result<(), MachineError> {
+    /// Has the guest mount its share, and records what took effect. `arguments`: the VMM's for the share; `log`: the VMM's.
+    fn mount(
+        &mut self,
+        setup: &Setup<'_>,
+        sharing: &Sharing,
+        arguments: Vec<String>,
+        log: PathBuf,
+    ) -> Result<(), MachineError> {
         let request = Request::Share { mount: share::mount(sharing) };
         let line = match self.agent.ask(&request, setup.guest.boot_timeout(), &mut no_files) {
             Ok(Reply::Shared { mount }) => mount,
             Ok(Reply::Failed { error: said }) => {
-                let (method, log) = (sharing.share.method, logs::log(setup.log));
-                return Err(MachineError::NotMounted { method, said, log });
+                return Err(MachineError::NotMounted { method: sharing.share.method, said, log });
             }
             Ok(_) => return Err(self.agent.nonsense("another answer than to a mount")),
             Err(nothing) => return Err(self.agent.error(nothing, "mounting its share")),
@@ -250,7 +251,8 @@ impl RunningMachine for Session<'_> {
     }
 }
 
-fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>) -> MachineError {
+/// `vmm_log`: where a guest's VMM logs.
+fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>, vmm_log: Option<PathBuf>) -> MachineError {
     let machine = setup.machine;
     let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
     let ended = matches!(nothing, Nothing::Closed | Nothing::ServerEnded);
@@ -261,14 +263,14 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>) -> Mac
     if let Some(server) = agent.server.as_mut().filter(|_| ended) {
         match server.status() {
             Some(0) => {
-                return refused(&mut agent.child, setup).unwrap_or_else(|| server.ended("the guest booted"));
+                return refused(&mut agent.child, vmm_log).unwrap_or_else(|| server.ended("the guest booted"));
             }
             Some(_) => return server.ended("the guest booted"),
             None => {}
         }
     }
     match nothing {
-        Nothing::Closed => match refused(&mut agent.child, setup) {
+        Nothing::Closed => match refused(&mut agent.child, vmm_log) {
             Some(refused) => refused,
             None => agent.error(nothing, "booting"),
         },
@@ -277,10 +279,10 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>) -> Mac
     }
 }
 
-/// What QEMU said when it did not want to go on.
-fn refused(child: &mut Child, setup: &Setup<'_>) -> Option<MachineError> {
-    let status = child.wait(CLOSING).filter(|status| *status != 0 && setup.machine.is_guest())?;
-    let log = logs::log(setup.log);
+/// The error of a VMM that ended by itself and logged why.
+fn refused(child: &mut Child, vmm_log: Option<PathBuf>) -> Option<MachineError> {
+    let log = vmm_log?;
+    let status = child.wait(CLOSING).filter(|status| *status != 0)?;
     let said = printable_tail(&std::fs::read(&log).unwrap_or_default());
     (!said.is_empty()).then_some(MachineError::Refused { status, said, log })
 }

@@ -3,11 +3,12 @@
 use crate::agent::console::printable_tail;
 use crate::micro_guest::{ExitKind, Mailbox, MicroRequest, Order, Run, State};
 use crate::process::child::Child;
-use crate::qemu::monitor::QMP_TIMEOUT;
-use crate::qemu::start::{Started, start_micro};
-use crate::setup::{MicroImage, Setup};
+use crate::setup::{Setup, VmmProgram};
+use crate::vmm::qemu::monitor::QMP_TIMEOUT;
+use crate::vmm::start_micro_guest;
+use crate::vmm::started::{Link, Started};
 use crate::{Interrupt, MachineError, Vm};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_clock::Shared;
 use vmtax_model::{Antipattern, Machine};
@@ -33,11 +34,12 @@ impl<'a> MicroGuest<'a> {
     ///
     /// # Errors
     /// [`MachineError`] saying what QEMU said last.
-    pub fn start(setup: &Setup<'a>, image: &MicroImage) -> Result<MicroGuest<'a>, MachineError> {
+    pub fn start(setup: &Setup<'a>, program: &VmmProgram, rom: &Path) -> Result<MicroGuest<'a>, MachineError> {
         let began = Instant::now();
         let machine = setup.machine;
-        let Started { mut child, memory, link, log, .. } = start_micro(setup, image)?;
-        let vm = match link.connect(setup, setup.guest.boot_timeout()) {
+        let Started { mut child, link } = start_micro_guest(setup, program, rom)?;
+        let Link { memory, control, log, .. } = link;
+        let vm = match Vm::started(setup, control, setup.guest.boot_timeout()) {
             Ok(vm) => vm,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };

@@ -3,8 +3,8 @@
 use super::guest::MicroGuest;
 use super::{Order, layout, workloads};
 use crate::agent::messages::Files;
-use crate::qemu::monitor::QMP_TIMEOUT;
 use crate::running::RunningMachine;
+use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::{MachineError, Vm};
 use std::time::{Duration, Instant};
 use vmtax_model::{Ping, Probes, TrialResult, WorkloadSpec};

@@ -3,7 +3,7 @@
 use super::mount::{command, mount};
 use super::qemu_arguments::VERSION_EVENT;
 use super::sharing::Sharing;
-use crate::qemu::logs;
+use crate::vmm::qemu::logs;
 use procfs::process::{LimitValue, Process};
 use std::path::Path;
 use vmtax_model::{ShareFacts, ShareMethod, Warning};

@@ -2,8 +2,8 @@
 
 use super::ganesha::{MOUNT_PORT, NFS_PORT};
 use super::sharing::{Besides, Sharing};
-use crate::qemu::arguments::escaped;
-use crate::qemu::disk_arguments::Disk;
+use crate::vmm::qemu::arguments::escaped;
+use crate::vmm::qemu::disk_arguments::Disk;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use vmtax_model::{Forward, QemuFacts, ShareMethod};

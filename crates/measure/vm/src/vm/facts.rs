@@ -2,7 +2,6 @@
 
 use super::handle::Vm;
 use super::open_files::nics;
-use crate::qemu::disks;
 use procfs::process::Process;
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
@@ -14,19 +13,19 @@ impl Vm {
     /// What is known of it now; `None` for a process that is no virtual machine.
     pub fn facts(&self) -> Option<VmFacts> {
         let vmm = self.vmm()?;
-        let (files, arguments) = (self.files().unwrap_or_default(), self.arguments());
+        let files = self.files().unwrap_or_default();
         let (roles_from, threads) = self.roles();
         let (accelerator, cgroup) = (self.accelerator(), Cgroup::of(self.pid()));
         Some(VmFacts {
             pid: self.pid(),
-            name: self.monitor().and_then(|monitor| monitor.name().ok().flatten()).or_else(|| arguments.name()),
+            name: self.process.name(),
             binary: self.binary(),
             vmm,
             version: self.monitor().and_then(|monitor| monitor.version().ok()),
             accelerator,
             roles_from,
             threads,
-            disks: disks::disks(self.pid(), self.monitor(), &files, &arguments),
+            disks: self.process.disks(&files),
             nics: nics(&files),
             abilities: self.abilities(accelerator, cgroup.as_ref()),
             cgroup: cgroup.map(|cgroup| cgroup.name),

@@ -2,10 +2,13 @@
 
 use super::open_files::{OpenFile, open_files};
 use crate::MachineError;
-use crate::qemu::arguments::Arguments;
-use crate::qemu::monitor::Monitor;
-use crate::qemu::{self, attach, threads};
+use crate::setup::Setup;
+use crate::vmm::VmmProcess;
+use crate::vmm::qemu::binary::binary;
+use crate::vmm::qemu::monitor::Monitor;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::time::Duration;
 use vmtax_model::{Accelerator, QemuThread, Role, RoleSource, Vmm};
 use vmtax_observe::ProbePoint;
 
@@ -13,68 +16,61 @@ use vmtax_observe::ProbePoint;
 /// monitor.
 #[derive(Debug, Clone)]
 pub struct Vm {
-    pid: i32,
-    vmm: Option<Vmm>,
-    monitor: Result<Monitor, String>,
+    pub(super) process: VmmProcess,
     pub(super) has_agent: bool,
 }
 
 impl Vm {
-    /// The one behind a guest of the lab.
-    pub(crate) fn started(monitor: Monitor, has_agent: bool) -> Result<Vm, MachineError> {
-        Ok(Vm { pid: monitor.pid()?, vmm: Some(Vmm::Qemu), monitor: Ok(monitor), has_agent })
+    /// The one that vmtax started for a guest, by our end of its control socket, which must respond within `greeting`.
+    pub(crate) fn started(setup: &Setup<'_>, control: UnixStream, greeting: Duration) -> Result<Vm, MachineError> {
+        let process = VmmProcess::connect(setup, control, greeting)?;
+        Ok(Vm { process, has_agent: setup.machine.has_kernel() })
     }
 
-    /// One that runs already. Nothing of it is changed; its monitor is held as long as the value is.
+    /// One that runs already. Nothing of it is changed. Its monitor, which serves one client, stays connected until the value
+    /// is dropped.
     pub fn attach(pid: i32) -> Vm {
-        let monitor = attach::monitor(pid).map_err(|e| e.to_string());
-        // sudo, timeout and their like have the command line of the QEMU that they start.
-        let monitor = monitor.and_then(|monitor| match threads::belongs_to(&monitor, pid) {
-            true => Ok(monitor),
-            false => Err("the monitor that its command line names is another process's".to_owned()),
-        });
-        let vmm = (monitor.is_ok() || qemu::binary::runs_qemu(pid)).then_some(Vmm::Qemu);
-        Vm { pid, vmm, monitor, has_agent: false }
+        Vm { process: VmmProcess::attach(pid), has_agent: false }
     }
 
     /// Its process.
     pub fn pid(&self) -> i32 {
-        self.pid
+        self.process.pid
     }
 
     /// The VMM; `None` for a process that is none.
     pub fn vmm(&self) -> Option<Vmm> {
-        self.vmm
+        self.process.vmm
     }
 
     /// Its monitor, where there is one that answers.
     pub fn monitor(&self) -> Option<&Monitor> {
-        self.monitor.as_ref().ok()
+        self.process.monitor.as_ref().ok()
     }
 
     /// Why there is no monitor.
     pub(super) fn no_monitor(&self) -> Option<&str> {
-        self.monitor.as_ref().err().map(String::as_str)
+        self.process.monitor.as_ref().err().map(String::as_str)
     }
 
     /// What to do about a monitor that is not there.
     pub fn monitor_advice(&self) -> String {
-        attach::advice(&self.arguments()).to_owned()
+        self.process.monitor_advice().to_owned()
     }
 
     /// The program that runs: what was named may be a script or a loader around it. `None` where it may not be seen.
     pub fn binary(&self) -> Option<PathBuf> {
-        qemu::binary::binary(self.pid)
+        binary(self.pid())
     }
 
     /// The program's name, as its file has it: longer than the 15 bytes that the kernel keeps.
     pub fn program(&self) -> String {
-        Vm::program_of(self.pid)
+        Vm::program_of(self.pid())
     }
 
     /// The name of a process's program.
     pub fn program_of(pid: i32) -> String {
-        let binary = qemu::binary::binary(pid).unwrap_or_default();
+        let binary = binary(pid).unwrap_or_default();
         let name = binary.file_name().unwrap_or_default().to_string_lossy();
         let name = name.trim_end_matches(" (deleted)");
         if name.is_empty() { "process".to_owned() } else { name.to_owned() }
@@ -85,7 +81,7 @@ impl Vm {
         let of = |is_kvm| if is_kvm { Accelerator::Kvm } else { Accelerator::Tcg };
         let told = self.monitor().and_then(|monitor| monitor.is_kvm().ok());
         let shown = || self.files().map(|files| files.iter().any(|file| file.vcpu().is_some()));
-        self.vmm.and_then(|_| told.or_else(shown).map(of))
+        self.vmm().and_then(|_| told.or_else(shown).map(of))
     }
 
     /// Its threads with their roles, by number.
@@ -100,20 +96,12 @@ impl Vm {
 
     /// Its threads with their roles, and where these are known from.
     pub(super) fn roles(&self) -> (RoleSource, Vec<QemuThread>) {
-        match self.vmm {
-            Some(Vmm::Qemu) => {
-                threads::roles(self.pid, self.monitor(), || self.files().unwrap_or_default(), &self.arguments())
-            }
-            None => (RoleSource::Names, threads::without_roles(self.pid)),
-        }
+        self.process.roles(|| self.files().unwrap_or_default())
     }
 
     /// Where a block request passes in its binary.
     pub fn probe_points(&self) -> &'static [ProbePoint] {
-        match self.vmm {
-            Some(Vmm::Qemu) => qemu::PROBE_POINTS,
-            None => &[],
-        }
+        self.process.probe_points()
     }
 
     /// Ends it: for a guest of the lab whose agent does not.
@@ -123,10 +111,6 @@ impl Vm {
 
     /// Its open files; `None` where they may not be seen.
     pub(super) fn files(&self) -> Option<Vec<OpenFile>> {
-        open_files(self.pid).ok()
-    }
-
-    pub(super) fn arguments(&self) -> Arguments {
-        Arguments::of(self.pid)
+        open_files(self.pid()).ok()
     }
 }

@@ -1,7 +1,7 @@
 //! Devices that a guest only has, so that it can be seen what costs grow with their number: disks that hold nothing, and
 //! regions of memory.
 
-use crate::qemu::monitor::Monitor;
+use crate::vmm::qemu::monitor::Monitor;
 use crate::{MachineError, Setup};
 use serde_json::Value;
 

@@ -4,9 +4,10 @@ use super::disk_arguments::Disk;
 use super::dummy_devices;
 use crate::micro_guest::qemu as micro;
 use crate::process::child::FIRST_DESCRIPTOR;
-use crate::setup::{GuestImage, MicroImage, Setup};
+use crate::setup::{GuestImage, Setup};
 use crate::share::{self, Meets, Reach};
 use std::collections::BTreeMap;
+use std::path::Path;
 use vmtax_model::{Accelerator, Guest, QemuFacts};
 use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 
@@ -27,7 +28,7 @@ const SERVER: i32 = FIRST_DESCRIPTOR + 4;
 const MICRO_MONITOR: i32 = FIRST_DESCRIPTOR;
 const MICRO_SHARED: i32 = FIRST_DESCRIPTOR + 1;
 
-pub(super) fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
+pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> Vec<String> {
     let (accelerator, usual_cpu) = match setup.machine.is_kvm() {
         true => ("kvm", "host"),
         false => ("tcg,thread=multi", "max"),
@@ -35,7 +36,7 @@ pub(super) fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     let Guest { cpu_model, machine_type, firmware, kernel_args, .. } = setup.guest;
     let machine = format!("{}{}", machine_type.as_deref().unwrap_or("q35"), share::machine(setup.share));
     let cpu = cpu_model.as_deref().unwrap_or(usual_cpu);
-    let mut arguments = Arguments::new(&image.qemu, MONITOR);
+    let mut arguments = Arguments::new(qemu, MONITOR);
     arguments.add(["-machine", &machine, "-accel", accelerator, "-cpu", cpu]);
     if let Some(firmware) = firmware {
         arguments.add(["-bios", &firmware.display().to_string()]);
@@ -51,7 +52,7 @@ pub(super) fn guest(setup: &Setup<'_>, image: &GuestImage) -> Vec<String> {
     // Through which stamps are exchanged, to bring both sides' clocks together.
     let shared = format!("memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on");
     arguments.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
-    let ((direct, aio), nothing) = (usual(setup, &image.qemu), BTreeMap::new());
+    let ((direct, aio), nothing) = (usual(setup, qemu), BTreeMap::new());
     let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
     let measured = (setup.scratch.disk(), DISK, DISK_SERIAL, setup.disk);
     // Where the host's disk is full the guest is told, instead of being stopped.
@@ -73,14 +74,14 @@ pub(super) fn share(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&Reach>)
     setup.share.map(|sharing| share::arguments(sharing, qemu, usual(setup, qemu), &meets)).unwrap_or_default()
 }
 
-pub(super) fn micro_guest(setup: &Setup<'_>, image: &MicroImage) -> Vec<String> {
+pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Vec<String> {
     let accelerator = setup.machine.accelerator().unwrap_or(Accelerator::Tcg).as_str();
-    let mut arguments = Arguments::new(&image.qemu, MICRO_MONITOR);
+    let mut arguments = Arguments::new(qemu, MICRO_MONITOR);
     arguments.add(["-machine", micro::MACHINE, "-accel", accelerator]);
-    arguments.add(["-m", micro::MEMORY, "-bios", &image.rom.display().to_string()]);
+    arguments.add(["-m", micro::MEMORY, "-bios", &rom.display().to_string()]);
     arguments.add(["-object", &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT)]);
     if let Some(file) = setup.scratch.disk() {
-        let (direct, aio) = usual(setup, &image.qemu);
+        let (direct, aio) = usual(setup, qemu);
         let (node, device) = (DISK, micro::DISK_DEVICE);
         arguments.0.extend(
             Disk { node, device, serial: None, file: &file, direct, aio, read_only: false, set: setup.disk }

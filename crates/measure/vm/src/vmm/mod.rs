@@ -1,0 +1,117 @@
+//! What vmtax asks of a VMM, each of which has a folder here: the one place that distinguishes them. A VMM refuses a setting
+//! that it does not support with a [`MachineError`] when it starts.
+
+pub(crate) mod qemu;
+pub(crate) mod started;
+
+use crate::MachineError;
+use crate::setup::{GuestImage, Setup, VmmProgram};
+use crate::vm::open_files::OpenFile;
+use qemu::arguments::Arguments;
+use qemu::monitor::Monitor;
+use qemu::{attach, binary, disks, start, threads};
+use started::{Started, Streams};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::time::Duration;
+use vmtax_model::{QemuThread, RoleSource, VmDisk, Vmm};
+use vmtax_observe::ProbePoint;
+
+/// Starts a Linux guest.
+pub(crate) fn start_linux(
+    setup: &Setup<'_>,
+    program: &VmmProgram,
+    image: &GuestImage,
+    streams: Streams,
+) -> Result<Started, MachineError> {
+    match program {
+        VmmProgram::Qemu(qemu) => start::start_linux(setup, qemu, image, streams),
+    }
+}
+
+/// Starts the micro-guest from the file of its ROM.
+pub(crate) fn start_micro_guest(setup: &Setup<'_>, program: &VmmProgram, rom: &Path) -> Result<Started, MachineError> {
+    match program {
+        VmmProgram::Qemu(qemu) => start::start_micro_guest(setup, qemu, rom),
+    }
+}
+
+/// A process that runs a guest, or any other process. Copies share the monitor.
+#[derive(Debug, Clone)]
+pub(crate) struct VmmProcess {
+    pub pid: i32,
+    /// `None` for a process that is not a VMM.
+    pub vmm: Option<Vmm>,
+    /// QEMU's QMP monitor, or why there is none.
+    pub monitor: Result<Monitor, String>,
+}
+
+impl VmmProcess {
+    /// Connects to a VMM that was started with this end of its control socket, which must respond within `greeting`. Checks
+    /// that it runs the guest as `setup` says.
+    pub fn connect(setup: &Setup<'_>, control: UnixStream, greeting: Duration) -> Result<VmmProcess, MachineError> {
+        let vmm = setup.machine.vmm();
+        match vmm {
+            Some(Vmm::Qemu) => {
+                let monitor = start::connect(setup, control, greeting)?;
+                Ok(VmmProcess { pid: monitor.pid()?, vmm, monitor: Ok(monitor) })
+            }
+            None => Err(MachineError::NoAgent { machine: setup.machine }),
+        }
+    }
+
+    /// Recognizes the VMM that a process runs.
+    pub fn attach(pid: i32) -> VmmProcess {
+        let monitor = attach::monitor(pid).map_err(|e| e.to_string());
+        // sudo, timeout and similar programs have the command line of the QEMU that they start.
+        let monitor = monitor.and_then(|monitor| match threads::belongs_to(&monitor, pid) {
+            true => Ok(monitor),
+            false => Err("the QMP socket of its command line belongs to another process".to_owned()),
+        });
+        let vmm = (monitor.is_ok() || binary::runs_qemu(pid)).then_some(Vmm::Qemu);
+        VmmProcess { pid, vmm, monitor }
+    }
+
+    /// Its threads with their roles, and the source of the roles.
+    pub fn roles(&self, files: impl Fn() -> Vec<OpenFile>) -> (RoleSource, Vec<QemuThread>) {
+        match self.vmm {
+            Some(Vmm::Qemu) => threads::roles(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
+            None => (RoleSource::Names, threads::without_roles(self.pid)),
+        }
+    }
+
+    /// The guest's disks, given the files that the process has open.
+    pub fn disks(&self, files: &[OpenFile]) -> Vec<VmDisk> {
+        match self.vmm {
+            Some(Vmm::Qemu) => disks::disks(self.pid, self.monitor.as_ref().ok(), files, &self.arguments()),
+            None => Vec::new(),
+        }
+    }
+
+    /// The guest's name.
+    pub fn name(&self) -> Option<String> {
+        match self.vmm? {
+            Vmm::Qemu => {
+                let monitor = self.monitor.as_ref().ok();
+                monitor.and_then(|monitor| monitor.name().ok().flatten()).or_else(|| self.arguments().name())
+            }
+        }
+    }
+
+    /// Where a block request passes in the VMM's binary.
+    pub fn probe_points(&self) -> &'static [ProbePoint] {
+        match self.vmm {
+            Some(Vmm::Qemu) => qemu::PROBE_POINTS,
+            None => &[],
+        }
+    }
+
+    /// How to get a monitor where there is none.
+    pub fn monitor_advice(&self) -> &'static str {
+        attach::advice(&self.arguments())
+    }
+
+    fn arguments(&self) -> Arguments {
+        Arguments::of(self.pid)
+    }
+}
