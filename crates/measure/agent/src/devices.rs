@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 const APPEAR_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What `find` finds, as soon as it finds it; `None` after some seconds.
-pub(crate) fn appears<T>(find: impl Fn() -> Option<T>) -> Option<T> {
+pub(crate) fn wait_for<T>(find: impl Fn() -> Option<T>) -> Option<T> {
     let deadline = Instant::now() + APPEAR_TIMEOUT;
     loop {
         let found = find();

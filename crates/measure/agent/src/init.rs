@@ -1,6 +1,6 @@
 //! A guest's first process: brings up just enough of a system for workloads, serves, and powers off.
 
-use crate::devices::{appears, disk_with_serial};
+use crate::devices::{disk_with_serial, wait_for};
 use crate::error::AgentError;
 use crate::{modules, serve};
 use rustix::fs::{Mode, OFlags};
@@ -49,7 +49,7 @@ fn port() -> Option<File> {
     if !class.exists() {
         return None;
     }
-    appears(|| {
+    wait_for(|| {
         let mut entries = fs::read_dir(class).ok()?.flatten();
         let ours =
             entries.find(|e| fs::read_to_string(e.path().join("name")).is_ok_and(|name| name.trim_end() == PORT))?;

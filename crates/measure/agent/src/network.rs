@@ -1,6 +1,6 @@
 //! A guest's network card, brought up for a share that comes over the network, or for a command.
 
-use crate::devices::appears;
+use crate::devices::wait_for;
 use std::fs;
 use std::io;
 use std::mem;
@@ -9,18 +9,18 @@ use std::os::fd::AsRawFd;
 use vmtax_wire::SHARE_MAC;
 
 /// Gives the card this address, and has it up.
-pub(crate) fn up(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
+pub(crate) fn configure(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
     let name = card()?;
     // Any socket takes these requests.
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))?;
-    let told = |what: &'static str| move |e: io::Error| format!("{what} of the network card: {e}");
+    let failed = |what: &'static str| move |e: io::Error| format!("{what} of the network card: {e}");
     let mut request = request(&name);
     request.ifr_ifru.ifru_addr = plain(address);
-    ioctl(&socket, libc::SIOCSIFADDR, &mut request).map_err(told("the address"))?;
+    ioctl(&socket, libc::SIOCSIFADDR, &mut request).map_err(failed("the address"))?;
     request.ifr_ifru.ifru_netmask = plain(mask);
-    ioctl(&socket, libc::SIOCSIFNETMASK, &mut request).map_err(told("the mask"))?;
+    ioctl(&socket, libc::SIOCSIFNETMASK, &mut request).map_err(failed("the mask"))?;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(told("the bringing up"))
+    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(failed("the bringing up"))
 }
 
 /// Sends what is for elsewhere there.
@@ -52,7 +52,7 @@ fn card() -> Result<String, String> {
     let is_ours = |entry: &fs::DirEntry| {
         fs::read_to_string(entry.path().join("address")).is_ok_and(|address| address.trim_end() == SHARE_MAC)
     };
-    let found = appears(|| fs::read_dir("/sys/class/net").ok()?.flatten().find(is_ours));
+    let found = wait_for(|| fs::read_dir("/sys/class/net").ok()?.flatten().find(is_ours));
     found
         .and_then(|entry| entry.file_name().into_string().ok())
         .ok_or_else(|| format!("no network card '{SHARE_MAC}' appeared"))

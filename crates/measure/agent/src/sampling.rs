@@ -10,7 +10,7 @@ use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::Reply;
 
 /// How often what counting costs is measured, with and without it in turn: the least of each counts.
-const TURNS: usize = 3;
+const REPEATS: usize = 3;
 
 /// A guest that is sampled from its inside.
 #[derive(Debug)]
@@ -75,7 +75,7 @@ impl GuestSampling {
 fn added_ns(by: CountBy, shortest_call: &WorkloadSpec, places: &Places) -> Option<f64> {
     let once = || run_in_fresh_process(shortest_call, places, None).ok()?.measures.first().map(|m| m.value);
     let (mut without, mut with) = (f64::INFINITY, f64::INFINITY);
-    for _ in 0..TURNS {
+    for _ in 0..REPEATS {
         without = without.min(once()?);
         let counter = CallCounter::start(by == CountBy::Process).ok()?;
         with = with.min(once()?);

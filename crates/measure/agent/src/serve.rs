@@ -13,7 +13,7 @@ use vmtax_model::{Places, Probes, WorkloadSpec};
 use vmtax_wire::{Decoder, Frame, Hello, Reply, Request};
 
 /// No controller exchanges stamps for longer.
-const PING_DEADLINE: Duration = Duration::from_secs(10);
+const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Says hello, then answers requests until told to leave or the channel ends.
 ///
@@ -90,8 +90,7 @@ fn run(workload: &WorkloadSpec, places: &Places) -> Reply {
 
 /// Answers exchanges of stamps until the controller ends them.
 fn ping() -> Reply {
-    let answered =
-        Shared::guest().and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_DEADLINE));
+    let answered = Shared::guest().and_then(|shared| vmtax_clock::answer(&shared, HOST_CELL, GUEST_CELL, PING_TIMEOUT));
     match answered {
         Ok(()) => Reply::Pinged,
         Err(error) => Reply::Failed { error: error.to_string() },

@@ -1,6 +1,6 @@
 //! Mounts the tree that the host shares.
 
-use crate::devices::{appears, disk_with_serial};
+use crate::devices::{disk_with_serial, wait_for};
 use crate::{modules, network};
 use rustix::mount::{MountFlags, mount as mount_at};
 use std::ffi::CString;
@@ -10,21 +10,22 @@ use vmtax_model::ShareMethod;
 use vmtax_wire::{Mount, SHARE};
 
 /// Loads what it takes, mounts, and gives the line of `/proc/mounts`.
-pub(crate) fn mount(wish: &Mount) -> Result<String, String> {
+pub(crate) fn mount(request: &Mount) -> Result<String, String> {
     if std::process::id() != 1 {
         return Err("a share is mounted in guests alone".to_owned());
     }
-    let mut complaints = modules::load_for(wish.method);
-    if let Some((address, mask)) = wish.network {
-        network::up(address, mask)?;
+    let mut complaints = modules::load_for(request.method);
+    if let Some((address, mask)) = request.network {
+        network::configure(address, mask)?;
     }
-    let source = if wish.method.is_image() { disk(&wish.source)? } else { PathBuf::from(&wish.source) };
+    let source = if request.method.is_image() { disk(&request.source)? } else { PathBuf::from(&request.source) };
     fs::create_dir_all(SHARE).map_err(|e| format!("making {SHARE}: {e}"))?;
-    let flags = if wish.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
-    let options = CString::new(wish.options.as_str()).map_err(|e| e.to_string())?;
-    mount_at(&source, SHARE, wish.kind.as_str(), flags, options.as_c_str()).map_err(|e| {
-        complaints.insert(0, format!("mounting {} from {} with '{}': {e}", wish.kind, wish.source, wish.options));
-        complaints.extend(kernel_says(wish.method));
+    let flags = if request.read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let options = CString::new(request.options.as_str()).map_err(|e| e.to_string())?;
+    mount_at(&source, SHARE, request.kind.as_str(), flags, options.as_c_str()).map_err(|e| {
+        complaints
+            .insert(0, format!("mounting {} from {} with '{}': {e}", request.kind, request.source, request.options));
+        complaints.extend(kernel_messages(request.method));
         complaints.join("; ")
     })?;
     let mounts = fs::read_to_string("/proc/mounts").map_err(|e| format!("/proc/mounts: {e}"))?;
@@ -33,12 +34,12 @@ pub(crate) fn mount(wish: &Mount) -> Result<String, String> {
 }
 
 fn disk(serial: &str) -> Result<PathBuf, String> {
-    appears(|| disk_with_serial(serial).filter(|disk| disk.exists()))
+    wait_for(|| disk_with_serial(serial).filter(|disk| disk.exists()))
         .ok_or_else(|| format!("no disk '{serial}' appeared"))
 }
 
 /// The kernel's log has the reason that an error number has not.
-fn kernel_says(method: ShareMethod) -> Vec<String> {
+fn kernel_messages(method: ShareMethod) -> Vec<String> {
     let word = match method {
         ShareMethod::NineP => "9p",
         ShareMethod::Virtiofs => "virtio",

@@ -56,7 +56,7 @@ fn sampling(openings: &Openings, limit: &str) -> Verdict {
             Verdict::missing("this kernel has no perf_event", HostProblem::KernelFeatureMissing)
         }
         (Err(_), Err(error)) => {
-            Verdict::missing(format!("not allowed: {}{limit}", told(*error)), HostProblem::PerfEventParanoid)
+            Verdict::missing(format!("not allowed: {}{limit}", describe(*error)), HostProblem::PerfEventParanoid)
         }
     }
 }
@@ -70,11 +70,11 @@ fn hardware(openings: &Openings, limit: &str) -> Verdict {
         Err(Some(libc::ENOENT | libc::ENODEV | libc::EOPNOTSUPP)) => {
             Verdict::missing("none", HostProblem::NoVirtualPmu)
         }
-        Err(error) => Verdict::missing(format!("none: {}", told(error)), HostProblem::NoVirtualPmu),
+        Err(error) => Verdict::missing(format!("none: {}", describe(error)), HostProblem::NoVirtualPmu),
     }
 }
 
-fn told(errno: Option<i32>) -> String {
+fn describe(errno: Option<i32>) -> String {
     errno.map_or_else(|| "unknown error".into(), |errno| io::Error::from_raw_os_error(errno).to_string())
 }
 

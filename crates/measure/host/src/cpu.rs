@@ -9,7 +9,7 @@ use vmtax_model::{Check, CpuFacts, HostProblem};
 const CPUS: &str = "/sys/devices/system/cpu";
 const CLOCK: &str = "/sys/devices/system/clocksource/clocksource0";
 /// Stolen time above which figures wander with the neighbours' load.
-const MUCH_STEAL: f64 = 0.01;
+const MAX_STEAL: f64 = 0.01;
 
 /// Reads what the kernel shows of the CPUs.
 pub fn collect() -> CpuFacts {
@@ -164,7 +164,7 @@ fn frequency(cpu: &CpuFacts) -> Verdict {
 
 fn steal(cpu: &CpuFacts) -> Verdict {
     let found = format!("{:.2} % since boot", cpu.steal * 100.0);
-    if cpu.steal > MUCH_STEAL { Verdict::limited(found, HostProblem::StolenCpuTime) } else { Verdict::ok(found) }
+    if cpu.steal > MAX_STEAL { Verdict::limited(found, HostProblem::StolenCpuTime) } else { Verdict::ok(found) }
 }
 
 fn clocksource(cpu: &CpuFacts, available: &str) -> Verdict {

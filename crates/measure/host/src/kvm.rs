@@ -13,11 +13,11 @@ use vmtax_model::{Check, CpuFacts, HostProblem, KvmClass, KvmFacts};
 /// The only version of the interface there has been since 2007.
 const API_VERSION: i32 = 12;
 /// The probe takes 0.1 s, more on a loaded host; a KVM that takes longer is stuck where no signal reaches it.
-const LIMIT: Duration = Duration::from_millis(1500);
+const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Iterations per second above which code runs by itself and is not interpreted. CPUs do about 1e9, an emulating
 /// KVM about 1e6 or less; the load/store loop has more to do per turn.
-const COUNTING_AT_SPEED: f64 = 5e7;
-const WORKING_AT_SPEED: f64 = 2e7;
+const MIN_COUNT_RATE: f64 = 5e7;
+const MIN_LOAD_STORE_RATE: f64 = 2e7;
 
 /// Iterations per second of each loop, or how it failed.
 struct Rates {
@@ -37,13 +37,15 @@ pub fn kvm() -> KvmFacts {
         // Nobody listens any more once the limit is over.
         let _ = answer.send(probe());
     });
-    match started.map(|thread| (wait.recv_timeout(LIMIT), thread)) {
+    match started.map(|thread| (wait.recv_timeout(PROBE_TIMEOUT), thread)) {
         Ok((Ok(facts), thread)) => {
             // It has answered, so it is about to end; its machine is gone when it has.
             let _ = thread.join();
             facts
         }
-        Ok((Err(_), _)) => broken(format!("a guest did not stop when told to, within {} ms", LIMIT.as_millis())),
+        Ok((Err(_), _)) => {
+            broken(format!("a guest did not stop when told to, within {} ms", PROBE_TIMEOUT.as_millis()))
+        }
         Err(error) => broken(format!("starting a thread for the probe: {error}")),
     }
 }
@@ -105,27 +107,27 @@ fn module() -> Option<&'static str> {
 /// The verdict. A kernel needs all three of its loops: some KVMs count at CPL 0 but cannot run SSE there.
 fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
     let above = |rate: &Result<f64, String>, limit: f64| rate.as_ref().is_ok_and(|rate| *rate > limit);
-    let class = if above(&rates.kernel_count, COUNTING_AT_SPEED)
-        && above(&rates.kernel_load_store, WORKING_AT_SPEED)
-        && above(&rates.kernel_sse2, WORKING_AT_SPEED)
+    let class = if above(&rates.kernel_count, MIN_COUNT_RATE)
+        && above(&rates.kernel_load_store, MIN_LOAD_STORE_RATE)
+        && above(&rates.kernel_sse2, MIN_LOAD_STORE_RATE)
     {
         KvmClass::Hardware
-    } else if rates.kernel_count.is_ok() && above(&rates.user_count, COUNTING_AT_SPEED) {
+    } else if rates.kernel_count.is_ok() && above(&rates.user_count, MIN_COUNT_RATE) {
         KvmClass::EmulatesKernels
     } else {
         KvmClass::Broken
     };
-    let told = |rate: &Result<f64, String>| match rate {
+    let shown = |rate: &Result<f64, String>| match rate {
         Ok(rate) => format!("{rate:.1e}"),
         Err(error) => format!("failed ({error})"),
     };
     let module = module.map(|module| format!(" ({module})")).unwrap_or_default();
     let evidence = format!(
         "loop iterations/s in kernel mode: {} counting, {} load/store, {} SSE2; in user mode: {} counting{module}",
-        told(&rates.kernel_count),
-        told(&rates.kernel_load_store),
-        told(&rates.kernel_sse2),
-        told(&rates.user_count)
+        shown(&rates.kernel_count),
+        shown(&rates.kernel_load_store),
+        shown(&rates.kernel_sse2),
+        shown(&rates.user_count)
     );
     KvmFacts { class, evidence }
 }
@@ -166,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn three_kinds_of_kvm_are_told_apart() {
+    fn three_classes_of_kvm_are_distinguished() {
         let died = || Err("KVM_RUN ended with InternalError".to_owned());
         let cases = [
             (rates(1.1e9, 6e8, Ok(9e8), 1.1e9), KvmClass::Hardware),

@@ -45,7 +45,7 @@ impl Loop {
 /// How long a loop runs before its rate is taken.
 const QUANTUM: Duration = Duration::from_millis(30);
 /// CPU time below which a rate says nothing (a loaded host); then further quanta are added.
-const ENOUGH_CPU: Duration = Duration::from_millis(3);
+const MIN_CPU_TIME: Duration = Duration::from_millis(3);
 const MAX_QUANTA: u32 = 3;
 
 // Where things are in the guest's memory. Data, if any, is at 0.
@@ -73,7 +73,7 @@ pub fn rate(kvm: &Kvm, ring: Ring, kind: Loop) -> Result<f64, String> {
     let mut cpu = Duration::ZERO;
     for _ in 0..MAX_QUANTA {
         cpu += machine.run_for(QUANTUM)?;
-        if cpu >= ENOUGH_CPU {
+        if cpu >= MIN_CPU_TIME {
             break;
         }
     }

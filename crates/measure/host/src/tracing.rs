@@ -32,7 +32,7 @@ enum Tracefs {
 pub fn checks() -> [Check; 2] {
     let mounts = procfs::mounts().unwrap_or_default();
     let kinds = system_files::read("/proc/filesystems").unwrap_or_default();
-    let tracefs = look(&mounts, &kinds);
+    let tracefs = find_tracefs(&mounts, &kinds);
     [
         tracing(&tracefs).about(
             "tracefs",
@@ -47,15 +47,15 @@ pub fn checks() -> [Check; 2] {
     ]
 }
 
-fn look(mounts: &[MountEntry], kinds: &str) -> Tracefs {
+fn find_tracefs(mounts: &[MountEntry], kinds: &str) -> Tracefs {
     let Some(root) = system_files::mount_point(mounts, "tracefs", None) else {
         let known = kinds.split_ascii_whitespace().any(|word| word == "tracefs");
         return if known { Tracefs::NotMounted } else { Tracefs::Unknown };
     };
-    look_into(root)
+    read_tracefs(root)
 }
 
-fn look_into(root: PathBuf) -> Tracefs {
+fn read_tracefs(root: PathBuf) -> Tracefs {
     let Some(clocks) = system_files::read(root.join("trace_clock")) else { return Tracefs::Closed(root) };
     let uprobes = root.join("uprobe_events");
     Tracefs::Open {
@@ -139,21 +139,21 @@ mod tests {
     fn a_folder_like_tracefs_is_read() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path().to_path_buf();
-        assert_eq!(look_into(root.clone()), Tracefs::Closed(root.clone()));
+        assert_eq!(read_tracefs(root.clone()), Tracefs::Closed(root.clone()));
         std::fs::write(root.join("trace_clock"), "[local] global mono x86-tsc\n").unwrap();
         std::fs::create_dir(root.join("instances")).unwrap();
-        let Tracefs::Open { instances, uprobes, clocks, .. } = look_into(root.clone()) else { panic!() };
+        let Tracefs::Open { instances, uprobes, clocks, .. } = read_tracefs(root.clone()) else { panic!() };
         assert_eq!((instances, uprobes), (true, None));
         assert_eq!(clocks, ["local", "global", "mono", "x86-tsc"]);
         std::fs::write(root.join("uprobe_events"), "").unwrap();
-        assert!(matches!(look_into(root), Tracefs::Open { uprobes: Some(true), .. }));
+        assert!(matches!(read_tracefs(root), Tracefs::Open { uprobes: Some(true), .. }));
     }
 
     #[test]
     fn mounted_or_not() {
-        assert_eq!(look(&[], "nodev\tsysfs\nnodev\ttracefs\n"), Tracefs::NotMounted);
-        assert_eq!(look(&[], "nodev\tsysfs\n"), Tracefs::Unknown);
+        assert_eq!(find_tracefs(&[], "nodev\tsysfs\nnodev\ttracefs\n"), Tracefs::NotMounted);
+        assert_eq!(find_tracefs(&[], "nodev\tsysfs\n"), Tracefs::Unknown);
         let mounts = Vec::from_buf_read(&b"tracefs /nonexistent tracefs rw 0 0\n"[..]).unwrap();
-        assert_eq!(look(&mounts, ""), Tracefs::Closed("/nonexistent".into()));
+        assert_eq!(find_tracefs(&mounts, ""), Tracefs::Closed("/nonexistent".into()));
     }
 }

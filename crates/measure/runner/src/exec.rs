@@ -6,39 +6,41 @@ use crate::shares::{ShareSetup, program};
 use crate::tool_output::{Patterns, figures};
 use std::path::Path;
 use vmtax_model::{CpuSeconds, Execution, Net, Plan, Probes, Share, ShareMethod, TrialResult};
-use vmtax_vm::{Besides, CommandRun, Files, Finished, MachineError, Observed, Ran, RunningMachine, Scratch, Sharing};
+use vmtax_vm::{
+    CommandRun, Files, Finished, MachineError, Observed, Ran, RootExtras, RunningMachine, Scratch, Sharing,
+};
 
 /// Each variant of the plan, in order.
-pub(crate) fn ways(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<ShareSetup>, RunError> {
+pub(crate) fn share_setups(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<ShareSetup>, RunError> {
     let source = scratch.folder().join("root");
     let making =
         |source: std::io::Error| MachineError::System { what: "making a place for the root".to_owned(), source };
     let source = std::path::absolute(source).map_err(making)?;
     std::fs::create_dir(&source).map_err(making)?;
     let besides = besides(plan)?;
-    let way = |variant: &vmtax_model::Variant| {
+    let setup = |variant: &vmtax_model::Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match share {
             Some(share) => sharing(share, images, &source, &besides).map(Some),
             None => Err("a command needs the host's files: add share=9p or share=virtiofs".to_owned()),
         });
         ShareSetup::new(variant, share)
     };
-    Ok(plan.variants.iter().map(way).collect())
+    Ok(plan.variants.iter().map(setup).collect())
 }
 
 /// What guests have besides the root.
-fn besides(plan: &Plan) -> Result<Besides, MachineError> {
-    let Some(command) = plan.command() else { return Ok(Besides::default()) };
+fn besides(plan: &Plan) -> Result<RootExtras, MachineError> {
+    let Some(command) = plan.command() else { return Ok(RootExtras::default()) };
     for folder in &command.write {
         if !folder.is_dir() {
             let source = std::io::ErrorKind::NotADirectory.into();
             return Err(MachineError::NoTree { folder: folder.clone(), source });
         }
     }
-    Ok(Besides { writable: command.write.clone(), network: command.net.map(|Net::User| command.forward.clone()) })
+    Ok(RootExtras { writable: command.write.clone(), network: command.net.map(|Net::User| command.forward.clone()) })
 }
 
-fn sharing(share: Share, images: &Images, source: &Path, besides: &Besides) -> Result<Sharing, String> {
+fn sharing(share: Share, images: &Images, source: &Path, besides: &RootExtras) -> Result<Sharing, String> {
     let taken = |method| method == share.method || (method == ShareMethod::NineP && !besides.writable.is_empty());
     if let Some((method, why)) = images.refused.iter().find(|(method, _)| taken(*method)) {
         return Err(format!("share={method}: {why}"));
@@ -62,7 +64,7 @@ pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
 }
 
 /// A command that ran on a machine.
-pub(crate) struct CommandRan {
+pub(crate) struct CommandOutcome {
     /// Its result, and what the agent says of its own tracing.
     pub ran: Result<(TrialResult, Option<Observed>), MachineError>,
     /// How it ended, as far as it began.
@@ -89,11 +91,11 @@ pub(crate) fn run(
     patterns: &Patterns,
     probes: Probes,
     files: &mut Files<'_>,
-) -> CommandRan {
-    let of = |ran, execution, cpu_seconds, alive| CommandRan { ran, execution, cpu_seconds, alive };
+) -> CommandOutcome {
+    let of = |ran, execution, cpu_seconds, alive| CommandOutcome { ran, execution, cpu_seconds, alive };
     match machine.exec(run, probes, files) {
         Ok(Ran::Done(mut finished)) => {
-            understand(&mut finished, patterns);
+            parse_output(&mut finished, patterns);
             let Finished { execution, result, cpu_seconds, observed, .. } = *finished;
             of(Ok((result, observed)), Some(execution), cpu_seconds, true)
         }
@@ -107,7 +109,7 @@ pub(crate) fn run(
 }
 
 /// What the command printed becomes figures: known tools' from standard output, a person's from either stream.
-fn understand(finished: &mut Finished, patterns: &Patterns) {
+fn parse_output(finished: &mut Finished, patterns: &Patterns) {
     let [stdout, stderr] = &finished.printed;
     let (output, errors) = (stdout.text(), stderr.text());
     let mut printed = figures(&output);

@@ -20,7 +20,7 @@ impl Images {
     /// Makes them in the scratch folder. `methods` are the shares that guests are to mount.
     pub fn make(
         plan: &CheckedPlan,
-        means: Option<&Requirements>,
+        requirements: Option<&Requirements>,
         methods: &[ShareMethod],
         scratch: &Scratch,
     ) -> Result<Images, RunError> {
@@ -29,9 +29,9 @@ impl Images {
             Some(command) => Purpose::Command { network: command.net.is_some(), disk: command.scratch_mib.is_some() },
             None => Purpose::Workloads,
         };
-        let Some(means) = means else { return Ok(images) };
+        let Some(requirements) = requirements else { return Ok(images) };
         let mut made: Vec<(&KernelFacts, GuestImage)> = Vec::new();
-        for kernel in &means.kernels {
+        for kernel in &requirements.kernels {
             let known = made.iter().find(|(other, _)| *other == kernel).map(|(_, image)| image.clone());
             let image = match known {
                 Some(image) => image,
@@ -70,12 +70,12 @@ impl Images {
             true => self.guests.get(variant).map(|image| Boot::Linux(program, image)),
             false => self.rom.as_deref().map(|rom| Boot::Micro(program, rom)),
         });
-        boot.ok_or_else(|| no_means(machine))
+        boot.ok_or_else(|| no_program(machine))
     }
 }
 
 /// A guest without what it is started from.
-pub(crate) fn no_means(machine: Machine) -> RunError {
+pub(crate) fn no_program(machine: Machine) -> RunError {
     RunError::NoMachine { machine, reason: "no QEMU and kernel were found for it".to_owned() }
 }
 

@@ -63,12 +63,13 @@ pub fn find_requirements(
     vmms.dedup();
     let programs = vmms.into_iter().map(|vmm| programs(vmm, plan, host)).collect::<Result<Vec<_>, _>>()?;
     let of_variant = |variant| programs.iter().filter_map(|of_vmm| of_vmm.get(variant).cloned()).collect();
-    let mut means = Requirements { programs: (0..plan.variants.len()).map(of_variant).collect(), kernels: Vec::new() };
+    let mut requirements =
+        Requirements { programs: (0..plan.variants.len()).map(of_variant).collect(), kernels: Vec::new() };
     for &machine in &guests {
         for (i, _) in plan.variants.iter().enumerate().filter(|(_, variant)| variant.is_on(machine)) {
             let lacks =
                 |program: &&VmmProgram| machine.accelerator().is_some_and(|accelerator| !program.has(accelerator));
-            if let Some(program) = means.program(machine, i).filter(lacks) {
+            if let Some(program) = requirements.program(machine, i).filter(lacks) {
                 return Err(RunError::NoMachine {
                     machine,
                     reason: format!("{} was built without it: name another QEMU with --qemu", program.path().display()),
@@ -77,9 +78,9 @@ pub fn find_requirements(
         }
     }
     if plan.machines.iter().any(|m| m.is_linux_guest()) {
-        means.kernels = kernels(plan, host, cache, say)?;
+        requirements.kernels = kernels(plan, host, cache, say)?;
     }
-    Ok(Some(means))
+    Ok(Some(requirements))
 }
 
 /// The kernel of each variant; fetched, where none is there, once.

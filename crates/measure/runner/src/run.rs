@@ -5,7 +5,7 @@ mod write_trial;
 
 use crate::control;
 use crate::exec;
-use crate::images::{Images, no_means};
+use crate::images::{Images, no_program};
 use crate::observe::{Observation, Observers, TrialStore, may_trace};
 use crate::pin::pin;
 use crate::shares::{self, ShareSetup};
@@ -58,7 +58,7 @@ pub struct Watch<'a> {
 /// [`RunError`] when the plan cannot be carried out: what fails the first time will fail each time.
 pub fn run(
     plan: &CheckedPlan,
-    means: Option<&Requirements>,
+    requirements: Option<&Requirements>,
     writer: &mut Writer,
     interrupt: &Interrupt,
     streams: Option<&Streams>,
@@ -68,18 +68,18 @@ pub fn run(
     let patterns = exec::patterns(plan)?;
     progress(Progress::Preparing);
     let scratch = Scratch::create(writer.folder(), needs(plan)?)?;
-    let images = Images::make(plan, means, &shares::methods(plan)?, &scratch)?;
-    let ways = match plan.command() {
-        Some(_) => exec::ways(plan, &images, &scratch)?,
-        None => shares::ways(plan, &images, &scratch),
+    let images = Images::make(plan, requirements, &shares::methods(plan)?, &scratch)?;
+    let share_setups = match plan.command() {
+        Some(_) => exec::share_setups(plan, &images, &scratch)?,
+        None => shares::share_setups(plan, &images, &scratch),
     };
     let mut run = Run {
         plan,
         steps: plan.checked_steps(),
         scratch: &scratch,
         images: &images,
-        ways: &ways,
-        means,
+        share_setups: &share_setups,
+        requirements,
         // Where the host's kernel may not be traced, QEMU's own log tells something.
         events: plan.is_observed() && !may_trace(),
         interrupt,
@@ -100,7 +100,7 @@ pub fn run(
                 break;
             }
         }
-        run.take(slot)?;
+        run.run_slot(slot)?;
         if interrupt.raised() {
             return Ok(Ended::Interrupted);
         }
@@ -121,14 +121,14 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
 }
 
 impl<'a> Run<'a> {
-    fn take(&mut self, slot: Slot) -> Result<(), RunError> {
+    fn run_slot(&mut self, slot: Slot) -> Result<(), RunError> {
         let step = (slot.machine, slot.variant, slot.step);
         if let Some(why) = self.refused.get(&step).cloned() {
             return self.write_failed(slot, 0, &why);
         }
         (self.progress)(Progress::Booting { slot });
-        let way = &self.ways[slot.variant];
-        let share = match &way.share {
+        let variant_setup = &self.share_setups[slot.variant];
+        let share = match &variant_setup.share {
             // The host itself has its files as they are.
             _ if !slot.machine.is_guest() => None,
             Ok(share) => share.as_ref(),
@@ -144,18 +144,19 @@ impl<'a> Run<'a> {
         let log = self.log_folder(slot)?;
         let control_s = self.plan.comparison().map(|_| control::seconds());
         // The host itself is measured as it is.
-        let settings = if slot.machine.is_guest() { way.variant.host() } else { BTreeMap::new() };
+        let settings = if slot.machine.is_guest() { variant_setup.variant.host() } else { BTreeMap::new() };
         let settings = HostSettings::set(&settings)?;
-        let taken = self.boot(slot, &Conditions { way, share, log: &log, control_s, restored: &settings.before() });
-        settings.put_back()?;
-        taken
+        let outcome =
+            self.boot(slot, &Conditions { variant_setup, share, log: &log, control_s, restored: &settings.before() });
+        settings.restore()?;
+        outcome
     }
 
     /// Boots the slot's machine, and makes its trials.
     fn boot(&mut self, slot: Slot, conditions: &Conditions<'_>) -> Result<(), RunError> {
-        let Conditions { way, share, log, control_s, restored } = *conditions;
+        let Conditions { variant_setup, share, log, control_s, restored } = *conditions;
         let usual = &self.steps[slot.step].plan.guest;
-        let mut guest = if slot.machine.is_guest() { way.variant.guest(usual)? } else { usual.clone() };
+        let mut guest = if slot.machine.is_guest() { variant_setup.variant.guest(usual)? } else { usual.clone() };
         if !slot.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
             guest.qemu_args.extend(ANTIPATTERN_DEVICES.map(str::to_owned));
         }
@@ -163,7 +164,7 @@ impl<'a> Run<'a> {
             machine: slot.machine,
             boot: self.images.boot(slot.machine, slot.variant, self.program(slot))?,
             guest: &guest,
-            disk: &way.disk,
+            disk: &variant_setup.disk,
             restored,
             share,
             scratch: self.scratch,
@@ -218,27 +219,27 @@ impl<'a> Run<'a> {
         for (index, &trial) in all.iter().enumerate() {
             let Trial { workload, probes } = trial;
             (self.progress)(Progress::Trial { number: self.number, slot, workload, probes });
-            let before = Before::now(&*machine);
-            let Worked { result, execution, cpu_seconds } = self.work(slot, &mut *machine, trial, log)?;
-            let mut made = before.made(&*machine, cpu_seconds);
-            (made.control_s, made.execution) = (control_s, execution);
-            made.warnings.splice(0..0, warnings.iter().cloned());
+            let before = HostSnapshot::now(&*machine);
+            let TrialOutcome { result, execution, cpu_seconds } = self.work(slot, &mut *machine, trial, log)?;
+            let mut notes = before.notes(&*machine, cpu_seconds);
+            (notes.control_s, notes.execution) = (control_s, execution);
+            notes.warnings.splice(0..0, warnings.iter().cloned());
             let checked = self.steps[slot.step].workload(workload.name);
-            made.warnings.extend(made.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
+            notes.warnings.extend(notes.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
             match result {
                 Ok(mut result) => {
                     let cut_off = self.note_tree(&mut *machine, workload, &mut result, index + 1 == all.len());
-                    self.write(slot, trial, Outcome::Done { result: Box::new(result) }, made)?;
+                    self.write(slot, trial, Outcome::Done { result: Box::new(result) }, notes)?;
                     if cut_off {
                         return Ok(());
                     }
                 }
                 Err(MachineError::Interrupted) => {
-                    return self.write(slot, trial, Outcome::Interrupted, made);
+                    return self.write(slot, trial, Outcome::Interrupted, notes);
                 }
                 Err(error) => {
                     let outcome = Outcome::Failed { error: error.to_string() };
-                    self.write(slot, trial, outcome, made)?;
+                    self.write(slot, trial, outcome, notes)?;
                     (self.progress)(Progress::Failed { number: self.number - 1, error: &error });
                     if !error.leaves_machine_running() {
                         return self.skip(slot, index + 1, error);
@@ -270,11 +271,11 @@ impl<'a> Run<'a> {
         machine: &mut dyn RunningMachine,
         Trial { workload, probes }: Trial<'_>,
         log: &Path,
-    ) -> Result<Worked, RunError> {
-        let deadline = Duration::from_secs(u64::from(self.plan.timeout_s));
+    ) -> Result<TrialOutcome, RunError> {
+        let timeout = Duration::from_secs(u64::from(self.plan.timeout_s));
         let program = self.program(slot);
         if matches!(probes, Probes::Layers | Probes::Calls) && program.is_none() {
-            return Err(no_means(slot.machine));
+            return Err(no_program(slot.machine));
         }
         let what = Observation {
             machine: slot.machine,
@@ -282,7 +283,7 @@ impl<'a> Run<'a> {
             disk: self.scratch.disk(),
             probes,
             profile: self.plan.profile(),
-            deadline,
+            timeout,
             events: self.events.then(|| log.join("qemu.events")),
         };
         let store = TrialStore { writer: self.writer, number: self.number };
@@ -291,28 +292,28 @@ impl<'a> Run<'a> {
         let Some(command) = self.plan.command() else {
             let observed = Observers::start(machine, &what, &store).and_then(|mut observers| {
                 let (result, observed) =
-                    machine.run(workload, traced, deadline, &mut |name, bytes| observers.file(name, bytes))?;
+                    machine.run(workload, traced, timeout, &mut |name, bytes| observers.file(name, bytes))?;
                 observers.stop(machine, observed).map(|()| result)
             });
-            return Ok(Worked { result: observed, execution: None, cpu_seconds: None });
+            return Ok(TrialOutcome { result: observed, execution: None, cpu_seconds: None });
         };
         let Some(streams) = self.streams else {
             let error = "the plan's command has no streams to run between".to_owned();
-            return Ok(Worked::failed(MachineError::Workload(error)));
+            return Ok(TrialOutcome::failed(MachineError::Workload(error)));
         };
-        let run = CommandRun { command, streams, deadline };
+        let run = CommandRun { command, streams, timeout };
         let prepared = exec::shell(machine, command.before(), run);
         let started = prepared.and_then(|()| Observers::start(machine, &what, &store));
         let mut observers = match started {
             Ok(observers) => observers,
-            Err(error) => return Ok(Worked::failed(error)),
+            Err(error) => return Ok(TrialOutcome::failed(error)),
         };
         let ran = exec::run(machine, run, self.patterns, traced, &mut |name, bytes| observers.file(name, bytes));
         let result = ran.ran.and_then(|(result, observed)| observers.stop(machine, observed).map(|()| result));
         // A machine that is no more needs no cleaning.
         let cleaned = if ran.alive { exec::shell(machine, command.after().into_iter(), run) } else { Ok(()) };
         let result = result.and_then(|result| cleaned.map(|()| result));
-        Ok(Worked { result, execution: ran.execution, cpu_seconds: ran.cpu_seconds })
+        Ok(TrialOutcome { result, execution: ran.execution, cpu_seconds: ran.cpu_seconds })
     }
 
     /// Adds what the host sees of the tree that was written to. Where nothing comes after it, the guest ends as by a power
@@ -324,12 +325,12 @@ impl<'a> Run<'a> {
         result: &mut TrialResult,
         last: bool,
     ) -> bool {
-        let tree = shares::hosts_tree(machine, self.scratch);
-        result.kept.extend(shares::seen_by_the_host(result, tree.as_deref()));
+        let tree = shares::tree_on_host(machine, self.scratch);
+        result.kept.extend(shares::check_on_host(result, tree.as_deref()));
         let cut_off = last && result.kept.iter().any(|k| k.what.ends_with(ON_THE_HOST));
         if cut_off {
             machine.cut_off();
-            result.kept.extend(shares::left_behind(workload, tree.as_deref()));
+            result.kept.extend(shares::check_after_power_cut(workload, tree.as_deref()));
         }
         cut_off
     }
@@ -337,7 +338,7 @@ impl<'a> Run<'a> {
 
 /// Under which conditions a slot is run.
 struct Conditions<'a> {
-    way: &'a ShareSetup,
+    variant_setup: &'a ShareSetup,
     share: Option<&'a Sharing>,
     /// The folder of its logs.
     log: &'a Path,
@@ -348,7 +349,7 @@ struct Conditions<'a> {
 }
 
 /// How a trial's work went.
-struct Worked {
+struct TrialOutcome {
     result: Result<TrialResult, MachineError>,
     /// How the command ended, as far as it began.
     execution: Option<Execution>,
@@ -356,28 +357,28 @@ struct Worked {
     cpu_seconds: Option<CpuSeconds>,
 }
 
-impl Worked {
-    fn failed(error: MachineError) -> Worked {
-        Worked { result: Err(error), execution: None, cpu_seconds: None }
+impl TrialOutcome {
+    fn failed(error: MachineError) -> TrialOutcome {
+        TrialOutcome { result: Err(error), execution: None, cpu_seconds: None }
     }
 }
 
 /// The host's clocks and counters before a trial.
-struct Before {
+struct HostSnapshot {
     started: Timestamp,
     clock: Instant,
     host: CpuTime,
     machine: Option<CpuSeconds>,
 }
 
-impl Before {
-    fn now(machine: &dyn RunningMachine) -> Before {
+impl HostSnapshot {
+    fn now(machine: &dyn RunningMachine) -> HostSnapshot {
         let (started, clock, host) = (Timestamp::now(), Instant::now(), CpuTime::now());
-        Before { started, clock, host, machine: machine.cpu_time() }
+        HostSnapshot { started, clock, host, machine: machine.cpu_time() }
     }
 
     /// What the trial took of the host; `cpu_seconds`: what its command took, where that is known.
-    fn made(self, machine: &dyn RunningMachine, cpu_seconds: Option<CpuSeconds>) -> TrialNotes {
+    fn notes(self, machine: &dyn RunningMachine, cpu_seconds: Option<CpuSeconds>) -> TrialNotes {
         let wall_s = self.clock.elapsed().as_secs_f64();
         let percent = (CpuTime::now().stolen_since(&self.host) * 100.0).round() as u32;
         let stolen = (percent >= NOTABLE_STEAL_PERCENT).then_some(Warning::StolenTime { percent });

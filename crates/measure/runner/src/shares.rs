@@ -46,7 +46,7 @@ pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
 /// MiB that the images made from the plan's tree take, with a copy for a machine that writes to it.
 pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, crate::RunError> {
     let Some(tree) = &plan.tree else { return Ok(0) };
-    let mut images: BTreeMap<Kind, bool> = BTreeMap::new();
+    let mut images: BTreeMap<ImageKey, bool> = BTreeMap::new();
     for variant in &plan.variants {
         if let Some(share) = variant.share()? {
             if let Some(kind) = kind(&share) {
@@ -119,10 +119,10 @@ pub(crate) fn few_open_files(workload: &Checked, share: &ShareFacts) -> Option<W
 }
 
 /// What makes one image another: how it is made, and how compressed.
-type Kind = (ShareMethod, Option<String>);
+type ImageKey = (ShareMethod, Option<String>);
 
-/// The image of the tree that a way needs, if any.
-fn kind(share: &Share) -> Option<Kind> {
+/// The image of the tree that a setup needs, if any.
+fn kind(share: &Share) -> Option<ImageKey> {
     match share.method {
         ShareMethod::NineP | ShareMethod::Virtiofs => None,
         // A file system of the server's own: the files that a guest asks for by number are then the tree's.
@@ -132,29 +132,29 @@ fn kind(share: &Share) -> Option<Kind> {
 }
 
 /// Each variant of the plan, in order; images that they need are made.
-pub(crate) fn ways(plan: &CheckedPlan, images: &Images, scratch: &Scratch) -> Vec<ShareSetup> {
-    let mut ready = Ready { plan, images, scratch, made: BTreeMap::new() };
-    let way = |variant: &Variant| {
+pub(crate) fn share_setups(plan: &CheckedPlan, images: &Images, scratch: &Scratch) -> Vec<ShareSetup> {
+    let mut ready = ShareBuilder { plan, images, scratch, made: BTreeMap::new() };
+    let setup = |variant: &Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match (share, &plan.tree) {
             (Some(share), Some(tree)) => ready.sharing(share, tree).map(Some),
             _ => Ok(None),
         });
         ShareSetup::new(variant, share)
     };
-    plan.variants.iter().map(way).collect()
+    plan.variants.iter().map(setup).collect()
 }
 
 /// An image, and how it was made; or why it was not.
-type TrialNotes = Result<(PathBuf, ImageFacts), String>;
+type MadeImage = Result<(PathBuf, ImageFacts), String>;
 
-struct Ready<'a> {
+struct ShareBuilder<'a> {
     plan: &'a CheckedPlan,
     images: &'a Images,
     scratch: &'a Scratch,
-    made: BTreeMap<Kind, TrialNotes>,
+    made: BTreeMap<ImageKey, MadeImage>,
 }
 
-impl Ready<'_> {
+impl ShareBuilder<'_> {
     fn sharing(&mut self, share: Share, tree: &Tree) -> Result<Sharing, String> {
         if let Some((_, why)) = self.images.refused.iter().find(|(method, _)| *method == share.method) {
             return Err(format!("share={}: {why}", share.method));
@@ -192,7 +192,7 @@ impl Ready<'_> {
     }
 
     /// The image of the tree, made by the first variant that needs it.
-    fn image(&mut self, kind: Kind, tree: &Tree, folder: &Path) -> TrialNotes {
+    fn image(&mut self, kind: ImageKey, tree: &Tree, folder: &Path) -> MadeImage {
         if let Some(made) = self.made.get(&kind) {
             return made.clone();
         }
@@ -228,13 +228,13 @@ pub(crate) fn program(share: &Share) -> Result<PathBuf, String> {
 }
 
 /// Where the host sees what a guest does to a tree of the run's own, if it does: a guest's disk is a copy.
-pub(crate) fn hosts_tree(machine: &dyn RunningMachine, scratch: &Scratch) -> Option<PathBuf> {
+pub(crate) fn tree_on_host(machine: &dyn RunningMachine, scratch: &Scratch) -> Option<PathBuf> {
     let shared = machine.share().is_some_and(|share| !share.method.is_image()) && scratch.users_tree().is_none();
     machine.served().or_else(|| scratch.tree().map(ToOwned::to_owned)).filter(|_| shared)
 }
 
 /// What the host sees of the files that the trial left in a shared `tree`, while the guest runs.
-pub(crate) fn seen_by_the_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
+pub(crate) fn check_on_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
     let mut seen =
         tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(&result.workload, tree, GuestState::Running));
     seen.iter_mut().for_each(|kept| kept.what += ON_THE_HOST);
@@ -242,6 +242,6 @@ pub(crate) fn seen_by_the_host(result: &TrialResult, tree: Option<&Path>) -> Vec
 }
 
 /// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
-pub(crate) fn left_behind(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
+pub(crate) fn check_after_power_cut(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
     tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(workload, tree, GuestState::Ended))
 }

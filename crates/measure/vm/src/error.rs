@@ -49,7 +49,7 @@ pub enum MachineError {
     },
     /// Settings of the host that a comparison changed and that could not be put back.
     #[error("host settings were NOT restored. Run as root: {commands}")]
-    NotPutBack {
+    NotRestored {
         /// What does it.
         commands: String,
     },
@@ -194,7 +194,7 @@ pub enum MachineError {
     },
     /// A trial took too long.
     #[error("{workload} on {machine} had no result after {seconds} s{console}\nMake it smaller, or give it longer with --timeout", console = quoted(.tail, .log))]
-    Deadline {
+    Timeout {
         /// Which machine.
         machine: Machine,
         /// Which workload.
@@ -210,7 +210,7 @@ pub enum MachineError {
     #[error(
         "{machine} sent an invalid message ({what}): nothing of it was kept, do not trust this guest. Its log is {log}; `vmtax get kernel` fetches another kernel", log = .log.display()
     )]
-    Nonsense {
+    InvalidMessage {
         /// Which machine.
         machine: Machine,
         /// What.

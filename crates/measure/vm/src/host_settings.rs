@@ -69,16 +69,16 @@ impl HostSettings {
     /// Puts all back as it was.
     ///
     /// # Errors
-    /// [`MachineError::NotPutBack`] with the command that does it.
-    pub fn put_back(mut self) -> Result<(), MachineError> {
-        match self.restore().as_slice() {
+    /// [`MachineError::NotRestored`] with the command that does it.
+    pub fn restore(mut self) -> Result<(), MachineError> {
+        match self.restore_all().as_slice() {
             [] => Ok(()),
-            left => Err(MachineError::NotPutBack { commands: left.join("; ") }),
+            left => Err(MachineError::NotRestored { commands: left.join("; ") }),
         }
     }
 
     /// The commands for what could not be put back.
-    fn restore(&mut self) -> Vec<String> {
+    fn restore_all(&mut self) -> Vec<String> {
         let failed = |(file, before, _): (PathBuf, String, String)| {
             let done = fs::write(&file, &before).and_then(|()| read(&file)).is_ok_and(|now| now == before);
             (!done).then(|| format!("echo {before} > {}", file.display()))
@@ -89,7 +89,7 @@ impl HostSettings {
 
 impl Drop for HostSettings {
     fn drop(&mut self) {
-        self.restore();
+        self.restore_all();
     }
 }
 
@@ -127,7 +127,7 @@ mod tests {
         let settings = HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
         assert_eq!(read(&file).unwrap(), "0");
         assert_eq!(settings.before(), [(file.clone(), "200000".to_owned())]);
-        settings.put_back().unwrap();
+        settings.restore().unwrap();
         assert_eq!(read(&file).unwrap(), "200000");
         // Also where nobody asks for it.
         drop(HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "7")])).unwrap());
@@ -152,7 +152,7 @@ mod tests {
         let settings = HostSettings::set_below(root.path(), &BTreeMap::from([("halt-poll-ns", "0")])).unwrap();
         fs::remove_file(&file).unwrap();
         fs::create_dir(&file).unwrap();
-        let error = settings.put_back().unwrap_err().to_string();
+        let error = settings.restore().unwrap_err().to_string();
         assert!(error.contains(&format!("echo 200000 > {}", file.display())), "{error}");
     }
 }

@@ -4,28 +4,28 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Readable once somebody asked to stop; stays so until it was heard.
+/// Readable once somebody asked to stop; stays so until it was acknowledged.
 #[derive(Debug)]
 pub struct Interrupt {
     readable: OwnedFd,
-    heard: AtomicBool,
+    acknowledged: AtomicBool,
 }
 
 impl Interrupt {
     /// From the reading end of a pipe or socket that a signal handler writes to.
     pub fn new(readable: OwnedFd) -> Self {
-        Interrupt { readable, heard: AtomicBool::new(false) }
+        Interrupt { readable, acknowledged: AtomicBool::new(false) }
     }
 
     /// Takes note of a wish, so that the next one can be waited for; it stays raised.
-    pub fn hear(&self) {
-        self.heard.store(true, Ordering::Relaxed);
+    pub fn acknowledge(&self) {
+        self.acknowledged.store(true, Ordering::Relaxed);
         let _ = rustix::io::read(&self.readable, &mut [0]);
     }
 
     /// Whether somebody asked.
     pub fn raised(&self) -> bool {
-        if self.heard.load(Ordering::Relaxed) {
+        if self.acknowledged.load(Ordering::Relaxed) {
             return true;
         }
         let mut fds = [PollFd::new(&self.readable, PollFlags::IN)];

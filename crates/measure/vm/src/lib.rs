@@ -35,7 +35,7 @@ pub use scratch::tree::tree_room;
 pub use scratch::{DiskKind, Needs, Scratch, remove_stale_scratch};
 pub use setup::{Boot, GuestImage, Setup, VmmProgram};
 pub use share::jail::jailed;
-pub use share::{Besides, Sharing, check_rights, image_mib, make_image};
+pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};
 pub use start::start;
 pub use vm::Vm;
 pub use vmm::qemu::monitor::Monitor;

@@ -56,7 +56,7 @@ pub trait RunningMachine {
         &mut self,
         workload: &WorkloadSpec,
         probes: Probes,
-        deadline: Duration,
+        timeout: Duration,
         files: &mut Files<'_>,
     ) -> Result<(TrialResult, Option<Observed>), MachineError>;
 
@@ -89,8 +89,8 @@ pub trait RunningMachine {
     /// Ends that; the samples go to `files`. Gives what could not be sampled.
     ///
     /// # Errors
-    /// [`MachineError`] when it does not answer within `deadline`, or has nothing to give.
-    fn stop_sampling(&mut self, _deadline: Duration, _files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+    /// [`MachineError`] when it does not answer within `timeout`, or has nothing to give.
+    fn stop_sampling(&mut self, _timeout: Duration, _files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
         Ok(Vec::new())
     }
 

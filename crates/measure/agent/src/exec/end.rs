@@ -14,7 +14,7 @@ pub(super) fn adopt() {
 }
 
 /// Ends every process below this one, but for those that `stay` and what is below these; says how many there were.
-pub(super) fn end_all_but(stay: &[i32]) -> u32 {
+pub(super) fn kill_all_but(stay: &[i32]) -> u32 {
     let (mut ended, until) = (BTreeSet::new(), Instant::now() + KILL_TIMEOUT);
     loop {
         let children = descendants(std::process::id() as i32, stay);

@@ -24,7 +24,7 @@ use vmtax_observe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply};
 
 /// What is left running may hold the pipes: so long nothing must come from them.
-const SILENCE: Duration = Duration::from_millis(100);
+const PIPE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs a command and gives the reply that ends it; what it prints is sent as it comes.
 ///
@@ -55,25 +55,25 @@ pub(crate) fn run(
     let began = Instant::now();
     let started = match start::start(launch, root) {
         Ok(started) => started,
-        Err(start::Refused { status, error }) => return Ok(Reply::NotRun { status, error }),
+        Err(start::NotStarted { status, error }) => return Ok(Reply::NotRun { status, error }),
     };
     let deadline = began + Duration::from_secs(u64::from(launch.timeout_s));
     let mut pump = Pump::new(channel, decoder, started, deadline)?;
     if launch.stays {
-        pump.silence = SILENCE;
+        pump.pipe_timeout = PIPE_TIMEOUT;
     }
     let ended = pump.until_end();
     let (wall, after) = (began.elapsed(), usage::Counters::now(guest));
     let switched_off = trace.as_ref().map_or(Ok(()), GuestTrace::off);
-    pump.say(&Reply::Ended)?;
-    let left = if launch.stays { 0 } else { end::end_all_but(&stay) };
-    let rest = pump.rest();
+    pump.send_reply(&Reply::Ended)?;
+    let left = if launch.stays { 0 } else { end::kill_all_but(&stay) };
+    let rest = pump.drain();
     let End { status, usage } = ended?;
     rest?;
-    let too_late = pump.too_late;
+    let timed_out = pump.timed_out;
     // From here on the channel waits for the controller again.
     drop(pump);
-    if too_late {
+    if timed_out {
         let error = format!(
             "the command was not done after {} s: it was ended. Give it longer with --timeout",
             launch.timeout_s

@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 use vmtax_wire::{Decoder, Frame, Reply, Request, STREAM_PIECE, Stream, encode, piece};
 
 /// Between the wish that a command end, and its kill.
-const GRACE: Duration = Duration::from_secs(2);
+const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
-const SILENCE: Duration = Duration::from_secs(5);
+const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How a command ended.
 pub(super) struct End {
@@ -43,9 +43,9 @@ pub(super) struct Pump<'a> {
     outgoing: Vec<u8>,
     deadline: Instant,
     /// Whether its time was over.
-    pub too_late: bool,
+    pub timed_out: bool,
     /// So long a pipe of a command that ended may be held open without a word.
-    pub silence: Duration,
+    pub pipe_timeout: Duration,
     buffer: Vec<u8>,
 }
 
@@ -79,8 +79,8 @@ impl<'a> Pump<'a> {
             asked: false,
             outgoing: Vec::new(),
             deadline,
-            too_late: false,
-            silence: SILENCE,
+            timed_out: false,
+            pipe_timeout: PIPE_TIMEOUT,
             buffer: vec![0; STREAM_PIECE],
         })
     }
@@ -88,7 +88,7 @@ impl<'a> Pump<'a> {
     /// Until the command's own end, whatever it left running.
     pub fn until_end(&mut self) -> Result<End, AgentError> {
         loop {
-            if self.turn(true)? {
+            if self.poll_once(true)? {
                 let end = wait_for(self.pid);
                 // From now on the number may be another's: no signal goes there.
                 self.pid = 0;
@@ -98,22 +98,22 @@ impl<'a> Pump<'a> {
     }
 
     /// Sends a message behind what is on its way.
-    pub fn say(&mut self, reply: &Reply) -> Result<(), AgentError> {
+    pub fn send_reply(&mut self, reply: &Reply) -> Result<(), AgentError> {
         self.outgoing.extend_from_slice(&encode(reply)?);
         self.send()
     }
 
     /// What is left in the pipes when nobody writes to them any more.
-    pub fn rest(&mut self) -> Result<(), AgentError> {
+    pub fn drain(&mut self) -> Result<(), AgentError> {
         self.stdin = None;
         while self.outputs.iter().any(|(_, pipe)| pipe.is_some()) || !self.outgoing.is_empty() {
-            self.turn(false)?;
+            self.poll_once(false)?;
         }
         Ok(())
     }
 
     /// One wait, and what it brought; says whether the command ended.
-    fn turn(&mut self, until_end: bool) -> Result<bool, AgentError> {
+    fn poll_once(&mut self, until_end: bool) -> Result<bool, AgentError> {
         if self.stdin.is_some() && self.typed.is_empty() && !self.asked && self.outgoing.is_empty() {
             self.asked = true;
             self.outgoing = encode(&Reply::Input)?;
@@ -127,7 +127,7 @@ impl<'a> Pump<'a> {
             let typed = self.stdin.as_ref().filter(|_| !self.typed.is_empty());
             fds.extend(typed.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
             fds.extend(until_end.then(|| PollFd::new(&self.exited, PollFlags::IN)));
-            let timeout = self.patience(until_end);
+            let timeout = self.poll_timeout(until_end);
             rustix::io::retry_on_intr(|| poll(&mut fds, timeout.as_ref()))
                 .map_err(|e| AgentError::system("waiting for the command", e))?;
             let mut ready = fds.iter().map(|fd| !fd.revents().is_empty());
@@ -151,23 +151,23 @@ impl<'a> Pump<'a> {
             self.give_input();
         }
         if until_end && Instant::now() >= self.deadline {
-            self.time_is_over();
+            self.on_timeout();
         }
         Ok(exited)
     }
 
     /// `None` for as long as the controller takes to take what is on its way.
-    fn patience(&self, until_end: bool) -> Option<Timespec> {
-        let left = if until_end { self.deadline.saturating_duration_since(Instant::now()) } else { self.silence };
+    fn poll_timeout(&self, until_end: bool) -> Option<Timespec> {
+        let left = if until_end { self.deadline.saturating_duration_since(Instant::now()) } else { self.pipe_timeout };
         let waits = until_end || self.outgoing.is_empty();
         waits.then(|| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
     /// Asks first, kills then.
-    fn time_is_over(&mut self) {
-        self.signal(if self.too_late { libc::SIGKILL } else { libc::SIGTERM });
-        self.too_late = true;
-        self.deadline = Instant::now() + GRACE;
+    fn on_timeout(&mut self) {
+        self.signal(if self.timed_out { libc::SIGKILL } else { libc::SIGTERM });
+        self.timed_out = true;
+        self.deadline = Instant::now() + KILL_TIMEOUT;
     }
 
     fn signal(&self, number: i32) {

@@ -15,7 +15,7 @@ use vmtax_wire::{Bytes, SHARE, writable_tag};
 const LAYER: &str = "/layer";
 pub(crate) const ROOT: &str = "/root";
 /// Less room than this on the layer is what a program calls full.
-const LITTLE: u64 = 1 << 20;
+const MIN_FREE: u64 = 1 << 20;
 
 /// Makes it.
 pub(crate) fn prepare(
@@ -45,15 +45,15 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
     }
     folder(Path::new(LAYER))?;
     match &places.disk {
-        Some(disk) => attach("ext4", disk, Path::new(LAYER), MountFlags::NOATIME, "")?,
-        None => attach("tmpfs", "tmpfs", Path::new(LAYER), MountFlags::empty(), "mode=0755")?,
+        Some(disk) => mount_at("ext4", disk, Path::new(LAYER), MountFlags::NOATIME, "")?,
+        None => mount_at("tmpfs", "tmpfs", Path::new(LAYER), MountFlags::empty(), "mode=0755")?,
     }
     for name in ["upper", "work"] {
         folder(&Path::new(LAYER).join(name))?;
     }
     folder(root)?;
     let options = format!("lowerdir={SHARE},upperdir={LAYER}/upper,workdir={LAYER}/work");
-    attach("overlay", "overlay", root, MountFlags::empty(), &options)?;
+    mount_at("overlay", "overlay", root, MountFlags::empty(), &options)?;
     let plain = MountFlags::NOSUID | MountFlags::NODEV;
     let own = [
         ("proc", "proc", plain | MountFlags::NOEXEC, ""),
@@ -66,7 +66,7 @@ fn make(root: &Path, places: &Places) -> Result<(), String> {
     for (kind, at, flags, options) in own {
         let at = root.join(at);
         folder(&at)?;
-        attach(kind, kind, &at, flags, options)?;
+        mount_at(kind, kind, &at, flags, options)?;
     }
     for (name, target) in [("fd", "fd"), ("stdin", "fd/0"), ("stdout", "fd/1"), ("stderr", "fd/2")] {
         // A kernel that made it already is no fault.
@@ -82,14 +82,14 @@ fn folders(root: &Path, writable: &[Bytes]) -> Result<(), String> {
         let at = root.join(host.strip_prefix("/").unwrap_or(host));
         folder(&at)?;
         let options = "trans=virtio,version=9p2000.L,msize=512000,cache=mmap";
-        attach("9p", writable_tag(number), &at, MountFlags::NOSUID | MountFlags::NODEV, options)?;
+        mount_at("9p", writable_tag(number), &at, MountFlags::NOSUID | MountFlags::NODEV, options)?;
     }
     Ok(())
 }
 
 /// QEMU's user network as it always is: the address that it would give by DHCP, its gateway, its name server.
 fn connect(root: &Path) -> Result<(), String> {
-    network::up(Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(255, 255, 255, 0))?;
+    network::configure(Ipv4Addr::new(10, 0, 2, 15), Ipv4Addr::new(255, 255, 255, 0))?;
     network::route_all(Ipv4Addr::new(10, 0, 2, 2))?;
     let names = root.join("etc/resolv.conf");
     // It may point to where the host's own resolver writes.
@@ -101,7 +101,7 @@ fn folder(at: &Path) -> Result<(), String> {
     fs::create_dir_all(at).map_err(|e| format!("making {}: {e}", at.display()))
 }
 
-fn attach(kind: &str, source: impl AsRef<Path>, at: &Path, flags: MountFlags, options: &str) -> Result<(), String> {
+fn mount_at(kind: &str, source: impl AsRef<Path>, at: &Path, flags: MountFlags, options: &str) -> Result<(), String> {
     let words = CString::new(options).map_err(|e| e.to_string())?;
     mount(source.as_ref(), at, kind, flags, words.as_c_str())
         .map_err(|e| format!("mounting {kind} on {} with '{options}': {e}", at.display()))
@@ -112,7 +112,7 @@ pub(super) fn notes(places: &Places) -> Vec<String> {
     let mut notes = Vec::new();
     if let Ok(room) = statvfs(LAYER) {
         let (size, free) = (room.f_blocks.saturating_mul(room.f_frsize), room.f_bavail.saturating_mul(room.f_frsize));
-        if free < LITTLE {
+        if free < MIN_FREE {
             let mib = size >> 20;
             let (of, option) = match places.disk {
                 Some(_) => ("its disk", "--scratch"),

@@ -23,15 +23,15 @@ pub(super) struct Started {
 }
 
 /// Why one does not, with the status that stands for it.
-pub(super) struct Refused {
+pub(super) struct NotStarted {
     pub status: i32,
     pub error: String,
 }
 
 /// Starts it, in `root` where there is one.
-pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Refused> {
+pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, NotStarted> {
     let Some((program, arguments)) = launch.words.split_first() else {
-        return Err(Refused { status: NOT_EXECUTABLE, error: "no command was given".to_owned() });
+        return Err(NotStarted { status: NOT_EXECUTABLE, error: "no command was given".to_owned() });
     };
     let mut command = Command::new(&program.0);
     command.args(arguments.iter().map(|word| &word.0));
@@ -54,19 +54,19 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Ref
                 rustix::process::chroot(root)?;
             }
             std::env::set_current_dir(&directory)?;
-            if is_alien(&surroundings) {
+            if is_foreign_elf(&surroundings) {
                 return Err(io::Error::from_raw_os_error(libc::ENOEXEC));
             }
             if root.is_some() {
-                become_the_user(&surroundings)?;
+                switch_user(&surroundings)?;
             }
             Ok(())
         });
     }
-    let mut child = command.spawn().map_err(|e| Refused { status: status_of(&e), error: said(launch, &e) })?;
+    let mut child = command.spawn().map_err(|e| NotStarted { status: status_of(&e), error: describe(launch, &e) })?;
     // The other ends of the streams: else they would not end with the command.
     drop(command);
-    let broken = || Refused { status: NOT_EXECUTABLE, error: "the command's streams could not be made".to_owned() };
+    let broken = || NotStarted { status: NOT_EXECUTABLE, error: "the command's streams could not be made".to_owned() };
     let pid = child.id() as i32;
     if let Some(terminal) = terminal {
         let copy = || terminal.try_clone().map_err(|_| broken());
@@ -82,14 +82,16 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Ref
 }
 
 /// Pipes, or a terminal, of which this side's end is given.
-fn give_streams(command: &mut Command, launch: &Launch, root: Option<&Path>) -> Result<Option<OwnedFd>, Refused> {
+fn give_streams(command: &mut Command, launch: &Launch, root: Option<&Path>) -> Result<Option<OwnedFd>, NotStarted> {
     let Some(size) = launch.terminal else {
         command.stdin(if launch.stdin { Stdio::piped() } else { Stdio::null() });
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         return Ok(None);
     };
-    let failed =
-        |e: io::Error| Refused { status: NOT_EXECUTABLE, error: format!("there is no terminal for the command: {e}") };
+    let failed = |e: io::Error| NotStarted {
+        status: NOT_EXECUTABLE,
+        error: format!("there is no terminal for the command: {e}"),
+    };
     let Terminal { ours, theirs } =
         terminal::make(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
     let copy = || theirs.try_clone().map(Stdio::from).map_err(failed);
@@ -98,7 +100,7 @@ fn give_streams(command: &mut Command, launch: &Launch, root: Option<&Path>) -> 
 }
 
 /// Limits before the user: raising them is root's right. Natively the process has all of this from its parents.
-fn become_the_user(launch: &Launch) -> io::Result<()> {
+fn switch_user(launch: &Launch) -> io::Result<()> {
     for &(resource, soft, hard) in &launch.limits {
         let limit = libc::rlimit { rlim_cur: soft, rlim_max: hard };
         // SAFETY: the kernel reads one `rlimit`, which this is. A limit that this kernel does not know is none.
@@ -116,7 +118,7 @@ fn become_the_user(launch: &Launch) -> io::Result<()> {
 
 /// Whether the program is one for another CPU: the C library would give it to a shell, as it does with scripts
 /// without a first line that names who reads them. Who has registered such programs with the kernel may run them.
-fn is_alien(launch: &Launch) -> bool {
+fn is_foreign_elf(launch: &Launch) -> bool {
     let Some(program) = launch.words.first().map(|word| Path::new(&word.0)) else { return false };
     let path = launch.environment.iter().find(|(name, _)| name.0 == "PATH").map(|(_, value)| value.0.clone());
     let folders =
@@ -126,13 +128,16 @@ fn is_alien(launch: &Launch) -> bool {
     let Some(mut file) = places.iter().find_map(|place| File::open(place).ok()) else { return false };
     let mut head = [0; 20];
     let registered = std::fs::read_dir("/proc/sys/fs/binfmt_misc").map_or(0, Iterator::count) > 2;
-    file.read_exact(&mut head).is_ok() && head.starts_with(b"\x7fELF") && !OURS.contains(&head[18]) && !registered
+    file.read_exact(&mut head).is_ok()
+        && head.starts_with(b"\x7fELF")
+        && !SUPPORTED_ELF.contains(&head[18])
+        && !registered
 }
 
 /// ELF's numbers for x86-64 and for the 32-bit programs that it runs.
-const OURS: [u8; 2] = [62, 3];
+const SUPPORTED_ELF: [u8; 2] = [62, 3];
 
-fn said(launch: &Launch, error: &io::Error) -> String {
+fn describe(launch: &Launch, error: &io::Error) -> String {
     let program = launch.words.first().map(|word| word.0.to_string_lossy().into_owned()).unwrap_or_default();
     let directory = launch.directory.0.to_string_lossy();
     match error.raw_os_error() {

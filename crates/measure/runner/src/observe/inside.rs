@@ -16,7 +16,7 @@ pub(super) struct InsideObserver {
     store: TrialFiles,
     pings: Vec<Result<Ping, MachineError>>,
     begun: Beat,
-    deadline: Duration,
+    timeout: Duration,
 }
 
 impl InsideObserver {
@@ -24,22 +24,22 @@ impl InsideObserver {
         vm: Option<Vm>,
         machine: &mut dyn RunningMachine,
         inside: Inside,
-        deadline: Duration,
+        timeout: Duration,
         store: TrialFiles,
     ) -> Result<InsideObserver, MachineError> {
         let pings = vec![machine.ping(PING)];
         let begun = beat();
         machine.start_sampling(inside)?;
-        Ok(InsideObserver { vm, store, pings, begun, deadline })
+        Ok(InsideObserver { vm, store, pings, begun, timeout })
     }
 }
 
 impl Observer for InsideObserver {
     /// The guest's samples, and what brings them together with those of its QEMU, go to the trial's files.
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, _: Option<Observed>) -> Result<(), MachineError> {
-        let InsideObserver { vm, mut store, mut pings, begun, deadline } = *self;
+        let InsideObserver { vm, mut store, mut pings, begun, timeout } = *self;
         let mut taken = 0;
-        let mut missing = machine.stop_sampling(deadline, &mut |name, bytes| {
+        let mut missing = machine.stop_sampling(timeout, &mut |name, bytes| {
             let known = [files::GUEST_PROFILE, files::GUEST_CALLS].contains(&name);
             let name = known.then_some(name).ok_or_else(|| format!("a file '{}'", name.escape_default()))?;
             taken += bytes.len();

@@ -35,7 +35,7 @@ impl Observers {
                 all.push(Box::new(BlockObserver::start(vm, machine, what, trial.files()?)?));
             }
             Probes::Inside(inside) => {
-                all.push(Box::new(InsideObserver::start(vm.clone(), machine, inside, what.deadline, trial.files()?)?));
+                all.push(Box::new(InsideObserver::start(vm.clone(), machine, inside, what.timeout, trial.files()?)?));
             }
         }
         if let Some((vm, spec)) = vm.as_ref().zip(what.profile) {

@@ -34,7 +34,7 @@ pub(crate) struct Observation<'a> {
     /// How its QEMU is profiled.
     pub profile: Option<&'a ProfileSettings>,
     /// How long the guest may take to send what it observed.
-    pub deadline: Duration,
+    pub timeout: Duration,
     /// The log of QEMU's own events, where the host's kernel may not be traced.
     pub events: Option<PathBuf>,
 }

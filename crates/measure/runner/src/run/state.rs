@@ -47,8 +47,8 @@ pub(super) struct Run<'a> {
     pub scratch: &'a Scratch,
     pub images: &'a Images,
     /// The plan's variants.
-    pub ways: &'a [ShareSetup],
-    pub means: Option<&'a Requirements>,
+    pub share_setups: &'a [ShareSetup],
+    pub requirements: Option<&'a Requirements>,
     pub events: bool,
     pub interrupt: &'a Interrupt,
     pub streams: Option<&'a Streams>,
@@ -75,7 +75,7 @@ pub(super) struct Trial<'a> {
 impl<'a> Run<'a> {
     /// The VMM of the slot's machine.
     pub fn program(&self, slot: Slot) -> Option<&'a VmmProgram> {
-        self.means?.program(slot.machine, slot.variant)
+        self.requirements?.program(slot.machine, slot.variant)
     }
 
     /// The trials of a slot: each workload under each of the plan's probes.

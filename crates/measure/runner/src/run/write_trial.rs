@@ -29,7 +29,7 @@ impl Run<'_> {
         slot: Slot,
         Trial { workload, probes }: Trial<'_>,
         outcome: Outcome,
-        made: TrialNotes,
+        notes: TrialNotes,
     ) -> Result<(), RunError> {
         let variant =
             if slot.machine.is_guest() { self.plan.variants[slot.variant].name.clone() } else { String::new() };
@@ -42,14 +42,14 @@ impl Run<'_> {
             step: self.plan.size(slot.step),
             probes,
             workload: workload.clone(),
-            started: made.started.to_string(),
-            wall_s: made.wall_s,
+            started: notes.started.to_string(),
+            wall_s: notes.wall_s,
             outcome,
-            share: made.share,
-            cpu_seconds: made.cpu_seconds,
-            control_s: made.control_s,
-            execution: made.execution,
-            warnings: made.warnings,
+            share: notes.share,
+            cpu_seconds: notes.cpu_seconds,
+            control_s: notes.control_s,
+            execution: notes.execution,
+            warnings: notes.warnings,
         })?;
         self.number += 1;
         Ok(())

@@ -1,6 +1,6 @@
 //! Bonnie++ 1.97 and newer: its line of comma separated values, as `bon_csv2html(1)` has them.
 
-use crate::tool_output::found::{Found, number};
+use crate::tool_output::figures::{Figures, number};
 
 /// Operations by the place of their field, from the first that is a rate; the names are those of our own workload.
 const BLOCKS: [(usize, &str); 5] =
@@ -16,7 +16,7 @@ const NAMES: [(usize, &str); 6] = [
 ];
 const OF: &str = "Bonnie++";
 
-pub(crate) fn read(output: &str, found: &mut Found) {
+pub(crate) fn read(output: &str, figures: &mut Figures) {
     for fields in output.lines().map(|line| line.trim().split(',').collect::<Vec<_>>()) {
         let first = match fields.as_slice() {
             // Format version 1.98 has two fields more before its rates.
@@ -27,11 +27,11 @@ pub(crate) fn read(output: &str, found: &mut Found) {
         // What was not done is empty, and what was done too fast is '+++++'.
         let of = |place: usize| fields.get(first + place).and_then(|field| number(field));
         for (place, name) in BLOCKS {
-            of(place).into_iter().for_each(|kib| found.bandwidth(OF, name, kib / 1024.0));
+            of(place).into_iter().for_each(|kib| figures.bandwidth(OF, name, kib / 1024.0));
         }
-        of(SEEKS).into_iter().for_each(|rate| found.rate(OF, "random seeks", rate));
+        of(SEEKS).into_iter().for_each(|rate| figures.rate(OF, "random seeks", rate));
         for (place, name) in NAMES {
-            of(place).into_iter().for_each(|rate| found.rate(OF, name, rate));
+            of(place).into_iter().for_each(|rate| figures.rate(OF, name, rate));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Tools that print JSON: fio (`--output-format=json`) and hyperfine (`--export-json /dev/stdout`). Text may stand before,
 //! between and behind.
 
-use crate::tool_output::found::Found;
+use crate::tool_output::figures::Figures;
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -58,7 +58,7 @@ struct Benchmark {
     system: Option<f64>,
 }
 
-pub(crate) fn read(output: &str, found: &mut Found) {
+pub(crate) fn read(output: &str, figures: &mut Figures) {
     let mut rest = output;
     for _ in 0..MAX_ATTEMPTS {
         let Some(begin) = beginning(rest) else { return };
@@ -67,7 +67,7 @@ pub(crate) fn read(output: &str, found: &mut Found) {
         let end = documents.byte_offset();
         match document {
             Some(Ok(document)) => {
-                document.give(found);
+                document.add_to(figures);
                 rest = &rest[begin + end..];
             }
             _ => rest = &rest[begin + 1..],
@@ -81,38 +81,38 @@ fn beginning(text: &str) -> Option<usize> {
 }
 
 impl Document {
-    fn give(self, found: &mut Found) {
+    fn add_to(self, figures: &mut Figures) {
         for job in self.jobs.iter().filter(|_| self.fio.is_some()) {
             let of = format!("fio {}", job.jobname);
             for (name, direction) in [("read", &job.read), ("write", &job.write), ("trim", &job.trim)] {
                 // fio prints all three, those that were not made with zeros.
                 if let Some(direction) = direction.as_ref().filter(|d| d.iops > 0.0) {
-                    direction.give(&of, name, found);
+                    direction.add_to(&of, name, figures);
                 }
             }
         }
         for run in &self.results {
             let of = format!("hyperfine {}", run.command);
-            found.time(&of, "mean", run.mean);
+            figures.time(&of, "mean", run.mean);
             for (name, time) in
                 [("median", run.median), ("minimum", run.min), ("user", run.user), ("system", run.system)]
             {
-                time.into_iter().for_each(|time| found.time(&of, name, time));
+                time.into_iter().for_each(|time| figures.time(&of, name, time));
             }
         }
     }
 }
 
 impl Direction {
-    fn give(&self, of: &str, name: &str, found: &mut Found) {
-        found.rate(of, &format!("{name}s"), self.iops);
-        found.bandwidth(of, &format!("{name} rate"), self.bw * 1024.0 / MIB);
+    fn add_to(&self, of: &str, name: &str, figures: &mut Figures) {
+        figures.rate(of, &format!("{name}s"), self.iops);
+        figures.bandwidth(of, &format!("{name} rate"), self.bw * 1024.0 / MIB);
         if self.lat_ns.mean > 0.0 {
-            found.time(of, &format!("{name} latency, mean"), self.lat_ns.mean / 1e9);
+            figures.time(of, &format!("{name} latency, mean"), self.lat_ns.mean / 1e9);
         }
         for (percentile, label) in [("50.000000", "p50"), ("99.000000", "p99")] {
             if let Some(ns) = self.clat_ns.percentile.get(percentile).filter(|ns| **ns > 0.0) {
-                found.time(of, &format!("{name} latency, {label}"), ns / 1e9);
+                figures.time(of, &format!("{name} latency, {label}"), ns / 1e9);
             }
         }
     }

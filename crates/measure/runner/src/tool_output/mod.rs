@@ -4,7 +4,7 @@
 //! bounded.
 
 mod bonnie;
-mod found;
+mod figures;
 mod json;
 mod patterns;
 mod perf;
@@ -14,17 +14,17 @@ mod sysbench;
 
 pub use patterns::{PatternError, Patterns};
 
-use found::Found;
+use figures::Figures;
 use vmtax_model::Printed;
 
 /// The figures of the tools that printed `output`, in the order of the tools above.
 pub fn figures(output: &str) -> Vec<Printed> {
-    let mut found = Found::default();
-    sysbench::read(output, &mut found);
-    json::read(output, &mut found);
-    bonnie::read(output, &mut found);
-    pgbench::read(output, &mut found);
-    perf::read(output, &mut found);
-    stress::read(output, &mut found);
-    found.all()
+    let mut figures = Figures::default();
+    sysbench::read(output, &mut figures);
+    json::read(output, &mut figures);
+    bonnie::read(output, &mut figures);
+    pgbench::read(output, &mut figures);
+    perf::read(output, &mut figures);
+    stress::read(output, &mut figures);
+    figures.all()
 }

@@ -1,8 +1,8 @@
 //! pgbench, the summary at its end.
 
-use crate::tool_output::found::{Found, number};
+use crate::tool_output::figures::{Figures, number};
 
-pub(crate) fn read(output: &str, found: &mut Found) {
+pub(crate) fn read(output: &str, figures: &mut Figures) {
     let mut begun = false;
     for line in output.lines() {
         begun |= line.starts_with("transaction type:");
@@ -10,10 +10,12 @@ pub(crate) fn read(output: &str, found: &mut Found) {
         let Some(figure) = number(value) else { continue };
         match name {
             // Before version 14 both are printed.
-            "tps" if value.contains("including") => found.rate("pgbench", "transactions, connecting included", figure),
-            "tps" => found.rate("pgbench", "transactions", figure),
-            "latency average" => found.time("pgbench", "latency, mean", figure / 1e3),
-            "latency stddev" => found.time("pgbench", "latency, deviation", figure / 1e3),
+            "tps" if value.contains("including") => {
+                figures.rate("pgbench", "transactions, connecting included", figure)
+            }
+            "tps" => figures.rate("pgbench", "transactions", figure),
+            "latency average" => figures.time("pgbench", "latency, mean", figure / 1e3),
+            "latency stddev" => figures.time("pgbench", "latency, deviation", figure / 1e3),
             _ => {}
         }
     }

@@ -1,8 +1,8 @@
 //! stress-ng's YAML (`--yaml /dev/stdout`): it has one form, so that its lines are enough.
 
-use crate::tool_output::found::{Found, number};
+use crate::tool_output::figures::{Figures, number};
 
-pub(crate) fn read(output: &str, found: &mut Found) {
+pub(crate) fn read(output: &str, figures: &mut Figures) {
     let (mut in_metrics, mut stressor) = (false, String::new());
     for line in output.lines() {
         // Sections begin at the margin.
@@ -13,10 +13,10 @@ pub(crate) fn read(output: &str, found: &mut Found) {
         match (key, number(value)) {
             ("- stressor", _) => stressor = value.trim().to_owned(),
             ("bogo-ops-per-second-real-time", Some(rate)) => {
-                found.rate("stress-ng", &format!("{stressor}, by wall time"), rate);
+                figures.rate("stress-ng", &format!("{stressor}, by wall time"), rate);
             }
             ("bogo-ops-per-second-usr-sys-time", Some(rate)) => {
-                found.rate("stress-ng", &format!("{stressor}, by CPU time"), rate);
+                figures.rate("stress-ng", &format!("{stressor}, by CPU time"), rate);
             }
             _ => {}
         }

@@ -1,17 +1,17 @@
 //! sysbench 1.0 and 1.1.
 
-use crate::tool_output::found::{Found, number};
+use crate::tool_output::figures::{Figures, number};
 
-pub(crate) fn read(output: &str, found: &mut Found) {
+pub(crate) fn read(output: &str, figures: &mut Figures) {
     let mut run: Option<Run> = None;
     for line in output.lines() {
         if line.strip_prefix("sysbench 1.").and_then(number).is_some() {
-            run.replace(Run::default()).into_iter().for_each(|run| run.give(found));
+            run.replace(Run::default()).into_iter().for_each(|run| run.add_to(figures));
         } else if let Some(run) = &mut run {
             run.line(line.trim());
         }
     }
-    run.into_iter().for_each(|run| run.give(found));
+    run.into_iter().for_each(|run| run.add_to(figures));
 }
 
 /// What one run has printed so far.
@@ -88,18 +88,18 @@ impl Run {
         self.bandwidths.extend(bandwidth.map(|(rate, name)| (name, rate)));
     }
 
-    fn give(self, found: &mut Found) {
+    fn add_to(self, figures: &mut Figures) {
         let of = self.test.map_or("sysbench".to_owned(), |test| format!("sysbench {test}"));
         if let Some((events, seconds)) = self.events.zip(self.seconds) {
             if events <= self.threads {
                 // As many events as threads is a fixed work each, of which the time is the figure: mutex.
-                found.time(&of, "total time", seconds);
+                figures.time(&of, "total time", seconds);
             } else if matches!(self.test, None | Some("cpu")) && seconds > 0.0 {
-                found.rate(&of, "events", self.rate.unwrap_or(events / seconds));
+                figures.rate(&of, "events", self.rate.unwrap_or(events / seconds));
             }
         }
-        self.rates.iter().for_each(|(name, rate)| found.rate(&of, name, *rate));
-        self.bandwidths.iter().for_each(|(name, rate)| found.bandwidth(&of, name, *rate));
-        self.latencies.iter().for_each(|(name, ms)| found.time(&of, name, ms / 1e3));
+        self.rates.iter().for_each(|(name, rate)| figures.rate(&of, name, *rate));
+        self.bandwidths.iter().for_each(|(name, rate)| figures.bandwidth(&of, name, *rate));
+        self.latencies.iter().for_each(|(name, ms)| figures.time(&of, name, ms / 1e3));
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 /// Of each, bytes.
-const PART: usize = 256 << 10;
+const MAX_PART: usize = 256 << 10;
 
 /// One stream's.
 #[derive(Debug, Default)]
@@ -15,10 +15,10 @@ pub struct Capture {
 
 impl Capture {
     pub(crate) fn push(&mut self, bytes: &[u8]) {
-        let (first, rest) = bytes.split_at(bytes.len().min(PART - self.head.len()));
+        let (first, rest) = bytes.split_at(bytes.len().min(MAX_PART - self.head.len()));
         self.head.extend_from_slice(first);
         self.tail.extend(rest);
-        let over = self.tail.len().saturating_sub(PART);
+        let over = self.tail.len().saturating_sub(MAX_PART);
         if over > 0 {
             self.tail.drain(..over);
             self.left_out = true;
@@ -57,10 +57,10 @@ mod tests {
         }
         let text = capture.text();
         assert!(text.starts_with("first\n") && text.ends_with("line 39999 of many\n"));
-        assert!(capture.is_cut() && text.len() == 2 * PART + 1, "{}", text.len());
+        assert!(capture.is_cut() && text.len() == 2 * MAX_PART + 1, "{}", text.len());
         // One piece that is longer than both parts.
         let mut capture = Capture::default();
-        capture.push(&vec![b'x'; 3 * PART]);
-        assert_eq!((capture.text().len(), capture.is_cut()), (2 * PART + 1, true));
+        capture.push(&vec![b'x'; 3 * MAX_PART]);
+        assert_eq!((capture.text().len(), capture.is_cut()), (2 * MAX_PART + 1, true));
     }
 }

@@ -1,9 +1,9 @@
 //! A command on a running machine.
 
 use crate::agent::connection::Agent;
-use crate::agent::messages::{Files, Heard, Nothing, no_files};
+use crate::agent::messages::{Files, NoMessage, Received, no_files};
 use crate::process::cpu_accounting::CpuAccounting;
-use crate::{Besides, Capture, MachineError, Streams};
+use crate::{Capture, MachineError, RootExtras, Streams};
 use rustix::fd::AsFd;
 use rustix::fs::Mode;
 use rustix::process::{Resource, getegid, geteuid, getgroups, getrlimit, umask};
@@ -55,7 +55,7 @@ pub struct CommandRun<'a> {
     /// The user's streams.
     pub streams: &'a Streams,
     /// It is ended after so long.
-    pub deadline: Duration,
+    pub timeout: Duration,
 }
 
 /// Runs a command between the user's streams.
@@ -67,7 +67,7 @@ pub(crate) fn exec(
     files: &mut Files<'_>,
 ) -> Result<Ran, MachineError> {
     let launch = launch(&run.command.argv, run);
-    Conversation { agent, accounting, files }.hold(launch, run, probes)
+    Conversation { agent, accounting, files }.run(launch, run, probes)
 }
 
 /// Runs a shell line, with the command's environment.
@@ -76,7 +76,7 @@ pub(crate) fn shell(agent: &mut Agent<'_>, option: &str, line: &str, run: Comman
     let aside = run.streams.aside().map_err(|e| MachineError::system("taking over standard error", e))?;
     let failed = |why: String| Err(MachineError::Workload(format!("--{option} '{line}' failed: {why}")));
     let run = CommandRun { streams: &aside, ..run };
-    match (Conversation { agent, accounting: None, files: &mut no_files }).hold(launch, run, Probes::None)? {
+    match (Conversation { agent, accounting: None, files: &mut no_files }).run(launch, run, Probes::None)? {
         Ran::Done(done) if done.execution.status == 0 => Ok(()),
         Ran::Done(done) => failed(format!("it ended with status {}", done.execution.status)),
         Ran::NotRun(_, error) => failed(error),
@@ -85,15 +85,15 @@ pub(crate) fn shell(agent: &mut Agent<'_>, option: &str, line: &str, run: Comman
 }
 
 /// Has a guest make of the host's files a root for commands.
-pub(crate) fn make_root(agent: &mut Agent<'_>, besides: &Besides, timeout: Duration) -> Result<(), MachineError> {
+pub(crate) fn make_root(agent: &mut Agent<'_>, besides: &RootExtras, timeout: Duration) -> Result<(), MachineError> {
     let host_name = OsString::from_vec(rustix::system::uname().nodename().to_bytes().to_vec()).into();
     let writable = besides.writable.iter().map(Into::into).collect();
     let request = Request::Root { host_name, writable, network: besides.network.is_some() };
     match agent.ask(&request, timeout, &mut no_files) {
         Ok(Reply::Rooted) => Ok(()),
         Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-        Ok(_) => Err(agent.nonsense("another answer than to a root")),
-        Err(nothing) => Err(agent.error(nothing, "making a root for commands")),
+        Ok(_) => Err(agent.invalid_message("another answer than to a root")),
+        Err(reason) => Err(agent.error(reason, "making a root for commands")),
     }
 }
 
@@ -106,9 +106,9 @@ struct Conversation<'a, 'b> {
 }
 
 impl Conversation<'_, '_> {
-    fn hold(self, launch: Launch, run: CommandRun<'_>, probes: Probes) -> Result<Ran, MachineError> {
+    fn run(self, launch: Launch, run: CommandRun<'_>, probes: Probes) -> Result<Ran, MachineError> {
         let Conversation { agent, accounting, files } = self;
-        let CommandRun { streams, deadline, .. } = run;
+        let CommandRun { streams, timeout, .. } = run;
         let failed = |what: &str| {
             let what = what.to_owned();
             move |e: std::io::Error| MachineError::system(what, e)
@@ -126,9 +126,9 @@ impl Conversation<'_, '_> {
                 );
                 return Err(MachineError::Workload(what));
             }
-            Err(e) => return Err(agent.nonsense(e.to_string())),
+            Err(e) => return Err(agent.invalid_message(e.to_string())),
         }
-        let until = Instant::now() + deadline + KILL_TIMEOUT;
+        let until = Instant::now() + timeout + KILL_TIMEOUT;
         let mut buffer = vec![0; STREAM_PIECE];
         let (mut closed, mut printed) = ([false; 2], [Capture::default(), Capture::default()]);
         let (mut stopped, mut wanted) = (false, false);
@@ -138,27 +138,27 @@ impl Conversation<'_, '_> {
             // Read only where there is something: a pipe that is silent must not keep output and wishes to stop waiting.
             let reading = input.as_ref().filter(|_| wanted).map(|file| file.as_fd());
             let others: Vec<_> = streams.resized().into_iter().chain(reading).collect();
-            match agent.heard(until, &others) {
-                Ok(Heard::Other(0)) if streams.resized().is_some() => {
-                    if let Some(size) = streams.hear_resized() {
-                        agent.tell(&Request::Resize { size })?;
+            match agent.receive(until, &others) {
+                Ok(Received::Other(0)) if streams.resized().is_some() => {
+                    if let Some(size) = streams.new_size() {
+                        agent.send_request(&Request::Resize { size })?;
                     }
                 }
-                Ok(Heard::Other(_)) => {
+                Ok(Received::Other(_)) => {
                     wanted = false;
                     let length = match &mut input {
                         Some(file) => file.read(&mut buffer).map_err(failed("reading standard input"))?,
                         None => 0,
                     };
                     let frame = piece(Stream::Stdin.as_str(), &buffer[..length]);
-                    agent.send(&frame.map_err(|e| agent.nonsense(e.to_string()))?)?;
+                    agent.send(&frame.map_err(|e| agent.invalid_message(e.to_string()))?)?;
                 }
-                Ok(Heard::Frame(Frame::Piece { name, bytes })) => {
+                Ok(Received::Frame(Frame::Piece { name, bytes })) => {
                     let error = match name.as_str() {
                         name if name == Stream::Stdout.as_str() => false,
                         name if name == Stream::Stderr.as_str() => true,
                         file => {
-                            files(file, &bytes).map_err(|what| agent.nonsense(what))?;
+                            files(file, &bytes).map_err(|what| agent.invalid_message(what))?;
                             continue;
                         }
                     };
@@ -167,11 +167,11 @@ impl Conversation<'_, '_> {
                     if !*gone && streams.print(error, &bytes, agent.interrupt).is_err() {
                         *gone = true;
                         let stream = if error { Stream::Stderr } else { Stream::Stdout };
-                        agent.tell(&Request::Close { stream })?;
+                        agent.send_request(&Request::Close { stream })?;
                     }
                 }
-                Ok(Heard::Frame(Frame::Message(reply))) => {
-                    match reply.checked().map_err(|what| agent.nonsense(what))? {
+                Ok(Received::Frame(Frame::Message(reply))) => {
+                    match reply.checked().map_err(|what| agent.invalid_message(what))? {
                         Reply::Input => wanted = true,
                         Reply::Began => began = spent_now().map(|spent| (Instant::now(), spent)),
                         Reply::Ended => {
@@ -195,20 +195,20 @@ impl Conversation<'_, '_> {
                         }
                         Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
                         Reply::Failed { error } => return Err(MachineError::Workload(error)),
-                        _ => return Err(agent.nonsense("another answer than to a command")),
+                        _ => return Err(agent.invalid_message("another answer than to a command")),
                     }
                 }
-                Err(Nothing::Interrupted) if !stopped => {
-                    agent.interrupt.hear();
+                Err(NoMessage::Interrupted) if !stopped => {
+                    agent.interrupt.acknowledge();
                     stopped = true;
                     // In a terminal Ctrl-C is what is typed; this is its end.
                     let signal = if streams.size().is_some() { HANG_UP } else { INTERRUPT };
-                    agent.tell(&Request::Signal { signal })?;
+                    agent.send_request(&Request::Signal { signal })?;
                 }
-                Err(Nothing::TooLate) => {
-                    let (machine, seconds) = (agent.machine, deadline.as_secs());
+                Err(NoMessage::Timeout) => {
+                    let (machine, seconds) = (agent.machine, timeout.as_secs());
                     let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
-                    return Err(MachineError::Deadline {
+                    return Err(MachineError::Timeout {
                         machine,
                         workload: vmtax_model::WorkloadName::Exec,
                         seconds,
@@ -216,7 +216,7 @@ impl Conversation<'_, '_> {
                         log,
                     });
                 }
-                Err(nothing) => return Err(agent.error(nothing, "running the command")),
+                Err(reason) => return Err(agent.error(reason, "running the command")),
             }
         }
     }
@@ -239,7 +239,7 @@ fn launch(words: &[String], run: CommandRun<'_>) -> Launch {
         stdin: false,
         terminal: None,
         stays: false,
-        timeout_s: run.deadline.as_secs() as u32,
+        timeout_s: run.timeout.as_secs() as u32,
     }
 }
 

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 /// A guest may talk without end; the host's disk has one.
 const MAX_LOG: usize = 16 << 20;
 const CUT: &[u8] = b"\n[vmtax: the console said more than 16 MiB; the rest is not kept]\n";
-const KEPT: usize = 8 * 1024;
-const LINES: usize = 12;
+const TAIL_BYTES: usize = 8 * 1024;
+const MAX_LINES: usize = 12;
 const PANIC: &str = "Kernel panic";
 
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl Console {
             }
         }
         self.end.extend_from_slice(bytes);
-        let surplus = self.end.len().saturating_sub(KEPT);
+        let surplus = self.end.len().saturating_sub(TAIL_BYTES);
         self.end.drain(..surplus);
     }
 
@@ -64,7 +64,7 @@ pub(crate) fn printable_tail(bytes: &[u8]) -> String {
         })
         .filter(|l| !l.trim().is_empty())
         .collect();
-    let from = lines.len().saturating_sub(LINES);
+    let from = lines.len().saturating_sub(MAX_LINES);
     // A panic's own line stands above a call trace that is longer than what is shown.
     let panic = lines[..from].iter().rfind(|l| l.contains(PANIC));
     let shown = panic.into_iter().chain(&lines[from..]);
@@ -93,7 +93,7 @@ mod tests {
         let mut noisy: Vec<u8> = (0..100).flat_map(|i| format!("line {i}\r\n").into_bytes()).collect();
         noisy.extend_from_slice(b"\x1b[31mred\x07 \xff\xfe\n");
         let tail = printable_tail(&noisy);
-        assert_eq!(tail.lines().count(), LINES);
+        assert_eq!(tail.lines().count(), MAX_LINES);
         assert!(tail.contains("line 99") && !tail.contains("line 80\n"));
         assert!(tail.chars().all(|c| c == '\n' || !c.is_control()), "{tail:?}");
     }

@@ -13,13 +13,13 @@ pub(crate) fn limited_group(mib: u32, name: &str) -> Result<PathBuf, String> {
     let text = fs::read_to_string("/proc/self/cgroup").map_err(|e| format!("/proc/self/cgroup: {e}"))?;
     let bytes = (u64::from(mib) << 20).to_string();
     let mut reasons = Vec::new();
-    for place in places(&text) {
-        let folder = place.parent.join(name);
-        match make(&folder, place.limit, &bytes) {
+    for group in parents(&text) {
+        let folder = group.parent.join(name);
+        match make(&folder, group.limit, &bytes) {
             Ok(()) => return Ok(folder),
             Err(e) => {
                 let _ = fs::remove_dir(&folder);
-                reasons.push(format!("{}: {e}", place.parent.display()));
+                reasons.push(format!("{}: {e}", group.parent.display()));
             }
         }
     }
@@ -27,15 +27,15 @@ pub(crate) fn limited_group(mib: u32, name: &str) -> Result<PathBuf, String> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct GroupParent {
     parent: PathBuf,
     limit: &'static str,
 }
 
 /// Where a group can be made, best first, from the text of `/proc/self/cgroup`. A version 2 group may not both hold
 /// processes and control children, so there the parent of one's own group comes first, then one's own.
-fn places(proc_self_cgroup: &str) -> Vec<Place> {
-    let mut places = Vec::new();
+fn parents(proc_self_cgroup: &str) -> Vec<GroupParent> {
+    let mut parents = Vec::new();
     for line in proc_self_cgroup.lines() {
         let mut fields = line.splitn(3, ':').skip(1);
         let (Some(controllers), Some(path)) = (fields.next(), fields.next()) else { continue };
@@ -43,15 +43,15 @@ fn places(proc_self_cgroup: &str) -> Vec<Place> {
         if controllers.is_empty() {
             let own = Path::new("/sys/fs/cgroup").join(path);
             let above = own.parent().filter(|_| !path.is_empty()).map(Path::to_path_buf);
-            places.extend(above.into_iter().chain([own]).map(|parent| Place { parent, limit: "memory.max" }));
+            parents.extend(above.into_iter().chain([own]).map(|parent| GroupParent { parent, limit: "memory.max" }));
         } else if controllers.split(',').any(|c| c == "memory") {
             let root = PathBuf::from("/sys/fs/cgroup/memory");
-            places.push(Place { parent: root.join(path), limit: "memory.limit_in_bytes" });
+            parents.push(GroupParent { parent: root.join(path), limit: "memory.limit_in_bytes" });
             // In a container one's own path may not be mounted here; the root of what is mounted is.
-            places.push(Place { parent: root, limit: "memory.limit_in_bytes" });
+            parents.push(GroupParent { parent: root, limit: "memory.limit_in_bytes" });
         }
     }
-    places
+    parents
 }
 
 fn make(folder: &Path, limit: &str, bytes: &str) -> io::Result<()> {
@@ -74,11 +74,11 @@ mod tests {
 
     #[test]
     fn both_versions_are_found() {
-        let v2 = places("0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n");
+        let v2 = parents("0::/user.slice/user-1000.slice/user@1000.service/app.slice/x.scope\n");
         assert!(v2[0].parent.ends_with("app.slice") && v2[1].parent.ends_with("x.scope"));
         assert!(v2.iter().all(|p| p.limit == "memory.max"));
-        let v1 = places("5:devices:/\n4:memory:/a/b\n0::/\n");
-        assert_eq!(v1[0], Place { parent: "/sys/fs/cgroup/memory/a/b".into(), limit: "memory.limit_in_bytes" });
-        assert_eq!(places("nonsense\n::\n"), [Place { parent: "/sys/fs/cgroup".into(), limit: "memory.max" }]);
+        let v1 = parents("5:devices:/\n4:memory:/a/b\n0::/\n");
+        assert_eq!(v1[0], GroupParent { parent: "/sys/fs/cgroup/memory/a/b".into(), limit: "memory.limit_in_bytes" });
+        assert_eq!(parents("nonsense\n::\n"), [GroupParent { parent: "/sys/fs/cgroup".into(), limit: "memory.max" }]);
     }
 }

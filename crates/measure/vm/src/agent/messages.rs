@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use vmtax_wire::{Decoder, Frame, Reply, WireError};
 
 /// How long a machine may take to take in a request.
-const SENDING: Duration = Duration::from_secs(10);
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long the console of a guest that is gone may take to end.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The streams from a machine: the channel, and a guest's console, which serves as channel where the guest has no
 /// virtio-serial.
@@ -43,19 +43,19 @@ pub fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
 }
 
 /// What came while somebody waited for a frame or for something else.
-pub(crate) enum Heard {
+pub(crate) enum Received {
     Frame(Frame<Reply>),
     /// The one of this number among the others has something to read, or ended.
     Other(usize),
 }
 
 /// What waiting for a message came to, other than a message.
-pub(crate) enum Nothing {
+pub(crate) enum NoMessage {
     Closed,
     ServerEnded,
-    TooLate,
+    Timeout,
     Interrupted,
-    Nonsense(String),
+    Invalid(String),
     Failed(std::io::Error),
 }
 
@@ -85,7 +85,7 @@ impl Lines {
             Some((console, _)) if self.answers_on_console => console,
             _ => &mut self.channel,
         };
-        line.stream.set_write_timeout(Some(SENDING))?;
+        line.stream.set_write_timeout(Some(SEND_TIMEOUT))?;
         line.stream.write_all(frame)
     }
 
@@ -95,18 +95,18 @@ impl Lines {
         deadline: Instant,
         interrupt: &Interrupt,
         files: &mut Files<'_>,
-    ) -> Result<Reply, Nothing> {
+    ) -> Result<Reply, NoMessage> {
         loop {
             match self.frame(deadline, interrupt)? {
-                Frame::Message(reply) => return reply.checked().map_err(Nothing::Nonsense),
-                Frame::Piece { name, bytes } => files(&name, &bytes).map_err(Nothing::Nonsense)?,
+                Frame::Message(reply) => return reply.checked().map_err(NoMessage::Invalid),
+                Frame::Piece { name, bytes } => files(&name, &bytes).map_err(NoMessage::Invalid)?,
             }
         }
     }
 
-    fn frame(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Frame<Reply>, Nothing> {
+    fn frame(&mut self, deadline: Instant, interrupt: &Interrupt) -> Result<Frame<Reply>, NoMessage> {
         loop {
-            if let Heard::Frame(frame) = self.heard(deadline, interrupt, &[])? {
+            if let Received::Frame(frame) = self.receive(deadline, interrupt, &[])? {
                 return Ok(frame);
             }
         }
@@ -114,19 +114,19 @@ impl Lines {
 
     /// Waits for the next frame on either line, its message not checked yet; or for one of the `others` to have something
     /// to read or to end.
-    pub fn heard(
+    pub fn receive(
         &mut self,
         deadline: Instant,
         interrupt: &Interrupt,
         others: &[BorrowedFd<'_>],
-    ) -> Result<Heard, Nothing> {
+    ) -> Result<Received, NoMessage> {
         loop {
             match self.decoded() {
-                Some(frame) => return frame.map(Heard::Frame).map_err(|e| Nothing::Nonsense(e.to_string())),
-                None if !self.channel.open => return Err(Nothing::Closed),
+                Some(frame) => return frame.map(Received::Frame).map_err(|e| NoMessage::Invalid(e.to_string())),
+                None if !self.channel.open => return Err(NoMessage::Closed),
                 None => {
-                    if let Some(other) = self.receive(deadline, interrupt, others)? {
-                        return Ok(Heard::Other(other));
+                    if let Some(other) = self.poll(deadline, interrupt, others)? {
+                        return Ok(Received::Other(other));
                     }
                 }
             }
@@ -149,15 +149,15 @@ impl Lines {
     }
 
     /// One wait, and what it brought; says which of the others is ready.
-    fn receive(
+    fn poll(
         &mut self,
         deadline: Instant,
         interrupt: &Interrupt,
         others: &[BorrowedFd<'_>],
-    ) -> Result<Option<usize>, Nothing> {
+    ) -> Result<Option<usize>, NoMessage> {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
-            return Err(Nothing::TooLate);
+            return Err(NoMessage::Timeout);
         }
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let console = self.console.as_ref().filter(|(line, _)| line.open);
@@ -167,9 +167,9 @@ impl Lines {
             fds.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
             let before = fds.len();
             fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
-            rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| Nothing::Failed(e.into()))?;
+            rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| NoMessage::Failed(e.into()))?;
             if !fds[0].revents().is_empty() {
-                return Err(Nothing::Interrupted);
+                return Err(NoMessage::Interrupted);
             }
             let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
             let after = 2 + usize::from(console.is_some());
@@ -187,7 +187,7 @@ impl Lines {
             }
         } else if server_ended {
             // A guest that ends takes its server along, so the guest's own end comes first.
-            return Err(Nothing::ServerEnded);
+            return Err(NoMessage::ServerEnded);
         }
         Ok(other)
     }
@@ -195,7 +195,7 @@ impl Lines {
     /// Takes what is left on the console of a guest that is gone.
     pub fn drain_console(&mut self) {
         let Some((line, log)) = &mut self.console else { return };
-        if line.stream.set_read_timeout(Some(CLOSING)).is_err() {
+        if line.stream.set_read_timeout(Some(CLOSE_TIMEOUT)).is_err() {
             return;
         }
         while line.open {
@@ -231,12 +231,12 @@ impl Line {
     }
 
     /// Reads what is there, feeds the decoder, gives the bytes.
-    fn receive(&mut self) -> Result<Vec<u8>, Nothing> {
+    fn receive(&mut self) -> Result<Vec<u8>, NoMessage> {
         let mut buffer = vec![0; 64 * 1024];
         let read = match self.stream.read(&mut buffer) {
             // The other end died with bytes of ours unread.
             Err(e) if e.kind() == std::io::ErrorKind::ConnectionReset => 0,
-            Err(e) => return Err(Nothing::Failed(e)),
+            Err(e) => return Err(NoMessage::Failed(e)),
             Ok(n) => n,
         };
         self.open = read > 0;

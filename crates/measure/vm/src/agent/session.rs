@@ -1,9 +1,9 @@
 //! A machine with an agent: the host itself, or a guest with a kernel.
 
 use crate::agent::command::{self, CommandRun, Ran};
-use crate::agent::connection::{Agent, CLOSING};
+use crate::agent::connection::{Agent, CLOSE_TIMEOUT};
 use crate::agent::console::{Console, printable_tail};
-use crate::agent::messages::{Files, Lines, Nothing, no_files};
+use crate::agent::messages::{Files, Lines, NoMessage, no_files};
 use crate::agent::native;
 use crate::process::child::Child;
 use crate::process::cpu_accounting::CpuAccounting;
@@ -81,8 +81,8 @@ impl<'a> Session<'a> {
         let mut agent = Agent { machine, interrupt, lines, child, server };
         let hello = match agent.lines.message(began + setup.guest.boot_timeout(), interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
-            Ok(_) => return Err(agent.nonsense("an answer before a greeting")),
-            Err(nothing) => return Err(boot_error(&mut agent, nothing, setup, link.map(|link| link.log))),
+            Ok(_) => return Err(agent.invalid_message("an answer before a greeting")),
+            Err(reason) => return Err(boot_error(&mut agent, reason, setup, link.map(|link| link.log))),
         };
         let boot = began.elapsed();
         if hello.cpus != setup.guest.cpus {
@@ -118,8 +118,8 @@ impl<'a> Session<'a> {
             Ok(Reply::Failed { error: said }) => {
                 return Err(MachineError::NotMounted { method: sharing.share.method, said, log });
             }
-            Ok(_) => return Err(self.agent.nonsense("another answer than to a mount")),
-            Err(nothing) => return Err(self.agent.error(nothing, "mounting its share")),
+            Ok(_) => return Err(self.agent.invalid_message("another answer than to a mount")),
+            Err(reason) => return Err(self.agent.error(reason, "mounting its share")),
         };
         let pid = self.accounting().and_then(CpuAccounting::serving);
         let command = self.agent.server.as_ref().map(|server| server.command.clone()).unwrap_or_default();
@@ -173,22 +173,24 @@ impl RunningMachine for Session<'_> {
         &mut self,
         workload: &WorkloadSpec,
         probes: Probes,
-        deadline: Duration,
+        timeout: Duration,
         files: &mut Files<'_>,
     ) -> Result<(TrialResult, Option<Observed>), MachineError> {
         let agent = &mut self.agent;
         let request = Request::Run { workload: workload.clone(), probes };
-        match agent.ask(&request, deadline, files) {
+        match agent.ask(&request, timeout, files) {
             Ok(Reply::Done { result, observed }) if result.workload.name == workload.name => Ok((*result, observed)),
-            Ok(Reply::Done { result, .. }) => Err(agent.nonsense(format!("a result of {}", result.workload.name))),
-            Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(agent.nonsense("an answer to nothing")),
-            Err(Nothing::TooLate) => {
-                let (machine, workload, seconds) = (agent.machine, workload.name, deadline.as_secs());
-                let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
-                Err(MachineError::Deadline { machine, workload, seconds, tail, log })
+            Ok(Reply::Done { result, .. }) => {
+                Err(agent.invalid_message(format!("a result of {}", result.workload.name)))
             }
-            Err(nothing) => Err(agent.error(nothing, &format!("running {}", workload.name))),
+            Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
+            Ok(_) => Err(agent.invalid_message("an answer to reason")),
+            Err(NoMessage::Timeout) => {
+                let (machine, workload, seconds) = (agent.machine, workload.name, timeout.as_secs());
+                let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
+                Err(MachineError::Timeout { machine, workload, seconds, tail, log })
+            }
+            Err(reason) => Err(agent.error(reason, &format!("running {}", workload.name))),
         }
     }
 
@@ -205,31 +207,31 @@ impl RunningMachine for Session<'_> {
         let request = Request::StartSampling { inside, shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S) };
         match self.agent.ask(&request, SAMPLING_TIMEOUT, &mut no_files) {
             Ok(Reply::Sampling) => Ok(()),
-            Ok(_) => Err(self.agent.nonsense("another answer than that sampling started")),
-            Err(nothing) => Err(self.agent.error(nothing, "starting to sample the guest")),
+            Ok(_) => Err(self.agent.invalid_message("another answer than that sampling started")),
+            Err(reason) => Err(self.agent.error(reason, "starting to sample the guest")),
         }
     }
 
-    fn stop_sampling(&mut self, deadline: Duration, files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
-        match self.agent.ask(&Request::StopSampling, deadline, files) {
+    fn stop_sampling(&mut self, timeout: Duration, files: &mut Files<'_>) -> Result<Vec<Missing>, MachineError> {
+        match self.agent.ask(&Request::StopSampling, timeout, files) {
             Ok(Reply::Samples { missing }) => Ok(missing),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(self.agent.nonsense("another answer than the samples")),
-            Err(nothing) => Err(self.agent.error(nothing, "sending samples")),
+            Ok(_) => Err(self.agent.invalid_message("another answer than the samples")),
+            Err(reason) => Err(self.agent.error(reason, "sending samples")),
         }
     }
 
     fn ping(&mut self, duration: Duration) -> Result<Ping, MachineError> {
         let agent = &mut self.agent;
-        let request = encode(&Request::Ping).map_err(|e| agent.nonsense(e.to_string()))?;
+        let request = encode(&Request::Ping).map_err(|e| agent.invalid_message(e.to_string()))?;
         let Some(guest) = &self.guest else { return Err(MachineError::NoAgent { machine: agent.machine }) };
         agent.lines.send(&request).map_err(|e| MachineError::system("asking for stamps", e))?;
         let ping = vmtax_clock::exchange(&guest.memory, HOST_CELL, GUEST_CELL, duration);
         match agent.reply(QMP_TIMEOUT, &mut no_files) {
             Ok(Reply::Pinged) => Ok(ping?),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(agent.nonsense("another answer than to an exchange of stamps")),
-            Err(nothing) => Err(agent.error(nothing, "exchanging stamps")),
+            Ok(_) => Err(agent.invalid_message("another answer than to an exchange of stamps")),
+            Err(reason) => Err(agent.error(reason, "exchanging stamps")),
         }
     }
 
@@ -242,20 +244,20 @@ impl RunningMachine for Session<'_> {
         if let Ok(leave) = encode(&Request::Leave) {
             let _ = agent.lines.send(&leave);
         }
-        if agent.child.wait(CLOSING).is_none() {
+        if agent.child.wait(CLOSE_TIMEOUT).is_none() {
             if let Some(guest) = guest {
                 guest.vm.quit();
-                agent.child.wait(CLOSING);
+                agent.child.wait(CLOSE_TIMEOUT);
             }
         }
     }
 }
 
 /// `vmm_log`: where a guest's VMM logs.
-fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>, vmm_log: Option<PathBuf>) -> MachineError {
+fn boot_error(agent: &mut Agent<'_>, reason: NoMessage, setup: &Setup<'_>, vmm_log: Option<PathBuf>) -> MachineError {
     let machine = setup.machine;
     let (tail, log) = (agent.lines.tail(), agent.lines.log_path());
-    let ended = matches!(nothing, Nothing::Closed | Nothing::ServerEnded);
+    let ended = matches!(reason, NoMessage::Closed | NoMessage::ServerEnded);
     if ended && agent.lines.panicked() {
         return MachineError::Panic { tail, log };
     }
@@ -269,12 +271,14 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>, vmm_lo
             None => {}
         }
     }
-    match nothing {
-        Nothing::Closed => match refused(&mut agent.child, vmm_log) {
+    match reason {
+        NoMessage::Closed => match refused(&mut agent.child, vmm_log) {
             Some(refused) => refused,
-            None => agent.error(nothing, "booting"),
+            None => agent.error(reason, "booting"),
         },
-        Nothing::TooLate => MachineError::Silent { machine, seconds: setup.guest.boot_timeout().as_secs(), tail, log },
+        NoMessage::Timeout => {
+            MachineError::Silent { machine, seconds: setup.guest.boot_timeout().as_secs(), tail, log }
+        }
         other => agent.error(other, "booting"),
     }
 }
@@ -282,7 +286,7 @@ fn boot_error(agent: &mut Agent<'_>, nothing: Nothing, setup: &Setup<'_>, vmm_lo
 /// The error of a VMM that ended by itself and logged why.
 fn refused(child: &mut Child, vmm_log: Option<PathBuf>) -> Option<MachineError> {
     let log = vmm_log?;
-    let status = child.wait(CLOSING).filter(|status| *status != 0)?;
+    let status = child.wait(CLOSE_TIMEOUT).filter(|status| *status != 0)?;
     let said = printable_tail(&std::fs::read(&log).unwrap_or_default());
     (!said.is_empty()).then_some(MachineError::Refused { status, said, log })
 }

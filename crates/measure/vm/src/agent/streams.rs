@@ -11,7 +11,7 @@ use std::io::{self, Read};
 use vmtax_wire::Size;
 
 /// What a pipe takes at once, whenever it takes anything.
-const PIECE: usize = 4096;
+const MAX_WRITE: usize = 4096;
 
 /// Of an input that comes once, and that several runs need.
 const MAX_KEPT: u64 = 1 << 30;
@@ -76,8 +76,8 @@ impl Streams {
     }
 
     /// The new size.
-    pub(crate) fn hear_resized(&self) -> Option<Size> {
-        self.terminal.as_ref().map(Terminal::hear_resized)
+    pub(crate) fn new_size(&self) -> Option<Size> {
+        self.terminal.as_ref().map(Terminal::new_size)
     }
 
     /// While the value lives, the terminal means nothing by what is typed.
@@ -123,7 +123,7 @@ impl Streams {
                 // What cannot be printed is lost, so that the wish to stop is heard.
                 return Ok(());
             }
-            match rustix::io::write(to, &rest[..rest.len().min(PIECE)]) {
+            match rustix::io::write(to, &rest[..rest.len().min(MAX_WRITE)]) {
                 Ok(written) => rest = &rest[written..],
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 Err(e) => return Err(e.into()),

@@ -29,7 +29,7 @@ impl Terminal {
     }
 
     /// The new size; several changes are one.
-    pub fn hear_resized(&self) -> Size {
+    pub fn new_size(&self) -> Size {
         let _ = rustix::io::read(&self.resized, &mut [0; 64]);
         self.size()
     }

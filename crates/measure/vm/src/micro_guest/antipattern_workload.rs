@@ -20,7 +20,7 @@ pub(super) fn antipatterns(
     workload: &WorkloadSpec,
     work: AntipatternWork,
     mhz: f64,
-    deadline: Duration,
+    timeout: Duration,
 ) -> Result<TrialResult, MachineError> {
     let (mut operations, mut exits, mut notes, mut total) = (Vec::new(), Vec::new(), Vec::new(), 0);
     for (antipattern, fixed) in Antipattern::forms() {
@@ -31,7 +31,7 @@ pub(super) fn antipatterns(
         }
         let long = matches!(antipattern, Antipattern::FastTick | Antipattern::TraceLine);
         let work = AntipatternWork { count: if long { work.count.min(MAX_LONG) } else { work.count }, ..work };
-        let made = match made(guest, (antipattern, fixed), work, deadline) {
+        let made = match made(guest, (antipattern, fixed), work, timeout) {
             Ok(made) => made,
             Err(MachineError::Micro(MicroError::Failed(why @ (Failure::NoX2apic | Failure::NoHpet)))) => {
                 notes.push(format!("{name}: {why}"));
@@ -59,11 +59,11 @@ fn made(
     guest: &mut MicroGuest<'_>,
     (antipattern, fixed): (Antipattern, bool),
     AntipatternWork { count, time, .. }: AntipatternWork,
-    deadline: Duration,
+    timeout: Duration,
 ) -> Result<Made, MachineError> {
     let counted = |guest: &mut MicroGuest<'_>, count| {
         let before = guest.exits_by_now();
-        let ticks = guest.antipattern(antipattern, fixed, count, deadline)?;
+        let ticks = guest.antipattern(antipattern, fixed, count, timeout)?;
         let exits = guest.exits_by_now().zip(before).map(|(after, before)| after.saturating_sub(before) as f64);
         Ok::<_, MachineError>((ticks, exits))
     };
@@ -73,7 +73,7 @@ fn made(
     let (mut more, begun) = (count, Instant::now());
     while begun.elapsed() < time {
         let order = Instant::now();
-        guest.antipattern(antipattern, fixed, more, deadline)?;
+        guest.antipattern(antipattern, fixed, more, timeout)?;
         // Between orders it waits for the next one.
         if order.elapsed() < LONG_ORDER {
             more = (more * 2).min(MAX_REPEATED).max(count);

@@ -8,7 +8,7 @@ impl Mailbox<'_> {
     ///
     /// # Errors
     /// [`MicroError::NotDone`] or [`MicroError::Failed`] when that was not the last order or it did not end well;
-    /// [`MicroError::Nonsense`] for counts or stamps that cannot be.
+    /// [`MicroError::InvalidMemory`] for counts or stamps that cannot be.
     pub fn exits(&self, kind: ExitKind) -> Result<Vec<u64>, MicroError> {
         self.durations(command::EXITS, kind as u64, kind.label(), kind == ExitKind::Halt)
     }
@@ -33,7 +33,7 @@ impl Mailbox<'_> {
             let begun = if overlap { before } else { last };
             if before < begun || after < before || after < last {
                 let what = format!("stamps of {wanted}, number {entry} ({before}, {after}, after {last})");
-                return Err(MicroError::Nonsense { what });
+                return Err(MicroError::InvalidMemory { what });
             }
             last = after;
             Ok(after - before)

@@ -57,7 +57,7 @@ pub enum MicroError {
     Failed(#[from] Failure),
     /// What the guest wrote cannot be: it may have crashed, or something else wrote to its memory.
     #[error("the micro-guest's {what} cannot be true: start it again, with a new memory file")]
-    Nonsense {
+    InvalidMemory {
         /// What is wrong.
         what: String,
     },

@@ -60,8 +60,8 @@ impl<'a> MicroGuest<'a> {
     ///
     /// # Errors
     /// [`MachineError`] when the guest cannot, does not, or ends.
-    pub fn requests(&mut self, run: Run, deadline: Duration) -> Result<Vec<MicroRequest>, MachineError> {
-        self.carry_out(&Order::Run(run), deadline, "making requests")?;
+    pub fn requests(&mut self, run: Run, timeout: Duration) -> Result<Vec<MicroRequest>, MachineError> {
+        self.carry_out(&Order::Run(run), timeout, "making requests")?;
         Ok(self.mailbox()?.requests()?)
     }
 
@@ -69,8 +69,8 @@ impl<'a> MicroGuest<'a> {
     ///
     /// # Errors
     /// As [`MicroGuest::requests`].
-    pub fn exits(&mut self, kind: ExitKind, count: u32, deadline: Duration) -> Result<Vec<u64>, MachineError> {
-        self.carry_out(&Order::Exits { kind, count }, deadline, "making exits")?;
+    pub fn exits(&mut self, kind: ExitKind, count: u32, timeout: Duration) -> Result<Vec<u64>, MachineError> {
+        self.carry_out(&Order::Exits { kind, count }, timeout, "making exits")?;
         Ok(self.mailbox()?.exits(kind)?)
     }
 
@@ -83,9 +83,9 @@ impl<'a> MicroGuest<'a> {
         antipattern: Antipattern,
         fixed: bool,
         count: u32,
-        deadline: Duration,
+        timeout: Duration,
     ) -> Result<Vec<u64>, MachineError> {
-        self.carry_out(&Order::Antipattern { antipattern, fixed, count }, deadline, "following an antipattern")?;
+        self.carry_out(&Order::Antipattern { antipattern, fixed, count }, timeout, "following an antipattern")?;
         Ok(self.mailbox()?.antipattern(antipattern, fixed)?)
     }
 
@@ -98,9 +98,9 @@ impl<'a> MicroGuest<'a> {
         Ok(Mailbox::new(self.memory.words())?)
     }
 
-    fn carry_out(&mut self, order: &Order, deadline: Duration, doing: &str) -> Result<(), MachineError> {
+    fn carry_out(&mut self, order: &Order, timeout: Duration, doing: &str) -> Result<(), MachineError> {
         self.mailbox()?.order(order)?;
-        self.wait(Instant::now() + deadline, doing)
+        self.wait(Instant::now() + timeout, doing)
     }
 
     /// Waits until the last order is done with.

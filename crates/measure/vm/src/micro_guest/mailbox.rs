@@ -50,12 +50,12 @@ impl<'a> Mailbox<'a> {
     /// How the guest is.
     ///
     /// # Errors
-    /// [`MicroError::Nonsense`] for a state that there is not.
+    /// [`MicroError::InvalidMemory`] for a state that there is not.
     pub fn state(&self) -> Result<State, MicroError> {
         match self.word(words::MAGIC) {
             0 => return Ok(State::Starting),
             MAGIC => {}
-            other => return Err(MicroError::Nonsense { what: format!("first word ({other:#x})") }),
+            other => return Err(MicroError::InvalidMemory { what: format!("first word ({other:#x})") }),
         }
         let word = self.word(words::STATE);
         let of_last_order = word >> 8 == self.word(words::ORDER) & (u64::MAX >> 8);
@@ -66,7 +66,7 @@ impl<'a> Mailbox<'a> {
             state::RUNNING => Ok(State::Running),
             state::DONE => Ok(State::Done),
             state::FAILED => Ok(State::Failed(self.failure()?)),
-            other => Err(MicroError::Nonsense { what: format!("state ({other})") }),
+            other => Err(MicroError::InvalidMemory { what: format!("state ({other})") }),
         }
     }
 
@@ -84,7 +84,7 @@ impl<'a> Mailbox<'a> {
             failure::NO_TIMER => Failure::NoTimer,
             failure::NO_X2APIC => Failure::NoX2apic,
             failure::NO_HPET => Failure::NoHpet,
-            other => return Err(MicroError::Nonsense { what: format!("failure ({other})") }),
+            other => return Err(MicroError::InvalidMemory { what: format!("failure ({other})") }),
         })
     }
 
@@ -97,7 +97,7 @@ impl<'a> Mailbox<'a> {
         }
         let count = self.word(words::COUNT);
         if count != self.word(words::HOW_MANY) || count > u64::from(MAX_COUNT) {
-            return Err(MicroError::Nonsense { what: format!("count ({count})") });
+            return Err(MicroError::InvalidMemory { what: format!("count ({count})") });
         }
         Ok(count as usize)
     }

@@ -55,7 +55,7 @@ fn requests_that_cannot_be_are_refused() {
     ] {
         let mut table = sound;
         table[request][word] = value;
-        assert!(matches!(ran(table), Err(MicroError::Nonsense { .. })), "{why}");
+        assert!(matches!(ran(table), Err(MicroError::InvalidMemory { .. })), "{why}");
     }
 }
 

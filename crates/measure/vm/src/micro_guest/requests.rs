@@ -22,7 +22,7 @@ impl Mailbox<'_> {
     ///
     /// # Errors
     /// [`MicroError::NotDone`] or [`MicroError::Failed`] when the last order was no run or it did not end well;
-    /// [`MicroError::Nonsense`] for counts, stamps or sectors that cannot be.
+    /// [`MicroError::InvalidMemory`] for counts, stamps or sectors that cannot be.
     pub fn requests(&self) -> Result<Vec<MicroRequest>, MicroError> {
         let count = self.finished(command::RUN, "a run")?;
         let polled = self.word(words::COMPLETION) == completion::POLLED;
@@ -39,7 +39,7 @@ impl Mailbox<'_> {
                 let what = format!(
                     "request {entry} ({begin}, {notified}, {interrupt}, {seen}, after {last}; sector {sector})"
                 );
-                return Err(MicroError::Nonsense { what });
+                return Err(MicroError::InvalidMemory { what });
             }
             requests.push(MicroRequest { begin, notified, interrupt: (!polled).then_some(interrupt), seen, sector });
             last = seen;

@@ -19,10 +19,10 @@ impl RunningMachine for MicroGuest<'_> {
         &mut self,
         workload: &WorkloadSpec,
         probes: Probes,
-        deadline: Duration,
+        timeout: Duration,
         files: &mut Files<'_>,
     ) -> Result<(TrialResult, Option<Observed>), MachineError> {
-        let (result, series) = workloads::run(self, workload, deadline)?;
+        let (result, series) = workloads::run(self, workload, timeout)?;
         if probes != Probes::None {
             files(vmtax_model::files::SERIES, &series.to_bytes())
                 .map_err(|what| MachineError::System { what, source: std::io::ErrorKind::Other.into() })?;

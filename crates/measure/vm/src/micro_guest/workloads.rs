@@ -22,20 +22,20 @@ const COMPLETION_S: f64 = 30.0;
 pub(super) fn run(
     guest: &mut MicroGuest<'_>,
     workload: &WorkloadSpec,
-    deadline: Duration,
+    timeout: Duration,
 ) -> Result<(TrialResult, Series), MachineError> {
     let mhz = vmtax_clock::host_mhz();
     let refused = |e: WorkloadError| MachineError::Workload(e.to_string());
     if workload.name == WorkloadName::Exits {
         let count = vmtax_workload::exit_count(workload).map_err(refused)?;
-        return Ok((exits(guest, workload, count, mhz, deadline)?, Series::default()));
+        return Ok((exits(guest, workload, count, mhz, timeout)?, Series::default()));
     }
     if workload.name == WorkloadName::GuestAntipatterns {
         let work = vmtax_workload::antipattern_work(workload).map_err(refused)?;
-        return Ok((antipatterns(guest, workload, work, mhz, deadline)?, Series::default()));
+        return Ok((antipatterns(guest, workload, work, mhz, timeout)?, Series::default()));
     }
     let work = vmtax_workload::block_work(workload).map_err(refused)?;
-    let requests = guest.requests(order(&work, guest.disk_bytes(), mhz), deadline)?;
+    let requests = guest.requests(order(&work, guest.disk_bytes(), mhz), timeout)?;
     let operations: Vec<Stamped> = requests
         .iter()
         .map(|r| Stamped { begin: r.begin, end: r.seen, key: r.sector * u64::from(layout::SECTOR) })
@@ -72,13 +72,13 @@ fn exits(
     workload: &WorkloadSpec,
     count: u32,
     mhz: f64,
-    deadline: Duration,
+    timeout: Duration,
 ) -> Result<TrialResult, MachineError> {
     let (mut operations, mut total) = (Vec::new(), 0);
     for kind in ExitKind::ALL {
         // Each waits for a timer that is set a millisecond ahead.
         let count = if kind == ExitKind::Halt { count.min(MAX_HALTS) } else { count };
-        let exits = guest.exits(kind, count, deadline)?;
+        let exits = guest.exits(kind, count, timeout)?;
         let mut latency = Latency::new();
         exits.iter().for_each(|&ticks| latency.record(ns(ticks, mhz)));
         total += exits.iter().map(|&ticks| ns(ticks, mhz)).sum::<u64>();

@@ -54,19 +54,19 @@ pub struct RootMounts {
 pub fn root_mounts() -> Result<RootMounts, MachineError> {
     let text = fs::read_to_string("/proc/self/mountinfo").map_err(|e| MachineError::system("reading the mounts", e))?;
     let mut all = RootMounts::default();
-    for Mount { at, kind, .. } in seen(&text) {
-        match fate(&at, &kind) {
-            Fate::Followed => all.followed.push(at),
-            Fate::Refused => all.refused.push((at, kind)),
-            Fate::Kernels => all.kernels.push(at),
-            Fate::Own => {}
+    for Mount { at, kind, .. } in visible(&text) {
+        match mount_use(&at, &kind) {
+            MountUse::Followed => all.followed.push(at),
+            MountUse::Refused => all.refused.push((at, kind)),
+            MountUse::Kernels => all.kernels.push(at),
+            MountUse::Own => {}
         }
     }
     Ok(all)
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Fate {
+enum MountUse {
     Followed,
     Refused,
     /// It means nothing in a guest.
@@ -75,21 +75,21 @@ enum Fate {
     Own,
 }
 
-fn fate(at: &Path, kind: &str) -> Fate {
+fn mount_use(at: &Path, kind: &str) -> MountUse {
     if OWN.iter().any(|own| at.starts_with(own)) {
-        Fate::Own
+        MountUse::Own
     } else if KERNELS.contains(&kind) {
-        Fate::Kernels
+        MountUse::Kernels
     } else if kind == "fuse" || kind.starts_with("fuse.") {
         // Another user's is closed to root, and any may hang.
-        Fate::Refused
+        MountUse::Refused
     } else {
-        Fate::Followed
+        MountUse::Followed
     }
 }
 
 /// Each mount but the root itself. What is mounted over is not seen, and left out.
-fn seen(mountinfo: &str) -> Vec<Mount> {
+fn visible(mountinfo: &str) -> Vec<Mount> {
     let mut all: Vec<Mount> = Vec::new();
     for mount in mounts(mountinfo).into_iter().filter(|mount| mount.at != Path::new("/")) {
         all.retain(|other| other.at != mount.at);
@@ -144,14 +144,15 @@ mod tests {
                     26 22 0:44 / /home/x/remote rw - fuse.sshfs x:/ rw\n\
                     27 22 0:50 / /mnt rw - cgroup2 none rw\n\
                     nonsense\n";
-        let all: Vec<(PathBuf, Fate)> = seen(text).into_iter().map(|m| (m.at.clone(), fate(&m.at, &m.kind))).collect();
+        let all: Vec<(PathBuf, MountUse)> =
+            visible(text).into_iter().map(|m| (m.at.clone(), mount_use(&m.at, &m.kind))).collect();
         let expected = [
-            ("/proc", Fate::Own),
-            ("/dev/shm", Fate::Own),
-            ("/srv/my data", Fate::Followed),
-            ("/home/x/remote", Fate::Refused),
-            ("/mnt", Fate::Kernels),
+            ("/proc", MountUse::Own),
+            ("/dev/shm", MountUse::Own),
+            ("/srv/my data", MountUse::Followed),
+            ("/home/x/remote", MountUse::Refused),
+            ("/mnt", MountUse::Kernels),
         ];
-        assert_eq!(all, expected.map(|(at, fate)| (PathBuf::from(at), fate)));
+        assert_eq!(all, expected.map(|(at, mount_use)| (PathBuf::from(at), mount_use)));
     }
 }

@@ -1,7 +1,7 @@
 //! nfs-ganesha: an NFS server in user space, with a configuration, a network and a root folder of its own. The host's own
 //! exports are left alone, and so is its rpcbind: for version 3, which has to register with one, there is another.
 
-use super::serving::{Meeting, Serving};
+use super::server_command::{ServerCommand, ServerEndpoint};
 use super::sharing::Sharing;
 use crate::MachineError;
 use crate::setup::Setup;
@@ -23,7 +23,11 @@ pub(super) const NFS_PORT: u16 = 2049;
 /// Where version 3 is told of the export there.
 pub(super) const MOUNT_PORT: u16 = 20048;
 
-pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> Result<Serving, MachineError> {
+pub(super) fn server_command(
+    sharing: &Sharing,
+    program: &Path,
+    setup: &Setup<'_>,
+) -> Result<ServerCommand, MachineError> {
     let method = sharing.share.method;
     let ports = free_ports().map_err(|e| MachineError::system("looking for a free port", e))?;
     let log = std::path::absolute(setup.log).map_err(|e| MachineError::system("the current folder", e))?;
@@ -34,7 +38,7 @@ pub(super) fn serving(sharing: &Sharing, program: &Path, setup: &Setup<'_>) -> R
     let (program, file) = (program.display().to_string(), file.display().to_string());
     let command = [&program, "-F", "-f", &file, "-L", "STDERR", "-p", PID].map(str::to_owned).to_vec();
     let jail = jail(sharing, &file)?;
-    Ok(Serving { command, jail, descriptors: Vec::new(), meeting: Meeting::Ports(ports), as_root: false })
+    Ok(ServerCommand { command, jail, descriptors: Vec::new(), endpoint: ServerEndpoint::Ports(ports), as_root: false })
 }
 
 /// The arguments that run it in a root of its own.

@@ -8,14 +8,14 @@ mod mount;
 mod portmapper;
 mod qemu_arguments;
 mod server;
-mod serving;
+mod server_command;
 mod sharing;
 mod virtiofsd;
 
 pub(crate) use effect::effect;
 pub use image::{image_mib, make_image};
 pub(crate) use mount::mount;
-pub(crate) use qemu_arguments::{Meets, arguments, machine};
+pub(crate) use qemu_arguments::{ServerLink, arguments, machine};
 pub use server::check_rights;
-pub(crate) use server::{Reach, Server};
-pub use sharing::{Besides, Sharing};
+pub(crate) use server::{Server, ServerAddress};
+pub use sharing::{RootExtras, Sharing};

@@ -1,7 +1,7 @@
 //! QEMU's arguments for a share.
 
 use super::ganesha::{MOUNT_PORT, NFS_PORT};
-use super::sharing::{Besides, Sharing};
+use super::sharing::{RootExtras, Sharing};
 use crate::vmm::qemu::arguments::escaped;
 use crate::vmm::qemu::disk_arguments::Disk;
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
 }
 
 /// The arguments that share it. `usual` is how this run's disks are read: past the page cache or not, by which engine.
-pub(crate) fn arguments(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), guest: &Meets) -> Vec<String> {
+pub(crate) fn arguments(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), guest: &ServerLink) -> Vec<String> {
     let mut arguments = sharing.host_root.as_ref().map(besides).unwrap_or_default();
     arguments.extend(match sharing.share.method {
         ShareMethod::NineP => nine_p(sharing, qemu),
@@ -39,8 +39,8 @@ pub(crate) fn arguments(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str)
     arguments
 }
 
-/// Where QEMU meets the server, and how much memory both share.
-pub(crate) struct Meets {
+/// Where QEMU link the server, and how much memory both share.
+pub(crate) struct ServerLink {
     /// The guest's memory, MiB.
     pub memory_mib: u32,
     /// QEMU's descriptor of the stream to the server.
@@ -50,17 +50,17 @@ pub(crate) struct Meets {
 }
 
 /// Without memory that both see, the mount succeeds, and every access hangs.
-fn virtiofs(meets: &Meets) -> Vec<String> {
-    let memory = format!("memory-backend-memfd,id=ram,size={}M,share=on", meets.memory_mib);
-    let stream = format!("socket,id=server,fd={}", meets.stream);
+fn virtiofs(link: &ServerLink) -> Vec<String> {
+    let memory = format!("memory-backend-memfd,id=ram,size={}M,share=on", link.memory_mib);
+    let stream = format!("socket,id=server,fd={}", link.stream);
     let front = format!("vhost-user-fs-pci,chardev=server,tag={TAG}");
     ["-object", &memory, "-chardev", &stream, "-device", &front].map(str::to_owned).to_vec()
 }
 
 /// `restrict` leaves of the host and its network only what is forwarded.
-fn network(ports: &[u16], meets: &Meets) -> Vec<String> {
+fn network(ports: &[u16], link: &ServerLink) -> Vec<String> {
     let mut net = "user,id=net,restrict=on".to_owned();
-    for (port, served) in ports.iter().zip(meets.ports) {
+    for (port, served) in ports.iter().zip(link.ports) {
         net += &format!(",guestfwd=tcp:{SERVER}:{port}-tcp:127.0.0.1:{served}");
     }
     let card = format!("virtio-net-pci,netdev=net,mac={SHARE_MAC},romfile=");
@@ -68,7 +68,7 @@ fn network(ports: &[u16], meets: &Meets) -> Vec<String> {
 }
 
 /// What a guest for a command has besides the host's root.
-fn besides(besides: &Besides) -> Vec<String> {
+fn besides(besides: &RootExtras) -> Vec<String> {
     let mut arguments = Vec::new();
     for (i, folder) in besides.writable.iter().enumerate() {
         let tag = writable_tag(i);

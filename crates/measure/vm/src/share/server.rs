@@ -1,6 +1,6 @@
 //! The server behind a share: a fresh one for each machine, under the watchdog.
 
-use super::serving::Meeting;
+use super::server_command::ServerEndpoint;
 use super::sharing::Sharing;
 use super::{ganesha, image, virtiofsd};
 use crate::MachineError;
@@ -16,11 +16,11 @@ use std::time::Duration;
 use vmtax_model::{Share, ShareMethod, shell_line};
 
 /// A server that ended closed its streams before; its process is gone within moments.
-const CLOSING: Duration = Duration::from_secs(2);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// How a server is reached.
 #[derive(Debug)]
-pub(crate) enum Reach {
+pub(crate) enum ServerAddress {
     /// By this stream, which QEMU gets.
     Stream(OwnedFd),
     /// At ports of the loopback address, in the network of a process.
@@ -63,7 +63,7 @@ pub fn check_rights(share: &Share) -> Result<(), MachineError> {
 
 impl Server {
     /// Brings up what the share needs besides QEMU: a server, a copy of an image. `None` where that is no process.
-    pub fn start(sharing: &Sharing, setup: &Setup<'_>) -> Result<Option<(Server, Reach)>, MachineError> {
+    pub fn start(sharing: &Sharing, setup: &Setup<'_>) -> Result<Option<(Server, ServerAddress)>, MachineError> {
         let method = sharing.share.method;
         check_rights(&sharing.share)?;
         if let Some(copy) = &sharing.copy {
@@ -71,8 +71,8 @@ impl Server {
         }
         let Some(program) = &sharing.server else { return Ok(None) };
         let serving = match method {
-            ShareMethod::Virtiofs => virtiofsd::serving(sharing, program)?,
-            _ => ganesha::serving(sharing, program, setup)?,
+            ShareMethod::Virtiofs => virtiofsd::server_command(sharing, program)?,
+            _ => ganesha::server_command(sharing, program, setup)?,
         };
         let log = setup.log.join("server.log");
         let started = serving.jail.iter().chain(&serving.command).cloned().collect();
@@ -89,7 +89,7 @@ impl Server {
                     read_only: (sharing.users && sharing.jail.is_none()).then(|| sharing.source.clone()),
                     root: sharing.root(),
                     as_root: serving.as_root,
-                    own_network: matches!(serving.meeting, Meeting::Ports(_)),
+                    own_network: matches!(serving.endpoint, ServerEndpoint::Ports(_)),
                     ..Namespaces::default()
                 },
                 removed: vec![setup.scratch.folder().to_path_buf()],
@@ -97,14 +97,14 @@ impl Server {
             },
         })?;
         let mut server = Server { command: serving.command, method, log, jailed: sharing.jail.is_some(), child };
-        let reach = match serving.meeting {
-            Meeting::Stream(stream) => Reach::Stream(stream),
-            Meeting::Ports(ports) => {
+        let reach = match serving.endpoint {
+            ServerEndpoint::Stream(stream) => ServerAddress::Stream(stream),
+            ServerEndpoint::Ports(ports) => {
                 let of = server.session();
                 if !ganesha::listens(ports[0], of, setup.guest.boot_timeout(), || server.status().is_some()) {
                     return Err(server.ended("starting"));
                 }
-                Reach::Ports { ports, of }
+                ServerAddress::Ports { ports, of }
             }
         };
         Ok(Some((server, reach)))
@@ -132,7 +132,7 @@ impl Server {
 
     /// The error that says so.
     pub fn ended(&mut self, doing: &str) -> MachineError {
-        let status = self.child.wait(CLOSING).unwrap_or(-1);
+        let status = self.child.wait(CLOSE_TIMEOUT).unwrap_or(-1);
         let name = self.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
         MachineError::ServerEnded {
             method: self.method,

@@ -25,12 +25,12 @@ pub struct Sharing {
     /// The folder that becomes the root of a server that has one of its own, with the image in it as the tree.
     pub jail: Option<PathBuf>,
     /// For the host's root, which stands at `source` for who serves it alone: what a guest is given besides.
-    pub host_root: Option<Besides>,
+    pub host_root: Option<RootExtras>,
 }
 
 /// What a guest for a command of the user's has besides the host's files.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Besides {
+pub struct RootExtras {
     /// Folders of the host's that it may write to.
     pub writable: Vec<PathBuf>,
     /// Ports of a network, if it is to have one.

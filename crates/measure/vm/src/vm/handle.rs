@@ -79,9 +79,9 @@ impl Vm {
     /// What executes the guest's instructions; `None` where nothing says so.
     pub fn accelerator(&self) -> Option<Accelerator> {
         let of = |is_kvm| if is_kvm { Accelerator::Kvm } else { Accelerator::Tcg };
-        let told = self.monitor().and_then(|monitor| monitor.is_kvm().ok());
-        let shown = || self.files().map(|files| files.iter().any(|file| file.vcpu().is_some()));
-        self.vmm().and_then(|_| told.or_else(shown).map(of))
+        let from_monitor = self.monitor().and_then(|monitor| monitor.is_kvm().ok());
+        let from_files = || self.files().map(|files| files.iter().any(|file| file.vcpu().is_some()));
+        self.vmm().and_then(|_| from_monitor.or_else(from_files).map(of))
     }
 
     /// Its threads with their roles, by number.

@@ -1,7 +1,7 @@
 //! A VMM that was started, and what connects it with this program.
 
 use crate::process::child::Child;
-use crate::share::Reach;
+use crate::share::ServerAddress;
 use rustix::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
@@ -14,7 +14,7 @@ pub(crate) struct Streams {
     /// The serial console.
     pub console: OwnedFd,
     /// The share's server.
-    pub server: Option<Reach>,
+    pub server: Option<ServerAddress>,
 }
 
 /// A VMM that was started for a guest.

@@ -12,7 +12,7 @@ use vmtax_vm::micro_guest::layout::RAM_BYTES;
 use vmtax_vm::micro_guest::{Failure, Mailbox, Order, State, qemu, rom};
 
 /// The longest order of these tests takes three quarters of a minute on a host that does nothing else.
-const PATIENCE: Duration = Duration::from_secs(240);
+const GUEST_TIMEOUT: Duration = Duration::from_secs(240);
 
 /// Both accelerators; KVM only where this user may use it.
 pub fn accelerators() -> Vec<&'static str> {
@@ -120,7 +120,7 @@ impl Guest {
     }
 
     fn poll(&mut self) -> Result<State, String> {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + GUEST_TIMEOUT;
         loop {
             match self.mailbox().state().unwrap() {
                 State::Starting | State::Running => {}
@@ -138,7 +138,7 @@ impl Guest {
     /// Powers it off; gives QEMU's status.
     pub fn leave(mut self) -> Option<i32> {
         self.mailbox().order(&Order::Leave).unwrap();
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + GUEST_TIMEOUT;
         while Instant::now() < deadline {
             if let Some(status) = self.qemu.try_wait().unwrap() {
                 return status.code();

@@ -5,7 +5,7 @@ use super::dummy_devices;
 use crate::micro_guest::qemu as micro;
 use crate::process::child::FIRST_DESCRIPTOR;
 use crate::setup::{GuestImage, Setup};
-use crate::share::{self, Meets, Reach};
+use crate::share::{self, ServerAddress, ServerLink};
 use std::collections::BTreeMap;
 use std::path::Path;
 use vmtax_model::{Accelerator, Guest, QemuFacts};
@@ -52,7 +52,7 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> 
     // Through which stamps are exchanged, to bring both sides' clocks together.
     let shared = format!("memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on");
     arguments.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
-    let ((direct, aio), nothing) = (usual(setup, qemu), BTreeMap::new());
+    let ((direct, aio), nothing) = (disk_defaults(setup, qemu), BTreeMap::new());
     let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
     let measured = (setup.scratch.disk(), DISK, DISK_SERIAL, setup.disk);
     // Where the host's disk is full the guest is told, instead of being stopped.
@@ -68,10 +68,10 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> 
 }
 
 /// The arguments of the guest's share.
-pub(super) fn share(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&Reach>) -> Vec<String> {
-    let ports = if let Some(Reach::Ports { ports, .. }) = server { *ports } else { [0; 2] };
-    let meets = Meets { memory_mib: setup.guest.memory_mib, stream: SERVER, ports };
-    setup.share.map(|sharing| share::arguments(sharing, qemu, usual(setup, qemu), &meets)).unwrap_or_default()
+pub(super) fn share(setup: &Setup<'_>, qemu: &QemuFacts, server: Option<&ServerAddress>) -> Vec<String> {
+    let ports = if let Some(ServerAddress::Ports { ports, .. }) = server { *ports } else { [0; 2] };
+    let link = ServerLink { memory_mib: setup.guest.memory_mib, stream: SERVER, ports };
+    setup.share.map(|sharing| share::arguments(sharing, qemu, disk_defaults(setup, qemu), &link)).unwrap_or_default()
 }
 
 pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Vec<String> {
@@ -81,7 +81,7 @@ pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Ve
     arguments.add(["-m", micro::MEMORY, "-bios", &rom.display().to_string()]);
     arguments.add(["-object", &format!("{}/proc/self/fd/{MICRO_SHARED}", micro::MEMORY_OBJECT)]);
     if let Some(file) = setup.scratch.disk() {
-        let (direct, aio) = usual(setup, qemu);
+        let (direct, aio) = disk_defaults(setup, qemu);
         let (node, device) = (DISK, micro::DISK_DEVICE);
         arguments.0.extend(
             Disk { node, device, serial: None, file: &file, direct, aio, read_only: false, set: setup.disk }
@@ -113,7 +113,7 @@ impl Arguments {
 }
 
 /// A disk is read past the host's page cache, as a measurement of it needs, by the engine that suits that.
-fn usual(setup: &Setup<'_>, qemu: &QemuFacts) -> (bool, &'static str) {
+fn disk_defaults(setup: &Setup<'_>, qemu: &QemuFacts) -> (bool, &'static str) {
     let direct = setup.scratch.direct();
     (direct, if direct && qemu.aio.iter().any(|a| a == "native") { "native" } else { "threads" })
 }

@@ -11,15 +11,15 @@ use vmtax_observe::host_disk_in_use;
 
 /// The disks of a process, of which the open `files` and the arguments are known.
 pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arguments: &Arguments) -> Vec<VmDisk> {
-    let told = monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
-    let mut disks: Vec<VmDisk> = match &told {
+    let from_monitor = monitor.and_then(|monitor| Some((monitor, monitor.execute("query-block").ok()?)));
+    let mut disks: Vec<VmDisk> = match &from_monitor {
         Some((monitor, devices)) => {
-            devices.as_array().into_iter().flatten().filter_map(|d| told_disk(monitor, d)).collect()
+            devices.as_array().into_iter().flatten().filter_map(|d| disk_of_device(monitor, d)).collect()
         }
         None => files.iter().filter(|file| file.is_disk()).map(open_disk).collect(),
     };
     // Before it is known twice: a file may be open in several ways.
-    disks.dedup_by(|a, b| told.is_none() && a.file == b.file);
+    disks.dedup_by(|a, b| from_monitor.is_none() && a.file == b.file);
     for disk in &mut disks {
         disk.aio = aio(arguments, &disk.file);
         let path = path_of(pid, &disk.file);
@@ -33,7 +33,7 @@ pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arg
 }
 
 /// A device of `query-block`; `None` for a drive without a medium.
-fn told_disk(monitor: &Monitor, device: &Value) -> Option<VmDisk> {
+fn disk_of_device(monitor: &Monitor, device: &Value) -> Option<VmDisk> {
     let inserted = device.get("inserted")?;
     let text = |value: &Value| value.as_str().filter(|text| !text.is_empty()).map(str::to_owned);
     // "/machine/peripheral/ID/virtio-backend": the part behind is where virtio's devices keep the disk.

@@ -53,11 +53,11 @@ impl Monitor {
 
     /// The same, with arguments.
     pub(crate) fn execute_with(&self, command: &str, arguments: &Value) -> Result<Value, MachineError> {
-        self.taken().execute(command, arguments, Instant::now() + self.timeout)
+        self.lock().execute(command, arguments, Instant::now() + self.timeout)
     }
 
     /// Who panicked in the middle left at most an answer unread, which its number tells from others.
-    fn taken(&self) -> MutexGuard<'_, Conversation> {
+    fn lock(&self) -> MutexGuard<'_, Conversation> {
         self.conversation.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn events_are_passed_over_and_errors_are_told() {
+    fn events_are_skipped_and_errors_are_reported() {
         let hello = "{\"QMP\": {}}\n{\"return\": {}}\n";
         let answer =
             monitor_that_reads(&format!("{hello}{{\"event\": \"RESUME\"}}\n{{\"return\": {{\"enabled\": true}}}}\n"));

@@ -10,7 +10,7 @@ use crate::process::child::{Child, Start};
 use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
 use crate::setup::{GuestImage, Setup};
-use crate::share::{Reach, Sharing};
+use crate::share::{ServerAddress, Sharing};
 use crate::vmm::started::{Link, Started, Streams};
 use rustix::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -46,7 +46,7 @@ fn spawn(
     mut command: Vec<String>,
     memory: Shared,
     agent: Vec<OwnedFd>,
-    server: Option<Reach>,
+    server: Option<ServerAddress>,
 ) -> Result<Started, MachineError> {
     if setup.events {
         command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
@@ -58,8 +58,8 @@ fn spawn(
         .map_err(|e| MachineError::system(format!("writing {}", saved.display()), e))?;
     let (control, theirs) = UnixStream::pair().map_err(|e| MachineError::system("making a socket pair", e))?;
     let (server, network_of) = match server {
-        Some(Reach::Stream(stream)) => (Some(stream), None),
-        Some(Reach::Ports { of, .. }) => (None, Some(of)),
+        Some(ServerAddress::Stream(stream)) => (Some(stream), None),
+        Some(ServerAddress::Ports { of, .. }) => (None, Some(of)),
         None => (None, None),
     };
     let descriptors = agent.into_iter().chain([theirs.into(), memory.descriptor()?]).chain(server).collect();

@@ -22,10 +22,10 @@ pub(crate) fn roles(
 ) -> (RoleSource, Vec<QemuThread>) {
     let tasks = thread_names(pid);
     let named = |role: Role| matches!(role, Role::Vcpu(_));
-    let (source, known) = match monitor.and_then(|monitor| told(pid, monitor)) {
+    let (source, known) = match monitor.and_then(|monitor| roles_from_monitor(pid, monitor)) {
         Some(known) => (RoleSource::Monitor, known),
         None if tasks.iter().any(|(_, name)| named(role(name))) => (RoleSource::Names, BTreeMap::new()),
-        None => without_names(pid, &tasks, &files(), arguments),
+        None => roles_by_cpu_time(pid, &tasks, &files(), arguments),
     };
     let threads = tasks.into_iter().map(|(tid, name)| {
         let role = if tid == pid { Role::Main } else { known.get(&tid).cloned().unwrap_or_else(|| role(&name)) };
@@ -48,7 +48,7 @@ pub(crate) fn belongs_to(monitor: &Monitor, pid: i32) -> bool {
 }
 
 /// Roles as the monitor tells them; its numbers are those of QEMU's own PID namespace.
-fn told(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>> {
+fn roles_from_monitor(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>> {
     let vcpus = monitor.vcpus().ok().filter(|vcpus| !vcpus.is_empty())?;
     let iothreads = monitor.iothreads().unwrap_or_default();
     let tids = own_tids(pid);
@@ -74,7 +74,7 @@ fn role(name: &str) -> Role {
 
 /// Without names: each vCPU's thread waits in KVM on a file of its own. Of those that run just now, or are of TCG, nothing
 /// tells but that they use most CPU time, and that they were started in order.
-fn without_names(
+fn roles_by_cpu_time(
     pid: i32,
     tasks: &[(i32, String)],
     files: &[OpenFile],
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_tell_roles() {
+    fn a_role_is_read_from_a_thread_name() {
         assert_eq!(role("CPU 0/TCG"), Role::Vcpu(0));
         assert_eq!(role("CPU 12/KVM"), Role::Vcpu(12));
         assert_eq!(role("ALL CPUs/TCG"), Role::Vcpu(0));

@@ -1,4 +1,4 @@
-//! Figures as they are found: bounded, finite, each with a name of its own.
+//! Figures as they are figures: bounded, finite, each with a name of its own.
 
 use vmtax_model::{Better, Printed, Unit};
 
@@ -8,9 +8,9 @@ const MAX_FIGURES: usize = 200;
 const MAX_NAME: usize = 40;
 
 #[derive(Debug, Default)]
-pub(crate) struct Found(Vec<Printed>);
+pub(crate) struct Figures(Vec<Printed>);
 
-impl Found {
+impl Figures {
     /// Adds one; of the same tool's second run it gets a number behind its name.
     pub fn add(&mut self, of: &str, name: &str, unit: Unit, better: Better, value: f64) {
         if self.0.len() == MAX_FIGURES || !value.is_finite() {

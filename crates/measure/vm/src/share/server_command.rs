@@ -3,7 +3,7 @@
 use rustix::fd::OwnedFd;
 
 /// How a server will be reached.
-pub(super) enum Meeting {
+pub(super) enum ServerEndpoint {
     /// By this stream, which QEMU gets.
     Stream(OwnedFd),
     /// At these ports.
@@ -11,12 +11,12 @@ pub(super) enum Meeting {
 }
 
 /// What a server is started with.
-pub(super) struct Serving {
+pub(super) struct ServerCommand {
     pub command: Vec<String>,
     /// What runs it in a root of its own, if it has one.
     pub jail: Vec<String>,
     pub descriptors: Vec<OwnedFd>,
-    pub meeting: Meeting,
+    pub endpoint: ServerEndpoint,
     /// Whether it wants to be root, if only in a user namespace.
     pub as_root: bool,
 }
