@@ -1,12 +1,14 @@
 //! Where the time of a block request goes, layer by layer.
 
 use crate::analysis::StudyError;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, key_value, plan_file, variants, with_help};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, WorkloadArguments, plan_file, variants, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
-use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict};
+use vmtax_model::{
+    ClaimUnit, ClaimVerdict, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict, WorkloadName,
+};
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
 
@@ -67,10 +69,11 @@ impl StudyOptions for LayersOptions {
 impl LayersOptions {
     fn plan_of_words(&self, host: &HostFacts) -> Result<Plan, OptionsError> {
         let mut work = vmtax_workload::requests(REQUESTS);
-        for word in &self.what {
-            let (key, value) = key_value(word, "OPTION=VALUE, as in depth=32")?;
-            work = work.with(key.strip_prefix("seqread.").unwrap_or(key), value);
+        let arguments = WorkloadArguments::parse(&self.what)?;
+        if let Some(other) = arguments.names.iter().find(|name| **name != WorkloadName::Seqread) {
+            return OptionsError::usage(format!("layers traces the requests of seqread alone: leave {other} out"));
         }
+        arguments.apply(std::slice::from_mut(&mut work))?;
         // The micro-guest has one request under way at a time.
         let has_micro = vmtax_workload::block_work(&work)?.depth == 1;
         let micro = host.micro_guests()[..usize::from(has_micro)].iter().copied();

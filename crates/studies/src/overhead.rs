@@ -61,21 +61,21 @@ impl StudyOptions for OverheadOptions {
             Some(_) if self.quick || self.full => {
                 return OptionsError::usage("a plan's file says itself how much is run: leave --quick and --full out");
             }
-            Some(plan) => plan,
+            Some(mut plan) => {
+                set_duration(&mut plan.workloads, self.duration)?;
+                plan
+            }
             None => {
                 let (preset, name) = match (self.quick, self.full) {
                     (true, _) => (Preset::Quick, "quick"),
                     (_, true) => (Preset::Full, "full"),
                     _ => (Preset::Default, "default"),
                 };
-                let workloads = named_workloads(&self.what, preset, WorkloadName::usual())?;
+                let workloads = named_workloads(&self.what, preset, WorkloadName::usual(), self.duration)?;
                 Plan::new(name, preset.rounds(), host.default_machines(), workloads)
             }
         };
         self.common.measurement.replace_machines(&mut plan);
-        if let Some(seconds) = self.duration {
-            set_duration(&mut plan.workloads, seconds, &self.what)?;
-        }
         self.common.complete(plan)
     }
 }

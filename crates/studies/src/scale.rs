@@ -90,7 +90,7 @@ impl ScaleOptions {
             Grows::Guest(size) if !size.is_hosts_too() => machines.retain(|machine| machine.is_linux_guest()),
             Grows::Guest(_) => {}
         }
-        let plan = Plan::new("scale", FEWEST_ROUNDS, machines, named_workloads(&words, Preset::Quick, [])?);
+        let plan = Plan::new("scale", FEWEST_ROUNDS, machines, named_workloads(&words, Preset::Quick, [], None)?);
         Ok(if self.range.is_some() { Plan { study: Study::Scale(range), ..plan } } else { plan })
     }
 }

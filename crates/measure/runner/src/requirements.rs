@@ -51,9 +51,7 @@ pub fn find_requirements(
         return Ok(None);
     }
     for &machine in guests.iter().filter(|m| m.is_kvm()) {
-        // The micro-guest runs in user mode only; and a person may name a kernel made for a KVM that emulates others.
-        let emulated_will_do = !machine.has_kernel() || all_name_kernels(machine, plan)?;
-        kvm_runs(machine, host, emulated_will_do)?;
+        kvm_runs(machine, host, say)?;
     }
     if let Some(&machine) = guests.iter().find(|m| !m.has_kernel()) {
         micro_can(machine, plan)?;
@@ -129,12 +127,6 @@ fn programs(vmm: Vmm, plan: &Plan, host: &HostFacts) -> Result<Vec<VmmProgram>, 
     }
 }
 
-/// Whether each variant for a machine names its kernel.
-fn all_name_kernels(machine: Machine, plan: &Plan) -> Result<bool, RunError> {
-    let mut guests = plan.variants.iter().filter(|v| v.is_on(machine)).map(|v| v.guest(&plan.guest));
-    Ok(guests.try_fold(true, |all, guest| guest.map(|guest| all && guest.kernel.is_some()))?)
-}
-
 /// It has no kernel: block requests, one at a time, are all that it makes.
 fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
@@ -156,13 +148,18 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     Ok(())
 }
 
-/// `emulated_will_do`: whether the guest also runs on a KVM that emulates kernels.
-fn kvm_runs(machine: Machine, host: &HostFacts, emulated_will_do: bool) -> Result<(), RunError> {
+/// Whether KVM can be used. One that emulates kernels runs the micro-guest, which stays in user mode, and is tried for others,
+/// with a warning: there are kernels made for it.
+fn kvm_runs(machine: Machine, host: &HostFacts, say: &mut dyn FnMut(&str)) -> Result<(), RunError> {
     let reason = match host.kvm.class {
         KvmClass::Hardware => return Ok(()),
-        KvmClass::EmulatesKernels if emulated_will_do => return Ok(()),
+        KvmClass::EmulatesKernels if !machine.has_kernel() => return Ok(()),
         KvmClass::EmulatesKernels => {
-            "this host's KVM only emulates guest kernels: use the machine tcg, or name a kernel made for it with --kernel"
+            say(
+                "Warning: this host's KVM emulates guest kernels: one that is not made for it is slow, or fails to boot; --machine \
+                 tcg does without KVM",
+            );
+            return Ok(());
         }
         KvmClass::Broken => "this host's KVM opens, but does not run: `vmtax doctor` says what was tried",
         KvmClass::NoPermission => "/dev/kvm may not be opened: `vmtax doctor` says what to do",

@@ -19,7 +19,7 @@ mod workloads;
 pub use clock::Clock;
 pub use descriptor::{Checked, Descriptor, Preset, Room};
 pub use error::WorkloadError;
-pub use options::OptionInfo;
+pub use options::{Alias, OptionInfo};
 pub use plan::{CheckedPlan, CheckedStep};
 pub use workloads::bonnie::small_bonnie;
 pub use workloads::descriptor;
@@ -45,6 +45,14 @@ pub fn check(spec: &WorkloadSpec) -> Result<Checked, WorkloadError> {
 /// As they have.
 pub fn run(spec: &WorkloadSpec, places: &Places) -> Result<TrialResult, WorkloadError> {
     check(spec)?.run(places)
+}
+
+/// Sets an option by its name or an alias: fio's `bs`, `rw`, `iodepth`.
+///
+/// # Errors
+/// [`WorkloadError::BadValue`] for a value that an alias does not have; [`check`] refuses all others.
+pub fn set_option(spec: &mut WorkloadSpec, option: &str, value: &str) -> Result<(), WorkloadError> {
+    options::set(spec, descriptor(spec.name).options, option, value)
 }
 
 /// Has a trial measure for so many seconds in all, where the workload has an option for its time.

@@ -12,7 +12,27 @@ pub struct OptionInfo {
     pub default: &'static str,
     /// What it does, one line.
     pub help: &'static str,
+    /// Other tools' names of it.
+    pub aliases: &'static [Alias],
     kind: Kind,
+}
+
+/// Another tool's name of an option: fio's `bs`. One that has values of its own (`rw=randread`) lists what each means here.
+#[derive(Debug, Clone, Copy)]
+pub struct Alias {
+    /// As the other tool has it.
+    pub name: &'static str,
+    values: &'static [(&'static str, &'static str)],
+}
+
+/// A name for the same values.
+pub(crate) const fn alias(name: Text) -> Alias {
+    Alias { name, values: &[] }
+}
+
+/// A name with values of its own, each with what it means here.
+pub(crate) const fn alias_of(name: Text, values: &'static [(Text, Text)]) -> Alias {
+    Alias { name, values }
 }
 
 /// The values an option takes.
@@ -39,37 +59,37 @@ type Texts = &'static [&'static str];
 
 /// A whole number from `min` to `max`: a `u64`, or a `u32` where `max` allows.
 pub(crate) const fn count(name: Text, default: Text, (min, max): (u64, u64), help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, kind: Kind::Count { min, max } }
+    OptionInfo { name, default, help, aliases: &[], kind: Kind::Count { min, max } }
 }
 
 /// Bytes from `min` to `max`, a multiple of `multiple`: a `u64`.
 pub(crate) const fn size(name: Text, default: Text, (min, max): (u64, u64), multiple: u64, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, kind: Kind::Size { min, max, multiple } }
+    OptionInfo { name, default, help, aliases: &[], kind: Kind::Size { min, max, multiple } }
 }
 
 /// Seconds from `min` to `max`: an `f64`.
 pub(crate) const fn seconds(name: Text, default: Text, (min, max): (f64, f64), help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, kind: Kind::Seconds { min, max } }
+    OptionInfo { name, default, help, aliases: &[], kind: Kind::Seconds { min, max } }
 }
 
 /// A ratio up to a million: an `f64`.
 pub(crate) const fn ratio(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, kind: Kind::Ratio }
+    OptionInfo { name, default, help, aliases: &[], kind: Kind::Ratio }
 }
 
 /// `on` or `off`: a `bool`.
 pub(crate) const fn switch(name: Text, default: Text, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, kind: Kind::Switch }
+    OptionInfo { name, default, help, aliases: &[], kind: Kind::Switch }
 }
 
 /// One of the words: a [`Word`].
 pub(crate) const fn one_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, kind: Kind::OneOf(words) }
+    OptionInfo { name, default, help, aliases: &[], kind: Kind::OneOf(words) }
 }
 
 /// Some of the words: [`Words`], of which `default` gives none.
 pub(crate) const fn some_of(name: Text, default: Text, words: Texts, help: Text) -> OptionInfo {
-    OptionInfo { name, default, help, kind: Kind::SomeOf(words) }
+    OptionInfo { name, default, help, aliases: &[], kind: Kind::SomeOf(words) }
 }
 
 /// One of an option's words.
@@ -99,6 +119,11 @@ fn current(word: &str) -> &str {
 }
 
 impl OptionInfo {
+    /// The option with names that other tools have for it.
+    pub(crate) const fn aliases(self, aliases: &'static [Alias]) -> OptionInfo {
+        OptionInfo { aliases, ..self }
+    }
+
     /// The value, where the text is one that is allowed.
     fn parse(&self, text: &str) -> Option<Value> {
         let text = text.trim();
@@ -150,6 +175,35 @@ impl OptionInfo {
             Kind::SomeOf(words) => format!("{}, or some of {} (comma separated)", self.default, words.join(", ")),
         }
     }
+}
+
+/// Sets an option by its name, or by another tool's.
+///
+/// # Errors
+/// [`WorkloadError::BadValue`] for a value that another tool's option does not have.
+pub(crate) fn set(spec: &mut WorkloadSpec, known: &[OptionInfo], name: &str, value: &str) -> Result<(), WorkloadError> {
+    let aliases = known.iter().flat_map(|option| option.aliases.iter().map(move |alias| (option.name, alias)));
+    let mut is_known = false;
+    for (option, alias) in aliases.filter(|(_, alias)| alias.name == name) {
+        is_known = true;
+        let here = match alias.values.iter().find(|(theirs, _)| *theirs == value) {
+            Some((_, here)) => here,
+            None if alias.values.is_empty() => value,
+            None => {
+                return Err(WorkloadError::BadValue {
+                    workload: spec.name,
+                    option: name.to_owned(),
+                    value: value.to_owned(),
+                    allowed: format!("one of {}", alias.values.iter().map(|(v, _)| *v).collect::<Vec<_>>().join(", ")),
+                });
+            }
+        };
+        spec.options.insert(option.to_owned(), here.to_owned());
+    }
+    if !is_known {
+        spec.options.insert(name.to_owned(), value.to_owned());
+    }
+    Ok(())
 }
 
 fn size_text(bytes: u64) -> String {

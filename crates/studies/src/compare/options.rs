@@ -3,7 +3,7 @@
 use super::sides::sides;
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
-    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, named_workloads, set_duration, with_help,
+    GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload, named_workloads, with_help,
 };
 use clap::Args;
 use std::fs;
@@ -17,7 +17,7 @@ const BUDGET_S: u32 = 600;
 const ROUNDS: u32 = 40;
 const REPEATS: u32 = 3;
 /// Where no workload is named.
-const USUAL: [WorkloadName; 4] =
+const DEFAULT: [WorkloadName; 4] =
     [WorkloadName::Cpu, WorkloadName::Memory, WorkloadName::Syscalls, WorkloadName::Seqread];
 
 /// The options of `vmtax compare`.
@@ -44,12 +44,10 @@ Examples:
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
 )]
 pub struct CompareOptions {
-    /// Sides, the first is the baseline: KEY=VALUE[,KEY=VALUE...], or `default`; or folders of recordings
-    #[arg(value_name = "SIDE")]
-    sides: Vec<String>,
-    /// Workloads and their options as WORKLOAD.OPTION=VALUE [default: cpu, memory, syscalls, seqread]
-    #[arg(last = true, value_name = "WHAT")]
-    what: Vec<String>,
+    /// Variants, the first is the baseline: KEY=VALUE[,KEY=VALUE...] or `default`; then workloads with their options
+    /// [default: cpu memory syscalls seqread]; or folders of recordings
+    #[arg(value_name = "VARIANT|WORKLOAD|RECORDING")]
+    variants: Vec<String>,
     /// A side with this QEMU; given for each side
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
@@ -79,7 +77,7 @@ pub struct CompareOptions {
     profile: bool,
     /// Measure this recording's plan again, or take the recording given as SIDE, and end with 1 where a metric is worse by
     /// more than it may be
-    #[arg(long, value_name = "BASELINE", conflicts_with_all = ["qemu", "kernel", "set", "what"])]
+    #[arg(long, value_name = "BASELINE", conflicts_with_all = ["qemu", "kernel", "set"])]
     check: Option<PathBuf>,
     /// By how much each metric may be worse, and the required confidence (TOML) [default: 5 %, at 95 % confidence]
     #[arg(long, value_name = "FILE", requires = "check")]
@@ -101,12 +99,10 @@ pub struct CompareOptions {
 
 impl StudyOptions for CompareOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
+        let (words, what) = self.variants.split_at(first_workload(&self.variants));
         let several = self.measurement.machine.as_deref().filter(|list| list.len() > 1).unwrap_or_default();
-        let mut variants = sides(
-            &self.sides,
-            &[("qemu", &self.qemu), ("kernel", &self.kernel), ("machine", &names(several))],
-            &self.set,
-        )?;
+        let mut variants =
+            sides(words, &[("qemu", &self.qemu), ("kernel", &self.kernel), ("machine", &names(several))], &self.set)?;
         let machine = match self.measurement.machine.as_deref() {
             Some([one]) => *one,
             _ => host.default_guest(),
@@ -126,12 +122,9 @@ impl StudyOptions for CompareOptions {
                 variant.set.entry("machine".to_owned()).or_insert_with(|| machine.to_string());
             }
         }
-        let mut workloads = named_workloads(&self.what, Preset::Quick, USUAL)?;
-        if machines.iter().any(|m| !m.has_kernel()) && self.what.is_empty() {
+        let mut workloads = named_workloads(what, Preset::Quick, DEFAULT, self.duration)?;
+        if machines.iter().any(|m| !m.has_kernel()) && what.is_empty() {
             workloads.retain(|w| w.name == WorkloadName::Seqread);
-        }
-        if let Some(seconds) = self.duration {
-            set_duration(&mut workloads, seconds, &self.what)?;
         }
         if self.layers && workloads.iter().any(|w| w.name != WorkloadName::Seqread) {
             return OptionsError::usage("--layers follows the requests of seqread alone: write `-- seqread`");
@@ -175,8 +168,8 @@ impl CompareOptions {
     /// For recordings beside sides, and too many or too few recordings.
     pub fn compared(&self) -> Result<Compared, OptionsError> {
         let recordings: Vec<PathBuf> = match &self.check {
-            Some(_) => self.sides.iter().map(PathBuf::from).collect(),
-            None => self.sides.iter().filter(|s| is_recording(s)).map(PathBuf::from).collect(),
+            Some(_) => self.variants.iter().map(PathBuf::from).collect(),
+            None => self.variants.iter().filter(|s| is_recording(s)).map(PathBuf::from).collect(),
         };
         match (&self.check, recordings.len()) {
             (Some(baseline), 0 | 1) => {
@@ -184,11 +177,9 @@ impl CompareOptions {
             }
             (Some(_), _) => OptionsError::usage("--check takes one recording to be checked, or none to measure anew"),
             (None, 0) => Ok(Compared::Sides),
-            (None, n) if n < self.sides.len() + self.qemu.len() + self.kernel.len() + self.what.len() => {
-                OptionsError::usage(
-                    "recordings can only be compared with recordings: give folders alone, or sides alone",
-                )
-            }
+            (None, n) if n < self.variants.len() + self.qemu.len() + self.kernel.len() => OptionsError::usage(
+                "recordings can only be compared with recordings: give folders alone, or sides alone",
+            ),
             (None, 1) => OptionsError::usage("a comparison takes two sides: name another recording"),
             (None, _) => Ok(Compared::Recordings(recordings)),
         }

@@ -4,11 +4,11 @@ mod common;
 mod error;
 pub(crate) mod values;
 mod variants;
-mod words;
+mod workloads;
 
 pub use common::{CommonOptions, GuestOptions, GuestSettings, MeasurementOptions, StudyOptions};
 pub(crate) use common::{complete, with_help};
 pub use error::OptionsError;
 pub(crate) use variants::{settings, share_variant, variants};
-pub use words::key_value;
-pub(crate) use words::{named_workloads, plan_file, set_duration};
+pub use workloads::key_value;
+pub(crate) use workloads::{WorkloadArguments, first_workload, named_workloads, plan_file, set_duration};

@@ -1,7 +1,7 @@
 //! Variants, as they stand on a command line.
 
 use super::error::OptionsError;
-use super::words::key_value;
+use super::workloads::key_value;
 use std::collections::BTreeMap;
 use vmtax_model::Variant;
 

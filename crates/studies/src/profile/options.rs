@@ -92,7 +92,7 @@ pub struct ProfileOptions {
     #[command(flatten)]
     common: CommonOptions,
     /// A workload and its options as OPTION=VALUE, or a plan's file (.toml): run once in a guest of its own
-    #[arg(last = true, value_name = "WORKLOAD")]
+    #[arg(value_name = "WORKLOAD")]
     workload: Vec<String>,
 }
 
@@ -168,14 +168,7 @@ impl ProfileOptions {
     }
 
     fn plan_of_words(&self) -> Result<Plan, OptionsError> {
-        // An option that names no workload is the first one's.
-        let first = self.workload.iter().find(|word| !word.contains('='));
-        let whole = |word: &String| match (first, word.split_once('=')) {
-            (Some(first), Some((key, _))) if !key.contains('.') => format!("{first}.{word}"),
-            _ => word.clone(),
-        };
-        let words: Vec<String> = self.workload.iter().map(whole).collect();
-        let workloads = named_workloads(&words, Preset::Default, [])?;
+        let workloads = named_workloads(&self.workload, Preset::Default, [], None)?;
         let plan = Plan::new("profile", 1, Vec::new(), workloads);
         let Some(shared) = plan.workloads.iter().find(|w| w.name.needs_share()) else {
             return match self.share {

@@ -2,7 +2,7 @@
 
 use super::published::{PublishedResult, find};
 use crate::exec::root_share;
-use crate::options::{CommonOptions, OptionsError, StudyOptions, with_help};
+use crate::options::{CommonOptions, OptionsError, StudyOptions, WorkloadArguments, with_help};
 use clap::Args;
 use vmtax_host::find_program;
 use vmtax_model::HostFacts;
@@ -29,8 +29,8 @@ Examples:
   vmtax reproduce sysbench-five --real"
 )]
 pub struct ReproduceOptions {
-    /// list, show NAME, run NAME, or NAME
-    #[arg(value_name = "WHAT", required = true, num_args = 1..=2)]
+    /// list; show NAME; or NAME, with options of its workloads as WORKLOAD.OPTION=VALUE
+    #[arg(value_name = "NAME", required = true)]
     what: Vec<String>,
     /// Smaller problem size, where available: claims that need the full size are not tested
     #[arg(long)]
@@ -63,7 +63,9 @@ impl ReproduceOptions {
         match words.as_slice() {
             ["list"] => Ok(Asked::List),
             ["show", name] => Ok(Asked::Show(Box::new(self.find(name)?))),
-            ["run", name] | [name] if !matches!(*name, "run" | "show") => Ok(Asked::Run(Box::new(self.find(name)?))),
+            ["run", name, ..] | [name, ..] if !matches!(*name, "run" | "show" | "list") => {
+                Ok(Asked::Run(Box::new(self.find(name)?)))
+            }
             _ => OptionsError::usage(
                 "write `vmtax reproduce list`, `vmtax reproduce show NAME` or `vmtax reproduce NAME`",
             ),
@@ -87,6 +89,8 @@ impl StudyOptions for ReproduceOptions {
         };
         let mut plan = case.plan_here(host, self.quick);
         self.common.measurement.replace_machines(&mut plan);
+        let at = if self.what.first().is_some_and(|word| word == "run") { 2 } else { 1 };
+        WorkloadArguments::parse(&self.what[at..])?.apply(&mut plan.workloads)?;
         if !plan.machines.iter().any(|m| m.is_guest()) {
             return Err(OptionsError::NotTestable(format!(
                 "{}: not testable here: it takes a KVM that runs guest kernels at speed. `vmtax doctor` says what this \

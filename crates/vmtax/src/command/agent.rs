@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use vmtax_agent::{Confinement, confine, serve};
 use vmtax_model::{Places, WorkloadName, WorkloadSpec};
 use vmtax_studies::key_value;
+use vmtax_workload::OptionInfo;
 
 pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let name: WorkloadName = args.workload.parse()?;
@@ -19,7 +20,7 @@ pub fn agent_run(args: &AgentRunArgs) -> Result<ExitCode, Fault> {
     let mut spec = WorkloadSpec::new(name);
     for option in &args.options {
         let (key, value) = key_value(option, "OPTION=VALUE, as in time=1")?;
-        spec = spec.with(key, value);
+        vmtax_workload::set_option(&mut spec, key, value)?;
     }
     let places = places(&args.places);
     let result = match &args.series {
@@ -48,7 +49,15 @@ fn options_help(name: WorkloadName) -> String {
     let workload = vmtax_workload::descriptor(name);
     let options = workload.options;
     let width = options.iter().map(|o| o.name.len() + o.default.len()).max().unwrap_or(0) + 1;
-    let lines = options.iter().map(|o| format!("  {:width$}  {}\n", format!("{}={}", o.name, o.default), o.help));
+    let aliases = |o: &OptionInfo| match o.aliases.iter().map(|alias| alias.name).collect::<Vec<_>>().join(", ") {
+        none if none.is_empty() => none,
+        names => format!(" (fio: {names})"),
+    };
+    let line = |o: &OptionInfo| {
+        let default = format!("{}={}", o.name, o.default);
+        format!("  {default:width$}  {}{}\n", o.help, aliases(o))
+    };
+    let lines = options.iter().map(line);
     format!("{name}: {}\nOptions, with their defaults:\n{}", workload.about, lines.collect::<String>())
 }
 

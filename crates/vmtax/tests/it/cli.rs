@@ -97,7 +97,7 @@ fn former_spellings_work_and_say_what_to_write_now() {
         ("run --machine tcg --kernel-args a=1 --append b=2 cpu", "--append is now --kernel-arg", "a=1 b=2"),
         ("compare usual aio=native --detect 5%", "--detect is now --min-effect", "name = \"default\""),
         ("scale seqread.depth --ladder 1..8 --rungs 3", "--ladder is now --range", "steps = [1, 3, 8]"),
-        ("case guest-syscalls --machines native", "case is now reproduce", "reproduces = \"guest-syscalls\""),
+        ("case sysbench-five --machines native,tcg", "case is now reproduce", "reproduces = \"sysbench-five\""),
     ] {
         let outcome = place.vmtax(&line.replacen(' ', " --dry-run ", 1)).outcome().exits(0);
         assert!(outcome.stderr.contains(&format!("vmtax: {says}")), "{line}: {outcome}");

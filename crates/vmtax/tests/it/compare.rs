@@ -119,7 +119,7 @@ fn what_is_no_comparison_is_refused() {
         ("default modules=/x", "modules is given without kernel"),
         ("default host.turbo=off --machine micro-tcg", "host.thp"),
         ("default share=9p", "a table [tree]"),
-        ("default aio=threads -- nothing", "unknown workload 'nothing'"),
+        ("default aio=threads -- nothing", "nor a workload"),
         ("default aio=threads --layers -- cpu", "seqread alone"),
         ("/nowhere/a /nowhere/b", "/nowhere/a"),
         ("default /nowhere/b", "recordings can only be compared with recordings"),

@@ -16,7 +16,7 @@ use crate::buffer::Buffer;
 use crate::clock::Clock;
 use crate::descriptor::{Room, Workload, workload};
 use crate::error::WorkloadError;
-use crate::options::{Word, Words, count, must_end, one_of, ratio, size, some_of, switch};
+use crate::options::{Word, Words, alias, alias_of, count, must_end, one_of, ratio, size, some_of, switch};
 use crate::outcome::Yield;
 use crate::sysbench::events::Worker;
 use crate::sysbench::{self, EVENTS, THREADS, TIME};
@@ -29,12 +29,15 @@ workload! {
     Fileio: "reads, writes and syncs of files, as sysbench's fileio",
         quick [("total-size", "16M"), ("time", "1")], default [("total-size", "128M"), ("time", "2")], full [];
     num: u64 = count("num", "128", (1, 1 << 20), "number of files");
-    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", (1, 1 << 30), 1, "bytes of a read or write");
+    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "16384", (1, 1 << 30), 1, "bytes of a read or write")
+        .aliases(&[alias("bs")]);
     total_size: u64 = size("total-size", "2G", (1, 1 << 50), 1, "bytes of all files together");
     test_mode: Word = one_of(
         "test-mode", "rndrw", &["seqwr", "seqrewr", "seqrd", "rndrd", "rndwr", "rndrw"],
         "sequential or random, reads or writes",
-    );
+    ).aliases(&[
+        alias_of("rw", &[("read", "seqrd"), ("write", "seqwr"), ("randread", "rndrd"), ("randwrite", "rndwr")]),
+    ]);
     io_mode: Word = one_of("io-mode", "sync", &["sync"], "pread, pwrite and fsync");
     extra_flags: Words =
         some_of("extra-flags", "none", &["sync", "dsync", "direct"], "flags to open the files with");
@@ -44,8 +47,8 @@ workload! {
     fsync_end: bool = switch("fsync-end", "on", "sync all files at the end");
     fsync_mode: Word = one_of("fsync-mode", "fsync", &["fsync", "fdatasync"], "how to sync");
     rw_ratio: f64 = ratio("rw-ratio", "1.5", "reads for each write in rndrw");
-    threads: u32 = THREADS;
-    time: f64 = TIME;
+    threads: u32 = THREADS.aliases(&[alias("numjobs")]);
+    time: f64 = TIME.aliases(&[alias("runtime")]);
     events: u64 = EVENTS;
 }
 

@@ -15,7 +15,7 @@ mod work;
 use crate::clock::Clock;
 use crate::descriptor::{Workload, options_of, workload};
 use crate::error::WorkloadError;
-use crate::options::{self, Options, Word, count, must_end, nanoseconds, one_of, seconds, size};
+use crate::options::{self, Options, Word, alias, alias_of, count, must_end, nanoseconds, one_of, seconds, size};
 use crate::outcome::{Yield, kernel_identity};
 use disk::Disk;
 use recorder::Recorder;
@@ -26,17 +26,21 @@ use work::{COUNT, SMALLEST};
 workload! {
     Seqread: "direct block requests, as fio's psync or io_uring",
         quick [("time", "1")], default [("time", "2")], full [("time", "10")];
-    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request");
+    block_size: u64 = size(WorkloadSpec::BLOCK_SIZE, "4K", (512, SMALLEST), 512, "bytes of a request")
+        .aliases(&[alias("bs")]);
     mode: Word = one_of(
         "mode", "seq", &["seq", "random"],
         "seq: block after block; random: any block, each time the same sequence",
-    );
+    ).aliases(&[alias_of("rw", &[("read", "seq"), ("write", "seq"), ("randread", "random"), ("randwrite", "random")])]);
     operation: Word =
-        one_of("operation", "read", &["read", "write"], "read, or write, which overwrites the disk");
-    depth: u32 = count("depth", "1", (1, 32), "requests under way at a time; above 1 through io_uring");
+        one_of("operation", "read", &["read", "write"], "read, or write, which overwrites the disk").aliases(&[
+            alias_of("rw", &[("read", "read"), ("write", "write"), ("randread", "read"), ("randwrite", "write")]),
+        ]);
+    depth: u32 = count("depth", "1", (1, 32), "requests under way at a time; above 1 through io_uring")
+        .aliases(&[alias("iodepth")]);
     time: f64 = seconds(
         options::TIME, "10", (0.0, 86_400.0), "seconds after which no new request starts; 0: no limit",
-    );
+    ).aliases(&[alias("runtime")]);
     count: u64 = COUNT;
 }
 

@@ -1,0 +1,189 @@
+//! Workloads and their options on a command line, the same in every command: `seqread count=2000`, `seqread.count=2000`,
+//! plan files.
+
+use super::error::OptionsError;
+use std::fs;
+use vmtax_model::{Plan, WorkloadName, WorkloadSpec};
+use vmtax_workload::{Preset, descriptor};
+
+/// Bytes; no plan that a person writes is longer.
+const MAX_PLAN: u64 = 1 << 20;
+
+/// Key and value of `word`, neither of them empty; `form` says how it is written, with an example.
+///
+/// # Errors
+/// [`OptionsError::Usage`] for any other word.
+pub fn key_value<'a>(word: &'a str, form: &str) -> Result<(&'a str, &'a str), OptionsError> {
+    let pair = word.split_once('=').filter(|(key, value)| !key.is_empty() && !value.is_empty());
+    pair.ok_or_else(|| OptionsError::Usage(format!("'{}' is not {form}", word.escape_default())))
+}
+
+/// The plan of the file that the words name; `None` where they name none.
+///
+/// # Errors
+/// When the file is not all that they say, or holds no plan.
+pub(crate) fn plan_file(words: &[String]) -> Result<Option<Plan>, OptionsError> {
+    let is_file = |word: &&String| !word.contains('=') && (word.ends_with(".toml") || word.contains('/'));
+    let Some(file) = words.iter().find(is_file) else { return Ok(None) };
+    if words.len() > 1 {
+        return OptionsError::usage(format!("'{file}' is a whole plan: give it alone"));
+    }
+    let failed = |e| OptionsError::file(format!("reading the plan {file}"), e);
+    if fs::metadata(file).map_err(failed)?.len() > MAX_PLAN {
+        return OptionsError::usage(format!("'{file}' is no plan: it is larger than 1 MiB"));
+    }
+    let text = fs::read_to_string(file).map_err(failed)?;
+    Plan::from_toml(&text).map(Some).map_err(|e| OptionsError::Usage(format!("{file}: {e}")))
+}
+
+/// Workloads and their options, as they are written.
+pub(crate) struct WorkloadArguments {
+    /// The workloads that are named, in order.
+    pub names: Vec<WorkloadName>,
+    options: Vec<Setting>,
+}
+
+/// `OPTION=VALUE`, and the workload that it belongs to where one is named before it.
+struct Setting {
+    workload: Option<WorkloadName>,
+    option: String,
+    value: String,
+}
+
+impl WorkloadArguments {
+    /// Reads `WORKLOAD`, `WORKLOAD.OPTION=VALUE`, and `OPTION=VALUE` of the workload named last.
+    ///
+    /// # Errors
+    /// For an unknown workload, and an argument of another form.
+    pub fn parse(words: &[String]) -> Result<WorkloadArguments, OptionsError> {
+        let (mut names, mut options): (Vec<WorkloadName>, Vec<Setting>) = (Vec::new(), Vec::new());
+        for word in words {
+            if !word.contains('=') {
+                names.push(word.parse()?);
+                continue;
+            }
+            let (key, value) = key_value(word, "OPTION=VALUE, as in seqread count=2000")?;
+            let (workload, option) = match key.split_once('.') {
+                Some((workload, option)) => (Some(workload.parse()?), option),
+                None => (names.last().copied(), key),
+            };
+            options.push(Setting { workload, option: option.to_owned(), value: value.to_owned() });
+        }
+        Ok(WorkloadArguments { names, options })
+    }
+
+    /// Sets the options. One before the first name belongs to the first workload that is named, or to the only one.
+    ///
+    /// # Errors
+    /// For an option of a workload that does not run, and one of several possible workloads.
+    pub fn apply(&self, workloads: &mut [WorkloadSpec]) -> Result<(), OptionsError> {
+        for Setting { workload, option, value } in &self.options {
+            let only = if let [only] = workloads { Some(only.name) } else { None };
+            let Some(name) = workload.or(self.names.first().copied()).or(only) else {
+                return OptionsError::usage(format!(
+                    "'{option}={value}' has no workload: name it before, as in `seqread {option}={value}`"
+                ));
+            };
+            let Some(spec) = workloads.iter_mut().find(|spec| spec.name == name) else {
+                return OptionsError::usage(format!(
+                    "'{option}={value}' is of {name}, which does not run: name {name} too"
+                ));
+            };
+            vmtax_workload::set_option(spec, option, value)?;
+        }
+        Ok(())
+    }
+}
+
+/// The workloads that are named, or the `default` ones, with the options that are set. `duration` is that of each trial that
+/// is bounded by time, s, unless its own `time` is set.
+///
+/// # Errors
+/// As [`WorkloadArguments`] has them.
+pub(crate) fn named_workloads(
+    words: &[String],
+    preset: Preset,
+    default: impl IntoIterator<Item = WorkloadName>,
+    duration: Option<f64>,
+) -> Result<Vec<WorkloadSpec>, OptionsError> {
+    let arguments = WorkloadArguments::parse(words)?;
+    let mut names = arguments.names.clone();
+    if names.is_empty() {
+        names.extend(default);
+    }
+    let mut workloads: Vec<WorkloadSpec> = names.into_iter().map(|name| descriptor(name).preset(preset)).collect();
+    arguments.apply(&mut workloads)?;
+    set_duration(&mut workloads, duration)?;
+    arguments.apply(&mut workloads)?;
+    Ok(workloads)
+}
+
+/// Has each trial that is bounded by time last so many seconds; `None` leaves it.
+pub(crate) fn set_duration(workloads: &mut [WorkloadSpec], duration: Option<f64>) -> Result<(), OptionsError> {
+    for workload in workloads {
+        duration.map_or(Ok(()), |seconds| vmtax_workload::set_duration(workload, seconds))?;
+    }
+    Ok(())
+}
+
+/// Where workloads begin in arguments that have something else before them.
+pub(crate) fn first_workload(words: &[String]) -> usize {
+    let is_workload = |word: &String| {
+        let name =
+            word.split_once('=').map_or(word.as_str(), |(key, _)| key.split_once('.').map_or("", |(name, _)| name));
+        name.parse::<WorkloadName>().is_ok()
+    };
+    words.iter().position(is_workload).unwrap_or(words.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(line: &str) -> Vec<String> {
+        line.split_whitespace().map(str::to_owned).collect()
+    }
+
+    fn seqread(line: &str) -> Result<WorkloadSpec, String> {
+        let all = named_workloads(&words(line), Preset::Quick, [WorkloadName::Seqread], None);
+        all.map_err(|e| e.to_string()).map(|all| all.into_iter().find(|w| w.name == WorkloadName::Seqread).unwrap())
+    }
+
+    #[test]
+    fn an_option_is_written_in_one_of_two_ways() {
+        let expected = seqread("seqread seqread.count=2000").unwrap();
+        assert_eq!(expected.options["count"], "2000");
+        for line in ["seqread count=2000", "count=2000 seqread", "count=2000", "cpu seqread count=2000"] {
+            assert_eq!(seqread(line).unwrap(), expected, "{line}");
+        }
+        assert!(seqread("cpu seqread cpu.count=1 time=1").unwrap().options["time"] == "1");
+        for (line, why) in
+            [("count=1 x", "unknown"), ("seqread cpu.time=1", "name cpu too"), ("seqread =1", "OPTION=VALUE")]
+        {
+            assert!(seqread(line).unwrap_err().contains(why), "{line}: {}", seqread(line).unwrap_err());
+        }
+        let several =
+            named_workloads(&words("count=1"), Preset::Quick, [WorkloadName::Cpu, WorkloadName::Seqread], None);
+        assert!(several.unwrap_err().to_string().contains("name it before"));
+    }
+
+    #[test]
+    fn names_of_fio_mean_the_same() {
+        let expected = seqread("seqread block-size=64K mode=random operation=write depth=8").unwrap();
+        assert_eq!(seqread("seqread bs=64K rw=randwrite iodepth=8").unwrap(), expected);
+        assert!(seqread("seqread rw=trim").unwrap_err().contains("randread"));
+    }
+
+    #[test]
+    fn a_duration_is_below_what_a_workload_sets_itself() {
+        let all = named_workloads(&words("cpu threads time=2"), Preset::Quick, [], Some(0.5)).unwrap();
+        assert_eq!((all[0].options["time"].as_str(), all[1].options["time"].as_str()), ("0.5", "2"));
+    }
+
+    #[test]
+    fn workloads_begin_at_the_first_name() {
+        assert_eq!(first_workload(&words("aio=native default seqread count=1")), 2);
+        assert_eq!(first_workload(&words("aio=native seqread.count=1 seqread")), 1);
+        assert_eq!(first_workload(&words("a=b runs/x")), 2);
+    }
+}
