@@ -61,6 +61,6 @@ fn a_damaged_file_is_named_with_what_to_do() {
         }
         let damaged = vmtax_recording::open(&folder).unwrap();
         let error = vmtax_studies::analyze(&damaged).err().unwrap().to_string();
-        assert!(error.contains(name) && error.ends_with(": record it again"), "{name}: {error}");
+        assert!(error.contains(name) && error.ends_with(": record the profile again"), "{name}: {error}");
     }
 }

@@ -4,58 +4,37 @@ use vmtax_clock::ClockError;
 use vmtax_model::SeriesError;
 use vmtax_trace::TraceError;
 
-/// A trial's requests cannot be followed.
+/// Errors of joining a trial's requests.
 #[derive(Debug, thiserror::Error)]
 pub enum LayersError {
     /// A file cannot be read.
-    #[error("{}: {source}: is it there, and may you read it?", path.display())]
-    Read {
-        /// Which.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// `trace.json` is none.
-    #[error("{}: {reason}: the file is damaged or of another kind; make the trial again", path.display())]
-    Facts {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        reason: String,
-    },
-    /// The workload's stamps are none.
+    #[error("failed to read {}: {source}", path.display())]
+    Read { path: PathBuf, source: io::Error },
+    /// `trace.json` is invalid.
+    #[error("{} is invalid ({reason}): record the trial again", path.display())]
+    Facts { path: PathBuf, reason: String },
+    /// The workload's stamps are invalid.
     #[error("{}: {source}", path.display())]
-    Series {
-        /// Which.
-        path: PathBuf,
-        /// What is wrong with it.
-        source: SeriesError,
-    },
+    Series { path: PathBuf, source: SeriesError },
     /// A trace cannot be read.
     #[error(transparent)]
     Trace(#[from] TraceError),
-    /// A trace was stamped by a clock that cannot be compared.
+    /// A trace uses another trace clock than the TSC.
     #[error(
-        "{}: stamped by the clock '{clock}', but requests are followed by the time stamp counter: trace with trace_clock \
-         set to x86-tsc",
+"{} uses the trace clock '{clock}', but requests are joined by the TSC: set trace_clock to x86-tsc",
         path.display()
     )]
-    Clock {
-        /// Which trace.
-        path: PathBuf,
-        /// Its clock.
-        clock: String,
-    },
-    /// Both sides' clocks cannot be brought together.
+    Clock { path: PathBuf, clock: String },
+    /// The offset between guest and host clock cannot be bounded.
     #[error(transparent)]
     Offset(#[from] ClockError),
-    /// No observed trial could be read; the first one's error.
-    #[error("none of the observed trials can be read; the first: {0}")]
+    /// No traced trial could be read; the first one's error.
+    #[error("no traced trial can be read; the first error: {0}")]
     Nothing(Box<LayersError>),
-    /// The recording has no observed trial.
-    #[error("no trial was observed: make the run with `vmtax layers`")]
+    /// The recording has no traced trial.
+    #[error("the recording has no traced trial: record one with `vmtax layers`")]
     Unobserved,
-    /// A command's requests are told by the guest's kernel alone.
-    #[error("the guest's requests were not to be seen{0}")]
+    /// A command's requests can only be traced by the guest's kernel.
+    #[error("the guest's requests were not traced{0}")]
     Unseen(String),
 }

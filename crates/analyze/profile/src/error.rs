@@ -1,4 +1,4 @@
-//! What can go wrong with a profile.
+//! Errors of reading and drawing profiles.
 
 use std::io;
 use std::path::PathBuf;
@@ -11,32 +11,28 @@ pub enum ProfileError {
     /// A trace, or a file of another tool.
     #[error(transparent)]
     Recording(TraceError),
-    /// A recording of others in a form that perf alone reads.
-    #[error(
-        "{0}; or fold what `perf script` prints of it (stackcollapse-perf.pl, inferno-collapse-perf), and import that"
-    )]
+    /// A perf.data in a form that only perf reads.
+    #[error("{0}; or fold the output of `perf script` (stackcollapse-perf.pl, inferno-collapse-perf) and import that")]
     PerfAlone(TraceError),
-    /// No recording at all.
+    /// Neither perf.data nor folded stacks.
     #[error(
-        "{file} is neither a file of perf record nor folded stacks: give perf.data itself, unpacked, or lines \
-         `thread;function;function count`, into which stackcollapse-perf.pl or inferno-collapse-perf folds what `perf \
-         script` prints",
+"{file} is neither a perf.data file nor folded stacks: give an uncompressed perf.data, or lines \
+         `thread;function;function count` as stackcollapse-perf.pl or inferno-collapse-perf write them",
         file = .0.display()
     )]
     NoRecording(PathBuf),
-    /// A file is not what it should be.
+    /// A file is damaged or of another kind.
     #[error("{file}: {why}", file = .file.display())]
     Damaged {
-        /// Which.
         file: PathBuf,
-        /// What is wrong, and the next step.
+        /// What is wrong and what to do.
         why: String,
     },
-    /// An unstripped build that was given is of no use.
+    /// The given unstripped build cannot be used.
     #[error(transparent)]
     Stacks(#[from] StackError),
-    /// A picture could not be drawn.
-    #[error("drawing the flame graph: {0}")]
+    /// The flame graph cannot be drawn.
+    #[error("failed to draw the flame graph: {0}")]
     Drawing(io::Error),
 }
 

@@ -10,7 +10,7 @@ use vmtax_model::samples::{CodeOrigin, Profile};
 const LICENCE: &str = "The script in this file is part of inferno, licensed under CDDL-1.0 (https://opensource.org/license/cddl-1-0); \
      its source is the crate inferno. Modified by vmtax: labels need 6 characters of room.";
 
-/// The picture of a profile, an SVG that can be searched and zoomed into. Layers have colours: the program red, libraries
+/// A flame graph as SVG, with search and zoom. Colours by code origin: the program red, libraries
 /// yellow, the kernel orange, translated code green; the guest's own kernel blue, its programs cyan.
 ///
 /// # Errors
@@ -26,7 +26,7 @@ pub fn draw(profile: &Profile, title: &str, subtitle: &str) -> Result<String, Pr
     picture(&mut options, lines.iter().map(String::as_str))
 }
 
-/// A colour for each frame: its layer's hue, and a brightness of its own.
+/// A colour for each frame: hue by code origin, brightness by function.
 fn colours(profile: &Profile) -> PaletteMap {
     let mut map = PaletteMap::default();
     for thread in &profile.threads {
@@ -42,15 +42,15 @@ fn colours(profile: &Profile) -> PaletteMap {
             CodeOrigin::GuestUser => (110, 195, 205),
             CodeOrigin::Unknown => (190, 190, 190),
         };
-        // The same function has the same colour in every picture.
+        // The same function has the same colour in every flame graph.
         let own = function.name.bytes().fold(7u8, |sum, byte| sum.wrapping_mul(31).wrapping_add(byte)) % 20;
         map.insert(fold::frame(function), Color::new(r - own, g - own, b - own));
     }
     map
 }
 
-/// The picture of what changed: frames as wide as in `after`, red where they grew, blue where they shrank. Both count as if
-/// they had as many samples.
+/// The difference: frames as wide as in `after`, red where their fraction grew, blue where it shrank. Both profiles are
+/// scaled to the same number of samples.
 ///
 /// # Errors
 /// [`ProfileError::Drawing`] when there is nothing to draw.
@@ -64,7 +64,7 @@ pub fn draw_difference(before: &Profile, after: &Profile, title: &str) -> Result
     lines.sort_unstable();
     let mut options = Options::default();
     title.clone_into(&mut options.title);
-    options.subtitle = Some("widths of the second profile; red: more than in the first, blue: less".to_owned());
+    options.subtitle = Some("widths: after; red: more samples than before, blue: fewer".to_owned());
     options.no_sort = true;
     picture(&mut options, lines.into_iter())
 }
@@ -81,7 +81,7 @@ const STYLE: &str = "\
 const SHORTEST_LABEL: u32 = 6;
 
 fn picture<'a>(options: &mut Options<'_>, lines: impl Iterator<Item = &'a str>) -> Result<String, ProfileError> {
-    // A comment of the SVG: its script is inferno's, and whoever passes the file on has to know the licence.
+    // A comment in the SVG: its script is inferno's, whose licence has to be passed on with it.
     LICENCE.clone_into(&mut options.notes);
     options.text_truncate_direction = TextTruncateDirection::Right;
     options.bgcolors = Some(BackgroundColor::Flat(Color::new(255, 255, 255)));

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::path::Path;
 use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample, Thread};
 
-/// What marks the functions of a layer: the kernel and translated code as flame graph tools do; the guest's own.
+/// Suffix of frames by code origin: for the kernel and translated code as flame graph tools write it.
 const MARKS: [(CodeOrigin, &str); 4] = [
     (CodeOrigin::Kernel, "_[k]"),
     (CodeOrigin::Translated, "_[j]"),
@@ -40,10 +40,10 @@ pub(crate) fn clean(name: &str) -> String {
     name.chars().map(|c| if c == ';' || c.is_control() { ',' } else { c }).collect()
 }
 
-/// Reads lines that any tool folded. The outermost frame is taken for the thread.
+/// Parses folded stacks of any tool. The outermost frame counts as the thread.
 ///
 /// # Errors
-/// [`ProfileError::Damaged`] with the first line that is none.
+/// [`ProfileError::Damaged`] with the first line that is not a folded stack.
 pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
     let mut profile = Profile::default();
     let mut functions: HashMap<String, usize> = HashMap::new();
@@ -52,7 +52,7 @@ pub fn unfold(text: &str, file: &Path) -> Result<Profile, ProfileError> {
     for (number, line) in text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
         let damaged = || ProfileError::Damaged {
             file: file.to_owned(),
-            why: format!("line {} is no folded stack: write `thread;function;function count`", number + 1),
+            why: format!("line {} is not a folded stack: expected `thread;function;function count`", number + 1),
         };
         let (frames, count) = line.trim_end().rsplit_once(' ').ok_or_else(damaged)?;
         let weight: u64 = count.parse().map_err(|_| damaged())?;

@@ -1,4 +1,4 @@
-//! Profiles that others recorded: `perf.data`, and folded stacks.
+//! Imports profiles of other tools: `perf.data` and folded stacks.
 
 use crate::{ProfileError, fold};
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_COMM_EXEC;
@@ -13,34 +13,33 @@ use vmtax_model::samples::OnCpu;
 use vmtax_trace::PerfRecords;
 use vmtax_trace::stacks::{self, CodeOwner, Kernel, Names, SampledStacks, Source, Space, text};
 
-/// More ancestors of a process than this are none.
-const OLDEST: usize = 64;
+/// Ancestors of a process that are followed at most.
+const MAX_ANCESTORS: usize = 64;
 
-/// What a file held.
+/// An imported file.
 #[derive(Debug)]
 pub struct Imported {
-    /// What was sampled.
+    /// The samples.
     pub found: OnCpu,
-    /// The process; 0 where that is unknown.
+    /// PID; 0 where unknown.
     pub pid: i32,
-    /// Its program; empty where that is unknown.
+    /// Program; empty where unknown.
     pub program: String,
-    /// What is in the file but not in the profile, and what could not be told.
+    /// What is in the file but not in the profile.
     pub missing: Vec<Missing>,
 }
 
-/// Reads a file of `perf record`, or else of folded stacks. Of several processes it takes `pid`, or the one that most
-/// samples are of.
+/// Imports a perf.data or folded stacks. Of several processes it takes `pid`, or the one with most samples.
 ///
 /// # Errors
-/// [`ProfileError`] when it is neither, it is damaged, the process is not in it, or `symbols` are of another program.
+/// [`ProfileError`] when the file is neither, is damaged, lacks the process, or `symbols` is another program.
 pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
     let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
-    let failed = |e: std::io::Error| wrong(format!("{e}: give a file of perf record or of folded stacks"));
+    let failed = |e: std::io::Error| wrong(format!("{e}: give a perf.data file or folded stacks"));
     let kind = fs::metadata(path).map_err(failed)?;
     if !kind.is_file() && !kind.is_dir() {
         // It is read more than once.
-        return Err(wrong("it is a pipe or a device: write what comes from it into a file, and give that".to_owned()));
+        return Err(wrong("it is a pipe or a device: write the data to a file and import that".to_owned()));
     }
     let mut head = [0; 8];
     let is_perf = File::open(path).map_err(failed)?.read_exact(&mut head).is_ok();
@@ -58,48 +57,48 @@ pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<I
     Ok(Imported { found, pid: 0, program: String::new(), missing: Vec::new() })
 }
 
-/// What was said last, with when, ns: records of several CPUs come in the file's order, not in that of time.
+/// The latest value, with its time, ns: records of several CPUs are in the file's order, not in that of time.
 type Latest<T> = (u64, T);
 
-/// Keeps what was said of a process, unless something later is known.
-fn learn<T>(known: &mut HashMap<i32, Latest<T>>, pid: i32, time: u64, said: T) {
+/// Keeps a value of a process, unless a later one is known.
+fn learn<T>(known: &mut HashMap<i32, Latest<T>>, pid: i32, time: u64, value: T) {
     if known.get(&pid).is_none_or(|(before, _)| *before <= time) {
-        known.insert(pid, (time, said));
+        known.insert(pid, (time, value));
     }
 }
 
-/// What a first look at a file tells.
+/// Result of the first pass over a file.
 #[derive(Default)]
-struct Content {
+struct PerfContent {
     /// Samples by process and event.
     samples: HashMap<(i32, usize), u64>,
-    /// By processes, which they began as a copy of.
+    /// By process, its parent.
     parents: HashMap<i32, Latest<i32>>,
     names: HashMap<i32, Latest<String>>,
-    /// Where the kernel begins.
+    /// Start address of the kernel.
     kernel: Option<u64>,
     first: Option<u64>,
     last: u64,
-    /// Losses that perf counted when it ended.
+    /// Lost samples that perf counted at its end.
     lost: u64,
 }
 
 fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
-    let mut content = Content::default();
+    let mut content = PerfContent::default();
     let file = PerfRecords::open(path, |event, head| content.take(event, &head))?;
     let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
     if !matches!(file.arch.as_str(), "x86_64" | "") {
         return Err(wrong(format!(
-            "it was recorded on {}, and only x86_64 can be unwound: fold its stacks and give the folded file",
+            "it was recorded on {}, and only x86_64 can be unwound: import folded stacks instead",
             file.arch
         )));
     }
     let of_process = |pid: i32| content.samples.iter().filter(move |((p, _), _)| *p == pid);
     let most =
         || content.samples.iter().max_by_key(|((pid, event), n)| (*pid > 0, **n, -*pid, *event)).map(|(key, _)| key.0);
-    let pid = pid.or_else(most).ok_or_else(|| wrong("it holds no samples: record longer".to_owned()))?;
+    let pid = pid.or_else(most).ok_or_else(|| wrong("it has no samples: record longer".to_owned()))?;
     let event = of_process(pid).max_by_key(|((_, event), n)| (**n, *event)).map(|((_, event), _)| *event);
-    let event = event.ok_or_else(|| wrong(format!("it holds no sample of process {pid}: {}", content.others(0))))?;
+    let event = event.ok_or_else(|| wrong(format!("it has no sample of process {pid}: {}", content.others(0))))?;
 
     let described = file.events.get(event).cloned();
     let mut space = Space::empty(Source::Recorded(file.build_ids.clone()));
@@ -113,7 +112,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
             Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut sampled),
             Err(_) => damaged += 1,
         })?;
-        // A panic there is a bug here.
+        // A panic of the thread is a bug.
         Ok::<_, ProfileError>(kernel.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
     })?;
     let build = symbols.map(|path| stacks::build(path, &space)).transpose()?;
@@ -123,20 +122,23 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
         missing.push(Missing { what: what.to_owned(), why, fix: fix.to_owned() });
     };
     if content.samples.keys().any(|(p, _)| *p != pid) {
-        lacking("other processes", content.others(pid), "Choose with --pid");
+        lacking("other processes", content.others(pid), "choose a process with --pid");
     }
     let other_events: u64 = of_process(pid).filter(|((_, e), _)| *e != event).map(|(_, n)| n).sum();
     if other_events > 0 {
-        lacking("other events", format!("samples of other events: {other_events}"), "Record each event alone");
+        lacking(
+            "other events",
+            format!("{other_events} samples of other events were ignored"),
+            "record each event in a file of its own",
+        );
     }
     let in_kernel = sampled.stacks.iter().flatten().any(|place| place.owner == CodeOwner::Kernel);
     if in_kernel && !kernel.is_named() {
-        let why =
-            "the recording is of another kernel, or from before this one was started, or /proc/kallsyms is hidden";
-        lacking("names of the kernel's functions", why.to_owned(), "Import it as root where it was recorded");
+        let why = "the recording is from another kernel or an earlier boot, or /proc/kallsyms is restricted";
+        lacking("kernel symbols", why.to_owned(), "import it as root on the host it was recorded on");
     }
     if damaged > 0 {
-        lacking("damaged records", format!("records that make no sense: {damaged}"), "Record again");
+        lacking("damaged records", format!("{damaged} records are invalid"), "record again");
     }
     let names = Names::of(&space, &kernel, build);
     let program = space.exe.rsplit('/').next().unwrap_or_default().to_owned();
@@ -156,7 +158,7 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     Ok(Imported { found, pid, program, missing })
 }
 
-impl Content {
+impl PerfContent {
     fn take(&mut self, event: usize, record: &RawEventRecord<'_>) {
         if record.record_type == RecordType::LOST_SAMPLES {
             let lost = record.data.as_slice().first_chunk().map_or(0, |lost| u64::from_le_bytes(*lost));
@@ -186,11 +188,11 @@ impl Content {
         }
     }
 
-    /// The process after those whose copy it began as, oldest last.
+    /// The process and its ancestors, oldest last.
     fn ancestors(&self, pid: i32) -> Vec<i32> {
         let mut line = vec![pid];
         while let Some((_, parent)) = line.last().and_then(|last| self.parents.get(last)) {
-            if line.contains(parent) || line.len() == OLDEST {
+            if line.contains(parent) || line.len() == MAX_ANCESTORS {
                 break;
             }
             line.push(*parent);
@@ -198,7 +200,7 @@ impl Content {
         line
     }
 
-    /// "samples are of bash (12): 30, make (13): 4": the most first, all but those of `pid`.
+    /// "samples are of bash (12): 30, make (13): 4": largest first, without `pid`.
     fn others(&self, pid: i32) -> String {
         let mut by_process: HashMap<i32, u64> = HashMap::new();
         for ((p, _), n) in self.samples.iter().filter(|((p, _), _)| *p != pid) {
@@ -207,16 +209,16 @@ impl Content {
         let mut all: Vec<(i32, u64)> = by_process.into_iter().collect();
         all.sort_by_key(|(pid, n)| (std::cmp::Reverse(*n), *pid));
         let name = |pid: &i32| self.names.get(pid).map_or("a process", |(_, name)| name.as_str());
-        let mut said: Vec<String> = all.iter().take(5).map(|(pid, n)| format!("{} ({pid}): {n}", name(pid))).collect();
-        if all.len() > said.len() {
-            said.push(format!("and {} more", all.len() - said.len()));
+        let mut counts: Vec<String> =
+            all.iter().take(5).map(|(pid, n)| format!("{} ({pid}): {n}", name(pid))).collect();
+        if all.len() > counts.len() {
+            counts.push(format!("and {} more", all.len() - counts.len()));
         }
-        format!("samples are of {}", said.join(", "))
+        format!("samples are of {}", counts.join(", "))
     }
 }
 
-/// Takes in a record of the process, or of those whose copy it began as; `line` are those, oldest last, and shrinks as they
-/// fork.
+/// Adds a record of the process or of its ancestors; `line` are those, oldest last, and shrinks as they fork.
 fn follow(record: &EventRecord<'_>, wanted: bool, line: &mut Vec<i32>, space: &mut Space, sampled: &mut SampledStacks) {
     let (Some(&pid), Some(&now)) = (line.first(), line.last()) else { return };
     match record {

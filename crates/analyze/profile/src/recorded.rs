@@ -1,4 +1,4 @@
-//! A profile read back from the folder of its trial: all that it says comes from the files there.
+//! A profile read from the files in the folder of its trial.
 
 use crate::exits::{self, Devices};
 use crate::inside::{self, Clock, by_host_clock, join};
@@ -12,21 +12,20 @@ use std::path::Path;
 use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, Profile, ProfileFacts, ScheduleFacts, WallClock};
 use vmtax_model::{CallCounts, GuestExits, GuestFindings, InsideFacts, Missing, ProfileFindings, RoleSource, files};
 
-/// None of our own comes near, bytes.
+/// Largest file that is read, bytes; vmtax writes far smaller ones.
 const MAX_FILE: u64 = 1 << 30;
 
-/// What was recorded, and what it says.
+/// A profile with its findings.
 #[derive(Debug)]
 pub struct Recorded {
-    /// What ran on CPU.
+    /// On-CPU samples.
     pub on_cpu: OnCpu,
-    /// Where threads were by the wall clock.
+    /// Wall-clock samples.
     pub wall: Option<WallClock>,
-    /// What ran in the guest, by the host's clock; `None` where both clocks could not be compared, or nothing was sampled there.
+    /// Samples inside the guest, by the host's clock; `None` without samples, or where the clocks could not be compared.
     pub guest: Option<Profile>,
-    /// Both sides' stacks in one.
+    /// QEMU's samples joined with the guest's stacks.
     pub joined: Option<Profile>,
-    /// The figures.
     pub findings: ProfileFindings,
 }
 
@@ -34,7 +33,7 @@ impl Recorded {
     /// Reads the files in a trial's folder.
     ///
     /// # Errors
-    /// [`ProfileError`] with the file that is not there, or is damaged.
+    /// [`ProfileError`] with the file that is missing or damaged.
     pub fn read(folder: &Path) -> Result<Recorded, ProfileError> {
         let ProfileFacts { pid, program, file, vm, mut missing } = needed(folder, files::OBSERVED)?;
         let mut on_cpu: OnCpu = needed(folder, files::ON_CPU)?;
@@ -69,18 +68,18 @@ impl Recorded {
         findings.exits = exits.and_then(|counts| exits_of(&counts, pid, &mut missing));
         findings.missing = missing;
         let mut recorded = Recorded { on_cpu, wall, guest: None, joined: None, findings };
-        // What cannot be read of the guest is no reason to throw away what is known of its QEMU.
+        // Without the guest's files, QEMU's profile is still valid.
         if let Err(why) = recorded.add_inside(folder) {
             recorded.findings.missing.push(Missing {
-                what: "what the guest saw of itself".to_owned(),
+                what: "samples and system calls inside the guest".to_owned(),
                 why: why.to_string(),
-                fix: "Profile it again".to_owned(),
+                fix: "record the profile again".to_owned(),
             });
         }
         Ok(recorded)
     }
 
-    /// Adds what the guest's own kernel sampled and counted; nothing where it did not.
+    /// Adds what was observed inside the guest, if anything was.
     fn add_inside(&mut self, folder: &Path) -> Result<(), ProfileError> {
         let Some(facts) = read::<InsideFacts>(folder, files::INSIDE)? else { return Ok(()) };
         let profile = bytes(folder, files::GUEST_PROFILE)?.map(|bytes| inside::parse(&bytes));
@@ -96,9 +95,9 @@ impl Recorded {
                     joined = Some(join(&self.on_cpu.profile, &guest.profile, guest.hz, &facts.threads));
                 }
                 Err(why) => self.findings.missing.push(Missing {
-                    what: "the guest's stacks on top of QEMU's".to_owned(),
+                    what: "guest stacks joined with QEMU's".to_owned(),
                     why: why.to_string(),
-                    fix: "Use a guest kernel with PCI devices in sysfs".to_owned(),
+                    fix: "use a guest kernel with PCI devices in sysfs".to_owned(),
                 }),
             }
             findings = Some(inside::summary(&guest, joined.as_ref()));
@@ -130,9 +129,9 @@ fn exits_of(counts: &ExitCounts, pid: i32, missing: &mut Vec<Missing>) -> Option
     let devices = counts.memory_tree.as_deref().and_then(Devices::of_memory_tree);
     if devices.is_none() && counts.traced.is_some() {
         missing.push(Missing {
-            what: "which device has which address".to_owned(),
+            what: "device names of addresses".to_owned(),
             why: format!(
-                "process {pid} has no QMP monitor that vmtax can use, so devices are named by a PC's usual addresses"
+                "process {pid} has no QMP monitor that vmtax can use, so names are those of a PC's usual addresses"
             ),
             fix: counts.monitor_advice.clone(),
         });
@@ -146,7 +145,7 @@ fn read<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<Option<T>, Pro
 }
 
 fn needed<T: DeserializeOwned>(folder: &Path, name: &str) -> Result<T, ProfileError> {
-    read(folder, name)?.ok_or_else(|| damaged(folder, name, "it is not there"))
+    read(folder, name)?.ok_or_else(|| damaged(folder, name, "the file is missing"))
 }
 
 /// A file of the trial; `None` where it has none.
@@ -160,5 +159,5 @@ fn bytes(folder: &Path, name: &str) -> Result<Option<Vec<u8>>, ProfileError> {
 }
 
 fn damaged(folder: &Path, name: &str, why: &str) -> ProfileError {
-    ProfileError::Damaged { file: folder.join(name), why: format!("{why}: record it again") }
+    ProfileError::Damaged { file: folder.join(name), why: format!("{why}: record the profile again") }
 }

@@ -8,7 +8,7 @@ use vmtax_model::samples::{CodeOrigin, Profile};
 use vmtax_model::{FunctionShare, ProfileFindings, ThreadShare, UnnamedFile};
 
 /// More functions than this no table needs.
-const MOST: usize = 200;
+const MAX_FUNCTIONS: usize = 200;
 /// What [`OnCpu`] found; what else belongs to it is left empty.
 pub fn of(found: &OnCpu, pid: i32, program: &str) -> ProfileFindings {
     let seconds = found.seconds;
@@ -108,7 +108,7 @@ pub(crate) fn functions(profile: &Profile) -> Vec<FunctionShare> {
         let key = |f: &FunctionShare| (std::cmp::Reverse(f.inside.samples), std::cmp::Reverse(f.total.samples));
         key(a).cmp(&key(b)).then_with(|| a.name.cmp(&b.name))
     });
-    functions.truncate(MOST);
+    functions.truncate(MAX_FUNCTIONS);
     functions
 }
 

@@ -1,4 +1,4 @@
-//! What threads wait for, from wall-clock samples.
+//! What threads wait for, and why the on-CPU and the wall-clock profile differ.
 
 use crate::share::share;
 use std::collections::BTreeMap;
@@ -127,7 +127,7 @@ fn wait(profile: &Profile, stack: &[usize]) -> Option<Key> {
     functions().next().filter(|leaf| leaf.origin == CodeOrigin::Kernel)?;
     let kernel: Vec<&str> =
         functions().take_while(|f| f.origin == CodeOrigin::Kernel).map(|f| f.name.as_str()).collect();
-    // The system call is the outermost of the kernel's frames; in none, the function it waits in tells.
+    // The system call is the outermost kernel frame; outside of calls, the function it waits in identifies the wait.
     let call = kernel.last().copied().unwrap_or_default().to_owned();
     let below = functions().find(|f| f.origin == CodeOrigin::Program).map_or(String::new(), |f| f.name.clone());
     let user: Vec<&str> = functions().filter(|f| f.origin != CodeOrigin::Kernel).map(|f| bare(&f.name)).collect();
@@ -161,11 +161,11 @@ fn bare(name: &str) -> &str {
 
 /// A futex is a lock or a condition, as the innermost of its library's functions tells.
 fn futex(user: &[&str]) -> WaitFor {
-    let told = user.iter().find_map(|name| {
+    let reason = user.iter().find_map(|name| {
         let is = |list: &[&str]| list.iter().any(|known| name.starts_with(known));
         if is(&LOCKS) { Some(WaitFor::Lock) } else { is(&WORK).then_some(WaitFor::Work) }
     });
-    told.unwrap_or(WaitFor::Other)
+    reason.unwrap_or(WaitFor::Other)
 }
 
 #[cfg(test)]
@@ -191,7 +191,7 @@ mod tests {
         assert_eq!(of("b").waits[0].reason, WaitFor::BigLock);
         let c = &of("c").waits[0];
         assert_eq!((c.reason, c.call.as_str(), c.below.as_str()), (WaitFor::Events, "ppoll", "os_host_main_loop_wait"));
-        // What the scheduler counted stands above how often samples met it.
+        // The scheduler's counters take precedence over the fractions of samples.
         let mut counted = a.clone();
         (counted.on_cpu, counted.ready) = (Some(0.5), Some(0.1));
         as_counted(&mut counted);

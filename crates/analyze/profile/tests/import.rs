@@ -67,7 +67,7 @@ fn a_recording_is_unwound_and_named() {
 }
 
 #[test]
-fn another_build_is_not_believed_and_another_process_is_not_there() {
+fn another_build_or_process_is_rejected() {
     let recorded = Recorded::of(PROGRAM);
     let unchanged = import(&recorded.file(RECORDED), None, None).unwrap();
     let of = |imported: &Imported, path: &[u8]| {
@@ -86,7 +86,7 @@ fn another_build_is_not_believed_and_another_process_is_not_there() {
     let error = import(&recorded.file(&recorded.data), Some(1), None).unwrap_err().to_string();
     assert!(error.contains("no sample of process 1") && error.contains("): 31"), "{error}");
     let error = import(Path::new("/nonexistent/perf.data"), None, None).unwrap_err().to_string();
-    assert!(error.contains("/nonexistent/perf.data") && error.contains("perf record"), "{error}");
+    assert!(error.contains("/nonexistent/perf.data") && error.contains("perf.data file"), "{error}");
     let error = import(&recorded.file(b"PERFILE2 and no more"), None, None).unwrap_err().to_string();
     assert!(error.contains("perf.data"), "{error}");
 }
@@ -105,7 +105,7 @@ fn a_build_id_that_is_too_long_is_an_error() {
 }
 
 #[test]
-fn records_that_make_no_sense_are_counted() {
+fn invalid_records_are_counted() {
     let recorded = Recorded::of(PROGRAM);
     let mut bytes = recorded.data.clone();
     // Of PERF_RECORD_SAMPLE (9) the flags lie at 4, and at 48 how many addresses the kernel followed.
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn a_damaged_program_is_survived(
+    fn a_damaged_program_does_not_panic(
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..6),
     ) {
         let mut program = PROGRAM.to_vec();

@@ -1,83 +1,66 @@
 use std::io;
 use std::time::Duration;
 
-/// Guest and host ticks cannot be brought together.
+/// Errors of relating guest ticks to host ticks.
 #[derive(Debug, thiserror::Error)]
 pub enum ClockError {
-    /// Nothing bounds the offset on both sides.
-    #[error(
-        "nothing bounds the offset between the guest's clock and the host's: exchange stamps, or trace both sides of \
-         requests"
-    )]
+    /// No evidence bounds the offset on both sides.
+    #[error("the offset between guest and host clock is unknown: exchange timestamps, or trace requests on both sides")]
     NoEvidence,
-    /// Stamps of one time leave no offset over.
+    /// No offset fits the timestamps of one moment.
     #[error(
-        "by stamps around host tick {at} the host's clock is at least {low} and at most {high} ticks ahead of the \
-         guest's: one side's time stamp counter is not steady, or differs between CPUs; see `vmtax doctor`"
+        "timestamps around host tick {at} are contradictory (the host is at least {low} and at most {high} ticks ahead of the guest): a TSC is unstable or differs between CPUs; see `vmtax doctor`"
     )]
     Contradiction {
-        /// When, host ticks.
+        /// Host ticks.
         at: u64,
-        /// The least that some stamps allow.
+        /// Lower bound, ticks.
         low: i128,
-        /// The most that others do.
+        /// Upper bound, ticks, below `low`.
         high: i128,
     },
     /// The offset moved faster than any clock drifts.
     #[error(
-        "the guest's clock moved by {moved} ticks against the host's between host ticks {from} and {to}: it was set, \
-         or the guest was stopped; run the trial again"
+        "the offset of the guest's clock jumped by {moved} ticks between host ticks {from} and {to}: the clock was set, or \
+         the guest was stopped; run the trial again"
     )]
     Jumped {
-        /// Host ticks of the last stamps before.
+        /// Host ticks of the last timestamps before.
         from: u64,
-        /// Host ticks of the first stamps after.
+        /// Host ticks of the first timestamps after.
         to: u64,
-        /// By how much at least, ticks.
+        /// At least so many ticks.
         moved: i128,
     },
-    /// The guest answered no stamp.
-    #[error("the guest answered no stamp within {} s: see its console", patience.as_secs_f64())]
-    Silent {
-        /// How long was waited.
-        patience: Duration,
-    },
-    /// The host began no exchange, or did not end it.
-    #[error("the host did not end an exchange of stamps within {} s", patience.as_secs_f64())]
-    NoHost {
-        /// How long was waited.
-        patience: Duration,
-    },
-    /// No cell lies at this offset of the shared memory.
-    #[error("no cell at byte {offset} of {bytes} bytes of shared memory: give a multiple of 8 within")]
+    /// The guest answered no timestamp.
+    #[error("the guest answered no timestamp within {} s: see its console", timeout.as_secs_f64())]
+    Silent { timeout: Duration },
+    /// The host did not begin or end the exchange.
+    #[error("the host did not end the exchange of timestamps within {} s", timeout.as_secs_f64())]
+    NoHost { timeout: Duration },
+    /// Invalid offset in the shared memory.
+    #[error("offset {offset} is outside the {bytes} bytes of shared memory, or not a multiple of 8")]
     NoCell {
-        /// As given.
         offset: usize,
-        /// Size of the memory.
+        /// Size of the memory, bytes.
         bytes: usize,
     },
-    /// The guest has no memory in common with the host.
-    #[error(
-        "no device 1af4:1110 below /sys/bus/pci/devices: give QEMU `-device ivshmem-plain`, and the guest a kernel with \
-         PCI and sysfs"
-    )]
+    /// The guest has no ivshmem device.
+    #[error("no PCI device 1af4:1110: start QEMU with `-device ivshmem-plain` and a guest kernel with PCI and sysfs")]
     NoDevice,
-    /// What is to be mapped is too small.
-    #[error("{what} has {bytes} bytes, and {wanted} are to be mapped: give one that large")]
+    /// The file to map is too small.
+    #[error("{what} has {bytes} bytes, fewer than the {wanted} to map")]
     Small {
-        /// What.
         what: String,
-        /// Its size.
         bytes: u64,
-        /// What was asked for.
+        /// Bytes to map.
         wanted: u64,
     },
-    /// A system call.
+    /// A system call failed.
     #[error("{what}: {source}")]
     System {
-        /// What was tried, with its object.
+        /// The operation and its object.
         what: String,
-        /// What the kernel said.
         source: io::Error,
     },
 }

@@ -1,6 +1,6 @@
 //! What bounds the offset between both clocks.
 
-use crate::map::WIDEST;
+use crate::map::MAX_WIDTH;
 use crate::{ClockError, ClockMap, GuestTicks, HostTicks, Offset, Source};
 use vmtax_model::Ping;
 
@@ -88,5 +88,5 @@ impl Evidence {
 
 /// Whether an interval says anything.
 fn sensible(offset: Offset) -> bool {
-    offset.is_possible() && offset.width() <= WIDEST
+    offset.is_possible() && offset.width() <= MAX_WIDTH
 }

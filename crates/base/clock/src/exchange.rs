@@ -18,16 +18,16 @@ pub const GUEST_CELL: usize = 64;
 /// In the host's cell: the exchange is over. A counter does not come that far.
 const END: u64 = u64::MAX;
 /// How long the guest may take for its first answer: it may have to be woken and to find the memory.
-const FIRST: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How much longer than asked for it may take on a busy machine, where both sides seldom run at once,
-const LONGER: Duration = Duration::from_secs(2);
+const MAX_EXTENSION: Duration = Duration::from_secs(2);
 /// until the offset is known so closely, ticks: half of it is 500 ns at 2 GHz.
-const CLOSE: i64 = 2_000;
+const GOOD_WIDTH: i64 = 2_000;
 /// How far the offset may move at once and be bounded anew, ticks. QEMU keeps a translated guest's counter from going back:
 /// where a thread on another of the host's CPUs read a later one, it moves the guest's by some hundred.
-const MOVE: i64 = 10_000;
+const MAX_MOVE: i64 = 10_000;
 /// Looks at a cell between two looks at the time.
-const LOOKS: u32 = 4096;
+const POLLS_PER_CLOCK_READ: u32 = 4096;
 
 /// The host's side: exchanges stamps for `how_long` from the guest's first answer on, or up to two seconds longer while
 /// they are all far apart, then tells the guest that it is over. Where the offset moved a little, it is that of the end.
@@ -49,7 +49,7 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
     let mut last = theirs.load(Ordering::Acquire);
     let mut first = now();
     let mut offset: Option<(i64, i64)> = None;
-    let (mut enough, mut deadline) = (Instant::now() + FIRST, Instant::now() + FIRST);
+    let (mut enough, mut deadline) = (Instant::now() + ANSWER_TIMEOUT, Instant::now() + ANSWER_TIMEOUT);
     let (mut exchanges, mut latest) = (0, first);
     while Instant::now() < if offset.is_some_and(is_close) { enough } else { deadline } {
         let before = now();
@@ -60,20 +60,20 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
         // A guest may write anything: what does not fit at all shows as a contradiction.
         let (low, high) = (before.wrapping_sub(guest) as i64, latest.wrapping_sub(guest) as i64);
         offset = match offset.map(|(least, most)| (least.max(low), most.min(high))) {
-            Some((least, most)) if least > most && least.saturating_sub(most) <= MOVE => {
+            Some((least, most)) if least > most && least.saturating_sub(most) <= MAX_MOVE => {
                 (first, exchanges) = (before, 0);
                 Some((low, high))
             }
             Some(both) => Some(both),
             None => {
                 enough = Instant::now() + how_long;
-                deadline = enough + LONGER;
+                deadline = enough + MAX_EXTENSION;
                 Some((low, high))
             }
         };
         exchanges += 1;
     }
-    let (low, high) = offset.ok_or(ClockError::Silent { patience: FIRST })?;
+    let (low, high) = offset.ok_or(ClockError::Silent { timeout: ANSWER_TIMEOUT })?;
     let at = HostTicks(first + (latest - first) / 2);
     if low > high {
         return Err(ClockError::Contradiction { at: at.0, low: low.into(), high: high.into() });
@@ -82,20 +82,20 @@ fn exchanges(ours: &AtomicU64, theirs: &AtomicU64, how_long: Duration) -> Result
 }
 
 fn is_close((low, high): (i64, i64)) -> bool {
-    high.saturating_sub(low) <= CLOSE
+    high.saturating_sub(low) <= GOOD_WIDTH
 }
 
-/// The guest's side: answers until the host ends the exchange, or for `patience` if it does not.
+/// The guest's side: answers until the host ends the exchange, or for `timeout` if it does not.
 ///
 /// # Errors
 /// [`ClockError::NoHost`] when the host does not end it, [`ClockError::NoCell`] for cells outside the memory.
-pub fn answer(shared: &Shared, host_cell: usize, guest_cell: usize, patience: Duration) -> Result<(), ClockError> {
+pub fn answer(shared: &Shared, host_cell: usize, guest_cell: usize, timeout: Duration) -> Result<(), ClockError> {
     let (theirs, ours) = (shared.cell(host_cell)?, shared.cell(guest_cell)?);
-    let deadline = Instant::now() + patience;
+    let deadline = Instant::now() + timeout;
     // The end of an exchange before this one is not the end of this one.
     let mut last = if theirs.load(Ordering::Acquire) == END { END } else { 0 };
     loop {
-        last = changed(theirs, last, deadline, false).ok_or(ClockError::NoHost { patience })?;
+        last = changed(theirs, last, deadline, false).ok_or(ClockError::NoHost { timeout })?;
         if last == END {
             return Ok(());
         }
@@ -107,7 +107,7 @@ pub fn answer(shared: &Shared, host_cell: usize, guest_cell: usize, patience: Du
 #[inline]
 fn changed(cell: &AtomicU64, last: u64, deadline: Instant, give_way: bool) -> Option<u64> {
     loop {
-        for _ in 0..LOOKS {
+        for _ in 0..POLLS_PER_CLOCK_READ {
             let now = cell.load(Ordering::Acquire);
             if now != last {
                 return Some(now);
@@ -160,7 +160,7 @@ mod tests {
         assert!(matches!(nobody, Err(ClockError::NoHost { .. })), "{nobody:?}");
         let began = Instant::now();
         let silent = exchange(&shared, HOST_CELL, GUEST_CELL, SOON);
-        assert!(matches!(silent, Err(ClockError::Silent { .. })) && began.elapsed() >= FIRST, "{silent:?}");
+        assert!(matches!(silent, Err(ClockError::Silent { .. })) && began.elapsed() >= ANSWER_TIMEOUT, "{silent:?}");
         assert!(matches!(exchange(&shared, 4096, 0, SOON), Err(ClockError::NoCell { offset: 4096, .. })));
     }
 

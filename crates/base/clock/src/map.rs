@@ -5,9 +5,9 @@ use std::fmt;
 use vmtax_model::Ping;
 
 /// No clock drifts faster, ticks per million: what NTP takes for the most (RFC 5905, `MAXFREQ`).
-const FASTEST_PPM: i128 = 500;
+const MAX_DRIFT_PPM: i128 = 500;
 /// The widest interval that says anything, ticks: minutes.
-pub(crate) const WIDEST: i128 = 1 << 40;
+pub(crate) const MAX_WIDTH: i128 = 1 << 40;
 
 /// What a map's bound rests on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -72,7 +72,7 @@ impl From<Ping> for Offset {
 
 /// What is known of the offset at one moment of the guest's.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Knot {
+struct OffsetAt {
     at: i128,
     offset: Offset,
 }
@@ -82,7 +82,7 @@ struct Knot {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ClockMap {
     /// In order; at least one.
-    knots: Vec<Knot>,
+    offsets: Vec<OffsetAt>,
     source: Source,
     /// KVM's offset, where stamps excluded it.
     refuted: Option<i64>,
@@ -91,7 +91,7 @@ pub struct ClockMap {
 impl ClockMap {
     /// The same offset at all times.
     pub(crate) fn constant(offset: Offset, source: Source, refuted: Option<i64>) -> ClockMap {
-        ClockMap { knots: vec![Knot { at: 0, offset }], source, refuted }
+        ClockMap { offsets: vec![OffsetAt { at: 0, offset }], source, refuted }
     }
 
     /// What exchanges of stamps say, each at its time.
@@ -112,12 +112,12 @@ impl ClockMap {
             }
             moments.push((at, offset));
         }
-        let knot = |&(at, offset): &(u64, Offset)| Knot { at: i128::from(at) - offset.middle(), offset };
-        let knots: Vec<Knot> = moments.iter().map(knot).collect();
-        if knots.is_empty() {
+        let knot = |&(at, offset): &(u64, Offset)| OffsetAt { at: i128::from(at) - offset.middle(), offset };
+        let offsets: Vec<OffsetAt> = moments.iter().map(knot).collect();
+        if offsets.is_empty() {
             Err(ClockError::NoEvidence)
         } else {
-            Ok(ClockMap { knots, source: Source::Exchanges, refuted })
+            Ok(ClockMap { offsets, source: Source::Exchanges, refuted })
         }
     }
 
@@ -130,24 +130,24 @@ impl ClockMap {
     /// How far the host was ahead of the guest when the guest stamped.
     pub fn offset(&self, guest: GuestTicks) -> Offset {
         let at = i128::from(guest.0);
-        let next = self.knots.partition_point(|knot| knot.at <= at).clamp(1, self.knots.len().max(2) - 1);
-        match (self.knots.get(next - 1), self.knots.get(next)) {
+        let next = self.offsets.partition_point(|knot| knot.at <= at).clamp(1, self.offsets.len().max(2) - 1);
+        match (self.offsets.get(next - 1), self.offsets.get(next)) {
             (Some(a), Some(b)) => between(a, b, at),
-            _ => self.knots[0].offset,
+            _ => self.offsets[0].offset,
         }
     }
 
     /// The largest error between the first and the last moment at which the offset is known, ticks.
     pub fn bound(&self) -> u64 {
         // Between the ends, where it is a mean of theirs, rounding outwards may add one.
-        let ends = |pair: &[Knot]| [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound() + 1);
-        self.knots.windows(2).flat_map(ends).max().unwrap_or_else(|| self.knots[0].offset.bound())
+        let ends = |pair: &[OffsetAt]| [pair[0].at, pair[1].at].map(|at| between(&pair[0], &pair[1], at).bound() + 1);
+        self.offsets.windows(2).flat_map(ends).max().unwrap_or_else(|| self.offsets[0].offset.bound())
     }
 
     /// How far the offset moved, beyond what its bounds leave open, from the first to the last moment at which it is
     /// known, ticks; 0 where it may have stood still.
     pub fn moved(&self) -> u64 {
-        let both = self.knots[0].offset.and(self.knots[self.knots.len() - 1].offset);
+        let both = self.offsets[0].offset.and(self.offsets[self.offsets.len() - 1].offset);
         u64::try_from(both.low - both.high).unwrap_or(0)
     }
 
@@ -169,12 +169,12 @@ fn check(before: u64, a: Offset, after: u64, b: Offset) -> Result<(), ClockError
     if moved > 0 && before == after {
         return Err(ClockError::Contradiction { at: after, low: both.low, high: both.high });
     }
-    let farthest = i128::from(after - before) * FASTEST_PPM / 1_000_000;
+    let farthest = i128::from(after - before) * MAX_DRIFT_PPM / 1_000_000;
     if moved > farthest { Err(ClockError::Jumped { from: before, to: after, moved }) } else { Ok(()) }
 }
 
 /// The offset on all straight lines through two intervals, at a moment between them, before or after.
-fn between(a: &Knot, b: &Knot, at: i128) -> Offset {
+fn between(a: &OffsetAt, b: &OffsetAt, at: i128) -> Offset {
     let (whole, from_a, to_b) = (b.at - a.at, at - a.at, b.at - at);
     // A line's value at `at` is (its value in `a` * to_b + its value in `b` * from_a) / whole.
     let (in_a, in_b) = ([a.offset.low, a.offset.high], [b.offset.low, b.offset.high]);

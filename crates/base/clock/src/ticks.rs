@@ -3,7 +3,7 @@
 use rustix::time::{ClockId, clock_gettime};
 use std::arch::x86_64::{_mm_lfence, _rdtsc};
 use std::time::Duration;
-use vmtax_model::{Beat, Moment};
+use vmtax_model::{ClockReading, Moment};
 
 /// A moment on the host's time stamp counter.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -41,9 +41,9 @@ pub fn time_of_day() -> Moment {
 }
 
 /// Now, on this machine's counter and by the clock that samples are stamped with.
-pub fn beat() -> Beat {
+pub fn beat() -> ClockReading {
     let (ticks, ns) = moment(ClockId::Monotonic);
-    Beat { ticks, monotonic_ns: u64::try_from(ns).unwrap_or(0) }
+    ClockReading { ticks, monotonic_ns: u64::try_from(ns).unwrap_or(0) }
 }
 
 /// One moment on the counter and on a clock: of several readings the one that was disturbed least.

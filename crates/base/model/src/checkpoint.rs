@@ -4,7 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// A part of the stack that a request is in.
+/// A part of the stack that a request passes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Layer {
@@ -12,7 +12,7 @@ pub enum Layer {
     GuestApplication,
     /// The guest's kernel, or the micro-guest's driver.
     GuestKernel,
-    /// From the guest's notification to QEMU's event loop.
+    /// From the virtqueue kick to QEMU's event loop.
     Notify,
     /// KVM itself.
     Kvm,
@@ -22,12 +22,12 @@ pub enum Layer {
     HostKernel,
     /// The host's disk.
     Device,
-    /// From QEMU's notification to the guest's interrupt handler.
+    /// From QEMU's used-ring notification to the guest's interrupt handler.
     Interrupt,
 }
 
 impl Layer {
-    /// For people.
+    /// As tables name it.
     pub const fn label(self) -> &'static str {
         match self {
             Layer::GuestApplication => "guest application",
@@ -46,24 +46,24 @@ impl Layer {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum State {
-    /// A CPU works for it, or the device does.
+    /// A CPU executes for it, or the device works on it.
     Running,
-    /// A thread of QEMU that should work for it waits for a host CPU.
+    /// A runnable thread of QEMU waits for a host CPU: steal as the guest sees it, %RDY in esxtop.
     Runnable,
-    /// A task in the guest that should work for it waits for a vCPU.
+    /// A runnable task of the guest waits for a vCPU.
     GuestRunnable,
-    /// A CPU, of the host or the guest's, that had nothing to do wakes up for it.
+    /// An idle CPU, of the host or the guest, leaves its idle state for it.
     IdleWakes,
     /// A thread waits for a lock.
     Lock,
-    /// The thread that should work for it sleeps and nobody has woken it yet.
+    /// The thread that will work for it sleeps and was not woken yet.
     Waiting,
-    /// It is queued in the avail ring, and the device was not notified.
+    /// It is queued in the avail ring, without a kick.
     InRing,
 }
 
 impl State {
-    /// For people.
+    /// As tables name it.
     pub const fn label(self) -> &'static str {
         match self {
             State::Running => "running",
@@ -83,21 +83,21 @@ impl State {
 #[serde(rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
 pub enum Checkpoint {
-    /// The workload's own stamp before the operation; of a request that nobody stamps, the guest's block layer takes it in.
+    /// The workload's stamp before the operation; without stamps, the guest's block layer inserts the request.
     Begin,
     /// The guest's system call is entered.
     GuestCall,
     /// The guest's block layer issues the request.
     GuestIssue,
-    /// The guest's driver notifies the device.
+    /// The guest's driver kicks the virtqueue.
     GuestNotify,
-    /// KVM takes the notification.
+    /// KVM handles the kick: ioeventfd or MMIO exit.
     KvmNotify,
     /// QEMU's event loop wakes.
     QemuWake,
-    /// QEMU takes the request from the ring.
+    /// QEMU pops the request from the avail ring.
     QemuPop,
-    /// QEMU's block layer begins to read or write.
+    /// QEMU's block layer submits the I/O.
     QemuSubmit,
     /// The host's system call that submits is entered.
     HostCall,
@@ -105,13 +105,13 @@ pub enum Checkpoint {
     HostIssue,
     /// The host's block layer completes the request.
     HostComplete,
-    /// QEMU learns of it.
+    /// QEMU reaps the completion.
     QemuReap,
-    /// QEMU puts the request into the used ring.
+    /// QEMU pushes the request to the used ring.
     QemuPush,
     /// QEMU notifies the guest.
     QemuNotify,
-    /// The interrupt is handed to the guest's interrupt controller.
+    /// The interrupt is injected into the guest's interrupt controller.
     Inject,
     /// The guest's interrupt handler starts.
     GuestInterrupt,
@@ -119,11 +119,11 @@ pub enum Checkpoint {
     GuestComplete,
     /// The guest's system call returns.
     GuestReturn,
-    /// The workload's own stamp after the operation.
+    /// The workload's stamp after the operation.
     End,
 }
 
-/// On which side of the virtual machine's border a checkpoint is: whose clock stamps it.
+/// The side of the VM's border that a checkpoint is on, whose clock stamps it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Side {
     /// The guest.
@@ -132,66 +132,63 @@ pub enum Side {
     Host,
 }
 
-/// What is known of a checkpoint.
+/// A row of a checkpoint table.
 #[derive(Debug)]
 pub struct CheckpointInfo {
-    /// Which.
     pub checkpoint: Checkpoint,
-    /// For people: what happens there.
+    /// As tables name it.
     pub label: &'static str,
-    /// Where it is.
     pub side: Side,
-    /// What the interval from the checkpoint before it counts for.
+    /// The layer of the interval that leads to it.
     pub layer: Layer,
-    /// Whether a request may well do without it: it shares another's, or nothing had to be notified or woken.
+    /// Whether a request may lack it: it shares another's, or no notification or wake-up was needed.
     pub optional: bool,
-    /// What shows it; the stamps of the workload are none of these.
+    /// What is traced to observe it; not the workload's stamps.
     pub sources: &'static [Source],
 }
 
-/// Something that can be observed.
+/// What is traced to observe a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// A tracepoint of the side's kernel.
     Tracepoint {
-        /// Its subsystem.
         system: &'static str,
-        /// Its name, the newest kernel's first.
+        /// Name per kernel version, the newest first.
         names: &'static [&'static str],
-        /// Which of its events count.
-        of: Whose,
+        /// Scope events count.
+        of: Scope,
     },
     /// Tracepoints of single system calls of QEMU's threads.
     Calls(&'static [&'static [&'static str]]),
-    /// Functions of the guest's kernel, of which each kernel has some: a probe on them makes the event `notify`.
+    /// Functions of the guest's kernel, of which each kernel has some: kprobes on them record the event `notify`.
     Functions(&'static [&'static str]),
-    /// A probe on functions of QEMU, by the event that it makes.
+    /// Uprobes on functions of QEMU, by the event that they record.
     Qemu(&'static str),
     /// An event in QEMU's own log, where the host's kernel may not be traced.
     QemuLog(&'static str),
 }
 
-/// Whose events count.
+/// Scope events count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    /// Everybody's: an interrupt strikes any thread.
+pub enum Scope {
+    /// System-wide: an interrupt may hit any thread.
     All,
-    /// Those of QEMU's threads.
+    /// Of QEMU's threads.
     Qemu,
-    /// Those of the host's device below the disk.
+    /// Of the host's block device that holds the disk.
     Device,
 }
 
-/// The first letters of the groups of our own probes.
+/// Prefix of the groups of vmtax's own probes.
 pub const PROBE_GROUP: &str = "vmtax_";
 
 impl Source {
-    /// Whether an event of a trace is from here.
+    /// Whether an event of a trace comes from this source.
     pub fn gives(&self, system: &str, name: &str) -> bool {
         match self {
             Source::Tracepoint { system: of, names, .. } => *of == system && names.contains(&name),
             Source::Calls(calls) => system == "syscalls" && calls.iter().any(|names| names.contains(&name)),
-            // Where a kernel takes no probe, its function tracer tells.
+            // Where a kernel has no kprobes, its function tracer records the function.
             Source::Functions(_) => {
                 (system.starts_with(PROBE_GROUP) && name == "notify") || (system, name) == ("ftrace", "function")
             }
@@ -201,11 +198,11 @@ impl Source {
     }
 }
 
-const fn tracepoint(system: &'static str, names: &'static [&'static str], of: Whose) -> Source {
+const fn tracepoint(system: &'static str, names: &'static [&'static str], of: Scope) -> Source {
     Source::Tracepoint { system, names, of }
 }
 
-const fn kvm(name: &'static [&'static str], of: Whose) -> Source {
+const fn kvm(name: &'static [&'static str], of: Scope) -> Source {
     tracepoint("kvm", name, of)
 }
 
@@ -222,7 +219,7 @@ const WAITS: Source = Source::Calls(&[
     &["sys_exit_io_pgetevents"],
 ]);
 
-/// What hands work to the host's kernel.
+/// Calls that submit I/O to the host's kernel.
 const SUBMITS: Source = Source::Calls(&[
     &["sys_enter_io_submit"],
     &["sys_exit_io_submit"],
@@ -244,12 +241,12 @@ const SUBMITS: Source = Source::Calls(&[
     &["sys_exit_fdatasync"],
 ]);
 
-/// By which a guest's kernel notifies a virtio device, in kernels 3.x to 6.x; newer ones add the second of each.
+/// Functions by which a guest's kernel kicks a virtqueue, 3.x to 6.x; newer kernels add the second of each.
 const NOTIFY: &[&str] = &["vp_notify", "vp_notify_with_data", "vm_notify", "vm_notify_with_data"];
 
 /// A request that lacks this checkpoint is not followed.
 const ALWAYS: bool = false;
-/// A request may do without: it shares another's, or nothing had to be notified or woken.
+/// A request may lack it: it shares another's, or no notification or wake-up was needed.
 const OPTIONAL: bool = true;
 
 /// The rows of a table: whose clock stamps the checkpoint, which it is, its label, the layer of the interval that leads to it,
@@ -269,16 +266,16 @@ macro_rules! checkpoints {
 
 /// The checkpoints of a request to a virtio disk.
 pub const DISK: &[CheckpointInfo] = checkpoints! {
-    Guest Begin "workload begins", GuestApplication, ALWAYS, [tracepoint("block", &["block_rq_insert"], Whose::All)];
+    Guest Begin "workload begins", GuestApplication, ALWAYS, [tracepoint("block", &["block_rq_insert"], Scope::All)];
     Guest GuestCall "guest system call", GuestApplication, OPTIONAL, [
-        tracepoint("raw_syscalls", &["sys_enter"], Whose::All)
+        tracepoint("raw_syscalls", &["sys_enter"], Scope::All)
     ];
-    Guest GuestIssue "guest block issue", GuestKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Whose::All)];
+    Guest GuestIssue "guest block issue", GuestKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Scope::All)];
     Guest GuestNotify "virtqueue kick", GuestKernel, OPTIONAL, [Source::Functions(NOTIFY)];
     Host KvmNotify "ioeventfd / MMIO exit", Kvm, OPTIONAL, [
-        kvm(&["kvm_pio"], Whose::Qemu), kvm(&["kvm_mmio"], Whose::Qemu), kvm(&["kvm_fast_mmio"], Whose::Qemu)
+        kvm(&["kvm_pio"], Scope::Qemu), kvm(&["kvm_mmio"], Scope::Qemu), kvm(&["kvm_fast_mmio"], Scope::Qemu)
     ];
-    Host QemuWake "QEMU event loop wakes", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Whose::Qemu)];
+    Host QemuWake "QEMU event loop wakes", Notify, OPTIONAL, [WAITS, kvm(&["kvm_userspace_exit"], Scope::Qemu)];
     Host QemuPop "virtqueue pop", Qemu, ALWAYS, [
         Source::Qemu("pop"), Source::QemuLog("virtio_blk_handle_read"), Source::QemuLog("virtio_blk_handle_write")
     ];
@@ -286,9 +283,9 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
         Source::Qemu("submit"), Source::QemuLog("virtio_blk_submit_multireq")
     ];
     Host HostCall "host system call", Qemu, ALWAYS, [SUBMITS];
-    Host HostIssue "host block issue", HostKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Whose::Device)];
+    Host HostIssue "host block issue", HostKernel, ALWAYS, [tracepoint("block", &["block_rq_issue"], Scope::Device)];
     Host HostComplete "host block complete", Device, ALWAYS, [
-        tracepoint("block", &["block_rq_complete"], Whose::Device)
+        tracepoint("block", &["block_rq_complete"], Scope::Device)
     ];
     Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
     Host QemuPush "virtqueue push", Qemu, ALWAYS, [Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")];
@@ -296,17 +293,17 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
         Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
     ];
     Host Inject "interrupt injection", Interrupt, OPTIONAL, [
-        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Whose::All),
-        kvm(&["kvm_msi_set_irq"], Whose::All)
+        Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
+        kvm(&["kvm_msi_set_irq"], Scope::All)
     ];
     Guest GuestInterrupt "guest interrupt", Interrupt, OPTIONAL, [
-        tracepoint("irq", &["irq_handler_entry"], Whose::All)
+        tracepoint("irq", &["irq_handler_entry"], Scope::All)
     ];
     Guest GuestComplete "guest block complete", GuestKernel, ALWAYS, [
-        tracepoint("block", &["block_rq_complete"], Whose::All)
+        tracepoint("block", &["block_rq_complete"], Scope::All)
     ];
     Guest GuestReturn "guest call returns", GuestKernel, OPTIONAL, [
-        tracepoint("raw_syscalls", &["sys_exit"], Whose::All)
+        tracepoint("raw_syscalls", &["sys_exit"], Scope::All)
     ];
     Guest End "workload ends", GuestApplication, ALWAYS, [];
 };
@@ -354,7 +351,7 @@ impl Checkpoint {
         self.into()
     }
 
-    /// For people: what happens there.
+    /// As tables name it.
     pub const fn label(self) -> &'static str {
         self.info().label
     }

@@ -1,5 +1,3 @@
-#![allow(missing_docs)] // docs/rules.md has what each rule finds
-
 use serde::{Deserialize, Serialize};
 
 /// What is wrong with a part of a host: the identifier of a rule, which says what it is and has the remedies.

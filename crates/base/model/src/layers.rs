@@ -1,54 +1,49 @@
-//! What an analysis of requests through the layers says.
+//! The findings of `layers`: where the time of a request goes.
 
 use crate::{Advice, Checkpoint, Comparison, Estimate, Layer, Machine, Missing, Role, State, Summary, Warning};
 use serde::{Deserialize, Serialize};
 
-/// One row: a stretch of the request's way, in one state.
+/// One row: an interval of a request's path, in one state.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Row {
-    /// Where the stretch begins.
     pub from: Checkpoint,
-    /// Where it ends.
     pub to: Checkpoint,
-    /// The layer it counts for.
     pub layer: Layer,
-    /// What the request does there.
     pub state: State,
-    /// For people: "system call to block layer".
+    /// "guest system call to guest block issue".
     pub label: String,
-    /// How long, over all requests (0 where a request does not have it).
+    /// Its length over all requests, 0 for a request that does not have it; traced.
     pub time: Summary,
-    /// Median of the rounds' means, with its interval, ns.
+    /// Median of the rounds' means, with its 95 % CI, ns; traced.
     pub mean: Estimate,
-    /// Share of the whole, percent of the total's mean.
+    /// Percent of the traced mean latency.
     pub percent: f64,
-    /// Requests that have it at all.
+    /// Number of requests that have it.
     pub count: u64,
-    /// Whether it is shorter than the clock's bound, so that its length says little.
+    /// Whether its mean is below the clock error, so that its length is not significant.
     pub below_bound: bool,
 }
 
-/// The nested view that seed tables use: from a layer's entry to its exit.
+/// A layer from entry to exit, as published tables of virtio-blk latency nest them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Nested {
-    /// For people: "guest benchmark", "guest virtio", "KVM", "QEMU virtio", "QEMU AIO", "host disk".
+    /// "guest benchmark", "guest virtio", "KVM", "QEMU virtio", "QEMU AIO", "host disk".
     pub label: String,
-    /// Time between entry and exit.
+    /// Time from entry to exit.
     pub cumulative: Summary,
-    /// What it takes beyond the next inner one, mean, ns.
+    /// Mean beyond that of the next inner layer, ns.
     pub delta_ns: f64,
-    /// That as a share of the outermost, percent.
+    /// `delta_ns` in percent of the outermost layer's mean.
     pub percent: f64,
 }
 
-/// One step of the life of the median request.
+/// One step in the life of a request, at the median of each step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Step {
-    /// What happened, for people.
     pub label: String,
     /// Median time since the previous step, ns.
     pub since_previous_ns: f64,
-    /// Who did it: "guest", "vCPU 0", "main loop", "iothread io0", "worker", "host kernel".
+    /// Thread that passed the checkpoint: "guest", "vCPU 0", "main loop", "iothread io0", "worker", "host kernel".
     pub thread: String,
 }
 
@@ -74,11 +69,10 @@ pub struct CallRow {
 /// The system calls of one thread of QEMU while requests were under way.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadCalls {
-    /// Which thread.
     pub role: Role,
-    /// Its calls, by total time.
+    /// By total time, largest first.
     pub calls: Vec<CallRow>,
-    /// Its waits for locks (futex), also among the calls; `None` where there was none.
+    /// Its lock waits (futex), also among the calls.
     pub locks: Option<CallRow>,
 }
 
@@ -87,22 +81,19 @@ pub struct ThreadCalls {
 pub struct Waterfall {
     /// "median" or "p99".
     pub which: String,
-    /// The whole, ns.
+    /// Latency, ns.
     pub total_ns: f64,
-    /// The stretches, in order: begin and end since the operation's begin, ns.
+    /// The segments, in order: begin and end since the operation's begin, ns.
     pub spans: Vec<Span>,
 }
 
-/// A stretch of one request.
+/// A segment of one request.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Span {
-    /// The layer.
     pub layer: Layer,
-    /// What the request does.
     pub state: State,
-    /// For people.
     pub label: String,
-    /// Who works or should work.
+    /// The thread that works for the request, or that it waits for.
     pub thread: String,
     /// Begin since the operation's begin, ns.
     pub begin_ns: f64,
@@ -110,16 +101,16 @@ pub struct Span {
     pub end_ns: f64,
 }
 
-/// How many of a column's operations became joined requests, and what became of the rest.
+/// How many of a column's operations were joined with their requests, and why the rest was not.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Matched {
-    /// Operations that the workload made under probes.
+    /// Traced operations of the workload.
     pub operations: u64,
-    /// Those followed through every layer.
+    /// Operations followed through every layer.
     pub joined: u64,
-    /// Those that were not, by reason.
+    /// Operations that were not, by reason.
     pub rejected: Vec<(String, u64)>,
-    /// Events that the kernels could not store.
+    /// Events that the ring buffers dropped.
     pub lost_events: u64,
 }
 
@@ -128,18 +119,17 @@ pub struct Matched {
 pub struct ClockFinding {
     /// Half the width of the offset's interval, ns: the largest of the trials.
     pub bound_ns: f64,
-    /// What gave it: "KVM's offset", "exchanges through shared memory", "causality of the requests", "same counter".
+    /// Its source: "KVM's offset", "exchanges through shared memory", "causality of the requests", "same counter".
     pub source: String,
-    /// How far the offset moved between a trial's begin and end beyond its bound, ns; 0 when it did not.
+    /// How far the offset moved during a trial beyond its bound, ns.
     pub drift_ns: f64,
-    /// Requests whose events contradict cause and effect; they are rejected.
+    /// Requests whose events violate causality; they are rejected.
     pub violations: u64,
 }
 
-/// What the slowest 1 % do differently.
+/// A row among the slowest 1 % of the requests beside the median ones.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TailRow {
-    /// The row's label.
     pub label: String,
     /// Its mean among the requests around the median, ns.
     pub median_ns: f64,
@@ -163,37 +153,31 @@ pub struct HeatMap {
 /// One machine in one variant.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerColumn {
-    /// Which machine.
     pub machine: Machine,
-    /// Which variant; empty for the only one.
+    /// Empty for the only one.
     pub variant: String,
-    /// Rounds with a result.
+    /// Number of rounds with a traced result.
     pub rounds: u32,
-    /// What was joined.
     pub matched: Matched,
-    /// The clock.
     pub clock: ClockFinding,
-    /// An operation as the workload stamped it, under probes.
+    /// Latency of the operations as the workload measured it, traced.
     pub traced: Summary,
-    /// Beside it, without.
+    /// The same, untraced.
     pub control: Option<Summary>,
-    /// Median of the rounds' untraced medians, with its interval, ns.
+    /// Median of the rounds' untraced medians, with its 95 % CI, ns.
     pub control_median: Option<Estimate>,
-    /// Traced over control, from the rounds' medians.
+    /// Tracing overhead: traced over untraced, from the rounds' medians.
     pub observer: Option<Estimate>,
-    /// The rows, in the order of the way; their means and `unexplained_ns` sum up to the traced mean.
+    /// In the order of the path; their means and `unexplained_ns` sum up to the traced mean.
     pub rows: Vec<Row>,
-    /// What no row accounts for, mean, ns.
+    /// Traced mean that no row accounts for, ns.
     pub unexplained_ns: f64,
-    /// From entry to exit of each layer.
     pub nested: Vec<Nested>,
-    /// The life of a request.
     pub lifecycle: Vec<Step>,
-    /// QEMU's threads.
+    /// System calls of QEMU's threads.
     pub calls: Vec<ThreadCalls>,
-    /// The slowest requests.
     pub tail: Vec<TailRow>,
-    /// Pictures of single requests.
+    /// The requests drawn.
     pub waterfalls: Vec<Waterfall>,
     /// Latency over the run.
     pub heat: HeatMap,
@@ -201,16 +185,14 @@ pub struct LayerColumn {
     pub missing: Vec<Missing>,
 }
 
-/// What a variant changes against the first.
+/// A variant compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Difference {
-    /// Which machine.
     pub machine: Machine,
-    /// The first variant.
+    /// The baseline: the first variant.
     pub base: String,
-    /// The other.
     pub variant: String,
-    /// The untraced median latency compared with the first's, from paired rounds, ns.
+    /// The untraced median latency compared with the baseline's, from paired rounds, ns.
     #[serde(flatten, with = "faster")]
     pub comparison: Comparison,
 }
@@ -239,23 +221,22 @@ mod faster {
     }
 }
 
-/// What a recording of requests through the layers says.
+/// The findings of a `layers` recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerFindings {
     /// [`crate::SCHEMA`].
     pub schema: u32,
-    /// Rounds asked for.
+    /// Planned number of rounds.
     pub rounds_planned: u32,
-    /// The same work on the bare host and the same file; `None` where the plan has no native machine.
+    /// Latency of the same workload on the host and the same file; `None` where the plan has no native machine.
     pub host: Option<Summary>,
-    /// Guests, in the plan's order, variants within them.
+    /// By guest in the plan's order, then by variant.
     pub columns: Vec<LayerColumn>,
-    /// Variants against the first.
+    /// Variants compared with the baseline.
     pub differences: Vec<Difference>,
-    /// How intervals were made, for people.
+    /// How figures and intervals were computed.
     pub method: String,
-    /// What a reader of the figures has to know.
     pub warnings: Vec<Warning>,
-    /// At most five, what gives back most first.
+    /// At most five, by gain, largest first.
     pub advice: Vec<Advice>,
 }

@@ -48,7 +48,7 @@ pub use advice::{Advice, ChangeCost, Remedy, SettingPlace};
 pub use antipattern::Antipattern;
 pub use antipattern_finding::{AntipatternFindings, AntipatternForm, AntipatternRow, MachineAntipatterns};
 pub use check::{Check, Readiness};
-pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Side, Source, State, Whose};
+pub use checkpoint::{Checkpoint, CheckpointInfo, DISK, Layer, PROBE_GROUP, Scope, Side, Source, State};
 pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
@@ -88,8 +88,8 @@ pub use share::{CpuSeconds, ImageFacts, Share, ShareFacts, ShareMethod, Tree};
 pub use share_finding::{ShareCell, ShareColumn, ShareFindings, ShareRow, ShareScore};
 pub use shell::shell_line;
 pub use trace::{
-    Beat, CallCount, CallCounts, CountBy, CountWay, Extent, GuestDisk, HostDisk, Inside, InsideFacts, Missing, Moment,
-    Ping, Probes, QemuThread, Role, TraceFacts, files,
+    CallCount, CallCounts, ClockReading, CountBy, CountMethod, Extent, GuestDisk, HostDisk, Inside, InsideFacts,
+    Missing, Moment, Ping, Probes, QemuThread, Role, TraceFacts, files,
 };
 pub use trial::{
     Fairness, Keeping, Kept, KernelIdentity, Measure, ON_THE_HOST, Operation, OperationExits, Outcome, Timer,

@@ -1,18 +1,17 @@
-//! What a profile says in figures.
+//! The findings of `profile`.
 
-use crate::{Advice, CountWay, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor};
+use crate::{Advice, CountMethod, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor};
 use serde::{Deserialize, Serialize};
 
-/// One thread's part.
+/// A thread's fraction of the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadShare {
-    /// Its number on the host; 0 where that is unknown.
+    /// Host TID; 0 where unknown.
     pub tid: i32,
-    /// Its name.
     pub name: String,
-    /// Of all samples.
+    /// Fraction of all samples.
     pub share: SampleShare,
-    /// CPUs that it kept busy, 1 for one all the time; null where the rate of samples is unknown.
+    /// CPUs it kept busy, 1 for one CPU all the time; null where the sampling rate is unknown.
     pub cpu: Option<f64>,
     /// Samples in the kernel.
     pub kernel: u64,
@@ -20,94 +19,92 @@ pub struct ThreadShare {
     pub translated: u64,
 }
 
-/// One function's part.
+/// A function's fraction of the samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FunctionShare {
-    /// Its name, or where it is.
+    /// Name, or address where it has none.
     pub name: String,
-    /// The file it is in; empty for the kernel and translated code.
+    /// File; empty for the kernel and translated code.
     pub module: String,
     /// `program`, `library`, `kernel`, `translated` or `unknown`.
     pub layer: String,
-    /// Whether the name is its own, or that of what is near.
+    /// Whether the name is its own, not that of the nearest symbol.
     pub named: bool,
-    /// In itself.
+    /// Samples in the function itself.
     #[serde(rename = "self")]
     pub inside: SampleShare,
-    /// In itself and what it calls.
+    /// Samples in the function and its callees.
     pub total: SampleShare,
 }
 
-/// What changed between two profiles, function by function.
+/// Functions that changed between two profiles.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfileChanges {
-    /// Functions that were compared: all that either profile has samples in.
+    /// Number of functions compared: all with samples in either profile.
     pub compared: usize,
-    /// Those whose fraction changed by more than sampling noise, the largest change first. Their intervals are so wide
-    /// that those of all the compared hold together at 95 %.
+    /// Functions whose fraction changed significantly, the largest change first; the intervals of all compared functions
+    /// hold together at 95 % (Bonferroni).
     pub changed: Vec<FunctionChange>,
 }
 
-/// A function's part in two profiles.
+/// A function in two profiles.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FunctionChange {
-    /// Its name.
     pub name: String,
-    /// In itself, before.
+    /// Samples in the function itself, before.
     pub before: SampleShare,
-    /// After.
+    /// The same, after.
     pub after: SampleShare,
 }
 
 /// A file whose functions are not all named.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct UnnamedFile {
-    /// The file, as the process sees it.
+    /// Path in the process's mount namespace.
     pub file: String,
-    /// Why.
     pub why: String,
 }
 
-/// What a profile says.
+/// The findings of a profile.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProfileFindings {
-    /// The file of another tool that it was read from; null where a process was sampled.
+    /// The imported file; null where a process was sampled.
     pub file: Option<String>,
-    /// The process; 0 where that is unknown.
+    /// PID; 0 where unknown.
     pub pid: i32,
-    /// Its program; empty where that is unknown.
+    /// Program; empty where unknown.
     pub program: String,
-    /// How long was sampled, s; 0 where that is unknown.
+    /// Sampling time, s; 0 where unknown.
     pub seconds: f64,
-    /// Samples a second of each running thread; 0 where that is unknown.
+    /// Samples per second of each running thread; 0 where unknown.
     pub hz: u32,
-    /// `cycles`, or `cpu-clock` where the CPU's counters are not available; of another tool's, its event.
+    /// `cycles`, or `cpu-clock` where no hardware counter is available; of an imported file, its event.
     pub trigger: String,
-    /// Whether the kernel's part of the stacks was seen.
+    /// Whether stacks include kernel frames.
     pub kernel: bool,
-    /// Samples in all.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples that the kernel had no room for.
+    /// Samples lost for lack of buffer space.
     pub lost: u64,
-    /// Whether the process ended before the time was over.
+    /// Whether the process ended before the sampling time.
     pub ended: bool,
-    /// Samples with a user's part whose innermost frame is outside translated code.
+    /// Samples with user frames whose innermost frame is outside translated code.
     pub user_samples: u64,
-    /// Of those, unwound to where the thread or coroutine begins.
+    /// Of those, unwound to the start of the thread or coroutine.
     pub unwound: SampleShare,
-    /// Of those, cut off at the end of the copied stack.
+    /// Of those, truncated at the end of the copied stack.
     pub cut: u64,
-    /// Samples whose user's part is in translated code.
+    /// Samples in translated code.
     pub translated_samples: u64,
-    /// Of those, unwound past it to where the thread begins.
+    /// Of those, unwound through it to the start of the thread.
     pub translated_unwound: SampleShare,
     /// CPUs that vmtax itself kept busy meanwhile.
     pub own_cpu: f64,
-    /// The threads, the busiest first.
+    /// The busiest first.
     pub threads: Vec<ThreadShare>,
-    /// The functions that most samples are in; the first 200.
+    /// By samples, largest first; at most 200.
     pub functions: Vec<FunctionShare>,
-    /// Files whose functions are not all named.
+    /// Files without a full symbol table.
     pub unnamed: Vec<UnnamedFile>,
     /// What QEMU's vCPU threads do under TCG, the largest part first; empty where nothing was translated.
     #[serde(default)]
@@ -123,7 +120,7 @@ pub struct ProfileFindings {
     /// What its guest's vCPUs execute; null where KVM runs no guest of it, or nothing could be asked.
     #[serde(default)]
     pub code: Option<GuestCode>,
-    /// What the scheduler's events say; null where they were not traced.
+    /// Scheduler trace; null where it was not recorded.
     #[serde(default)]
     pub schedule: Option<ScheduleFindings>,
     /// What was seen inside its guest; null where nothing was sampled there.
@@ -193,180 +190,175 @@ pub struct StateWait {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TcgPart {
-    /// Translated code itself: the guest.
+    /// Executes translated code: the guest.
     Translated,
-    /// Address translation and memory for it.
+    /// Address translation and memory access (softmmu).
     Softmmu,
-    /// Devices that it reached.
+    /// Device emulation.
     Devices,
-    /// The look-up of the next translation block (TB).
+    /// TB lookup.
     Search,
-    /// What else it called.
+    /// Other helpers called by translated code.
     Helpers,
-    /// Translation of guest code into TBs.
+    /// Translation.
     Translation,
-    /// `cpu_exec`: interrupts, exceptions, chaining of TBs.
+    /// The cpu_exec loop: interrupts, exceptions, TB chaining.
     Loop,
     /// Outside TCG: locks, work for other threads.
     Outside,
 }
 
 impl TcgPart {
-    /// For tables.
+    /// As tables name it.
     pub fn label(self) -> &'static str {
         match self {
             TcgPart::Translated => "translated code",
             TcgPart::Softmmu => "softmmu",
             TcgPart::Devices => "devices",
-            TcgPart::Search => "TB look-up",
+            TcgPart::Search => "TB lookup",
             TcgPart::Helpers => "other helpers",
-            TcgPart::Translation => "translation of guest code",
+            TcgPart::Translation => "translation",
             TcgPart::Loop => "cpu_exec loop",
             TcgPart::Outside => "outside TCG",
         }
     }
 }
 
-/// A part of the samples of TCG's vCPU threads.
+/// A part of the samples of vCPU threads under TCG.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct TcgShare {
-    /// The part.
     pub part: TcgPart,
-    /// Of the samples of threads that ran translated code.
+    /// Fraction of the samples of threads that ran translated code.
     pub share: SampleShare,
 }
 
-/// What was seen inside a guest, by its own kernel.
+/// Observed inside a guest, by its own kernel.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct GuestFindings {
-    /// How long, s.
+    /// Sampling time, s.
     pub seconds: f64,
-    /// Samples a second of each vCPU that was not idle; 0 where none were taken.
+    /// Samples per second of each vCPU that was not idle; 0 where none were taken.
     pub hz: u32,
-    /// `cycles`, or `cpu-clock` where the guest has no counter for them.
+    /// `cycles`, or `cpu-clock` where the guest has no hardware counter.
     pub trigger: String,
-    /// Samples in all.
+    /// Number of samples.
     pub samples: u64,
-    /// Samples that there was no room for.
+    /// Samples lost for lack of buffer space.
     pub lost: u64,
-    /// Samples with a user's part.
+    /// Samples with user frames.
     pub user_samples: u64,
-    /// Of those, unwound to where the thread begins.
+    /// Of those, unwound to the start of the thread.
     pub unwound: SampleShare,
-    /// The guest's threads, the busiest first.
+    /// The busiest first.
     pub threads: Vec<ThreadShare>,
-    /// The functions that most samples are in; the first 200.
+    /// By samples, largest first; at most 200.
     pub functions: Vec<FunctionShare>,
-    /// How both sides' samples came together; null where their clocks could not be compared.
+    /// How samples of guest and QEMU were joined; null where their clocks could not be compared.
     pub joined: Option<JoinFindings>,
-    /// The guest's system calls; null where they were not counted.
+    /// Null where system calls were not counted.
     pub calls: Option<CallFindings>,
 }
 
-/// How samples of a guest and of its QEMU came together.
+/// How samples of a guest and of its QEMU were joined.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct JoinFindings {
-    /// Samples of vCPU threads in the guest's code, or in what that called.
+    /// Samples of vCPU threads in guest code or its callees.
     pub in_guest: u64,
-    /// Of those, with the guest's stack of that moment.
+    /// Of those, joined with the guest's stack of that moment.
     pub joined: SampleShare,
-    /// How far apart both sides' samples are, ns, at the median.
+    /// Median distance of the joined samples, ns.
     pub apart_ns: u64,
 }
 
 /// A guest's system calls.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallFindings {
-    /// How they were counted.
-    #[serde(default)]
-    pub way: CountWay,
-    /// By call, or by call and process; those with most time first.
+    #[serde(default, rename = "way")]
+    pub method: CountMethod,
+    /// By total time, largest first.
     pub rows: Vec<GuestCall>,
-    /// Calls that there was no room for; call by call, records.
+    /// Calls that were not counted for lack of room; without BPF, lost records.
     pub lost: u64,
-    /// What counting adds to a call, ns, as measured in that guest before the workload; null where it could not be.
+    /// Counting overhead per call, ns, measured in the guest before the workload; null where it could not be.
     pub added_ns: Option<f64>,
 }
 
 /// A system call in a guest.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestCall {
-    /// Its number, x86-64's.
+    /// System call number of x86-64.
     pub call: u32,
-    /// Its name.
     pub name: String,
-    /// The process; null where all are together.
+    /// Process; null where they are not grouped by process.
     pub pid: Option<i32>,
-    /// How often it returned.
+    /// Number of returns.
     pub calls: u64,
-    /// The mean.
+    /// Mean.
     pub avg_ns: f64,
-    /// The shortest.
+    /// Shortest.
     pub min_ns: u64,
-    /// The longest.
+    /// Longest.
     pub max_ns: u64,
-    /// All together.
+    /// Total.
     pub total_ns: u64,
 }
 
-/// A part of a thread's time that it waited.
+/// A cause of waiting of one thread.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WaitShare {
-    /// What for.
     pub reason: WaitFor,
-    /// The system call, or the kernel's function where it was in none.
+    /// The system call, or else the kernel function it waited in.
     pub call: String,
-    /// The innermost of the program's functions.
+    /// The innermost function of the program.
     pub below: String,
-    /// Of the moments at which the thread was seen.
+    /// Fraction of the thread's samples.
     pub share: SampleShare,
 }
 
-/// A thread's time by wall-clock samples.
+/// A thread's wall-clock time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ThreadWaits {
-    /// Its number on the host.
+    /// Host TID.
     pub tid: i32,
-    /// Its name.
     pub name: String,
-    /// Moments at which it was seen.
+    /// Number of samples.
     pub seen: u64,
     /// Of those, running or runnable.
     pub runs: SampleShare,
-    /// Of the time, on a CPU, as the kernel's scheduler counted it, 0 to 1; null where it counts nothing.
+    /// Fraction of the time on a CPU, by the scheduler's counters, 0 to 1; null without them.
     pub on_cpu: Option<f64>,
-    /// Of the time, runnable without a CPU.
+    /// Fraction of the time runnable without a CPU (run-queue wait), likewise.
     pub ready: Option<f64>,
-    /// Waits, the longest first: of the time that the scheduler left, where it counts, divided by the samples in each.
+    /// Causes of waiting, the longest first: fractions of samples, scaled to the time that the scheduler's counters leave.
     pub waits: Vec<WaitShare>,
 }
 
-/// How long a wall-clock sample stopped its thread.
+/// How long threads were stopped for sampling.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Pauses {
-    /// How often one was stopped.
+    /// Number of stops.
     pub count: u64,
-    /// How often one was not, as it waited on where it was before.
+    /// Samples without a stop: the thread still waited where it did before.
     pub unstopped: u64,
-    /// The median.
+    /// Median.
     pub p50_ns: f64,
-    /// All but one of a hundred are shorter.
+    /// 99th percentile.
     pub p99_ns: f64,
-    /// The longest.
+    /// Longest.
     pub max_ns: f64,
 }
 
-/// What wall-clock samples say.
+/// The findings of wall-clock sampling.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct WallFindings {
-    /// Moments at which all threads were sampled.
+    /// Number of moments at which all threads were sampled.
     pub moments: u64,
-    /// Stacks in all.
+    /// Number of stacks.
     pub samples: u64,
-    /// What sampling cost the threads.
+    /// How long sampling stopped threads.
     pub pauses: Pauses,
-    /// Stacks that unwound to where the thread begins.
+    /// Stacks that unwound to the start of the thread.
     pub unwound: SampleShare,
-    /// The threads, those that ran most first.
+    /// Those that ran most first.
     pub threads: Vec<ThreadWaits>,
 }

@@ -1,7 +1,7 @@
-//! What observers of a process leave: stacks that were sampled, VM exits that were counted, and what else a profile is made
+//! Artifacts of observers of a process: sampled stacks, counted VM exits, and what else a profile is computed
 //! of. Each type is one file of a trial's folder ([`crate::files`]).
 
-use crate::{AddressSpace, Beat, Missing, QemuThread, VmFacts};
+use crate::{AddressSpace, ClockReading, Missing, QemuThread, VmFacts};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 
@@ -42,37 +42,36 @@ pub struct Function {
 /// A thread.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Thread {
-    /// Its number, on the machine where it was seen.
+    /// TID, on the machine where it was sampled.
     pub tid: i32,
     /// Its name.
     pub name: String,
 }
 
-/// A stack that was seen.
+/// A sampled stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sample {
     /// Of [`Profile::threads`].
     pub thread: usize,
     /// Of [`Profile::stacks`].
     pub stack: usize,
-    /// When, ns of the monotonic clock; 0 where that is unknown.
+    /// `CLOCK_MONOTONIC`, ns; 0 where unknown.
     pub time: u64,
-    /// How often.
+    /// Number of samples.
     pub weight: u64,
-    /// On which CPU; 0 where that is unknown.
+    /// CPU; 0 where unknown.
     pub cpu: u32,
 }
 
-/// Who was seen where, when.
+/// Samples with their threads, stacks and functions.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Profile {
-    /// Each function once.
+    /// Without duplicates.
     pub functions: Vec<Function>,
     /// Stacks, outermost function first, as numbers of [`Profile::functions`].
     pub stacks: Vec<Vec<usize>>,
-    /// Threads.
     pub threads: Vec<Thread>,
-    /// What was seen, by time.
+    /// By time.
     pub samples: Vec<Sample>,
 }
 
@@ -82,7 +81,7 @@ impl Profile {
         self.samples.iter().map(|sample| sample.weight).sum()
     }
 
-    /// How often each thread was seen in each stack, by their numbers here.
+    /// Samples by thread and stack.
     pub fn counts(&self) -> BTreeMap<(usize, usize), u64> {
         let mut counts = BTreeMap::new();
         for sample in &self.samples {
@@ -91,10 +90,10 @@ impl Profile {
         counts
     }
 
-    /// Whether every number in it leads somewhere. Files may be a stranger's.
+    /// Checks that every index is valid: the file may come from elsewhere.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first invalid part.
     pub fn check(&self) -> Result<(), String> {
         let Profile { functions, stacks, threads, samples } = self;
         if stacks.iter().flatten().any(|&number| number >= functions.len()) {
@@ -109,7 +108,7 @@ impl Profile {
         Ok(())
     }
 
-    /// Several as one, samples in the order of time. `origin` says whose code a function of theirs is in it.
+    /// Merges profiles, samples in the order of time; `origin` maps the code origin of their functions.
     pub fn together(all: impl Iterator<Item = Profile>, origin: impl Fn(CodeOrigin) -> CodeOrigin) -> Profile {
         let (mut one, mut known) = (Profile::default(), HashMap::new());
         for other in all {
@@ -132,23 +131,22 @@ impl Profile {
     }
 }
 
-/// How the user's part of the samples unwound.
+/// How the user frames of the samples unwound.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Unwound {
-    /// Samples with a user's part outside translated code.
+    /// Samples with user frames, outside translated code.
     pub outside: u64,
-    /// Of those, to where the thread or coroutine begins.
+    /// Of those, unwound to the start of the thread or coroutine.
     pub to_root: u64,
-    /// Of those, ended where the copy of the stack does.
+    /// Of those, truncated at the end of the copied stack.
     pub cut: u64,
     /// Samples in translated code.
     pub translated: u64,
-    /// Of those, unwound past it to where the thread begins.
+    /// Of those, unwound through it to the start of the thread.
     pub translated_to_root: u64,
 }
 
 impl Unwound {
-    /// Adds what was counted elsewhere.
     pub fn add(&mut self, other: Unwound) {
         self.outside += other.outside;
         self.to_root += other.to_root;
@@ -167,15 +165,15 @@ pub struct OnCpu {
     pub hz: u32,
     /// What drove the samples: `cycles`, `cpu-clock`, or as a file of another tool has it; empty where there are none.
     pub trigger: String,
-    /// Whether the kernel's part of the stacks was seen.
+    /// Whether stacks include kernel frames.
     pub kernel: bool,
     /// How well stacks unwound.
     pub unwound: Unwound,
-    /// Samples that the kernel had no room for.
+    /// Samples lost for lack of buffer space.
     pub lost: u64,
-    /// How long was sampled, s; 0 where that is unknown.
+    /// Sampling time, s; 0 where unknown.
     pub seconds: f64,
-    /// Whether the process ended before the time was over.
+    /// Whether the process ended before the sampling time.
     pub ended: bool,
     /// Programs and libraries whose functions are not all named, with why.
     pub unnamed: Vec<(String, String)>,
@@ -183,7 +181,7 @@ pub struct OnCpu {
     pub own_s: f64,
 }
 
-/// `wall-clock.json`: stacks of all threads at moments on the clock, whether they ran or waited.
+/// `wall-clock.json`: wall-clock samples: stacks of all threads, whether they ran or waited.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WallClock {
     /// Every thread once for every moment.
@@ -192,20 +190,20 @@ pub struct WallClock {
     pub unwound: Unwound,
     /// Moments that were sampled.
     pub moments: u64,
-    /// How long threads were stopped, one for each stop, sorted, ns.
+    /// Duration of each stop of a thread, sorted, ns.
     pub pauses_ns: Vec<u64>,
-    /// Samples of threads that waited on where they were, and were not stopped.
+    /// Samples of threads that still waited where they did before, and were not stopped.
     pub unstopped: u64,
     /// How long each thread ran and was runnable.
     pub times: BTreeMap<i32, RunTimes>,
-    /// Of each futex that a thread waited at, by address, a stack: one of [`Profile::stacks`].
+    /// By address of a futex that a thread waited for: one of [`Profile::stacks`].
     pub futexes: BTreeMap<u64, usize>,
 }
 
 /// A thread's time since it was first sampled, as the scheduler counts it, ns.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RunTimes {
-    /// In all.
+    /// Total.
     pub watched_ns: u64,
     /// On a CPU.
     pub ran_ns: u64,
@@ -213,13 +211,13 @@ pub struct RunTimes {
     pub runnable_ns: u64,
 }
 
-/// What the kernel says of a thread without stopping it.
+/// A thread's state, read without stopping it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ThreadState {
-    /// It runs, or is runnable.
+    /// Running or runnable.
     Runs,
-    /// It waits in the kernel.
+    /// Waiting in the kernel.
     Waits {
         /// In which system call; `None` where it is in none, as in a page fault.
         call: Option<i64>,
@@ -232,25 +230,25 @@ pub enum ThreadState {
     },
 }
 
-/// `schedule.json`: what it takes to read the scheduler's events and system calls of a process, whose trace is beside it.
+/// `schedule.json`: the metadata needed to read the trace of a process's scheduler events and system calls beside it.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScheduleFacts {
     /// When tracing began, ns of the monotonic clock, which stamps the events.
     pub begin: u64,
     /// When it ended.
     pub end: u64,
-    /// What threads did when tracing began, by thread.
+    /// State when tracing began, by TID.
     pub states: BTreeMap<i32, ThreadState>,
-    /// What threads are called, by thread.
+    /// Names by TID.
     pub names: BTreeMap<i32, String>,
-    /// Which thread held a lock of the C library that others waited for at the end, by the lock's address.
+    /// TID of the owner of each mutex that others waited for at the end, by the mutex's address.
     pub holders: BTreeMap<u64, i32>,
 }
 
 /// `exits.json`: a guest's VM exits, counted.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ExitCounts {
-    /// How long was counted, s.
+    /// Counting time, s.
     pub seconds: f64,
     /// The counts by vCPU thread, reason and address; null where KVM's tracepoints could not be read.
     pub traced: Option<TracedExits>,
@@ -258,7 +256,7 @@ pub struct ExitCounts {
     pub counters: BTreeMap<String, u64>,
     /// QEMU's memory tree, as `info mtree -f` prints it; null where its monitor could not be asked.
     pub memory_tree: Option<String>,
-    /// What would give its monitor, where there is none.
+    /// How to give QEMU a monitor, where it has none.
     pub monitor_advice: String,
 }
 
@@ -271,11 +269,11 @@ pub struct TracedExits {
     pub threads: Vec<QemuThread>,
     /// The counts.
     pub rows: Vec<ExitRow>,
-    /// Interrupts that came regularly: how often, and how often per second meanwhile.
+    /// Periodic interrupts: count and rate per second.
     pub regular: Vec<(u64, f64)>,
     /// Ticks of the clock that stamps events, per µs.
     pub mhz: f64,
-    /// Events that there was no room for.
+    /// Events lost for lack of buffer space.
     pub lost: u64,
 }
 
@@ -301,7 +299,7 @@ pub struct ExitRow {
 /// One access by a guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Access {
-    /// Where addresses are counted.
+    /// Address space.
     pub space: AddressSpace,
     /// The address.
     pub address: u64,
@@ -309,79 +307,78 @@ pub struct Access {
     pub write: bool,
 }
 
-/// `guest-code.json`: where a guest's vCPUs were, as QEMU's monitor says.
+/// `guest-code.json`: instruction pointers of a guest's vCPUs, sampled through QEMU's monitor.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeSamples {
     /// Samples in all.
     pub samples: u64,
     /// Of those, halted.
     pub halted: u64,
-    /// Where the others were.
+    /// The others, by address.
     pub places: Vec<SampledCode>,
-    /// How long each answer took, ns.
+    /// Duration of each monitor command, ns.
     pub took_ns: Vec<u64>,
 }
 
-/// A place in a guest's code where a vCPU was.
+/// An address in a guest's code that was sampled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SampledCode {
     /// Where.
     pub spot: Spot,
-    /// How often.
+    /// Number of samples.
     pub count: u64,
     /// The code around it; null where it could not be read.
     pub code: Option<CodeBytes>,
 }
 
-/// Where a vCPU was: its address, its privilege level, and, of a program, in which address space.
+/// A sampled address of a vCPU, with its privilege level and, for user code, its address space.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Spot {
-    /// Of the next instruction, linear.
+    /// Linear address of the next instruction.
     pub address: u64,
-    /// Privilege level: 0 is the kernel's.
+    /// Current privilege level (CPL): 0 for the kernel.
     pub level: u8,
     /// Address space (CR3) of a program; 0 for a kernel.
     pub space: u64,
 }
 
-/// Some of a guest's code.
+/// Bytes of a guest's code.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CodeBytes {
     /// The address of its first byte.
     pub from: u64,
     /// The bytes.
     pub bytes: Vec<u8>,
-    /// 16, 32 or 64: how they are decoded.
+    /// 16, 32 or 64: the mode they are decoded in.
     pub bits: u32,
 }
 
-/// `guest-profile.json`: what ran in a guest, as its own kernel saw it.
+/// `guest-profile.json`: on-CPU samples inside a guest, by its own kernel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestProfile {
-    /// The stacks, by the guest's monotonic clock.
+    /// Times are the guest's `CLOCK_MONOTONIC`.
     pub profile: Profile,
     /// Samples per second of each CPU that was not idle.
     pub hz: u32,
     /// `cycles`, or `cpu-clock` where the guest has no counter for them.
     pub trigger: String,
-    /// How well the user's part of the stacks unwound.
     pub unwound: Unwound,
-    /// Samples that there was no room for.
+    /// Samples lost for lack of buffer space.
     pub lost: u64,
     /// The guest's clocks before and after.
-    pub beats: [Beat; 2],
+    pub beats: [ClockReading; 2],
 }
 
 impl GuestProfile {
-    /// More frames than this no stack has: twice what stacks are unwound to.
+    /// Twice the depth to which stacks are unwound.
     const MAX_FRAMES: usize = 2048;
     /// The longest name, bytes: longer ones are cut before they are sent, and refused when they are read.
     pub const MAX_NAME: usize = 4096;
 
-    /// Whether what a guest sent makes sense.
+    /// Checks a profile that a guest sent.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The first invalid part.
     pub fn check(&self) -> Result<(), String> {
         let Profile { functions, stacks, threads, samples } = &self.profile;
         let [begun, ended] = self.beats;
@@ -399,16 +396,16 @@ impl GuestProfile {
     }
 }
 
-/// `observed.json` of a trial: what was observed, and what could not be.
+/// `observed.json` of a trial: what was observed.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProfileFacts {
-    /// The process; 0 where that is unknown.
+    /// PID; 0 where unknown.
     pub pid: i32,
-    /// Its program; empty where that is unknown.
+    /// Program; empty where unknown.
     pub program: String,
-    /// The file of another tool that it was read from; null where a process was observed.
+    /// The imported file; null where a process was observed.
     pub file: Option<String>,
-    /// The virtual machine that the process is; null where it is none.
+    /// The VM that the process runs; null where it is not a VMM.
     #[serde(default)]
     pub vm: Option<VmFacts>,
     /// What could not be observed.

@@ -1,11 +1,11 @@
-//! The operations of a trial one by one, as the workload itself stamped them.
+//! The operations of a trial, each as the workload stamped it.
 
 /// One operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamped {
-    /// When it began, ticks of the machine's time stamp counter.
+    /// Begin, TSC ticks of the machine.
     pub begin: u64,
-    /// When it had ended.
+    /// End, likewise.
     pub end: u64,
     /// What it was about, by which its request is found: for a disk, the byte offset.
     pub key: u64,
@@ -26,7 +26,7 @@ const MAGIC: &[u8; 8] = b"VMTXOPS1";
 const HEADER: usize = 16;
 const EACH: usize = 24;
 
-/// The bytes are no series of operations.
+/// The bytes are not a series of operations.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("a series of operations cannot be read ({0}): the file is damaged or from another tool")]
 pub struct SeriesError(String);
@@ -48,7 +48,7 @@ impl Series {
     /// From bytes.
     ///
     /// # Errors
-    /// [`SeriesError`] for another kind of file, a cut-off one, a frequency that is none, or an end before its begin.
+    /// [`SeriesError`] for a wrong magic number, a truncated file, an invalid frequency, or an end before its begin.
     pub fn from_bytes(bytes: &[u8]) -> Result<Series, SeriesError> {
         let wrong = |why: &str| SeriesError(why.to_owned());
         let word = |at: usize| {
@@ -57,14 +57,14 @@ impl Series {
             word
         };
         if bytes.len() < HEADER || &bytes[..8] != MAGIC {
-            return Err(wrong("it does not begin as one"));
+            return Err(wrong("wrong magic number"));
         }
         let mhz = f64::from_le_bytes(word(8));
         if !(1.0..=1e6).contains(&mhz) {
-            return Err(wrong("its clock has no frequency"));
+            return Err(wrong("invalid clock frequency"));
         }
         if (bytes.len() - HEADER) % EACH != 0 {
-            return Err(wrong("it is cut off"));
+            return Err(wrong("truncated"));
         }
         let mut operations = Vec::with_capacity((bytes.len() - HEADER) / EACH);
         for at in (HEADER..bytes.len()).step_by(EACH) {
@@ -95,7 +95,7 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_survived(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn arbitrary_bytes_do_not_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Series::from_bytes(&bytes);
             let mut with_head = MAGIC.to_vec();
             with_head.extend_from_slice(&2000f64.to_le_bytes());
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_off_or_runs_backwards_is_refused() {
+    fn truncated_series_and_negative_durations_are_refused() {
         let whole = Series { mhz: 1.0, operations: vec![Stamped { begin: 5, end: 7, key: 0 }] };
         let bytes = whole.to_bytes();
         assert!(Series::from_bytes(&bytes[..bytes.len() - 1]).is_err());

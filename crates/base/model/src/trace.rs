@@ -1,4 +1,4 @@
-//! What it takes to read the traces of a trial: `trace.json`, beside the raw pages.
+//! The metadata needed to read a trial's traces: `trace.json`, beside the raw pages.
 
 use crate::checkpoint::{CheckpointInfo, DISK};
 use serde::{Deserialize, Serialize};
@@ -7,14 +7,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Probes {
-    /// Nothing: the control beside each observed trial.
+    /// Nothing: the untraced control of each traced trial.
     #[default]
     None,
     /// Every layer of a block request.
     Layers,
-    /// All system calls of QEMU's threads: of a trial of its own, since a request has twenty and each takes its time.
+    /// All system calls of QEMU's threads, in a trial of its own: a request makes about twenty, and tracing each costs time.
     Calls,
-    /// What runs in the guest, seen from its inside.
+    /// What runs in the guest, observed by its own kernel.
     Inside(Inside),
 }
 
@@ -29,18 +29,18 @@ impl Probes {
     }
 }
 
-/// How a guest is looked at from its inside.
+/// How a guest is observed from the inside.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Inside {
-    /// Samples a second of each CPU that is not idle; 0 for none.
+    /// Samples per second of each vCPU that is not idle; 0 for none.
     pub hz: u32,
-    /// Bytes copied of a stack with each sample.
+    /// Bytes of the stack copied with each sample.
     pub stack: u32,
-    /// Whether system calls are counted, and how.
+    /// How system calls are counted; `None` for not at all.
     pub calls: Option<CountBy>,
 }
 
-/// How system calls are counted.
+/// What system calls are grouped by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CountBy {
@@ -53,33 +53,33 @@ pub enum CountBy {
 /// A system call's count and times.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CallCount {
-    /// Its number, x86-64's.
+    /// System call number of x86-64.
     pub call: u32,
-    /// The process; null where all are together.
+    /// Process; null where they are not grouped by process.
     pub pid: Option<i32>,
-    /// How often it returned.
+    /// Number of returns.
     pub count: u64,
-    /// All together.
+    /// Total time.
     pub total_ns: u64,
-    /// The shortest.
+    /// Shortest.
     pub min_ns: u64,
-    /// The longest.
+    /// Longest.
     pub max_ns: u64,
 }
 
-/// What a thread of QEMU is for.
+/// The role of a QEMU thread.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Role {
     /// The main loop.
     Main,
-    /// Runs the vCPU of this number.
+    /// A vCPU thread, of this vCPU.
     Vcpu(u32),
-    /// An iothread, of this name.
+    /// An IOThread, by its name.
     Iothread(String),
-    /// The pool that does blocking calls.
+    /// A thread of the pool for blocking calls.
     Worker,
-    /// Any other, of this name.
+    /// Any other, by its name.
     Other(String),
 }
 
@@ -99,9 +99,8 @@ impl Role {
 /// A thread of QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QemuThread {
-    /// Its number on the host.
+    /// Host TID.
     pub tid: i32,
-    /// What it is for.
     pub role: Role,
 }
 
@@ -109,98 +108,97 @@ pub struct QemuThread {
 /// `low <= h - g <= high`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ping {
-    /// When, host ticks.
+    /// Host ticks.
     pub at: u64,
-    /// The least possible offset, ticks.
+    /// Smallest possible offset, ticks.
     pub low: i64,
-    /// The greatest.
+    /// Largest possible offset, ticks.
     pub high: i64,
-    /// How many exchanges bounded it.
+    /// Number of exchanges that bound it.
     pub exchanges: u64,
 }
 
-/// A run of bytes of the disk's file as it lies on the host's device.
+/// An extent of the disk's file on the host's block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Extent {
-    /// Where it begins in the file, bytes.
+    /// Offset in the file, bytes.
     pub file: u64,
-    /// Where it begins on the device that block requests name, bytes.
+    /// Offset on the device that block requests name, bytes.
     pub device: u64,
-    /// How long it is, bytes.
+    /// Bytes.
     pub length: u64,
 }
 
-/// One moment on two clocks of the host.
+/// One moment on the host's TSC and `CLOCK_REALTIME`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Moment {
     /// Ticks.
     pub ticks: u64,
-    /// `CLOCK_REALTIME`, nanoseconds since 1970: what QEMU's own log is stamped with.
+    /// `CLOCK_REALTIME`, ns since 1970: the clock of QEMU's log.
     pub realtime_ns: u64,
 }
 
-/// One moment on the time stamp counter and on `CLOCK_MONOTONIC`, of the host or of the guest.
+/// One moment on the TSC and on `CLOCK_MONOTONIC`, of the host or the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beat {
+pub struct ClockReading {
     /// Ticks.
     pub ticks: u64,
     /// Nanoseconds.
     pub monotonic_ns: u64,
 }
 
-/// `inside.json`: what it takes to bring what was seen inside a guest together with what was seen of its QEMU.
+/// `inside.json`: the metadata needed to join samples taken inside a guest with those of its QEMU.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct InsideFacts {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
-    /// QEMU's threads, as they were when the trial ended.
+    /// QEMU's threads at the end of the trial.
     pub threads: Vec<QemuThread>,
-    /// The exchanges before and after the workload.
+    /// Exchanges before and after the workload.
     pub pings: Vec<Ping>,
-    /// Host ticks minus guest ticks as KVM itself keeps them; exact.
+    /// Host ticks minus guest ticks, as KVM keeps the offset; exact.
     pub kvm_offset: Option<i64>,
     /// The host's clocks before and after the workload.
-    pub beats: [Beat; 2],
-    /// What could not be seen.
+    pub beats: [ClockReading; 2],
+    /// What could not be observed.
     pub missing: Vec<Missing>,
 }
 
-/// How system calls are counted.
+/// Where system calls are counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum CountWay {
+pub enum CountMethod {
     /// Inside the kernel, by BPF.
     #[default]
     InKernel,
-    /// From a record of each call, where the kernel has no BPF.
+    /// In user space, from a record of each call, where the kernel has no BPF.
     CallByCall,
 }
 
-/// The guest's system calls, as they were counted there.
+/// The guest's system calls, as its agent counted them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CallCounts {
-    /// How.
-    #[serde(default)]
-    pub way: CountWay,
-    /// By call, or by call and process; those with most time first.
+    #[serde(default, rename = "way")]
+    pub method: CountMethod,
+    /// By total time, largest first.
     pub rows: Vec<CallCount>,
-    /// Calls that there was no room for; call by call, records.
+    /// Calls that were not counted for lack of room; without BPF, lost records.
     pub lost: u64,
-    /// What counting adds to a call, ns, as measured there before the workload.
+    /// Counting overhead per call, ns, measured in the guest before the workload.
     pub added_ns: Option<f64>,
 }
 
-/// The measured disk as the host has it.
+/// The measured disk on the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HostDisk {
     /// The device's number as the kernel's block events print it (`major << 20 | minor`); `None` where the file lies on
     /// no block device.
     pub device: Option<u64>,
-    /// The file's extents, in order; empty where the file system does not tell.
+    /// The file's extents, in order; empty where the file system has no FIEMAP.
     pub extents: Vec<Extent>,
 }
 
-/// The measured disk as the guest has it.
+/// The measured disk in the guest.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GuestDisk {
     /// The device's number as the guest's block events print it.
@@ -216,13 +214,13 @@ pub struct Missing {
     pub what: String,
     /// Why.
     pub why: String,
-    /// What to do about it; recordings of before call it `fix`.
-    #[serde(alias = "fix")]
+    /// What to do about it; older recordings call it `mend`.
+    #[serde(alias = "mend")]
     pub fix: String,
 }
 
 impl Missing {
-    /// What an error stands in the way of. Errors say what to do after a colon.
+    /// What an error prevents. The text of the error after its first colon says what to do.
     pub fn for_error(what: &str, error: &dyn std::error::Error) -> Missing {
         let said = error.to_string();
         let (why, fix) = said.split_once(": ").unwrap_or((&said, ""));
@@ -230,29 +228,29 @@ impl Missing {
     }
 }
 
-/// `trace.json`: what it takes to read a trial's traces.
+/// `trace.json`: the metadata needed to read a trial's traces.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct TraceFacts {
     /// [`crate::SCHEMA`] of the writer.
     pub schema: u32,
     /// Ticks of the host's time stamp counter per microsecond.
     pub tsc_mhz: f64,
-    /// QEMU's process.
+    /// QEMU's PID.
     pub qemu: i32,
-    /// Its threads, as they were when the trial ended.
+    /// Its threads at the end of the trial.
     pub threads: Vec<QemuThread>,
-    /// The exchanges before and after the workload.
+    /// Exchanges before and after the workload.
     pub pings: Vec<Ping>,
-    /// Ticks beside the time of day, before and after the workload; empty where QEMU's own log was not taken.
+    /// Ticks and time of day, before and after the workload; empty where QEMU's log was not recorded.
     #[serde(default)]
     pub moments: Vec<Moment>,
-    /// Host ticks minus guest ticks as KVM itself keeps them; exact.
+    /// Host ticks minus guest ticks, as KVM keeps the offset; exact.
     pub kvm_offset: Option<i64>,
     /// The disk on the host.
     pub host_disk: HostDisk,
     /// The disk in the guest; `None` for the micro-guest, which has no kernel.
     pub guest_disk: Option<GuestDisk>,
-    /// The ports or addresses by which the guest notifies the disk: first and length.
+    /// The ports or addresses by which the guest kicks the disk's virtqueues: first and length.
     pub notify: Vec<(u64, u64)>,
     /// What could not be observed on either side.
     pub missing: Vec<Missing>,
@@ -262,17 +260,17 @@ pub struct TraceFacts {
 pub mod files {
     /// [`super::TraceFacts`].
     pub const FACTS: &str = "trace.json";
-    /// The workload's own stamps: [`crate::Series`].
+    /// The workload's stamps: [`crate::Series`].
     pub const SERIES: &str = "ops.series";
     /// The folder of the guest's trace.
     pub const GUEST: &str = "guest-trace";
     /// The folder of the host's trace.
     pub const HOST: &str = "host-trace";
-    /// In it: what QEMU's own log backend wrote, where the host's kernel may not be traced.
+    /// In it: QEMU's log, where the host's kernel may not be traced.
     pub const QEMU_LOG: &str = "qemu.log";
     /// [`super::InsideFacts`].
     pub const INSIDE: &str = "inside.json";
-    /// The stacks that were seen inside the guest.
+    /// The stacks sampled inside the guest.
     pub const GUEST_PROFILE: &str = "guest-profile.json";
     /// [`super::CallCounts`].
     pub const GUEST_CALLS: &str = "guest-calls.json";
@@ -290,6 +288,6 @@ pub mod files {
     pub const EXITS: &str = "exits.json";
     /// [`crate::samples::CodeSamples`].
     pub const GUEST_CODE: &str = "guest-code.json";
-    /// In a turn's folder: the memory tree of a QEMU with KVM, as `info mtree -f` prints it.
+    /// In the folder of a trial: the memory tree of a QEMU with KVM, as `info mtree -f` prints it.
     pub const MEMORY_TREE: &str = "memory-tree";
 }

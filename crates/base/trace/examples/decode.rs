@@ -76,7 +76,7 @@ fn decode(formats: &Formats, mut events: Events<'_>, field: &str) -> Result<(), 
 
 const PAGE: usize = 4096;
 const HEADER: usize = 16;
-const LONGEST_DELTA: u64 = 1 << 27;
+const MAX_DELTA: u64 = 1 << 27;
 
 /// The pages of one CPU in the making.
 struct Pages {
@@ -98,9 +98,9 @@ impl Pages {
             self.page.extend([0; 8]);
         }
         let mut delta = if first { 0 } else { delta };
-        if delta >= LONGEST_DELTA {
-            self.page.extend((30 | (((delta % LONGEST_DELTA) as u32) << 5)).to_le_bytes());
-            self.page.extend(((delta / LONGEST_DELTA) as u32).to_le_bytes());
+        if delta >= MAX_DELTA {
+            self.page.extend((30 | (((delta % MAX_DELTA) as u32) << 5)).to_le_bytes());
+            self.page.extend(((delta / MAX_DELTA) as u32).to_le_bytes());
             delta = 0;
         }
         self.page.extend(((record.len() as u32 / 4) | ((delta as u32) << 5)).to_le_bytes());

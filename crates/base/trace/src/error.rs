@@ -7,7 +7,7 @@ use std::path::PathBuf;
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// A file cannot be read.
-    #[error("{}: {source}: is it there, and may you read it?", path.display())]
+    #[error("failed to read {}: {source}", path.display())]
     Read {
         /// Which.
         path: PathBuf,
@@ -15,7 +15,7 @@ pub enum TraceError {
         source: io::Error,
     },
     /// A file is not what it should be.
-    #[error("{}: {reason}: the file is damaged or of another kind; record the trace again", path.display())]
+    #[error("{} is damaged or of another kind ({reason}): record the trace again", path.display())]
     Damaged {
         /// Which.
         path: PathBuf,
@@ -31,7 +31,7 @@ pub enum TraceError {
         reason: String,
     },
     /// A folder without raw pages.
-    #[error("{}: no file there is named INSTANCE.cpuN.raw: give the folder of a trace", path.display())]
+    #[error("{} has no file INSTANCE.cpuN.raw: give the folder of a trace", path.display())]
     NoPages {
         /// Which.
         path: PathBuf,

@@ -16,14 +16,14 @@ enum Source<'f> {
 /// What reads another kind of trace, record by record.
 pub(crate) trait Decoder {
     /// Reads on. What is left out is counted there.
-    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError>;
+    fn step(&mut self, counts: &mut Counts) -> Result<DecoderStep, TraceError>;
 
     /// The record of the event that was read last.
     fn record(&self) -> &[u8];
 }
 
 /// What came next in a trace.
-pub(crate) enum Step {
+pub(crate) enum DecoderStep {
     /// Nothing to give.
     Nothing,
     Event {
@@ -59,23 +59,23 @@ impl Decoded<'_> {
     fn next(&mut self) -> Result<Option<Entry<'_>>, TraceError> {
         while !self.ended {
             let events = match self.decoder.step(&mut self.counts)? {
-                Step::Nothing => continue,
-                Step::Event { ticks, cpu, id, pid } => {
+                DecoderStep::Nothing => continue,
+                DecoderStep::Event { ticks, cpu, id, pid } => {
                     self.counts.time(&mut self.last, ticks);
                     self.counts.events += 1;
                     let data = self.decoder.record();
                     return Ok(Some(Entry::Event(Event { ticks, cpu, input: 0, id, pid, data })));
                 }
-                Step::Lost { ticks, events } => {
+                DecoderStep::Lost { ticks, events } => {
                     self.last = self.last.max(ticks.unwrap_or(0));
                     events
                 }
-                Step::Damaged { ends } => {
+                DecoderStep::Damaged { ends } => {
                     self.ended = ends;
                     self.counts.damaged_pages += 1;
                     None
                 }
-                Step::End { lost } => {
+                DecoderStep::End { lost } => {
                     self.ended = true;
                     if lost.is_none() {
                         break;

@@ -6,18 +6,18 @@ use std::io::{self, Read};
 use std::path::Path;
 
 /// The longest text file that is read, bytes: QEMU's list of all its events has half a MiB.
-const LONGEST_TEXT: u64 = 4 << 20;
+const MAX_TEXT: u64 = 4 << 20;
 
 pub(crate) fn text(path: &Path) -> Result<String, TraceError> {
     let mut bytes = Vec::new();
     // Opening a pipe or device that someone put there would hang.
     if fs::metadata(path).is_ok_and(|kind| !kind.is_file()) {
-        return Err(TraceError::Damaged { path: path.to_owned(), reason: "it is not a regular file".to_owned() });
+        return Err(TraceError::Damaged { path: path.to_owned(), reason: "not a regular file".to_owned() });
     }
-    let read = File::open(path).and_then(|file| file.take(LONGEST_TEXT + 1).read_to_end(&mut bytes));
+    let read = File::open(path).and_then(|file| file.take(MAX_TEXT + 1).read_to_end(&mut bytes));
     read.map_err(|source| unreadable(path, source))?;
-    if bytes.len() as u64 > LONGEST_TEXT {
-        let reason = format!("longer than {LONGEST_TEXT} bytes");
+    if bytes.len() as u64 > MAX_TEXT {
+        let reason = format!("longer than {MAX_TEXT} bytes");
         return Err(TraceError::Damaged { path: path.to_owned(), reason });
     }
     Ok(String::from_utf8_lossy(&bytes).into_owned())
@@ -33,7 +33,7 @@ pub(crate) fn failed(path: &Path, e: io::Error) -> TraceError {
     match e.kind() {
         io::ErrorKind::InvalidData => TraceError::Damaged { path, reason: e.to_string() },
         io::ErrorKind::Unsupported => TraceError::Unsupported { path, reason: e.to_string() },
-        io::ErrorKind::UnexpectedEof => TraceError::Damaged { path, reason: "it is cut off".to_owned() },
+        io::ErrorKind::UnexpectedEof => TraceError::Damaged { path, reason: "truncated".to_owned() },
         _ => TraceError::Read { path, source: e },
     }
 }

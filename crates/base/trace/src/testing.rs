@@ -126,13 +126,13 @@ impl Page {
 
 /// What a test compares: time and number of each event, or the loss.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Got {
+pub(crate) enum Collected {
     Number(u64, u64),
     Lost(u64, Option<u64>),
 }
 
 /// All entries of these inputs, each one CPU's pages.
-pub(crate) fn read(inputs: &[&[u8]]) -> (Vec<Got>, Counts) {
+pub(crate) fn read(inputs: &[&[u8]]) -> (Vec<Collected>, Counts) {
     let formats = formats();
     let number = formats.field(EventId(7), "number").unwrap();
     let inputs = (0..).zip(inputs).map(|(cpu, bytes)| Input {
@@ -145,8 +145,8 @@ pub(crate) fn read(inputs: &[&[u8]]) -> (Vec<Got>, Counts) {
     let mut got = Vec::new();
     while let Some(entry) = events.next().unwrap() {
         got.push(match entry {
-            Entry::Event(event) => Got::Number(event.ticks, number.unsigned(event.data).unwrap()),
-            Entry::Lost(Lost { ticks, events, .. }) => Got::Lost(ticks, events),
+            Entry::Event(event) => Collected::Number(event.ticks, number.unsigned(event.data).unwrap()),
+            Entry::Lost(Lost { ticks, events, .. }) => Collected::Lost(ticks, events),
         });
     }
     (got, *events.counts())

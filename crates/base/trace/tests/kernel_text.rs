@@ -102,19 +102,19 @@ fn inputs_are_in_the_order_of_cpus() {
 }
 
 #[test]
-fn a_folder_that_is_no_trace_is_told() {
+fn a_folder_without_a_trace_is_an_error() {
     let empty = tempfile::tempdir().unwrap();
     let put = |name: &str, text: &str| std::fs::write(empty.path().join(name), text).unwrap();
     let says = |expected: &str| {
         let error = Folder::open(empty.path()).unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");
     };
-    assert!(Folder::open(&empty.path().join("absent")).unwrap_err().to_string().contains("is it there"));
+    assert!(Folder::open(&empty.path().join("absent")).unwrap_err().to_string().contains("failed to read"));
     says("give the folder of a trace");
     put("a.cpu0.raw", "");
     says("header_page");
     put("header_page", "nothing");
-    says("describes no field");
+    says("invalid field line");
     put("header_page", &std::fs::read_to_string(data("host/header_page")).unwrap());
     says("clock");
     put("clock", "x86-tsc\n");

@@ -51,7 +51,7 @@ impl GuestSampling {
         let added_ns = self.added_ns;
         let counts = |counter: &CallCounter| {
             let rows = counter.read().map_err(|e| e.to_string())?;
-            serde_json::to_vec(&CallCounts { way: counter.way(), rows, lost: counter.lost(), added_ns })
+            serde_json::to_vec(&CallCounts { method: counter.method(), rows, lost: counter.lost(), added_ns })
                 .map_err(|e| e.to_string())
         };
         // The programs that count stay until what was sampled has names: theirs are among them.

@@ -11,7 +11,7 @@ pub enum ProbeError {
     #[error("tracefs is not mounted: mount it with `sudo mount -t tracefs tracefs /sys/kernel/tracing`")]
     NoTracefs,
     /// tracefs is there, but not for this user.
-    #[error("{file} may not be used ({source}): run vmtax as root", file = .file.display())]
+    #[error("no permission to use {file} ({source}): run vmtax as root", file = .file.display())]
     NotPermitted {
         /// What was tried to be used.
         file: PathBuf,
@@ -19,7 +19,7 @@ pub enum ProbeError {
         source: io::Error,
     },
     /// The kernel cannot stamp events with the counter that guest and host share.
-    #[error("this kernel has no trace clock x86-tsc: host and guest cannot be joined tick by tick")]
+    #[error("this kernel has no trace clock x86-tsc, which is needed to join host and guest events")]
     NoTsc,
     /// A file of tracefs, or of /proc or /sys.
     #[error("{what}: {source}")]
@@ -30,13 +30,13 @@ pub enum ProbeError {
         source: io::Error,
     },
     /// The process is not there.
-    #[error("there is no process {pid}: `pgrep -a qemu-system` lists QEMUs with their numbers")]
+    #[error("no process {pid}: `pgrep -a qemu-system` lists the PIDs of QEMU")]
     NoProcess {
         /// Which.
         pid: i32,
     },
     /// The process is another user's.
-    #[error("process {pid} is another user's, and may not be observed: run vmtax as root, or as that user")]
+    #[error("no permission to observe process {pid} of another user: run vmtax as root, or as that user")]
     NotOurs {
         /// Which.
         pid: i32,
@@ -50,11 +50,11 @@ pub enum ProbeError {
         level: String,
     },
     /// More threads on more CPUs than files may be open.
-    #[error("sampling takes a file a thread and CPU, more than may be open: raise the limit with `ulimit -n`")]
+    #[error("sampling needs an open file per thread and CPU, more than the limit: raise it with `ulimit -n`")]
     TooManyEvents,
     /// Neither BPF nor tracepoints of system calls, or not for this user.
     #[error(
-        "system calls can be counted neither by BPF ({source}) nor one by one, as {trace}; distributions' kernels have both"
+        "failed to count system calls, by BPF ({source}) and by tracepoints ({trace}): use a distribution's kernel"
     )]
     NoCalls {
         /// What the kernel said of BPF.
@@ -74,10 +74,10 @@ pub enum ProbeError {
         seconds: f64,
     },
     /// KVM's events are of a kernel that is not known here.
-    #[error("KVM's events cannot be read ({0}): report this as a fault of vmtax, with the kernel's version")]
+    #[error("failed to decode KVM's events ({0}): report this as a bug of vmtax, with the kernel version")]
     Trace(String),
     /// The disk is of another kind.
-    #[error("{disk} is no virtio disk ({why}): give the guest a virtio-blk one")]
+    #[error("{disk} is not a virtio-blk disk ({why}): give the guest a virtio-blk disk")]
     NotVirtio {
         /// Which.
         disk: PathBuf,

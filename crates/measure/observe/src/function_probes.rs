@@ -15,7 +15,7 @@ use vmtax_model::Missing;
 /// Longer functions than any of the table: what a symbol claims beyond is not believed.
 const MAX_FUNCTION: u64 = 1 << 16;
 
-const OTHER_QEMU: &str = "use a QEMU that exports its functions, as the distributions' do, or one that is not stripped";
+const OTHER_QEMU: &str = "use a QEMU that exports its functions, as distributions' builds do, or an unstripped one";
 
 /// Probes on the points of a VMM's binary that a block request passes. What this binary does not offer, or offers only at
 /// a price, is listed beside them.
@@ -50,7 +50,7 @@ pub fn uprobes(points: &[ProbePoint], binary: &Path) -> (Vec<Uprobe>, Vec<Missin
     for event in events.into_iter().filter(|event| !told.contains(event)) {
         let names: Vec<&str> = points.iter().filter(|p| p.event == event).map(|p| p.function).collect();
         missing.push(Missing {
-            what: format!("QEMU's point `{event}`"),
+            what: format!("QEMU's probe point `{event}`"),
             why: format!("{} does not export {}", binary.display(), names.join(" or ")),
             fix: OTHER_QEMU.into(),
         });
@@ -59,10 +59,10 @@ pub fn uprobes(points: &[ProbePoint], binary: &Path) -> (Vec<Uprobe>, Vec<Missin
 }
 
 fn expensive(point: &ProbePoint) -> Missing {
-    let done = if point.used == ProbeUse::Cheap { "it is left out" } else { "it is there all the same" };
+    let effect = if point.used == ProbeUse::Cheap { "it is not probed" } else { "it is probed all the same" };
     Missing {
         what: format!("a cheap probe on QEMU's {}", point.function),
-        why: format!("none of its first instructions is one that the kernel emulates, so a hit costs 10 us; {done}"),
+        why: format!("the kernel emulates none of its first instructions, so a hit costs 10 µs; {effect}"),
         fix: "use another build of QEMU".into(),
     }
 }

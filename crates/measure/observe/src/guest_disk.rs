@@ -11,10 +11,10 @@ use vmtax_model::GuestDisk;
 /// # Errors
 /// When it is no block device, or another driver than virtio-blk's has it.
 pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
-    let data = fs::metadata(path).map_err(|e| ProbeError::file("looking at", path, e))?;
+    let data = fs::metadata(path).map_err(|e| ProbeError::file("reading", path, e))?;
     let not = |why: &str| ProbeError::NotVirtio { disk: path.into(), why: why.into() };
     if !data.file_type().is_block_device() {
-        return Err(not("it is no block device"));
+        return Err(not("it is not a block device"));
     }
     let (major, minor) = (rustix::fs::major(data.rdev()), rustix::fs::minor(data.rdev()));
     // /sys/dev/block/254:0/device is the virtio device, `virtio1`, and its driver says of which kind it is.
@@ -26,9 +26,9 @@ pub fn guest_disk(path: &Path) -> Result<GuestDisk, ProbeError> {
     match link(&device.join("driver")).as_deref() {
         Some("virtio_blk") => {}
         Some(other) => return Err(not(&format!("its driver is {other}"))),
-        None => return Err(not("it has no driver of its own: a partition, or a device on top of others")),
+        None => return Err(not("it has no driver: it is a partition or a stacked device")),
     }
-    let name = link(&device).ok_or_else(|| not("it has no name among virtio devices"))?;
+    let name = link(&device).ok_or_else(|| not("it is not a virtio device"))?;
     let interrupts = fs::read_to_string("/proc/interrupts").unwrap_or_default();
     Ok(GuestDisk { device: kernel_number(major, minor), interrupts: of_device(&interrupts, &name) })
 }

@@ -15,7 +15,7 @@ const MAX_DEPTH: usize = 8;
 const SECTOR: u64 = 512;
 
 /// The device that the file at `path` (or the block device there) has its bytes on, and where on it. A device is known
-/// when there is exactly one beneath; places are known when the file system tells and nothing in between moves them.
+/// when there is exactly one underlying; places are known when the file system tells and nothing in between moves them.
 /// Written bytes are flushed first, so that they have a place.
 ///
 /// # Errors
@@ -35,7 +35,7 @@ pub fn host_disk_in_use(path: &Path) -> Result<HostDisk, ProbeError> {
 
 fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
     let mut file = File::open(path).map_err(|e| ProbeError::file("opening", path, e))?;
-    let data = file.metadata().map_err(|e| ProbeError::file("looking at", path, e))?;
+    let data = file.metadata().map_err(|e| ProbeError::file("reading", path, e))?;
     let (holder, mut extents) = if data.file_type().is_block_device() {
         let length = file.seek(SeekFrom::End(0)).map_err(|e| ProbeError::file("measuring", path, e))?;
         (data.rdev(), vec![Extent { file: 0, device: 0, length }])
@@ -43,24 +43,24 @@ fn placed(path: &Path, flush: bool) -> Result<HostDisk, ProbeError> {
         (data.dev(), fiemap::extents(&file, data.len(), flush))
     };
     let number = format!("{}:{}", rustix::fs::major(holder), rustix::fs::minor(holder));
-    let Some(beneath) = beneath(Path::new("/sys/dev/block"), &number) else { return Ok(HostDisk::default()) };
-    match beneath.moved {
+    let Some(underlying) = underlying(Path::new("/sys/dev/block"), &number) else { return Ok(HostDisk::default()) };
+    match underlying.moved {
         Some(start) => extents.iter_mut().for_each(|extent| extent.device = extent.device.saturating_add(start)),
         None => extents.clear(),
     }
-    Ok(HostDisk { device: Some(beneath.device), extents })
+    Ok(HostDisk { device: Some(underlying.device), extents })
 }
 
 /// The whole device under another one.
 #[derive(Debug, PartialEq, Eq)]
-struct Beneath {
+struct UnderlyingDevice {
     device: u64,
     /// By how many bytes places are moved on the way; `None` where it is more than moving.
     moved: Option<u64>,
 }
 
 /// Follows partitions to their disk, and devices on top of a single other one to that. Requests are of the lowest.
-fn beneath(block: &Path, number: &str) -> Option<Beneath> {
+fn underlying(block: &Path, number: &str) -> Option<UnderlyingDevice> {
     let mut folder: PathBuf = fs::canonicalize(block.join(number)).ok()?;
     let mut moved = Some(0u64);
     for _ in 0..MAX_DEPTH {
@@ -75,7 +75,7 @@ fn beneath(block: &Path, number: &str) -> Option<Beneath> {
                 let number = fs::read_to_string(folder.join("dev")).ok()?;
                 let (major, minor) = number.trim().split_once(':')?;
                 let device = kernel_number(major.parse().ok()?, minor.parse().ok()?);
-                return Some(Beneath { device, moved });
+                return Some(UnderlyingDevice { device, moved });
             }
             // The device mapper and the like: which bytes go where is in a table of theirs.
             (Some(slave), None) => {
@@ -130,11 +130,11 @@ mod tests {
     #[test]
     fn devices_are_followed_down() {
         let root = tree();
-        let under = |number: &str| beneath(&root.path().join("block"), number);
+        let under = |number: &str| underlying(&root.path().join("block"), number);
         let vda = 254 << 20;
-        assert_eq!(under("254:0"), Some(Beneath { device: vda, moved: Some(0) }));
-        assert_eq!(under("254:1"), Some(Beneath { device: vda, moved: Some(2048 * 512) }));
-        assert_eq!(under("253:0"), Some(Beneath { device: vda, moved: None }));
+        assert_eq!(under("254:0"), Some(UnderlyingDevice { device: vda, moved: Some(0) }));
+        assert_eq!(under("254:1"), Some(UnderlyingDevice { device: vda, moved: Some(2048 * 512) }));
+        assert_eq!(under("253:0"), Some(UnderlyingDevice { device: vda, moved: None }));
         assert_eq!(under("9:0"), None);
         assert_eq!(under("0:45"), None);
     }

@@ -1,7 +1,7 @@
 //! What is observed, declared once for both sides.
 
 use crate::Uprobe;
-use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Side, Source, Whose};
+use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Scope, Side, Source};
 
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -112,15 +112,15 @@ impl ProbeSet {
                 what: "requests at the host's disk".into(),
                 why: "the disk's file lies on no single block device (a memory, network, RAID or overlay file system)"
                     .into(),
-                fix: "put the run's folder on a plain file system on one disk with --dir".into(),
+                fix: "record to a plain file system on one disk".into(),
             });
         }
         for source in sources(checkpoints, Side::Host, &[]) {
             match *source {
                 Source::Tracepoint { system: "kvm", .. } if !kvm => {}
-                Source::Tracepoint { system, names, of: Whose::Qemu } => set.bound.push(event(system, names, None)),
-                Source::Tracepoint { system, names, of: Whose::All } => set.free.push(event(system, names, None)),
-                Source::Tracepoint { system, names, of: Whose::Device } => {
+                Source::Tracepoint { system, names, of: Scope::Qemu } => set.bound.push(event(system, names, None)),
+                Source::Tracepoint { system, names, of: Scope::All } => set.free.push(event(system, names, None)),
+                Source::Tracepoint { system, names, of: Scope::Device } => {
                     set.free.extend(device.clone().map(|filter| event(system, names, Some(filter))));
                 }
                 // Some tell of two checkpoints.

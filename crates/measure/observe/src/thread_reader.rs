@@ -19,11 +19,11 @@ use vmtax_trace::stacks::Registers;
 /// A thread stops in microseconds, unless it has to wait for a CPU, or for a disk where nothing wakes it.
 const STOP_TIMEOUT: Duration = Duration::from_millis(20);
 /// Until then the wait gives way to others but does not sleep.
-const BUSY: Duration = Duration::from_micros(300);
+const SPIN_TIME: Duration = Duration::from_micros(300);
 /// How often it is checked whether a thread that did not stop in time has stopped: it is held until that is seen.
-const LATE: Duration = Duration::from_millis(1);
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 /// For so long it is waited for in the end.
-const LAST: Duration = Duration::from_secs(1);
+const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads threads of one process. Of one thread of vmtax: the kernel ties tracing to it.
 #[derive(Debug)]
@@ -98,7 +98,7 @@ impl ThreadReader {
             if left.is_zero() {
                 return;
             }
-            std::thread::sleep(if self.late.is_empty() { left } else { left.min(LATE) });
+            std::thread::sleep(if self.late.is_empty() { left } else { left.min(POLL_INTERVAL) });
         }
     }
 
@@ -106,8 +106,8 @@ impl ThreadReader {
     /// then can it be let go; the end of the thread that reads lets all go.
     pub fn end(mut self) -> Vec<Duration> {
         let begin = Instant::now();
-        while !self.late.is_empty() && begin.elapsed() < LAST {
-            self.rest(LATE);
+        while !self.late.is_empty() && begin.elapsed() < END_TIMEOUT {
+            self.rest(POLL_INTERVAL);
         }
         self.pauses
     }
@@ -146,7 +146,7 @@ fn stopped(pid: Pid, timeout: Duration) -> Option<(Option<Signal>, Instant)> {
         if waited > timeout {
             return None;
         }
-        if waited < BUSY { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
+        if waited < SPIN_TIME { std::thread::yield_now() } else { std::thread::sleep(Duration::from_micros(50)) }
     }
 }
 

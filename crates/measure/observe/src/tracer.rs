@@ -117,7 +117,7 @@ impl Tracer {
                 Some(name) => self.enable(instance, system, name, filter.as_deref()),
                 None => self.missing.push(Missing {
                     what: format!("the event {system}:{}", names.first().unwrap_or(&"")),
-                    why: "this kernel does not have it".into(),
+                    why: "not in this kernel".into(),
                     fix: OTHER_KERNEL.into(),
                 }),
             }

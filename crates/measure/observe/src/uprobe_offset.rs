@@ -13,7 +13,7 @@ use iced_x86::{
 use std::collections::HashSet;
 
 /// A place further down than this many instructions says little about where the probe was wanted.
-const FURTHEST: usize = 32;
+const MAX_OFFSET: usize = 32;
 
 /// Where to put a probe.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -87,7 +87,7 @@ impl<'c> Code<'c> {
     fn walk(&self, begin: u64, held: &mut ArgumentRegisters) -> Option<&Instruction> {
         let first = self.instructions.binary_search_by_key(&begin, Instruction::ip).ok()?;
         let mut info = InstructionInfoFactory::new();
-        for instruction in self.instructions[first..].iter().take(FURTHEST) {
+        for instruction in self.instructions[first..].iter().take(MAX_OFFSET) {
             // Where others join, a probe would count them too.
             if instruction.is_invalid() || (instruction.ip() > begin && self.joints.contains(&instruction.ip())) {
                 return None;

@@ -112,7 +112,7 @@ fn what_it_rests_on_is_said() {
     let text = terminal(&plain(6), 200);
     let said = [
         "9,994 of 10,000 requests",
-        "not: 4 (events were lost while it was under way), 2 (no event for it: virtqueue pop)",
+        "not: 4 (events were lost while it was in flight), 2 (missing event: virtqueue pop)",
         "17 events lost",
         "within ±180.0 ns (exchanges through shared memory)",
         "Observer effect: +4.1 % (95 % interval +3.0 to +5.2 %)",

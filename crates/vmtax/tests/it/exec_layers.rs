@@ -156,7 +156,7 @@ fn what_cannot_be_followed_is_said() {
         wrapped_qemu(&place, "-append 'console=ttyS0 panic=-1 no_timer_check quiet lockdown=confidentiality'");
     let words = format!("--machine tcg --layers --root 9p --qemu {}", qemu_blind.display());
     let outcome = exec(&place, &words, &["sh", "-c", "echo out; exit 3"]).outcome().exits(3).says("wall time");
-    outcome.says("requests were not to be seen").says("vmtax get kernel");
+    outcome.says("requests were not traced").says("vmtax get kernel");
     let place = Place::new();
     let outcome = exec(&place, "--machine tcg --layers --timeout 2", &["sleep", "1000"]).outcome().exits(124);
     outcome.says("was not done after 2 s");

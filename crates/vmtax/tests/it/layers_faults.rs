@@ -120,7 +120,7 @@ fn events_that_no_format_describes_are_counted() {
     let beyond_the_record = column(|t| t.replace(COMPLETE, "sector;\toffset:", "sector;\toffset:40"));
     for column in [&unknown, &other_number, &beyond_the_record] {
         assert!(lacks(column, "some events"), "{}", column["missing"]);
-        assert_eq!((joined(column), rejected(column, "shows no request")), (0, REQUESTS));
+        assert_eq!((joined(column), rejected(column, "no request in the guest's block layer")), (0, REQUESTS));
     }
     // Another kernel's fields, in a record that has room for them, are no sectors of this disk.
     let moved = column(|t| {
@@ -130,7 +130,7 @@ fn events_that_no_format_describes_are_counted() {
         let to = offset.parse::<u32>().unwrap() + 4;
         t.replace(COMPLETE, &format!("sector;\toffset:{offset};"), &format!("sector;\toffset:{to};"));
     });
-    assert_eq!((joined(&moved), rejected(&moved, "shows no request")), (0, REQUESTS));
+    assert_eq!((joined(&moved), rejected(&moved, "no request in the guest's block layer")), (0, REQUESTS));
     let without_wakings = column(|t| t.remove("guest-trace/formats/sched.sched_waking"));
     assert!(lacks(&without_wakings, "some events") && joined(&without_wakings) == REQUESTS);
 }
@@ -143,7 +143,7 @@ fn a_clock_that_jumps_is_told_and_costs_the_requests_after_it() {
         });
         assert!(joined(&jumped) < REQUESTS / 2, "{by:#x}: {}", jumped["matched"]);
         // As far ahead as nothing may have happened in between, only the requests tell.
-        assert!(by == 1 << 33 || lacks(&jumped, "a steady clock"), "{by:#x}: {}", jumped["missing"]);
+        assert!(by == 1 << 33 || lacks(&jumped, "a monotonic trace clock"), "{by:#x}: {}", jumped["missing"]);
     }
     report(|t| {
         let mut facts: Value = serde_json::from_slice(&t.read("trace.json")).unwrap();
@@ -154,7 +154,7 @@ fn a_clock_that_jumps_is_told_and_costs_the_requests_after_it() {
         t.put("trace.json", facts.to_string());
     })
     .exits(2)
-    .says("clock moved by");
+    .says("clock jumped by");
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn what_cannot_be_read_is_named() {
         let outcome = report(damage).exits(2);
         texts.iter().fold(outcome, |outcome, text| outcome.says(text));
     };
-    says(&|t| t.put("ops.series", &t.read("ops.series")[..100]), &["ops.series", "cut off"]);
-    says(&|t| t.put("ops.series", "no series"), &["ops.series", "does not begin as one"]);
-    says(&|t| t.remove("ops.series"), &["ops.series", "is it there"]);
-    says(&|t| t.put("trace.json", "{"), &["trace.json", "make the trial again"]);
-    says(&|t| t.replace("trace.json", "\"tsc_mhz\": ", "\"tsc_mhz\": -"), &["trace.json", "a clock of"]);
+    says(&|t| t.put("ops.series", &t.read("ops.series")[..100]), &["ops.series", "truncated"]);
+    says(&|t| t.put("ops.series", "no series"), &["ops.series", "wrong magic number"]);
+    says(&|t| t.remove("ops.series"), &["ops.series", "failed to read"]);
+    says(&|t| t.put("trace.json", "{"), &["trace.json", "record the trial again"]);
+    says(&|t| t.replace("trace.json", "\"tsc_mhz\": ", "\"tsc_mhz\": -"), &["trace.json", "invalid TSC frequency"]);
     says(&|t| t.replace("trace.json", "\"schema\": 1", "\"schema\": 99"), &["schema 99", "newer vmtax"]);
     says(&|t| t.put("guest-trace/header_page", "nonsense"), &["header_page", "record the trace again"]);
     says(&|t| t.put(COMPLETE, "nonsense"), &["block_rq_complete", "record the trace again"]);

@@ -2,12 +2,12 @@
 
 use super::request::NOWHERE;
 use super::rwbs::kind;
-use crate::events::event::{Guest, Mark, SECTOR};
+use crate::events::event::{GuestEvent, Mark, SECTOR};
 use vmtax_model::{GuestDisk, HostDisk};
 use vmtax_trace::{BlockRequest, KernelEvent};
 
 /// What the guest's kernel says of a request to the measured disk.
-pub(crate) fn request(event: KernelEvent<'_>, disk: &GuestDisk) -> Option<Guest> {
+pub(crate) fn request(event: KernelEvent<'_>, disk: &GuestDisk) -> Option<GuestEvent> {
     let (KernelEvent::BlockInsert(request) | KernelEvent::BlockIssue(request) | KernelEvent::BlockComplete(request)) =
         event
     else {
@@ -16,12 +16,12 @@ pub(crate) fn request(event: KernelEvent<'_>, disk: &GuestDisk) -> Option<Guest>
     (request.device == disk.device).then_some(())?;
     let offset = place(range(request));
     Some(match event {
-        KernelEvent::BlockInsert(_) => Guest::Insert { offset },
+        KernelEvent::BlockInsert(_) => GuestEvent::Insert { offset },
         KernelEvent::BlockIssue(_) => {
             let (_, bytes) = range(request)?;
-            Guest::Issue { offset, bytes, kind: kind(request.rwbs, bytes) }
+            GuestEvent::Issue { offset, bytes, kind: kind(request.rwbs, bytes) }
         }
-        _ => Guest::Complete { offset },
+        _ => GuestEvent::Complete { offset },
     })
 }
 

@@ -5,7 +5,7 @@ use super::request::GuestRequest;
 use crate::join::guest::GuestWindow;
 use crate::join::host::{Call, HostWindow, Passing};
 use crate::join::match_params::{MatchParams, View, Violation};
-use crate::join::request_path::{By, RequestPath};
+use crate::join::request_path::{PassedBy, RequestPath};
 use vmtax_model::{Checkpoint, RequestKind};
 use vmtax_trace::{EventWindow, Moment};
 
@@ -26,12 +26,12 @@ impl Follow<'_> {
         let mut path = RequestPath::new();
         match self.params.view {
             View::Kernel => {
-                path.set(Checkpoint::GuestIssue, part.issue.at, By::Guest(part.issue));
-                path.set(Checkpoint::GuestComplete, part.complete.at, By::Guest(part.complete));
+                path.set(Checkpoint::GuestIssue, part.issue.at, PassedBy::Guest(part.issue));
+                path.set(Checkpoint::GuestComplete, part.complete.at, PassedBy::Guest(part.complete));
             }
             View::Driver => {
-                path.set(Checkpoint::GuestNotify, part.issue.at, By::Guest(part.issue));
-                path.set(Checkpoint::GuestComplete, part.complete.at, By::Guest(part.complete));
+                path.set(Checkpoint::GuestNotify, part.issue.at, PassedBy::Guest(part.issue));
+                path.set(Checkpoint::GuestComplete, part.complete.at, PassedBy::Guest(part.complete));
             }
             View::Blind => {}
         }
@@ -45,7 +45,7 @@ impl Follow<'_> {
         let submit = self.identified(Checkpoint::QemuSubmit, part, |p| p.mark.covers(part.offset))?;
         let taken = [(Checkpoint::QemuPop, popped), (Checkpoint::QemuSubmit, submit), (Checkpoint::QemuPush, pushed)];
         for (checkpoint, found) in taken {
-            found.into_iter().for_each(|(at, passing)| path.set(checkpoint, at, By::Thread(passing.tid)));
+            found.into_iter().for_each(|(at, passing)| path.set(checkpoint, at, PassedBy::Thread(passing.tid)));
         }
         self.device(part, &mut path)?;
         self.call(part, &mut path, submit.map(|(_, s)| s));
@@ -96,12 +96,12 @@ impl Follow<'_> {
     fn device(&self, part: &GuestRequest, path: &mut RequestPath) -> Result<(), Violation> {
         let mine = |p: &Passing| p.mark.overlaps(part.offset, part.bytes);
         let Some((at, issue)) = self.identified(Checkpoint::HostIssue, part, mine)? else { return Ok(()) };
-        let by = if self.host.threads.contains(&issue.tid) { By::Thread(issue.tid) } else { By::Host };
+        let by = if self.host.threads.contains(&issue.tid) { PassedBy::Thread(issue.tid) } else { PassedBy::Host };
         path.set(Checkpoint::HostIssue, at, by);
         // The host may have split it: it is done when its last segment is.
         let completes = self.host.passed.at(Checkpoint::HostComplete);
         if let Some((at, _)) = completes.within(at, self.late(part)).filter(|(_, p)| mine(p)).last() {
-            path.set(Checkpoint::HostComplete, at, By::Host);
+            path.set(Checkpoint::HostComplete, at, PassedBy::Host);
         }
         Ok(())
     }
@@ -137,7 +137,7 @@ impl Follow<'_> {
             mine.map(|(tid, (enter, _))| (enter, tid)).min()
         };
         if let Some((enter, tid)) = during.or_else(named).or_else(next).or_else(flushes) {
-            path.set(Checkpoint::HostCall, enter, By::Thread(tid));
+            path.set(Checkpoint::HostCall, enter, PassedBy::Thread(tid));
         }
     }
 
@@ -152,7 +152,7 @@ impl Follow<'_> {
             let mut notifies =
                 self.guest.passed.at(Checkpoint::GuestNotify).within(part.issue.at, until.saturating_add(bound));
             if let Some((at, notify)) = notifies.find(|(_, n)| n.tid == part.issue.tid) {
-                path.set(Checkpoint::GuestNotify, at, By::Guest(*notify));
+                path.set(Checkpoint::GuestNotify, at, PassedBy::Guest(*notify));
             }
         }
         let told = path.at(Checkpoint::GuestNotify);
@@ -160,7 +160,7 @@ impl Follow<'_> {
         if told.is_some() || !notifies_seen {
             let kicks = self.host.passed.at(Checkpoint::KvmNotify);
             if let Some((at, kick)) = kicks.caused(told.unwrap_or(part.issue.at), until, bound) {
-                path.set(Checkpoint::KvmNotify, at, By::Thread(kick.tid));
+                path.set(Checkpoint::KvmNotify, at, PassedBy::Thread(kick.tid));
             }
         }
         let kicked = path.at(Checkpoint::KvmNotify);
@@ -170,7 +170,7 @@ impl Follow<'_> {
         }
         let from = kicked.unwrap_or_else(|| told.unwrap_or(part.issue.at).saturating_sub(bound));
         if let Some((woke, tid)) = taken.and_then(|(at, tid)| Some((self.host.woke(tid, from, at)?, tid))) {
-            path.set(Checkpoint::QemuWake, woke, By::Thread(tid));
+            path.set(Checkpoint::QemuWake, woke, PassedBy::Thread(tid));
         }
     }
 
@@ -179,7 +179,7 @@ impl Follow<'_> {
         let bound = self.params.bound;
         if let Some((at, tid)) = path.thread(Checkpoint::QemuPush) {
             if let Some(reaped) = self.reaped(path, at, tid) {
-                path.set(Checkpoint::QemuReap, reaped, By::Thread(tid));
+                path.set(Checkpoint::QemuReap, reaped, PassedBy::Thread(tid));
             }
         }
         let Some(done) = path.first_of(&[Checkpoint::QemuPush, Checkpoint::HostComplete]) else { return };
@@ -187,7 +187,7 @@ impl Follow<'_> {
         let mut notifies = self.host.passed.at(Checkpoint::QemuNotify).within(done, part.complete.at);
         let of_queue = |p: &Passing| queue.is_none_or(|queue| p.mark.queue.unwrap_or(0) == queue);
         if let Some((at, notify)) = notifies.find(|(_, p)| of_queue(p)) {
-            path.set(Checkpoint::QemuNotify, at, By::Thread(notify.tid));
+            path.set(Checkpoint::QemuNotify, at, PassedBy::Thread(notify.tid));
         }
         let told =
             if self.host.passed.seen(Checkpoint::QemuNotify) { path.at(Checkpoint::QemuNotify) } else { Some(done) };
@@ -195,11 +195,11 @@ impl Follow<'_> {
         let interrupt = self.guest.passed.at(Checkpoint::GuestInterrupt).caused(told, part.complete.at, bound);
         let interrupt = interrupt.map(|(_, moment)| Moment { tid: 0, interrupt: true, ..*moment });
         if let Some(moment) = interrupt {
-            path.set(Checkpoint::GuestInterrupt, moment.at, By::Guest(moment));
+            path.set(Checkpoint::GuestInterrupt, moment.at, PassedBy::Guest(moment));
         }
         let until = interrupt.map_or(part.complete.at, |m| m.at.saturating_add(bound));
         if let Some((at, inject)) = self.host.passed.at(Checkpoint::Inject).within(told, until).next() {
-            path.set(Checkpoint::Inject, at, By::Thread(inject.tid));
+            path.set(Checkpoint::Inject, at, PassedBy::Thread(inject.tid));
         }
     }
 

@@ -2,7 +2,7 @@
 //! request and when it gave it back. Its stamps are whole microseconds of the time of day.
 
 use crate::error::LayersError;
-use crate::events::event::{Event, Host, Mark, SECTOR};
+use crate::events::event::{Event, HostEvent, Mark, SECTOR};
 use std::io::Read;
 use std::path::Path;
 use vmtax_model::{DISK, Moment};
@@ -24,7 +24,7 @@ virtio_notify_irqfd(void *vdev, void *vq) "vdev %p vq %p"
 ///
 /// # Errors
 /// [`LayersError::Trace`] when the file cannot be read.
-pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Vec<Event<Host>>, LayersError> {
+pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Vec<Event<HostEvent>>, LayersError> {
     let [first, .., last] = moments else { return Ok(Vec::new()) };
     let qemu = QemuEvents::parse(EVENTS).map_err(|reason| TraceError::Damaged { path: path.to_owned(), reason })?;
     let mut log = qemu.log_from(log, path);
@@ -40,7 +40,7 @@ pub(crate) fn read(log: impl Read, path: &Path, moments: &[Moment]) -> Result<Ve
     Ok(events)
 }
 
-fn what(formats: &Formats, event: &vmtax_trace::Event<'_>) -> Option<Host> {
+fn what(formats: &Formats, event: &vmtax_trace::Event<'_>) -> Option<HostEvent> {
     let name = formats.get(event.id)?.name.as_str();
     let info = DISK.iter().find(|info| info.sources.iter().any(|source| source.gives("qemu", name)))?;
     let number = |field: &str| formats.field(event.id, field)?.unsigned(event.data);
@@ -50,7 +50,7 @@ fn what(formats: &Formats, event: &vmtax_trace::Event<'_>) -> Option<Host> {
         bytes: number("size").unwrap_or(1),
         queue: number("vq"),
     };
-    Some(Host::Passes(info.checkpoint, mark))
+    Some(HostEvent::Passes(info.checkpoint, mark))
 }
 
 /// The host's ticks at a time of day, on the line through two moments.
@@ -69,7 +69,7 @@ mod tests {
     use vmtax_model::Checkpoint;
 
     /// The events of a text whose stamps are as many ticks as nanoseconds.
-    fn events(text: &str) -> Vec<(i32, u64, Host)> {
+    fn events(text: &str) -> Vec<(i32, u64, HostEvent)> {
         let moments = [0, 1 << 62].map(|at| Moment { ticks: at, realtime_ns: at });
         let events = read(text.as_bytes(), "log".as_ref(), &moments).unwrap();
         events.into_iter().map(|e| (e.tid, e.at, e.what)).collect()
@@ -89,7 +89,7 @@ mod tests {
             (201, Checkpoint::QemuNotify, Mark { queue: Some(0x55e1), bytes: 1, ..Mark::default() }),
         ];
         let expected =
-            expected.map(|(us, c, mark)| (4711, 1_700_000_000_000_000_000 + us * 1000, Host::Passes(c, mark)));
+            expected.map(|(us, c, mark)| (4711, 1_700_000_000_000_000_000 + us * 1000, HostEvent::Passes(c, mark)));
         assert_eq!(events(lines), expected);
         for other in ["", "qemu: warning: x", "1@2.3:virtio_notify_irqfd vdev 0x1 vq 0x2", "1@2.000003:else", "@.:"] {
             assert_eq!(events(other), [], "{other}");

@@ -1,6 +1,6 @@
 //! How both sides' clocks compare in one trial.
 
-use super::event::{Event, Guest, Host, Mark};
+use super::event::{Event, GuestEvent, HostEvent, Mark};
 use super::trace_reader::{Trace, each};
 use crate::error::LayersError;
 use std::collections::HashMap;
@@ -17,19 +17,19 @@ pub(crate) fn clock(
     series: &Series,
     guest: Option<&Trace>,
     host: Option<&Trace>,
-    log: &[Event<Host>],
+    log: &[Event<HostEvent>],
 ) -> Result<ClockMap, LayersError> {
     let mut evidence = Evidence::new(&steady(&facts.pings), facts.kvm_offset);
     let recorded = evidence.map();
     if recorded.as_ref().is_ok_and(|map| map.bound() as f64 <= GOOD_US * facts.tsc_mhz) {
         return Ok(recorded?);
     }
-    let (mut issues, mut completes) = (Places::default(), Places::default());
-    let (mut pops, mut pushes) = (Places::default(), Places::default());
+    let (mut issues, mut completes) = (TimesByKey::default(), TimesByKey::default());
+    let (mut pops, mut pushes) = (TimesByKey::default(), TimesByKey::default());
     match guest {
         Some(trace) => each(trace, |r, e| match r.guest(e, facts).map(|e| (e.at, e.what)) {
-            Some((at, Guest::Issue { offset, .. })) => issues.add(offset, at),
-            Some((at, Guest::Complete { offset })) => completes.add(offset, at),
+            Some((at, GuestEvent::Issue { offset, .. })) => issues.add(offset, at),
+            Some((at, GuestEvent::Complete { offset })) => completes.add(offset, at),
             _ => {}
         })?,
         None => {
@@ -39,9 +39,9 @@ pub(crate) fn clock(
             }
         }
     }
-    let mut of_host = |event: &Event<Host>| match event.what {
-        Host::Passes(Checkpoint::QemuPop, Mark { offset: Some(offset), .. }) => pops.add(offset, event.at),
-        Host::Passes(Checkpoint::QemuPush, Mark { offset: Some(offset), .. }) => pushes.add(offset, event.at),
+    let mut of_host = |event: &Event<HostEvent>| match event.what {
+        HostEvent::Passes(Checkpoint::QemuPop, Mark { offset: Some(offset), .. }) => pops.add(offset, event.at),
+        HostEvent::Passes(Checkpoint::QemuPush, Mark { offset: Some(offset), .. }) => pushes.add(offset, event.at),
         _ => {}
     };
     if let Some(trace) = host {
@@ -66,15 +66,15 @@ fn steady(pings: &[Ping]) -> Vec<Ping> {
 
 /// When something happened to each place of the disk.
 #[derive(Default)]
-struct Places(HashMap<u64, Vec<u64>>);
+struct TimesByKey(HashMap<u64, Vec<u64>>);
 
-impl Places {
+impl TimesByKey {
     fn add(&mut self, offset: u64, at: u64) {
         self.0.entry(offset).or_default().push(at);
     }
 
     /// What happened in both, first with first; only where both were seen as often.
-    fn pairs<'a>(&'a self, other: &'a Places) -> impl Iterator<Item = (u64, u64)> + 'a {
+    fn pairs<'a>(&'a self, other: &'a TimesByKey) -> impl Iterator<Item = (u64, u64)> + 'a {
         let both = self.0.iter().filter_map(|(offset, times)| Some((times, other.0.get(offset)?)));
         both.filter(|(a, b)| a.len() == b.len()).flat_map(|(a, b)| a.iter().copied().zip(b.iter().copied()))
     }

@@ -1,7 +1,7 @@
 //! Trace records as the join's events: those of the measured disk and of QEMU's threads, by the table of checkpoints.
 
 use super::calls::is_wait;
-use super::event::{Event, Guest, Host, Mark, SECTOR};
+use super::event::{Event, GuestEvent, HostEvent, Mark, SECTOR};
 use crate::disk::decode::{on_device, request};
 use std::collections::HashMap;
 use vmtax_model::{Checkpoint, CheckpointInfo, PROBE_GROUP, Side, TraceFacts};
@@ -61,19 +61,19 @@ impl Readers {
     }
 
     /// A record of the guest's trace.
-    pub fn guest(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<Guest>> {
+    pub fn guest(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<GuestEvent>> {
         let disk = facts.guest_disk.as_ref();
         let what = match self.kernel.decode(event) {
-            None if self.probes.contains_key(&event.id) => Guest::Passes(self.checkpoint(event)?),
-            Some(KernelEvent::Sched(sched)) => Guest::Sched(sched),
-            Some(KernelEvent::SysEnter { .. }) => Guest::Enter,
-            Some(KernelEvent::SysExit { .. }) => Guest::Exit,
+            None if self.probes.contains_key(&event.id) => GuestEvent::Passes(self.checkpoint(event)?),
+            Some(KernelEvent::Sched(sched)) => GuestEvent::Sched(sched),
+            Some(KernelEvent::SysEnter { .. }) => GuestEvent::Enter,
+            Some(KernelEvent::SysExit { .. }) => GuestEvent::Exit,
             Some(KernelEvent::Irq { irq })
                 if disk.is_some_and(|d| d.interrupts.iter().any(|i| u64::from(*i) == irq)) =>
             {
-                Guest::Passes(self.checkpoint(event)?)
+                GuestEvent::Passes(self.checkpoint(event)?)
             }
-            Some(KernelEvent::Function) => Guest::Passes(self.checkpoint(event)?),
+            Some(KernelEvent::Function) => GuestEvent::Passes(self.checkpoint(event)?),
             Some(other) => request(other, disk?)?,
             None => return None,
         };
@@ -81,26 +81,26 @@ impl Readers {
     }
 
     /// A record of the host's trace.
-    pub fn host(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<Host>> {
+    pub fn host(&self, event: &vmtax_trace::Event<'_>, facts: &TraceFacts) -> Option<Event<HostEvent>> {
         let what = match self.kernel.decode(event) {
-            None => Host::Passes(self.checkpoint(event)?, self.probe(event)?),
-            Some(KernelEvent::Sched(sched)) => Host::Sched(sched),
-            Some(KernelEvent::SysEnter { nr, args }) => Host::Enter { nr: u32::try_from(nr).ok()?, args },
+            None => HostEvent::Passes(self.checkpoint(event)?, self.probe(event)?),
+            Some(KernelEvent::Sched(sched)) => HostEvent::Sched(sched),
+            Some(KernelEvent::SysEnter { nr, args }) => HostEvent::Enter { nr: u32::try_from(nr).ok()?, args },
             // Where waits are traced alone, only their returns are.
-            Some(KernelEvent::SysExit { single: Some(nr) }) if system_call(nr).is_some_and(is_wait) => Host::Woke,
-            Some(KernelEvent::SysExit { .. }) => Host::Exit,
-            Some(KernelEvent::KvmUserspaceExit { .. }) => Host::Woke,
+            Some(KernelEvent::SysExit { single: Some(nr) }) if system_call(nr).is_some_and(is_wait) => HostEvent::Woke,
+            Some(KernelEvent::SysExit { .. }) => HostEvent::Exit,
+            Some(KernelEvent::KvmUserspaceExit { .. }) => HostEvent::Woke,
             // A line that is lowered interrupts nobody.
             Some(KernelEvent::KvmSetIrq { level: 1.., .. } | KernelEvent::KvmMsi) => {
-                Host::Passes(self.checkpoint(event)?, Mark::default())
+                HostEvent::Passes(self.checkpoint(event)?, Mark::default())
             }
             Some(KernelEvent::KvmAccess(access)) if access.write && access.to != KvmSpace::Msr => {
                 let within =
                     |(first, length): &(u64, u64)| access.address.checked_sub(*first).is_some_and(|at| at < *length);
                 facts.notify.iter().any(within).then_some(())?;
-                Host::Passes(self.checkpoint(event)?, Mark::default())
+                HostEvent::Passes(self.checkpoint(event)?, Mark::default())
             }
-            Some(other) => Host::OnDevice(self.checkpoint(event)?, on_device(other, &facts.host_disk)?),
+            Some(other) => HostEvent::OnDevice(self.checkpoint(event)?, on_device(other, &facts.host_disk)?),
         };
         Some(at(event, what))
     }

@@ -30,7 +30,7 @@ impl<W> Event<W> {
 /// What the guest's kernel traced. Block requests are those of the measured disk alone, system calls those of the
 /// workload, interrupts the disk's.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Guest {
+pub(crate) enum GuestEvent {
     Sched(Sched),
     Enter,
     Exit,
@@ -53,7 +53,7 @@ pub(crate) enum Guest {
 
 /// What the host's kernel traced. System calls and probes are those of QEMU's threads.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(crate) enum Host {
+pub(crate) enum HostEvent {
     Sched(Sched),
     Enter {
         nr: u32,

@@ -7,10 +7,10 @@ use std::path::Path;
 use vmtax_model::{CheckpointInfo, Missing, Side};
 use vmtax_trace::{Counts, CpuStats, Entry, Events, Folder};
 
-/// By which clock both sides have to trace.
+/// The trace clock that both sides have to use.
 const CLOCK: &str = "x86-tsc";
 
-/// A time in which events were lost, host ticks, and how many.
+/// A period in which events were lost, host ticks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Loss {
     pub from: u64,
@@ -38,7 +38,7 @@ pub(crate) fn open(path: &Path, table: &[CheckpointInfo], side: Side) -> Result<
     Ok(Some(Trace { folder, readers }))
 }
 
-/// Gives every event of a trace to a function.
+/// Calls a function with every event of a trace.
 pub(crate) fn each(trace: &Trace, mut take: impl FnMut(&Readers, &vmtax_trace::Event<'_>)) -> Result<(), LayersError> {
     let mut events = trace.folder.events()?;
     while let Some(entry) = events.next()? {
@@ -63,9 +63,9 @@ pub(crate) struct TraceReader<'f, M> {
 /// One CPU's part of a trace.
 #[derive(Debug, Clone, Copy, Default)]
 struct Input {
-    /// When its last event was, host ticks.
+    /// Time of its last event, host ticks.
     last: u64,
-    /// How many events are lost since, where any are.
+    /// Events lost since, if any.
     lost: Option<u64>,
 }
 
@@ -75,7 +75,7 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
         Ok(TraceReader { trace, events: trace.folder.events()?, map, inputs, losses: Vec::new() })
     }
 
-    /// An event: when, in host ticks. What was lost before it, was lost since the one before.
+    /// Host ticks of an event. Events reported as lost before it were lost after the previous one.
     fn event(&mut self, ticks: u64, input: u32) -> u64 {
         let at = (self.map)(ticks);
         if let Some(input) = self.inputs.get_mut(input as usize) {
@@ -85,7 +85,7 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
         at
     }
 
-    /// What ends with the trace: buffers that were full lose all that comes after.
+    /// Ends the trace. A full buffer drops all later events.
     pub fn end(self, losses: &mut Vec<Loss>, missing: &mut Vec<Missing>) {
         losses.extend(self.losses);
         for (input, raw) in self.inputs.iter().zip(self.trace.folder.inputs()) {
@@ -99,26 +99,26 @@ impl<'f, M: Fn(u64) -> u64> TraceReader<'f, M> {
         let Counts { backwards, leaps, unknown, short, .. } = *self.events.counts();
         let mut note = |count: u64, what: &str, why: &str| {
             if count > 0 {
-                missing.push(Missing { what: what.to_owned(), why: format!("{count} {why}"), fix: AGAIN.to_owned() });
+                missing.push(Missing {
+                    what: what.to_owned(),
+                    why: format!("{count} {why}"),
+                    fix: RECORD_AGAIN.to_owned(),
+                });
             }
         };
-        note(backwards + leaps, "a steady clock", "events of one CPU's trace go back, or far ahead");
-        note(unknown + short, "some events", "records fit no format file: it is of another kernel");
+        note(backwards + leaps, "a monotonic trace clock", "events of one CPU's trace are out of order or far ahead");
+        note(unknown + short, "some events", "records match no format file, which is from another kernel");
         let nested = self.trace.folder.stats().iter().map(|s| s.commit_overrun).sum();
-        note(
-            nested,
-            "some events",
-            "events were lost, nobody knows when: interrupts in interrupts wanted to record theirs",
-        );
+        note(nested, "some events", "events were lost at an unknown time (commit overrun by nested interrupts)");
         for event in self.trace.readers.unreadable() {
-            note(1, &format!("the event {event}"), "format file lacks the fields by which it is read");
+            note(1, &format!("the event {event}"), "format file lacks required fields");
         }
     }
 }
 
-const AGAIN: &str = "make the trial again; see `vmtax doctor` for the clock";
+const RECORD_AGAIN: &str = "record the trial again; `vmtax doctor` checks the clock";
 
-/// The next event that matters, its time in host ticks.
+/// The next event that the join uses, in host ticks.
 pub(crate) fn next<M: Fn(u64) -> u64, W>(
     side: &mut Option<TraceReader<'_, M>>,
     read: impl Fn(&Readers, &vmtax_trace::Event<'_>) -> Option<Event<W>>,
@@ -130,7 +130,7 @@ pub(crate) fn next<M: Fn(u64) -> u64, W>(
             Some(Entry::Event(event)) => (event.ticks, event.input, read(&side.trace.readers, &event)),
             Some(Entry::Lost(lost)) => {
                 if let Some(input) = side.inputs.get_mut(lost.input as usize) {
-                    // Where nobody knows how many, one at least.
+                    // At least one where the number is unknown.
                     input.lost = Some(input.lost.unwrap_or(0).saturating_add(lost.events.unwrap_or(1)));
                 }
                 continue;

@@ -3,7 +3,7 @@
 use super::distribution::Distribution;
 use super::heat::Heat;
 use super::nested::NestedTally;
-use super::waterfall::{Candidate, Pictures};
+use super::waterfall::{Candidate, WaterfallCandidates};
 use crate::events::calls::CallKind;
 use crate::request::{JoinedRequest, Who};
 use crate::trial::call_times::TrialCalls;
@@ -38,7 +38,7 @@ pub(crate) struct ColumnSums {
     pub steps: BTreeMap<Checkpoint, (Distribution, BTreeMap<String, u64>)>,
     pub nested: NestedTally,
     pub heat: Heat,
-    pub pictures: Pictures,
+    pub pictures: WaterfallCandidates,
     pub calls: BTreeMap<Role, BTreeMap<CallPhase<CallKind>, Moments>>,
     pub matched: Matched,
     pub clock: Option<ClockFinding>,

@@ -1,4 +1,4 @@
-//! What the requests of a command's guests say: of those that nobody stamped, by guest and kind.
+//! The findings of a command's requests, which have no workload stamps: by guest and kind.
 
 use super::column::column;
 use super::column_data::{ColumnData, RoundMedians};
@@ -7,7 +7,7 @@ use crate::disk::request::GuestRequest;
 use crate::events::trace_reader::Loss;
 use crate::join::joined::Joined;
 use crate::trial::joined_trial::JoinedTrial;
-use crate::trial::open::{Read, read_all};
+use crate::trial::open::{TrialData, read_all};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,8 +18,8 @@ use vmtax_model::{
 };
 use vmtax_rules::Evidence;
 
-/// What the observed runs of a plan's command say. Each trial comes with its folder; one whose traces cannot be read counts
-/// as missing, with the reason among the warnings.
+/// The findings of a command's traced runs, each given with its folder; one whose traces cannot be read counts as missing,
+/// with the reason in a warning.
 pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>) -> CommandLayers {
     let (mut disks, mut columns, mut warnings): (_, Vec<LayerColumn>, _) = (Vec::new(), Vec::new(), Vec::new());
     for (record, folder) in trials.filter(|(record, _)| record.probes == Probes::Layers) {
@@ -45,7 +45,7 @@ pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, P
         schema: SCHEMA,
         rounds_planned: 1,
         host: None,
-        // Of the requests that took most time.
+        // About the kind of requests with the largest total time.
         advice: vmtax_rules::advice(&Evidence {
             plan: Some(plan),
             columns: columns.get(..1).unwrap_or_default(),
@@ -59,15 +59,15 @@ pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, P
     CommandLayers { disks, layers }
 }
 
-const METHOD: &str = "Each request is followed by what identifies it, from the guest's block layer taking it in to its \
-                      completing it, and each of its nanoseconds counts for one row. All are of one run under probes, so \
-                      there is no interval.";
+const METHOD: &str = "Each request is followed by its offset and addresses, from its insertion into the guest's block layer to \
+                      its completion, and each nanosecond counts for one row. Figures are means of one traced run, so there \
+                      is no CI.";
 
-/// One guest's: its disk's use, and a column for each kind of request.
-fn disk(machine: Machine, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>) {
-    let Read { joined, losses, clock, mhz, missing, first, .. } = read;
+/// The disk use of one guest, and a column for each kind of request.
+fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerColumn>) {
+    let TrialData { joined, losses, clock, mhz, missing, first, .. } = read;
     let seconds = |ticks: u64| ticks as f64 / mhz / 1e6;
-    let under_way_s = seconds(under_way(&joined.parts));
+    let in_flight_s = seconds(in_flight(&joined.parts));
     let mut kinds: BTreeMap<RequestKind, Vec<GuestRequest>> = BTreeMap::new();
     joined.parts.iter().for_each(|part| kinds.entry(part.kind).or_default().push(*part));
     let observed_s = ends(&losses).zip(first).map_or(wall_s, |(end, first)| seconds(end.saturating_sub(first)));
@@ -94,11 +94,11 @@ fn disk(machine: Machine, wall_s: f64, read: Read) -> (DiskUse, Vec<LayerColumn>
         columns.push(column(machine, kind.label(), &data));
     }
     columns.sort_by_key(|c| Reverse((c.traced.mean_ns * c.matched.joined as f64) as u64));
-    (DiskUse { machine, wall_s, observed_s: observed_s.min(wall_s), under_way_s, kinds: rows }, columns)
+    (DiskUse { machine, wall_s, observed_s: observed_s.min(wall_s), under_way_s: in_flight_s, kinds: rows }, columns)
 }
 
-/// How long at least one request was under way, ticks.
-fn under_way(parts: &[GuestRequest]) -> u64 {
+/// Time with at least one request in flight, ticks.
+fn in_flight(parts: &[GuestRequest]) -> u64 {
     let mut spans: Vec<(u64, u64)> = parts.iter().map(|p| (p.begin(), p.complete.at)).collect();
     spans.sort_unstable();
     let (mut sum, mut until) = (0, 0);
@@ -109,12 +109,12 @@ fn under_way(parts: &[GuestRequest]) -> u64 {
     sum
 }
 
-/// When a buffer became full, host ticks: what came after is not known.
+/// When a buffer became full, host ticks: later events are lost.
 fn ends(losses: &[Loss]) -> Option<u64> {
     losses.iter().filter(|loss| loss.to == u64::MAX).map(|loss| loss.from).min()
 }
 
-/// What was joined, kind by kind.
+/// Joined requests by kind.
 fn by_kind(joined: Joined) -> BTreeMap<RequestKind, Joined> {
     let Joined { requests, rejected, threads, .. } = joined;
     let new = || Joined { threads: threads.clone(), ..Joined::default() };

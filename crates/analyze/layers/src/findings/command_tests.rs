@@ -15,12 +15,12 @@ fn time_with_several_under_way_counts_once() {
     let spans = |list: &[(u64, u64)]| -> Vec<GuestRequest> {
         list.iter().map(|&(from, to)| part(RequestKind::Read, 4096, from, to)).collect()
     };
-    assert_eq!(under_way(&spans(&[])), 0);
-    assert_eq!(under_way(&spans(&[(10, 20), (40, 50)])), 20);
+    assert_eq!(in_flight(&spans(&[])), 0);
+    assert_eq!(in_flight(&spans(&[(10, 20), (40, 50)])), 20);
     // In any order: one inside another, one that overlaps, one that follows at once.
-    assert_eq!(under_way(&spans(&[(30, 40), (12, 15), (10, 20), (18, 30)])), 30);
+    assert_eq!(in_flight(&spans(&[(30, 40), (12, 15), (10, 20), (18, 30)])), 30);
     // A completion before its issue, as clocks may have it, is no time.
-    assert_eq!(under_way(&spans(&[(20, 10)])), 0);
+    assert_eq!(in_flight(&spans(&[(20, 10)])), 0);
 }
 
 #[test]
@@ -41,7 +41,7 @@ fn kinds_are_told_apart_and_what_is_not_followed_is_counted() {
     let clock = ClockFinding { bound_ns: 1.0, source: String::new(), drift_ns: 0.0, violations: 0 };
     let losses = vec![Loss { from: 501_000, to: u64::MAX, events: 3 }];
     // A thousand ticks a microsecond.
-    let read = Read { joined, losses, clock, mhz: 1000.0, missing: Vec::new(), first: Some(1_000) };
+    let read = TrialData { joined, losses, clock, mhz: 1000.0, missing: Vec::new(), first: Some(1_000) };
     let (disk, columns) = disk(Machine::TCG, 2.0, read);
     assert_eq!((disk.wall_s, disk.under_way_s), (2.0, 8e-6));
     assert_eq!(disk.observed_s, 500e-6, "from the first event until the buffer was full");

@@ -3,7 +3,7 @@
 use vmtax_model::HeatMap;
 
 /// More columns than this are merged in pairs, and again, as often as it takes.
-const MOST_COLUMNS: usize = 120;
+const MAX_COLUMNS: usize = 120;
 const FIRST_COLUMN_NS: f64 = 1e6;
 const LOWEST_NS: f64 = 100.0;
 /// A fourth of an octave: 19 %.
@@ -27,7 +27,7 @@ impl Default for Heat {
 impl Heat {
     /// Counts one: when it began since the first of its trial, and how long it took.
     pub fn add(&mut self, began_ns: f64, took_ns: f64) {
-        while began_ns >= self.column_ns * MOST_COLUMNS as f64 {
+        while began_ns >= self.column_ns * MAX_COLUMNS as f64 {
             let pairs = self.counts.chunks(2);
             let merged =
                 pairs.map(|pair| std::array::from_fn(|row| pair.iter().fold(0, |n, c| c[row].saturating_add(n))));
@@ -69,7 +69,7 @@ mod tests {
             heat.add(f64::from(i) * 1e5, 50_000.0 + f64::from(i % 7) * 40_000.0);
         }
         let map = heat.map();
-        assert!(map.counts.len() <= MOST_COLUMNS && map.column_ns == FIRST_COLUMN_NS * 16.0, "{}", map.column_ns);
+        assert!(map.counts.len() <= MAX_COLUMNS && map.column_ns == FIRST_COLUMN_NS * 16.0, "{}", map.column_ns);
         assert_eq!(map.counts.iter().flatten().sum::<u32>(), 10_000);
         // 62 or 63 full columns of 160 each.
         assert_eq!(map.counts[0].iter().sum::<u32>(), 160);

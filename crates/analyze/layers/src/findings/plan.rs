@@ -1,4 +1,4 @@
-//! What the trials of a plan say together. A round is the unit: figures have intervals over the rounds' own.
+//! The findings of a plan's trials. Intervals are over the figures of the rounds.
 
 use super::column::column;
 use super::column_data::ColumnData;
@@ -14,11 +14,11 @@ use vmtax_model::{
 };
 use vmtax_rules::Evidence;
 
-/// What the trials of a plan say. Each comes with its folder. Trials that the plan does not mean are passed over; one
-/// whose traces cannot be read counts as missing, with the reason among the warnings.
+/// The findings of a plan's trials, each given with its folder. Trials that are not part of the plan are ignored; a trial
+/// whose traces cannot be read counts as missing, with the reason in a warning.
 ///
 /// # Errors
-/// [`LayersError`] when no trial was observed, or none of those can be read.
+/// [`LayersError`] when no trial was traced, or none can be read.
 pub fn findings<'a>(
     plan: &Plan,
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
@@ -56,7 +56,7 @@ pub fn findings<'a>(
                 Ok(trial) => data.sums.add_calls(&trial),
                 Err(error) => failed.push((record.machine, error.to_string(), Some(error))),
             },
-            // It says nothing of requests.
+            // It has no requests.
             Probes::Inside(_) => {}
         }
     }
@@ -68,21 +68,21 @@ pub fn findings<'a>(
     Ok(together(plan, &all, &host, warnings))
 }
 
-/// All operations of a trial, of whichever kind.
+/// Latency of all operations of a trial.
 fn operations(result: &TrialResult) -> Latency {
     let mut all = Latency::new();
     result.operations.iter().for_each(|o| all.add(&o.latency));
     all
 }
 
-/// The plan's name of a trial's variant, when the plan means the trial.
+/// The plan's name of a trial's variant, if the trial is part of the plan.
 fn variant<'p>(plan: &'p Plan, record: &TrialRecord) -> Option<&'p str> {
-    let means = record.round < plan.rounds
+    let planned = record.round < plan.rounds
         && plan.machines.contains(&record.machine)
         && plan.workloads.iter().any(|w| w.name == record.workload.name);
     let known = plan.variants.iter().find(|v| v.name == record.variant).map(|v| v.name.as_str());
-    // The host itself has no variants.
-    known.or((!record.machine.is_guest()).then_some("")).filter(|_| means)
+    // The host has no variants.
+    known.or((!record.machine.is_guest()).then_some("")).filter(|_| planned)
 }
 
 fn missing(plan: &Plan, failed: &[(Machine, String, Option<LayersError>)], warnings: &mut Vec<Warning>) {
@@ -134,7 +134,7 @@ pub(crate) fn together(
     }
 }
 
-/// Each variant against the first, untraced, within the same rounds.
+/// Each variant compared with the baseline, untraced, within the same rounds.
 fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), ColumnData>) -> Vec<Difference> {
     let control = |variant: &str| all.get(&(machine, variant)).map(|g| g.control_medians.rounds());
     let Some((first, others)) = plan.variants.split_first() else { return Vec::new() };
@@ -147,13 +147,13 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
 }
 
 fn method(rounds: u32) -> String {
-    let how = "Each request is followed by what identifies it, and each of its nanoseconds counts for one row; what lies \
-               between the workload's own stamps and the first and last event is unexplained. The figure of a row over \
-               the rounds is the median of their means; variants, and traced beside untraced, are compared by the \
+    let how = "Each request is followed by its offset and addresses, and each nanosecond counts for one row; the time \
+               between the workload's stamps and the first and last traced event is unexplained. The figure of a row \
+               is the median of the rounds' traced means; variants, and traced with untraced, are compared by the \
                rounds' medians";
     if rounds < FEWEST_ROUNDS {
-        format!("{how}; below {FEWEST_ROUNDS} rounds no interval holds 95 %, so none is given.")
+        format!("{how}. Below {FEWEST_ROUNDS} rounds there is no 95 % CI.")
     } else {
-        format!("{how}, its interval spans two order statistics of these and holds at least 95 % of the time.")
+        format!("{how}. 95 % CIs span two order statistics of the rounds.")
     }
 }

@@ -21,9 +21,9 @@ impl Candidate {
 
 /// From each trial the requests at its own quantiles; which of them is drawn shows when all trials are in.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Pictures(Vec<Candidate>);
+pub(crate) struct WaterfallCandidates(Vec<Candidate>);
 
-impl Pictures {
+impl WaterfallCandidates {
     pub fn add(&mut self, trial: &JoinedTrial) {
         let mut order: Vec<u32> = (0..).take(trial.requests.len()).collect();
         order.sort_unstable_by_key(|i| trial.requests[*i as usize].total());

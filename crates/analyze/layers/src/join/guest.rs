@@ -4,7 +4,7 @@ use super::critical_path::Sleep;
 use super::passed::Passed;
 use crate::disk::in_flight::InFlight;
 use crate::disk::request::GuestRequest;
-use crate::events::event::{Event, Guest};
+use crate::events::event::{Event, GuestEvent};
 use vmtax_trace::{EventWindow, Moment, SchedTimeline};
 
 /// A system call of the workload.
@@ -26,22 +26,22 @@ pub(crate) struct GuestWindow {
 
 impl GuestWindow {
     /// Takes an event; gives the request that it completes.
-    pub fn take(&mut self, event: &Event<Guest>) -> Option<GuestRequest> {
+    pub fn take(&mut self, event: &Event<GuestEvent>) -> Option<GuestRequest> {
         let &Event { at, cpu, tid, what, .. } = event;
         let now = event.moment();
         match what {
             // 0 is every CPU's idle task at once.
-            Guest::Sched(what) => self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other),
-            Guest::Enter => self.calls.push(at, Call { cpu, tid, exit: None }),
-            Guest::Exit => {
+            GuestEvent::Sched(what) => self.tasks.take(now, what, |tid| tid != 0, |_, _| Sleep::Other),
+            GuestEvent::Enter => self.calls.push(at, Call { cpu, tid, exit: None }),
+            GuestEvent::Exit => {
                 if let Some(call) = self.calls.latest_mut().find(|c| c.tid == tid) {
                     call.exit.get_or_insert((at, cpu));
                 }
             }
-            Guest::Insert { offset } => self.requests.insert(offset, at),
-            Guest::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
-            Guest::Complete { offset } => return self.requests.complete(offset, now),
-            Guest::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
+            GuestEvent::Insert { offset } => self.requests.insert(offset, at),
+            GuestEvent::Issue { offset, bytes, kind } => self.requests.issue(offset, bytes, kind, now),
+            GuestEvent::Complete { offset } => return self.requests.complete(offset, now),
+            GuestEvent::Passes(checkpoint) => self.passed.push(checkpoint, at, now),
         }
         None
     }

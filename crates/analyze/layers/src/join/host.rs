@@ -4,7 +4,7 @@ use super::critical_path::Sleep;
 use super::passed::Passed;
 use crate::disk::extents::Extents;
 use crate::events::calls::CallKind;
-use crate::events::event::{Event, Host, Mark};
+use crate::events::event::{Event, HostEvent, Mark};
 use std::collections::{BTreeSet, HashMap};
 use vmtax_model::TraceFacts;
 use vmtax_trace::{EventWindow, Sched, SchedTimeline};
@@ -45,13 +45,13 @@ impl HostWindow {
         HostWindow { extents: Extents::new(&facts.host_disk), threads, ..HostWindow::default() }
     }
 
-    pub fn take(&mut self, event: &Event<Host>) {
+    pub fn take(&mut self, event: &Event<HostEvent>) {
         let &Event { at, cpu, tid, interrupt, what } = event;
         if !interrupt {
             self.tasks.at_work(tid, at, cpu);
         }
         match what {
-            Host::Sched(what) => {
+            HostEvent::Sched(what) => {
                 let (threads, calls) = (&self.threads, &self.calls);
                 let sleeps = |tid, _| match calls.get(&tid).and_then(|c| c.until(at).next()) {
                     Some((_, c)) if c.exit.is_none() && c.kind == CallKind::Lock => Sleep::Lock,
@@ -66,13 +66,13 @@ impl HostWindow {
                     }
                 }
             }
-            Host::Enter { nr, args } => {
+            HostEvent::Enter { nr, args } => {
                 // Only QEMU's threads are watched: one that the facts do not name ended before they were taken.
                 self.threads.insert(tid);
                 let call = Call { kind: CallKind::of(nr, &args), args, exit: None };
                 self.calls.entry(tid).or_default().push(at, call);
             }
-            Host::Exit => {
+            HostEvent::Exit => {
                 if let Some((_, call)) = self.calls.entry(tid).or_default().last_mut() {
                     call.exit.get_or_insert(at);
                     if call.kind.waits(&call.args) {
@@ -80,12 +80,12 @@ impl HostWindow {
                     }
                 }
             }
-            Host::Woke => {
+            HostEvent::Woke => {
                 self.threads.insert(tid);
                 self.woken.entry(tid).or_default().push(at, ());
             }
-            Host::Passes(checkpoint, mark) => self.passed.push(checkpoint, at, Passing { tid, mark }),
-            Host::OnDevice(checkpoint, mark) => {
+            HostEvent::Passes(checkpoint, mark) => self.passed.push(checkpoint, at, Passing { tid, mark }),
+            HostEvent::OnDevice(checkpoint, mark) => {
                 for mark in self.extents.in_file(mark) {
                     self.passed.push(checkpoint, at, Passing { tid, mark });
                 }

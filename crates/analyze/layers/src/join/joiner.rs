@@ -5,11 +5,11 @@ use super::guest::GuestWindow;
 use super::host::HostWindow;
 use super::joined::{Joined, Reason, Rejected};
 use super::match_params::{MatchParams, View, Violation};
-use super::request_path::{By, RequestPath};
+use super::request_path::{PassedBy, RequestPath};
 use super::segments::{Sides, ThreadTable};
 use crate::disk::follow::Follow;
 use crate::disk::request::GuestRequest;
-use crate::events::event::{Event, Guest, Host};
+use crate::events::event::{Event, GuestEvent, HostEvent};
 use crate::request::JoinedRequest;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, VecDeque};
@@ -18,7 +18,7 @@ use vmtax_trace::{EventWindow, Moment};
 
 /// So many times the slack a request may wait in the guest's block layer while no other is in flight: a tenth of a second
 /// and more. One that was taken in before was merged with another.
-const LONGEST_WAIT: u64 = 100;
+const MAX_WAIT: u64 = 100;
 
 pub(crate) struct Join {
     /// Nobody stamped operations: each of the guest's requests is one.
@@ -80,13 +80,13 @@ impl Join {
     }
 
     /// Takes an event of the host. Events of both sides must come in the order of time.
-    pub fn host(&mut self, event: &Event<Host>) {
+    pub fn host(&mut self, event: &Event<HostEvent>) {
         self.advance(event.at);
         self.host.take(event);
     }
 
     /// Takes an event of the guest.
-    pub fn guest(&mut self, event: &Event<Guest>) {
+    pub fn guest(&mut self, event: &Event<GuestEvent>) {
         self.advance(event.at);
         if let Some(vcpu) = self.thread_table.vcpu(event.cpu) {
             self.host.tasks.at_work(vcpu, event.at, event.cpu);
@@ -148,7 +148,7 @@ impl Join {
     /// When the oldest operation began that is not over.
     fn oldest(&self, now: u64) -> Option<u64> {
         if self.unstamped {
-            let since = now.saturating_sub(self.params.slack.saturating_mul(LONGEST_WAIT));
+            let since = now.saturating_sub(self.params.slack.saturating_mul(MAX_WAIT));
             self.complete.iter().map(GuestRequest::begin).chain(self.guest.oldest(since)).min()
         } else {
             self.open.first().map(|number| self.operations[*number].begin)
@@ -209,7 +209,7 @@ impl Join {
         part: &GuestRequest,
         (begin, end, key): (u64, u64, u64),
     ) -> Result<JoinedRequest, Reason> {
-        let stamp = |at| By::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
+        let stamp = |at| PassedBy::Guest(Moment { at, cpu: 0, tid: 0, interrupt: false });
         path.set(Checkpoint::Begin, begin, stamp(begin));
         path.set(Checkpoint::End, end, stamp(end));
         if !path.in_order(self.params.bound) {
@@ -230,7 +230,7 @@ impl Join {
         let own = calls().filter(|(_, c)| c.tid == part.issue.tid).last();
         let usual = callers.iter().max_by_key(|tid| self.callers.get(tid));
         let Some((enter, call)) = own.or_else(|| calls().find(|(_, c)| Some(&c.tid) == usual)) else { return };
-        let moment = |at, cpu| By::Guest(Moment { at, cpu, tid: call.tid, interrupt: false });
+        let moment = |at, cpu| PassedBy::Guest(Moment { at, cpu, tid: call.tid, interrupt: false });
         path.set(Checkpoint::GuestCall, enter, moment(enter, call.cpu));
         // It may have returned before the request was complete; then a later call brings it.
         let calls = self.guest.calls.within(begin, end).filter(|(_, c)| c.tid == call.tid);

@@ -5,7 +5,7 @@ use vmtax_trace::Moment;
 
 /// Who made a request pass a checkpoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum By {
+pub(crate) enum PassedBy {
     Guest(Moment),
     /// A thread of QEMU.
     Thread(i32),
@@ -16,7 +16,7 @@ pub(crate) enum By {
 /// The checkpoints of a request, each with who made it pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct RequestPath {
-    marks: [Option<(u64, By)>; Checkpoint::ALL.len()],
+    marks: [Option<(u64, PassedBy)>; Checkpoint::ALL.len()],
     /// It was issued and taken from the ring without a notification in between.
     pub in_ring: bool,
     /// Its begin was seen in the guest's kernel: the interval from there to the next checkpoint is a part of it.
@@ -31,7 +31,7 @@ impl RequestPath {
         RequestPath { marks: [None; Checkpoint::ALL.len()], in_ring: false, begins_in_kernel: false, busy_until: None }
     }
 
-    pub fn set(&mut self, checkpoint: Checkpoint, at: u64, by: By) {
+    pub fn set(&mut self, checkpoint: Checkpoint, at: u64, by: PassedBy) {
         self.marks[checkpoint as usize] = Some((at, by));
     }
 
@@ -42,13 +42,13 @@ impl RequestPath {
     /// When a thread of QEMU made the request pass a checkpoint, and which.
     pub fn thread(&self, checkpoint: Checkpoint) -> Option<(u64, i32)> {
         self.marks[checkpoint as usize].and_then(|(at, by)| match by {
-            By::Thread(tid) => Some((at, tid)),
-            By::Guest(_) | By::Host => None,
+            PassedBy::Thread(tid) => Some((at, tid)),
+            PassedBy::Guest(_) | PassedBy::Host => None,
         })
     }
 
     /// The checkpoints passed, in the order of the path.
-    pub fn marks(&self) -> impl Iterator<Item = (Checkpoint, u64, By)> + '_ {
+    pub fn marks(&self) -> impl Iterator<Item = (Checkpoint, u64, PassedBy)> + '_ {
         Checkpoint::ALL.into_iter().filter_map(|s| self.marks[s as usize].map(|(at, by)| (s, at, by)))
     }
 

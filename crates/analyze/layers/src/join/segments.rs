@@ -3,7 +3,7 @@
 use super::critical_path::{PathStep, Sleep, critical_path};
 use super::guest::GuestWindow;
 use super::host::HostWindow;
-use super::request_path::{By, RequestPath};
+use super::request_path::{PassedBy, RequestPath};
 use crate::disk::request::GuestRequest;
 use crate::request::{JoinedRequest, Segment, Who};
 use std::collections::BTreeMap;
@@ -71,14 +71,14 @@ impl Sides<'_> {
         for (checkpoint, at, by) in path.marks() {
             let at = at.clamp(latest, end.max(latest));
             let who = match by {
-                By::Guest(_) => Who::Guest,
-                By::Thread(tid) => self.thread_table.who(tid, self.host),
-                By::Host => Who::Host,
+                PassedBy::Guest(_) => Who::Guest,
+                PassedBy::Thread(tid) => self.thread_table.who(tid, self.host),
+                PassedBy::Host => Who::Host,
             };
             request.set(checkpoint, at, who);
             // The workload's own stamps bound the whole, not an interval; but what it did before the last of them is known.
             let (to, by) = match path.busy_until {
-                Some(moment) if checkpoint == Checkpoint::End => (moment.at.clamp(latest, at), By::Guest(moment)),
+                Some(moment) if checkpoint == Checkpoint::End => (moment.at.clamp(latest, at), PassedBy::Guest(moment)),
                 _ if checkpoint == Checkpoint::End => (latest, by),
                 _ => (at, by),
             };
@@ -107,17 +107,17 @@ impl Sides<'_> {
     }
 
     /// The segments of an interval, latest first.
-    fn interval(&mut self, interval: Interval, by: By, segments: &mut Vec<Segment>) {
+    fn interval(&mut self, interval: Interval, by: PassedBy, segments: &mut Vec<Segment>) {
         match by {
             // The disk's own work, or a kernel thread's of which nothing is known.
-            By::Host => segments.push(interval.segment(State::Running, Who::Host, interval.from, interval.at)),
-            By::Thread(tid) => {
+            PassedBy::Host => segments.push(interval.segment(State::Running, Who::Host, interval.from, interval.at)),
+            PassedBy::Thread(tid) => {
                 for step in critical_path(&self.host.tasks, tid, 0, interval.from, interval.at) {
                     let who = self.thread_table.who(step.tid, self.host);
                     segments.push(interval.segment(host_state(step.state), who, step.from, step.to));
                 }
             }
-            By::Guest(moment) => {
+            PassedBy::Guest(moment) => {
                 for step in self.guest_path(interval, moment) {
                     self.in_guest(interval, step, segments);
                 }

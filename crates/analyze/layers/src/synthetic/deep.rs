@@ -1,7 +1,7 @@
 //! Many requests at once: shared notifications, merged submits, completions out of order, shared interrupts.
 
 use super::{BLOCK, IO_SUBMIT, MAIN, PPOLL, QUEUE, READER, Truth, VCPU, World, on_device};
-use crate::events::event::{Guest, Host, Mark};
+use crate::events::event::{GuestEvent, HostEvent, Mark};
 use vmtax_model::{Checkpoint, RequestKind, Stamped, State};
 
 /// One round of a workload that keeps many requests under way.
@@ -39,7 +39,7 @@ impl World {
         // The workload stamps all, then one call submits all.
         (0..count).for_each(|i| put(&mut truth, i, S::Begin, begin + i as u64));
         let call = begin + count as u64 + 5;
-        self.in_guest(call, READER, Guest::Enter);
+        self.in_guest(call, READER, GuestEvent::Enter);
         let (mut issue, mut notify) = (Vec::new(), Vec::new());
         let mut at = call;
         for (i, (after, notifies)) in batch.issues.iter().enumerate() {
@@ -47,26 +47,26 @@ impl World {
             issue.push(at);
             put(&mut truth, i, S::GuestCall, call);
             put(&mut truth, i, S::GuestIssue, at);
-            self.in_guest(at, READER, Guest::Issue { offset: place(i), bytes: BLOCK, kind: RequestKind::Read });
+            self.in_guest(at, READER, GuestEvent::Issue { offset: place(i), bytes: BLOCK, kind: RequestKind::Read });
             if *notifies || i == 0 {
                 at += 2;
                 notify.push(at);
-                self.in_guest(at, READER, Guest::Passes(Checkpoint::GuestNotify));
+                self.in_guest(at, READER, GuestEvent::Passes(Checkpoint::GuestNotify));
                 // The guest stands still until KVM has taken it.
-                self.on_host(at + 3, VCPU, Host::Passes(Checkpoint::KvmNotify, Mark::default()));
+                self.on_host(at + 3, VCPU, HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()));
                 at += 4;
             }
         }
-        self.in_guest(at + 5, READER, Guest::Exit);
-        self.in_guest(at + 7, READER, Guest::Enter);
+        self.in_guest(at + 5, READER, GuestEvent::Exit);
+        self.in_guest(at + 7, READER, GuestEvent::Enter);
 
         // The event loop takes what is there until nothing is.
         let wake = notify[0] + 4 + batch.wake;
-        self.on_host(wake, MAIN, Host::Exit);
+        self.on_host(wake, MAIN, HostEvent::Exit);
         let mut pop = wake + 1;
         for i in 0..count {
             pop = (pop + 3).max(issue[i] + 4);
-            self.on_host(pop, MAIN, Host::Passes(Checkpoint::QemuPop, element(i)));
+            self.on_host(pop, MAIN, HostEvent::Passes(Checkpoint::QemuPop, element(i)));
             put(&mut truth, i, S::QemuPop, pop);
             match notify.iter().find(|n| **n >= issue[i] && **n <= pop) {
                 Some(told) => {
@@ -91,7 +91,7 @@ impl World {
             let group = first..(first + sizes.next().unwrap_or(1).max(1)).min(count);
             at += 3;
             let bytes = group.len() as u64 * BLOCK;
-            self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuSubmit, Mark::range(place(first), bytes)));
+            self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(place(first), bytes)));
             group.clone().for_each(|i| put(&mut truth, i, S::QemuSubmit, at));
             groups.push(group);
         }
@@ -102,9 +102,9 @@ impl World {
         for (g, group) in groups.iter().enumerate() {
             at += 3;
             let (from, bytes) = (on_device(place(group.start)), group.len() as u64 * BLOCK);
-            self.on_host(at, MAIN, Host::OnDevice(Checkpoint::HostIssue, Mark::range(from, bytes)));
+            self.on_host(at, MAIN, HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(from, bytes)));
             let complete = at + 20 + 3 * groups.len() as u64 + batch.device.get(g).copied().unwrap_or(0);
-            self.interrupt_on_host(complete, Host::OnDevice(Checkpoint::HostComplete, Mark::range(from, bytes)));
+            self.interrupt_on_host(complete, HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(from, bytes)));
             completes.push((complete, g));
             for i in group.clone() {
                 put(&mut truth, i, S::HostCall, submits);
@@ -112,7 +112,7 @@ impl World {
                 put(&mut truth, i, S::HostComplete, complete);
             }
         }
-        self.on_host(at + 3, MAIN, Host::Exit);
+        self.on_host(at + 3, MAIN, HostEvent::Exit);
         self.enter(at + 5, MAIN, PPOLL, [0; 4]);
 
         // What is done comes back in two halves.
@@ -122,14 +122,14 @@ impl World {
         for (half, part) in completes.chunks(middle).enumerate() {
             at = at.max(part.last().map_or(0, |(c, _)| *c)) + 10;
             reaped += part.len();
-            self.on_host(at, MAIN, Host::Exit);
+            self.on_host(at, MAIN, HostEvent::Exit);
             let reap = at;
             let requests: Vec<usize> = part.iter().flat_map(|(_, g)| groups[*g].clone()).collect();
             for &i in &requests {
                 at += 3;
                 put(&mut truth, i, S::QemuReap, reap);
                 put(&mut truth, i, S::QemuPush, at);
-                self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuPush, element(i)));
+                self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPush, element(i)));
             }
             let polled = batch.polled && half == 1;
             let (mut told, mut interrupt) = (None, None);
@@ -137,12 +137,12 @@ impl World {
                 self.on_host(
                     at + 2,
                     MAIN,
-                    Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+                    HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
                 );
-                self.on_host(at + 4, MAIN, Host::Passes(Checkpoint::Inject, Mark::default()));
+                self.on_host(at + 4, MAIN, HostEvent::Passes(Checkpoint::Inject, Mark::default()));
                 (told, interrupt) = (Some(at + 2), Some(at + 20));
                 at += 20;
-                self.interrupt_in_guest(at, Guest::Passes(Checkpoint::GuestInterrupt));
+                self.interrupt_in_guest(at, GuestEvent::Passes(Checkpoint::GuestInterrupt));
             }
             for &i in &requests {
                 at += 3;
@@ -152,17 +152,17 @@ impl World {
                     put(&mut truth, i, S::Inject, told + 2);
                     put(&mut truth, i, S::GuestInterrupt, interrupt);
                 }
-                self.interrupt_in_guest(at, Guest::Complete { offset: place(i) });
+                self.interrupt_in_guest(at, GuestEvent::Complete { offset: place(i) });
             }
             if polled {
                 self.on_host(
                     at + 2,
                     MAIN,
-                    Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+                    HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
                 );
             }
             at += 5;
-            self.in_guest(at, READER, Guest::Exit);
+            self.in_guest(at, READER, GuestEvent::Exit);
             for &i in &requests {
                 put(&mut truth, i, S::GuestReturn, at);
                 put(&mut truth, i, S::End, at + 1 + i as u64);
@@ -170,7 +170,7 @@ impl World {
             }
             at += 2 + count as u64;
             if reaped < completes.len() {
-                self.in_guest(at, READER, Guest::Enter);
+                self.in_guest(at, READER, GuestEvent::Enter);
             }
             self.enter(at, MAIN, PPOLL, [0; 4]);
         }

@@ -2,7 +2,7 @@
 
 pub mod deep;
 
-use crate::events::event::{Event, Guest, Host, Mark};
+use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
 use crate::join::joined::Joined;
 use crate::join::joiner::Join;
 use crate::join::match_params::View;
@@ -36,8 +36,8 @@ pub struct Truth {
 /// Both sides' events.
 #[derive(Debug, Clone, Default)]
 pub struct World {
-    pub guest: Vec<Event<Guest>>,
-    pub host: Vec<Event<Host>>,
+    pub guest: Vec<Event<GuestEvent>>,
+    pub host: Vec<Event<HostEvent>>,
     pub operations: Vec<Stamped>,
     pub truth: Vec<Truth>,
 }
@@ -129,43 +129,43 @@ impl World {
         world
     }
 
-    pub fn on_host(&mut self, at: u64, tid: i32, what: Host) {
+    pub fn on_host(&mut self, at: u64, tid: i32, what: HostEvent) {
         self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid, interrupt: false, what });
     }
 
-    pub fn in_guest(&mut self, at: u64, tid: i32, what: Guest) {
+    pub fn in_guest(&mut self, at: u64, tid: i32, what: GuestEvent) {
         self.guest.push(Event { at, cpu: 0, tid, interrupt: false, what });
     }
 
     /// An event in an interrupt, whatever ran.
-    pub fn interrupt_on_host(&mut self, at: u64, what: Host) {
+    pub fn interrupt_on_host(&mut self, at: u64, what: HostEvent) {
         self.host.push(Event { at, cpu: 0, tid: OTHER, interrupt: true, what });
     }
 
-    pub fn interrupt_in_guest(&mut self, at: u64, what: Guest) {
+    pub fn interrupt_in_guest(&mut self, at: u64, what: GuestEvent) {
         self.guest.push(Event { at, cpu: 0, tid: READER, interrupt: true, what });
     }
 
     fn off(&mut self, at: u64, tid: i32, preempted: bool) {
-        self.on_host(at, tid, Host::Sched(Sched::Switch { prev: tid, leaves: leaves(preempted), next: OTHER }));
+        self.on_host(at, tid, HostEvent::Sched(Sched::Switch { prev: tid, leaves: leaves(preempted), next: OTHER }));
     }
 
     fn on(&mut self, at: u64, tid: i32) {
         // The task that leaves is current.
-        let what = Host::Sched(Sched::Switch { prev: OTHER, leaves: Leaves::Runnable, next: tid });
+        let what = HostEvent::Sched(Sched::Switch { prev: OTHER, leaves: Leaves::Runnable, next: tid });
         self.host.push(Event { at, cpu: u32::from(tid == VCPU), tid: OTHER, interrupt: false, what });
     }
 
     fn wakes(&mut self, at: u64, by: i32, tid: i32) {
-        self.on_host(at, by, Host::Sched(Sched::Waking { tid }));
+        self.on_host(at, by, HostEvent::Sched(Sched::Waking { tid }));
     }
 
     pub fn enter(&mut self, at: u64, tid: i32, nr: u32, args: [u64; 4]) {
-        self.on_host(at, tid, Host::Enter { nr, args });
+        self.on_host(at, tid, HostEvent::Enter { nr, args });
     }
 
     fn switch(&mut self, at: u64, prev: i32, next: i32) {
-        self.in_guest(at, prev, Guest::Sched(Sched::Switch { prev, leaves: leaves(prev == 0), next }));
+        self.in_guest(at, prev, GuestEvent::Sched(Sched::Switch { prev, leaves: leaves(prev == 0), next }));
     }
 
     /// A request that is alone, from `begin` on. Both threads of QEMU sleep before it, and the reader runs.
@@ -187,7 +187,7 @@ impl World {
 
         at += d(S::GuestCall);
         let call = at;
-        self.in_guest(at, READER, Guest::Enter);
+        self.in_guest(at, READER, GuestEvent::Enter);
 
         // In the guest's kernel: half of it the reader, half of it a kernel thread, if there is one.
         let issuer = if times.kworker_waits.is_some() { KWORKER } else { READER };
@@ -198,21 +198,21 @@ impl World {
             self.on(at, VCPU);
         }
         if let Some(waits) = times.kworker_waits {
-            self.in_guest(at, READER, Guest::Sched(Sched::Waking { tid: KWORKER }));
+            self.in_guest(at, READER, GuestEvent::Sched(Sched::Waking { tid: KWORKER }));
             at += spend(S::GuestIssue, State::GuestRunnable, waits);
             self.switch(at, READER, KWORKER);
         }
         at += spend(S::GuestIssue, State::Running, d(S::GuestIssue) - d(S::GuestIssue) / 2);
         let issue = at;
-        self.in_guest(at, issuer, Guest::Issue { offset, bytes, kind: RequestKind::Read });
+        self.in_guest(at, issuer, GuestEvent::Issue { offset, bytes, kind: RequestKind::Read });
 
         at += spend(S::GuestNotify, State::Running, d(S::GuestNotify));
         let notify = at;
-        self.in_guest(at, issuer, Guest::Passes(Checkpoint::GuestNotify));
+        self.in_guest(at, issuer, GuestEvent::Passes(Checkpoint::GuestNotify));
 
         if times.kick {
             at += spend(S::KvmNotify, State::Running, d(S::KvmNotify));
-            self.on_host(at, VCPU, Host::Passes(Checkpoint::KvmNotify, Mark::default()));
+            self.on_host(at, VCPU, HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()));
         }
         let kick = at;
 
@@ -226,7 +226,7 @@ impl World {
         self.on(at, MAIN);
         at += spend(S::QemuWake, State::Running, d(S::QemuWake) - d(S::QemuWake) / 2);
         let wake = at;
-        self.on_host(at, MAIN, Host::Exit);
+        self.on_host(at, MAIN, HostEvent::Exit);
 
         at += spend(S::QemuPop, State::Running, d(S::QemuPop) / 2);
         if times.lock > 0 {
@@ -236,35 +236,38 @@ impl World {
             self.wakes(at, VCPU, MAIN);
             at += spend(S::QemuPop, State::Runnable, times.lock_runnable.max(1));
             self.on(at, MAIN);
-            self.on_host(at + 1, MAIN, Host::Exit);
+            self.on_host(at + 1, MAIN, HostEvent::Exit);
         }
         at += spend(S::QemuPop, State::Running, d(S::QemuPop) - d(S::QemuPop) / 2);
         let pop = at;
-        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuPop, element));
+        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPop, element));
 
         at += spend(S::QemuSubmit, State::Running, d(S::QemuSubmit));
         let submit = at;
-        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
+        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
         at += spend(S::HostCall, State::Running, d(S::HostCall));
         let host_call = at;
         self.enter(at, MAIN, IO_SUBMIT, [0, 1, 0, 0]);
         at += spend(S::HostIssue, State::Running, d(S::HostIssue));
         let host_issue = at;
-        self.on_host(at, MAIN, Host::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)));
-        self.on_host(at + 2, MAIN, Host::Exit);
+        self.on_host(at, MAIN, HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)));
+        self.on_host(at + 2, MAIN, HostEvent::Exit);
         self.enter(at + 4, MAIN, PPOLL, [0; 4]);
         self.off(at + 6, MAIN, false);
 
         at += spend(S::HostComplete, State::Running, d(S::HostComplete));
         let host_complete = at;
-        self.interrupt_on_host(at, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)));
+        self.interrupt_on_host(
+            at,
+            HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)),
+        );
         at += spend(S::QemuReap, State::Waiting, times.reap_waiting.max(1));
-        self.interrupt_on_host(at, Host::Sched(Sched::Waking { tid: MAIN }));
+        self.interrupt_on_host(at, HostEvent::Sched(Sched::Waking { tid: MAIN }));
         at += spend(S::QemuReap, State::Runnable, times.reap_runnable.max(1));
         self.on(at, MAIN);
         at += spend(S::QemuReap, State::Running, d(S::QemuReap));
         let reap = at;
-        self.on_host(at, MAIN, Host::Exit);
+        self.on_host(at, MAIN, HostEvent::Exit);
 
         at += spend(S::QemuPush, State::Running, d(S::QemuPush) / 2);
         if times.push_preempted > 0 {
@@ -274,13 +277,17 @@ impl World {
         }
         at += spend(S::QemuPush, State::Running, d(S::QemuPush) - d(S::QemuPush) / 2);
         let push = at;
-        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuPush, element));
+        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::QemuPush, element));
         at += spend(S::QemuNotify, State::Running, d(S::QemuNotify));
         let qemu_notify = at;
-        self.on_host(at, MAIN, Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }));
+        self.on_host(
+            at,
+            MAIN,
+            HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+        );
         at += spend(S::Inject, State::Running, d(S::Inject));
         let inject = at;
-        self.on_host(at, MAIN, Host::Passes(Checkpoint::Inject, Mark::default()));
+        self.on_host(at, MAIN, HostEvent::Passes(Checkpoint::Inject, Mark::default()));
 
         // The main loop wakes the vCPU's thread, and goes to wait.
         at += spend(S::GuestInterrupt, State::Running, d(S::GuestInterrupt) / 2);
@@ -291,17 +298,17 @@ impl World {
         self.enter(at, MAIN, PPOLL, [0; 4]);
         self.off(at, MAIN, false);
         let interrupt = at;
-        self.interrupt_in_guest(at, Guest::Passes(Checkpoint::GuestInterrupt));
+        self.interrupt_in_guest(at, GuestEvent::Passes(Checkpoint::GuestInterrupt));
         at += spend(S::GuestComplete, State::Running, d(S::GuestComplete));
         let complete = at;
-        self.interrupt_in_guest(at, Guest::Complete { offset });
+        self.interrupt_in_guest(at, GuestEvent::Complete { offset });
         at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) / 2);
-        self.interrupt_in_guest(at, Guest::Sched(Sched::Waking { tid: READER }));
+        self.interrupt_in_guest(at, GuestEvent::Sched(Sched::Waking { tid: READER }));
         at += spend(S::GuestReturn, State::IdleWakes, times.return_runnable.max(1));
         self.switch(at, 0, READER);
         at += spend(S::GuestReturn, State::Running, d(S::GuestReturn) - d(S::GuestReturn) / 2);
         let back = at;
-        self.in_guest(at, READER, Guest::Exit);
+        self.in_guest(at, READER, GuestEvent::Exit);
         at += d(S::End);
         let checkpoints = [
             (S::GuestCall, call),
@@ -348,28 +355,28 @@ impl World {
             Sched::Waking { tid } => Sched::Waking { tid: tid + MAIN },
         };
         let what = match kind {
-            0 => Host::Sched(on_host(switch)),
-            1 => Host::Sched(on_host(waking)),
-            2 | 3 => Host::Enter { nr, args: [0, u64::from(interrupt), place, offset] },
-            4 | 5 => Host::Exit,
-            6 | 7 => Host::Passes(Checkpoint::QemuPop, element),
-            8 | 9 => Host::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
-            10 | 11 => Host::Passes(Checkpoint::QemuPush, element),
-            12 => Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(place % 2), ..Mark::default() }),
-            13 => Host::Passes(Checkpoint::Inject, Mark::default()),
-            14 => Host::Passes(Checkpoint::KvmNotify, Mark::default()),
-            15 => Host::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)),
-            16 => Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)),
+            0 => HostEvent::Sched(on_host(switch)),
+            1 => HostEvent::Sched(on_host(waking)),
+            2 | 3 => HostEvent::Enter { nr, args: [0, u64::from(interrupt), place, offset] },
+            4 | 5 => HostEvent::Exit,
+            6 | 7 => HostEvent::Passes(Checkpoint::QemuPop, element),
+            8 | 9 => HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)),
+            10 | 11 => HostEvent::Passes(Checkpoint::QemuPush, element),
+            12 => HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(place % 2), ..Mark::default() }),
+            13 => HostEvent::Passes(Checkpoint::Inject, Mark::default()),
+            14 => HostEvent::Passes(Checkpoint::KvmNotify, Mark::default()),
+            15 => HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(offset), bytes)),
+            16 => HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(offset), bytes)),
             _ => {
                 let what = match kind {
-                    17 => Guest::Sched(if interrupt { waking } else { switch }),
-                    18 => Guest::Enter,
-                    19 => Guest::Exit,
-                    20 => Guest::Issue { offset, bytes, kind: RequestKind::Read },
-                    21 => Guest::Complete { offset },
-                    22 => Guest::Passes(Checkpoint::GuestNotify),
-                    23 => Guest::Insert { offset },
-                    _ => Guest::Passes(Checkpoint::GuestInterrupt),
+                    17 => GuestEvent::Sched(if interrupt { waking } else { switch }),
+                    18 => GuestEvent::Enter,
+                    19 => GuestEvent::Exit,
+                    20 => GuestEvent::Issue { offset, bytes, kind: RequestKind::Read },
+                    21 => GuestEvent::Complete { offset },
+                    22 => GuestEvent::Passes(Checkpoint::GuestNotify),
+                    23 => GuestEvent::Insert { offset },
+                    _ => GuestEvent::Passes(Checkpoint::GuestInterrupt),
                 };
                 self.guest.push(Event { at, cpu: 0, tid, interrupt, what });
                 return;
@@ -401,7 +408,7 @@ impl World {
 
     /// Gives a join all events, in the order of time.
     pub fn feed(&self, join: &mut Join, map: impl Fn(u64) -> u64, mut look: impl FnMut(&Join)) {
-        let mut guest: Vec<Event<Guest>> = self.guest.iter().map(|e| Event { at: map(e.at), ..*e }).collect();
+        let mut guest: Vec<Event<GuestEvent>> = self.guest.iter().map(|e| Event { at: map(e.at), ..*e }).collect();
         let mut host = self.host.clone();
         guest.sort_by_key(|e| e.at);
         host.sort_by_key(|e| e.at);

@@ -1,7 +1,7 @@
 //! What real trials have, one at a time: no block device, a polling guest, requests that are split or merged, lost events.
 
 use super::{START, alone};
-use crate::events::event::{Event, Guest, Host, Mark};
+use crate::events::event::{Event, GuestEvent, HostEvent, Mark};
 use crate::events::trace_reader::Loss;
 use crate::findings::column_sums::ColumnSums;
 use crate::join::joined::Reason;
@@ -101,7 +101,7 @@ fn requests_that_overlap_a_loss_are_dropped_and_counted() {
         [Loss { from: at, to: at + 1, events: 7 }, Loss { from: world.operations[9].end, to: u64::MAX, events: 2 }];
     let trial = trial(&world, &losses);
     assert_eq!((trial.matched.operations, trial.matched.joined, trial.matched.lost_events), (10, 8, 9));
-    assert_eq!(trial.matched.rejected, [("events were lost while it was under way".to_owned(), 2)]);
+    assert_eq!(trial.matched.rejected, [("events were lost while it was in flight".to_owned(), 2)]);
 }
 
 #[test]
@@ -109,11 +109,11 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
     let mut world = alone(&[Times::default(); 30]);
     let mut pops = 0;
     world.host.retain(|e| {
-        pops += usize::from(matches!(e.what, Host::Passes(Checkpoint::QemuPop, _)));
-        !(matches!(e.what, Host::Passes(Checkpoint::QemuPop, _)) && pops == 5)
+        pops += usize::from(matches!(e.what, HostEvent::Passes(Checkpoint::QemuPop, _)));
+        !(matches!(e.what, HostEvent::Passes(Checkpoint::QemuPop, _)) && pops == 5)
     });
     let trial = trial(&world, &[]);
-    assert_eq!(trial.matched.rejected, [("no event for it: virtqueue pop".to_owned(), 1)]);
+    assert_eq!(trial.matched.rejected, [("missing event: virtqueue pop".to_owned(), 1)]);
     // An operation that the page cache answered has no request at all.
     world.operations.push(Stamped { begin: world.end() + 1, end: world.end() + 9, key: 0 });
     let joined = world.join(View::Kernel, 0, |t| t);
@@ -124,28 +124,28 @@ fn a_request_that_lacks_what_the_others_have_is_counted_by_what() {
 #[test]
 fn checkpoints_that_nobody_saw_drop_out_and_sums_close() {
     let whole = alone(&[Times::default(); 5]);
-    type Gone = fn(&Host) -> bool;
+    type Gone = fn(&HostEvent) -> bool;
     let without: [(Gone, Checkpoint, Checkpoint, Layer); 4] = [
         (
-            |h| matches!(h, Host::Passes(Checkpoint::QemuPop, _)),
+            |h| matches!(h, HostEvent::Passes(Checkpoint::QemuPop, _)),
             Checkpoint::QemuWake,
             Checkpoint::QemuSubmit,
             Layer::Qemu,
         ),
         (
-            |h| matches!(h, Host::Passes(Checkpoint::QemuSubmit, _)),
+            |h| matches!(h, HostEvent::Passes(Checkpoint::QemuSubmit, _)),
             Checkpoint::QemuPop,
             Checkpoint::HostCall,
             Layer::Qemu,
         ),
         (
-            |h| matches!(h, Host::Passes(Checkpoint::KvmNotify, _)),
+            |h| matches!(h, HostEvent::Passes(Checkpoint::KvmNotify, _)),
             Checkpoint::GuestNotify,
             Checkpoint::QemuWake,
             Layer::Notify,
         ),
         (
-            |h| matches!(h, Host::Passes(Checkpoint::QemuNotify, _)),
+            |h| matches!(h, HostEvent::Passes(Checkpoint::QemuNotify, _)),
             Checkpoint::QemuPush,
             Checkpoint::Inject,
             Layer::Interrupt,
@@ -175,13 +175,13 @@ fn a_push_without_a_place_is_known_by_its_address() {
     world.host.retain(|e| {
         matches!(
             e.what,
-            Host::Passes(Checkpoint::QemuPop, _)
-                | Host::Passes(Checkpoint::QemuPush, _)
-                | Host::Passes(Checkpoint::QemuNotify, _)
+            HostEvent::Passes(Checkpoint::QemuPop, _)
+                | HostEvent::Passes(Checkpoint::QemuPush, _)
+                | HostEvent::Passes(Checkpoint::QemuNotify, _)
         )
     });
     for event in &mut world.host {
-        if let Host::Passes(Checkpoint::QemuPush, element) = &mut event.what {
+        if let HostEvent::Passes(Checkpoint::QemuPush, element) = &mut event.what {
             (element.offset, element.queue) = (None, None);
         }
     }
@@ -247,24 +247,28 @@ fn a_worker_thread_reads_from_no_block_device() {
     let at = START;
     let (offset, bytes) = (8 * BLOCK, BLOCK);
     let element = Mark { address: Some(1), offset: Some(offset), queue: Some(QUEUE), ..Mark::default() };
-    world.in_guest(at + 1, READER, Guest::Enter);
-    world.in_guest(at + 10, READER, Guest::Issue { offset, bytes, kind: RequestKind::Read });
-    world.in_guest(at + 11, READER, Guest::Passes(Checkpoint::GuestNotify));
+    world.in_guest(at + 1, READER, GuestEvent::Enter);
+    world.in_guest(at + 10, READER, GuestEvent::Issue { offset, bytes, kind: RequestKind::Read });
+    world.in_guest(at + 11, READER, GuestEvent::Passes(Checkpoint::GuestNotify));
     world.enter(at - 50, MAIN, PPOLL, [0; 4]);
-    world.on_host(at + 20, MAIN, Host::Exit);
-    world.on_host(at + 22, MAIN, Host::Passes(Checkpoint::QemuPop, element));
-    world.on_host(at + 24, MAIN, Host::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
+    world.on_host(at + 20, MAIN, HostEvent::Exit);
+    world.on_host(at + 22, MAIN, HostEvent::Passes(Checkpoint::QemuPop, element));
+    world.on_host(at + 24, MAIN, HostEvent::Passes(Checkpoint::QemuSubmit, Mark::range(offset, bytes)));
     world.enter(at + 26, MAIN, PPOLL, [0; 4]);
     world.enter(at + 28, WORKER, PREAD, [3, 0, bytes, offset + BLOCK]);
-    world.on_host(at + 29, WORKER, Host::Exit);
+    world.on_host(at + 29, WORKER, HostEvent::Exit);
     world.enter(at + 30, WORKER, PREAD, [3, 0, bytes, offset]);
-    world.on_host(at + 60, WORKER, Host::Exit);
-    world.on_host(at + 65, MAIN, Host::Exit);
-    world.on_host(at + 70, MAIN, Host::Passes(Checkpoint::QemuPush, element));
-    world.on_host(at + 72, MAIN, Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }));
-    world.interrupt_in_guest(at + 80, Guest::Passes(Checkpoint::GuestInterrupt));
-    world.interrupt_in_guest(at + 82, Guest::Complete { offset });
-    world.in_guest(at + 90, READER, Guest::Exit);
+    world.on_host(at + 60, WORKER, HostEvent::Exit);
+    world.on_host(at + 65, MAIN, HostEvent::Exit);
+    world.on_host(at + 70, MAIN, HostEvent::Passes(Checkpoint::QemuPush, element));
+    world.on_host(
+        at + 72,
+        MAIN,
+        HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+    );
+    world.interrupt_in_guest(at + 80, GuestEvent::Passes(Checkpoint::GuestInterrupt));
+    world.interrupt_in_guest(at + 82, GuestEvent::Complete { offset });
+    world.in_guest(at + 90, READER, GuestEvent::Exit);
     world.operations.push(Stamped { begin: at, end: at + 91, key: offset });
     let joined = world.join(View::Kernel, 0, |t| t);
     let request = found(&joined.requests[0]);
@@ -289,9 +293,9 @@ fn an_operation_in_two_parts_ends_with_the_later_one() {
             cpu: 0,
             tid: READER,
             interrupt: false,
-            what: Guest::Issue { offset: first, bytes: first, kind: RequestKind::Read },
+            what: GuestEvent::Issue { offset: first, bytes: first, kind: RequestKind::Read },
         },
-        Event { at: whole - 5, cpu: 0, tid: READER, interrupt: true, what: Guest::Complete { offset: first } },
+        Event { at: whole - 5, cpu: 0, tid: READER, interrupt: true, what: GuestEvent::Complete { offset: first } },
     ];
     world.guest.extend(extra);
     let joined = world.join(View::Kernel, 0, |t| t);
@@ -307,17 +311,22 @@ fn a_request_that_the_host_splits_is_done_with_its_last_part() {
         (world.truth[0].checkpoints[&Checkpoint::HostIssue], world.truth[0].checkpoints[&Checkpoint::HostComplete]);
     let half = BLOCK / 2;
     for event in &mut world.host {
-        if let Host::OnDevice(_, Mark { bytes, .. }) = &mut event.what {
+        if let HostEvent::OnDevice(_, Mark { bytes, .. }) = &mut event.what {
             *bytes = half;
         }
     }
-    world.on_host(issue + 1, MAIN, Host::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(half), half)));
-    world
-        .interrupt_on_host(complete - 20, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)));
+    world.on_host(issue + 1, MAIN, HostEvent::OnDevice(Checkpoint::HostIssue, Mark::range(on_device(half), half)));
+    world.interrupt_on_host(
+        complete - 20,
+        HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)),
+    );
     let joined = world.join(View::Kernel, 0, |t| t);
     assert_eq!(joined.requests[0].at(Checkpoint::HostComplete), Some(complete));
     // Now the second is the slower.
-    world.interrupt_on_host(complete + 1, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)));
+    world.interrupt_on_host(
+        complete + 1,
+        HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(half), half)),
+    );
     let joined = world.join(View::Kernel, 0, |t| t);
     assert_eq!(joined.requests[0].at(Checkpoint::HostComplete), Some(complete + 1));
 }
@@ -328,11 +337,11 @@ fn a_disk_that_is_done_within_the_call() {
     let mut world = alone(&[Times::default()]);
     let of = |world: &World, s: Checkpoint| world.truth[0].checkpoints[&s];
     let (issue, reap) = (of(&world, Checkpoint::HostIssue), of(&world, Checkpoint::QemuReap));
-    let submitted = |e: &Event<Host>| e.at > issue && e.at < of(&world, Checkpoint::QemuPush);
-    let mut host: Vec<Event<Host>> = world.host.iter().filter(|e| !submitted(e)).copied().collect();
+    let submitted = |e: &Event<HostEvent>| e.at > issue && e.at < of(&world, Checkpoint::QemuPush);
+    let mut host: Vec<Event<HostEvent>> = world.host.iter().filter(|e| !submitted(e)).copied().collect();
     std::mem::swap(&mut world.host, &mut host);
-    world.interrupt_on_host(issue + 5, Host::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(0), BLOCK)));
-    world.on_host(reap, MAIN, Host::Exit);
+    world.interrupt_on_host(issue + 5, HostEvent::OnDevice(Checkpoint::HostComplete, Mark::range(on_device(0), BLOCK)));
+    world.on_host(reap, MAIN, HostEvent::Exit);
     let joined = world.join(View::Kernel, 0, |t| t);
     assert_eq!(joined.requests[0].at(Checkpoint::QemuReap), Some(reap));
 }
@@ -342,8 +351,8 @@ fn a_disk_that_is_done_within_the_call() {
 fn the_workloads_call_is_told_from_others() {
     let mut world = alone(&[Times { kworker_waits: Some(5), ..Times::default() }; 8]);
     for operation in &world.operations.clone()[3..5] {
-        world.in_guest(operation.begin + 1, 99, Guest::Enter);
-        world.in_guest(operation.end - 1, 99, Guest::Exit);
+        world.in_guest(operation.begin + 1, 99, GuestEvent::Enter);
+        world.in_guest(operation.end - 1, 99, GuestEvent::Exit);
     }
     let joined = world.join(View::Kernel, 0, |t| t);
     for (request, truth) in joined.requests.iter().zip(&world.truth) {
@@ -359,8 +368,8 @@ fn a_request_that_is_back_waits_for_the_workloads_turn() {
     let mut world = World::new(START - 100);
     world.batch(START, 0, &batch);
     let back = world.truth[1].checkpoints[&Checkpoint::GuestReturn];
-    world.in_guest(back + 10, READER, Guest::Enter);
-    world.in_guest(back + 40, READER, Guest::Exit);
+    world.in_guest(back + 10, READER, GuestEvent::Enter);
+    world.in_guest(back + 40, READER, GuestEvent::Exit);
     world.operations[1].end = back + 45;
     let joined = world.join(View::Kernel, 0, |t| t);
     let of = |offset: u64| joined.requests.iter().find(|r| r.key == offset).unwrap();

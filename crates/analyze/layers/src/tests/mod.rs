@@ -4,7 +4,7 @@ mod cases;
 mod findings;
 mod unstamped;
 
-use crate::events::event::{Event, Guest};
+use crate::events::event::{Event, GuestEvent};
 use crate::findings::column_sums::ColumnSums;
 use crate::join::joined::Reason;
 use crate::join::joiner::Join;
@@ -199,11 +199,11 @@ proptest! {
     #[test]
     fn a_request_begins_when_the_block_layer_has_it(times in prop::collection::vec(times(), 1..10), early in 1_u64..40) {
         let mut world = alone(&times);
-        let issues: Vec<Event<Guest>> =
-            world.guest.iter().filter(|e| matches!(e.what, Guest::Issue { .. })).copied().collect();
+        let issues: Vec<Event<GuestEvent>> =
+            world.guest.iter().filter(|e| matches!(e.what, GuestEvent::Issue { .. })).copied().collect();
         for issue in &issues {
-            if let Guest::Issue { offset, .. } = issue.what {
-                world.guest.push(Event { at: issue.at - early, what: Guest::Insert { offset }, ..*issue });
+            if let GuestEvent::Issue { offset, .. } = issue.what {
+                world.guest.push(Event { at: issue.at - early, what: GuestEvent::Insert { offset }, ..*issue });
             }
         }
         let joined = world.join_unstamped();
@@ -217,7 +217,7 @@ proptest! {
         }
         // One that was merged with another and never issued is forgotten, and holds nothing.
         let last = issues.last().unwrap();
-        world.guest.push(Event { at: START - 50, what: Guest::Insert { offset: 1 << 40 }, ..*last });
+        world.guest.push(Event { at: START - 50, what: GuestEvent::Insert { offset: 1 << 40 }, ..*last });
         prop_assert_eq!(world.join_unstamped().requests.len(), times.len());
     }
 

@@ -2,7 +2,7 @@
 
 use super::START;
 use crate::disk::request::NOWHERE;
-use crate::events::event::{Guest, Host, Mark};
+use crate::events::event::{GuestEvent, HostEvent, Mark};
 use crate::join::joined::Reason;
 use crate::synthetic::{MAIN, QUEUE, READER, World};
 use vmtax_model::{Checkpoint, RequestKind};
@@ -18,19 +18,23 @@ fn at(n: u64) -> u64 {
 /// A flush, whose place in the ring is 0, and in the guest nowhere.
 fn flush(world: &mut World, pushed: Mark) {
     let popped = Mark { address: Some(7), offset: Some(0), queue: Some(QUEUE), ..Mark::default() };
-    world.in_guest(at(0), READER, Guest::Insert { offset: NOWHERE });
-    world.in_guest(at(1), READER, Guest::Issue { offset: NOWHERE, bytes: 0, kind: RequestKind::Flush });
-    world.in_guest(at(2), READER, Guest::Passes(Checkpoint::GuestNotify));
-    world.on_host(at(3), MAIN, Host::Woke);
-    world.on_host(at(4), MAIN, Host::Passes(Checkpoint::QemuPop, popped));
+    world.in_guest(at(0), READER, GuestEvent::Insert { offset: NOWHERE });
+    world.in_guest(at(1), READER, GuestEvent::Issue { offset: NOWHERE, bytes: 0, kind: RequestKind::Flush });
+    world.in_guest(at(2), READER, GuestEvent::Passes(Checkpoint::GuestNotify));
+    world.on_host(at(3), MAIN, HostEvent::Woke);
+    world.on_host(at(4), MAIN, HostEvent::Passes(Checkpoint::QemuPop, popped));
     world.enter(at(5), WORKER, FDATASYNC, [9, 0, 0, 0]);
-    world.on_host(at(8), WORKER, Host::Exit);
-    world.on_host(at(9), MAIN, Host::Woke);
-    world.on_host(at(10), MAIN, Host::Passes(Checkpoint::QemuPush, pushed));
-    world.on_host(at(11), MAIN, Host::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }));
-    world.on_host(at(12), MAIN, Host::Passes(Checkpoint::Inject, Mark::default()));
-    world.interrupt_in_guest(at(13), Guest::Passes(Checkpoint::GuestInterrupt));
-    world.interrupt_in_guest(at(14), Guest::Complete { offset: NOWHERE });
+    world.on_host(at(8), WORKER, HostEvent::Exit);
+    world.on_host(at(9), MAIN, HostEvent::Woke);
+    world.on_host(at(10), MAIN, HostEvent::Passes(Checkpoint::QemuPush, pushed));
+    world.on_host(
+        at(11),
+        MAIN,
+        HostEvent::Passes(Checkpoint::QemuNotify, Mark { queue: Some(QUEUE), ..Mark::default() }),
+    );
+    world.on_host(at(12), MAIN, HostEvent::Passes(Checkpoint::Inject, Mark::default()));
+    world.interrupt_in_guest(at(13), GuestEvent::Passes(Checkpoint::GuestInterrupt));
+    world.interrupt_in_guest(at(14), GuestEvent::Complete { offset: NOWHERE });
 }
 
 #[test]
@@ -62,15 +66,15 @@ fn a_flush_is_followed_through_the_call_that_makes_it() {
 #[test]
 fn a_request_that_a_full_ring_gave_back_began_when_it_was_first_there() {
     let mut world = World::new(START - 100);
-    let write = |bytes| Guest::Issue { offset: 8192, bytes, kind: RequestKind::Write };
-    world.in_guest(at(0), READER, Guest::Insert { offset: 8192 });
-    world.in_guest(at(1), READER, Guest::Insert { offset: 12_288 }); // merged with it
+    let write = |bytes| GuestEvent::Issue { offset: 8192, bytes, kind: RequestKind::Write };
+    world.in_guest(at(0), READER, GuestEvent::Insert { offset: 8192 });
+    world.in_guest(at(1), READER, GuestEvent::Insert { offset: 12_288 }); // merged with it
     world.in_guest(at(2), READER, write(8192));
     world.in_guest(at(5), READER, write(8192));
-    world.interrupt_in_guest(at(9), Guest::Complete { offset: 8192 });
+    world.interrupt_in_guest(at(9), GuestEvent::Complete { offset: 8192 });
     // One at the merged one's place, which is none of its.
-    world.in_guest(at(20), READER, Guest::Issue { offset: 12_288, bytes: 4096, kind: RequestKind::Write });
-    world.interrupt_in_guest(at(23), Guest::Complete { offset: 12_288 });
+    world.in_guest(at(20), READER, GuestEvent::Issue { offset: 12_288, bytes: 4096, kind: RequestKind::Write });
+    world.interrupt_in_guest(at(23), GuestEvent::Complete { offset: 12_288 });
     let parts = world.join_unstamped().parts;
     let times: Vec<_> = parts.iter().map(|p| (p.begin(), p.issue.at, p.complete.at)).collect();
     assert_eq!(times, [(at(0), at(5), at(9)), (at(20), at(20), at(23))]);
@@ -81,16 +85,16 @@ fn what_is_still_under_way_at_the_end_is_no_request_and_a_contradiction_is_none_
     let mut world = World::new(START - 100);
     // Pushed before it was popped, as no request is.
     flush(&mut world, Mark { address: Some(7), offset: None, queue: Some(QUEUE), ..Mark::default() });
-    world.host.retain(|e| !matches!(e.what, Host::Passes(Checkpoint::QemuPush, _)));
+    world.host.retain(|e| !matches!(e.what, HostEvent::Passes(Checkpoint::QemuPush, _)));
     world.on_host(
         at(3),
         MAIN,
-        Host::Passes(
+        HostEvent::Passes(
             Checkpoint::QemuPush,
             Mark { address: Some(7), offset: None, queue: Some(QUEUE), ..Mark::default() },
         ),
     );
-    world.in_guest(at(20), READER, Guest::Issue { offset: 4096, bytes: 4096, kind: RequestKind::Write });
+    world.in_guest(at(20), READER, GuestEvent::Issue { offset: 4096, bytes: 4096, kind: RequestKind::Write });
     let joined = world.join_unstamped();
     let rejected: Vec<_> = joined.rejected.iter().map(|r| (r.kind, r.begin, r.end, r.reason)).collect();
     assert_eq!(rejected, [(RequestKind::Flush, at(0), at(14), Reason::Violation)]);

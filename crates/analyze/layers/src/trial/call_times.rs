@@ -1,10 +1,10 @@
-//! How long the system calls of QEMU's threads took, and what came after each, while requests were under way.
+//! Durations of the system calls of QEMU's threads, and of the user time after each, while requests were in flight.
 
 use super::open::{facts, in_host_ticks, series};
 use crate::error::LayersError;
 use crate::events::calls::CallKind;
 use crate::events::clocks::clock;
-use crate::events::event::{Event, Host};
+use crate::events::event::{Event, HostEvent};
 use crate::events::trace_reader::{TraceReader, next, open};
 use std::ops::RangeInclusive;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub(crate) struct TrialCalls {
 }
 
 impl TrialCalls {
-    /// Of what begins and ends within a time, host ticks.
+    /// For calls that begin and end within a period, host ticks.
     pub fn new(facts: &TraceFacts, during: RangeInclusive<u64>) -> Self {
         TrialCalls {
             calls: CallTimes::new(during),
@@ -32,15 +32,15 @@ impl TrialCalls {
         }
     }
 
-    pub fn take(&mut self, event: &Event<Host>) {
+    pub fn take(&mut self, event: &Event<HostEvent>) {
         match event.what {
-            Host::Enter { nr, args } => self.calls.enter(event.tid, event.at, CallKind::of(nr, &args)),
-            Host::Exit => self.calls.exit(event.tid, event.at),
+            HostEvent::Enter { nr, args } => self.calls.enter(event.tid, event.at, CallKind::of(nr, &args)),
+            HostEvent::Exit => self.calls.exit(event.tid, event.at),
             _ => {}
         }
     }
 
-    /// What each thread did, in nanoseconds. One that is not named came and went: a worker.
+    /// By role, in ns. An unknown thread ended before the trial did: a worker.
     pub fn by_role(&self) -> impl Iterator<Item = (Role, CallPhase<CallKind>, Moments)> {
         self.calls.times.iter().map(|((tid, phase), moments)| {
             let known = self.threads.iter().find(|t| t.tid == *tid);
@@ -49,7 +49,7 @@ impl TrialCalls {
     }
 }
 
-/// The system calls of a trial that observed those, from its first operation to the end of its last.
+/// The system calls of a trial that traced them, from its first operation to the end of its last.
 ///
 /// # Errors
 /// [`LayersError`] when a file cannot be read.
@@ -57,7 +57,7 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     let facts = facts(folder)?;
     let series = series(folder)?;
     let host = open(&folder.join(files::HOST), Probes::Calls.checkpoints(), Side::Host)?;
-    // Without a clock for both sides all that was traced counts: the agent's own few calls with it.
+    // Without a common clock all traced calls count, a few before and after the workload included.
     let map = host.as_ref().and_then(|host| clock(&facts, &series, None, Some(host), &[]).ok());
     let during = map.map_or(0..=u64::MAX, |map| {
         let operations = in_host_ticks(&series, &map);
@@ -76,9 +76,9 @@ pub(crate) fn calls(folder: &Path) -> Result<TrialCalls, LayersError> {
     let lost = losses.iter().map(|l| l.events).sum::<u64>();
     if lost > 0 {
         calls.missing.push(Missing {
-            what: "some system calls of QEMU's".to_owned(),
-            why: format!("{lost} events were lost, so that some calls are missing, or two are taken for one"),
-            fix: "take a smaller count=".to_owned(),
+            what: "some system calls of QEMU".to_owned(),
+            why: format!("{lost} events were lost: some calls are missing, or two count as one"),
+            fix: "use a smaller count=".to_owned(),
         });
     }
     Ok(calls)

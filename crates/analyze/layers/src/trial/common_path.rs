@@ -17,23 +17,21 @@ impl RowKey {
         layer(self.from, self.to)
     }
 
-    /// For people.
     pub fn label(self) -> String {
         label(self.from, self.to)
     }
 
-    /// Whether its ends were stamped by two clocks.
+    /// Whether guest and host stamped one end each.
     pub fn crosses(self) -> bool {
         self.from.info().side != self.to.info().side
     }
 }
 
-/// An interval, for people.
 pub(crate) fn label(from: Checkpoint, to: Checkpoint) -> String {
     match to {
-        // Until then, others of the workload's requests take its time.
+        // Meanwhile the application handles other requests.
         Checkpoint::End => format!("{} until picked up by the application", from.label()),
-        // Of a request that nobody stamped.
+        // A request without the workload's stamps.
         _ if from == Checkpoint::Begin => format!("guest block layer to {}", to.label()),
         _ => format!("{} to {}", from.label(), to.label()),
     }
@@ -67,9 +65,9 @@ fn begins(from: Checkpoint, to: Checkpoint) -> bool {
     from as usize + 1 == to as usize
 }
 
-/// Fewer requests than this share have a checkpoint: it is no part of the common_path, and its interval joins the next one.
+/// A checkpoint that at most this fraction of the requests pass is not part of the common path; its interval joins the next.
 const HARDLY_ANY: f64 = 0.01;
-/// More requests than this share have a checkpoint: one that lacks it was not followed.
+/// A request that lacks a checkpoint that more than this fraction of the others pass was not followed.
 const NEARLY_ALL: f64 = 0.95;
 
 /// The checkpoints between which a trial's rows lie.
@@ -77,11 +75,10 @@ const NEARLY_ALL: f64 = 0.95;
 pub(crate) struct CommonPath(Vec<Checkpoint>);
 
 impl CommonPath {
-    /// What the requests have in common.
     pub fn of(requests: &[JoinedRequest]) -> CommonPath {
-        let share = shares(requests.iter());
+        let fraction = fractions(requests.iter());
         let in_chain =
-            |s: &Checkpoint| *s != Checkpoint::Begin && *s != Checkpoint::End && share[*s as usize] > HARDLY_ANY;
+            |s: &Checkpoint| *s != Checkpoint::Begin && *s != Checkpoint::End && fraction[*s as usize] > HARDLY_ANY;
         CommonPath(Checkpoint::ALL.into_iter().filter(in_chain).collect())
     }
 
@@ -89,9 +86,10 @@ impl CommonPath {
     pub fn needed(requests: &[JoinedRequest]) -> BTreeMap<RequestKind, Vec<Checkpoint>> {
         let mut kinds: BTreeMap<RequestKind, Vec<Checkpoint>> = requests.iter().map(|r| (r.kind, Vec::new())).collect();
         for (kind, needed) in &mut kinds {
-            let share = shares(requests.iter().filter(|r| r.kind == *kind));
-            needed
-                .extend(Checkpoint::ALL.into_iter().filter(|s| !s.info().optional && share[*s as usize] > NEARLY_ALL));
+            let fraction = fractions(requests.iter().filter(|r| r.kind == *kind));
+            needed.extend(
+                Checkpoint::ALL.into_iter().filter(|s| !s.info().optional && fraction[*s as usize] > NEARLY_ALL),
+            );
         }
         kinds
     }
@@ -100,8 +98,8 @@ impl CommonPath {
         &self.0
     }
 
-    /// The row that a segment counts for. An interval whose first checkpoint the request lacks counts as if it began there:
-    /// nobody had to be woken or told, so that took no time.
+    /// The row that a segment counts for. If the request lacks the checkpoint at which the row begins, it still counts for
+    /// that row: no wake-up or notification was needed, so it took no time.
     pub fn key(&self, segment: &Segment) -> RowKey {
         let at = self.0.partition_point(|s| *s < segment.to);
         let to = self.0.get(at).copied().unwrap_or(segment.to);
@@ -112,8 +110,8 @@ impl CommonPath {
     }
 }
 
-/// How many of the requests pass each checkpoint, 0 to 1.
-fn shares<'a>(requests: impl Iterator<Item = &'a JoinedRequest>) -> [f64; Checkpoint::ALL.len()] {
+/// Fraction of the requests that pass each checkpoint, 0 to 1.
+fn fractions<'a>(requests: impl Iterator<Item = &'a JoinedRequest>) -> [f64; Checkpoint::ALL.len()] {
     let (mut counts, mut all) = ([0_u64; Checkpoint::ALL.len()], 0_u64);
     for request in requests {
         all += 1;

@@ -1,4 +1,4 @@
-//! A trial's requests, joined: what findings are made of and exports write.
+//! The joined requests of a trial: the input of findings and exports.
 
 use super::common_path::CommonPath;
 use crate::events::trace_reader::Loss;
@@ -14,11 +14,11 @@ pub struct JoinedTrial {
     pub mhz: f64,
     /// QEMU's threads, as [`Who::Thread`] numbers them.
     pub threads: Vec<QemuThread>,
-    /// The joined requests, in the order in which they ended.
+    /// In the order of their ends.
     pub requests: Vec<JoinedRequest>,
-    /// How many operations there were, and what became of those that are not joined.
+    /// Number of operations, and why some are not joined.
     pub matched: Matched,
-    /// How well both sides' times compare.
+    /// The error of the common clock.
     pub clock: ClockFinding,
     /// What could not be observed.
     pub missing: Vec<Missing>,
@@ -26,7 +26,7 @@ pub struct JoinedTrial {
 }
 
 impl JoinedTrial {
-    /// From what was joined: without requests that overlap a loss, or lack what the others have.
+    /// Rejects requests that overlap a loss of events or lack a checkpoint that the others have.
     pub(crate) fn new(joined: Joined, losses: &[Loss], clock: ClockFinding, mhz: f64, missing: Vec<Missing>) -> Self {
         let Joined { mut requests, rejected, threads, .. } = joined;
         let losses = Losses::new(losses);
@@ -67,7 +67,7 @@ impl JoinedTrial {
         }
     }
 
-    /// For people: "guest", "main loop", "vCPU 0", "iothread io0", "worker", "host kernel".
+    /// "guest", "main loop", "vCPU 0", "iothread io0", "worker", "host kernel".
     pub fn name(&self, who: Who) -> String {
         match who {
             Who::Guest => "guest".to_owned(),
@@ -86,14 +86,14 @@ impl JoinedTrial {
 
 fn text(reason: Reason) -> String {
     match reason {
-        Reason::Lost => "events were lost while it was under way".to_owned(),
-        Reason::Violation => "its events contradict cause and effect".to_owned(),
-        Reason::NoRequest => "the guest's block layer shows no request for it".to_owned(),
-        Reason::Missing(checkpoint) => format!("no event for it: {}", checkpoint.label()),
+        Reason::Lost => "events were lost while it was in flight".to_owned(),
+        Reason::Violation => "its events violate causality".to_owned(),
+        Reason::NoRequest => "no request in the guest's block layer".to_owned(),
+        Reason::Missing(checkpoint) => format!("missing event: {}", checkpoint.label()),
     }
 }
 
-/// When events were lost, so that it can be asked quickly.
+/// Periods in which events were lost.
 struct Losses {
     /// By end; each begins no earlier than those before it.
     spans: Vec<(u64, u64)>,

@@ -1,10 +1,10 @@
-//! A trial's folder, read: facts, the workload's stamps, both traces, on one clock.
+//! Reads a trial's folder: facts, the workload's stamps and both traces, on one clock.
 
 use super::joined_trial::JoinedTrial;
 use crate::disk::qemu_log;
 use crate::error::LayersError;
 use crate::events::clocks::clock;
-use crate::events::event::{Event, Host};
+use crate::events::event::{Event, HostEvent};
 use crate::events::trace_reader::Loss;
 use crate::events::trace_reader::{TraceReader, next, open};
 use crate::join::joined::Joined;
@@ -16,33 +16,33 @@ use std::path::Path;
 use vmtax_clock::{ClockMap, GuestTicks};
 use vmtax_model::{ClockFinding, Missing, Series, Side, Stamped, TraceFacts, TrialRecord, WorkloadName, files};
 
-/// What an operation is about where the workload does not say.
+/// Bytes of an operation where the workload does not say.
 const BLOCK: u64 = 4096;
 
 /// Joins the requests of an observed trial. `folder` has the files of [`vmtax_model::files`].
 ///
 /// # Errors
-/// [`LayersError`] when a file cannot be read, or the clocks cannot be brought together.
+/// [`LayersError`] when a file cannot be read, or the clock offset cannot be bounded.
 pub fn join(folder: &Path, record: &TrialRecord) -> Result<JoinedTrial, LayersError> {
-    let Read { joined, losses, clock, mhz, missing, .. } = read_all(folder, record)?;
+    let TrialData { joined, losses, clock, mhz, missing, .. } = read_all(folder, record)?;
     Ok(JoinedTrial::new(joined, &losses, clock, mhz, missing))
 }
 
-/// What was read of a trial, not yet sorted out.
-pub(crate) struct Read {
+/// The joined requests of a trial before any is rejected.
+pub(crate) struct TrialData {
     pub joined: Joined,
     pub losses: Vec<Loss>,
     pub clock: ClockFinding,
     /// Ticks per microsecond.
     pub mhz: f64,
     pub missing: Vec<Missing>,
-    /// When the guest's first event was, host ticks.
+    /// Time of the guest's first event, host ticks.
     pub first: Option<u64>,
 }
 
-pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, LayersError> {
+pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<TrialData, LayersError> {
     let facts = facts(folder)?;
-    // A command's requests are stamped by nobody.
+    // A command does not stamp its requests.
     let unstamped = record.workload.name == WorkloadName::Exec;
     let series = if unstamped { Series::default() } else { series(folder)? };
     let table = record.probes.checkpoints();
@@ -59,7 +59,7 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
     };
     let of_guest = guest.as_ref().filter(|_| view == View::Kernel);
     if unstamped && view != View::Kernel {
-        return Err(LayersError::Unseen(facts.missing.iter().map(told).collect()));
+        return Err(LayersError::Unseen(facts.missing.iter().map(missing_text).collect()));
     }
     let map = clock(&facts, &series, of_guest, host.as_ref(), &log)?;
     let coarse = if log.is_empty() { 0.0 } else { qemu_log::RESOLUTION_NS };
@@ -96,10 +96,10 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
 
     let mut missing = facts.missing.clone();
     let mut gone = |what: &str, folder: &str| {
-        // Where nothing could be traced, the run said so, and why.
+        // Where nothing could be traced, the facts already say why.
         if facts.missing.is_empty() {
-            let why = format!("the recording has no pages in {folder}");
-            missing.push(Missing { what: what.to_owned(), why, fix: "make the trial again".to_owned() });
+            let why = format!("the recording has no trace in {folder}");
+            missing.push(Missing { what: what.to_owned(), why, fix: "record the trial again".to_owned() });
         }
     };
     if guest.is_none() && view == View::Blind {
@@ -121,11 +121,10 @@ pub(crate) fn read_all(folder: &Path, record: &TrialRecord) -> Result<Read, Laye
         drift_ns: map.moved() as f64 * 1000.0 / facts.tsc_mhz,
         violations: 0,
     };
-    Ok(Read { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first })
+    Ok(TrialData { joined: join.finish(), losses, clock, mhz: facts.tsc_mhz, missing, first })
 }
 
-/// What is missing, in words.
-fn told(missing: &Missing) -> String {
+fn missing_text(missing: &Missing) -> String {
     format!(". {}: {}; {}", missing.what, missing.why.trim_end_matches('.'), missing.fix)
 }
 
@@ -139,11 +138,11 @@ pub(super) fn facts(folder: &Path) -> Result<TraceFacts, LayersError> {
     let wrong = |reason: String| LayersError::Facts { path: path.clone(), reason };
     let facts: TraceFacts = serde_json::from_slice(&bytes).map_err(|e| wrong(e.to_string()))?;
     if facts.schema > vmtax_model::SCHEMA {
-        return Err(wrong(format!("schema {} is of a newer vmtax", facts.schema)));
+        return Err(wrong(format!("schema {} is from a newer vmtax", facts.schema)));
     }
-    // What a clock has that ticks at all.
+    // Any plausible TSC.
     if !(1.0..=1e6).contains(&facts.tsc_mhz) {
-        return Err(wrong(format!("a clock of {} MHz", facts.tsc_mhz)));
+        return Err(wrong(format!("invalid TSC frequency of {} MHz", facts.tsc_mhz)));
     }
     Ok(facts)
 }
@@ -161,13 +160,13 @@ pub(super) fn in_host_ticks(series: &Series, map: &ClockMap) -> Vec<Stamped> {
     operations
 }
 
-/// Bytes of the disk that an operation is about.
+/// Bytes of an operation.
 fn block_size(record: &TrialRecord) -> u64 {
     record.result().map_or(&record.workload, |r| &r.workload).block_size().unwrap_or(BLOCK)
 }
 
-/// QEMU's own log; empty where there is none.
-fn logged(path: &Path, facts: &TraceFacts) -> Result<Vec<Event<Host>>, LayersError> {
+/// The events of QEMU's log; empty without one.
+fn logged(path: &Path, facts: &TraceFacts) -> Result<Vec<Event<HostEvent>>, LayersError> {
     match File::open(path) {
         Ok(log) => qemu_log::read(log, path, &facts.moments),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),

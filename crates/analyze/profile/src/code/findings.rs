@@ -10,13 +10,13 @@ use vmtax_model::{CodePlace, GuestCode};
 use vmtax_rules::{CodePattern, Evidence, GuestCodeSamples};
 
 /// Places that are told.
-const TOLD: usize = 100;
+const MAX_REPORTED: usize = 100;
 /// Instructions between the saving of the interrupt flag and its clearing, and between two calls in a row, at most.
-const NEAR: usize = 8;
+const MAX_DISTANCE: usize = 8;
 /// Instructions of a small function, at most.
-const SMALL: usize = 24;
+const MAX_SMALL_FUNCTION: usize = 24;
 /// Bytes that one of its moves takes, at most.
-const WORD: usize = 8;
+const WORD_BYTES: usize = 8;
 
 /// What was seen, and what it says; `None` where nothing was.
 pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
@@ -34,7 +34,7 @@ pub fn findings(sampled: &CodeSamples) -> Option<GuestCode> {
     };
     let mut places: Vec<CodePlace> = sampled.places.iter().map(place).collect();
     places.sort_by_key(|place| std::cmp::Reverse(place.share.samples));
-    places.truncate(TOLD);
+    places.truncate(MAX_REPORTED);
     let mut took_ns = sampled.took_ns.clone();
     took_ns.sort_unstable();
     let look_ns = took_ns.get(took_ns.len() / 2).map_or(0.0, |ns| *ns as f64);
@@ -87,7 +87,7 @@ fn saves_interrupts(code: &Code) -> bool {
         let rest = code.instructions.get(begin..).unwrap_or_default();
         let Some((true, end)) = rest.first().map(saves).zip(rest.iter().position(restores)) else { return false };
         let inside = rest.get(..end).unwrap_or_default();
-        let cleared = inside.iter().take(NEAR).position(|i| i.mnemonic() == Mnemonic::Cli);
+        let cleared = inside.iter().take(MAX_DISTANCE).position(|i| i.mnemonic() == Mnemonic::Cli);
         let locks = cleared.is_some_and(|cleared| inside.iter().skip(cleared).any(is_atomic));
         locks && !inside.iter().any(leaves) && code.at <= begin + end + 1
     })
@@ -114,7 +114,8 @@ fn pieces(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, Ran
         for pair in calls.windows(2) {
             let [(at, first), (then, second)] = *pair else { continue };
             let between = code.instructions.get(at + 1..then).unwrap_or_default();
-            let in_a_row = between.len() <= NEAR && between.iter().all(|i| i.flow_control() == FlowControl::Next);
+            let in_a_row =
+                between.len() <= MAX_DISTANCE && between.iter().all(|i| i.flow_control() == FlowControl::Next);
             let to = first.near_branch_target();
             if !in_a_row || second.near_branch_target() != to {
                 continue;
@@ -130,11 +131,11 @@ fn pieces(sampled: &CodeSamples, codes: &BTreeMap<Spot, Code>) -> Vec<(Spot, Ran
 
 /// The function that begins there, if all that it does to memory is to store one word that it loaded.
 fn small_copy(code: &CodeBytes, begin: u64) -> Option<RangeInclusive<u64>> {
-    let all: Vec<Instruction> = instructions_from(code, begin).take(SMALL).collect();
+    let all: Vec<Instruction> = instructions_from(code, begin).take(MAX_SMALL_FUNCTION).collect();
     let end = all.iter().position(|i| i.flow_control() == FlowControl::Return)?;
     let (body, end) = (all.get(..end)?, all.get(end)?);
     let stays = |i: &Instruction| matches!(i.flow_control(), FlowControl::Next | FlowControl::ConditionalBranch);
-    let moves = |i: &Instruction| i.mnemonic() == Mnemonic::Mov && i.memory_size().size() <= WORD;
+    let moves = |i: &Instruction| i.mnemonic() == Mnemonic::Mov && i.memory_size().size() <= WORD_BYTES;
     let is_store = |i: &Instruction| moves(i) && i.op0_kind() == OpKind::Memory;
     let stored = body.iter().position(is_store)?;
     let (before, rest) = (body.get(..stored)?, body.get(stored..)?);

@@ -21,7 +21,7 @@ pub struct Devices {
     pub(super) from: DevicesFrom,
 }
 
-/// Where most PCs have what they have; the PM timer as SeaBIOS, and as OVMF and older firmware place it.
+/// The usual addresses of a PC; the PM timer as SeaBIOS, and as OVMF and older firmware place it.
 const USUAL: &str = "
 Port 20-21 pic
 Port 40-43 pit
@@ -52,7 +52,7 @@ Memory fee00000-feefffff apic-msi
 ";
 
 impl Devices {
-    /// Where nobody tells.
+    /// The usual addresses, where QEMU's monitor is not available.
     pub fn usual() -> Devices {
         let region = |line: &str| {
             let mut words = line.split(' ');
@@ -63,7 +63,7 @@ impl Devices {
         Devices { regions: USUAL.lines().filter_map(region).collect(), from: DevicesFrom::UsualPlaces }
     }
 
-    /// From what QEMU's `info mtree -f` prints; `None` where that has no region of a device.
+    /// Parses QEMU's `info mtree -f`; `None` where it lists no device's region.
     pub fn of_memory_tree(text: &str) -> Option<Devices> {
         let mut regions = Vec::new();
         let mut space = None;

@@ -1,4 +1,4 @@
-//! Counts as what a report shows.
+//! The findings about VM exits, from their counts.
 
 use super::devices::Devices;
 use std::collections::BTreeMap;
@@ -6,18 +6,16 @@ use vmtax_model::samples::{Access, ExitCounts, ExitRow, TracedExits};
 use vmtax_model::{Advice, ExitAddress, ExitCount, ExitReason, GuestExits, Role, VcpuExits};
 use vmtax_rules::{Evidence, Exits, MAX_TICK_HZ, Register};
 
-/// More addresses than this no table needs.
-const MOST: usize = 100;
-const TOLD: &str = "From KVM's exit to its next entry.";
-const UNTOLD: &str = "From KVM's event of an access until QEMU's thread is back in KVM: this KVM tells of no exits and \
-                      entries, and those that it serves itself have no time.";
+/// Addresses reported at most.
+const MAX_ADDRESSES: usize = 100;
+const TIMED_BY_EXITS: &str = "Time of an exit: from kvm_exit to the next kvm_entry.";
+const TIMED_BY_ACCESSES: &str = "Time of an exit: from the access's event until QEMU's thread calls KVM_RUN again. This KVM has no kvm_exit and kvm_entry, so exits that KVM handles itself have no time.";
 
-/// What the exits of a guest say, with its devices.
 pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
     let ExitCounts { seconds, counters, traced, .. } = counts;
     let (seconds, counters) = (*seconds, counters.clone());
     let Some(traced) = traced else {
-        // Only the counters could be had.
+        // Only KVM's counters are available.
         let advice = advice(&Exits { seconds, vcpus: 1, registers: &[], tick: None, counters: &counters });
         return GuestExits {
             seconds,
@@ -53,7 +51,7 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
         })
         .collect();
     addresses.sort_by_key(|address| std::cmp::Reverse(address.exits.count));
-    addresses.truncate(MOST);
+    addresses.truncate(MAX_ADDRESSES);
     let rates = traced.regular.iter().copied();
     let tick = rates.filter(|(_, hz)| *hz < MAX_TICK_HZ).max_by(|a, b| a.0.cmp(&b.0));
     let advice = advice(&Exits { seconds, vcpus: tids.len(), registers: &registers, tick, counters: &counters });
@@ -63,14 +61,14 @@ pub fn summary(counts: &ExitCounts, devices: &Devices) -> GuestExits {
         reasons,
         addresses,
         devices_from: devices.from,
-        timing: if traced.brackets { TOLD } else { UNTOLD }.to_owned(),
+        timing: if traced.brackets { TIMED_BY_EXITS } else { TIMED_BY_ACCESSES }.to_owned(),
         lost: traced.lost,
         advice,
         counters,
     }
 }
 
-/// The number of a thread's vCPU.
+/// vCPU index of a thread.
 fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
     traced.threads.iter().find(|thread| thread.tid == tid).and_then(|thread| match thread.role {
         Role::Vcpu(number) => Some(number),
@@ -78,12 +76,12 @@ fn vcpu(traced: &TracedExits, tid: i32) -> Option<u32> {
     })
 }
 
-/// The known costs that are there, the most frequent first.
+/// Known costs that the exits show, the most frequent first.
 fn advice(exits: &Exits<'_>) -> Vec<Advice> {
     vmtax_rules::evaluate(&Evidence { exits: Some(exits), ..Evidence::default() })
 }
 
-/// Reads, writes, and writes that QEMU took.
+/// Reads, writes, and writes handled by QEMU.
 fn by_direction(access: &Access, exits: &ExitCount) -> [u64; 3] {
     if access.write { [0, exits.count, exits.user] } else { [exits.count, 0, 0] }
 }
@@ -95,7 +93,7 @@ struct Grouping<'a> {
 }
 
 impl Grouping<'_> {
-    /// Sums over all that `what` calls the same.
+    /// Sums of the rows with the same key.
     fn by<T: Ord>(&self, what: impl Fn(&ExitRow) -> Option<T>) -> BTreeMap<T, ExitCount> {
         let mut sums: BTreeMap<T, ExitCount> = BTreeMap::new();
         for row in &self.traced.rows {

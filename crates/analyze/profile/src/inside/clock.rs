@@ -1,14 +1,14 @@
 //! From the guest's monotonic clock to the host's.
 
 use vmtax_clock::{ClockError, ClockMap, Evidence, GuestTicks};
-use vmtax_model::{Beat, InsideFacts};
+use vmtax_model::{ClockReading, InsideFacts};
 
 /// The way of a stamp: the guest's clock, its ticks, the host's ticks, the host's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Clock {
-    guest: [Beat; 2],
+    guest: [ClockReading; 2],
     map: ClockMap,
-    host: [Beat; 2],
+    host: [ClockReading; 2],
 }
 
 impl Clock {
@@ -16,7 +16,7 @@ impl Clock {
     ///
     /// # Errors
     /// [`ClockError`] when nothing says how their ticks compare.
-    pub fn new(guest: [Beat; 2], facts: &InsideFacts) -> Result<Clock, ClockError> {
+    pub fn new(guest: [ClockReading; 2], facts: &InsideFacts) -> Result<Clock, ClockError> {
         let map = Evidence::new(&facts.pings, facts.kvm_offset).map()?;
         Ok(Clock { guest, map, host: facts.beats })
     }
@@ -46,7 +46,7 @@ mod tests {
     #[test]
     fn a_stamp_goes_through_both_counters() {
         // Both count 2 ticks a nanosecond; the host's counter is 1000 ahead, its clock began 7 µs earlier.
-        let beat = |ticks, monotonic_ns| Beat { ticks, monotonic_ns };
+        let beat = |ticks, monotonic_ns| ClockReading { ticks, monotonic_ns };
         let guest = [beat(2_000, 1_000), beat(202_000, 101_000)];
         let facts = InsideFacts {
             schema: SCHEMA,

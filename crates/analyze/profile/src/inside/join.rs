@@ -5,7 +5,7 @@ use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample};
 use vmtax_model::{QemuThread, Role};
 
 /// Samples of both sides further apart than this many of the guest's are about different moments.
-const REACH: u64 = 2;
+const MAX_PERIODS: u64 = 2;
 /// The kernel's functions in which KVM runs the guest: a sample that hits the guest is seen there.
 const RUNS_GUEST: [&str; 6] =
     ["vmx_vcpu_enter_exit", "__vmx_vcpu_run", "vmx_vcpu_run", "__svm_vcpu_run", "svm_vcpu_run", "vcpu_enter_guest"];
@@ -37,7 +37,7 @@ pub fn join(host: &Profile, guest: &Profile, hz: u32, threads: &[QemuThread]) ->
         by_cpu.entry(sample.cpu).or_default().push((sample.time, sample));
     }
     by_cpu.values_mut().for_each(|samples| samples.sort_by_key(|(time, _)| *time));
-    let reach = REACH * 1_000_000_000 / u64::from(hz.max(1));
+    let reach = MAX_PERIODS * 1_000_000_000 / u64::from(hz.max(1));
 
     let mut both = Both::new(host, guest);
     let (mut in_guest, mut apart) = (0, Vec::new());

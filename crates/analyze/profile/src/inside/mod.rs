@@ -29,7 +29,7 @@ pub fn by_host_clock(guest: &mut GuestProfile, clock: &Clock) {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use vmtax_model::Beat;
+    use vmtax_model::ClockReading;
     use vmtax_model::samples::{CodeOrigin, Function, Profile, Sample, Thread, Unwound};
 
     fn guest() -> GuestProfile {
@@ -43,7 +43,7 @@ mod tests {
             threads: vec![Thread { tid: 7, name: "work".to_owned() }],
             samples: vec![sample(0, 5), sample(1, 9)],
         };
-        let beat = |ticks| Beat { ticks, monotonic_ns: ticks };
+        let beat = |ticks| ClockReading { ticks, monotonic_ns: ticks };
         let (trigger, unwound) = ("cpu-clock".to_owned(), Unwound::default());
         GuestProfile { profile, hz: 99, trigger, unwound, lost: 0, beats: [beat(1), beat(2)] }
     }

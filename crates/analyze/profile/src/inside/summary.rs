@@ -44,5 +44,5 @@ pub fn calls(counts: &CallCounts) -> CallFindings {
         total_ns: row.total_ns,
     };
     let rows = counts.rows.iter().map(row).collect();
-    CallFindings { way: counts.way, rows, lost: counts.lost, added_ns: counts.added_ns }
+    CallFindings { method: counts.method, rows, lost: counts.lost, added_ns: counts.added_ns }
 }

@@ -6,7 +6,7 @@ use vmtax_trace::{CallTimes, FUTEX, KernelEvent, Leaves, Moment, Sched, SchedTim
 
 /// What a thread is blocked on: a system call, and the futex if it is that one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct On {
+pub struct BlockedOn {
     /// The call's number; none in a page fault and its like.
     pub call: Option<i64>,
     /// The futex.
@@ -15,8 +15,8 @@ pub struct On {
 
 /// Why a thread is off its CPU, if it is not runnable.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Off {
-    Blocked(On),
+enum OffCpu {
+    Blocked(BlockedOn),
     Ended,
 }
 
@@ -32,7 +32,7 @@ pub struct Thread {
     /// Time ready without one, ns.
     pub ready: u64,
     /// How often it was blocked, and how long, ns.
-    pub on: BTreeMap<On, (u64, u64)>,
+    pub on: BTreeMap<BlockedOn, (u64, u64)>,
 }
 
 /// One futex.
@@ -59,7 +59,7 @@ pub struct Timeline {
     pub futexes: BTreeMap<u64, Futex>,
     /// The system calls, by number, ns.
     pub calls: CallTimes<i64>,
-    sched: SchedTimeline<Off>,
+    sched: SchedTimeline<OffCpu>,
 }
 
 impl Timeline {
@@ -74,7 +74,7 @@ impl Timeline {
         }
         let state = match state {
             samples::ThreadState::Runs => ThreadState::Running,
-            samples::ThreadState::Waits { .. } => ThreadState::Sleeping(Off::Blocked(on(call))),
+            samples::ThreadState::Waits { .. } => ThreadState::Sleeping(OffCpu::Blocked(on(call))),
         };
         self.sched.set(tid, at, 0, state);
         self.threads.insert(tid, Thread { call, ..Thread::default() });
@@ -102,7 +102,7 @@ impl Timeline {
         let call = |tid: i32| self.threads.get(&tid).and_then(|thread| thread.call);
         if let Sched::Waking { tid: woken } = what {
             // Who wakes a thread by a call on the futex that it waits for.
-            if let (Some(ThreadState::Sleeping(Off::Blocked(on))), Some((FUTEX, address))) =
+            if let (Some(ThreadState::Sleeping(OffCpu::Blocked(on))), Some((FUTEX, address))) =
                 (self.sched.now(woken), call(tid))
             {
                 if on.futex == Some(address) {
@@ -111,8 +111,8 @@ impl Timeline {
             }
         }
         let off = |tid, leaves| match leaves {
-            Leaves::Ended => Off::Ended,
-            Leaves::Runnable | Leaves::Sleeping => Off::Blocked(on(call(tid))),
+            Leaves::Ended => OffCpu::Ended,
+            Leaves::Runnable | Leaves::Sleeping => OffCpu::Blocked(on(call(tid))),
         };
         let moment = Moment { at, cpu: 0, tid, interrupt: false };
         self.sched.take(moment, what, |tid| self.threads.contains_key(&tid), off);
@@ -140,7 +140,7 @@ impl Timeline {
         self.threads.get_mut(&tid)
     }
 
-    fn goes_on(&mut self, tid: i32, at: u64, state: ThreadState<Off>) {
+    fn goes_on(&mut self, tid: i32, at: u64, state: ThreadState<OffCpu>) {
         self.sched.set(tid, at, 0, state);
         self.count(tid);
     }
@@ -156,7 +156,7 @@ impl Timeline {
                 ThreadState::Running if !thread.observed && runs_on => thread.ready += time,
                 ThreadState::Running => thread.ran += time,
                 ThreadState::Runnable { .. } => thread.ready += time,
-                ThreadState::Sleeping(Off::Blocked(on)) => {
+                ThreadState::Sleeping(OffCpu::Blocked(on)) => {
                     let sum = thread.on.entry(on).or_default();
                     *sum = (sum.0 + 1, sum.1 + time);
                     if let Some(address) = on.futex {
@@ -167,16 +167,16 @@ impl Timeline {
                         futex.waiters.insert(tid);
                     }
                 }
-                ThreadState::Sleeping(Off::Ended) => {}
+                ThreadState::Sleeping(OffCpu::Ended) => {}
             }
             thread.observed = true;
         }
     }
 }
 
-fn on(call: Option<(i64, u64)>) -> On {
+fn on(call: Option<(i64, u64)>) -> BlockedOn {
     let futex = call.filter(|(call, _)| *call == FUTEX).map(|(_, address)| address);
-    On { call: call.map(|(call, _)| call), futex }
+    BlockedOn { call: call.map(|(call, _)| call), futex }
 }
 
 #[cfg(test)]
@@ -215,7 +215,7 @@ mod tests {
         let [one, two, three] = [1, 2, 3].map(|tid| &line.threads[&tid]);
         assert_eq!((one.ran, one.ready), (15 + 10, 6));
         assert_eq!((two.ran, two.ready), (6, 3));
-        let of = |address| On { call: Some(FUTEX), futex: Some(address) };
+        let of = |address| BlockedOn { call: Some(FUTEX), futex: Some(address) };
         assert_eq!((two.on[&of(0x100)], two.on[&of(0x200)]), ((1, 12), (1, 10)));
         assert_eq!(three.on[&of(0x100)], (1, 31));
         // Of the call that began before, only what came after it is known.

@@ -45,7 +45,7 @@ impl Formats {
         for (common, offset, size) in HEADER {
             let found = fields.iter().find(|(name, _)| name == common).map(|(_, f)| (f.offset, f.size));
             if found != Some((offset, size)) {
-                return Err(format!("{common} is not {size} bytes at {offset}: no event of a known kernel"));
+                return Err(format!("{common} is not {size} bytes at {offset}: unknown kernel"));
             }
         }
         self.insert(id, Format { system: system.to_owned(), name, fields })
@@ -54,7 +54,7 @@ impl Formats {
     pub(crate) fn insert(&mut self, id: EventId, format: Format) -> Result<(), String> {
         let least = format.least();
         if let Some(other) = self.formats.insert(id, format) {
-            return Err(format!("its ID {} is that of {}.{}, too", id.0, other.system, other.name));
+            return Err(format!("duplicate ID {}, also of {}.{}", id.0, other.system, other.name));
         }
         let at = usize::from(id.0);
         if self.least.len() <= at {

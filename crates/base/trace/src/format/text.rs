@@ -9,7 +9,7 @@ use super::field::{Field, Kind};
 pub struct EventId(pub u16);
 
 /// No record is longer than a page of the ring buffer, and those have had at most this.
-const LONGEST: u32 = 1 << 24;
+const MAX_FIELD: u32 = 1 << 24;
 
 /// What a `format` file says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,7 +29,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
         if let Some(value) = line.strip_prefix("name:") {
             name = Some(value.trim());
         } else if let Some(value) = line.strip_prefix("ID:") {
-            let number = value.trim().parse().map_err(|_| format!("{:?} is no event's ID", value.trim()))?;
+            let number = value.trim().parse().map_err(|_| format!("invalid event ID {:?}", value.trim()))?;
             id = Some(EventId(number));
         } else if line.starts_with("print fmt:") {
             break;
@@ -43,7 +43,7 @@ pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
 
 /// Reads a line such as `field:char comm[16]; offset:8; size:16; signed:0;`.
 pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
-    let wrong = || format!("{line:?} describes no field");
+    let wrong = || format!("invalid field line {line:?}");
     let (mut offset, mut size, mut signed, mut declaration) = (None, None, false, None);
     for part in line.split(';') {
         let Some((key, value)) = part.trim().split_once(':') else { continue };
@@ -58,7 +58,7 @@ pub(crate) fn field(line: &str) -> Result<(String, Field), String> {
         }
     }
     let (Some(declaration), Some(offset), Some(size)) = (declaration, offset, size) else { return Err(wrong()) };
-    if offset > LONGEST || size > LONGEST {
+    if offset > MAX_FIELD || size > MAX_FIELD {
         return Err(wrong());
     }
     let (name, kind) = declared(declaration, size).ok_or_else(wrong)?;

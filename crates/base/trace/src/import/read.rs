@@ -3,8 +3,8 @@
 use std::io::{self, Read};
 
 /// The longest text that is read: all the formats of a system, or the options of a large machine.
-const LONGEST: u64 = 64 << 20;
-const LONGEST_STRING: usize = 4096;
+const MAX_TEXT: u64 = 64 << 20;
+const MAX_STRING: usize = 4096;
 
 /// The file is not what it should be.
 pub(crate) fn wrong(reason: &str) -> io::Error {
@@ -35,7 +35,7 @@ pub(crate) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     loop {
         match bytes(from)? {
             [0] => return Ok(String::from_utf8_lossy(&text).into_owned()),
-            [_] if text.len() == LONGEST_STRING => return Err(wrong("a name in it does not end")),
+            [_] if text.len() == MAX_STRING => return Err(wrong("unterminated name")),
             [byte] => text.push(byte),
         }
     }
@@ -43,8 +43,8 @@ pub(crate) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
 
 /// So many bytes, which must all be there: what is announced takes no memory before it comes.
 pub(crate) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<Vec<u8>> {
-    if length > LONGEST {
-        return Err(wrong(&format!("a text of {length} bytes is announced in it")));
+    if length > MAX_TEXT {
+        return Err(wrong(&format!("invalid text length {length}")));
     }
     let mut data = Vec::new();
     from.take(length).read_to_end(&mut data)?;

@@ -1,8 +1,8 @@
 //! Inputs merged, and what is left out.
 
-use crate::testing::{Got, Page, format, layout, read, record};
+use crate::testing::{Collected, Page, format, layout, read, record};
 use crate::{Counts, Entry, EventId, Events, Formats, Input, LEAP, TraceError};
-use Got::{Lost, Number};
+use Collected::{Lost, Number};
 use proptest::prelude::*;
 use std::io::{self, Read};
 

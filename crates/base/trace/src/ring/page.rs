@@ -15,7 +15,7 @@ pub struct PageLayout {
 }
 
 /// Greater than any sub-buffer that a kernel can be told to use.
-const LARGEST: usize = 16 << 20;
+const MAX_PAGE: usize = 16 << 20;
 /// Flags and length share the commit field.
 const MISSED: u64 = 1 << 31;
 const MISSED_STORED: u64 = 1 << 30;
@@ -35,13 +35,13 @@ impl PageLayout {
             .collect::<Result<_, _>>()?;
         let field = |name: &str| {
             let found = fields.iter().find(|(field, _)| field == name).map(|(_, field)| *field);
-            found.ok_or_else(|| format!("a page without {name}"))
+            found.ok_or_else(|| format!("header_page without {name}"))
         };
         let (stamp, commit, data) = (field("timestamp")?, field("commit")?, field("data")?);
         let size = (data.offset + data.size) as usize;
         let inside = [stamp, commit].iter().all(|f| f.offset + f.size <= data.offset);
-        if stamp.size != 8 || !matches!(commit.size, 4 | 8) || !inside || size > LARGEST || data.size == 0 {
-            return Err("a page unlike any of a known kernel".to_owned());
+        if stamp.size != 8 || !matches!(commit.size, 4 | 8) || !inside || size > MAX_PAGE || data.size == 0 {
+            return Err("unknown layout of header_page".to_owned());
         }
         Ok(PageLayout { stamp, commit, data: data.offset as usize, size })
     }
@@ -49,7 +49,7 @@ impl PageLayout {
     /// The same with pages of another length, as `buffer_subbuf_size_kb` of an instance makes them; `None` for a length
     /// that no kernel has.
     pub(crate) fn with_size(self, size: usize) -> Option<PageLayout> {
-        (self.data < size && size <= LARGEST).then_some(PageLayout { size, ..self })
+        (self.data < size && size <= MAX_PAGE).then_some(PageLayout { size, ..self })
     }
 
     /// How long a page is, bytes.
@@ -58,7 +58,7 @@ impl PageLayout {
     }
 
     /// Begins to read a page; `None` when its length is wrong.
-    pub(crate) fn begin(&self, page: &[u8]) -> Option<Begun> {
+    pub(crate) fn begin(&self, page: &[u8]) -> Option<OpenedPage> {
         let ticks = self.stamp.unsigned(page)?;
         let commit = self.commit.unsigned(page)?;
         // The kernel adds its flag as an `int`, whose sign fills a 64-bit field.
@@ -74,12 +74,12 @@ impl PageLayout {
             // Without room for it the number is not there; -1 is a kernel that does not know it.
             if commit & MISSED_STORED == 0 { None } else { stored.signed(page).and_then(|n| u64::try_from(n).ok()) }
         });
-        Some(Begun { cursor: Cursor { at: self.data, end, ticks }, missed })
+        Some(OpenedPage { cursor: Cursor { at: self.data, end, ticks }, missed })
     }
 }
 
 /// A page whose header makes sense.
-pub(crate) struct Begun {
+pub(crate) struct OpenedPage {
     pub cursor: Cursor,
     /// Whether events are missing before it, and how many, if known.
     pub missed: Option<Option<u64>>,
@@ -95,7 +95,7 @@ pub(crate) struct Cursor {
 }
 
 /// What comes next in a page.
-pub(crate) enum Step {
+pub(crate) enum PageStep {
     /// An event, whose record lies there.
     Record(usize, usize),
     /// Nothing.
@@ -114,42 +114,42 @@ const STAMP_BITS: u32 = 59;
 impl Cursor {
     /// Goes on to the next event. Each step takes at least four bytes, so a page always ends.
     #[inline]
-    pub fn step(&mut self, page: &[u8]) -> Step {
-        let Some(page) = page.get(..self.end) else { return Step::Damaged };
+    pub fn step(&mut self, page: &[u8]) -> PageStep {
+        let Some(page) = page.get(..self.end) else { return PageStep::Damaged };
         loop {
             if self.at >= page.len() {
-                return Step::End;
+                return PageStep::End;
             }
-            let Some(header) = word(page, self.at) else { return Step::Damaged };
+            let Some(header) = word(page, self.at) else { return PageStep::Damaged };
             let delta = u64::from(header >> 5);
             let body = self.at + 4;
             match header & 31 {
                 0 => {
                     // The length stands before the record and counts itself.
-                    let Some(length) = word(page, body).filter(|&length| length >= 4) else { return Step::Damaged };
+                    let Some(length) = word(page, body).filter(|&length| length >= 4) else { return PageStep::Damaged };
                     self.ticks = self.ticks.wrapping_add(delta);
                     return self.record(page, body + 4, length as usize - 4);
                 }
                 PADDING if delta == 0 => {
                     self.at = page.len();
-                    return Step::End;
+                    return PageStep::End;
                 }
                 PADDING => {
-                    let Some(length) = word(page, body) else { return Step::Damaged };
+                    let Some(length) = word(page, body) else { return PageStep::Damaged };
                     // An event that was thrown away still moved the time, unless its delta stands for none.
                     self.ticks = self.ticks.wrapping_add(if delta == 1 { 0 } else { delta });
                     self.at = body + length as usize;
                     if self.at > page.len() {
-                        return Step::Damaged;
+                        return PageStep::Damaged;
                     }
                 }
                 TIME_EXTEND => {
-                    let Some(high) = word(page, body) else { return Step::Damaged };
+                    let Some(high) = word(page, body) else { return PageStep::Damaged };
                     self.ticks = self.ticks.wrapping_add(u64::from(high) << DELTA_BITS | delta);
                     self.at = body + 4;
                 }
                 TIME_STAMP => {
-                    let Some(high) = word(page, body) else { return Step::Damaged };
+                    let Some(high) = word(page, body) else { return PageStep::Damaged };
                     self.ticks = absolute(u64::from(high) << DELTA_BITS | delta, self.ticks);
                     self.at = body + 4;
                 }
@@ -162,9 +162,9 @@ impl Cursor {
     }
 
     #[inline]
-    fn record(&mut self, page: &[u8], start: usize, length: usize) -> Step {
+    fn record(&mut self, page: &[u8], start: usize, length: usize) -> PageStep {
         self.at = (start + length).next_multiple_of(4);
-        if start + length > page.len() { Step::Damaged } else { Step::Record(start, start + length) }
+        if start + length > page.len() { PageStep::Damaged } else { PageStep::Record(start, start + length) }
     }
 }
 

@@ -1,11 +1,11 @@
 //! Each kind of entry of a page, made by hand.
 
 use crate::Counts;
-use crate::testing::{Got, Page, layout, read, record};
-use Got::{Lost, Number};
+use crate::testing::{Collected, Page, layout, read, record};
+use Collected::{Lost, Number};
 use proptest::prelude::*;
 
-fn one(page: Page) -> (Vec<Got>, Counts) {
+fn one(page: Page) -> (Vec<Collected>, Counts) {
     read(&[&page.bytes()])
 }
 

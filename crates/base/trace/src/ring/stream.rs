@@ -1,6 +1,6 @@
 //! The pages of one CPU, one after another.
 
-use super::page::{Cursor, PageLayout, Step};
+use super::page::{Cursor, PageLayout, PageStep};
 use crate::file::failed;
 use crate::format::pid;
 use crate::{Counts, Entry, Event, EventId, Formats, Lost, TraceError};
@@ -98,13 +98,13 @@ impl<'f> Stream<'f> {
             }
             let page = self.buffer.get(self.page..self.page + self.layout.size()).unwrap_or_default();
             match self.cursor.step(page) {
-                Step::End => self.leave(),
-                Step::Damaged => {
+                PageStep::End => self.leave(),
+                PageStep::Damaged => {
                     self.leave();
                     counts.damaged_pages += 1;
                     return Ok(self.lose(None, counts));
                 }
-                Step::Record(start, end) => {
+                PageStep::Record(start, end) => {
                     let record = page.get(start..end).unwrap_or_default();
                     let Some(id) = formats.kind(record, counts) else { continue };
                     counts.time(&mut self.last, self.cursor.ticks);

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 /// No section of a program that exists is larger.
-const LARGEST_SECTION: u64 = 1 << 30;
+const MAX_SECTION: u64 = 1 << 30;
 
 /// Where a program tells debuggers of code that it makes.
 const JIT: &[u8] = b"__jit_debug_descriptor";
@@ -74,7 +74,7 @@ impl Elf {
         };
         let section = |name| {
             let section = file.section_by_name(name)?;
-            let content = if section.size() <= LARGEST_SECTION { section.data().ok()? } else { return None };
+            let content = if section.size() <= MAX_SECTION { section.data().ok()? } else { return None };
             Some(Section { at: range(name)?, bytes: content.into() })
         };
         elf.text = range(".text");

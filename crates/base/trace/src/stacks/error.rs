@@ -1,12 +1,12 @@
-//! What can go wrong with naming a process's functions.
+//! Errors of symbolizing a process's functions.
 
 use std::path::PathBuf;
 
-/// An unstripped build that was given is of no use.
+/// The given unstripped build cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum StackError {
-    /// It is no program.
-    #[error("{file}: {why}: give an ELF file, as the linker wrote it", file = .file.display())]
+    /// It is not an ELF program.
+    #[error("{file}: {why}: give an unstripped ELF file", file = .file.display())]
     NoBuild {
         /// The file.
         file: PathBuf,
@@ -15,7 +15,7 @@ pub enum StackError {
     },
     /// It is of another program.
     #[error(
-        "{file} is no build of a program in this process: no build-id is the same and no layout of functions; \
+"{file} is not a build of a program in this process (neither a build-id nor a layout of functions matches); \
          give the file that was stripped, or build it again from the same source with the same options",
         file = .file.display()
     )]

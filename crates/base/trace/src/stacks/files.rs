@@ -12,10 +12,11 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// The kernel's own library in each process is smaller.
-const LARGEST_VDSO: u64 = 1 << 20;
+const MAX_VDSO: u64 = 1 << 20;
 const VDSO: &str = "[vdso]";
 /// What is here is not what was recorded.
-const OTHER_BUILD: &str = "what is here is another build than what was recorded: import it where it was recorded";
+const OTHER_BUILD: &str =
+    "the file here is another build than the recorded one: import it on the host it was recorded on";
 
 /// Where the files of an address space are.
 #[derive(Debug)]
@@ -23,7 +24,7 @@ pub enum Source {
     /// A process that runs.
     Process(i32),
     /// Files of this machine, of processes that may have ended.
-    Here(Rc<Here>),
+    LocalFiles(Rc<LocalFiles>),
     /// What a recording tells: build-ids by path.
     Recorded(HashMap<String, Vec<u8>>),
 }
@@ -33,7 +34,7 @@ impl Source {
     fn root(&self) -> PathBuf {
         match self {
             Source::Process(pid) => PathBuf::from(format!("/proc/{pid}/root")),
-            Source::Here(here) => here.roots.last().cloned().unwrap_or_default(),
+            Source::LocalFiles(here) => here.roots.last().cloned().unwrap_or_default(),
             Source::Recorded(_) => PathBuf::from("/"),
         }
     }
@@ -42,7 +43,7 @@ impl Source {
     pub fn maps(&self) -> String {
         match self {
             Source::Process(pid) => std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default(),
-            Source::Here(_) | Source::Recorded(_) => String::new(),
+            Source::LocalFiles(_) | Source::Recorded(_) => String::new(),
         }
     }
 
@@ -53,7 +54,7 @@ impl Source {
     pub fn elf(&self, mapping: &Mapping, base: Option<&Mapping>) -> Result<Rc<Elf>, String> {
         match self {
             Source::Process(pid) => of_process(*pid, mapping, base).map(Rc::new),
-            Source::Here(here) => here.elf(mapping),
+            Source::LocalFiles(here) => here.elf(mapping),
             Source::Recorded(build_ids) => {
                 recorded(mapping, build_ids.get(&mapping.path).map(Vec::as_slice)).map(Rc::new)
             }
@@ -67,7 +68,9 @@ impl Source {
         }
         let part = || Some(Rc::new(read(&stripped_part(&self.root(), &elf.build_id)?).ok()?));
         match self {
-            Source::Here(here) => here.stripped.borrow_mut().entry(elf.build_id.clone()).or_insert_with(part).clone(),
+            Source::LocalFiles(here) => {
+                here.stripped.borrow_mut().entry(elf.build_id.clone()).or_insert_with(part).clone()
+            }
             Source::Process(_) | Source::Recorded(_) => part(),
         }
     }
@@ -94,7 +97,8 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
     }
     if mapping.deleted {
         return Err(
-            "it was deleted or replaced since the process started: run vmtax as root, or restart the process".into()
+            "the file was deleted or replaced since the process started: run vmtax as root, or restart the process"
+                .into(),
         );
     }
     let below_root = PathBuf::from(format!("/proc/{pid}/root{}", mapping.path));
@@ -111,7 +115,7 @@ type Shared = Result<Rc<Elf>, String>;
 
 /// Files of this machine by what processes mapped, below the roots that processes have here; each is read once.
 #[derive(Debug)]
-pub struct Here {
+pub struct LocalFiles {
     roots: Vec<PathBuf>,
     /// By path and inode number; or why not.
     read: RefCell<HashMap<(String, u64), Shared>>,
@@ -119,11 +123,11 @@ pub struct Here {
     stripped: RefCell<HashMap<Vec<u8>, Option<Rc<Elf>>>>,
 }
 
-impl Here {
+impl LocalFiles {
     /// Below `/`, and below other roots, the usual last.
-    pub fn new(others: &[PathBuf]) -> Here {
+    pub fn new(others: &[PathBuf]) -> LocalFiles {
         let roots = std::iter::once(PathBuf::from("/")).chain(others.iter().cloned()).collect();
-        Here { roots, read: RefCell::default(), stripped: RefCell::default() }
+        LocalFiles { roots, read: RefCell::default(), stripped: RefCell::default() }
     }
 
     fn elf(&self, mapping: &Mapping) -> Result<Rc<Elf>, String> {
@@ -142,7 +146,7 @@ impl Here {
         let same = |path: &PathBuf| path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
         let other = || self.roots.iter().skip(1).map(below).find(|path| path.is_file());
         let path = self.roots.iter().map(below).find(same).or_else(other);
-        read(&path.ok_or("it was deleted or replaced since it was mapped")?)
+        read(&path.ok_or("the file was deleted or replaced since it was mapped")?)
     }
 }
 
@@ -150,7 +154,7 @@ impl Here {
 fn own_vdso() -> Result<Elf, String> {
     let pid = std::process::id() as i32;
     let maps = maps::parse(&Source::Process(pid).maps());
-    let own = maps.iter().find(|m| m.path == VDSO).ok_or("there is none in this process")?;
+    let own = maps.iter().find(|m| m.path == VDSO).ok_or("this process has no vDSO")?;
     from_memory(pid, own)
 }
 
@@ -161,7 +165,7 @@ fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
         return if build_id == Some(&elf.build_id) { Ok(elf) } else { Err(OTHER_BUILD.to_owned()) };
     }
     let path = Path::new(&mapping.path);
-    let found = if mapping.path.starts_with('/') { read(path) } else { Err("it is no file".to_owned()) };
+    let found = if mapping.path.starts_with('/') { read(path) } else { Err("not a file".to_owned()) };
     let Some(build_id) = build_id.filter(|id| !id.is_empty()) else {
         // A recording without build-ids was made with -B: only the very file is believed.
         let same = path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
@@ -181,7 +185,7 @@ fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
 
 /// What is loaded, as far as its first pages tell.
 fn from_memory(pid: i32, mapping: &Mapping) -> Result<Elf, String> {
-    let size = (mapping.end - mapping.start).min(LARGEST_VDSO) as usize;
+    let size = (mapping.end - mapping.start).min(MAX_VDSO) as usize;
     let mut bytes = vec![0; size];
     let memory = File::open(format!("/proc/{pid}/mem")).map_err(|e| e.to_string())?;
     memory.read_exact_at(&mut bytes, mapping.start).map_err(|e| e.to_string())?;

@@ -10,9 +10,9 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 
 /// No object file in memory is larger; QEMU's is of some kilobytes.
-const LARGEST: u64 = 16 << 20;
+const MAX_OBJECT: u64 = 16 << 20;
 /// A list that goes on longer is none.
-const MOST: usize = 64;
+const MAX_OBJECTS: usize = 64;
 
 /// One region of such code.
 #[derive(Debug)]
@@ -35,10 +35,10 @@ pub fn read(pid: i32, descriptor: u64) -> Vec<Jit> {
     let mut found = Vec::new();
     // { u32 version; u32 action; entry *relevant; entry *first }
     let mut entry = words(descriptor).map_or(0, |[_, _, first, _]| first);
-    while entry != 0 && found.len() < MOST {
+    while entry != 0 && found.len() < MAX_OBJECTS {
         // { entry *next; entry *previous; char *file; u64 size }
         let Some([next, _, file, size]) = words(entry) else { break };
-        let mut bytes = vec![0; size.min(LARGEST) as usize];
+        let mut bytes = vec![0; size.min(MAX_OBJECT) as usize];
         if memory.read_exact_at(&mut bytes, file).is_ok() {
             found.extend(region(&bytes));
         }

@@ -20,10 +20,10 @@ mod symbols;
 
 pub use elf::Elf;
 pub use error::StackError;
-pub use files::{Here, Source};
+pub use files::{LocalFiles, Source};
 pub use kernel::Kernel;
 pub use location::{CodeLocation, CodeOwner, Registers, UnwindEnd};
 pub use names::{Names, build};
 pub use records::{take, text};
 pub use sampled::SampledStacks;
-pub use space::{Loaded, Space};
+pub use space::{LoadedModule, Space};

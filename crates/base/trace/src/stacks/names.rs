@@ -7,7 +7,7 @@ use crate::stacks::files;
 use crate::stacks::kernel::Kernel;
 use crate::stacks::location::{CodeLocation, CodeOwner};
 use crate::stacks::sampled::SampledStacks;
-use crate::stacks::space::{Loaded, Space};
+use crate::stacks::space::{LoadedModule, Space};
 use crate::stacks::symbols::Symbol;
 use crate::system_call_name;
 use std::collections::HashMap;
@@ -27,13 +27,13 @@ pub struct Names<'a> {
 impl<'a> Names<'a> {
     /// With an unstripped build, where one was given, and with what packages or debuginfod left here.
     pub fn of(space: &'a Space, kernel: &'a Kernel, given: Option<Elf>) -> Names<'a> {
-        let stripped = |module: &Loaded| space.source.stripped(&module.elf);
+        let stripped = |module: &LoadedModule| space.source.stripped(&module.elf);
         let mut tables: Vec<Option<Rc<Elf>>> = space.modules.iter().map(stripped).collect();
         let of_given = given.as_ref().and_then(|build| whose(build, space));
         if let Some(at) = of_given {
             tables[at] = given.map(Rc::new);
         }
-        let is_program = |module: &Loaded| {
+        let is_program = |module: &LoadedModule| {
             let name = module.path.rsplit('/').next().unwrap_or_default();
             name.starts_with("qemu-system") || module.path == space.exe
         };
@@ -44,7 +44,7 @@ impl<'a> Names<'a> {
     /// Programs and libraries whose functions are not all named, with why: `(file, why)`.
     pub fn unnamed(&self) -> Vec<(String, String)> {
         let each = self.space.modules.iter().zip(&self.tables);
-        let why = |(module, table): (&Loaded, &Option<Rc<Elf>>)| {
+        let why = |(module, table): (&LoadedModule, &Option<Rc<Elf>>)| {
             let why = module.why.clone().or_else(|| {
                 (!module.elf.unstripped && table.is_none() && !module.path.starts_with('['))
                     .then(|| "stripped".to_owned())

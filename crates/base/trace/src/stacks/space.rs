@@ -11,11 +11,11 @@ use std::ops::Range;
 use std::rc::Rc;
 
 /// A stack deeper than this is a loop.
-const DEEPEST: usize = 1024;
+const MAX_DEPTH: usize = 1024;
 
 /// A program or library of the process.
 #[derive(Debug)]
-pub struct Loaded {
+pub struct LoadedModule {
     /// Its file as the process sees it.
     pub path: String,
     /// Its tables; what is missing is said in `why`.
@@ -40,7 +40,7 @@ pub struct Space {
     /// The file that it was started from, as it sees it.
     pub exe: String,
     /// What is loaded.
-    pub modules: Vec<Loaded>,
+    pub modules: Vec<LoadedModule>,
     /// Code, sorted by address.
     regions: Vec<Region>,
     /// Translated code that says how its frames are left.
@@ -106,7 +106,7 @@ impl Space {
                 Ok(elf) => (elf, None),
                 Err(why) => (Rc::default(), Some(why)),
             };
-            self.modules.push(Loaded { path: mapping.path.clone(), elf, why, inode: mapping.inode });
+            self.modules.push(LoadedModule { path: mapping.path.clone(), elf, why, inode: mapping.inode });
             self.modules.len() - 1
         });
         let elf = &self.modules[number].elf;
@@ -178,7 +178,7 @@ impl Space {
             let mut iterator = self.unwinder.iter_frames(registers.ip, regs, &mut self.cache, &mut read);
             loop {
                 match iterator.next() {
-                    Ok(Some(frame)) if unwound.len() < DEEPEST => unwound.push(frame.address_for_lookup()),
+                    Ok(Some(frame)) if unwound.len() < MAX_DEPTH => unwound.push(frame.address_for_lookup()),
                     Ok(Some(_)) => break UnwindEnd::Lost,
                     Ok(None) | Err(framehop::Error::ReturnAddressIsNull) => break UnwindEnd::Root,
                     Err(framehop::Error::CouldNotReadStack(at)) if at >= registers.sp + stack.len() as u64 => {

@@ -3,14 +3,14 @@
 use super::in_kernel::InKernel;
 use super::traced::Traced;
 use crate::ProbeError;
-use vmtax_model::{CallCount, CountWay};
+use vmtax_model::{CallCount, CountMethod};
 
 /// Counts the system calls of every process but this one, until it is dropped.
 #[derive(Debug)]
-pub struct CallCounter(pub(super) Way);
+pub struct CallCounter(pub(super) CallMethod);
 
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum CallMethod {
     InKernel(InKernel),
     Traced(Traced),
 }
@@ -21,19 +21,19 @@ impl CallCounter {
     /// # Errors
     /// [`ProbeError::NoCalls`] when this kernel has neither, or lets this user have none.
     pub fn start(by_process: bool) -> Result<CallCounter, ProbeError> {
-        let in_kernel = InKernel::start(by_process).map(Way::InKernel);
-        let way = in_kernel.or_else(|bpf| {
-            let traced = Traced::start(by_process).map(Way::Traced);
+        let in_kernel = InKernel::start(by_process).map(CallMethod::InKernel);
+        let method = in_kernel.or_else(|bpf| {
+            let traced = Traced::start(by_process).map(CallMethod::Traced);
             traced.map_err(|trace| ProbeError::NoCalls { source: bpf, trace: Box::new(trace) })
         });
-        way.map(CallCounter)
+        method.map(CallCounter)
     }
 
     /// How it counts.
-    pub fn way(&self) -> CountWay {
+    pub fn method(&self) -> CountMethod {
         match self.0 {
-            Way::InKernel(_) => CountWay::InKernel,
-            Way::Traced(_) => CountWay::CallByCall,
+            CallMethod::InKernel(_) => CountMethod::InKernel,
+            CallMethod::Traced(_) => CountMethod::CallByCall,
         }
     }
 
@@ -44,8 +44,8 @@ impl CallCounter {
     pub fn read(&self) -> Result<Vec<CallCount>, ProbeError> {
         let failed = |source| ProbeError::System { what: "reading the counts of system calls".to_owned(), source };
         let mut rows = match &self.0 {
-            Way::InKernel(counter) => counter.read().map_err(failed)?,
-            Way::Traced(counter) => counter.read(),
+            CallMethod::InKernel(counter) => counter.read().map_err(failed)?,
+            CallMethod::Traced(counter) => counter.read(),
         };
         rows.sort_by_key(|row| std::cmp::Reverse(row.total_ns));
         Ok(rows)
@@ -54,8 +54,8 @@ impl CallCounter {
     /// Calls that there was no room for; call by call, events that were lost.
     pub fn lost(&self) -> u64 {
         match &self.0 {
-            Way::InKernel(counter) => counter.lost(),
-            Way::Traced(counter) => counter.lost(),
+            CallMethod::InKernel(counter) => counter.lost(),
+            CallMethod::Traced(counter) => counter.lost(),
         }
     }
 }

@@ -4,7 +4,7 @@
 //! guest's kernel is put to the same test in tests/it.
 
 use super::CallCounter;
-use super::counter::Way;
+use super::counter::CallMethod;
 use super::in_kernel::InKernel;
 use super::traced::Traced;
 use std::process::{Command, Stdio};
@@ -17,12 +17,12 @@ const NANOSLEEP: [u32; 2] = [35, 230];
 
 fn in_kernel(by_process: bool) -> Option<CallCounter> {
     let counter = InKernel::start(by_process).inspect_err(|error| skipped(&error.to_string()));
-    counter.ok().map(|counter| CallCounter(Way::InKernel(counter)))
+    counter.ok().map(|counter| CallCounter(CallMethod::InKernel(counter)))
 }
 
 fn call_by_call(by_process: bool) -> Option<CallCounter> {
     let counter = Traced::start(by_process).inspect_err(|error| skipped(&error.to_string()));
-    counter.ok().map(|counter| CallCounter(Way::Traced(counter)))
+    counter.ok().map(|counter| CallCounter(CallMethod::Traced(counter)))
 }
 
 #[test]

@@ -19,7 +19,7 @@ use std::time::Duration;
 use vmtax_model::CallCount;
 
 /// How often records are taken in: a ring has room for some 28,000 calls.
-const PACE: Duration = Duration::from_millis(5);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(5);
 /// Records this old are in their rings, whichever CPU wrote them.
 const SETTLED: Duration = Duration::from_millis(5);
 
@@ -42,7 +42,7 @@ impl Traced {
         let (shared, stopped) = (Arc::clone(&calls), Arc::clone(&stop));
         let read = move || {
             while !stopped.load(Ordering::Relaxed) {
-                thread::sleep(PACE);
+                thread::sleep(DRAIN_INTERVAL);
                 locked(&shared).take(now().saturating_sub(SETTLED.as_nanos() as u64));
             }
         };

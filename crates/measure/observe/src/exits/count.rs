@@ -4,7 +4,7 @@
 //! of what it hands to QEMU: there an exit to QEMU lasts until QEMU's thread goes back into KVM, and one that the kernel
 //! serves has no time.
 
-use super::event::{Event, What};
+use super::event::{Event, ExitEvent};
 use super::ticks::Ticks;
 use std::collections::BTreeMap;
 use vmtax_model::AddressSpace;
@@ -93,49 +93,49 @@ impl Counts {
     pub fn take(&mut self, event: &Event) {
         let Event { at, tid, what } = *event;
         match what {
-            What::Accepted(vector) => return self.interrupted(tid, vector, at),
-            What::Line(line) => return self.interrupted(tid, Self::LINES.saturating_add(line), at),
+            ExitEvent::Accepted(vector) => return self.interrupted(tid, vector, at),
+            ExitEvent::Line(line) => return self.interrupted(tid, Self::LINES.saturating_add(line), at),
             _ => {}
         }
         let vcpu = self.vcpus.entry(tid).or_default();
         let begun = Open { begin: at, end: None, reason: None, access: None, user: None };
         match what {
-            What::Exit { isa, reason } => {
+            ExitEvent::Exit { isa, reason } => {
                 vcpu.told = true;
                 let reason = Some(Reason::Hardware { isa, number: reason });
                 let before = vcpu.open.replace(Open { reason, ..begun });
                 self.close(tid, before);
             }
-            What::Entry => {
+            ExitEvent::Entry => {
                 let open = vcpu.open.take().map(|open| Open { end: Some(at), ..open });
                 self.close(tid, open);
             }
-            What::Access { access, .. } if vcpu.told => {
+            ExitEvent::Access { access, .. } if vcpu.told => {
                 if let Some(open) = &mut vcpu.open {
                     open.access.get_or_insert(access);
                 }
             }
-            What::Eoi if vcpu.told => {
+            ExitEvent::Eoi if vcpu.told => {
                 let apic = Reason::Hardware { isa: VMX, number: APIC_ACCESS };
                 if let Some(open) = vcpu.open.as_mut().filter(|open| open.reason == Some(apic)) {
                     let eoi = Access { space: AddressSpace::Memory, address: APIC_EOI, write: true };
                     open.access.get_or_insert(eoi);
                 }
             }
-            What::User(reason) if vcpu.told => {
+            ExitEvent::User(reason) if vcpu.told => {
                 if let Some(open) = &mut vcpu.open {
                     open.user = Some(reason);
                 }
             }
-            What::Access { access, unanswered } => self.accessed(tid, access, unanswered, begun),
-            What::User(reason) => {
+            ExitEvent::Access { access, unanswered } => self.accessed(tid, access, unanswered, begun),
+            ExitEvent::User(reason) => {
                 let named =
                     vcpu.open.filter(|open| open.user.is_none() && open.access.is_some_and(|a| asks(a, reason)));
                 let before = if named.is_some() { None } else { vcpu.open };
                 vcpu.open = Some(Open { user: Some(reason), ..named.unwrap_or(begun) });
                 self.close(tid, before);
             }
-            What::Run if !vcpu.told => {
+            ExitEvent::Run if !vcpu.told => {
                 // A read by a port is named when its value is there: after this.
                 match vcpu.open.as_mut().filter(|open| open.user.is_some()) {
                     Some(open) if open.access.is_none() => open.end = Some(at),
@@ -146,7 +146,7 @@ impl Counts {
                     None => {}
                 }
             }
-            What::Run | What::Eoi | What::Accepted(_) | What::Line(_) => {}
+            ExitEvent::Run | ExitEvent::Eoi | ExitEvent::Accepted(_) | ExitEvent::Line(_) => {}
         }
     }
 

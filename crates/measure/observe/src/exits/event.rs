@@ -9,7 +9,7 @@ pub(super) const KVM_RUN: u64 = 0xae80;
 
 /// What happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum What {
+pub(super) enum ExitEvent {
     /// The CPU left the guest. Not every KVM tells.
     Exit { isa: u32, reason: u64 },
     /// It is about to go back.
@@ -33,23 +33,25 @@ pub(super) enum What {
 pub(super) struct Event {
     pub at: u64,
     pub tid: i32,
-    pub what: What,
+    pub what: ExitEvent,
 }
 
 impl Event {
     /// A record's meaning; `None` for one that does not matter here.
     pub fn read(decoder: &KernelDecoder, record: &vmtax_trace::Event<'_>) -> Option<Event> {
         let what = match decoder.decode(record)? {
-            KernelEvent::KvmExit { isa, reason } => What::Exit { isa, reason },
-            KernelEvent::KvmEntry => What::Entry,
-            KernelEvent::KvmAccess(access) => What::Access { access: accessed(access), unanswered: access.unsatisfied },
-            KernelEvent::KvmEoi => What::Eoi,
-            KernelEvent::KvmUserspaceExit { reason } => What::User(reason),
-            KernelEvent::SysEnter { nr, args: [_, KVM_RUN, ..] } if system_call(nr) == Some(SystemCall::ioctl) => {
-                What::Run
+            KernelEvent::KvmExit { isa, reason } => ExitEvent::Exit { isa, reason },
+            KernelEvent::KvmEntry => ExitEvent::Entry,
+            KernelEvent::KvmAccess(access) => {
+                ExitEvent::Access { access: accessed(access), unanswered: access.unsatisfied }
             }
-            KernelEvent::KvmAcceptIrq { vector } => What::Accepted(u32::try_from(vector).ok()?),
-            KernelEvent::KvmSetIrq { gsi, level: 1.. } => What::Line(u32::try_from(gsi).ok()?),
+            KernelEvent::KvmEoi => ExitEvent::Eoi,
+            KernelEvent::KvmUserspaceExit { reason } => ExitEvent::User(reason),
+            KernelEvent::SysEnter { nr, args: [_, KVM_RUN, ..] } if system_call(nr) == Some(SystemCall::ioctl) => {
+                ExitEvent::Run
+            }
+            KernelEvent::KvmAcceptIrq { vector } => ExitEvent::Accepted(u32::try_from(vector).ok()?),
+            KernelEvent::KvmSetIrq { gsi, level: 1.. } => ExitEvent::Line(u32::try_from(gsi).ok()?),
             _ => return None,
         };
         Some(Event { at: record.ticks, tid: record.pid, what })

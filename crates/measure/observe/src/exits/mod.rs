@@ -19,7 +19,7 @@ use vmtax_trace::{Entry, Events, Formats, Input, KernelDecoder, PageLayout, cpu_
 
 /// Each CPU's trace: some 40,000 events, and it is emptied forty times a second.
 const BUFFER_KIB: u32 = 4096;
-const PACE: Duration = Duration::from_millis(25);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(25);
 
 /// A guest whose VM exits are being traced.
 #[derive(Debug)]
@@ -82,7 +82,7 @@ impl ExitTracer {
         let decoder = KernelDecoder::new(&self.formats);
         let (mut counts, mut waiting) = (Counts::default(), Waiting::default());
         while self.begun.elapsed() < time && !stop() && !has_ended(self.pid) {
-            std::thread::sleep(PACE.min(time.saturating_sub(self.begun.elapsed())));
+            std::thread::sleep(DRAIN_INTERVAL.min(time.saturating_sub(self.begun.elapsed())));
             self.drain(&decoder, &mut waiting)?;
             waiting.hand_out(false, &mut counts);
         }

@@ -1,7 +1,7 @@
 //! Sequences of events as the two kinds of KVM tell them.
 
 use super::count::{Counts, Key, Reason};
-use super::event::{Event, What};
+use super::event::{Event, ExitEvent};
 use super::{Names, Waiting};
 use proptest::prelude::*;
 use vmtax_model::AddressSpace;
@@ -9,16 +9,16 @@ use vmtax_model::samples::{Access, TracedExits};
 
 const VCPU: i32 = 40;
 
-fn port(address: u64, write: bool) -> What {
-    What::Access { access: Access { space: AddressSpace::Port, address, write }, unanswered: false }
+fn port(address: u64, write: bool) -> ExitEvent {
+    ExitEvent::Access { access: Access { space: AddressSpace::Port, address, write }, unanswered: false }
 }
 
-fn memory(address: u64, write: bool, unanswered: bool) -> What {
-    What::Access { access: Access { space: AddressSpace::Memory, address, write }, unanswered }
+fn memory(address: u64, write: bool, unanswered: bool) -> ExitEvent {
+    ExitEvent::Access { access: Access { space: AddressSpace::Memory, address, write }, unanswered }
 }
 
 /// Events 10 ticks apart, as often as asked.
-fn counted(events: &[What], times: u64) -> Counts {
+fn counted(events: &[ExitEvent], times: u64) -> Counts {
     let mut counts = Counts::default();
     let all = (0..times).flat_map(|_| events.iter());
     for (what, n) in all.zip(1..) {
@@ -38,18 +38,18 @@ fn of(counts: &Counts, reason: Reason, access: Option<(u64, bool)>) -> [u64; 4] 
     found.map_or([0; 4], |(_, c)| [c.count, c.user, c.timed, c.ticks])
 }
 
-const USER_IO: What = What::User(Some(2));
+const USER_IO: ExitEvent = ExitEvent::User(Some(2));
 
 #[test]
 fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
     let io = Reason::Hardware { isa: 1, number: 30 };
-    let exit = |number| What::Exit { isa: 1, reason: number };
+    let exit = |number| ExitEvent::Exit { isa: 1, reason: number };
     // A write that QEMU takes, a read that it answers, an access that the kernel serves, a halt.
     let events = [
-        [exit(30), port(0x3f8, true), USER_IO, What::Run, What::Entry].as_slice(),
-        &[exit(30), USER_IO, What::Run, port(0x3fd, false), What::Entry],
-        &[exit(30), port(0x20, true), What::Entry],
-        &[exit(12), What::Entry],
+        [exit(30), port(0x3f8, true), USER_IO, ExitEvent::Run, ExitEvent::Entry].as_slice(),
+        &[exit(30), USER_IO, ExitEvent::Run, port(0x3fd, false), ExitEvent::Entry],
+        &[exit(30), port(0x20, true), ExitEvent::Entry],
+        &[exit(12), ExitEvent::Entry],
     ]
     .concat();
     let counts = counted(&events, 5);
@@ -59,7 +59,7 @@ fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
     assert_eq!(of(&counts, Reason::Hardware { isa: 1, number: 12 }, None), [5, 0, 5, 50]);
     assert_eq!(counts.counts.len(), 4);
     // The end of an interrupt by the APIC's page has no access of its own.
-    let counts = counted(&[exit(44), What::Eoi, What::Entry], 3);
+    let counts = counted(&[exit(44), ExitEvent::Eoi, ExitEvent::Entry], 3);
     assert_eq!(of(&counts, Reason::Hardware { isa: 1, number: 44 }, Some((0xfee0_00b0, true))), [3, 0, 3, 60]);
 }
 
@@ -67,13 +67,18 @@ fn a_kvm_that_tells_exits_has_each_in_its_brackets() {
 fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
     let [io, mmio] = [Reason::Access(AddressSpace::Port), Reason::Access(AddressSpace::Memory)];
     let events = [
-        [port(0x3f8, true), USER_IO, What::Run].as_slice(), // a write that QEMU takes
-        &[USER_IO, What::Run, port(0x3fd, false)],          // a read that it answers
-        &[port(0x20, true)],                                // a write that the kernel takes
-        &[port(0x21, false)],                               // a read that it answers
-        &[memory(0xfed0_00f0, false, true), What::User(Some(6)), What::Run, memory(0xfed0_00f0, false, false)],
-        &[memory(0xfee0_00b0, true, false), What::Eoi],
-        &[What::User(None), What::Run], // a signal
+        [port(0x3f8, true), USER_IO, ExitEvent::Run].as_slice(), // a write that QEMU takes
+        &[USER_IO, ExitEvent::Run, port(0x3fd, false)],          // a read that it answers
+        &[port(0x20, true)],                                     // a write that the kernel takes
+        &[port(0x21, false)],                                    // a read that it answers
+        &[
+            memory(0xfed0_00f0, false, true),
+            ExitEvent::User(Some(6)),
+            ExitEvent::Run,
+            memory(0xfed0_00f0, false, false),
+        ],
+        &[memory(0xfee0_00b0, true, false), ExitEvent::Eoi],
+        &[ExitEvent::User(None), ExitEvent::Run], // a signal
     ]
     .concat();
     let counts = counted(&events, 5);
@@ -85,14 +90,14 @@ fn a_kvm_that_tells_none_is_followed_by_accesses_and_returns() {
     assert_eq!(of(&counts, mmio, Some((0xfee0_00b0, true))), [5, 0, 0, 0]);
     assert_eq!(of(&counts, Reason::User(None), None), [5, 5, 5, 50]);
     assert_eq!(counts.counts.len(), 7);
-    // What the kernel serves, and QEMU is told of something else thereafter.
+    // ExitEvent the kernel serves, and QEMU is told of something else thereafter.
     let events = [
         memory(0xfee0_00b0, true, false),
-        What::User(None),
-        What::Run,
+        ExitEvent::User(None),
+        ExitEvent::Run,
         memory(0xfee0_0300, true, false),
         USER_IO,
-        What::Run,
+        ExitEvent::Run,
         port(0x3fd, false),
     ];
     let counts = counted(&events, 5);
@@ -113,11 +118,11 @@ fn named(counts: &Counts) -> TracedExits {
 
 #[test]
 fn exits_have_the_kernels_names() {
-    let events = [What::Exit { isa: 1, reason: 12 }, What::Entry, What::Exit { isa: 1, reason: 99 }];
+    let events = [ExitEvent::Exit { isa: 1, reason: 12 }, ExitEvent::Entry, ExitEvent::Exit { isa: 1, reason: 99 }];
     let traced = named(&counted(&events, 4));
     let rows: Vec<(&str, u64)> = traced.rows.iter().map(|row| (row.reason.as_str(), row.count)).collect();
     assert_eq!((rows, traced.brackets), (vec![("HLT", 4), ("reason 0x63", 4)], true));
-    let polled = [USER_IO, What::Run, port(0x3fd, false), port(0x3f8, true), USER_IO, What::Run];
+    let polled = [USER_IO, ExitEvent::Run, port(0x3fd, false), port(0x3f8, true), USER_IO, ExitEvent::Run];
     let traced = named(&counted(&polled, 300));
     let status = traced.rows.iter().find(|row| row.access.is_some_and(|access| access.address == 0x3fd)).unwrap();
     assert_eq!((status.reason.as_str(), status.count, status.user, status.ticks), ("port I/O", 300, 300, 3000));
@@ -127,14 +132,14 @@ fn exits_have_the_kernels_names() {
 #[test]
 fn a_tick_has_its_rate() {
     let mut counts = Counts::default();
-    (0..400).for_each(|n| counts.take(&Event { at: n * 1_000_000, tid: VCPU, what: What::Accepted(236) }));
+    (0..400).for_each(|n| counts.take(&Event { at: n * 1_000_000, tid: VCPU, what: ExitEvent::Accepted(236) }));
     let (count, hz) = named(&counts).regular[0];
     assert!(count > 390 && (hz - 1000.0).abs() < 1e-6, "{count} at {hz} Hz");
 }
 
 #[test]
-fn cpus_traces_that_are_read_one_after_the_other_come_out_in_order() {
-    let event = |at| Event { at, tid: VCPU, what: What::Entry };
+fn processors_traces_that_are_read_one_after_the_other_come_out_in_order() {
+    let event = |at| Event { at, tid: VCPU, what: ExitEvent::Entry };
     let mut waiting = Waiting { events: vec![event(5), event(9), event(3)], ..Waiting::default() };
     let mut counts = Counts::default();
     waiting.hand_out(false, &mut counts);
@@ -146,15 +151,15 @@ fn cpus_traces_that_are_read_one_after_the_other_come_out_in_order() {
     assert!(waiting.events.is_empty());
 }
 
-fn any_event() -> impl Strategy<Value = What> {
+fn any_event() -> impl Strategy<Value = ExitEvent> {
     prop_oneof![
-        (0..3u32, 0..60u64).prop_map(|(isa, reason)| What::Exit { isa, reason }),
-        Just(What::Entry),
+        (0..3u32, 0..60u64).prop_map(|(isa, reason)| ExitEvent::Exit { isa, reason }),
+        Just(ExitEvent::Entry),
         (0x3f8..0x3feu64, any::<bool>()).prop_map(|(address, write)| port(address, write)),
         (0..4u64, any::<bool>(), any::<bool>()).prop_map(|(address, write, late)| memory(address, write, late)),
-        proptest::option::of(0..8u64).prop_map(What::User),
-        Just(What::Run),
-        Just(What::Eoi),
+        proptest::option::of(0..8u64).prop_map(ExitEvent::User),
+        Just(ExitEvent::Run),
+        Just(ExitEvent::Eoi),
     ]
 }
 
@@ -165,7 +170,7 @@ proptest! {
         let counts = counted(&events, 1);
         let all = counts.counts.values();
         prop_assert!(all.clone().all(|c| c.timed <= c.count && c.user <= c.count && c.ticks <= 800));
-        let begins = events.iter().filter(|e| matches!(e, What::Exit { .. } | What::Access { .. } | What::User(_))).count();
+        let begins = events.iter().filter(|e| matches!(e, ExitEvent::Exit { .. } | ExitEvent::Access { .. } | ExitEvent::User(_))).count();
         prop_assert!(all.map(|c| c.count).sum::<u64>() <= begins as u64);
     }
 }

@@ -16,7 +16,7 @@ use vmtax_model::samples::{CodeBytes, CodeSamples, SampledCode, Spot};
 
 /// Questions in a row that fail before nothing more is asked.
 const MAX_FAILURES: u32 = 3;
-/// Places of which the code is kept.
+/// SampledAddresses of which the code is kept.
 const MAX_PLACES: usize = 1000;
 /// The code around a place, bytes before and from there on.
 const BEFORE: u64 = 64;
@@ -32,7 +32,7 @@ pub fn guest_code(
     ask: &mut dyn FnMut(u32, &str) -> Option<String>,
 ) -> CodeSamples {
     let step = Duration::from_secs(1) / hz.max(1);
-    let (begin, mut samples, mut places) = (Instant::now(), CodeSamples::default(), Places::default());
+    let (begin, mut samples, mut places) = (Instant::now(), CodeSamples::default(), SampledAddresses::default());
     let mut failed = 0;
     for &vcpu in vcpus.iter().cycle() {
         if begin.elapsed() >= time || stop() || failed == MAX_FAILURES {
@@ -56,7 +56,7 @@ pub fn guest_code(
         };
         std::thread::sleep(until_next(begin, step, time));
     }
-    let Places { counts, mut code } = places;
+    let SampledAddresses { counts, mut code } = places;
     let place = |(spot, count)| SampledCode { spot, count, code: code.remove(&spot) };
     samples.places = counts.into_iter().map(place).collect();
     samples
@@ -64,12 +64,12 @@ pub fn guest_code(
 
 /// Where vCPUs were.
 #[derive(Default)]
-struct Places {
+struct SampledAddresses {
     counts: BTreeMap<Spot, u64>,
     code: BTreeMap<Spot, CodeBytes>,
 }
 
-impl Places {
+impl SampledAddresses {
     fn add(&mut self, registers: &Registers, ask: &mut dyn FnMut(&str) -> Option<String>) {
         let spot = registers.spot();
         *self.counts.entry(spot).or_default() += 1;

@@ -20,7 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 /// The kernel's word for all processes on a CPU.
-const ANYBODY: i32 = -1;
+const ALL_PROCESSES: i32 = -1;
 
 /// Samples a process, or all of them, until it is dropped.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ impl Sampler {
     /// # Errors
     /// [`ProbeError`] when the kernel lets nobody sample, or not this user.
     pub fn of_all(sampling: Sampling) -> Result<Sampler, ProbeError> {
-        Sampler::begin(ANYBODY, &[ANYBODY], sampling, Scope::Machine)
+        Sampler::begin(ALL_PROCESSES, &[ALL_PROCESSES], sampling, Scope::Machine)
     }
 
     fn begin(pid: i32, threads: &[i32], sampling: Sampling, scope: Scope) -> Result<Sampler, ProbeError> {
@@ -217,7 +217,7 @@ pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
 /// What can be had: counters before the clock, with the kernel's stacks before without.
 fn permitted(pid: i32, tid: i32, sampling: Sampling, scope: Scope) -> Result<(Trigger, bool), ProbeError> {
     // Of a process, on any CPU; of all, on the first.
-    let cpu = if tid == ANYBODY { online()[0] } else { -1 };
+    let cpu = if tid == ALL_PROCESSES { online()[0] } else { -1 };
     let mut said = io::Error::from(io::ErrorKind::Unsupported);
     for trigger in [Trigger::Cycles, Trigger::CpuClock] {
         for kernel in [true, false] {
@@ -235,7 +235,7 @@ fn refused(pid: i32, source: io::Error) -> ProbeError {
     match source.raw_os_error() {
         Some(libc::ESRCH) => ProbeError::NoProcess { pid },
         Some(libc::EACCES | libc::EPERM) => {
-            let own = pid == ANYBODY
+            let own = pid == ALL_PROCESSES
                 || fs::metadata(format!("/proc/{pid}")).is_ok_and(|m| m.uid() == rustix::process::getuid().as_raw());
             if own { ProbeError::Paranoid { level: paranoid() } } else { ProbeError::NotOurs { pid } }
         }

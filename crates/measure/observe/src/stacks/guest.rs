@@ -15,11 +15,11 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use vmtax_clock::beat;
 use vmtax_model::samples::{CodeOrigin, GuestProfile, Profile, Unwound};
-use vmtax_model::{Beat, Inside};
-use vmtax_trace::stacks::{self, Here, Kernel, Names, SampledStacks, Source, Space};
+use vmtax_model::{ClockReading, Inside};
+use vmtax_trace::stacks::{self, Kernel, LocalFiles, Names, SampledStacks, Source, Space};
 
 /// How long the rings may fill before they are read.
-const PACE: Duration = Duration::from_millis(250);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(250);
 /// Samples are kept in at most this part of the memory.
 const PART_OF_MEMORY: usize = 8;
 
@@ -27,10 +27,10 @@ const PART_OF_MEMORY: usize = 8;
 #[derive(Debug)]
 pub struct GuestSampler {
     over: Arc<AtomicBool>,
-    taking: JoinHandle<Kept>,
+    taking: JoinHandle<RecordBuffer>,
     hz: u32,
     trigger: &'static str,
-    begun: Beat,
+    begun: ClockReading,
     names: HashMap<i32, String>,
     roots: Vec<PathBuf>,
 }
@@ -47,7 +47,7 @@ impl GuestSampler {
         let trigger = trigger(&sampler);
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
-        let taking = std::thread::spawn(move || Kept::follow(sampler, &told));
+        let taking = std::thread::spawn(move || RecordBuffer::follow(sampler, &told));
         Ok(GuestSampler { over, taking, hz: inside.hz, trigger, begun, names, roots })
     }
 
@@ -67,7 +67,7 @@ impl GuestSampler {
 
 /// Records as they came.
 #[derive(Default)]
-struct Kept {
+struct RecordBuffer {
     bytes: Vec<u8>,
     /// When, of which kind, with which flags, and where in the bytes.
     records: Vec<(u64, RecordType, u16, Range<usize>)>,
@@ -76,11 +76,11 @@ struct Kept {
     lost: u64,
 }
 
-impl Kept {
-    fn follow(mut sampler: Sampler, over: &AtomicBool) -> Kept {
-        let (mut kept, room) = (Kept::default(), memory() / PART_OF_MEMORY);
+impl RecordBuffer {
+    fn follow(mut sampler: Sampler, over: &AtomicBool) -> RecordBuffer {
+        let (mut kept, room) = (RecordBuffer::default(), memory() / PART_OF_MEMORY);
         while !over.load(Ordering::Relaxed) {
-            std::thread::park_timeout(PACE);
+            std::thread::park_timeout(DRAIN_INTERVAL);
             sampler.drain(|record| kept.take(&record, room));
         }
         sampler.stop();
@@ -106,7 +106,7 @@ impl Kept {
     /// What the records say, of all processes together.
     fn named(mut self, names: HashMap<i32, String>, roots: &[PathBuf]) -> (Profile, Unwound, u64) {
         self.records.sort_by_key(|(time, ..)| *time); // each CPU has its own
-        let files = Rc::new(Here::new(roots));
+        let files = Rc::new(LocalFiles::new(roots));
         let mut processes = Processes { files, names, programs: Vec::new(), running: HashMap::new() };
         for (_, kind, misc, at) in self.records {
             let Some(layout) = self.layout else { break };
@@ -146,7 +146,7 @@ fn inside(origin: CodeOrigin) -> CodeOrigin {
 
 /// The address spaces: a process has its parent's until it runs a program of its own.
 struct Processes {
-    files: Rc<Here>,
+    files: Rc<LocalFiles>,
     programs: Vec<(Space, SampledStacks)>,
     /// Of `programs`, by process.
     running: HashMap<i32, usize>,
@@ -192,7 +192,7 @@ impl Processes {
 
     /// What records tell the content of.
     fn ended(&self) -> Space {
-        Space::empty(Source::Here(Rc::clone(&self.files)))
+        Space::empty(Source::LocalFiles(Rc::clone(&self.files)))
     }
 
     fn begin(&mut self, pid: i32, space: Space) -> usize {

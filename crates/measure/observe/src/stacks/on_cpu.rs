@@ -9,7 +9,7 @@ use vmtax_model::samples::OnCpu;
 use vmtax_trace::stacks::{self, Kernel, Names, SampledStacks, Space};
 
 /// How long the rings may fill before they are read.
-const PACE: Duration = Duration::from_millis(50);
+const DRAIN_INTERVAL: Duration = Duration::from_millis(50);
 
 /// Of which process stacks are sampled, and how.
 #[derive(Debug, Clone)]
@@ -66,7 +66,7 @@ impl OnCpuSampler {
         let mut threads = thread_names(pid);
         while begin.elapsed() < settings.time && !ended && !stop() {
             let left = settings.time.saturating_sub(begin.elapsed());
-            std::thread::sleep(PACE.min(left));
+            std::thread::sleep(DRAIN_INTERVAL.min(left));
             let _ = sampler.wait(Duration::ZERO);
             sampler.drain(&mut take);
             ended = has_ended(pid);

@@ -15,12 +15,12 @@ use vmtax_trace::FUTEX;
 use vmtax_trace::stacks::{self, CodeLocation, CodeOwner, Kernel, Names, Registers, SampledStacks, Space};
 
 /// `restart_syscall`: what a thread that was stopped in a system call goes on with.
-const RESTARTED: i64 = 219;
+const RESTART_SYSCALL: i64 = 219;
 /// New libraries are looked for no more often than this.
-const RELOAD: Duration = Duration::from_secs(1);
+const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
 /// What was seen of a thread the last time.
-struct Last {
+struct PreviousSample {
     sp: u64,
     ip: u64,
     call: Option<i64>,
@@ -33,7 +33,7 @@ struct Watch {
     reader: ThreadReader,
     space: Space,
     sampled: SampledStacks,
-    last: HashMap<i32, Last>,
+    last: HashMap<i32, PreviousSample>,
     copied: Vec<u8>,
     reloaded: Instant,
     unstopped: u64,
@@ -112,7 +112,7 @@ impl Watch {
     fn where_it_was(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
         let ThreadState::Waits { call, sp, ip, .. } = state else { return None };
         let last = self.last.get(&tid)?;
-        (last.sp == sp && last.ip == ip && (call == last.call || call == Some(RESTARTED))).then_some(())?;
+        (last.sp == sp && last.ip == ip && (call == last.call || call == Some(RESTART_SYSCALL))).then_some(())?;
         let size = self.reader.copy(sp, &mut self.copied);
         (self.copied[..size] == last.stack[..]).then_some(last.number)
     }
@@ -132,7 +132,7 @@ impl Watch {
         if let ThreadState::Waits { call: said, argument, sp, ip } = state {
             if sp == registers.sp {
                 let known = self.last.get(&tid).and_then(|last| last.call);
-                call = if said == Some(RESTARTED) { known.or(said) } else { said };
+                call = if said == Some(RESTART_SYSCALL) { known.or(said) } else { said };
                 futex = (call == Some(FUTEX)).then_some(argument);
                 places.extend(reason);
                 places.extend(call.map(|number| CodeLocation { owner: CodeOwner::Call, at: number.unsigned_abs() }));
@@ -145,7 +145,7 @@ impl Watch {
         self.futexes.extend(futex.map(|address| (address, number)));
         if waits {
             let stack = self.copied[..size].to_vec();
-            self.last.insert(tid, Last { sp: registers.sp, ip: registers.ip, call, stack, number });
+            self.last.insert(tid, PreviousSample { sp: registers.sp, ip: registers.ip, call, stack, number });
         } else {
             self.last.remove(&tid);
         }
@@ -173,7 +173,7 @@ impl Watch {
         let inside = places.len();
         let mut end = self.space.unwind(registers, &self.copied[..size], &mut places);
         let unknown = places[inside..].iter().any(|place| place.owner == CodeOwner::Nowhere);
-        if unknown && self.reloaded.elapsed() > RELOAD {
+        if unknown && self.reloaded.elapsed() > RELOAD_INTERVAL {
             self.reloaded = Instant::now();
             self.space.reload();
             places.truncate(inside);

@@ -14,7 +14,7 @@ use vmtax_observe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 const QEMU: &str = "qemu-system-x86_64";
 const MIB: u64 = 16;
 /// For a guest's boot under TCG on a busy host.
-const PATIENCE: Duration = Duration::from_secs(120);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Serves on the console: to `SET READS` it traces that set while it reads the disk, and tells what came of it.
 pub fn first_process() -> ! {
@@ -185,7 +185,7 @@ impl Guest {
     fn answer(&mut self) -> String {
         let mut before = Vec::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(BOOT_TIMEOUT) {
                 Ok(line) => match line.find("done ") {
                     Some(at) => return line[at + 5..].to_owned(),
                     None => before.push(line),

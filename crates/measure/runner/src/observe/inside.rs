@@ -3,7 +3,7 @@
 use super::observer::{Observer, PING, answered, failed};
 use std::time::Duration;
 use vmtax_clock::beat;
-use vmtax_model::{Beat, Inside, InsideFacts, Ping, SCHEMA, files};
+use vmtax_model::{ClockReading, Inside, InsideFacts, Ping, SCHEMA, files};
 use vmtax_recording::TrialFiles;
 use vmtax_vm::{MachineError, Observed, RunningMachine, Vm};
 
@@ -15,7 +15,7 @@ pub(super) struct InsideObserver {
     vm: Option<Vm>,
     store: TrialFiles,
     pings: Vec<Result<Ping, MachineError>>,
-    begun: Beat,
+    begun: ClockReading,
     timeout: Duration,
 }
 

@@ -162,8 +162,8 @@ pub fn column(machine: Machine, variant: &str, rounds: u32, device_us: f64) -> L
             operations: 10_000,
             joined: 9_994,
             rejected: vec![
-                ("events were lost while it was under way".into(), 4),
-                ("no event for it: virtqueue pop".into(), 2),
+                ("events were lost while it was in flight".into(), 4),
+                ("missing event: virtqueue pop".into(), 2),
             ],
             lost_events: 17,
         },

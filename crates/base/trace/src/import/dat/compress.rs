@@ -14,7 +14,7 @@ pub(super) enum Codec {
 
 /// The longest block, compressed or not, bytes. trace-cmd's chunks have a few pages; the names of all functions, which
 /// nobody reads here, have 10 MiB.
-const LONGEST: u64 = 64 << 20;
+const MAX_BLOCK: u64 = 64 << 20;
 /// Begins each frame of zstd; the first trace-cmd with zstd leaves it out.
 const ZSTD_MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
@@ -25,7 +25,7 @@ impl Codec {
             "none" => Ok(None),
             "zlib" => Ok(Some(Codec::Zlib)),
             "zstd" => Ok(Some(Codec::Zstd)),
-            other => Err(wrong(&format!("it is compressed with {other:?}, and zstd and zlib can be read"))),
+            other => Err(wrong(&format!("unknown compression {other:?}; zstd and zlib are supported"))),
         }
     }
 
@@ -33,8 +33,8 @@ impl Codec {
     pub fn block(self, from: &mut (impl Read + ?Sized)) -> io::Result<Vec<u8>> {
         let compressed = u64::from(read::u32(from)?);
         let length = u64::from(read::u32(from)?);
-        if length > LONGEST {
-            return Err(wrong(&format!("a block of {length} bytes is announced in it")));
+        if length > MAX_BLOCK {
+            return Err(wrong(&format!("invalid block length {length}")));
         }
         let compressed = read::exactly(from, compressed)?;
         let mut block = Vec::new();
@@ -48,8 +48,8 @@ impl Codec {
                 decoder.take(length + 1).read_to_end(&mut block)
             }
         }
-        .map_err(|e| wrong(&format!("a compressed block of it is damaged ({e})")))?;
-        if block.len() as u64 == length { Ok(block) } else { Err(wrong("a compressed block of it has another length")) }
+        .map_err(|e| wrong(&format!("damaged compressed block ({e})")))?;
+        if block.len() as u64 == length { Ok(block) } else { Err(wrong("compressed block of another length")) }
     }
 }
 

@@ -91,19 +91,19 @@ fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     match begin(file)?.as_str() {
         "6" => v6::head(file),
         "7" => v7::head(file),
-        other => Err(wrong(&format!("version {other:?}, where 6 and 7 are known"))),
+        other => Err(wrong(&format!("unknown version {other:?}; 6 and 7 are supported"))),
     }
 }
 
 /// Reads how a file begins; gives its version.
 fn begin(file: &mut impl Read) -> io::Result<String> {
     if &read::bytes(file)? != MAGIC {
-        return Err(wrong("it does not begin as a file of trace-cmd"));
+        return Err(wrong("not a trace.dat file"));
     }
     let version = read::string(file)?;
     let [endian, _long] = read::bytes(file)?;
     if endian != 0 {
-        return Err(wrong("its machine was big-endian, and only little-endian ones can be read"));
+        return Err(wrong("big-endian files are not supported"));
     }
     let _page = read::u32(file)?;
     Ok(version)

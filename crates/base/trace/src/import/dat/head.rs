@@ -14,7 +14,7 @@ pub(super) fn layout(from: &mut (impl Read + ?Sized)) -> io::Result<PageLayout> 
     let event = named(from, "header_event")?;
     let known = |line: &str| event.lines().any(|l| l.split_whitespace().collect::<String>() == line);
     if !["type_len:5bits", "time_delta:27bits", "padding:type==29", "time_extend:type==30"].into_iter().all(known) {
-        return Err(wrong("its kernel wrote events with another header than any that is known"));
+        return Err(wrong("unknown event header"));
     }
     PageLayout::parse(&page).map_err(|reason| wrong(&reason))
 }

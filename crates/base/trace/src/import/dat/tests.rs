@@ -201,31 +201,31 @@ fn version_7_as_it_is_and_compressed() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn invalid_files_are_errors_that_name_the_problem() {
     let says = |file: &[u8], expected: &str| {
         let error = Dat::read(Cursor::new(file), "the.dat".as_ref()).map(|_| ()).unwrap_err().to_string();
-        assert!(error.starts_with("the.dat: ") && error.contains(expected), "{error}");
+        assert!(error.starts_with("the.dat ") && error.contains(expected), "{error}");
     };
     let replaced = |file: &[u8], from: &[u8], to: &[u8]| {
         let at = file.windows(from.len()).position(|window| window == from).expect("it is there");
         [&file[..at], to, &file[at + from.len()..]].concat()
     };
-    says(b"", "cut off");
-    says(b"0123456789", "does not begin");
+    says(b"", "truncated");
+    says(b"0123456789", "not a trace.dat file");
     says(&begin("5"), "version \"5\"");
     says(&replaced(&v6(true), b"tracing6\0\0", b"tracing6\0\x01"), "big-endian");
     says(&replaced(&v6(true), b"header_page", b"header_pago"), "no header_page");
-    says(&replaced(&v6(true), b"27 bits", b"26 bits"), "another header");
-    says(&replaced(&v6(true), b"size:4080", b"size:0000"), "unlike any");
-    says(&replaced(&v6(true), b"flyrecord", b"latency  "), "no raw pages");
-    says(&replaced(&v6(true), b"flyrecord", b"flyrecorr"), "where its pages are");
+    says(&replaced(&v6(true), b"27 bits", b"26 bits"), "unknown event header");
+    says(&replaced(&v6(true), b"size:4080", b"size:0000"), "unknown layout");
+    says(&replaced(&v6(true), b"flyrecord", b"latency  "), "instead of raw pages");
+    says(&replaced(&v6(true), b"flyrecord", b"flyrecorr"), "does not list its pages");
     says(&replaced(&v7(true, None), b"zlib", b"lzma"), "lzma");
-    says(&replaced(&v7(true, None), b"zlib", b"none"), "does not say how");
+    says(&replaced(&v7(true, None), b"zlib", b"none"), "no compression is declared");
     says(&replaced(&v7(true, None), b"zlib", b"zstd"), "damaged");
 }
 
 #[test]
-fn a_damaged_chunk_is_told() {
+fn a_damaged_chunk_is_an_error() {
     let mut file = v7(true, None);
     let stored = tempfile::NamedTempFile::new().unwrap();
     let chunk = packed(true, &pages(30, 30));
@@ -245,7 +245,7 @@ fn options_that_lead_in_a_circle_end() {
     file.extend(at.to_le_bytes());
     file.extend(section(0, false, &option(0, &at.to_le_bytes())));
     let error = Dat::read(Cursor::new(file), "t".as_ref()).map(|_| ()).unwrap_err();
-    assert!(error.to_string().contains("do not end"), "{error}");
+    assert!(error.to_string().contains("not terminated"), "{error}");
 }
 
 proptest! {

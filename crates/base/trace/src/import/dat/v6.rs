@@ -7,9 +7,9 @@ use crate::{Formats, PageLayout};
 use std::io::{self, Read, Seek, SeekFrom};
 
 /// More than any Linux has.
-const MOST_CPUS: u32 = 1 << 16;
+const MAX_CPUS: u32 = 1 << 16;
 /// `local global counter …` is shorter.
-const LONGEST_CLOCK: u64 = 4096;
+const MAX_CLOCK_TEXT: u64 = 4096;
 
 pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     let layout = head::layout(file)?;
@@ -22,8 +22,8 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
         read::skip(file, length)?;
     }
     let cpus = read::u32(file)?;
-    if cpus > MOST_CPUS {
-        return Err(wrong(&format!("it announces {cpus} CPUs")));
+    if cpus > MAX_CPUS {
+        return Err(wrong(&format!("invalid number of CPUs: {cpus}")));
     }
     let mut buffers = Vec::new();
     let mut clock = None;
@@ -46,8 +46,8 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
     for (offset, name) in buffers {
         file.seek(SeekFrom::Start(offset))?;
         parts.extend(table(file, &name, cpus, layout, &mut |_, _| Ok(()))?);
-        if parts.len() > MOST_CPUS as usize {
-            return Err(wrong("its instances have more CPUs than any machine"));
+        if parts.len() > MAX_CPUS as usize {
+            return Err(wrong("too many CPUs in its instances"));
         }
     }
     Ok(Head { clock, formats, parts })
@@ -72,8 +72,8 @@ fn table(
                 option(id, &read::exactly(file, u64::from(length))?)?;
             },
             b"flyrecord\0" => break,
-            b"latency  \0" => return Err(wrong("it holds text, no raw pages")),
-            _ => return Err(wrong("it does not say where its pages are")),
+            b"latency  \0" => return Err(wrong("it contains text instead of raw pages")),
+            _ => return Err(wrong("it does not list its pages")),
         }
     }
     let mut parts = Vec::new();
@@ -93,7 +93,7 @@ fn clock_behind(file: &mut (impl Read + Seek), parts: &[Part]) -> io::Result<Opt
     if here.saturating_add(8) > pages {
         return Ok(None);
     }
-    let found = read::u64(file).and_then(|length| match length <= LONGEST_CLOCK.min(pages - here - 8) {
+    let found = read::u64(file).and_then(|length| match length <= MAX_CLOCK_TEXT.min(pages - here - 8) {
         true => read::exactly(file, length),
         false => Ok(Vec::new()),
     });

@@ -12,9 +12,9 @@ const HEADER_INFO: u16 = 16;
 const FTRACE_FORMATS: u16 = 17;
 const EVENT_FORMATS: u16 = 18;
 /// Sections of options lead to one another; trace-cmd writes three or four.
-const MOST_SECTIONS: usize = 100;
+const MAX_SECTIONS: usize = 100;
 /// Of the options that tell where pages are, bytes: thousands of CPUs take less than one MiB.
-const LONGEST_BUFFERS: usize = 16 << 20;
+const MAX_BUFFERS: usize = 16 << 20;
 const COMPRESSED: u16 = 1;
 
 pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
@@ -27,8 +27,8 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
         if next == 0 {
             break;
         }
-        if n == MOST_SECTIONS || buffers.iter().map(Vec::len).sum::<usize>() > LONGEST_BUFFERS {
-            return Err(wrong("its options do not end"));
+        if n == MAX_SECTIONS || buffers.iter().map(Vec::len).sum::<usize>() > MAX_BUFFERS {
+            return Err(wrong("its options are not terminated"));
         }
         let section = section(file, next, 0, codec)?;
         let mut options = section.as_slice();
@@ -67,7 +67,7 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Head> {
         parts.extend(of_buffer);
     }
     if parts.is_empty() {
-        return Err(wrong("it holds no raw pages"));
+        return Err(wrong("it has no raw pages"));
     }
     Ok(Head { clock, formats, parts })
 }
@@ -77,7 +77,7 @@ fn section_flags(file: &mut (impl Read + Seek), at: u64, id: u16) -> io::Result<
     file.seek(SeekFrom::Start(at))?;
     let found = read::u16(file)?;
     if found != id {
-        return Err(wrong(&format!("section {id} should begin at {at}, but it is {found}")));
+        return Err(wrong(&format!("expected section {id} at {at}, found {found}")));
     }
     let flags = read::u16(file)?;
     let _description = read::u32(file)?;
@@ -107,7 +107,7 @@ fn buffer(
     // The first files of this version have no page size; only their length tells.
     let layout = match data.len() % EACH {
         4 => layout,
-        _ => layout.with_size(read::u32(&mut data)? as usize).ok_or_else(|| wrong("it has pages of an odd size"))?,
+        _ => layout.with_size(read::u32(&mut data)? as usize).ok_or_else(|| wrong("invalid page size"))?,
     };
     let (flags, _) = section_flags(file, at, option::BUFFER)?;
     let codec = if flags & COMPRESSED == 0 { None } else { Some(codec.ok_or_else(undeclared)?) };
@@ -123,5 +123,5 @@ fn buffer(
 }
 
 fn undeclared() -> io::Error {
-    wrong("a section of it is compressed, but the file does not say how")
+    wrong("compressed section, but no compression is declared")
 }

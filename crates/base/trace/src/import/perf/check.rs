@@ -19,7 +19,7 @@ const COMPRESSED2: u32 = 83;
 const PIPE_HEADER: u64 = 16;
 const RECORD_HEADER: u64 = 8;
 /// All events that one `perf record` can have open, and more.
-const MOST_EVENTS: u32 = 1 << 16;
+const MAX_EVENTS: u32 = 1 << 16;
 
 /// What of a sample is read here: all that its kinds of events have in common lies before.
 const SAMPLE_HEAD: usize = 64;
@@ -43,17 +43,13 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
     match &read::bytes::<8>(file)? {
         MAGIC => {}
         SWAPPED => {
-            return Err(unsupported(
-                "its machine was big-endian, and only little-endian ones' can be read: record on x86-64",
-            ));
+            return Err(unsupported("big-endian files are not supported: record on x86-64"));
         }
-        _ => return Err(wrong("it does not begin as a file of perf record")),
+        _ => return Err(wrong("not a perf.data file")),
     }
     let (header, _attr_size) = (read::u64(file)?, read::u64(file)?);
     if header == PIPE_HEADER {
-        return Err(unsupported(
-            "perf wrote it into a pipe, in another form than into files: record with `perf record -o FILE`",
-        ));
+        return Err(unsupported("perf.data in pipe mode is not supported: record with `perf record -o FILE`"));
     }
     let inside = |(offset, size): (u64, u64)| match offset.checked_add(size) {
         Some(end) if end <= length => Ok((offset, size)),
@@ -64,7 +60,7 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
     let data = inside(data)?;
     let features = [read::u64(file)?, read::u64(file)?, read::u64(file)?, read::u64(file)?];
     if header > length || data.1 == 0 {
-        return Err(wrong("perf record did not end, so it holds no events"));
+        return Err(wrong("perf record did not finish, so the file has no data"));
     }
 
     file.seek(SeekFrom::Start(data.0 + data.1))?;
@@ -85,8 +81,8 @@ pub(super) fn head(file: &mut (impl Read + Seek)) -> io::Result<Data> {
 /// The description of the events.
 fn events(from: &mut impl Read) -> io::Result<()> {
     let (events, attr_size) = (read::u32(from)?, read::u32(from)?);
-    if events > MOST_EVENTS {
-        return Err(wrong(&format!("it announces {events} events")));
+    if events > MAX_EVENTS {
+        return Err(wrong(&format!("invalid number of events: {events}")));
     }
     for _ in 0..events {
         read::skip(from, u64::from(attr_size))?;
@@ -110,13 +106,13 @@ pub(super) fn records(
     while left > 0 {
         let (kind, misc, length) = (read::u32(file)?, read::u16(file)?, u64::from(read::u16(file)?));
         left = left.checked_sub(length).ok_or(io::ErrorKind::UnexpectedEof)?;
-        let rest = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("it has a record without a length"))?;
+        let rest = length.checked_sub(RECORD_HEADER).ok_or_else(|| wrong("record without a length"))?;
         if matches!(kind, COMPRESSED | COMPRESSED2) {
-            return Err(unsupported("what is in it is compressed: record without -z of `perf record`"));
+            return Err(unsupported("compressed records are not supported: record without `perf record -z`"));
         }
         if kind == FINISHED_ROUND && rest > 0 {
             // The library would take what is in it for records.
-            return Err(wrong("it has an end of a round with a body"));
+            return Err(wrong("PERF_RECORD_FINISHED_ROUND with a body"));
         }
         let kind = RecordType(kind);
         let wanted = if kind == RecordType::SAMPLE { SAMPLE_HEAD } else { body.len() };

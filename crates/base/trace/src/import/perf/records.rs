@@ -15,7 +15,7 @@ use std::fs::File;
 use std::io::{self, BufReader};
 use std::path::{Path, PathBuf};
 
-const BUILD_ID_TOO_LONG: &str = "a build-id in it is too long";
+const BUILD_ID_TOO_LONG: &str = "build-id too long";
 
 /// A kind of event in a file.
 #[derive(Debug, Clone, PartialEq, Eq)]

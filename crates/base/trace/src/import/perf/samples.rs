@@ -1,7 +1,7 @@
 //! The samples of tracepoints.
 
 use super::file::{Reader, read};
-use crate::events::{Decoder, Step};
+use crate::events::{Decoder, DecoderStep};
 use crate::format::pid;
 use crate::import::dat::perf_head;
 use crate::{Counts, Events, Formats, TraceError};
@@ -29,7 +29,7 @@ impl Perf {
         let PerfFileReader { perf_file, .. } = read(path)?;
         let damaged = |reason: String| TraceError::Damaged { path: path.to_owned(), reason };
         let Some(tracing) = perf_file.feature_section_data(Feature::TRACING_DATA) else {
-            return Err(damaged("it holds no tracepoint (perf record -e sched:sched_switch)".to_owned()));
+            return Err(damaged("it has no tracepoint event (perf record -e sched:sched_switch)".to_owned()));
         };
         let formats = perf_head(tracing).map_err(|e| damaged(e.to_string()))?;
         let clock = match perf_file.event_attributes().first().map(|event| event.attr.clock) {
@@ -74,20 +74,22 @@ struct Samples<'p> {
 }
 
 impl Decoder for Samples<'_> {
-    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError> {
+    fn step(&mut self, counts: &mut Counts) -> Result<DecoderStep, TraceError> {
         let record = match self.reader.record_iter.next_record(&mut self.reader.perf_file) {
             Ok(Some(PerfFileRecord::EventRecord { record, .. })) => record,
-            Ok(Some(PerfFileRecord::UserRecord(_))) => return Ok(Step::Nothing),
+            Ok(Some(PerfFileRecord::UserRecord(_))) => return Ok(DecoderStep::Nothing),
             // A loss at the end of a buffer has no record of its own, only its share of the sum.
-            Ok(None) => return Ok(Step::End { lost: self.lost.checked_sub(counts.lost).filter(|&more| more > 0) }),
-            Err(_) => return Ok(Step::Damaged { ends: true }),
+            Ok(None) => {
+                return Ok(DecoderStep::End { lost: self.lost.checked_sub(counts.lost).filter(|&more| more > 0) });
+            }
+            Err(_) => return Ok(DecoderStep::Damaged { ends: true }),
         };
         if record.record_type == RecordType::LOST_SAMPLES {
             let lost = record.data.as_slice().first_chunk().map_or(0, |lost| u64::from_le_bytes(*lost));
             self.lost = self.lost.saturating_add(lost);
         }
         if !matches!(record.record_type, RecordType::SAMPLE | RecordType::LOST) {
-            return Ok(Step::Nothing);
+            return Ok(DecoderStep::Nothing);
         }
         Ok(match record.parse() {
             Ok(EventRecord::Sample(SampleRecord { timestamp: Some(ticks), cpu, raw: Some(raw), .. })) => {
@@ -95,14 +97,14 @@ impl Decoder for Samples<'_> {
                 self.record.extend_from_slice(&raw.as_slice());
                 let pid = pid(&self.record);
                 let kind = self.perf.formats.kind(&self.record, counts);
-                kind.map_or(Step::Nothing, |id| Step::Event { ticks, cpu: cpu.unwrap_or(0), id, pid })
+                kind.map_or(DecoderStep::Nothing, |id| DecoderStep::Event { ticks, cpu: cpu.unwrap_or(0), id, pid })
             }
-            Ok(EventRecord::Lost(lost)) => Step::Lost { ticks: record.timestamp(), events: Some(lost.count) },
+            Ok(EventRecord::Lost(lost)) => DecoderStep::Lost { ticks: record.timestamp(), events: Some(lost.count) },
             Ok(_) => {
                 counts.unknown += 1;
-                Step::Nothing
+                DecoderStep::Nothing
             }
-            Err(_) => Step::Damaged { ends: false },
+            Err(_) => DecoderStep::Damaged { ends: false },
         })
     }
 

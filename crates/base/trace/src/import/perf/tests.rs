@@ -38,22 +38,22 @@ fn what_is_wrong_is_told() {
         assert!(matches!(error, TraceError::Unsupported { .. }) && error.to_string().ends_with(expected), "{error}");
     };
     let first = first_record();
-    says(&|file| file.truncate(7), "cut off");
-    says(&|file| file.truncate(first + 100), "cut off");
-    says(&|file| file[0] = b'Q', "does not begin");
+    says(&|file| file.truncate(7), "truncated");
+    says(&|file| file.truncate(first + 100), "truncated");
+    says(&|file| file[0] = b'Q', "not a perf.data file");
     advises(&|file| file[..8].copy_from_slice(b"2ELIFREP"), "record on x86-64");
     advises(&|file| file[8..16].copy_from_slice(&16_u64.to_le_bytes()), "record with `perf record -o FILE`");
-    advises(&|file| file[first] = 81, "record without -z of `perf record`");
-    says(&|file| file[48..56].fill(0), "did not end");
-    says(&|file| file[48..56].fill(0xff), "cut off");
-    says(&|file| file[72] &= !2, "cut off"); // The sections no longer belong to their features.
+    advises(&|file| file[first] = 81, "record without `perf record -z`");
+    says(&|file| file[48..56].fill(0), "did not finish");
+    says(&|file| file[48..56].fill(0xff), "truncated");
+    says(&|file| file[72] &= !2, "truncated"); // The sections no longer belong to their features.
     says(&|file| file[first + 6..first + 8].fill(0), "without a length");
-    says(&|file| file[first] = 68, "end of a round with a body");
+    says(&|file| file[first] = 68, "FINISHED_ROUND with a body");
     says(
         &|file| {
             file[first..first + 16].copy_from_slice(&[71, 0, 0, 0, 0, 0, 16, 0, 255, 255, 255, 255, 255, 255, 255, 127])
         },
-        "cut off",
+        "truncated",
     );
     assert!(matches!(Perf::open(Path::new("/nonexistent/perf.data")).map(|_| ()), Err(TraceError::Read { .. })));
 }

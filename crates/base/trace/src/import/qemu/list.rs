@@ -21,17 +21,17 @@ pub(super) struct Argument {
 }
 
 /// Tracetool's own limit.
-const MOST_ARGUMENTS: usize = 10;
+const MAX_ARGUMENTS: usize = 10;
 
 pub(super) fn parse(text: &str) -> Result<Vec<Event>, String> {
     let mut events = Vec::new();
     for (n, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if !line.is_empty() && !line.starts_with('#') {
-            events.push(event(line).ok_or_else(|| format!("line {n} declares no event of QEMU"))?);
+            events.push(event(line).ok_or_else(|| format!("line {n} is not an event declaration of QEMU"))?);
         }
     }
-    if events.is_empty() { Err("no event of QEMU in it".to_owned()) } else { Ok(events) }
+    if events.is_empty() { Err("no event declaration of QEMU".to_owned()) } else { Ok(events) }
 }
 
 fn event(line: &str) -> Option<Event> {
@@ -46,7 +46,7 @@ fn event(line: &str) -> Option<Event> {
         arguments.split(',').filter(|a| a.trim() != "void").map(argument).collect::<Option<_>>()?;
     let format = if vcpu { format!("\"cpu=%p \" {format}") } else { format.to_owned() };
     let template = Template::parse(&format, arguments.len());
-    (arguments.len() <= MOST_ARGUMENTS).then(|| Event { name: name.to_owned(), arguments, template })
+    (arguments.len() <= MAX_ARGUMENTS).then(|| Event { name: name.to_owned(), arguments, template })
 }
 
 fn argument(declaration: &str) -> Option<Argument> {

@@ -2,7 +2,7 @@
 
 use super::events::QemuEvents;
 use super::record::Record;
-use crate::events::{Decoder, Step};
+use crate::events::{Decoder, DecoderStep};
 use crate::file::unreadable;
 use crate::{Counts, Events, TraceError};
 use std::fs::File;
@@ -10,7 +10,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 /// No event is so long; a line that is, is left out.
-const LONGEST_LINE: u64 = 64 << 10;
+const MAX_LINE: u64 = 64 << 10;
 
 impl QemuEvents {
     /// The events of a log that QEMU's `log` backend wrote with `-msg timestamp=on`, as Debian's QEMU does.
@@ -50,36 +50,36 @@ impl<'q> Log<'q> {
 }
 
 impl Decoder for Log<'_> {
-    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError> {
+    fn step(&mut self, counts: &mut Counts) -> Result<DecoderStep, TraceError> {
         if !self.read_line()? {
-            return Ok(Step::End { lost: None });
+            return Ok(DecoderStep::End { lost: None });
         }
-        if self.line.len() as u64 == LONGEST_LINE && !self.line.ends_with(b"\n") {
+        if self.line.len() as u64 == MAX_LINE && !self.line.ends_with(b"\n") {
             self.skip_line()?;
-            return Ok(Step::Damaged { ends: false });
+            return Ok(DecoderStep::Damaged { ends: false });
         }
         let text = String::from_utf8_lossy(self.line.trim_ascii_end());
         let Some((pid, ticks, rest)) = stamped(&text) else {
             let named = text.split(' ').next().is_some_and(|word| self.qemu.named(word).is_some());
             // Behind events with a time it can only be the rest of a line that another cut in two.
             if named && counts.events == 0 {
-                let reason = "its events have no time: start QEMU with -msg timestamp=on".to_owned();
+                let reason = "its events have no timestamps: start QEMU with -msg timestamp=on".to_owned();
                 return Err(TraceError::Damaged { path: self.path.clone(), reason });
             }
             counts.unknown += 1;
-            return Ok(Step::Nothing);
+            return Ok(DecoderStep::Nothing);
         };
         let (name, arguments) = rest.split_once(' ').unwrap_or((rest, ""));
         let Some((id, event)) = self.qemu.named(name) else {
             counts.unknown += 1;
-            return Ok(Step::Nothing);
+            return Ok(DecoderStep::Nothing);
         };
         self.record.begin(id, pid, event.arguments.len());
         if event.template.read(arguments, &mut self.record).is_none() {
             counts.short += 1;
-            return Ok(Step::Nothing);
+            return Ok(DecoderStep::Nothing);
         }
-        Ok(Step::Event { ticks, cpu: 0, id, pid })
+        Ok(DecoderStep::Event { ticks, cpu: 0, id, pid })
     }
 
     fn record(&self) -> &[u8] {
@@ -88,10 +88,10 @@ impl Decoder for Log<'_> {
 }
 
 impl Log<'_> {
-    /// Reads what is left of a line, at most [`LONGEST_LINE`]; `false` at the end.
+    /// Reads what is left of a line, at most [`MAX_LINE`]; `false` at the end.
     fn read_line(&mut self) -> Result<bool, TraceError> {
         self.line.clear();
-        let read = (&mut self.from).take(LONGEST_LINE).read_until(b'\n', &mut self.line);
+        let read = (&mut self.from).take(MAX_LINE).read_until(b'\n', &mut self.line);
         Ok(read.map_err(|source| unreadable(&self.path, source))? > 0)
     }
 

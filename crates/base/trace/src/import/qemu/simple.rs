@@ -8,7 +8,7 @@
 use super::events::QemuEvents;
 use super::list;
 use super::record::{Kind, Record};
-use crate::events::{Decoder, Step};
+use crate::events::{Decoder, DecoderStep};
 use crate::file::unreadable;
 use crate::import::read;
 use crate::{Counts, EventId, Events, TraceError};
@@ -26,8 +26,8 @@ const EVENT: u64 = 1;
 /// Of an event, without its type.
 const EVENT_HEADER: usize = 24;
 /// QEMU's own buffer for records.
-const LONGEST_RECORD: usize = 256 << 10;
-const LONGEST_NAME: usize = 4096;
+const MAX_RECORD: usize = 256 << 10;
+const MAX_NAME: usize = 4096;
 
 impl QemuEvents {
     /// The events of a file that QEMU's `simple` backend wrote (`--trace file=FILE`), version 4 (QEMU 2.8 and newer).
@@ -70,20 +70,20 @@ impl<'q> Simple<'q> {
                 return Ok(Simple { qemu, from, path, ids, payload, record });
             }
             Err(e) if e.kind() != io::ErrorKind::UnexpectedEof => return Err(unreadable(path, e)),
-            Ok([HEADER_EVENT, MAGIC, version]) => format!("version {version}, where only {VERSION} is known"),
-            _ => "it does not begin as a file of QEMU's simple backend".to_owned(),
+            Ok([HEADER_EVENT, MAGIC, version]) => format!("unknown version {version}; only {VERSION} is supported"),
+            _ => "not a file of QEMU's simple trace backend".to_owned(),
         };
         Err(TraceError::Damaged { path: path.to_owned(), reason })
     }
 }
 
 /// Where one record makes no sense, nobody knows where the next begins.
-const DAMAGED: Step = Step::Damaged { ends: true };
+const DAMAGED: DecoderStep = DecoderStep::Damaged { ends: true };
 
 impl Decoder for Simple<'_> {
-    fn step(&mut self, counts: &mut Counts) -> Result<Step, TraceError> {
+    fn step(&mut self, counts: &mut Counts) -> Result<DecoderStep, TraceError> {
         let step = match self.from.fill_buf() {
-            Ok([]) => return Ok(Step::End { lost: None }),
+            Ok([]) => return Ok(DecoderStep::End { lost: None }),
             Ok(_) => self.read(counts),
             Err(e) => Err(e),
         };
@@ -99,7 +99,7 @@ impl Decoder for Simple<'_> {
 }
 
 impl Simple<'_> {
-    fn read(&mut self, counts: &mut Counts) -> io::Result<Step> {
+    fn read(&mut self, counts: &mut Counts) -> io::Result<DecoderStep> {
         match read::u64(&mut self.from)? {
             MAPPING => self.mapping(),
             EVENT => self.event(counts),
@@ -107,39 +107,39 @@ impl Simple<'_> {
         }
     }
 
-    fn mapping(&mut self) -> io::Result<Step> {
+    fn mapping(&mut self) -> io::Result<DecoderStep> {
         let (number, length) = (read::u64(&mut self.from)?, read::u32(&mut self.from)? as usize);
-        if length > LONGEST_NAME {
+        if length > MAX_NAME {
             return Ok(DAMAGED);
         }
         self.take(length)?;
         if let Some(event) = std::str::from_utf8(&self.payload).ok().and_then(|name| self.qemu.named(name)) {
             self.ids.insert(number, event);
         }
-        Ok(Step::Nothing)
+        Ok(DecoderStep::Nothing)
     }
 
-    fn event(&mut self, counts: &mut Counts) -> io::Result<Step> {
+    fn event(&mut self, counts: &mut Counts) -> io::Result<DecoderStep> {
         let (number, ticks) = (read::u64(&mut self.from)?, read::u64(&mut self.from)?);
         let (length, pid) = (read::u32(&mut self.from)? as usize, read::u32(&mut self.from)? as i32);
-        if !(EVENT_HEADER..=LONGEST_RECORD).contains(&length) {
+        if !(EVENT_HEADER..=MAX_RECORD).contains(&length) {
             return Ok(DAMAGED);
         }
         self.take(length - EVENT_HEADER)?;
         if number == DROPPED {
             let dropped = self.payload.first_chunk().map(|n| u64::from_le_bytes(*n));
-            return Ok(dropped.map_or(DAMAGED, |n| Step::Lost { ticks: Some(ticks), events: Some(n) }));
+            return Ok(dropped.map_or(DAMAGED, |n| DecoderStep::Lost { ticks: Some(ticks), events: Some(n) }));
         }
         let Some(&(id, event)) = self.ids.get(&number) else {
             counts.unknown += 1;
-            return Ok(Step::Nothing);
+            return Ok(DecoderStep::Nothing);
         };
         self.record.begin(id, pid, event.arguments.len());
         if arguments(event, &self.payload, &mut self.record).is_none() {
             counts.short += 1;
-            return Ok(Step::Nothing);
+            return Ok(DecoderStep::Nothing);
         }
-        Ok(Step::Event { ticks, cpu: 0, id, pid })
+        Ok(DecoderStep::Event { ticks, cpu: 0, id, pid })
     }
 
     fn take(&mut self, length: usize) -> io::Result<()> {

@@ -166,7 +166,8 @@ fn a_damaged_simple_file_ends_with_a_loss() {
     let (got, counts) = all(&mut qemu.simple_from(kind.as_slice(), Path::new("t")).unwrap());
     assert_eq!((got.len(), counts.events, counts.losses), (2, 1, 1));
 
-    for (file, says) in [(&whole[..23], "does not begin"), (b"".as_slice(), "does not begin")] {
+    for (file, says) in [(&whole[..23], "not a file of QEMU's simple"), (b"".as_slice(), "not a file of QEMU's simple")]
+    {
         let error = qemu.simple_from(file, Path::new("the-file")).err().unwrap();
         assert!(matches!(error, TraceError::Damaged { .. }) && error.to_string().contains(says), "{error}");
     }

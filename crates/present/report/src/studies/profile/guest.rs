@@ -5,7 +5,7 @@ use super::share::percent;
 use crate::ReportError;
 use crate::engine::{Block, Column, Section, Table};
 use crate::number::{NONE, count, counted, nanoseconds, were};
-use vmtax_model::{CallFindings, CountWay, GuestFindings};
+use vmtax_model::{CallFindings, CountMethod, GuestFindings};
 
 /// System calls that a terminal shows without details, and that a page lists.
 const SHOWN: (usize, usize) = (15, 40);
@@ -69,9 +69,9 @@ pub fn method(guest: &GuestFindings) -> Vec<String> {
         ));
     }
     if let Some(calls) = &guest.calls {
-        let how = match calls.way {
-            CountWay::InKernel => "in the guest's kernel",
-            CountWay::CallByCall => "one by one, since the guest's kernel cannot count them (no BPF)",
+        let how = match calls.method {
+            CountMethod::InKernel => "in the guest's kernel",
+            CountMethod::CallByCall => "one by one, since the guest's kernel cannot count them (no BPF)",
         };
         let added = calls.added_ns.map(|ns| format!(", which adds {} to each call", nanoseconds(ns.max(0.0))));
         lines.push(format!("System calls were counted {how}{}.", added.unwrap_or_default()));
@@ -91,12 +91,12 @@ pub fn notes(guest: &GuestFindings) -> Vec<String> {
     }
     if let Some(calls) = guest.calls.as_ref().filter(|calls| calls.lost > 0) {
         let (lost, were) = (calls.lost, were(calls.lost));
-        notes.push(match calls.way {
-            CountWay::InKernel => format!(
+        notes.push(match calls.method {
+            CountMethod::InKernel => format!(
                 "{} of the guest {were} not counted: the table of kinds was full.",
                 counted(lost, "system call")
             ),
-            CountWay::CallByCall => format!(
+            CountMethod::CallByCall => format!(
                 "{} of the guest's system calls {were} lost, or the table of kinds was full: use a guest kernel with \
                  CONFIG_BPF_SYSCALL, which counts them itself, and count all processes together.",
                 counted(lost, "record")

@@ -103,9 +103,9 @@ fn drawn(pictures: &Pictures) -> Vec<Section<'_>> {
 
 /// What vCPU threads do under TCG.
 fn tcg(findings: &ProfileFindings) -> Table {
-    Table::of("vCPU threads under TCG", &findings.tcg)
+    Table::of("What TCG's vCPU threads do", &findings.tcg)
         .column(Column::words("part").broken(24, 16), |part| part.part.label())
-        .column(Column::figures("CPU samples"), |part| percent(part.share.share))
-        .column(Column::figures("95 % CI"), |part| range(&part.share))
+        .column(Column::figures("share"), |part| percent(part.share.share))
+        .column(Column::figures("95 %"), |part| range(&part.share))
         .done()
 }
