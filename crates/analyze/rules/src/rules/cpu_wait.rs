@@ -2,7 +2,6 @@
 
 use crate::evidence::{part, title};
 use crate::{Finding, Rule};
-use vmtax_model::number::nanoseconds;
 use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, State};
 
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
@@ -24,8 +23,8 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
             let wait = part(column, |row| row.state == State::Runnable)?;
             Some(Finding {
                 text: format!(
-                    "{} ({:.0} %) of a request on {} is run-queue wait: a thread of QEMU could run and has no host CPU.",
-                    nanoseconds(wait.ns),
+                    "{:.0} % of the traced time of requests on {} is run-queue wait (host): a thread of QEMU is runnable without \
+                     a host CPU.",
                     wait.share * 100.0,
                     title(column)
                 ),
@@ -69,11 +68,10 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             let in_guest = column.rows.iter().filter(|r| r.state == State::IdleWakes && r.layer == Layer::GuestKernel);
             Some(Finding {
                 text: format!(
-                    "{} ({:.0} %) of a request on {} is the wake-up of idle CPUs, {} of it of the guest's.",
-                    nanoseconds(wait.ns),
+                    "{:.0} % of the traced time of requests on {} is idle exit (CPU wake-up), {:.0} % in the guest.",
                     wait.share * 100.0,
                     title(column),
-                    nanoseconds(in_guest.map(|row| row.time.mean_ns).sum())
+                    in_guest.map(|row| row.time.mean_ns).sum::<f64>() / column.traced.mean_ns * 100.0
                 ),
                 gain: wait.share,
                 values: Vec::new(),
@@ -97,7 +95,9 @@ mod tests {
         };
         assert_eq!(
             of(12e3),
-            ["12.00 µs (12 %) of a request on kvm is run-queue wait: a thread of QEMU could run and has no host CPU."]
+            [
+                "12 % of the traced time of requests on kvm is run-queue wait (host): a thread of QEMU is runnable without a host CPU."
+            ]
         );
         assert_eq!(of(4e3), [""; 0]);
     }
@@ -111,7 +111,7 @@ mod tests {
         };
         assert_eq!(
             of(15e3, 5e3),
-            ["20.0 µs (20 %) of a request on kvm is the wake-up of idle CPUs, 5.00 µs of it of the guest's."]
+            ["20 % of the traced time of requests on kvm is idle exit (CPU wake-up), 5 % in the guest."]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
     }

@@ -3,7 +3,6 @@
 use crate::evidence::{has_iothread, part, title};
 use crate::rule::{instruction, measurement};
 use crate::{Evidence, Finding, Rule};
-use vmtax_model::number::nanoseconds;
 use vmtax_model::{ChangeCost, Layer, LayerColumn, Remedy, SettingPlace, State};
 
 const IOTHREAD: Remedy<&str> = Remedy {
@@ -47,8 +46,7 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
             let kick = part(column, |row| row.layer == Layer::Notify && !waits(row.state))?;
             Some(Finding {
                 text: format!(
-                    "{} ({:.0} %) of a request on {} passes between the guest's kick and QEMU's main loop.",
-                    nanoseconds(kick.ns),
+                    "{:.0} % of the traced time of requests on {} passes between the guest's kick and QEMU's main loop.",
                     kick.share * 100.0,
                     title(column)
                 ),
@@ -66,8 +64,7 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
     let lock = part(column, |row| row.state == State::Lock)?;
     Some(Finding {
         text: format!(
-            "{} ({:.0} %) of a request on {} is spent waiting for a lock in QEMU.",
-            nanoseconds(lock.ns),
+            "{:.0} % of the traced time of requests on {} is waiting for a lock in QEMU.",
             lock.share * 100.0,
             title(column)
         ),
@@ -94,7 +91,7 @@ mod tests {
     #[test]
     fn the_remedy_for_a_lock_depends_on_the_iothread() {
         let lock = (Layer::Qemu, State::Lock, 10e3);
-        let text = "10.00 µs (10 %) of a request on kvm is spent waiting for a lock in QEMU.";
+        let text = "10 % of the traced time of requests on kvm is waiting for a lock in QEMU.";
         assert_eq!((of("main-loop-lock", lock, false), of("iothread-lock", lock, false)), (vec![text.into()], vec![]));
         assert_eq!((of("main-loop-lock", lock, true), of("iothread-lock", lock, true)), (vec![], vec![text.into()]));
         assert_eq!(of("main-loop-lock", (Layer::Qemu, State::Running, 10e3), false), [""; 0]);
@@ -104,7 +101,7 @@ mod tests {
     #[test]
     fn a_kick_to_the_main_loop_is_found_unless_an_iothread_was_compared() {
         let kick = (Layer::Notify, State::Waiting, 10e3);
-        let text = "10.00 µs (10 %) of a request on kvm passes between the guest's kick and QEMU's main loop.";
+        let text = "10 % of the traced time of requests on kvm passes between the guest's kick and QEMU's main loop.";
         assert_eq!(of("main-loop-kick", kick, false), [text]);
         assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
         assert_eq!(of("main-loop-kick", (Layer::Notify, State::IdleWakes, 10e3), false), [""; 0]);

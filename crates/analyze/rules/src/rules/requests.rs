@@ -43,7 +43,7 @@ pub(super) const TRACING_OVERHEAD: Rule = Rule {
         let heavy = observed.filter(|(_, ratio)| ratio.at_least() > MAX_OVERHEAD);
         let finding = |(column, ratio): (_, vmtax_model::Estimate)| {
             Finding::new(format!(
-                "Tracing made requests on {} {:.2} times as long: take shares from the rows, times from the untraced \
+                "Tracing makes requests on {} {:.2} times as long: take fractions from the rows, times from the untraced \
                  control.",
                 title(column),
                 ratio.median
@@ -100,11 +100,10 @@ fn largest_layer(evidence: &Evidence<'_>) -> Option<Finding> {
         .filter_map(|(layer, name)| part(column, |row| row.layer == layer && is_work(row)).map(|part| (part, name)));
     let (part, name) = parts.max_by(|a, b| a.0.ns.total_cmp(&b.0.ns))?;
     let device: f64 = column.rows.iter().filter(|row| row.layer == Layer::Device).map(|row| row.time.mean_ns).sum();
-    let beside = if device > 0.0 { format!("; the disk itself takes {}", nanoseconds(device)) } else { String::new() };
+    let device = device / column.traced.mean_ns * 100.0;
+    let beside = if device > 0.0 { format!("; the device takes {device:.0} %") } else { String::new() };
     Some(Finding::new(format!(
-        "{} of {} ({:.0} %) of a request on {} is {name}, more than any other layer{beside}.",
-        nanoseconds(part.ns),
-        nanoseconds(column.traced.mean_ns),
+        "{:.0} % of the traced time of requests on {} is {name}, more than any other layer{beside}.",
         part.share * 100.0,
         title(column)
     )))
@@ -158,8 +157,8 @@ mod tests {
             (Layer::Device, State::Waiting, 50e3),
         ];
         let of = |rows| findings("largest-layer", &Evidence { columns: &[column(rows)], ..Evidence::default() });
-        let text = "20.0 µs of 100.0 µs (20 %) of a request on kvm is the host's kernel, more than any other layer; the disk \
-                    itself takes 50.0 µs.";
+        let text = "20 % of the traced time of requests on kvm is the host's kernel, more than any other layer; the device takes \
+                    50 %.";
         assert_eq!(of(&rows), [text]);
         assert_eq!(of(&rows[..1]), [""; 0], "only waits");
     }
@@ -171,7 +170,7 @@ mod tests {
             column.observer = Some(Estimate { median: ratio, interval: None });
             findings("tracing-overhead", &Evidence { columns: &[column], ..Evidence::default() })
         };
-        assert!(of(1.2)[0].starts_with("Tracing made requests on kvm 1.20 times as long"));
+        assert!(of(1.2)[0].starts_with("Tracing makes requests on kvm 1.20 times as long"));
         assert_eq!(of(1.05), [""; 0]);
     }
 }

@@ -1,6 +1,7 @@
 //! What every report of layers picks out of the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
+use std::collections::BTreeMap;
 use vmtax_model::{Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary};
 use vmtax_recording::Recording;
 
@@ -13,7 +14,7 @@ pub fn title(column: &LayerColumn) -> String {
 
 /// What kind of guest a machine is.
 pub fn guest(machine: Machine) -> &'static str {
-    if machine.has_kernel() { "Linux guest" } else { "no-OS guest" }
+    if machine.has_kernel() { "Linux guest" } else { "micro-guest" }
 }
 
 /// The column the report is about: the first Linux guest, or the first there is.
@@ -21,19 +22,19 @@ pub fn main_column(findings: &LayerFindings) -> Option<&LayerColumn> {
     columns(findings).first().copied()
 }
 
-/// The columns, Linux guests first and their floor behind them.
+/// The columns, Linux guests first and the micro-guest, their lower bound, behind them.
 pub fn columns(findings: &LayerFindings) -> Vec<&LayerColumn> {
     let (floor, guests): (Vec<_>, Vec<_>) = findings.columns.iter().partition(|c| !c.machine.has_kernel());
     guests.into_iter().chain(floor).collect()
 }
 
-/// A request as it is when nobody looks, where that was measured; otherwise as traced.
+/// A request without tracing, where that was measured; otherwise as traced.
 pub fn undisturbed(column: &LayerColumn) -> &Summary {
     column.control.as_ref().unwrap_or(&column.traced)
 }
 
-/// The bare host, the floor, the guests: each machine's first variant, with its median, ns.
-pub fn ladder(findings: &LayerFindings) -> Vec<(String, f64)> {
+/// The bare host, the micro-guest, the guests: each machine's first variant, with its median, ns.
+pub fn medians(findings: &LayerFindings) -> Vec<(String, f64)> {
     let host = findings.host.iter().map(|f| ("bare host".to_owned(), f.p50_ns));
     let firsts = firsts(findings);
     let several =
@@ -84,14 +85,14 @@ impl Key {
 
 /// A row in one text: "QEMU: wake-up to virtqueue_pop (lock)".
 pub fn name(layer: Layer, label: &str, state: State) -> String {
-    let stretch = if label == layer.label() { label.to_owned() } else { format!("{}: {label}", layer.label()) };
+    let segment = if label == layer.label() { label.to_owned() } else { format!("{}: {label}", layer.label()) };
     match self::state(state) {
-        "" => stretch,
-        state => format!("{stretch} ({state})"),
+        "" => segment,
+        state => format!("{segment} ({state})"),
     }
 }
 
-/// The rows of all columns in the order of the way, without those that no request has.
+/// The rows of all columns in the order of the path, without those that no request has.
 pub fn rows_of(columns: &[&LayerColumn]) -> Vec<Key> {
     let mut all: Vec<Key> = Vec::new();
     for key in columns.iter().flat_map(|c| &c.rows).filter(|r| r.count > 0).map(Key::of) {
@@ -119,6 +120,40 @@ pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
     layers.dedup();
     let sum = |c: &LayerColumn, layer| c.rows.iter().filter(|r| r.layer == layer).map(|r| r.time.mean_ns).sum();
     layers.into_iter().map(|layer| (layer, columns.iter().map(|c| sum(c, layer)).collect())).collect()
+}
+
+/// The states that any request of a column was in, with their mean, ns, and percent of the whole; the longest first.
+pub fn states_of(column: &LayerColumn) -> Vec<(State, f64, f64)> {
+    let mut states: Vec<State> = column.rows.iter().filter(|r| r.count > 0).map(|r| r.state).collect();
+    states.sort_unstable();
+    states.dedup();
+    let rows = |state| column.rows.iter().filter(move |r| r.state == state);
+    let sum = |state| (state, rows(state).map(|r| r.time.mean_ns).sum(), rows(state).map(|r| r.percent).sum());
+    let mut sums: Vec<(State, f64, f64)> = states.into_iter().map(sum).collect();
+    sums.sort_by(|a, b| b.1.total_cmp(&a.1));
+    sums
+}
+
+/// What the traced time goes to, percent, the most first: a wait for a CPU or a lock is a state, whatever the layer; the rest
+/// is its layer's, as in the rules about layers.
+pub fn parts_of(column: &LayerColumn) -> Vec<(&'static str, f64)> {
+    let mut parts: BTreeMap<&'static str, f64> = BTreeMap::new();
+    for row in column.rows.iter().filter(|r| r.count > 0) {
+        let what = match row.state {
+            State::Runnable | State::GuestRunnable | State::IdleWakes | State::Lock => row.state.label(),
+            State::Running | State::Waiting | State::InRing => row.layer.label(),
+        };
+        *parts.entry(what).or_default() += row.percent;
+    }
+    let mut parts: Vec<_> = parts.into_iter().collect();
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    parts
+}
+
+/// How much of all the traced time the slowest 1 % of the requests take, percent; about 1 where none stands out.
+pub fn slowest_percent(column: &LayerColumn) -> f64 {
+    let mean: f64 = column.tail.iter().map(|row| row.slowest_ns).sum();
+    mean / column.traced.mean_ns
 }
 
 /// A state in a word or two, for tables; [`State::label`] says it in full.

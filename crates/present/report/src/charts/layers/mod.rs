@@ -7,7 +7,7 @@ mod variants;
 mod waterfall;
 
 pub use heat::Heat;
-pub use paint::{States, class, stretch};
-pub use stack::{Ladder, Stack};
+pub use paint::{States, class};
+pub use stack::{Medians, Stack};
 pub use variants::Variants;
 pub use waterfall::Falls;

@@ -19,8 +19,8 @@ pub fn class(layer: Layer) -> &'static str {
     }
 }
 
-/// A stretch's name in its layer's colour, with its state.
-pub fn stretch(layer: Layer, label: &str, state: State) -> Markup {
+/// A segment's name in its layer's colour, with its state.
+pub fn segment(layer: Layer, label: &str, state: State) -> Markup {
     html! { span.key.(class(layer)) { (label) } @if !view::state(state).is_empty() { " " small { (view::state(state)) } } }
 }
 
@@ -30,7 +30,7 @@ pub struct States(pub Vec<State>);
 impl Chart for States {
     fn svg(&self) -> Markup {
         html! {
-            p.legend { @for state in &self.0 { span.state-key { svg { rect width="100%" height="100%" {} (veil(*state, "0", "100%", "0", "100%")) } (state.label()) } } }
+            p.legend { @for state in self.0.iter().filter(|state| **state != State::Running) { span.state-key { svg { rect width="100%" height="100%" {} (veil(*state, "0", "100%", "0", "100%")) } (state.label()) } } }
         }
     }
 }

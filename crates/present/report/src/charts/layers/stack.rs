@@ -1,6 +1,6 @@
 //! Layers stacked into one bar for each machine and variant, beside the bare host.
 
-use super::paint::{class, patterns, veil};
+use super::paint::{States, class, patterns, veil};
 use crate::charts::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::number::nanoseconds;
@@ -33,6 +33,7 @@ impl Chart for Stack<'_> {
         html! {
             (patterns())
                 p.legend { @for (layer, _) in view::layers_of(columns) { span.key.(class(layer)) { (layer.label()) } } span.key.rest { "unexplained" } }
+                (States(states(columns)).svg())
                 div.chart.stack {
                     div.group { h3 {} div { (axis.labels(&ticks, |t| scale.tick(t))) } span {} }
                     @if let Some(host) = host {
@@ -52,9 +53,9 @@ impl Chart for Stack<'_> {
 }
 
 /// Medians from the bare host to the guest, a tile each; the text is the answer's.
-pub struct Ladder(pub Vec<(String, f64)>);
+pub struct Medians(pub Vec<(String, f64)>);
 
-impl Chart for Ladder {
+impl Chart for Medians {
     fn svg(&self) -> Markup {
         html! {
             div.tiles.ladder {
@@ -67,6 +68,14 @@ impl Chart for Ladder {
             }
         }
     }
+}
+
+/// The states of all columns' requests.
+fn states(columns: &[&LayerColumn]) -> Vec<State> {
+    let mut states: Vec<State> = columns.iter().flat_map(|c| view::states_of(c)).map(|(state, ..)| state).collect();
+    states.sort_unstable();
+    states.dedup();
+    states
 }
 
 fn bar(column: &LayerColumn, axis: &Axis, ticks: &[f64], scale: &Scale) -> Markup {

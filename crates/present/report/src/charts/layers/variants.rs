@@ -1,4 +1,4 @@
-//! Each variant against the first: a whisker for the interval of their ratio, and the verdict in words.
+//! Each variant compared with the first: a whisker for the interval of their ratio, and the verdict in words.
 
 use crate::charts::axis::{Axis, percent};
 use crate::engine::{Chart, prose};
@@ -26,7 +26,7 @@ impl Chart for Variants<'_> {
         let ticks = axis.ticks(6);
         html! {
                     div.chart.forest {
-                        div.group { h3 { "untraced latency over the first variant's" } div { (axis.labels(&ticks, ratio)) } span {} }
+                        div.group { h3 { "untraced latency ÷ the first variant's" } div { (axis.labels(&ticks, ratio)) } span {} }
                         @for (d, sentence) in findings.differences.iter().zip(&self.sentences) {
                             div.row {
                                 span.name { (prose(&d.variant)) @if findings.columns.iter().any(|c| c.machine != d.machine) { " " small { "on " (d.machine) } } }

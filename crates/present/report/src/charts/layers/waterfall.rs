@@ -1,6 +1,6 @@
-//! A single request as a waterfall: who works when, then each stretch on a line of its own, so that no label meets another.
+//! A single request as a waterfall: who works when, then each segment on a line of its own, so that no label meets another.
 
-use super::paint::{class, stretch, veil};
+use super::paint::{class, segment, veil};
 use crate::charts::axis::{Axis, percent};
 use crate::engine::Chart;
 use crate::view::layers::{self as view, Scale};
@@ -39,7 +39,7 @@ impl Chart for Falls<'_> {
                 div.apart {}
                 @for span in &w.spans {
                     div.row.stretch {
-                        span.name { (stretch(span.layer, &span.label, span.state)) }
+                        span.name { (segment(span.layer, &span.label, span.state)) }
                         svg height="18" role="img" aria-label={ (view::name(span.layer, &span.label, span.state)) ": from " (scale.text(span.begin_ns)) " to " (scale.text(span.end_ns)) } {
                             (axis.grid(&ticks))
                             (bar(span, &axis, &scale))

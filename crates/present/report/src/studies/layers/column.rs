@@ -1,56 +1,70 @@
-//! One machine in one variant: its rows, single requests, the run, QEMU's system calls, the tail.
+//! One machine in one variant: its states, layers and rows, single requests, QEMU's system calls, the tail.
 
 use super::words;
-use crate::charts::layers::{Falls, Heat, States, class, stretch};
-use crate::charts::marks::{self, Mark, Marks};
+use crate::charts::layers::{Falls, Heat, States, class};
 use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
 use crate::number::{count, counted, nanoseconds};
 use crate::view::layers::{self as view, Scale};
-use maud::html;
-use vmtax_model::{CallRow, HeatMap, LayerColumn, Row, State, Summary, Waterfall};
+use vmtax_model::{CallRow, LayerColumn, Row, State, Summary, Waterfall};
 
 /// Columns of the longest bar of characters.
 const BAR: usize = 20;
 /// Unexplained time above this share of the whole is pointed at, percent: the most that a run should have.
 const MUCH_UNEXPLAINED: f64 = 1.0;
 
-/// The rows' distributions, and the table of rows that a reader takes in.
-pub fn distributions(column: &LayerColumn) -> Figure<'_> {
-    let rows = column.rows.iter().filter(|r| r.count > 0 && !view::is_negligible(r));
-    let mark = |row: &'_ Row| (view::name(row.layer, &row.label, row.state), class(row.layer));
-    let mut marks: Vec<Mark> = Vec::new();
-    for row in rows {
-        let (name, class) = mark(row);
-        marks.push(Mark { name, shown: stretch(row.layer, &row.label, row.state), class, figure: &row.time });
+/// A line for each state, then for each layer: the mean of a traced request.
+pub fn sums(column: &LayerColumn) -> Table {
+    let scale = Scale::for_columns(&[column]);
+    let columns = vec![
+        Column::words("mean traced request"),
+        Column::figures(scale.unit),
+        Column::figures("%"),
+        Column::words("").spare(1),
+    ];
+    let mut table = Table::new(format!("States and layers of {}", view::title(column)), columns);
+    let row = |name: Cell, ns: f64, percent: f64| {
+        vec![name, scale.number(ns).into(), share(percent).into(), Cell::from(bar(percent)).tone(Tone::Soft)]
+    };
+    let unexplained = |table: &mut Table| {
+        table.row(row(Cell::from("unexplained").tone(Tone::Soft), column.unexplained_ns, unexplained(column)));
+    };
+    table.group("By state");
+    for (state, ns, percent) in view::states_of(column) {
+        let name = if state == State::Running { "in service" } else { state.label() };
+        table.row(row(name.into(), ns, percent));
     }
-    let wholes = [("traced", Some(&column.traced)), ("untraced", column.control.as_ref())];
-    for (name, figure) in wholes.into_iter().filter_map(|(name, figure)| Some((name, figure?))) {
-        marks.push(Mark { name: name.to_owned(), shown: html! { b { "the whole, " (name) } }, class: "whole", figure });
+    unexplained(&mut table);
+    table.group("By layer");
+    for (layer, means) in view::layers_of(&[column]) {
+        let percent = column.rows.iter().filter(|r| r.layer == layer).map(|r| r.percent).sum();
+        table.row(row(Cell::key(class(layer), layer.label()), means[0], percent));
     }
-    let caption = format!(
-        "{}, n = {} in {}. A row whose median is 0 begins at the picture's edge; waits that are next to nothing are in the \
-         table of all rows alone.",
-        marks::CAPTION.trim_end_matches('.'),
-        counted(column.matched.joined, "request"),
-        counted(column.rounds.into(), "round"),
-    );
-    Figure { caption, table: Some(brief(column)), below: true, ..Figure::new(Marks(marks)) }
+    unexplained(&mut table);
+    table
+}
+
+/// Percent of the whole that no row accounts for.
+fn unexplained(column: &LayerColumn) -> f64 {
+    100.0 - column.rows.iter().map(|r| r.percent).sum::<f64>()
+}
+
+fn share(percent: f64) -> String {
+    format!("{:.1}", if percent.abs() < 0.05 { 0.0 } else { percent })
 }
 
 /// The rows, what is unexplained, and the sums beside the untraced control. Waits that are next to nothing stand together
 /// in one line, so that the others can be seen and the sums still close.
-fn brief(column: &LayerColumn) -> Table {
+pub fn brief(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
     let columns = vec![
         Column::words("layer").spare(2),
-        Column::words("until").broken(24, 10).shorten(2),
+        Column::words("up to").broken(24, 10).shorten(2),
         Column::words("state").spare(2),
         Column::figures(format!("p50 {}", scale.unit)),
         Column::figures(format!("mean {}", scale.unit)),
         Column::figures("%"),
         Column::words("").spare(1),
     ];
-    let share = |percent: f64| format!("{:.1}", if percent.abs() < 0.05 { 0.0 } else { percent });
     let (small, large): (Vec<&Row>, Vec<&Row>) =
         column.rows.iter().filter(|r| r.count > 0).partition(|r| view::is_negligible(r));
     let mut table = Table::new(format!("Rows of {}", view::title(column)), columns);
@@ -61,7 +75,7 @@ fn brief(column: &LayerColumn) -> Table {
         let until = format!("→ {}{mark}", row.to.label());
         let state = view::state(row.state);
         let named = if state.is_empty() { until.clone() } else { format!("{until} ({state})") };
-        // The same stretch in another state.
+        // The same segment in another state.
         let again = same_layer && before.is_some_and(|b| b.to == row.to);
         let what = Cell::from(if again { format!("″{mark}") } else { until }).short(named);
         let cells = vec![
@@ -88,9 +102,9 @@ fn brief(column: &LayerColumn) -> Table {
     };
     if !small.is_empty() {
         let (ns, percent) = small.iter().fold((0.0, 0.0), |(ns, p), r| (ns + r.time.mean_ns, p + r.percent));
-        sum(&format!("{} small waits", small.len()), None, ns, Some(percent), false);
+        sum(&format!("other waits ({})", counted(small.len() as u64, "row")), None, ns, Some(percent), false);
     }
-    let unexplained = 100.0 - column.rows.iter().map(|r| r.percent).sum::<f64>();
+    let unexplained = unexplained(column);
     let much = unexplained.abs() > MUCH_UNEXPLAINED;
     sum("unexplained", None, column.unexplained_ns, Some(unexplained), much);
     sum("total, traced", Some(&column.traced), column.traced.mean_ns, Some(100.0), true);
@@ -107,45 +121,43 @@ fn bar(percent: f64) -> String {
     format!("{}{part}", "█".repeat(eighths / 8))
 }
 
-/// The states that any request was in.
-fn states(column: &LayerColumn) -> Vec<State> {
-    let mut states: Vec<State> = column.rows.iter().filter(|r| r.count > 0).map(|r| r.state).collect();
-    states.sort_unstable();
-    states.dedup();
-    states
-}
-
-/// What the table's signs mean.
+/// What the table's signs mean, in one line.
 fn notes(column: &LayerColumn) -> Vec<String> {
-    let meanings = states(column).into_iter().filter(|s| *s != State::Running && view::state(*s) != s.label());
-    let meanings: Vec<String> = meanings.map(|s| format!("{}: {}", view::state(s), s.label())).collect();
-    let states = (!meanings.is_empty()).then(|| format!("States: {}.", meanings.join("; ")));
-    states.into_iter().chain(words::below_bound(&[column])).collect()
+    let rows = || column.rows.iter().filter(|r| r.count > 0);
+    let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
+    let signs = [
+        again.then(|| "″ same segment, in another state".to_owned()),
+        words::below_bound(&[column]),
+        rows().any(|r| r.time.mean_ns > 0.0).then(|| "~0 above 0, rounds to it".to_owned()),
+        column.control.is_some().then(|| "control: the same requests without tracing".to_owned()),
+    ];
+    let signs: Vec<String> = signs.into_iter().flatten().collect();
+    vec![format!("{}.", signs.join("; "))]
 }
 
-/// Everything of a column. All but the main one are folded, so that the page can be read in one go.
+/// The rest of a column. All but the main one are folded, so that the page can be read in one go.
 pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
-    let mut blocks = vec![Block::Figure(Figure::new(States(states(column))))];
+    let states = view::states_of(column).into_iter().map(|(state, ..)| state).collect();
+    let mut blocks = vec![Block::Figure(Figure::new(States(states)))];
     if !main {
-        blocks.push(Block::Figure(distributions(column)));
+        blocks.extend([Block::Table(sums(column)), Block::Table(brief(column))]);
     }
     blocks.extend(column.waterfalls.iter().flat_map(waterfall));
     blocks.push(Block::Folded("Every row".to_owned(), vec![Block::Table(rows(column))]));
     if let Some(heat) = Heat::of(column) {
         let caption = format!(
-            "Latency over the run. Each cell counts the requests that began in {} and took as long as its height says; the \
-             darkest holds {}, each lighter shade fewer by the same factor.",
+            "Latency over the run. Each cell counts the requests that began in {} by their latency; the darkest holds {}, each \
+             lighter shade fewer by the same factor.",
             nanoseconds(column.heat.column_ns),
             count(u64::from(heat.most))
         );
         blocks.push(Block::Figure(Figure { caption, ..Figure::new(heat) }));
-        blocks.push(Block::Folded("Latency over the run".to_owned(), vec![Block::Table(run(&column.heat))]));
     }
     let mut fold = |title: &str, block: Vec<Block<'static>>| blocks.push(Block::Folded(title.to_owned(), block));
     let whole = wholes(&[("traced", Some(&column.traced)), ("control", column.control.as_ref())]);
     fold("One operation", vec![Block::Table(whole)]);
-    fold("From each layer's entry to its exit", vec![Block::Table(nested(column))]);
-    fold("The life of a request, medians", vec![Block::Table(lifecycle(column))]);
+    fold("Nested: from each layer's entry to its exit", vec![Block::Table(nested(column))]);
+    fold("The path of a request, medians", vec![Block::Table(lifecycle(column))]);
     for thread in &column.calls {
         let calls = thread.calls.iter().map(|c| (c.name.as_str(), c));
         let locks = thread.locks.iter().map(|c| ("of these, lock waits", c));
@@ -160,11 +172,11 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
     }
 }
 
-/// The caption names the request; the table holds its stretches.
+/// The caption names the request; the table holds its segments.
 fn waterfall(w: &Waterfall) -> Vec<Block<'_>> {
     let scale = Scale::of(w.total_ns);
     let caption = format!(
-        "One request of those around the {}, {} since the operation's begin. Above, who has it when; below, each stretch.",
+        "A traced request near the {}, {} since the operation's begin. Above: which thread has it; below: each segment.",
         w.which, scale.unit
     );
     let title = format!("The {} request: {}", w.which, scale.text(w.total_ns));
@@ -184,7 +196,7 @@ fn rows(column: &LayerColumn) -> Table {
     let mut columns = vec![Column::words("row").broken(26, 14), Column::words("state").spare(3), Column::figures("n")];
     columns.extend(["p50", "p90", "p99", "max"].map(Column::figures));
     columns.push(Column::figures(format!("mean, {}", scale.unit)));
-    columns.extend([Column::figures("95 % interval").spare(1), Column::figures("%").spare(2)]);
+    columns.extend([Column::figures("95 % CI").spare(1), Column::figures("%").spare(2)]);
     let mut table = Table::new(format!("Every row of {}", view::title(column)), columns);
     let mut before: Option<&Row> = None;
     for row in &column.rows {
@@ -201,7 +213,7 @@ fn rows(column: &LayerColumn) -> Table {
         cells.extend([scale.range(&row.mean), format!("{:.1}", row.percent)]);
         table.row(cells);
     }
-    table.notes(words::below_bound(&[column]).into_iter().collect())
+    table.notes(words::below_bound(&[column]).into_iter().map(|sign| sign + ".").collect())
 }
 
 /// Whole operations.
@@ -218,7 +230,7 @@ pub fn wholes(wholes: &[(&str, Option<&Summary>)]) -> Table {
 fn nested(column: &LayerColumn) -> Table {
     let heads = [("cumulative", 0), ("p50", 0), ("p90", 1), ("p99", 0), ("max", 1), ("delta", 0)];
     let control = |i: usize| column.control.filter(|_| i == 0).map_or(String::new(), |c| nanoseconds(c.mean_ns));
-    Table::of("From each layer's entry to its exit", column.nested.iter().enumerate())
+    Table::of("Nested: from each layer's entry to its exit", column.nested.iter().enumerate())
         .column(Column::words("layer").broken(20, 12), |(_, n)| n.label.as_str())
         .columns(heads.map(|(name, spare)| Column::figures(name).spare(spare)), |(_, n)| {
             let f = &n.cumulative;
@@ -231,15 +243,15 @@ fn nested(column: &LayerColumn) -> Table {
 
 fn lifecycle(column: &LayerColumn) -> Table {
     let scale = Scale::for_columns(&[column]);
-    Table::of("The life of a request", &column.lifecycle)
-        .column(Column::words("event").broken(26, 14), |step| step.label.as_str())
+    Table::of("The path of a request", &column.lifecycle)
+        .column(Column::words("checkpoint").broken(26, 14), |step| step.label.as_str())
         .column(Column::words("thread").broken(14, 8), |step| step.thread.as_str())
         .column(Column::figures(format!("since previous, {}", scale.unit)), |step| scale.number(step.since_previous_ns))
         .done()
 }
 
 fn calls_table<'a>(title: &str, calls: impl Iterator<Item = (&'a str, &'a CallRow)>) -> Table {
-    let note = "A row ending in _post is the time in user space after that call.".to_owned();
+    let note = "NAME_post: time in user space after that call.".to_owned();
     Table::of(title, calls)
         .column(Column::words("call").broken(24, 12), |(name, _)| *name)
         .column(Column::figures("count"), |(_, c)| count(c.count))
@@ -258,21 +270,4 @@ fn tail(column: &LayerColumn) -> Table {
             [row.median_ns, row.slowest_ns, row.slowest_ns - row.median_ns].map(|ns| scale.text(ns))
         })
         .done()
-}
-
-fn run(map: &HeatMap) -> Table {
-    let edge = |row: usize| nanoseconds(map.lowest_ns * map.row_factor.powf(row as f64));
-    let band = |row: usize| format!("{} to {}", edge(row), edge(row + 1));
-    let scale = Scale::of(map.column_ns * map.counts.len() as f64);
-    let figures = ["requests", "fastest in", "most in", "slowest in"].map(Column::figures);
-    let columns = [Column::words(format!("from, {}", scale.unit))].into_iter().chain(figures).collect();
-    let row = |(i, column): (usize, &Vec<u32>)| {
-        let filled: Vec<usize> = column.iter().enumerate().filter(|(_, n)| **n > 0).map(|(row, _)| row).collect();
-        let (first, last) = (*filled.first()?, *filled.last()?);
-        let fullest = filled.iter().copied().max_by_key(|row| column[*row]).unwrap_or(first);
-        let n = count(column.iter().map(|n| u64::from(*n)).sum());
-        Some(vec![scale.number(i as f64 * map.column_ns), n, band(first), band(fullest), band(last)])
-    };
-    let rows = map.counts.iter().enumerate().filter_map(row);
-    Table::new("Requests over the run", columns).in_parts().rows(rows)
 }

@@ -3,17 +3,19 @@
 mod column;
 pub mod words;
 
-use crate::charts::layers::{Ladder, Stack, Variants, class};
+use crate::charts::layers::{Medians, Stack, Variants, class};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
-use crate::number::{NONE, nanoseconds, signed_percent};
+use crate::number::{NONE, factor, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
 use vmtax_model::{LayerColumn, LayerFindings};
 use vmtax_recording::Recording;
 
-/// How many layers the answer names.
+/// How many states and layers the answer names.
 const NAMED: usize = 3;
+/// From this part of all the time on, percent, the slowest 1 % of the requests are named in the answer.
+const TAIL: f64 = 20.0;
 
 /// The report.
 pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Report<'a> {
@@ -22,18 +24,19 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     let several = columns.len() > 1;
     let host_alone = findings.host.as_ref().map(|host| {
         let table = column::wholes(&[("one operation", Some(host))]);
-        Section::detail("Bare host, the same work on the same file", vec![Block::Table(table)])
+        Section::detail("Bare host, the same workload on the same file", vec![Block::Table(table)])
     });
     let side_by_side = several.then(|| Section::detail("Rows side by side, means", vec![Block::Table(rows(&columns))]));
     Report {
         study: "layers",
-        title: "Where the time of a request goes".to_owned(),
+        title: "Time of a request, by layer and state".to_owned(),
         basis: [run, host(recording), vec![view::workload(recording)]].concat(),
         origin: origin(recording),
         answer: match view::main_column(findings) {
-            None => "No request was followed: there is nothing to show. The warnings say why.".to_owned(),
+            None => "No request was joined through the layers: the warnings say why.".to_owned(),
             Some(main) => answer(findings, main),
         },
+        next: vec![format!("{} --details", origin(recording).command)],
         advice: findings.advice.clone(),
         notices: vec![
             Notice::missing("Not observed", words::missing(findings)),
@@ -51,26 +54,29 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     }
 }
 
-/// The medians from the bare host to the guest, then what the guest's time goes to, largest first.
+/// The median of a request, beside the bare host's, and what most of the traced time goes to.
 fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
-    let steps = view::ladder(findings).into_iter();
-    // Not broken between a name and its figure.
-    let steps: Vec<String> =
-        steps.map(|(name, ns)| format!("{name} {}", nanoseconds(ns)).replace(' ', "\u{a0}")).collect();
-    let mut layers: Vec<_> = view::layers_of(&[main]).into_iter().map(|(layer, means)| (layer, means[0])).collect();
-    layers.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let scale = Scale::for_columns(&[main]);
-    let named: Vec<String> =
-        layers.iter().take(NAMED).map(|(layer, ns)| format!("{} {}", scale.text(*ns), layer.label())).collect();
-    let others = layers.len().saturating_sub(NAMED);
-    let others = if others > 0 { format!(" and less in {others} other layers") } else { String::new() };
-    format!(
-        "One request, median: {}. Of the {} that it takes on average on {}: {}{others}.",
-        steps.join(" · "),
-        scale.text(main.traced.mean_ns),
-        view::title(main),
-        named.join(", "),
-    )
+    let median = view::undisturbed(main).p50_ns;
+    let how = if main.control.is_some() { "median, untraced" } else { "median, traced" };
+    let host = findings.host.as_ref().filter(|host| host.p50_ns > 0.0 && main.control.is_some());
+    let host = host.map_or(String::new(), |host| {
+        let factor = factor(median / host.p50_ns);
+        format!(", {factor} times the bare host's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
+    });
+    let named = |(what, part): &(&str, f64)| format!("{}\u{a0}% {what}", part.round());
+    let named: Vec<String> = view::parts_of(main).iter().take(NAMED).map(named).collect();
+    let of = match named.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => named.concat(),
+    };
+    let slowest = view::slowest_percent(main);
+    let tail = if slowest >= TAIL {
+        format!(" (the slowest 1\u{a0}% of the requests are {slowest:.0}\u{a0}% of that time)")
+    } else {
+        String::new()
+    };
+    let median = nanoseconds(median).replace(' ', "\u{a0}");
+    format!("A request takes {median} in the {} ({how}){host}; the traced time is {of}{tail}.", view::title(main))
 }
 
 /// Everything of every column, for those who ask for details.
@@ -82,35 +88,41 @@ pub fn details(findings: &LayerFindings) -> Vec<Section<'_>> {
 pub fn brief(findings: &LayerFindings) -> Vec<Section<'_>> {
     let Some(main) = view::main_column(findings) else { return Vec::new() };
     let columns = view::columns(findings);
-    let title = if columns.len() > 1 { "Layers side by side" } else { "Layers" };
+    let several = columns.len() > 1;
+    let side_by_side =
+        several.then(|| Section::new("Layers side by side", vec![Block::Table(means(findings, &columns))]));
     let stack = Figure {
-        caption: "Mean of one traced request by layer; a layer's stretches lie side by side, hatched where a request does not \
-                  run. The line across a bar is the untraced control's mean."
+        caption: "Mean of a traced request by layer; plain where it is in service, hatched where it waits. The line across a bar \
+                  is the untraced control's mean."
             .to_owned(),
-        table: (columns.len() > 1).then(|| means(findings, &columns)),
-        below: true,
         ..Figure::new(Stack { host: findings.host.as_ref(), columns })
     };
+    let medians = view::medians(findings);
+    // Two are in the answer.
+    let tiles = (medians.len() > 2).then(|| Block::Figure(Figure::new(Medians(medians))));
+    let pictures = tiles.into_iter().chain([Block::Figure(stack)]).collect();
     let mut all = vec![
-        Section::new("", vec![Block::Figure(Figure::new(Ladder(view::ladder(findings))))]),
-        Section::new(view::title(main), vec![Block::Figure(column::distributions(main))]),
-        Section::new(title, vec![Block::Figure(stack)]),
+        Section::new("Layers", pictures),
+        Section::new(view::title(main), vec![Block::Table(column::sums(main))]),
+        Section::new("Segments in the order of the path", vec![Block::Table(column::brief(main))]),
     ];
+    all.extend(side_by_side);
     if !findings.differences.is_empty() {
         let caption = format!(
-            "Left of the line is faster. The whisker is the 95 % interval over {}; where it holds ×1, no difference is shown.",
+            "Left of the line is faster. The whisker is the 95 % CI over {}; one that contains ×1 is inconclusive.",
             view::rounds(findings)
         );
         let sentences = words::differences(findings);
         let said = sentences.iter().map(|text| vec![text.as_str()]);
         let table =
-            Table::new("Variants against the first", vec![Column::words("request latency").broken(40, 20)]).rows(said);
+            Table::new("Variants compared with the first", vec![Column::words("request latency").broken(40, 20)])
+                .rows(said);
         let figure = Figure { caption, table: Some(table), ..Figure::new(Variants { findings, sentences }) };
-        all.push(Section::new("Variants against the first, untraced", vec![Block::Figure(figure)]));
+        all.push(Section::new("Variants compared with the first, untraced", vec![Block::Figure(figure)]));
     }
     let rests = [
-        format!("Observer effect: {}.", words::observer(main)),
-        format!("Clocks: {}.", words::clock(main)),
+        format!("Tracing overhead: {}.", words::observer(main)),
+        format!("Clock error: {}.", words::clock(main)),
         format!("Requests: {}.", words::matched(main)),
     ];
     all.push(Section::new("", rests.into_iter().map(Block::Text).collect()));
@@ -149,10 +161,10 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
         row("control p50", host.map(|h| h.p50_ns), &|c| time(c.control.map(|f| f.p50_ns)));
         row("control p99", host.map(|h| h.p99_ns), &|c| time(c.control.map(|f| f.p99_ns)));
         let effect = |c: &LayerColumn| c.observer.as_ref().map_or(NONE.to_owned(), |o| signed_percent(o.median - 1.0));
-        row("observer effect", None, &effect);
+        row("tracing overhead", None, &effect);
     }
-    row("followed", None, &|c| words::followed(&c.matched));
-    row("clocks within", None, &|c| format!("±{}", nanoseconds(c.clock.bound_ns)));
+    row("joined", None, &|c| words::joined(&c.matched));
+    row("clock error", None, &|c| format!("±{}", nanoseconds(c.clock.bound_ns)));
     table
 }
 

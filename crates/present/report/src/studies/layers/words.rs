@@ -4,18 +4,18 @@ use crate::number::{count, nanoseconds, percent, range, signed_percent};
 use crate::view::layers::Scale;
 use vmtax_model::{Difference, LayerColumn, LayerFindings, Matched, Missing, Verdict};
 
-/// What probes cost, beside the control that tells it.
+/// What tracing costs, against the untraced control.
 pub fn observer(column: &LayerColumn) -> String {
     let Some(observer) = &column.observer else {
-        return "not known, there is no untraced control beside these trials".to_owned();
+        return "unknown, there is no untraced control".to_owned();
     };
     let effect = match observer.interval {
         Some(i) => format!(
-            "{} (95\u{a0}% interval {})",
+            "{} (95\u{a0}% CI {})",
             signed_percent(observer.median - 1.0),
             span(i.low - 1.0, i.high - 1.0, signed_percent)
         ),
-        None => format!("{} (too few rounds for an interval)", signed_percent(observer.median - 1.0)),
+        None => format!("{} (too few rounds for a CI)", signed_percent(observer.median - 1.0)),
     };
     let Some(control) = &column.control_median else { return effect };
     let scale = Scale::of(control.median);
@@ -35,9 +35,7 @@ fn difference(d: &Difference) -> String {
     let (base, other) = names(&d.base, &d.variant);
     let Some(i) = d.comparison.ratio.interval else {
         let ratio = signed_percent(d.comparison.ratio.median - 1.0);
-        return format!(
-            "{other} against {base}: {ratio} by the medians, in too few rounds to say whether that is chance"
-        );
+        return format!("{other} compared with {base}: {ratio} by the medians, too few rounds for a CI");
     };
     let time = d.comparison.difference.and_then(|ns| {
         let (scale, i) = (Scale::of(ns.median), ns.interval?);
@@ -51,10 +49,7 @@ fn difference(d: &Difference) -> String {
         Verdict::Slower => {
             format!("{other} is slower than {base} by {}{time}", span(i.low - 1.0, i.high - 1.0, percent))
         }
-        _ => format!(
-            "{other} against {base}: no difference shown, the 95\u{a0}% interval of their ratio is {}",
-            range(&i)
-        ),
+        _ => format!("{other} compared with {base}: inconclusive, the 95\u{a0}% CI of their ratio is {}", range(&i)),
     }
 }
 
@@ -70,22 +65,22 @@ fn names<'a>(base: &'a str, other: &'a str) -> (&'a str, &'a str) {
 pub fn clock(column: &LayerColumn) -> String {
     let clock = &column.clock;
     let drift = if clock.drift_ns == 0.0 {
-        "no drift beyond that".to_owned()
+        "no drift beyond it".to_owned()
     } else {
-        format!("drifted by {} beyond that", nanoseconds(clock.drift_ns))
+        format!("drift beyond it {}", nanoseconds(clock.drift_ns))
     };
     let violations = match clock.violations {
-        0 => "no request against cause and effect".to_owned(),
-        n => format!("{} against cause and effect, rejected", requests(n)),
+        0 => "no causality violation".to_owned(),
+        n => format!("{} violated causality, rejected", requests(n)),
     };
-    format!("guest and host agree within ±{} ({}), {drift}; {violations}", nanoseconds(clock.bound_ns), clock.source)
+    format!("±{} between guest and host ({}), {drift}; {violations}", nanoseconds(clock.bound_ns), clock.source)
 }
 
 /// What became of the operations.
 pub fn matched(column: &LayerColumn) -> String {
     let m = &column.matched;
     let all = requests(m.operations);
-    let mut text = format!("{} of {all} followed through every layer ({})", count(m.joined), followed(m));
+    let mut text = format!("{} of {all} joined through every layer ({})", count(m.joined), joined(m));
     if !m.rejected.is_empty() {
         let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
         text.push_str(&format!("; not: {}", reasons.join(", ")));
@@ -98,8 +93,8 @@ pub fn matched(column: &LayerColumn) -> String {
     format!("{text}; {lost}")
 }
 
-/// The share that was followed, cut to two decimals and not rounded: 100 % means all.
-pub fn followed(m: &Matched) -> String {
+/// The fraction that was joined, cut to two decimals and not rounded: 100 % means all.
+pub fn joined(m: &Matched) -> String {
     let share = if m.operations == 0 { 0.0 } else { m.joined as f64 / m.operations as f64 };
     format!("{}\u{a0}%", (share * 10_000.0).floor() / 100.0)
 }
@@ -136,12 +131,10 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
     format!(" ({})", places.join("; "))
 }
 
-/// What the mark † stands for; `None` where no row has it.
+/// What the mark † means; `None` where no row has it.
 pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     let marked = columns.iter().any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
-    marked.then(|| {
-        "† shorter than the clocks' bound: its length says little, the sum with its neighbour does.".to_owned()
-    })
+    marked.then(|| "† shorter than the clock error, take its sum with the neighbour".to_owned())
 }
 
 fn requests(n: u64) -> String {
@@ -183,7 +176,7 @@ mod tests {
         let slower = nbsp(difference_of(1.04, 1.10, 1.20, true));
         assert!(slower.starts_with("io_uring is slower than threads by 4.0 to 20 %"), "{slower}");
         let none = nbsp(difference_of(0.97, 1.0, 1.02, true));
-        assert!(none.contains("no difference shown") && none.contains("0.970–1.020"), "{none}");
+        assert!(none.contains("inconclusive") && none.contains("0.970–1.020"), "{none}");
         assert!(nbsp(difference_of(0.9, 0.9, 0.9, false)).contains("too few rounds"));
     }
 
