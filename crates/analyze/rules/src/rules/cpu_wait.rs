@@ -65,13 +65,14 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
     evaluate: |evidence| {
         let finding = |column| {
             let wait = part(column, |row| row.state == State::IdleWakes)?;
-            let in_guest = column.rows.iter().filter(|r| r.state == State::IdleWakes && r.layer == Layer::GuestKernel);
+            let in_guest = part(column, |row| row.state == State::IdleWakes && row.layer == Layer::GuestKernel);
+            let in_guest =
+                in_guest.map_or(String::new(), |guest| format!(", {:.0} % in the guest", guest.share * 100.0));
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is idle exit (CPU wake-up), {:.0} % in the guest.",
+                    "{:.0} % of the traced time of requests on {} is idle exit (CPU wake-up){in_guest}.",
                     wait.share * 100.0,
-                    title(column),
-                    in_guest.map(|row| row.time.mean_ns).sum::<f64>() / column.traced.mean_ns * 100.0
+                    title(column)
                 ),
                 gain: wait.share,
                 values: Vec::new(),

@@ -103,7 +103,7 @@ fn largest_layer(evidence: &Evidence<'_>) -> Option<Finding> {
     let device = device / column.traced.mean_ns * 100.0;
     let beside = if device > 0.0 { format!("; the device takes {device:.0} %") } else { String::new() };
     Some(Finding::new(format!(
-        "{:.0} % of the traced time of requests on {} is {name}, more than any other layer{beside}.",
+        "{:.0} % of the traced time of requests on {} is {name} at work, more than any other layer{beside}.",
         part.share * 100.0,
         title(column)
     )))
@@ -157,7 +157,7 @@ mod tests {
             (Layer::Device, State::Waiting, 50e3),
         ];
         let of = |rows| findings("largest-layer", &Evidence { columns: &[column(rows)], ..Evidence::default() });
-        let text = "20 % of the traced time of requests on kvm is the host's kernel, more than any other layer; the device takes \
+        let text = "20 % of the traced time of requests on kvm is the host's kernel at work, more than any other layer; the device takes \
                     50 %.";
         assert_eq!(of(&rows), [text]);
         assert_eq!(of(&rows[..1]), [""; 0], "only waits");

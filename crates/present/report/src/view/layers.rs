@@ -1,7 +1,6 @@
 //! What every report of layers picks out of the findings: names of columns, rows side by side, times in one unit.
 
 use crate::number::NONE;
-use std::collections::BTreeMap;
 use vmtax_model::{Accelerator, Checkpoint, Estimate, Layer, LayerColumn, LayerFindings, Machine, Row, State, Summary};
 use vmtax_recording::Recording;
 
@@ -134,26 +133,20 @@ pub fn states_of(column: &LayerColumn) -> Vec<(State, f64, f64)> {
     sums
 }
 
-/// What the traced time goes to, percent, the most first: a wait for a CPU or a lock is a state, whatever the layer; the rest
-/// is its layer's, as in the rules about layers.
-pub fn parts_of(column: &LayerColumn) -> Vec<(&'static str, f64)> {
-    let mut parts: BTreeMap<&'static str, f64> = BTreeMap::new();
-    for row in column.rows.iter().filter(|r| r.count > 0) {
-        let what = match row.state {
-            State::Runnable | State::GuestRunnable | State::IdleWakes | State::Lock => row.state.label(),
-            State::Running | State::Waiting | State::InRing => row.layer.label(),
-        };
-        *parts.entry(what).or_default() += row.percent;
-    }
-    let mut parts: Vec<_> = parts.into_iter().collect();
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    parts
-}
-
 /// How much of all the traced time the slowest 1 % of the requests take, percent; about 1 where none stands out.
 pub fn slowest_percent(column: &LayerColumn) -> f64 {
     let mean: f64 = column.tail.iter().map(|row| row.slowest_ns).sum();
     mean / column.traced.mean_ns
+}
+
+/// A state in full; work is a state, too.
+pub fn state_in_full(state: State) -> &'static str {
+    if state == State::Running { "in service" } else { state.label() }
+}
+
+/// The percent of the whole that a column's requests are in a layer.
+pub fn percent_of(column: &LayerColumn, layer: Layer) -> f64 {
+    column.rows.iter().filter(|r| r.layer == layer).map(|r| r.percent).sum()
 }
 
 /// A state in a word or two, for tables; [`State::label`] says it in full.

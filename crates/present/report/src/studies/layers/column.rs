@@ -5,7 +5,7 @@ use crate::charts::layers::{Falls, Heat, States, class};
 use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
 use crate::number::{count, counted, nanoseconds};
 use crate::view::layers::{self as view, Scale};
-use vmtax_model::{CallRow, LayerColumn, Row, State, Summary, Waterfall};
+use vmtax_model::{CallRow, LayerColumn, Row, Summary, Waterfall};
 
 /// Columns of the longest bar of characters.
 const BAR: usize = 20;
@@ -30,14 +30,12 @@ pub fn sums(column: &LayerColumn) -> Table {
     };
     table.group("By state");
     for (state, ns, percent) in view::states_of(column) {
-        let name = if state == State::Running { "in service" } else { state.label() };
-        table.row(row(name.into(), ns, percent));
+        table.row(row(view::state_in_full(state).into(), ns, percent));
     }
     unexplained(&mut table);
     table.group("By layer");
     for (layer, means) in view::layers_of(&[column]) {
-        let percent = column.rows.iter().filter(|r| r.layer == layer).map(|r| r.percent).sum();
-        table.row(row(Cell::key(class(layer), layer.label()), means[0], percent));
+        table.row(row(Cell::key(class(layer), layer.label()), means[0], view::percent_of(column, layer)));
     }
     unexplained(&mut table);
     table
@@ -140,7 +138,7 @@ pub fn section(column: &LayerColumn, main: bool) -> Section<'_> {
     let states = view::states_of(column).into_iter().map(|(state, ..)| state).collect();
     let mut blocks = vec![Block::Figure(Figure::new(States(states)))];
     if !main {
-        blocks.extend([Block::Table(sums(column)), Block::Table(brief(column))]);
+        blocks.push(Block::Table(sums(column)));
     }
     blocks.extend(column.waterfalls.iter().flat_map(waterfall));
     blocks.push(Block::Folded("Every row".to_owned(), vec![Block::Table(rows(column))]));

@@ -5,7 +5,7 @@ pub mod words;
 
 use crate::charts::layers::{Medians, Stack, Variants, class};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
-use crate::number::{NONE, factor, nanoseconds, signed_percent};
+use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
@@ -13,7 +13,7 @@ use vmtax_model::{LayerColumn, LayerFindings};
 use vmtax_recording::Recording;
 
 /// How many states and layers the answer names.
-const NAMED: usize = 3;
+const NAMED: (usize, usize) = (3, 2);
 /// From this part of all the time on, percent, the slowest 1 % of the requests are named in the answer.
 const TAIL: f64 = 20.0;
 
@@ -60,15 +60,12 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let how = if main.control.is_some() { "median, untraced" } else { "median, traced" };
     let host = findings.host.as_ref().filter(|host| host.p50_ns > 0.0 && main.control.is_some());
     let host = host.map_or(String::new(), |host| {
-        let factor = factor(median / host.p50_ns);
-        format!(", {factor} times the bare host's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
+        let factor = median / host.p50_ns;
+        format!(", {factor:.1} times the bare host's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
     });
-    let named = |(what, part): &(&str, f64)| format!("{}\u{a0}% {what}", part.round());
-    let named: Vec<String> = view::parts_of(main).iter().take(NAMED).map(named).collect();
-    let of = match named.split_last() {
-        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
-        _ => named.concat(),
-    };
+    let states = view::states_of(main).into_iter().map(|(state, _, percent)| (view::state_in_full(state), percent));
+    let layers = view::layers_of(&[main]).into_iter().map(|(layer, _)| (layer.label(), view::percent_of(main, layer)));
+    let (states, layers) = (largest(states.collect(), NAMED.0), largest(layers.collect(), NAMED.1));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
         format!(" (the slowest 1\u{a0}% of the requests are {slowest:.0}\u{a0}% of that time)")
@@ -76,7 +73,21 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
         String::new()
     };
     let median = nanoseconds(median).replace(' ', "\u{a0}");
-    format!("A request takes {median} in the {} ({how}){host}; the traced time is {of}{tail}.", view::title(main))
+    format!(
+        "A request takes {median} in the {} ({how}){host}; the traced time is {states}{tail}, by layer {layers}.",
+        view::title(main)
+    )
+}
+
+/// "75 % run-queue wait (host), 20 % in service and 2 % idle exit (wake-up)": the largest of these parts.
+fn largest(mut parts: Vec<(&str, f64)>, most: usize) -> String {
+    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let named = |(what, part): &(&str, f64)| format!("{part:.0}\u{a0}% {what}");
+    let named: Vec<String> = parts.iter().take(most).filter(|(_, part)| *part >= 0.5).map(named).collect();
+    match named.split_last() {
+        Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
+        _ => named.concat(),
+    }
 }
 
 /// Everything of every column, for those who ask for details.
@@ -84,7 +95,7 @@ pub fn details(findings: &LayerFindings) -> Vec<Section<'_>> {
     view::columns(findings).into_iter().enumerate().map(|(i, one)| column::section(one, i == 0)).collect()
 }
 
-/// The main column's rows, all columns' layers, the variants, and what it rests on.
+/// The picture, the main column's states, layers and rows, all columns' layers, the variants, and how exact it is.
 pub fn brief(findings: &LayerFindings) -> Vec<Section<'_>> {
     let Some(main) = view::main_column(findings) else { return Vec::new() };
     let columns = view::columns(findings);
