@@ -68,7 +68,7 @@ pub struct ProfileOptions {
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
     /// Wall-clock samples a second of every thread, running or not, and, through its monitor, of the vCPUs of a guest of
-    /// KVM (at most 50); each stops it for some microseconds; 0 for none
+    /// KVM (at most 50); each stops the thread, the report says for how long; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
     /// How long the scheduler's events and system calls are traced at first, as root; 0 for not at all
