@@ -34,7 +34,7 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
     };
     // A published result that this version does not know has no verdict.
     let case = recording.plan.reproduces.as_deref().and_then(|name| reproduce::find(name).ok());
-    let reproduction = case.map(|case| reproduce::judge(&case, &recording.host, analysis.evidence()));
+    let reproduction = case.map(|case| (reproduce::judge(&case, &recording.host, analysis.evidence()), recording));
     Ok(Answer { analysis, reproduction })
 }
 
@@ -53,15 +53,15 @@ impl From<CheckFindings> for Answer<'_> {
 /// What a recording says: its study's findings, under the verdict on the published result that it reproduces, if any.
 pub struct Answer<'a> {
     analysis: Box<dyn Analysis + 'a>,
-    reproduction: Option<ReproductionFindings>,
+    reproduction: Option<(ReproductionFindings, &'a Recording)>,
 }
 
 impl Answer<'_> {
     /// The report, for every output format.
     pub fn report(&self) -> Report<'_> {
         let mut report = self.analysis.report();
-        if let Some(case) = &self.reproduction {
-            vmtax_report::reproduction::put_first(&mut report, case);
+        if let Some((case, recording)) = &self.reproduction {
+            vmtax_report::reproduction::put_first(&mut report, case, recording);
         }
         report
     }
@@ -96,7 +96,7 @@ impl Answer<'_> {
     pub fn json(&self) -> Result<String, ReportError> {
         let document = self.analysis.json()?;
         match &self.reproduction {
-            Some(case) => vmtax_report::reproduction::into_json(&document, case),
+            Some((case, _)) => vmtax_report::reproduction::into_json(&document, case),
             None => Ok(document),
         }
     }
@@ -109,7 +109,7 @@ impl Answer<'_> {
     /// Whether a claim of the published result does not hold here, or a metric is worse than it may be.
     pub fn is_contradicted(&self) -> bool {
         let reproduction = self.reproduction.as_ref();
-        reproduction.map_or(self.analysis.is_contradicted(), |case| case.verdict == ClaimVerdict::NotReproduced)
+        reproduction.map_or(self.analysis.is_contradicted(), |(case, _)| case.verdict == ClaimVerdict::NotReproduced)
     }
 
     /// The status that the measured command gave; `None` where it has none.

@@ -1,6 +1,6 @@
 //! The verdicts of a recording on the claims of a published result.
 
-use crate::Estimate;
+use crate::{Estimate, Metric};
 use serde::{Deserialize, Serialize};
 
 /// The unit of a claim's figure.
@@ -49,6 +49,9 @@ pub struct ClaimRow {
     pub verdict: ClaimVerdict,
     /// What the verdict rests on, or why there is none.
     pub why: String,
+    /// The metric that it is about, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<Metric>,
 }
 
 /// A published result compared with a recording.

@@ -1,7 +1,7 @@
 //! What the host can do, a line a check, and what fixes what it cannot.
 
 use crate::engine::{Block, Cell, Column, Filled, Report, Section, Table, Tone, remedy_text};
-use vmtax_model::{Check, HostFacts, Readiness};
+use vmtax_model::{Check, HostFacts, KvmClass, Machine, Readiness};
 
 /// The report: each check, then why it matters and what fixes it for each that is not ok.
 pub fn doctor(facts: &HostFacts) -> Report<'static> {
@@ -14,15 +14,42 @@ pub fn doctor(facts: &HostFacts) -> Report<'static> {
     let all = Section::new("", vec![Block::Table(checks(&facts.checks).done())]);
     Report {
         study: "doctor",
-        title: "What this host can do".to_owned(),
-        basis: vec![facts.cpu.model.clone(), format!("{}, Linux {}", facts.distribution, facts.kernel)],
-        answer: match poor.len() {
-            0 => "Everything vmtax can use is here.".to_owned(),
-            n => format!("{n} of {} checks are not ok: below, what fixes them.", facts.checks.len()),
+        title: "Host check".to_owned(),
+        next: if facts.kernels.is_empty() {
+            vec!["vmtax get kernel".to_owned()]
+        } else {
+            vec!["vmtax run --quick".to_owned()]
         },
+        basis: vec![facts.cpu.model.clone(), format!("{}, Linux {}", facts.distribution, facts.kernel)],
+        answer: answer(facts, poor.len()),
         sections: [all].into_iter().chain(fixes).collect(),
         ..Report::default()
     }
+}
+
+/// The machines that this host can measure, and why not all.
+fn answer(facts: &HostFacts, poor: usize) -> String {
+    let guests = !facts.qemu.is_empty();
+    let linux = guests && !facts.kernels.is_empty();
+    let machines = Machine::ALL.iter().copied().filter(|machine| match *machine {
+        Machine::NATIVE => true,
+        Machine::KVM => linux && facts.kvm.class == KvmClass::Hardware,
+        machine if machine.has_kernel() => linux,
+        machine => guests && facts.micro_guests().contains(&machine),
+    });
+    let machines: Vec<&str> = machines.map(Machine::as_str).collect();
+    let why = match facts.kvm.class {
+        KvmClass::Hardware => "",
+        KvmClass::EmulatesKernels => "; kvm is too slow for Linux guests, since it emulates their kernels",
+        KvmClass::Broken => "; KVM does not work here",
+        KvmClass::NoPermission => "; this user may not open /dev/kvm",
+        KvmClass::Absent => "; there is no /dev/kvm",
+    };
+    let checks = match poor {
+        0 => format!("all {} checks are ok", facts.checks.len()),
+        n => format!("{n} of {} checks are not ok", facts.checks.len()),
+    };
+    format!("This host can measure {}{why}; {checks}.", machines.join(", "))
 }
 
 /// What each check found.

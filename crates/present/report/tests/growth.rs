@@ -89,6 +89,7 @@ fn a_case_stands_above_the_rest() {
         unit: ClaimUnit::Ratio,
         verdict,
         why: "why".into(),
+        metric: None,
     };
     let case = ReproductionFindings {
         schema: 1,
@@ -101,15 +102,15 @@ fn a_case_stands_above_the_rest() {
     };
     let reported = |case: &ReproductionFindings| {
         let mut report = growth::report(&recording, &findings);
-        reproduction::put_first(&mut report, case);
+        reproduction::put_first(&mut report, case, &recording);
         report
     };
     let text = reported(&case).terminal(Style { width: 70, color: false }, false);
-    assert!(text.contains("Verdict: not reproduced") && text.contains("not testable"), "{text}");
+    assert!(text.starts_with("a-case: of 3 claims 1 reproduced, 1 not reproduced, 1 not testable."), "{text}");
     assert!(text.lines().all(|l| textwrap::core::display_width(l) <= 70), "{text}");
     let page = reported(&case).html();
     assert_balanced(&page);
-    assert!(page.contains("ten &lt;times&gt;") && page.find("A title").unwrap() < page.find("Growth curves").unwrap());
+    assert!(page.contains("ten &lt;times&gt;") && page.find("Claims").unwrap() < page.find("Growth curves").unwrap());
     let document = json(&recording, &findings).unwrap();
     let both: serde_json::Value = serde_json::from_str(&reproduction::into_json(&document, &case).unwrap()).unwrap();
     assert_eq!(serde_json::from_value::<ReproductionFindings>(both["case"].clone()).unwrap(), case);

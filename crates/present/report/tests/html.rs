@@ -35,7 +35,7 @@ fn holds_every_metric_every_machine_and_how_it_was_made() {
     let holds = [
         "2026-11-20 14:02 UTC",
         "n = 6 rounds",
-        "95 % interval",
+        "95 % CI",
         "vmtax report runs/20261120-140211-run",
         "vmtax run --rounds 6",
         "native = ×1",
@@ -66,7 +66,7 @@ fn below_six_rounds_there_are_no_whiskers_and_it_says_so() {
     let r = recording(ALL, 3);
     let page = overhead::report(&r, &findings(&r)).html();
     assert!(!page.contains("class=\"whisker\""));
-    assert!(page.contains("too few rounds for a 95 % interval"));
+    assert!(page.contains("n = 3 rounds (preliminary)") && !page.contains("too few rounds"));
 }
 
 #[test]

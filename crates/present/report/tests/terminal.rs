@@ -78,7 +78,7 @@ fn no_difference_is_never_a_winner() {
     let wide = overhead::report(&r, &f).terminal(plain(140), false);
     assert!(wide.contains("inconclusive") && !wide.contains("faster"), "{wide}");
     let coloured = overhead::report(&r, &f).terminal(Style { width: 140, color: true }, false);
-    let line = coloured.lines().find(|l| l.contains("vDSO")).unwrap();
+    let line = coloured.lines().find(|l| l.trim_start().starts_with("clock_gettime")).unwrap();
     assert!(!line.contains('\u{1b}'), "{line:?}");
 }
 
@@ -87,7 +87,7 @@ fn below_six_rounds_there_is_no_interval_and_it_says_so() {
     let r = recording(ALL, 3);
     let text = overhead::report(&r, &findings(&r)).terminal(plain(140), false);
     assert!(!text.lines().nth(2).unwrap().contains("95 %"), "{text}");
-    assert!(text.contains("n = 3 rounds") && text.contains("Too few rounds for a 95 % interval"), "{text}");
+    assert!(text.contains("n = 3 rounds (preliminary)") && text.matches("too few").count() == 0, "{text}");
     assert!(text.contains('×'), "{text}");
 }
 
@@ -200,7 +200,10 @@ fn doctor_has_a_line_a_check_and_fixes_what_is_not_ok() {
     assert!(doctor(&host).terminal(Style { width: 80, color: true }, false).contains("\u{1b}[31mmissing"));
     host.checks.iter_mut().for_each(|c| c.state = Readiness::Ok);
     let fine = doctor(&host).terminal(plain(80), false);
-    assert!(fine.starts_with("Everything vmtax can use is here") && !fine.contains('→'), "{fine}");
+    assert!(
+        fine.starts_with("This host can measure native") && fine.contains("checks are ok.") && !fine.contains('→'),
+        "{fine}"
+    );
     let json: vmtax_model::HostFacts = serde_json::from_str(&plain_json(&host).unwrap()).unwrap();
     assert_eq!(json, host);
 }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Instant;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::Plan;
-use vmtax_report::compare::{duration, foretold};
+use vmtax_report::compare::{duration, estimated};
 
 /// Decides after each round whether a comparison goes on: it ends when all is decided, or its time is over.
 pub struct InterimAnalyses<'a> {
@@ -44,7 +44,7 @@ impl<'a> InterimAnalyses<'a> {
         let findings = vmtax_analysis::compare(self.plan, &recording.trials);
         if !self.predicted && !findings.is_decided() {
             self.predicted = true;
-            say(&foretold(&findings, budget - spent));
+            say(&estimated(&findings, budget - spent));
         }
         !findings.is_decided()
     }

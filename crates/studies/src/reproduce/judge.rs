@@ -16,6 +16,7 @@ pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) 
             unit: tested.unit,
             verdict: tested.verdict,
             why: tested.why,
+            metric: claim.check.metric(),
         }
     };
     let rows: Vec<ClaimRow> = case.tests.iter().map(row).collect();

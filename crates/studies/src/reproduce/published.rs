@@ -247,6 +247,22 @@ fn read(name: &'static str, text: &str) -> Result<PublishedResult, PublishedErro
     Ok(case)
 }
 
+impl Check {
+    /// The metric that the claim is about; `None` where it is about something else.
+    pub fn metric(&self) -> Option<Metric> {
+        match self {
+            Check::Law { metric, .. }
+            | Check::OneMore { metric, .. }
+            | Check::At { metric, .. }
+            | Check::Overhead { metric, .. }
+            | Check::Value { metric, .. }
+            | Check::Way { metric, .. }
+            | Check::Side { metric, .. } => Some(*metric),
+            _ => None,
+        }
+    }
+}
+
 impl PublishedResult {
     /// The plan that tests it on this host: with the machines that there are.
     pub fn plan_here(&self, host: &HostFacts, quick: bool) -> Plan {

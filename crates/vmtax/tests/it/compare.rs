@@ -27,7 +27,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     // 100 requests a second: ten milliseconds each, if QEMU's throttle is to be believed.
     let words = format!("default throttling.iops-total=100 {QUICK} {READS}");
     let shown = compare(&place, &words).start(60).outcome().exits(0);
-    shown.shows("slower by").shows("all is decided");
+    shown.shows("slower by").shows("all decided");
     let recording = place.recording();
     let report = json(&place.vmtax("report --json").arg(&recording).succeeds().stdout);
     let slow = row(&report, "seqread.latency-p50");
@@ -39,7 +39,7 @@ fn a_planted_slowdown_is_found_and_ends_the_comparison() {
     assert_eq!(trials(&report).len() as u64, rounds * 2);
     assert!(trials(&report).iter().all(|t| t["control_s"].as_f64().is_some_and(|s| s > 0.0)));
     let page = fs::read_to_string(recording.join("report.html")).unwrap();
-    assert!(page.contains("tile slower") && page.trim_end().ends_with("</html>") && !page.contains("://"));
+    assert!(page.contains("row slower") && page.trim_end().ends_with("</html>") && !page.contains("://"));
     let narrow = place.vmtax("report").arg(&recording).succeeds().stdout;
     assert!(narrow.contains("against default"), "{narrow}");
 }
@@ -149,7 +149,7 @@ fn recordings_are_held_against_each_other_as_what_they_are() {
         copy
     };
     let shown = place.vmtax("compare").arg(one("before", 1.0)).arg(one("after", 0.94)).succeeds();
-    shown.shows("inconclusive").shows("n = 1 a side");
+    shown.shows("inconclusive").shows("n = 1 per variant");
     let other = place.vmtax("run --machine native --rounds 1 mutex mutex.loops=10 mutex.num=10 --dir");
     other.arg(place.path("other")).succeeds();
     let other = fs::read_dir(place.path("other")).unwrap().flatten().find(|e| e.path().is_dir()).unwrap().path();

@@ -44,7 +44,7 @@ fn a_command_has_on_each_machine_what_it_has_without() {
     assert!(first.contains("a line\nand another") && first.contains("an 'argument' with\nmore\n"), "{first}");
     assert!(first.contains("\nEST\n") || first.contains("\nEDT\n"), "{first}");
     assert_eq!(outcome.stderr.lines().filter(|line| *line == "oops").count(), 2, "{outcome}");
-    let outcome = outcome.says("It ended everywhere with status 3").says("wall time").says("the command failed");
+    let outcome = outcome.says("exit status 3 on all machines").says("wall time").says("the command failed");
     assert!(outcome.stderr.contains("unexplained"), "{outcome}");
 }
 
@@ -336,7 +336,7 @@ fn the_report_alone_is_on_standard_output_with_json_and_a_plan_runs_again() {
     let plan = place.recording().join("plan.toml");
     assert!(!fs::read_to_string(&plan).unwrap().contains("PATH"));
     let outcome = place.run("").arg(plan).outcome().exits(0);
-    outcome.says("It ended everywhere with status 0");
+    outcome.says("exit status 0 on all machines");
 }
 
 #[test]

@@ -236,5 +236,5 @@ fn the_case_of_antipatterns_has_a_verdict_for_each() {
             assert!(spared(row).is_none_or(|spared| (exits - 0.5..2.0 * exits + 1.0).contains(&spared)), "{row:#}");
         }
     }
-    place.vmtax("report").arg(place.recording()).outcome().shows("antipattern, → fix").shows("Verdict: ");
+    place.vmtax("report").arg(place.recording()).outcome().shows("antipattern, → fix").shows("claims");
 }

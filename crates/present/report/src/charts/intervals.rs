@@ -6,13 +6,13 @@ use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
 use crate::view::verdict::{class, interval};
 use maud::{Markup, html as markup};
-use vmtax_model::{Against, Compared, Verdict};
+use vmtax_model::{Against, Compared, Comparison, Estimate, Interval, Verdict};
 
-/// The ratios of a side to the baseline.
+/// The ratios of a variant to the baseline.
 pub struct Intervals<'a> {
-    /// The side.
+    /// The variant.
     pub against: &'a Against,
-    /// The smallest difference that matters, as a share.
+    /// The smallest difference that matters, as a fraction.
     pub min_effect: f64,
 }
 
@@ -22,7 +22,7 @@ impl Chart for Intervals<'_> {
         let ends = rows.iter().flat_map(|r| {
             [r.comparison.ratio.median]
                 .into_iter()
-                .chain(r.comparison.ratio.interval.iter().flat_map(|i| [i.low, i.high]))
+                .chain(deciding(&r.comparison).interval.into_iter().flat_map(|i| [i.low, i.high]))
         });
         let ends: Vec<f64> = ends.chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)]).collect();
         let axis = Axis::log(&ends);
@@ -54,7 +54,7 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
     let verdict = verdict(row, min_effect);
     let at = |v: f64| percent(axis.at(v));
     let (from, to) = (axis.at(1.0 / (1.0 + min_effect)), axis.at(1.0 + min_effect));
-    let spoken = format!("{} {}: {verdict}", ratio(row.comparison.ratio.median), interval(&row.comparison.ratio));
+    let spoken = format!("{} {}: {verdict}", ratio(row.comparison.ratio.median), interval(&deciding(&row.comparison)));
     markup! {
         div.row.(class(row.comparison.verdict)) {
             span.name { (row.metric.label()) }
@@ -63,7 +63,7 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
                 rect.matters x=(percent(from)) width=(percent(to - from)) y="0" height="100%" {}
                 (axis.grid(ticks))
                 line.one x1=(at(1.0)) x2=(at(1.0)) y1="0" y2="100%" {}
-                @if let Some(i) = &row.comparison.ratio.interval {
+                @if let Some(i) = deciding(&row.comparison).interval {
                     line.ends x1=(at(i.low)) x2=(at(i.high)) y1="10" y2="10" {}
                 }
                 circle cx=(at(row.comparison.ratio.median)) cy="10" r="5" {}
@@ -71,6 +71,14 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
             span.time { b { (ratio(row.comparison.ratio.median)) } " " (verdict) }
         }
     }
+}
+
+/// The ratio with its interval where that agrees with the verdict. The interval is of one metric alone, the verdict of all
+/// (Holm): an inconclusive metric's interval may exclude ×1, and would contradict what stands beside it.
+pub fn deciding(comparison: &Comparison) -> Estimate {
+    let excludes = |i: &Interval| i.low > 1.0 || i.high < 1.0;
+    let agrees = |i: &Interval| comparison.verdict != Verdict::Inconclusive || !excludes(i);
+    Estimate { interval: comparison.ratio.interval.filter(agrees), ..comparison.ratio }
 }
 
 /// "faster by 3.1 %".

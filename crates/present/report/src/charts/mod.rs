@@ -8,6 +8,7 @@ pub mod flame;
 pub mod intervals;
 pub mod layers;
 pub mod marks;
+pub mod parts;
 pub mod rounds;
 pub mod series;
 pub mod threads;

@@ -1,12 +1,12 @@
-//! `compare`: of each side what is proven against the baseline.
+//! `compare`: the significant differences of each variant from the baseline.
 
 pub use crate::number::duration;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, verdict};
+use crate::charts::intervals::{Intervals, deciding, verdict};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
 use crate::json::json as document;
-use crate::number::{counted, factor, percent, ratio, value};
+use crate::number::{counted, percent, ratio, value};
 use crate::text::when;
 use crate::view::verdict::{interval, tone};
 use crate::view::{self, host, origin};
@@ -23,10 +23,12 @@ pub fn report<'a>(
 ) -> Report<'a> {
     let tile = |against: &Against| Tile {
         class: class(against),
-        figure: String::new(),
-        text: format!("{}: {}.", against.side, summary(against)),
-        limits: open(findings, against).unwrap_or_default(),
+        text: format!("{}: {}.", against.side, summary(against.rows.iter(), findings.min_effect)),
+        ..Tile::default()
     };
+    // Of a single variant the answer says all.
+    let parts = if findings.against.len() > 1 { findings.against.as_slice() } else { &[] };
+    let needed = findings.against.iter().filter_map(|against| open(findings, against)).collect();
     let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r)].concat());
     let warnings = match recording {
         Some(recording) => view::warnings(recording, &findings.warnings),
@@ -37,13 +39,15 @@ pub fn report<'a>(
     let facts = recording.map_or(Vec::new(), |recording| view::facts(recording, &[]));
     Report {
         study: "compare",
-        title: format!("Compared with {}", findings.baseline),
+        title: "Comparison".to_owned(),
+        answer: answer(findings),
         basis: [vec![rounds(findings)], place].concat(),
         origin: recording.map_or(Origin::default(), origin),
-        tiles: findings.against.iter().map(tile).collect(),
+        tiles: parts.iter().map(tile).collect(),
         advice: layers.map_or(Vec::new(), |layers| layers.advice.clone()),
         notices: vec![
             Notice::missing("Not observed", layers.map_or(Vec::new(), super::layers::words::missing)),
+            Notice::notes("Inconclusive", needed),
             Notice::warnings(warnings),
         ],
         sections: findings
@@ -80,7 +84,7 @@ pub fn json(
     document(recording, &both)
 }
 
-/// The colour of a side's answer.
+/// The colour of a variant's tile.
 fn class(against: &Against) -> &'static str {
     let any = |verdict| against.rows.iter().any(|r| r.comparison.verdict == verdict);
     match (any(Verdict::Slower), any(Verdict::Faster)) {
@@ -95,11 +99,11 @@ fn class(against: &Against) -> &'static str {
 fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'a> {
     let title = format!("{} against {}", against.side, findings.baseline);
     if against.rows.is_empty() {
-        return Section::new(title, vec![Block::Text("No metric that both sides have.".to_owned())]);
+        return Section::new(title, vec![Block::Text("No metric was measured on both.".to_owned())]);
     }
     let caption = format!(
-        "The side's cost over the baseline's, on a logarithmic axis: left of the line is faster, right of it slower. The dot \
-         is the median over rounds, the stroke its 95 % interval, the band what does not matter (±{}).",
+        "The variant's cost over the baseline's, logarithmic axis: left of the line is faster, right of it slower. The dot \
+         is the median of the rounds' ratios (paired), the stroke its 95 % CI, the band what does not matter (±{}).",
         percent(findings.min_effect)
     );
     let figure = Figure {
@@ -112,24 +116,42 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
 }
 
 fn table(against: &Against, min_effect: f64) -> Table {
-    let sides = ["baseline", "side"].map(|name| Column::figures(name).spare(3));
+    let sides = ["baseline", "variant"].map(|name| Column::figures(name).spare(3));
     measured(format!("What {} costs", against.side), Column::words("metric").cut(22, 14), against, sides)
-        .column(Column::figures("cost"), |row| Cell::strong(ratio(row.comparison.ratio.median)))
-        .column(Column::figures("95 % interval").spare(4), |row| interval(&row.comparison.ratio))
-        .column(Column::words("verdict").broken(18, 12), |row| told(row, min_effect))
+        .column(Column::figures("paired median"), |row| Cell::strong(ratio(row.comparison.ratio.median)))
+        .column(Column::figures("95 % CI").spare(4), |row| interval(&deciding(&row.comparison)))
+        .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
         .column(Column::figures("p").spare(2), |row| format!("{:.3}", row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
         .done()
+        .notes(notes(against))
 }
 
-/// The metrics with what both sides measured.
+/// What the columns mean, and why an interval is not shown.
+fn notes(against: &Against) -> Vec<String> {
+    let undecided = against.rows.iter().filter(|row| row.comparison.ratio.interval.is_some());
+    let hidden = undecided.filter(|row| deciding(&row.comparison).interval.is_none()).count();
+    let hidden = (hidden > 0).then(|| {
+        format!(
+            " The CI of {} excludes ×1 by itself, not after the correction for the number of metrics (Holm); it is not \
+             shown.",
+            counted(hidden as u64, "inconclusive metric")
+        )
+    });
+    vec![format!(
+        "Paired median: the median of the rounds' ratios; it need not be the ratio of the two medians.{}",
+        hidden.unwrap_or_default()
+    )]
+}
+
+/// The metrics with the medians of baseline and variant.
 fn measured(title: String, metric: Column, against: &Against, sides: [Column; 2]) -> Filled<&Compared> {
     Table::of(title, &against.rows)
         .column(metric, |row| row.metric.id())
         .columns(sides, |row| [&row.base, &row.other].map(|side| value(row.metric.unit(), side.median)))
 }
 
-fn told(row: &Compared, min_effect: f64) -> Cell {
+fn verdict_cell(row: &Compared, min_effect: f64) -> Cell {
     Cell::from(verdict(row, min_effect)).tone(tone(row.comparison.verdict))
 }
 
@@ -137,54 +159,53 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
     let sides = [findings.baseline.as_str(), against.side.as_str()].map(Column::figures);
     let p = |p: f64| format!("{p:.4}");
     measured(format!("All figures of {}", against.side), Column::words("metric"), against, sides)
-        .column(Column::figures("cost"), |row| ratio(row.comparison.ratio.median))
-        .column(Column::figures("95 % interval"), |row| interval(&row.comparison.ratio))
-        .figures(["p", "p of all", "permutation"], |row| {
+        .column(Column::figures("paired median"), |row| ratio(row.comparison.ratio.median))
+        .column(Column::figures("95 % CI"), |row| interval(&deciding(&row.comparison)))
+        .figures(["p", "p (Holm)", "p (permutation)"], |row| {
             [row.comparison.p.unwrap_or(1.0), row.p_adjusted, row.permutation].map(p)
         })
         .column(Column::figures("slower in"), |row| percent(row.superiority))
         .column(Column::figures("noise of a round"), |row| format!("±{}", percent(row.noise)))
         .column(Column::figures("rounds"), |row| row.comparison.rounds.to_string())
-        .column(Column::words("verdict"), |row| told(row, findings.min_effect))
+        .column(Column::words("verdict"), |row| verdict_cell(row, findings.min_effect))
         .done()
         .in_parts()
 }
 
-/// What more could tell, of the metrics that are not decided; one sentence each side.
+/// What the metrics that are not decided need; one sentence for each variant.
 fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     let open: Vec<&Compared> = against.rows.iter().filter(|r| !r.comparison.verdict.is_decided()).collect();
     let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
     let metrics = if open.len() == 1 { "1 metric is".to_owned() } else { format!("{} metrics are", open.len()) };
     if noisiest.comparison.rounds <= 1 {
         return Some(format!(
-            "{metrics} inconclusive: n = 1 a side. One run tells nothing of how much two runs of the same would differ; it takes \
-             {} rounds at least.",
+            "{metrics} inconclusive: n = 1 per variant, so the run-to-run variance is unknown. At least {} rounds are needed.",
             vmtax_analysis::FEWEST_ROUNDS
         ));
     }
     let noise = format!("a round's noise is up to ±{} ({})", percent(noisiest.noise), noisiest.metric);
     let more = match more(findings, &open) {
         Some((rounds, s)) => {
-            format!("some {rounds} more rounds, {}, would tell {}", duration(s), percent(findings.min_effect))
+            format!("about {rounds} more rounds, {}, would resolve {}", duration(s), percent(findings.min_effect))
         }
         None if findings.round_s > 0.0 => {
-            format!("no affordable number of rounds would tell {}", percent(findings.min_effect))
+            format!("no affordable number of rounds would resolve {}", percent(findings.min_effect))
         }
-        None => "measure both sides in one `vmtax compare`, with more --rounds".to_owned(),
+        None => "measure both in one `vmtax compare` with more --rounds".to_owned(),
     };
     Some(format!("{metrics} inconclusive: {noise}; {more}."))
 }
 
-/// How many more rounds would tell all of these, and how many seconds they take.
+/// How many more rounds would decide all of these, and how many seconds they take.
 fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
     let wanted = open.iter().map(|r| r.rounds_to_tell).collect::<Option<Vec<u32>>>()?.into_iter().max()?;
-    // What was foretold from the noise may be over: then chance was against it, or the difference is smaller.
+    // The estimate may be exceeded already: by chance, or since the difference is smaller.
     let more = wanted.saturating_sub(findings.rounds).max(findings.rounds / 4).max(1);
     Some((more, f64::from(more) * findings.round_s))
 }
 
-/// What is foretold of a comparison that goes on, with so many seconds left.
-pub fn foretold(findings: &CompareFindings, left_s: f64) -> String {
+/// The rounds that a running comparison is estimated to need, with so many seconds left.
+pub fn estimated(findings: &CompareFindings, left_s: f64) -> String {
     let open: Vec<&Compared> =
         findings.against.iter().flat_map(|a| &a.rows).filter(|r| !r.comparison.verdict.is_decided()).collect();
     let noise = open.iter().map(|r| r.noise).fold(0.0, f64::max);
@@ -192,14 +213,17 @@ pub fn foretold(findings: &CompareFindings, left_s: f64) -> String {
     let begin = format!("after {} rounds a round's noise is up to ±{}", findings.rounds, percent(noise));
     match more(findings, &open) {
         Some((rounds, s)) if s <= left_s => {
-            format!("{begin}: to tell {wanted} takes some {rounds} more, {}", duration(s))
+            format!("{begin}: resolving {wanted} takes about {rounds} more, {}", duration(s))
         }
         Some((rounds, s)) => format!(
-            "{begin}: to tell {wanted} of everything takes some {rounds} more, {}; the budget ends in {}",
+            "{begin}: resolving {wanted} for every metric takes about {rounds} more, {}; the time limit ends in {}",
             duration(s),
             duration(left_s)
         ),
-        None => format!("{begin}: {wanted} of everything cannot be told; the budget ends in {}", duration(left_s)),
+        None => format!(
+            "{begin}: {wanted} cannot be resolved for every metric; the time limit ends in {}",
+            duration(left_s)
+        ),
     }
 }
 
@@ -208,7 +232,7 @@ fn rounds(findings: &CompareFindings) -> String {
     let n = format!("n = {}", counted(findings.rounds.into(), "round"));
     match findings.rounds_planned {
         0 => n,
-        planned if findings.is_decided() => format!("{n} of at most {planned}: all is decided"),
+        planned if findings.is_decided() => format!("{n} of at most {planned}, all decided"),
         planned => format!("{n} of at most {planned}"),
     }
 }
@@ -217,7 +241,7 @@ fn rounds(findings: &CompareFindings) -> String {
 fn warming_up(findings: &CompareFindings) -> Option<String> {
     let (metric, most) = findings.warming_up.iter().max_by_key(|(_, cut)| **cut)?;
     Some(format!(
-        "Of each turn's repeats the first {most} did not count for {metric}{}: they were warming up, on all sides alike.",
+        "Warm-up: of {metric}{} the first {most} repeats after each boot do not count, in all variants alike.",
         if findings.warming_up.len() > 1 {
             format!(" and {} more", findings.warming_up.len() - 1)
         } else {
@@ -226,27 +250,35 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
     ))
 }
 
-/// A side's answer in a sentence: "slower: 2 of 5 metrics (cpu.events by 3.1 %); the same: 3".
-fn summary(against: &Against) -> String {
-    let of = |verdict: Verdict| against.rows.iter().filter(move |r| r.comparison.verdict == verdict);
-    let largest = |verdict: Verdict| {
-        let most = of(verdict)
-            .max_by(|a, b| a.comparison.ratio.median.ln().abs().total_cmp(&b.comparison.ratio.median.ln().abs()))?;
-        let count = of(verdict).count();
-        let word = if verdict == Verdict::Slower { "slower" } else { "faster" };
-        let by =
-            if verdict == Verdict::Slower { most.comparison.ratio.median } else { 1.0 / most.comparison.ratio.median };
-        let most = format!("{} ×{}", most.metric.label(), factor(by));
-        Some(if count == 1 { format!("{word}: {most}") } else { format!("{word}: {count} metrics, most {most}") })
-    };
-    let counted =
-        |verdict: Verdict, word: &str| Some(of(verdict).count()).filter(|n| *n > 0).map(|n| format!("{word}: {n}"));
-    let parts = [
-        largest(Verdict::Slower),
-        largest(Verdict::Faster),
-        counted(Verdict::Equivalent, "equivalent"),
-        counted(Verdict::Inconclusive, "inconclusive"),
-        counted(Verdict::TooFewRounds, "too few rounds"),
+/// How many metrics are what, and the largest difference: "1 of 5 metrics slower, 3 equivalent, 1 inconclusive; largest:
+/// CPU events, slower by 3.1 %".
+fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, min_effect: f64) -> String {
+    let of = |verdict: Verdict| rows.clone().filter(move |r| r.comparison.verdict == verdict);
+    let verdicts = [
+        (Verdict::Slower, "slower".to_owned()),
+        (Verdict::Faster, "faster".to_owned()),
+        (Verdict::Equivalent, format!("equivalent (±{})", percent(min_effect))),
+        (Verdict::Inconclusive, "inconclusive".to_owned()),
+        (Verdict::TooFewRounds, "without enough rounds".to_owned()),
     ];
-    parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    let counts = verdicts.into_iter().filter_map(|(verdict, word)| match of(verdict).count() {
+        0 => None,
+        n => Some(format!("{n} {word}")),
+    });
+    let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
+    let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
+    let largest =
+        largest.map_or(String::new(), |row| format!("; largest: {}, {}", row.metric.label(), verdict(row, min_effect)));
+    let all = counted(rows.clone().count() as u64, "metric");
+    format!("of {all} {}{largest}", counts.collect::<Vec<_>>().join(", "))
+}
+
+/// All variants in one sentence.
+fn answer(findings: &CompareFindings) -> String {
+    let rows = findings.against.iter().flat_map(|against| &against.rows);
+    if rows.clone().next().is_none() {
+        return format!("No metric was measured on both {} and a variant.", findings.baseline);
+    }
+    let variants: Vec<&str> = findings.against.iter().map(|against| against.side.as_str()).collect();
+    format!("{} against {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings.min_effect))
 }

@@ -3,12 +3,15 @@
 use super::metric_rows;
 use super::{command_layers, overhead};
 use crate::ReportError;
-use crate::engine::{Block, Cell, Column, Notice, Report, Section, Table, Tile};
+use crate::charts::parts::Parts;
+use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
 use crate::json::json as document;
-use crate::number::{counted, difference, percent, range, ratio, value};
+use crate::number::{counted, difference, percent, ratio, value};
 use crate::view::{self, origin};
 use serde::Serialize;
-use vmtax_model::{Breakdown, CommandLayers, ExecFindings, Machine, Metric, Plan, Statuses, Unit, shell_line};
+use vmtax_model::{
+    Breakdown, CommandLayers, ExecFindings, MachineColumn, Metric, PartRow, Plan, Statuses, Unit, shell_line,
+};
 use vmtax_recording::Recording;
 
 /// The report. `layers`: what its guests asked of their disks.
@@ -28,11 +31,11 @@ pub fn report<'a>(
     let warnings = warnings(recording, findings).into_iter().chain(view::in_words(warned));
     Report {
         study: "exec",
-        title: format!("What virtualization costs `{}`", command(&recording.plan)),
-        basis: overhead::basis(recording, overheads),
+        title: "Overhead of a command".to_owned(),
+        basis: overhead::basis(recording, overheads).into_iter().chain([ended(findings)]).collect(),
         origin: origin(recording),
-        answer: ended(findings),
-        tiles: view::guests(overheads).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
+        answer: answer(findings, &recording.plan),
+        next: next(recording, findings, layers.is_some()),
         advice: [&overheads.advice[..], advice].concat(),
         notices: vec![Notice::missing("Not observed", missing), Notice::warnings(warnings.collect())],
         sections: breakdowns
@@ -44,6 +47,16 @@ pub fn report<'a>(
             .collect(),
         method: vec![overheads.method.clone()],
         ..Report::default()
+    }
+}
+
+/// More rounds where there are too few, else how its guests wait.
+fn next(recording: &Recording, findings: &ExecFindings, observed: bool) -> Vec<String> {
+    let compared = recording.plan.machines.iter().any(|machine| !machine.is_guest());
+    match (compared && !view::has_intervals(&findings.overheads), observed) {
+        (true, _) => view::with_more_rounds(recording).into_iter().collect(),
+        (false, true) => Vec::new(),
+        (false, false) => vec![format!("vmtax exec --layers --scratch 8192 -- {}", command(&recording.plan))],
     }
 }
 
@@ -72,26 +85,48 @@ fn command(plan: &Plan) -> String {
     plan.command().map_or(String::new(), |command| shell_line(&command.argv))
 }
 
-/// The wall time: what a person waits for.
-fn tile(findings: &ExecFindings, machine: Machine) -> Option<Tile> {
-    let row = findings.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall)?;
-    let found = row.machines.iter().find(|c| c.machine == machine)?;
-    let (figure, text) = match (&found.overhead, &found.spread) {
-        (Some(overhead), _) => {
-            let sure = match &overhead.ratio.interval {
-                Some(i) => format!("95 % interval {}", range(i)),
-                None => format!("n = {}, too few for an interval", overhead.rounds),
-            };
-            let times = ratio(overhead.ratio.median);
-            (times.clone(), format!("In the {machine} guest it takes {times} native's wall time ({sure})."))
-        }
-        (None, Some(spread)) => (
-            value(Unit::Seconds, spread.median),
-            format!("Wall time in the {machine} guest; there is no native one beside it."),
-        ),
-        (None, None) => return None,
+/// Parts that the answer names.
+const NAMED: usize = 2;
+
+/// How much slower the command is on each guest, and what takes it.
+fn answer(findings: &ExecFindings, plan: &Plan) -> String {
+    let row = findings.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
+    let of = |column: &MachineColumn| {
+        let machine = column.machine;
+        let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
+        let slower = column.overhead.map_or(String::new(), |overhead| {
+            format!(", {} native's (paired median){}", ratio(overhead.ratio.median), overhead::ci(&overhead.ratio))
+        });
+        let breakdown = findings.breakdowns.iter().find(|breakdown| breakdown.machine == machine);
+        let parts = breakdown.map_or(String::new(), largest);
+        Some(format!("takes {wall} on {machine}{slower}{parts}"))
     };
-    Some(Tile { class: machine.as_str(), figure, text, limits: String::new() })
+    let guests = row.into_iter().flat_map(|row| &row.machines).filter(|column| column.machine.is_guest());
+    let each: Vec<String> = guests.filter_map(of).collect();
+    match each.is_empty() {
+        true => ended(findings),
+        false => format!("`{}` {}.", command(plan), each.join("; ")),
+    }
+}
+
+/// ", of the difference 47 % is waiting otherwise and 39 % is user".
+fn largest(breakdown: &Breakdown) -> String {
+    let parts = sorted(breakdown);
+    let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
+    let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
+    let named = parts.iter().filter(|row| whole > 0.0 && more(row) > 0.0 && more(row) <= whole).take(NAMED);
+    let named: Vec<String> =
+        named.map(|row| format!("{} is {}", percent(more(row) / whole), row.part.label())).collect();
+    let of = if breakdown.native_s.is_some() { "the difference" } else { "it" };
+    if named.is_empty() { String::new() } else { format!("; of {of} {}", named.join(", ")) }
+}
+
+/// The parts by what they add to native's time, the largest first.
+fn sorted(breakdown: &Breakdown) -> Vec<&PartRow> {
+    let mut rows: Vec<&PartRow> = breakdown.rows.iter().collect();
+    let more = |row: &PartRow| row.machine_s - row.native_s.unwrap_or(0.0);
+    rows.sort_by(|a, b| more(b).total_cmp(&more(a)));
+    rows
 }
 
 /// How it ended.
@@ -99,14 +134,14 @@ fn ended(findings: &ExecFindings) -> String {
     let words = |statuses: &[i32]| statuses.iter().map(|s| status(*s)).collect::<Vec<_>>().join(" or ");
     let (ran, not): (Vec<&Statuses>, Vec<_>) = findings.statuses.iter().partition(|s| !s.statuses.is_empty());
     match ran.first() {
-        None => "The command ended nowhere.".to_owned(),
+        None => "no exit status".to_owned(),
         Some(first) if not.is_empty() && !findings.differs() => {
-            format!("It ended everywhere with {}.", words(&first.statuses))
+            format!("exit {} on all machines", words(&first.statuses))
         }
         Some(_) => {
             let all: Vec<String> = ran.iter().map(|s| format!("{} with {}", s.machine, words(&s.statuses))).collect();
-            let nowhere: Vec<String> = not.iter().map(|s| format!(" It did not run on {}.", s.machine)).collect();
-            format!("It ended on {}.{}", all.join(", on "), nowhere.concat())
+            let nowhere: Vec<String> = not.iter().map(|s| format!(", did not run on {}", s.machine)).collect();
+            format!("exit on {}{}", all.join(", on "), nowhere.concat())
         }
     }
 }
@@ -131,6 +166,12 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
     all
 }
 
+/// Why the parts are not the metrics of the same name.
+const PARTS: &str = "Means, since these add up. user and kernel: CPU time of the command that was really run, including \
+                     what binary translation, nested paging and exits add; the metrics user and system below are the \
+                     machine's own account, which counts vCPU steal as run time where the guest is not told of it, and \
+                     medians. Waiting for threads: an upper bound, as long as these worked.";
+
 /// The parts, what none accounts for, and the sum.
 fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
     let rounds = counted(breakdown.rounds.into(), "round");
@@ -141,27 +182,46 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
         columns.extend([
             Column::figures("native").spare(2),
             Column::figures("difference"),
-            Column::figures("share").spare(1),
+            Column::figures("of it").spare(1),
         ]);
     }
     let line = |label: &str, native: Option<f64>, machine: f64| {
         // What only a guest has is all difference.
         let more = breakdown.native_s.map(|_| machine - native.unwrap_or(0.0));
-        let share = more.zip(whole.filter(|w| w.abs() > 1e-6)).map(|(more, whole)| more / whole);
-        let share = share.map_or(String::new(), |s| if s < 0.0 { format!("−{}", percent(-s)) } else { percent(s) });
+        // A fraction of a difference is one only where both are positive.
+        let share = more.zip(whole.filter(|w| *w > 1e-6)).map(|(more, whole)| more / whole).filter(|s| *s >= 0.0);
+        let share = share.map_or(String::new(), percent);
         let native = native.map_or(String::new(), seconds);
-        let more = more.map_or(String::new(), |s| difference(Unit::Seconds, s));
+        let more = more.map_or(String::new(), |s| match s.abs() < NEGLIGIBLE_S {
+            true => "0".to_owned(),
+            false => difference(Unit::Seconds, s),
+        });
         vec![label.into(), Cell::strong(seconds(machine)), native.into(), more.into(), share.into()]
     };
     let mut table = Table::new(title.clone(), columns);
-    breakdown.rows.iter().for_each(|row| table.row(line(row.part.label(), row.native_s, row.machine_s)));
+    sorted(breakdown).into_iter().for_each(|row| table.row(line(row.part.label(), row.native_s, row.machine_s)));
     table.row(line("unexplained", None, breakdown.unexplained_s));
     table.first(line("sum", breakdown.native_s, breakdown.machine_s));
-    Section::new(title, vec![Block::Table(table)])
+    let rows = sorted(breakdown).into_iter().map(|row| (row.part.label(), row.native_s, row.machine_s)).collect();
+    let figure = Figure {
+        table: Some(table.notes(vec![PARTS.to_owned()])),
+        below: true,
+        ..Figure::new(Parts { machine: breakdown.machine, rows })
+    };
+    Section::new(title, vec![Block::Figure(figure)])
 }
 
+/// A difference below this, seconds, is rounding of the accounts.
+const NEGLIGIBLE_S: f64 = 5e-7;
+
 fn seconds(s: f64) -> String {
-    if s < 0.0 { difference(Unit::Seconds, s) } else { value(Unit::Seconds, s) }
+    if s.abs() < NEGLIGIBLE_S {
+        "0".to_owned()
+    } else if s < 0.0 {
+        difference(Unit::Seconds, s)
+    } else {
+        value(Unit::Seconds, s)
+    }
 }
 
 /// What the seconds are of.
@@ -175,21 +235,13 @@ fn unit(plan: &Plan) -> String {
 /// How the guests had the host's files, and what the parts mean.
 fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
     let mut all = Vec::new();
-    if !findings.breakdowns.is_empty() {
-        all.push(
-            "User and kernel: the command's own, by its machine's account; what translation, nested paging and exits add \
-             to them is in them. Waiting for threads: at most, as long as these worked."
-                .to_owned(),
-        );
-    }
     let layer = match plan.command().and_then(|command| command.scratch_mib) {
         Some(mib) => format!("on a disk of {mib} MiB"),
         None => "in their memory".to_owned(),
     };
     all.extend(findings.root.as_ref().map(|root| {
         format!(
-            "Guests had the host's files by {} ({}), read-only, below a layer {layer}: its cost is the share's, not the \
-             CPU's.",
+            "Guests had the host's files by {} ({}), read-only, below a layer {layer}: its cost is the share's, not the CPU's.",
             root.method, root.mount
         )
     }));

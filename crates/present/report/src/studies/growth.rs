@@ -2,7 +2,7 @@
 
 use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section, Table, Tile};
-use crate::number::{NONE, count, nanoseconds, percent, range, ratio};
+use crate::number::{NONE, count, counted, nanoseconds, percent, range, ratio};
 use crate::text::when;
 use crate::view::{self, host, origin};
 use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, StepCost};
@@ -41,17 +41,17 @@ fn sentence(growth: &Growth, option: &str) -> String {
     let (what, place) = (cost_label(growth), machine_label(growth));
     let Some(found) = growth.law else {
         return format!(
-            "{what} on {place}: too few rounds or steps to name a law; it takes two rounds and three steps."
+            "{what} on {place}: too few rounds or steps for a growth law; two rounds and three steps are needed."
         );
     };
-    let interval = |e: &Estimate| e.interval.map_or(String::new(), |i| format!(" (95 % interval {})", ends(&i)));
+    let interval = |e: &Estimate| e.interval.map_or(String::new(), |i| format!(" (95 % CI {})", ends(&i)));
     let over = growth.change.map_or(String::new(), |e| {
-        let interval = e.interval.map_or(String::new(), |i| format!(" (95 % interval {})", range(&i)));
-        format!("{}{interval} from the bottom step to the top", ratio(e.median))
+        let interval = e.interval.map_or(String::new(), |i| format!(" (95 % CI {})", range(&i)));
+        format!("{}{interval} from the first step to the last", ratio(e.median))
     });
     let misfit = match growth.misfit.filter(|m| *m > NOTABLE_MISFIT) {
         Some(share) => format!(
-            " It is a rough fit: at one step the law leaves the interval by {} (a step, as a cache has it, is no law).",
+            " A rough fit: at one step the law lies outside the interval by {}, as where a cache is exceeded.",
             percent(share)
         ),
         None => String::new(),
@@ -59,7 +59,7 @@ fn sentence(growth: &Growth, option: &str) -> String {
     let one_more = growth.one_more.as_ref();
     if found == Law::Constant {
         let left = one_more.map_or(String::new(), |e| match e.interval {
-            Some(i) => format!("; one more costs {} to {}, with 95 % coverage", signed(i.low), signed(i.high)),
+            Some(i) => format!("; one more costs {} to {}, 95 % CI", signed(i.low), signed(i.high)),
             None => String::new(),
         });
         return format!("{what} on {place} shows no growth with {option}: O(1), {over}{left}.{misfit}");
@@ -69,10 +69,36 @@ fn sentence(growth: &Growth, option: &str) -> String {
     format!("{what} on {place} grows with {option} as {}: {over}{costs}.{misfit}", law_label(growth))
 }
 
+/// The costs that grow, the largest growth in full; where none does, that.
+fn answer(findings: &GrowthFindings) -> String {
+    let all = counted(findings.growths.len() as u64, "cost");
+    let option = &findings.option;
+    let sizes = findings.growths.first().map(|growth| &growth.steps).filter(|steps| steps.len() > 1);
+    let range = sizes.map_or(String::new(), |steps| {
+        format!(" over {}–{}", count(steps[0].size), count(steps[steps.len() - 1].size))
+    });
+    let grown = findings.growths.iter().filter(|growth| grows(growth)).count();
+    match ranked(findings).first() {
+        None => "No trial gave a value: there is nothing to fit.".to_owned(),
+        Some(first) if grown > 0 => format!("{grown} of {all} grow with {option}{range}: {}", sentence(first, option)),
+        Some(first) if first.law.is_none() => sentence(first, option),
+        Some(_) => format!("None of {all} grows with {option}{range}: O(1)."),
+    }
+}
+
+fn next(recording: &Recording, findings: &GrowthFindings) -> Vec<String> {
+    let few = findings.rounds_complete < vmtax_analysis::FEWEST_ROUNDS;
+    few.then(|| view::with_more_rounds(recording)).flatten().into_iter().collect()
+}
+
+/// Whether a law of growth was found.
+fn grows(growth: &Growth) -> bool {
+    growth.law.is_some_and(|law| law != Law::Constant)
+}
+
 /// The growths most worth reading first: those that grow, the largest at least first; then the others in their order.
 fn ranked(findings: &GrowthFindings) -> Vec<&Growth> {
     let mut all: Vec<&Growth> = findings.growths.iter().collect();
-    let grows = |g: &Growth| g.law.is_some_and(|law| law != Law::Constant);
     let weight = |g: &Growth| if grows(g) { g.change.map_or(0.0, |e| e.at_least()) } else { f64::NEG_INFINITY };
     all.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     all
@@ -101,17 +127,19 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         limits: String::new(),
     };
     let empty = findings.growths.is_empty();
+    let others = ranked(findings).into_iter().skip(1).filter(|growth| grows(growth)).take(SAID);
     Report {
         study: "growth",
-        title: format!("What grows with {}", findings.option),
+        title: format!("Growth with {}", findings.option),
         basis: [
             vec![recording.plan.name.clone(), when(&recording.manifest.started), rounds(findings)],
             host(recording),
         ]
         .concat(),
         origin: origin(recording),
-        answer: if empty { "No trial gave a value: there is nothing to fit.".to_owned() } else { String::new() },
-        tiles: ranked(findings).into_iter().take(SAID).map(tile).collect(),
+        answer: answer(findings),
+        next: next(recording, findings),
+        tiles: others.map(tile).collect(),
         notices: vec![
             Notice::missing("Not measured", missing(findings)),
             Notice::warnings(view::warnings(recording, &findings.warnings)),
@@ -138,13 +166,13 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
     });
     let intro = format!(
         "Cost against {}, both on logarithmic axes. Each dot is one round at one size; the line is the law, drawn through \
-         the rounds, its band the 95 % interval.",
+         the rounds, its band the 95 % CI.",
         findings.option
     );
     let every = Block::Folded("Every size".to_owned(), vec![Block::Table(steps(recording, findings))]);
     let own = vec![
         Section::detail("Growth curves", vec![Block::Text(intro), Block::Figures(wide, figures.collect())]),
-        Section::new("Laws", vec![Block::Table(laws(recording, findings))]),
+        Section::new("Growth laws", vec![Block::Table(laws(recording, findings))]),
         Section::new("Cost by size, medians over rounds", vec![Block::Table(by_size(recording, findings)), every]),
     ];
     own.into_iter().chain(view::facts(recording, &[])).collect()
@@ -178,13 +206,13 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
     let step = |growth: &&Growth| match growth.law.map(Law::step) {
         None | Some("one more") => one_more(growth),
         Some("twice as many") => format!("{} a doubling", one_more(growth)),
-        Some(_) => format!("{} at the top", one_more(growth)),
+        Some(_) => format!("{} at the last step", one_more(growth)),
     };
     costs("The law of each cost", recording, &findings.growths, |growth| growth)
-        .column(Column::words("law"), |growth| Cell::strong(law_label(growth)))
+        .column(Column::words("growth law"), |growth| Cell::strong(law_label(growth)))
         .column(Column::figures("one more").spare(4), step)
-        .column(Column::figures("95 % interval").spare(3), |growth| one_more_range(growth))
-        .column(Column::figures("top:bottom").spare(2), |growth| change(growth))
+        .column(Column::figures("95 % CI").spare(3), |growth| one_more_range(growth))
+        .column(Column::figures("last/first").spare(2), |growth| change(growth))
         .column(Column::figures("p").spare(1), |growth| format!("{:.3}", growth.p))
         .done()
 }
@@ -212,7 +240,7 @@ fn steps(recording: &Recording, findings: &GrowthFindings) -> Table {
         .column(Column::figures(findings.option.as_str()), |(_, step)| count(step.size))
         .column(Column::figures("rounds"), |(_, step)| step.rounds.len().to_string())
         .column(Column::figures("median"), |(_, step)| cost(step))
-        .column(Column::figures("95 % interval"), |(_, step)| {
+        .column(Column::figures("95 % CI"), |(_, step)| {
             step.ns.and_then(|e| e.interval).map_or(NONE.to_owned(), interval)
         })
         .done()

@@ -2,7 +2,7 @@
 
 use crate::charts::series::{Series, change_label, extent, run_label, runs, series_label};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Origin, Report, Section, Table, Tile};
-use crate::number::{NONE, value};
+use crate::number::{NONE, counted, value};
 use crate::text::when;
 use std::collections::BTreeMap;
 use vmtax_analysis::FEWEST_RUNS;
@@ -38,7 +38,7 @@ pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, 
         title: format!("{} over the runs", metric.label()),
         basis: about.into_iter().filter(|part| !part.is_empty()).collect(),
         origin: Origin { vmtax: vmtax.to_owned(), started: last.to_owned(), command: command.to_owned() },
-        answer: if tiles.is_empty() { "No change is shown in any series.".to_owned() } else { String::new() },
+        answer: answer(findings, tiles.len()),
         tiles,
         notices: vec![Notice::warnings(notes.to_vec())],
         sections: findings
@@ -50,6 +50,23 @@ pub fn report<'a>(findings: &'a HistoryFindings, notes: &[String], vmtax: &str, 
             .collect(),
         method: split(findings).into_iter().chain([intro.to_owned(), findings.method.clone()]).collect(),
         ..Report::default()
+    }
+}
+
+/// How many changes there are, and the last of them.
+fn answer(findings: &HistoryFindings, changes: usize) -> String {
+    let label = findings.metric.label();
+    let of = |series: &'_ SeriesFindings| series.changes.last().map(|change| (change.at, change_label(change)));
+    let last = findings.series.iter().filter_map(|series| Some((series, of(series)?)));
+    let last = last.max_by_key(|(series, (at, _))| series.figures.get(*at).map(|figure| figure.run.started.clone()));
+    let all = counted(findings.series.len() as u64, "series");
+    match last {
+        None => format!("{label} did not change significantly in any of {all}."),
+        Some((series, (at, label_of_change))) => {
+            let run = series.figures.get(at).map_or(String::new(), |figure| format!(" in run {}", figure.run.folder));
+            let count = counted(changes as u64, "time");
+            format!("{label} changed {count}; last{run}: {label_of_change} ({}).", series_label(series))
+        }
     }
 }
 
@@ -73,7 +90,7 @@ fn table(series: &SeriesFindings, findings: &HistoryFindings) -> Table {
         Column::figures("rounds"),
         Column::figures("median"),
         Column::figures("95 % interval").spare(1),
-        Column::words("otherwise than the run before").broken(24, 10),
+        Column::words("changed since the run before").broken(24, 10),
     ];
     let mut table = Table::new(format!("Runs of {}", series_label(series)), columns);
     for (i, f) in series.figures.iter().enumerate() {

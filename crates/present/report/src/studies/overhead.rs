@@ -4,7 +4,7 @@ use super::metric_rows::{self, MetricRow};
 use crate::charts::bars::{self, Bars, Lane};
 use crate::charts::densities::{self, Densities};
 use crate::charts::rounds::{self, Rounds, Values};
-use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tile, Tone};
+use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
 use crate::number::{
     NONE, count, counted, difference, difference_range, half_width, nanoseconds, percent, plus_minus, range, ratio,
     value,
@@ -19,17 +19,20 @@ use vmtax_model::{
 };
 use vmtax_recording::Recording;
 
+/// Rounds below which a picture of them shows no more than their table.
+const FEWEST_DOTS: u32 = 3;
+
 /// The report.
 pub fn report<'a>(recording: &'a Recording, findings: &'a Findings) -> Report<'a> {
     let rows = metric_rows::of(findings);
     let own = sections(recording, findings, &rows);
     Report {
         study: "overhead",
-        title: "What virtualization costs here".to_owned(),
-        basis: basis(recording, findings),
+        title: "Virtualization overhead".to_owned(),
+        basis: [basis(recording, findings), verdicts(findings)].concat(),
         origin: origin(recording),
-        answer: answer(findings).to_owned(),
-        tiles: guests(findings).into_iter().filter_map(|machine| tile(findings, machine)).collect(),
+        answer: answer(findings),
+        next: next(recording, findings),
         advice: findings.advice.clone(),
         notices: vec![Notice::warnings(view::warnings(recording, &findings.warnings))],
         sections: own.into_iter().chain([trials(recording)]).chain(view::facts(recording, &findings.kernels)).collect(),
@@ -46,43 +49,70 @@ pub fn basis(recording: &Recording, findings: &Findings) -> Vec<String> {
     [run, host(recording), vec![each]].concat()
 }
 
-fn answer(findings: &Findings) -> &'static str {
-    match (findings.rows.is_empty(), guests(findings).is_empty(), view::has_intervals(findings)) {
-        (true, ..) => "No trial gave a value: there is nothing to compare.",
-        (false, true, _) => "Only native was measured: there are figures, and no guest to compare them with.",
-        (false, false, _) if guests(findings).iter().all(|m| view::summary(findings, *m).is_none()) => {
-            "No metric has a figure on both native and a guest, so there is no overhead to state."
-        }
-        (false, false, false) => {
-            "There are too few rounds for a 95 % interval, it takes six: the ratios are medians and prove nothing yet."
-        }
-        (false, false, true) => "",
+fn answer(findings: &Findings) -> String {
+    let guests = guests(findings);
+    let each: Vec<String> = guests.iter().filter_map(|machine| overhead(findings, *machine)).collect();
+    match (findings.rows.is_empty(), guests.is_empty(), each.is_empty()) {
+        (true, ..) => "No trial gave a value: there is nothing to compare.".to_owned(),
+        (false, true, _) => "Only native was measured: there is no guest to compare it with.".to_owned(),
+        (.., true) => "No metric has a value on both native and a guest: there is no overhead to state.".to_owned(),
+        _ => format!("Overhead against native: {}.", each.join("; ")),
     }
 }
 
-fn tile(findings: &Findings, machine: Machine) -> Option<Tile> {
-    let summary = view::summary(findings, machine)?;
-    let (metric, overhead) = summary.worst;
-    let sure = match &overhead.ratio.interval {
-        Some(i) => format!("95 % interval {}, n = {}", range(i), overhead.rounds),
-        None => format!("n = {}, too few for an interval", overhead.rounds),
+/// "tcg ×6.47 (median of 19 metrics, ×3.03 to ×14.4), largest for CPU events: ×14.4 (95 % CI 13.9–15.1)".
+fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
+    let view::Summary { median, range: (low, high), worst: (metric, worst), metrics, .. } =
+        view::summary(findings, machine)?;
+    if metrics == 1 {
+        return Some(format!("{machine} {} for {}{}", ratio(median), metric.label(), ci(&worst.ratio)));
+    }
+    Some(format!(
+        "{machine} {} (median of {metrics} metrics, {} to {}), largest for {}: {}{}",
+        ratio(median),
+        ratio(low),
+        ratio(high),
+        metric.label(),
+        ratio(worst.ratio.median),
+        ci(&worst.ratio)
+    ))
+}
+
+/// " (95 % CI 1.02–1.05)"; nothing where there is no interval.
+pub fn ci(ratio: &Estimate) -> String {
+    ratio.interval.as_ref().map_or(String::new(), |i| format!(" (95\u{a0}% CI {})", range(i)))
+}
+
+/// How many metrics of each guest have which verdict.
+fn verdicts(findings: &Findings) -> Vec<String> {
+    let of = |machine: Machine| {
+        let view::Summary { costs, gains, undecided, .. } = view::summary(findings, machine)?;
+        let counts = [(costs, "slower"), (gains, "faster"), (undecided, "inconclusive")];
+        let counts: Vec<String> =
+            counts.into_iter().filter(|(n, _)| *n > 0).map(|(n, verdict)| format!("{n} {verdict}")).collect();
+        Some(format!("{machine}: {}", counts.join(", "))).filter(|_| !counts.is_empty())
     };
-    let unproven = summary.metrics - summary.costs - summary.gains - summary.undecided;
-    let few = if unproven > 0 { format!(", {unproven} have too few rounds") } else { String::new() };
-    let counts =
-        format!("{} slower, {} faster, {} inconclusive{few}.", summary.costs, summary.gains, summary.undecided);
-    Some(Tile {
-        class: machine.as_str(),
-        figure: ratio(summary.median),
-        text: format!(
-            "In the {machine} guest work takes {} native's cost, the median of {} metrics, and most of all for {}: {} ({sure}).",
-            ratio(summary.median),
-            summary.metrics,
-            metric.label(),
-            ratio(overhead.ratio.median),
-        ),
-        limits: if view::has_intervals(findings) { counts } else { String::new() },
-    })
+    if !view::has_intervals(findings) {
+        return Vec::new();
+    }
+    guests(findings).into_iter().filter_map(of).collect()
+}
+
+/// More rounds where there are too few, else where the time of the largest overhead goes.
+fn next(recording: &Recording, findings: &Findings) -> Vec<String> {
+    let worst = guests(findings).into_iter().filter_map(|m| Some((m, view::summary(findings, m)?.worst)));
+    let Some((machine, (metric, _))) = worst.max_by(|a, b| a.1.1.ratio.at_least().total_cmp(&b.1.1.ratio.at_least()))
+    else {
+        return Vec::new();
+    };
+    if !view::has_intervals(findings) {
+        return view::with_more_rounds(recording).into_iter().collect();
+    }
+    let workload = metric.workload();
+    vec![match workload {
+        WorkloadName::Seqread | WorkloadName::Fileio => format!("vmtax layers --machine {machine}"),
+        _ => format!("vmtax profile --machine {machine} -- {workload}"),
+    }]
 }
 
 /// The figures: costs against native, every figure, latencies, rounds.
@@ -137,7 +167,7 @@ fn costs<'a>(findings: &Findings, rows: &[MetricRow<'a>]) -> Block<'a> {
     if bars.is_empty() {
         return Block::Table(table);
     }
-    let sure = if intervals { "The whisker is the 95 % interval." } else { "Too few rounds for intervals." };
+    let sure = if intervals { "The whisker is the 95 % CI." } else { "" };
     let caption = format!(
         "Cost on the guest over cost on native, medians over rounds; right of the line is slower. {} {sure}",
         bars.scale()
@@ -159,8 +189,8 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
             } else {
                 "overhead".to_owned()
             }));
-            columns.extend(intervals.then(|| Column::figures("95 % interval\n95 %").shorten(3).spare(5)));
-            columns.push(Column::words("verdict").spare(2));
+            columns.extend(intervals.then(|| Column::figures("95 % CI").shorten(3).spare(5)));
+            columns.extend(intervals.then(|| Column::words("verdict").spare(2)));
         }
     }
     let mut table = Table::new("Medians and costs against native", columns);
@@ -185,6 +215,7 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
 
 fn median(row: &MetricRow, found: Option<&MachineColumn>, spread: Option<&Spread>) -> String {
     match (found, spread) {
+        (Some(c), Some(s)) if row.is_not_counted(c.machine, s) => "n/a".to_owned(),
         (_, Some(s)) => value(row.unit, s.median),
         (Some(c), None) if c.unsupported.is_some() => "none".to_owned(),
         _ => NONE.to_owned(),
@@ -194,7 +225,8 @@ fn median(row: &MetricRow, found: Option<&MachineColumn>, spread: Option<&Spread
 /// A guest's cost over native's, its interval and the verdict; a small cost is marked less.
 fn overhead_cells(cells: &mut Vec<Cell>, overhead: Option<&Comparison>, intervals: bool) {
     let Some(Comparison { ratio: cost, verdict, .. }) = overhead else {
-        cells.extend([Cell::from(NONE)].into_iter().chain(intervals.then(Cell::default)).chain([Cell::default()]));
+        cells.push(NONE.into());
+        cells.extend(intervals.then(|| [Cell::default(), Cell::default()]).into_iter().flatten());
         return;
     };
     let mark = if *verdict == Verdict::Inconclusive { "~" } else { "" };
@@ -203,23 +235,29 @@ fn overhead_cells(cells: &mut Vec<Cell>, overhead: Option<&Comparison>, interval
     let interval =
         Cell::from(ends.map_or(String::new(), range)).short(ends.map_or(String::new(), |i| half_width(cost.median, i)));
     let ratio = Cell::from(format!("{mark}{}", ratio(cost.median)));
-    let all = [ratio].into_iter().chain(intervals.then_some(interval)).chain([verdict::label(*verdict).into()]);
-    cells.extend(all.map(|cell| cell.tone(tone)));
+    let sure = intervals.then(|| [interval, verdict::label(*verdict).into()]).into_iter().flatten();
+    cells.extend([ratio].into_iter().chain(sure).map(|cell| cell.tone(tone)));
 }
 
 /// What the table's signs mean and what it leaves out.
 fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     let mut notes = Vec::new();
     if !guests(findings).is_empty() {
-        let sure = match view::has_intervals(findings) {
-            true => "~: inconclusive, the 95 % interval contains ×1.",
-            false => "Too few rounds for a 95 % interval: it takes six, so no verdict.",
-        };
-        notes.push(format!("Medians over rounds. Overhead: cost over native's, above ×1 slower. {sure}"));
+        let sure = if view::has_intervals(findings) { " ~: inconclusive, the 95 % CI contains ×1." } else { "" };
+        notes.push(format!(
+            "Medians over rounds. Overhead: the median of the rounds' ratios to native (paired), above ×1 slower.{sure}"
+        ));
     }
     let each: Vec<String> = machines(findings).into_iter().filter_map(|m| spread_note(rows, m)).collect();
     if !each.is_empty() {
-        notes.push(format!("Spread (half the quartiles' distance over the median): {}.", each.join("; ")));
+        notes.push(format!("Spread (IQR/2 ÷ median): {}.", each.join("; ")));
+    }
+    let is_counted = |row: &&MetricRow| {
+        !row.machines.iter().any(|c| c.spread.as_ref().is_some_and(|s| row.is_not_counted(c.machine, s)))
+    };
+    let uncounted: Vec<&str> = rows.iter().filter(|row| !is_counted(row)).map(|row| row.label).collect();
+    if !uncounted.is_empty() {
+        notes.push(format!("n/a: the guest's kernel does not count {}.", uncounted.join(", ")));
     }
     notes.extend(fewer_rounds(findings, rows));
     notes.extend(metric_rows::undirected(rows));
@@ -255,8 +293,8 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
     let mut columns = vec![Column::words("metric").broken(18, 12), Column::words("machine")];
     columns.extend(["n", "median", "spread"].map(Column::figures));
     if compared {
-        columns.extend(["overhead", "95 % interval", "difference"].map(Column::figures));
-        columns.extend([Column::figures("its 95 % interval").spare(1), Column::words("verdict").spare(2)]);
+        columns.extend(["overhead", "95 % CI", "difference"].map(Column::figures));
+        columns.extend([Column::figures("its 95 % CI").spare(1), Column::words("verdict").spare(2)]);
     }
     let mut table = Table::new("Medians, spread, overheads and differences of every metric on every machine", columns);
     for (group, rows) in metric_rows::groups(rows) {
@@ -272,7 +310,7 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
     }
     let overhead = "Overhead: the cost on the machine over the cost on native, whichever way the metric counts: above ×1 the machine \
                is slower.";
-    let spread = "Medians over n rounds. Spread is half the distance between the quartiles over the median.";
+    let spread = "Medians over n rounds. Spread is IQR/2 ÷ median.";
     table.notes([Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned).collect())
 }
 
@@ -281,7 +319,8 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
         return vec![NONE.into(), Cell::from(absence(column)).tone(Tone::Soft)];
     };
     let spread = s.relative_spread.map_or_else(|| NONE.to_owned(), plus_minus);
-    let mut cells: Vec<Cell> = vec![s.n.to_string().into(), Cell::strong(value(row.unit, s.median)), spread.into()];
+    let median = Cell::strong(median(row, Some(column), Some(s)));
+    let mut cells: Vec<Cell> = vec![s.n.to_string().into(), median, spread.into()];
     if let Some(overhead) = &column.overhead {
         let more = overhead.difference.unwrap_or(Estimate { median: f64::NAN, interval: None });
         cells.extend([
@@ -289,7 +328,10 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
             overhead.ratio.interval.as_ref().map_or(String::new(), range).into(),
             difference(row.unit, more.median).into(),
             more.interval.as_ref().map_or(String::new(), |i| difference_range(row.unit, i)).into(),
-            Cell::from(verdict::label(overhead.verdict)).tone(verdict::tone(overhead.verdict)),
+            match overhead.verdict {
+                Verdict::TooFewRounds => Cell::default(),
+                verdict => Cell::from(verdict::label(verdict)).tone(verdict::tone(verdict)),
+            },
         ]);
     }
     cells
@@ -349,19 +391,17 @@ fn round_by_round<'a>(recording: &'a Recording, findings: &Findings, rows: &[Met
             let cells = [row.label.into(), Cell::key(machine.as_str(), machine.as_str())].into_iter();
             table.row(cells.chain(figures).collect());
         }
-        let chart = Rounds { label: row.label, unit: row.unit, rounds, values };
-        figures.push(Figure { title: row.label.to_owned(), ..Figure::new(chart) });
+        if rounds >= FEWEST_DOTS {
+            let chart = Rounds { label: row.label, unit: row.unit, rounds, values };
+            figures.push(Figure { title: row.label.to_owned(), ..Figure::new(chart) });
+        }
     }
     let legend = machines.iter().map(|machine| (machine.as_str(), machine.to_string())).collect();
-    Section::detail(
-        "Round by round",
-        vec![
-            Block::Text(rounds::INTRO.to_owned()),
-            Block::Legend(legend),
-            Block::Figures("small", figures),
-            Block::Folded("The values of every round".to_owned(), vec![Block::Table(table)]),
-        ],
-    )
+    let values = Block::Folded("The values of every round".to_owned(), vec![Block::Table(table)]);
+    let drawn =
+        [Block::Text(rounds::INTRO.to_owned()), Block::Legend(legend), Block::Figures("small", figures)].into_iter();
+    let shown = if rounds < FEWEST_DOTS { 0 } else { 3 };
+    Section::detail("Round by round", drawn.take(shown).chain([values]).collect())
 }
 
 /// Every trial in sysbench's figures.

@@ -1,29 +1,75 @@
-//! A published result beside what was measured, and the verdict: above everything else that a recording says.
+//! The reproduction of a published result: how many of its claims are reproduced, before the report of what was measured.
 
 use crate::ReportError;
 use crate::engine::{Block, Cell, Column, Report, Section, Table, Tile, Tone};
-use crate::number::{NONE, nanoseconds, percent, ratio, significant};
+use crate::number::{NONE, counted, nanoseconds, percent, ratio, significant};
+use crate::view;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use vmtax_model::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
+use vmtax_recording::Recording;
 
-/// Puts the published result and the verdict before the report of what was measured for it.
-pub fn put_first(report: &mut Report, case: &ReproductionFindings) {
-    let (_, class) = tone(case.verdict);
-    let verdict = word(case.verdict);
-    let tile = Tile {
-        class,
-        figure: format!("Verdict: {verdict}"),
-        text: format!("{}: {} Verdict: {verdict}.", case.title, case.claim),
-        limits: format!("Case {}, published in {}.", case.name, case.source),
+/// Puts the published result and the verdicts before the report of what was measured for it, whose answer becomes a tile.
+pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &Recording) {
+    let own = std::mem::replace(&mut report.answer, answer(case));
+    if !own.is_empty() {
+        report.tiles.insert(0, Tile { class: "open", text: own, ..Tile::default() });
+    }
+    report.title = format!("Reproduction of {}", case.title);
+    report.basis.insert(0, case.source.clone());
+    if case.rows.iter().any(is_preliminary) {
+        report.next = view::with_more_rounds(recording).into_iter().collect();
+    }
+    let rounds: BTreeSet<u32> = recording.trials.iter().map(|trial| trial.round).collect();
+    let verdict = |row: &&ClaimRow| {
+        let preliminary =
+            if is_preliminary(row) { format!("preliminary (n = {}): ", rounds.len()) } else { String::new() };
+        Cell::from(format!("{preliminary}{}", word(row.verdict))).tone(tone(row.verdict))
     };
-    report.tiles.insert(0, tile);
+    let all: BTreeSet<&str> = case.rows.iter().flat_map(|row| notes(row, recording)).collect();
+    let numbered = all.iter().enumerate().map(|(i, note)| format!("Note {}: {note}.", i + 1));
+    let paired = "Measured ratios (×): the median of the rounds' ratios (paired).".to_owned();
     let table = Table::of("Claims of the published result", &case.rows)
         .column(Column::words("claim").broken(20, 12), |row| row.what.as_str())
         .column(Column::words("published").broken(12, 8), |row| row.published.as_str())
         .column(Column::words("measured").broken(16, 10), |row| Cell::strong(measured(row)))
-        .column(Column::words("verdict"), |row| Cell::from(word(row.verdict)).tone(tone(row.verdict).0))
-        .column(Column::words("why").broken(20, 10), |row| row.why.as_str());
-    report.sections.insert(0, Section::new(case.title.clone(), vec![Block::Table(table.done())]));
+        .column(Column::words("verdict").broken(14, 10), verdict)
+        .column(Column::words("criterion").broken(20, 10), |row| {
+            let own = notes(row, recording);
+            let marks = all.iter().enumerate().filter(|(_, note)| own.contains(*note));
+            marks.fold(row.why.clone(), |text, (i, _)| format!("{text} (note {})", i + 1))
+        })
+        .done()
+        .notes([paired].into_iter().chain(numbered).collect());
+    let claim = Block::Text(format!("Published: {}", case.claim));
+    report.sections.insert(0, Section::new("Claims", vec![claim, Block::Table(table)]));
+}
+
+/// How many of how many claims have which verdict.
+fn answer(case: &ReproductionFindings) -> String {
+    use ClaimVerdict::{Inconclusive, NotReproduced, NotTestable, Reproduced};
+    let counts = [Reproduced, NotReproduced, Inconclusive, NotTestable].into_iter().filter_map(|verdict| {
+        let rows = || case.rows.iter().filter(move |row| row.verdict == verdict);
+        let preliminary = match rows().filter(|row| is_preliminary(row)).count() {
+            0 => String::new(),
+            n => format!(" ({n} preliminary)"),
+        };
+        Some(rows().count()).filter(|n| *n > 0).map(|n| format!("{n} {}{preliminary}", word(verdict)))
+    });
+    let all = counted(case.rows.len() as u64, "claim");
+    format!("{}: of {all} {}.", case.name, counts.collect::<Vec<_>>().join(", "))
+}
+
+/// Whether there is a figure without an interval: too few rounds.
+fn is_preliminary(row: &ClaimRow) -> bool {
+    row.measured.is_some_and(|figure| figure.interval.is_none())
+}
+
+/// What the trials of a claim's workload noted.
+fn notes<'a>(row: &ClaimRow, recording: &'a Recording) -> BTreeSet<&'a str> {
+    let workload = row.metric.map(|metric| metric.workload());
+    let trials = recording.trials.iter().filter(|trial| Some(trial.workload.name) == workload);
+    trials.filter_map(|trial| trial.result()).flat_map(|result| &result.notes).map(String::as_str).collect()
 }
 
 /// A report's JSON with the reproduction beside its findings.
@@ -42,23 +88,20 @@ fn measured(row: &ClaimRow) -> String {
         ClaimUnit::Ratio => ratio(v),
         ClaimUnit::Nanoseconds => nanoseconds(v),
         ClaimUnit::Percent => percent(v / 100.0),
-        ClaimUnit::Count => significant(v),
+        ClaimUnit::Count => format!("{} exits", significant(v)),
     };
-    let interval =
-        figure.interval.map_or(String::new(), |i| format!(" (95 % interval {} to {})", text(i.low), text(i.high)));
+    let interval = figure.interval.map_or(String::new(), |i| format!(" (95 % CI {} to {})", text(i.low), text(i.high)));
     format!("{}{interval}", text(figure.median))
 }
 
-/// The colour of a cell, and the class of a tile.
-fn tone(verdict: ClaimVerdict) -> (Tone, &'static str) {
+fn tone(verdict: ClaimVerdict) -> Tone {
     match verdict {
-        ClaimVerdict::Reproduced => (Tone::Good, "faster"),
-        ClaimVerdict::NotReproduced => (Tone::Bad, "slower"),
-        ClaimVerdict::Inconclusive | ClaimVerdict::NotTestable => (Tone::Soft, "open"),
+        ClaimVerdict::Reproduced => Tone::Good,
+        ClaimVerdict::NotReproduced => Tone::Bad,
+        ClaimVerdict::Inconclusive | ClaimVerdict::NotTestable => Tone::Soft,
     }
 }
 
-/// The verdict in words.
 fn word(verdict: ClaimVerdict) -> &'static str {
     match verdict {
         ClaimVerdict::Reproduced => "reproduced",

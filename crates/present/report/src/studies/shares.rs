@@ -1,8 +1,9 @@
 //! `share`: which method gives a guest a tree of files, and what each costs and keeps.
 
+use super::overhead::ci;
 use crate::charts::bars::{Bars, Lane, Row};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
-use crate::number::{NONE, counted, range, ratio, significant, value};
+use crate::number::{NONE, range, ratio, significant, value};
 use crate::text::when;
 use crate::view::{self, by_workload, host, origin};
 use vmtax_model::{Estimate, Keeping, Kept, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict};
@@ -11,7 +12,7 @@ use vmtax_recording::Recording;
 /// The report.
 pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Report<'a> {
     let plan = &recording.plan;
-    let rounds = counted(findings.rounds_planned.into(), "round");
+    let rounds = view::rounds(findings.rounds_planned, findings.rounds_planned);
     let tree = plan.tree.as_ref().map(|tree| match &tree.path {
         Some(path) => format!("tree {}", path.display()),
         None => format!("a tree of {} files, {} MiB", tree.files, tree.bytes >> 20),
@@ -20,14 +21,15 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
     let own = [all_in_one(findings)].into_iter().flatten().chain(figure_by_figure(findings));
     Report {
         study: "shares",
-        title: "How to share files with a guest".to_owned(),
+        title: "Methods of sharing files with a guest".to_owned(),
+        next: next(recording, findings),
         basis: run.into_iter().chain(host(recording)).chain(tree).collect(),
         origin: origin(recording),
         answer: answer(findings),
         advice: findings.advice.clone(),
         notices: vec![
-            Notice::notes("Not kept", not_kept(findings)),
-            Notice::notes("In effect", effects(findings)),
+            Notice::notes("Not preserved", not_kept(findings)),
+            Notice::notes("Verified in the guest", effects(findings)),
             Notice::warnings(view::warnings(recording, &findings.warnings)),
         ],
         sections: own.chain(keeping(findings)).chain([cpus(findings)]).chain(view::facts(recording, &[])).collect(),
@@ -36,21 +38,49 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
     }
 }
 
-/// The method that is fastest for each workload, where one is shown to be.
+/// The method that is fastest for each workload where one is significantly faster, and what it loses.
 fn answer(findings: &ShareFindings) -> String {
     let base = base(findings);
     let fastest = |cells: &[Option<Estimate>]| {
         let all = findings.columns.iter().zip(cells).filter(|(column, _)| column.machine.is_guest());
-        let all = all.filter_map(|(column, cost)| Some((title(column), (*cost)?)));
-        let shown = all.filter(|(_, cost)| cost.interval.is_some_and(|i| i.high < 1.0));
-        shown.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
+        let all = all.filter_map(|(column, cost)| Some((column, (*cost)?)));
+        let faster = all.filter(|(_, cost)| cost.interval.is_some_and(|i| i.high < 1.0));
+        faster.min_by(|a, b| a.1.median.total_cmp(&b.1.median))
     };
-    let said = findings.scores.iter().map(|score| match fastest(&score.cells) {
-        Some((name, cost)) => format!("{}: {name} is fastest, {} of {base}'s cost", score.workload, ratio(cost.median)),
-        None => format!("{}: nothing is shown to be faster than {base}", score.workload),
+    let loses = |column: &ShareColumn| {
+        let lost = lost(column);
+        let loses = if lost.is_empty() { String::new() } else { format!(", and loses {}", lost.join(", ")) };
+        if column.kept.is_empty() || !lost.is_empty() {
+            loses
+        } else {
+            ", and loses no metadata that was tried".to_owned()
+        }
+    };
+    let each = findings.scores.iter().map(|score| match fastest(&score.cells) {
+        Some((column, cost)) => format!(
+            "{}: {} is fastest, {} of {base}'s cost{}{}",
+            score.workload,
+            title(column),
+            ratio(cost.median),
+            ci(&cost),
+            loses(column)
+        ),
+        None => format!("{}: no method is significantly faster than {base}", score.workload),
     });
-    let said: Vec<String> = said.collect();
-    if said.is_empty() { "No share method gave a figure.".to_owned() } else { format!("{}.", said.join("; ")) }
+    let each: Vec<String> = each.collect();
+    if each.is_empty() { "No share method has a value.".to_owned() } else { format!("{}.", each.join("; ")) }
+}
+
+/// The properties of files that a method loses in the guest.
+fn lost(column: &ShareColumn) -> Vec<&str> {
+    let guest = column.kept.iter().filter(|kept| !kept.what.ends_with(ON_THE_HOST));
+    guest.filter(|kept| kept.keeping == Keeping::Lost).map(|kept| kept.what.as_str()).collect()
+}
+
+/// More rounds where there are too few for an interval.
+fn next(recording: &Recording, findings: &ShareFindings) -> Vec<String> {
+    let few = findings.rounds_planned < vmtax_analysis::FEWEST_ROUNDS;
+    few.then(|| view::with_more_rounds(recording)).flatten().into_iter().collect()
 }
 
 /// A method's name.
@@ -123,8 +153,8 @@ fn drawn<'a>(findings: &ShareFindings, groups: Vec<(String, Vec<Row>)>, table: T
         return Block::Table(table);
     }
     let caption = format!(
-        "Cost over {}, medians over rounds; left of the line is faster. {} The whisker is the 95 % interval, where there are \
-         rounds enough; a pale bar shows no difference.",
+        "Cost over {}, the median of the rounds' ratios (paired); left of the line is faster. {} The whisker is the 95 % CI; a \
+         pale bar is inconclusive.",
         base(findings),
         bars.scale()
     );
@@ -270,11 +300,11 @@ fn effects(findings: &ShareFindings) -> Vec<String> {
             return Some(format!("{name}: {}", reason.lines().next().unwrap_or_default()));
         }
         let facts = column.facts.as_ref()?;
-        let msize = facts.msize.map_or(String::new(), |bytes| format!("messages of {bytes} bytes agreed; "));
+        let msize = facts.msize.map_or(String::new(), |bytes| format!("negotiated msize={bytes}; "));
         let image = facts
             .image
             .as_ref()
-            .map_or(String::new(), |i| format!("{} MiB made in {:.1} s; ", i.bytes >> 20, i.seconds));
+            .map_or(String::new(), |i| format!("image of {} MiB made in {:.1} s; ", i.bytes >> 20, i.seconds));
         Some(format!("{name}: {msize}{image}{}", facts.mount))
     };
     findings.columns.iter().filter_map(of).collect()

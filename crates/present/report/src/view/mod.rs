@@ -43,6 +43,8 @@ pub fn overheads(findings: &Findings, machine: Machine) -> Vec<(Metric, &Compari
 pub struct Summary<'a> {
     /// Median of the ratios over the metrics.
     pub median: f64,
+    /// The smallest and the largest of the ratios.
+    pub range: (f64, f64),
     /// The metric that costs most.
     pub worst: (Metric, &'a Comparison),
     /// Metrics compared.
@@ -68,6 +70,7 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
     let having = |v: Verdict| overheads.iter().filter(|(_, t)| t.verdict == v).count();
     Some(Summary {
         median,
+        range: (ratios[0], ratios[ratios.len() - 1]),
         worst,
         metrics: overheads.len(),
         costs: having(Verdict::Slower),
@@ -90,10 +93,29 @@ pub fn absence(column: &MachineColumn) -> String {
     }
 }
 
-/// How many rounds the figures rest on, of those planned.
+/// How many rounds the figures rest on, of those planned; below the fewest for an interval marked as preliminary.
 pub fn rounds(done: u32, planned: u32) -> String {
     let planned_rounds = counted(planned.into(), "round");
-    if done == planned { format!("n = {planned_rounds}") } else { format!("n = {done} of {planned_rounds}") }
+    let n = if done == planned { format!("n = {planned_rounds}") } else { format!("n = {done} of {planned_rounds}") };
+    if done < vmtax_analysis::FEWEST_ROUNDS { format!("{n} (preliminary)") } else { n }
+}
+
+/// The command that makes a recording again with the fewest rounds that give an interval.
+pub fn with_more_rounds(recording: &Recording) -> Option<String> {
+    let [_, study, rest @ ..] = recording.manifest.command.as_slice() else { return None };
+    let own = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
+    let mut words = vec!["vmtax".to_owned(), study.clone()];
+    words.extend(["--rounds".to_owned(), vmtax_analysis::FEWEST_ROUNDS.to_string()]);
+    let mut options = rest[..own].iter();
+    while let Some(word) = options.next() {
+        match word.as_str() {
+            "--rounds" => drop(options.next()),
+            word if word.starts_with("--rounds=") => {}
+            word => words.push(word.to_owned()),
+        }
+    }
+    words.extend_from_slice(&rest[own..]);
+    Some(shell_line(&words))
 }
 
 /// How many rounds the figures rest on.
