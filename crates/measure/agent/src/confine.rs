@@ -1,11 +1,11 @@
-//! A native trial gets what the guest has: its number of CPUs and its memory.
+//! Limits a native trial to the guest's number of CPUs and memory.
 
 use crate::error::AgentError;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use std::fs;
 use std::path::PathBuf;
 
-/// What a native agent is held to.
+/// The limits of a native agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Confinement {
     /// Use only this many of the CPUs that are allowed now.

@@ -1,16 +1,16 @@
-//! Why the agent cannot go on.
+//! Fatal errors of the agent.
 
 use std::io;
 use std::path::PathBuf;
 use vmtax_wire::PORT;
 
-/// The agent cannot go on.
+/// A fatal error of the agent.
 #[derive(Debug, thiserror::Error)]
 pub enum AgentError {
     /// The stream to the controller broke.
     #[error("the channel to the controller broke: {0}")]
     Channel(#[source] io::Error),
-    /// The controller sent what is no request.
+    /// The controller sent an invalid request.
     #[error(transparent)]
     Wire(#[from] vmtax_wire::WireError),
     /// A system call that setting up needs.
@@ -18,7 +18,7 @@ pub enum AgentError {
     System {
         /// What was tried, with its object.
         what: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// Neither a virtio-serial port nor a serial console.

@@ -1,4 +1,4 @@
-//! A guest's first process: brings up just enough of a system for workloads, serves, and powers off.
+//! A guest's first process: sets up the system that workloads need, serves requests, and powers off.
 
 use crate::devices::{disk_with_serial, wait_for};
 use crate::error::AgentError;
@@ -15,7 +15,7 @@ use vmtax_wire::{DISK_SERIAL, FILES_SERIAL, PORT};
 const CONSOLE: &str = "/dev/ttyS0";
 const FILES: &str = "/files";
 
-/// Runs as PID 1 until the controller says leave; then the guest powers off. What goes wrong is said on the console.
+/// Runs as PID 1 until the controller sends `Leave`, then powers the guest off. Errors go to the console.
 pub fn init() -> ! {
     if let Err(e) = set_up_and_serve() {
         eprintln!("vmtax agent: {e}");

@@ -1,4 +1,4 @@
-//! A guest's network card, brought up for a share that comes over the network, or for a command.
+//! Configures a guest's network card, for a network share or a command.
 
 use crate::devices::wait_for;
 use std::fs;
@@ -8,7 +8,7 @@ use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use vmtax_wire::SHARE_MAC;
 
-/// Gives the card this address, and has it up.
+/// Sets the card's address, and enables it.
 pub(crate) fn configure(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String> {
     let name = card()?;
     // Any socket takes these requests.
@@ -20,10 +20,10 @@ pub(crate) fn configure(address: Ipv4Addr, mask: Ipv4Addr) -> Result<(), String>
     request.ifr_ifru.ifru_netmask = plain(mask);
     ioctl(&socket, libc::SIOCSIFNETMASK, &mut request).map_err(failed("the mask"))?;
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(failed("the bringing up"))
+    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(failed("enabling"))
 }
 
-/// Sends what is for elsewhere there.
+/// Sets the default route.
 pub(crate) fn route_all(gateway: Ipv4Addr) -> Result<(), String> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))?;
     // SAFETY: all of it are numbers and one pointer, for which zero is a value.
@@ -39,12 +39,12 @@ pub(crate) fn route_all(gateway: Ipv4Addr) -> Result<(), String> {
     }
 }
 
-/// Brings up the address by which a machine speaks to itself.
+/// Enables the loopback device.
 pub(crate) fn loopback() -> Result<(), String> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).map_err(|e| format!("a socket: {e}"))?;
     let mut request = request("lo");
     request.ifr_ifru.ifru_flags = (libc::IFF_UP | libc::IFF_RUNNING) as libc::c_short;
-    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(|e| format!("the bringing up of lo: {e}"))
+    ioctl(&socket, libc::SIOCSIFFLAGS, &mut request).map_err(|e| format!("enabling lo: {e}"))
 }
 
 /// The card with the address that the host gave it; a guest's kernel may have other interfaces.

@@ -1,4 +1,4 @@
-//! What goes to the controller: replies, and files piece by piece.
+//! Sends replies and files to the controller.
 
 use crate::error::AgentError;
 use rustix::fd::BorrowedFd;

@@ -1,5 +1,5 @@
-//! The guest from its inside while workloads run: samples of all that runs, and system calls counted. What was
-//! found is made ready and sent when the workloads have ended.
+//! Samples a guest from inside while workloads run, and counts system calls. The samples are sent after the workloads
+//! end.
 
 use crate::error::AgentError;
 use crate::exec;
@@ -9,7 +9,7 @@ use vmtax_model::{CallCounts, CountBy, Inside, Missing, Places, WorkloadSpec, fi
 use vmtax_observe::{CallCounter, GuestSampler, mount_tracefs};
 use vmtax_wire::Reply;
 
-/// How often what counting costs is measured, with and without it in turn: the least of each counts.
+/// How often the overhead of counting is measured, alternating with and without it: the minimum of each counts.
 const REPEATS: usize = 3;
 
 /// A guest that is sampled from its inside.

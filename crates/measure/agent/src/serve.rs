@@ -1,4 +1,4 @@
-//! Requests come, workloads run, replies go.
+//! The agent's loop: receives requests, runs workloads, sends replies.
 
 use crate::error::AgentError;
 use crate::outbox::{send, send_frame};
@@ -12,10 +12,10 @@ use vmtax_clock::{GUEST_CELL, HOST_CELL, Shared};
 use vmtax_model::{Places, Probes, WorkloadSpec};
 use vmtax_wire::{Decoder, Frame, Hello, Reply, Request};
 
-/// No controller exchanges stamps for longer.
+/// The longest exchange of time stamps.
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Says hello, then answers requests until told to leave or the channel ends.
+/// Sends the greeting, then answers requests until `Leave` or the end of the channel.
 ///
 /// # Errors
 /// [`AgentError`] when the channel breaks or carries what is no request.

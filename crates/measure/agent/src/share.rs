@@ -9,10 +9,10 @@ use std::path::PathBuf;
 use vmtax_model::ShareMethod;
 use vmtax_wire::{Mount, SHARE};
 
-/// Loads what it takes, mounts, and gives the line of `/proc/mounts`.
+/// Loads the modules, mounts, and returns the line of `/proc/mounts`.
 pub(crate) fn mount(request: &Mount) -> Result<String, String> {
     if std::process::id() != 1 {
-        return Err("a share is mounted in guests alone".to_owned());
+        return Err("shares can only be mounted in guests".to_owned());
     }
     let mut complaints = modules::load_for(request.method);
     if let Some((address, mask)) = request.network {
@@ -38,7 +38,7 @@ fn disk(serial: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("no disk '{serial}' appeared"))
 }
 
-/// The kernel's log has the reason that an error number has not.
+/// The kernel's messages about the mount: more precise than an error number.
 fn kernel_messages(method: ShareMethod) -> Vec<String> {
     let word = match method {
         ShareMethod::NineP => "9p",

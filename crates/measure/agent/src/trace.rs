@@ -1,4 +1,4 @@
-//! One trial under probes: the guest's side of it. What was traced is sent when the workload has ended, never during it.
+//! The guest's side of a trial under probes. The trace is sent after the workload ends, never during it.
 
 use crate::error::AgentError;
 use crate::outbox::{Failure, Send, ship};
@@ -37,7 +37,7 @@ fn trial(
     send: &mut Send<'_>,
 ) -> Result<(TrialResult, Observed), Failure> {
     let say = |what: &'static str| move |e: io::Error| format!("{what}: {e}");
-    // Only the host sees what system calls QEMU makes.
+    // QEMU's system calls are traced on the host only.
     let mut trace =
         GuestTrace::begin(places, (probes == Probes::Layers).then(|| ProbeSet::guest(probes.checkpoints())))
             .map_err(Failure::Trial)?;

@@ -30,13 +30,12 @@ pub(crate) fn run_in_fresh_process(
     let tell = |e: io::Error| format!("{} could not be started: {e}", workload.name);
     let output = command.stdin(Stdio::null()).output().map_err(tell)?;
     if let Some(signal) = output.status.signal() {
-        let hint =
-            if signal == libc::SIGKILL { "; probably out of memory: give the guest more with --memory" } else { "" };
-        return Err(format!("{} was ended by signal {signal}{hint}", workload.name));
+        let hint = if signal == libc::SIGKILL { "; probably out of memory: use a larger --memory" } else { "" };
+        return Err(format!("{} was killed by signal {signal}{hint}", workload.name));
     }
     if !output.status.success() {
         let said = String::from_utf8_lossy(&output.stderr);
         return Err(said.trim().trim_start_matches("Error: ").to_owned());
     }
-    serde_json::from_slice(&output.stdout).map_err(|e| format!("{} gave no result: {e}", workload.name))
+    serde_json::from_slice(&output.stdout).map_err(|e| format!("{} returned an invalid result: {e}", workload.name))
 }

@@ -1,4 +1,4 @@
-//! A file or folder that cannot be read or written, with the way out.
+//! The error of a file or folder that cannot be read or written.
 
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("{}: {source}: {}", path.display(), self.fix())]
 pub struct FileError {
-    /// Which.
+    /// Its path.
     pub path: PathBuf,
-    /// Why.
+    /// The error of the system.
     pub source: io::Error,
     /// Whether it was to be read; else it was to be written.
     pub read: bool,
@@ -18,13 +18,13 @@ pub struct FileError {
 impl FileError {
     fn fix(&self) -> &'static str {
         match (self.read, self.source.kind()) {
-            (true, ErrorKind::PermissionDenied) => "run as root, or check who may read it",
+            (true, ErrorKind::PermissionDenied) => "run as root, or check its permissions",
             (true, ErrorKind::NotFound) => "check the path",
             (true, _) => "check the path and the file",
             (false, ErrorKind::StorageFull | ErrorKind::QuotaExceeded) => {
-                "make room, or put the cache elsewhere with XDG_CACHE_HOME"
+                "free some space, or move the cache with XDG_CACHE_HOME"
             }
-            (false, _) => "choose a folder that you may write, for the cache with XDG_CACHE_HOME",
+            (false, _) => "choose a writable folder (for the cache: XDG_CACHE_HOME)",
         }
     }
 }

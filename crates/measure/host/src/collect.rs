@@ -7,7 +7,7 @@ use vmtax_model::{Check, HostFacts, KernelFacts, KvmClass, KvmFacts, SCHEMA};
 
 /// Everything about this host, in less than two seconds: QEMUs are asked and KVM is tried at the same time.
 ///
-/// `explicit_qemu` is looked at first and, when usable, is the first of the QEMUs; what is wrong with it is in its check.
+/// `explicit_qemu` is probed first and, if usable, is the first of the QEMUs; its check has the error otherwise.
 /// `fetched_qemus` come after those of the search path: none for a caller who wants the first alone.
 /// `kernels` and `unusable_kernels` (with the reason) are what the caller found; they are passed on and get a check.
 pub fn collect(

@@ -38,12 +38,12 @@ pub fn checks() -> [Check; 2] {
         sampling(&openings, &limit).about(
             "perf-event",
             "perf_event sampling",
-            "shows where host time goes, kernel and QEMU alike, without changing either",
+            "samples host CPU time in the kernel and QEMU without modifying them",
         ),
         hardware(&openings, &limit).about(
             "perf-hardware",
             "hardware counters",
-            "cycles, instructions and cache misses tell a slower clock from more work",
+            "cycles, instructions and cache misses distinguish a slower clock from more work",
         ),
     ]
 }

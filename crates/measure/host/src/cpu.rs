@@ -76,37 +76,37 @@ pub fn checks(cpu: &CpuFacts, usable: u32, clocks_available: &str) -> Vec<Check>
         virtualisation(cpu).about(
             "virtualisation",
             "CPU",
-            "KVM needs VT-x (vmx) or AMD-V (svm); without, only TCG or a KVM with software page tables runs guests",
+            "KVM needs VT-x (vmx) or AMD-V (svm); without them only TCG, or a KVM without hardware support, runs guests",
         ),
         nested(cpu).about(
             "nested",
-            "nested or not",
-            "on a host that is a guest itself, native figures already hold one overhead, and a guest's hold two",
+            "nested virtualization",
+            "on a host that is itself a guest, native figures include one level of virtualization, guest figures two",
         ),
         cores(cpu, usable).about(
             "cores",
             "cores and SMT",
-            "guest, QEMU and host compete on one core; with SMT a figure depends on what the sibling thread does",
+            "on one core, guest, QEMU and host compete; with SMT, figures depend on the load of the sibling thread",
         ),
         frequency(cpu).about(
             "governor",
             "frequency governor",
-            "a changing frequency changes every figure, and native and guest not alike",
+            "a changing frequency changes every figure, natively and in guests by different amounts",
         ),
         steal(cpu).about(
             "steal",
-            "stolen time",
-            "time that the hypervisor gives to others is in every figure as noise",
+            "steal time",
+            "time that the hypervisor gives to other guests adds noise to every figure",
         ),
         clocksource(cpu, clocks_available).about(
             "clocksource",
             "clock source",
-            "with tsc a clock reading costs some 20 ns; with others microseconds, or an exit from the guest each",
+            "a clock reading takes about 20 ns with tsc; with other sources microseconds, or a VM exit",
         ),
         tsc(cpu).about(
             "tsc",
             "time stamp counter",
-            "timing and joining host and guest on one clock need a counter of constant rate that never stops",
+            "timing, and aligning the clocks of host and guest, need a counter of constant rate that never stops",
         ),
     ]
 }
@@ -131,7 +131,7 @@ pub fn without_virtualization(cpu: &CpuFacts) -> HostProblem {
 fn nested(cpu: &CpuFacts) -> Verdict {
     match &cpu.hypervisor {
         None => Verdict::ok("bare metal (no hypervisor flag)"),
-        Some(name) => Verdict::limited_for_good(format!("this host is itself a guest of {name}")),
+        Some(name) => Verdict::limited_for_good(format!("this host is a guest of {name}")),
     }
 }
 

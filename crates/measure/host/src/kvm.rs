@@ -1,4 +1,4 @@
-//! What KVM is good for here, found by running code on it.
+//! Classifies KVM by running code on it.
 
 use crate::cpu;
 use crate::line::Verdict;
@@ -15,7 +15,7 @@ const API_VERSION: i32 = 12;
 /// The probe takes 0.1 s, more on a loaded host; a KVM that takes longer is stuck where no signal reaches it.
 const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Iterations per second above which code runs by itself and is not interpreted. CPUs do about 1e9, an emulating
-/// KVM about 1e6 or less; the load/store loop has more to do per turn.
+/// KVM about 1e6 or less; the load/store loop has more work per iteration.
 const MIN_COUNT_RATE: f64 = 5e7;
 const MIN_LOAD_STORE_RATE: f64 = 2e7;
 
@@ -43,9 +43,7 @@ pub fn kvm() -> KvmFacts {
             let _ = thread.join();
             facts
         }
-        Ok((Err(_), _)) => {
-            broken(format!("a guest did not stop when told to, within {} ms", PROBE_TIMEOUT.as_millis()))
-        }
+        Ok((Err(_), _)) => broken(format!("a guest did not stop within {} ms", PROBE_TIMEOUT.as_millis())),
         Err(error) => broken(format!("starting a thread for the probe: {error}")),
     }
 }
@@ -61,10 +59,10 @@ fn probe() -> KvmFacts {
     };
     let version = kvm.get_api_version();
     if version != API_VERSION {
-        return broken(format!("/dev/kvm speaks version {version} of the interface, not {API_VERSION}"));
+        return broken(format!("/dev/kvm has API version {version} instead of {API_VERSION}"));
     }
     if !kvm.check_extension(Cap::UserMemory) {
-        return broken("/dev/kvm cannot give a guest our memory (no KVM_CAP_USER_MEMORY)".into());
+        return broken("/dev/kvm has no KVM_CAP_USER_MEMORY".into());
     }
     if let Err(error) = raw::block_signals() {
         return broken(format!("blocking signals in the probe's thread: {error}"));
@@ -136,15 +134,16 @@ fn classify(rates: &Rates, module: Option<&str>) -> KvmFacts {
 pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>) -> Check {
     let found = |verdict: &str| format!("{verdict}: {}", facts.evidence);
     let verdict = match facts.class {
-        KvmClass::Hardware => Verdict::ok(found("runs kernels at speed")),
-        KvmClass::EmulatesKernels => {
-            Verdict::limited(found("runs user code at speed but emulates kernels"), HostProblem::KvmEmulatesKernels)
-        }
-        KvmClass::Broken => Verdict::limited(found("opens but runs nothing properly"), HostProblem::KvmBroken),
+        KvmClass::Hardware => Verdict::ok(found("runs kernels at full speed")),
+        KvmClass::EmulatesKernels => Verdict::limited(
+            found("runs user mode at full speed but emulates kernel mode"),
+            HostProblem::KvmEmulatesKernels,
+        ),
+        KvmClass::Broken => Verdict::limited(found("opens but does not run code correctly"), HostProblem::KvmBroken),
         KvmClass::NoPermission => {
             let own_group = device_group.is_some_and(|group| group != 0);
             let problem = if own_group { HostProblem::KvmNotPermitted } else { HostProblem::KvmGroupMissing };
-            Verdict::limited(found("may not be opened by this user"), problem)
+            Verdict::limited(found("this user may not open it"), problem)
         }
         KvmClass::Absent => {
             let problem = match cpu.virtualisation.as_deref() {
@@ -155,7 +154,7 @@ pub(crate) fn check(facts: &KvmFacts, cpu: &CpuFacts, device_group: Option<u32>)
             Verdict::missing(found("there is no /dev/kvm"), problem)
         }
     };
-    let why = "without a KVM that runs kernels at speed, guests run under TCG, which costs several times more";
+    let why = "without KVM at full speed, guests run under TCG, which is several times slower";
     verdict.about("kvm", "KVM", why)
 }
 

@@ -1,7 +1,7 @@
-//! What this machine is and can do: CPU, KVM, QEMU, tracing, and what each of them needs.
+//! The facts of this host: CPU, KVM, QEMU, tracing, and what each of them needs.
 //!
-//! Everything here only looks. Nothing is changed on the host, and root is not needed: what an ordinary user may not
-//! see or use is reported as limited, with the command that fixes it.
+//! Read-only: nothing is changed on the host, and root is not needed. What an ordinary user may not see or use is reported
+//! as limited, with its remedy.
 
 mod collect;
 mod command;

@@ -228,7 +228,7 @@ pub(crate) fn checks(found: &[Result<Probed, HostError>]) -> Vec<Check> {
 }
 
 fn check(found: &Result<Probed, HostError>) -> Check {
-    let why = "it is the machine that guests run on; what it was built with decides what can be compared and traced";
+    let why = "runs the guests; its build options decide what can be compared and traced";
     let about = |verdict: Verdict| verdict.about("qemu", "QEMU", why);
     let probed = match found {
         Ok(probed) => probed,

@@ -30,7 +30,7 @@ pub fn guest_kernels(kernels: &[KernelFacts], unusable: &[(PathBuf, String)]) ->
     verdict.about(
         "guest-kernel",
         "guest kernel",
-        "a guest boots straight into it; the running one makes the fairest comparison",
+        "guests boot it directly; the host's running kernel makes the fairest comparison",
     )
 }
 
@@ -56,11 +56,11 @@ pub fn memory(meminfo: &str, transparent: Option<&str>) -> [Check; 2] {
         None => Verdict::limited(found, HostProblem::NoHugePages),
     };
     [
-        enough.about("memory", "memory", "a guest that makes the host swap measures the swap"),
+        enough.about("memory", "memory", "a guest that makes the host swap measures swapping"),
         huge.about(
             "huge-pages",
             "huge pages",
-            "with small pages a guest's TLB misses cost twice; both sides should have the same",
+            "with small pages a guest's TLB misses cost more; native and guest should use the same page size",
         ),
     ]
 }
@@ -73,7 +73,7 @@ pub fn memory_limit() -> Check {
     limit_verdict(&mounts, &own, root).about(
         "memory-limit",
         "memory limit (cgroup)",
-        "a native trial gets the guest's amount of memory; without the limit its page cache is the whole host's",
+        "limits a native trial to the guest's memory; without it, a native trial can use the whole host's page cache",
     )
 }
 
@@ -107,7 +107,7 @@ fn limit_verdict(mounts: &[MountEntry], own: &ProcessCGroups, root: bool) -> Ver
 
 fn usable(home: &Path, version: &str) -> Verdict {
     if is_writable(home) {
-        Verdict::ok(format!("cgroup {version}, groups can be made in {}", home.display()))
+        Verdict::ok(format!("cgroup {version}, groups can be created in {}", home.display()))
     } else {
         not_ours(version)
     }
@@ -115,7 +115,7 @@ fn usable(home: &Path, version: &str) -> Verdict {
 
 fn not_ours(version: &str) -> Verdict {
     Verdict::limited(
-        format!("cgroup {version}, but this user may make no group with a memory limit"),
+        format!("cgroup {version}, but this user may not create a group with a memory limit"),
         HostProblem::NoCgroupRights,
     )
 }
@@ -131,7 +131,7 @@ pub fn programs() -> Vec<Check> {
         found(program(&["mkfs.ext4"]), HostProblem::NoMkfs).about(
             "mkfs-ext4",
             "mkfs.ext4",
-            "makes the file system of the guest's disk, which fileio needs",
+            "formats the guest's disk, which fileio needs",
         ),
         found(program(&["virtiofsd"]), HostProblem::NoVirtiofsd).about(
             "virtiofsd",

@@ -1,4 +1,4 @@
-//! tracefs and uprobes: only looked at, nothing is mounted, made or switched on.
+//! tracefs and uprobes: only inspected, nothing is mounted, created or enabled.
 
 use crate::line::Verdict;
 use crate::program::is_writable;
@@ -37,12 +37,12 @@ pub fn checks() -> [Check; 2] {
         tracing(&tracefs).about(
             "tracefs",
             "tracefs",
-            "kernel events say where in the host a request is; each trace gets an instance of its own there",
+            "kernel events show where a request is on the host; each trace uses its own instance",
         ),
         uprobes(&tracefs).about(
             "uprobes",
             "uprobes",
-            "probes on QEMU's functions say when a request enters and leaves it",
+            "probes on QEMU's functions show when a request enters and leaves QEMU",
         ),
     ]
 }
@@ -73,13 +73,12 @@ fn tracing(tracefs: &Tracefs) -> Verdict {
         Tracefs::Closed(root) => {
             Verdict::limited(format!("{} is closed to this user", root.display()), HostProblem::TracingNeedsRoot)
         }
-        Tracefs::Open { root, instances: false, .. } => Verdict::limited(
-            format!("{} may be read, but not used by this user", root.display()),
-            HostProblem::TracingNeedsRoot,
-        ),
+        Tracefs::Open { root, instances: false, .. } => {
+            Verdict::limited(format!("{} is read-only for this user", root.display()), HostProblem::TracingNeedsRoot)
+        }
         Tracefs::Open { root, clocks, .. } if !clocks.iter().any(|clock| clock == "x86-tsc") => {
             Verdict::limited_for_good(format!(
-                "{} without the clock x86-tsc: host and guest cannot be joined tick by tick",
+                "{} without the clock x86-tsc: events of host and guest cannot be joined by TSC",
                 root.display()
             ))
         }
@@ -91,10 +90,9 @@ fn uprobes(tracefs: &Tracefs) -> Verdict {
     match tracefs {
         Tracefs::Unknown => Verdict::missing("this kernel has no tracefs", HostProblem::KernelFeatureMissing),
         // A kernel can have uprobes without tracefs mounted; perf's own type of event shows it.
-        Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => Verdict::limited(
-            "in the kernel, but they need tracefs, which is not mounted",
-            HostProblem::TracefsNotMounted,
-        ),
+        Tracefs::NotMounted if Path::new("/sys/bus/event_source/devices/uprobe").exists() => {
+            Verdict::limited("supported by the kernel, but tracefs is not mounted", HostProblem::TracefsNotMounted)
+        }
         Tracefs::NotMounted => Verdict::missing("unknown: tracefs is not mounted", HostProblem::TracefsNotMounted),
         Tracefs::Open { uprobes: Some(true), .. } => Verdict::ok("can be defined"),
         Tracefs::Open { uprobes: None, .. } => {
@@ -102,7 +100,7 @@ fn uprobes(tracefs: &Tracefs) -> Verdict {
         }
         // Root alone may define them, also where tracefs is open to a group.
         Tracefs::Open { uprobes: Some(false), .. } | Tracefs::Closed(_) => {
-            Verdict::limited("not for this user", HostProblem::TracingNeedsRoot)
+            Verdict::limited("not permitted for this user", HostProblem::TracingNeedsRoot)
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The host's own speed, measured by a fixed piece of work beside a comparison's turns: drift shows in it.
+//! The host's own speed, measured by a fixed piece of work beside each slot of a comparison, to detect drift.
 
 use std::hint::black_box;
 use std::time::Instant;
 
 /// Some milliseconds of work.
 const STEPS: u64 = 4_000_000;
-/// The fastest counts: what interrupts it is not the host's speed.
+/// The fastest counts: interruptions are not the host's speed.
 const TRIES: usize = 5;
 
 /// How long the host takes for it, seconds.

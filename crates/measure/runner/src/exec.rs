@@ -1,4 +1,4 @@
-//! A plan's command: the host's root for guests, and one run of it with what it says of itself.
+//! A plan's command: the host's root for guests, one run, and the metrics in its output.
 
 use crate::RunError;
 use crate::images::Images;
@@ -13,22 +13,24 @@ use vmtax_vm::{
 /// Each variant of the plan, in order.
 pub(crate) fn share_setups(plan: &Plan, images: &Images, scratch: &Scratch) -> Result<Vec<ShareSetup>, RunError> {
     let source = scratch.folder().join("root");
-    let making =
-        |source: std::io::Error| MachineError::System { what: "making a place for the root".to_owned(), source };
+    let making = |source: std::io::Error| MachineError::System {
+        what: "making the folder of the guests' root".to_owned(),
+        source,
+    };
     let source = std::path::absolute(source).map_err(making)?;
     std::fs::create_dir(&source).map_err(making)?;
     let besides = besides(plan)?;
     let setup = |variant: &vmtax_model::Variant| {
         let share = variant.share().map_err(|e| e.to_string()).and_then(|share| match share {
             Some(share) => sharing(share, images, &source, &besides).map(Some),
-            None => Err("a command needs the host's files: add share=9p or share=virtiofs".to_owned()),
+            None => Err("a command in a guest needs the host's files: set share=9p or share=virtiofs".to_owned()),
         });
         ShareSetup::new(variant, share)
     };
     Ok(plan.variants.iter().map(setup).collect())
 }
 
-/// What guests have besides the root.
+/// What guests can access in addition to the read-only root.
 fn besides(plan: &Plan) -> Result<RootExtras, MachineError> {
     let Some(command) = plan.command() else { return Ok(RootExtras::default()) };
     for folder in &command.write {
@@ -48,7 +50,7 @@ fn sharing(share: Share, images: &Images, source: &Path, besides: &RootExtras) -
     let server = match share.method {
         ShareMethod::NineP => None,
         ShareMethod::Virtiofs => Some(program(&share)?),
-        other => return Err(format!("share={other} cannot give guests the host's root: use 9p or virtiofs")),
+        other => return Err(format!("share={other} cannot share the host's root: use 9p or virtiofs")),
     };
     Ok(Sharing {
         read_only: true,
@@ -63,19 +65,19 @@ pub(crate) fn patterns(plan: &Plan) -> Result<Patterns, RunError> {
     Ok(Patterns::new(plan.command().map_or(&[], |command| &command.metrics))?)
 }
 
-/// A command that ran on a machine.
+/// The outcome of a command on a machine.
 pub(crate) struct CommandOutcome {
-    /// Its result, and what the agent says of its own tracing.
+    /// Its result, and how the agent traced it.
     pub ran: Result<(TrialResult, Option<Observed>), MachineError>,
-    /// How it ended, as far as it began.
+    /// How it ended, if it started.
     pub execution: Option<Execution>,
-    /// What it cost the host's CPUs, in a guest.
+    /// The host CPU time that it used, in a guest.
     pub cpu_seconds: Option<CpuSeconds>,
-    /// Whether the machine is still one to clean up.
+    /// Whether the machine still runs.
     pub alive: bool,
 }
 
-/// Runs the lines that come before the command, or behind it.
+/// Runs the shell lines before or after the command.
 pub(crate) fn shell<'a>(
     machine: &mut dyn RunningMachine,
     mut lines: impl Iterator<Item = (&'static str, &'a str)>,
@@ -108,7 +110,7 @@ pub(crate) fn run(
     }
 }
 
-/// What the command printed becomes figures: known tools' from standard output, a person's from either stream.
+/// Reads metrics from the output: those of known tools from standard output, those of the user's patterns from either stream.
 fn parse_output(finished: &mut Finished, patterns: &Patterns) {
     let [stdout, stderr] = &finished.printed;
     let (output, errors) = (stdout.text(), stderr.text());
@@ -116,7 +118,7 @@ fn parse_output(finished: &mut Finished, patterns: &Patterns) {
     let (named, mut missing) = patterns.find(&[&output, &errors]);
     printed.extend(named);
     if !missing.is_empty() && (stdout.is_cut() || stderr.is_cut()) {
-        missing.push("of a long output only the beginning and the end are read, 256 KiB each".to_owned());
+        missing.push("only the first and the last 256 KiB of the output were searched".to_owned());
     }
     finished.result.notes.extend(missing);
     finished.execution.printed = printed;

@@ -1,4 +1,4 @@
-//! What a plan's guests are started from: made once, used in every round.
+//! The images that a plan's guests boot from: made once, used in every round.
 
 use crate::{Requirements, RunError};
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Makes them in the scratch folder. `methods` are the shares that guests are to mount.
+    /// Makes them in the scratch folder. `methods` are the share methods that guests must support.
     pub fn make(
         plan: &CheckedPlan,
         requirements: Option<&Requirements>,
@@ -74,12 +74,12 @@ impl Images {
     }
 }
 
-/// A guest without what it is started from.
+/// The error of a guest without a VMM or an image.
 pub(crate) fn no_program(machine: Machine) -> RunError {
-    RunError::NoMachine { machine, reason: "no QEMU and kernel were found for it".to_owned() }
+    RunError::NoMachine { machine, reason: "no QEMU or kernel was found for it".to_owned() }
 }
 
-/// The kernel as a guest starts fastest from it.
+/// The kernel in the format that boots fastest: uncompressed, if possible.
 fn unpacked(kernel: &KernelFacts, vmlinux: PathBuf) -> PathBuf {
     if vmtax_guests::kernel::unpack_vmlinux(kernel, &vmlinux) { vmlinux } else { kernel.image.clone() }
 }

@@ -1,5 +1,5 @@
-//! From a plan to a recording: finds what the plan's machines need, takes the turns in order, writes each trial down as
-//! it ends.
+//! From a plan to a recording: finds what the plan's machines need, runs the slots of its schedule, and records each trial
+//! as it ends.
 
 mod control;
 mod exec;
@@ -25,19 +25,19 @@ use vmtax_workload::WorkloadError;
 /// A plan cannot be carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
-    /// No QEMU that will do.
+    /// No usable QEMU.
     #[error(transparent)]
     Host(#[from] HostError),
-    /// No guest kernel that will do.
+    /// No usable guest kernel.
     #[error(transparent)]
     Kernel(#[from] KernelError),
-    /// An option that a workload does not have, or a value it does not take.
+    /// An unknown option of a workload, or an invalid value.
     #[error(transparent)]
     Workload(#[from] WorkloadError),
-    /// The plan makes no sense.
+    /// The plan is invalid.
     #[error(transparent)]
     Plan(#[from] vmtax_model::PlanError),
-    /// A figure cannot be searched for.
+    /// A metric's pattern is invalid.
     #[error(transparent)]
     Pattern(#[from] crate::tool_output::PatternError),
     /// The recording cannot be written.
@@ -46,26 +46,26 @@ pub enum RunError {
     /// The files and disks for the machines cannot be made.
     #[error(transparent)]
     Machine(#[from] MachineError),
-    /// Names held open take more memory than the machines have.
+    /// Open file handles need more memory than the machines have.
     #[error(
-        "{workload} needs about {held_mib} MiB of a machine's {memory_mib} MiB for open file handles: give --memory {needed}, a smaller count, or how=cached"
+        "{workload} needs about {held_mib} MiB for open file handles, but a machine has {memory_mib} MiB: use --memory {needed}, a smaller count, or how=cached"
     )]
     HeldTooMany {
-        /// Which workload.
+        /// The workload.
         workload: WorkloadName,
-        /// MiB that they take.
+        /// MiB that they need.
         held_mib: u64,
         /// MiB that a machine has.
         memory_mib: u64,
-        /// MiB that would do.
+        /// MiB that suffice.
         needed: u64,
     },
-    /// A machine that failed to boot in its first turn will not in a later one.
+    /// A machine failed to boot the first time: it would fail each time.
     #[error("{machine} failed to boot: {source}")]
     FirstBoot {
-        /// Which.
+        /// The machine.
         machine: Machine,
-        /// Why.
+        /// The reason.
         source: MachineError,
     },
     /// A process cannot be observed.
@@ -74,7 +74,7 @@ pub enum RunError {
     /// The machine is not available on this host.
     #[error("{machine} is not available on this host: {reason}")]
     NoMachine {
-        /// Which.
+        /// The machine.
         machine: Machine,
         /// Why, and what to do.
         reason: String,

@@ -1,9 +1,9 @@
-//! Pins a guest's threads to the host's CPUs: of comparisons, where there are enough, to avoid the scheduler's noise.
+//! Pins a guest's threads to host CPUs in comparisons, if there are enough CPUs: less scheduling noise.
 
 use rustix::thread::{CpuSet, Pid, sched_getaffinity, sched_setaffinity};
 use vmtax_model::{QemuThread, Role, Warning};
 
-/// CPUs that are left for the rest of QEMU and for the host: on fewer a thread that may not move waits for its neighbours.
+/// CPUs that are left for the other threads of QEMU and for the host.
 const SPARE: usize = 2;
 
 /// Gives each vCPU thread a CPU of the host's, and each iothread where there are more; all else of QEMU has the rest, of
@@ -45,7 +45,7 @@ mod tests {
     use std::process::{Command, Stdio};
 
     #[test]
-    fn each_cpu_has_its_own_where_there_are_enough() {
+    fn each_vcpu_has_its_own_cpu_if_there_are_enough() {
         let online = std::thread::available_parallelism().unwrap().get();
         let mut child = Command::new("sleep").arg("60").stdin(Stdio::null()).spawn().unwrap();
         let tid = i32::try_from(child.id()).unwrap();

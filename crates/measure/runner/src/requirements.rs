@@ -1,4 +1,4 @@
-//! What a plan's machines need: a QEMU, a kernel, a KVM that runs kernels.
+//! Finds what a plan's machines need: VMM, kernel, a KVM that runs kernels.
 
 use crate::RunError;
 use std::path::PathBuf;
@@ -70,7 +70,10 @@ pub fn find_requirements(
             if let Some(program) = requirements.program(machine, i).filter(lacks) {
                 return Err(RunError::NoMachine {
                     machine,
-                    reason: format!("{} was built without it: name another QEMU with --qemu", program.path().display()),
+                    reason: format!(
+                        "{} was built without this accelerator: use another QEMU with --qemu",
+                        program.path().display()
+                    ),
                 });
             }
         }
@@ -81,7 +84,7 @@ pub fn find_requirements(
     Ok(Some(requirements))
 }
 
-/// The kernel of each variant; fetched, where none is there, once.
+/// The kernel of each variant; fetched once if there is none.
 fn kernels(
     plan: &Plan,
     host: &HostFacts,
@@ -93,7 +96,7 @@ fn kernels(
     for variant in &plan.variants {
         let guest = variant.guest(&plan.guest)?;
         kernels.push(match (&guest.kernel, &usual) {
-            // One that is no file is the release of one in the cache, or to be fetched into it.
+            // A name that is not a file is a release, in the cache or to be fetched.
             (Some(named), _) if guest.modules.is_none() && !named.exists() && named.components().count() == 1 => {
                 let cache = cache().map_err(KernelError::from)?;
                 vmtax_guests::kernel::fetch(Some(&named.to_string_lossy()), &cache, say)?
@@ -127,7 +130,7 @@ fn programs(vmm: Vmm, plan: &Plan, host: &HostFacts) -> Result<Vec<VmmProgram>, 
     }
 }
 
-/// It has no kernel: block requests, one at a time, are all that it makes.
+/// The micro-guest has no kernel: it makes block requests only, one at a time.
 fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
     let cannot = |reason: String| Err(RunError::NoMachine { machine, reason });
     for workload in &plan.workloads {
@@ -136,13 +139,13 @@ fn micro_can(machine: Machine, plan: &Plan) -> Result<(), RunError> {
         }
         if workload.name != WorkloadName::Seqread {
             return cannot(format!(
-                "it has no operating system and cannot run {}: give it seqread alone",
+                "it has no operating system and runs only seqread, not {}: use another machine",
                 workload.name
             ));
         }
         let depth = vmtax_workload::block_work(workload)?.depth;
         if depth != 1 {
-            return cannot(format!("it has one request under way at a time, not {depth}: leave it out of --machine"));
+            return cannot(format!("it has one request in flight at a time, not {depth}: leave it out of --machine"));
         }
     }
     Ok(())
@@ -161,9 +164,9 @@ fn kvm_runs(machine: Machine, host: &HostFacts, say: &mut dyn FnMut(&str)) -> Re
             );
             return Ok(());
         }
-        KvmClass::Broken => "this host's KVM opens, but does not run: `vmtax doctor` says what was tried",
-        KvmClass::NoPermission => "/dev/kvm may not be opened: `vmtax doctor` says what to do",
-        KvmClass::Absent => "there is no /dev/kvm: `vmtax doctor` says what to do, or use the machine tcg",
+        KvmClass::Broken => "this host's KVM opens but runs no code: see `vmtax doctor`",
+        KvmClass::NoPermission => "this user may not open /dev/kvm: see `vmtax doctor`",
+        KvmClass::Absent => "there is no /dev/kvm: see `vmtax doctor`, or use the machine tcg",
     };
     Err(RunError::NoMachine { machine, reason: reason.to_owned() })
 }

@@ -1,4 +1,4 @@
-//! Carries out the slots of a plan.
+//! Runs the slots of a plan's schedule.
 
 mod state;
 mod write_trial;
@@ -29,33 +29,33 @@ use vmtax_vm::{
 use vmtax_workload::CheckedPlan;
 use write_trial::{TrialNotes, note_boot, note_memory_tree};
 
-/// Below this, time stolen from the host during a trial is nothing to speak of.
+/// Below this, steal time of the host during a trial is not reported, percent.
 const NOTABLE_STEAL_PERCENT: u32 = 5;
 
-/// How a run ended that could be started.
+/// How a run ended.
 #[derive(Debug)]
 pub enum Ended {
     /// Every trial has a result.
     Complete,
     /// Some trials have none; the first reason.
     Incomplete(MachineError),
-    /// A person or a signal stopped it; what came before is recorded.
+    /// The user or a signal stopped it; the trials before are recorded.
     Interrupted,
 }
 
-/// Who is told how it goes, and asked whether it is to go on.
+/// Receives the progress, and decides whether to start another round.
 pub struct Watch<'a> {
     /// What happens.
     pub progress: &'a mut dyn FnMut(Progress<'_>),
-    /// After each whole round, by how many there are now: whether another is to be begun.
+    /// Called after each complete round with the number of rounds: whether to start another.
     pub go_on: &'a mut dyn FnMut(u32) -> bool,
 }
 
-/// Carries out the plan; its command, if it has one, between `streams`. Whatever ends it, the trials before are in the
-/// recording, and nothing is left running.
+/// Runs the plan, its command, if any, with `streams`. However it ends, completed trials are in the recording and nothing is
+/// left running.
 ///
 /// # Errors
-/// [`RunError`] when the plan cannot be carried out: what fails the first time will fail each time.
+/// [`RunError`] when the plan cannot be run: the error would occur each time.
 pub fn run(
     plan: &CheckedPlan,
     requirements: Option<&Requirements>,
@@ -80,7 +80,7 @@ pub fn run(
         images: &images,
         share_setups: &share_setups,
         requirements,
-        // Where the host's kernel may not be traced, QEMU's own log tells something.
+        // Without tracing of the host's kernel, QEMU's own log of trace events is the source.
         events: plan.is_observed() && !may_trace(),
         interrupt,
         streams,
@@ -115,7 +115,7 @@ fn needs(plan: &CheckedPlan) -> Result<Needs, RunError> {
     let data = plan.workloads.iter().any(|w| w.name == WorkloadName::Seqread).then_some(DiskKind::Data);
     let layer = plan.command().filter(|_| guest).and_then(|c| c.scratch_mib);
     let disk = data.or(layer.map(|mib| DiskKind::Layer { mib }));
-    // A command has the host's files.
+    // A command uses the host's files.
     let files = guest && plan.command().is_none();
     Ok(Needs { disk, guest, files, files_bytes, tree: plan.tree.clone(), written, images_mib })
 }
@@ -129,12 +129,12 @@ impl<'a> Run<'a> {
         (self.progress)(Progress::Booting { slot });
         let variant_setup = &self.share_setups[slot.variant];
         let share = match &variant_setup.share {
-            // The host itself has its files as they are.
+            // Natively nothing is shared.
             _ if !slot.machine.is_guest() => None,
             Ok(share) => share.as_ref(),
             Err(why) => return self.refuse(slot, MachineError::NoShare(why.clone())),
         };
-        // Only what this guest finds is spoilt; the next is tried anew.
+        // Only this guest is affected; the next one is tried again.
         if let Err(error) = self.scratch.clear() {
             (self.progress)(Progress::Failed { number: self.number, error: &error });
             self.write_failed(slot, 0, &error.to_string())?;
@@ -143,7 +143,7 @@ impl<'a> Run<'a> {
         }
         let log = self.log_folder(slot)?;
         let control_s = self.plan.comparison().map(|_| control::seconds());
-        // The host itself is measured as it is.
+        // Natively the host's settings stay.
         let settings = if slot.machine.is_guest() { variant_setup.variant.host() } else { BTreeMap::new() };
         let settings = HostSettings::set(&settings)?;
         let outcome =
@@ -178,12 +178,12 @@ impl<'a> Run<'a> {
                 self.trials(slot, session, log, control_s)
             }
             Err(MachineError::Interrupted) => Ok(()),
-            // What one size or share is refused another may be given.
+            // Another size or share may work.
             Err(error) if (self.plan.range().is_some() || share.is_some()) && slot.round == 0 => {
                 self.refuse(slot, error)
             }
             Err(source) if !self.booted.contains(&(slot.machine, slot.variant)) => {
-                // Written down first: the recording, too, says why.
+                // Recorded first, so that the recording has the reason.
                 let why = source.to_string();
                 self.write_failed(slot, 0, &why)?;
                 Err(RunError::FirstBoot { machine: slot.machine, source })
@@ -253,7 +253,7 @@ impl<'a> Run<'a> {
         Ok(())
     }
 
-    /// What the reader of all figures from this machine should know. Where guests are compared, its vCPUs are pinned.
+    /// Warnings that apply to all figures from this machine. In a comparison its vCPUs are pinned.
     fn warnings(&self, slot: Slot, machine: &dyn RunningMachine) -> Vec<Warning> {
         let mut warnings = machine.warnings().to_vec();
         if self.plan.comparison().is_some() {
@@ -298,7 +298,7 @@ impl<'a> Run<'a> {
             return Ok(TrialOutcome { result: observed, execution: None, cpu_seconds: None });
         };
         let Some(streams) = self.streams else {
-            let error = "the plan's command has no streams to run between".to_owned();
+            let error = "the plan's command needs standard streams".to_owned();
             return Ok(TrialOutcome::failed(MachineError::Workload(error)));
         };
         let run = CommandRun { command, streams, timeout };
@@ -310,7 +310,7 @@ impl<'a> Run<'a> {
         };
         let ran = exec::run(machine, run, self.patterns, traced, &mut |name, bytes| observers.file(name, bytes));
         let result = ran.ran.and_then(|(result, observed)| observers.stop(machine, observed).map(|()| result));
-        // A machine that is no more needs no cleaning.
+        // A machine that ended needs no cleanup.
         let cleaned = if ran.alive { exec::shell(machine, command.after().into_iter(), run) } else { Ok(()) };
         let result = result.and_then(|result| cleaned.map(|()| result));
         Ok(TrialOutcome { result, execution: ran.execution, cpu_seconds: ran.cpu_seconds })
@@ -348,12 +348,12 @@ struct Conditions<'a> {
     restored: &'a [(PathBuf, String)],
 }
 
-/// How a trial's work went.
+/// The outcome of a trial.
 struct TrialOutcome {
     result: Result<TrialResult, MachineError>,
-    /// How the command ended, as far as it began.
+    /// How the command ended, if it started.
     execution: Option<Execution>,
-    /// What the command cost the host's CPUs.
+    /// The host CPU time that the command used.
     cpu_seconds: Option<CpuSeconds>,
 }
 

@@ -1,4 +1,4 @@
-//! How each of a plan's variants gives its guests the plan's tree.
+//! How each of a plan's variants shares the plan's tree with its guests.
 
 use crate::images::Images;
 use std::collections::BTreeMap;
@@ -10,10 +10,10 @@ use vmtax_model::{
 use vmtax_vm::{MachineError, RunningMachine, Scratch, Sharing, image_mib, make_image, tree_room};
 use vmtax_workload::{Checked, CheckedPlan, GuestState};
 
-/// What a small system takes of a machine's memory, MiB.
+/// Memory that a minimal guest needs for itself, MiB.
 const SYSTEM_MIB: u64 = 96;
 
-/// A variant, ready to be used.
+/// A variant with its share.
 pub(crate) struct ShareSetup {
     /// The variant.
     pub variant: Variant,
@@ -29,7 +29,7 @@ impl ShareSetup {
     }
 }
 
-/// The shares that a plan asks for, each method once.
+/// The share methods of a plan, each once.
 pub(crate) fn methods(plan: &Plan) -> Result<Vec<ShareMethod>, PlanError> {
     let mut methods = Vec::new();
     for variant in &plan.variants {
@@ -65,7 +65,7 @@ pub(crate) fn images_mib(plan: &CheckedPlan) -> Result<u64, crate::RunError> {
     Ok(sum)
 }
 
-/// Bytes and files that an image has to have room for: on a disk guests write.
+/// Bytes and files that an image must have room for, including what guests write on a disk.
 fn image_room(plan: &CheckedPlan, tree: &Tree, method: ShareMethod) -> Result<(u64, u64), crate::RunError> {
     let (bytes, files) = tree_room(tree)?;
     let more = if method == ShareMethod::Disk { written(plan)?.share } else { (0, 0) };
@@ -105,7 +105,7 @@ pub(crate) fn written(plan: &CheckedPlan) -> Result<Written, crate::RunError> {
     Ok(most)
 }
 
-/// A warning where who serves the share may not have as many files open as a guest is to hold.
+/// A warning if the limit of open files of the share's server is less than a guest opens.
 pub(crate) fn few_open_files(workload: &Checked, share: &ShareFacts) -> Option<Warning> {
     let room = workload.room(0);
     let needed = match share.method {
@@ -118,10 +118,10 @@ pub(crate) fn few_open_files(workload: &Checked, share: &ShareFacts) -> Option<W
     Some(Warning::FewOpenFiles { method: share.method, limit, needed })
 }
 
-/// What makes one image another: how it is made, and how compressed.
+/// Identifies an image: how it is made and compressed.
 type ImageKey = (ShareMethod, Option<String>);
 
-/// The image of the tree that a setup needs, if any.
+/// The image that a share method needs, if any.
 fn kind(share: &Share) -> Option<ImageKey> {
     match share.method {
         ShareMethod::NineP | ShareMethod::Virtiofs => None,
@@ -131,7 +131,7 @@ fn kind(share: &Share) -> Option<ImageKey> {
     }
 }
 
-/// Each variant of the plan, in order; images that they need are made.
+/// The share of each variant of the plan, in order; makes the images that they need.
 pub(crate) fn share_setups(plan: &CheckedPlan, images: &Images, scratch: &Scratch) -> Vec<ShareSetup> {
     let mut ready = ShareBuilder { plan, images, scratch, made: BTreeMap::new() };
     let setup = |variant: &Variant| {
@@ -168,7 +168,8 @@ impl ShareBuilder<'_> {
         }
         if sharing.share.method == ShareMethod::Nfs3 {
             let found = vmtax_host::find_program("rpcbind");
-            let lacking = "share=nfs3 needs rpcbind, which is not here: `apt-get install rpcbind`, or use share=nfs4";
+            let lacking =
+                "share=nfs3 needs rpcbind, which is not installed: `apt-get install rpcbind`, or use share=nfs4";
             sharing.portmapper = Some(found.ok_or(lacking)?);
         }
         if let Some(kind) = kind(&sharing.share) {
@@ -184,10 +185,10 @@ impl ShareBuilder<'_> {
         Ok(sharing)
     }
 
-    /// The folder that becomes a server's root.
+    /// Creates the folder that becomes the server's root.
     fn place(&self) -> Result<PathBuf, String> {
         let at = self.scratch.folder().join("jail");
-        std::fs::create_dir_all(&at).map_err(|e| format!("{} cannot be made: {e}", at.display()))?;
+        std::fs::create_dir_all(&at).map_err(|e| format!("{} cannot be created: {e}", at.display()))?;
         Ok(at)
     }
 
@@ -220,20 +221,21 @@ pub(crate) fn program(share: &Share) -> Result<PathBuf, String> {
         ShareMethod::Squashfs => ("mksquashfs", "squashfs-tools"),
     };
     if let Some(named) = share.option("server").map(PathBuf::from) {
-        let lacking = || format!("share.server={} is no file: name the {name} to use", named.display());
+        let lacking = || format!("share.server={} is not a file: give the path of {name}", named.display());
         return if named.is_file() { Ok(named.clone()) } else { Err(lacking()) };
     }
-    vmtax_host::find_program(name)
-        .ok_or_else(|| format!("share={} needs {name}, which is not here: `apt-get install {package}`", share.method))
+    vmtax_host::find_program(name).ok_or_else(|| {
+        format!("share={} needs {name}, which is not installed: `apt-get install {package}`", share.method)
+    })
 }
 
-/// Where the host sees what a guest does to a tree of the run's own, if it does: a guest's disk is a copy.
+/// The folder on the host that shows a guest's changes to the run's own tree; `None` for an image, which is a copy.
 pub(crate) fn tree_on_host(machine: &dyn RunningMachine, scratch: &Scratch) -> Option<PathBuf> {
     let shared = machine.share().is_some_and(|share| !share.method.is_image()) && scratch.users_tree().is_none();
     machine.served().or_else(|| scratch.tree().map(ToOwned::to_owned)).filter(|_| shared)
 }
 
-/// What the host sees of the files that the trial left in a shared `tree`, while the guest runs.
+/// Checks from the host the files that the trial left in a shared `tree`, while the guest runs.
 pub(crate) fn check_on_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Kept> {
     let mut seen =
         tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(&result.workload, tree, GuestState::Running));
@@ -241,7 +243,7 @@ pub(crate) fn check_on_host(result: &TrialResult, tree: Option<&Path>) -> Vec<Ke
     seen
 }
 
-/// What the host finds of files that a process of the guest held, though their names were gone, when the guest died.
+/// Checks from the host the unlinked files that a guest process held open when the guest was killed.
 pub(crate) fn check_after_power_cut(workload: &WorkloadSpec, tree: Option<&Path>) -> Vec<Kept> {
     tree.map_or_else(Vec::new, |tree| vmtax_workload::check_from_host(workload, tree, GuestState::Ended))
 }

@@ -1,4 +1,4 @@
-//! What can go wrong with a machine.
+//! Errors of machines.
 
 use std::io;
 use std::path::PathBuf;
@@ -12,49 +12,49 @@ pub enum MachineError {
     System {
         /// What was tried, with its object.
         what: String,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
     /// Stamps cannot be exchanged.
     #[error(transparent)]
     Clock(#[from] vmtax_clock::ClockError),
-    /// The micro-guest cannot do what it was told.
+    /// The micro-guest rejected or failed an order.
     #[error(transparent)]
     Micro(#[from] crate::micro_guest::MicroError),
     /// The micro-guest did not finish.
-    #[error("{machine} did not finish {doing} in {seconds} s: make it smaller, or give it longer with --timeout. QEMU's log is {log}", log = .log.display())]
+    #[error("{machine} did not finish {doing} within {seconds} s (log: {log}). Use a smaller workload, or a longer --timeout", log = .log.display())]
     MicroSilent {
-        /// Which machine.
+        /// The machine.
         machine: Machine,
-        /// Where in its life.
+        /// What it was doing.
         doing: String,
-        /// How long was waited.
+        /// The timeout, seconds.
         seconds: u64,
-        /// What QEMU wrote.
+        /// QEMU's log.
         log: PathBuf,
     },
-    /// What only a guest with an agent can.
-    #[error("{machine} has no agent for that: name another machine")]
+    /// The operation needs a guest agent.
+    #[error("{machine} has no guest agent, which this needs: use another machine")]
     NoAgent {
-        /// Which machine.
+        /// The machine.
         machine: Machine,
     },
-    /// A setting of the host that cannot be made.
+    /// A host setting cannot be applied.
     #[error("host.{name}: {why}")]
     HostSetting {
-        /// Which.
+        /// Its name.
         name: String,
         /// Why, and what to do.
         why: String,
     },
-    /// Settings of the host that a comparison changed and that could not be put back.
+    /// Host settings that a comparison changed could not be restored.
     #[error("host settings were NOT restored. Run as root: {commands}")]
     NotRestored {
-        /// What does it.
+        /// The shell commands that restore them.
         commands: String,
     },
     /// Not enough room for disks and files.
-    #[error("{folder} has {free_mib} MiB free, the disks and files take {needed_mib} MiB: free some, choose another folder with --dir, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
+    #[error("not enough space in {folder}: {free_mib} MiB are free, disks and files need {needed_mib} MiB. Free some, choose another folder with --dir, or make fileio.total-size, bonnie.size, bonnie.files, the plan's tree or --scratch smaller", folder = .folder.display())]
     NoSpace {
         /// Where.
         folder: PathBuf,
@@ -64,7 +64,7 @@ pub enum MachineError {
         needed_mib: u64,
     },
     /// Not enough inodes for the tree's files.
-    #[error("{folder} has room for {free} more files, the tree and what is made in it take {needed}: choose another folder with --dir, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
+    #[error("not enough inodes in {folder}: {free} are free, the tree needs {needed}. Choose another folder with --dir, give the plan's tree fewer files, or make bonnie.files or open-fids.count smaller", folder = .folder.display())]
     NoInodes {
         /// Where.
         folder: PathBuf,
@@ -74,57 +74,57 @@ pub enum MachineError {
         needed: u64,
     },
     /// The folder to be shared.
-    #[error("the tree {folder} cannot be shared ({source}): give a folder that you may read", folder = .folder.display())]
+    #[error("the tree {folder} cannot be shared: {source}. Give a folder that this user can read", folder = .folder.display())]
     NoTree {
-        /// Which.
+        /// Its path.
         folder: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The next guest has no folder to write in.
-    #[error("what a guest left in {folder} cannot be put aside ({source}): see what it is, and who owns it, or share the tree with share.readonly=on", folder = .folder.display())]
+    /// The folder that guests write in cannot be emptied for the next guest.
+    #[error("the files that a guest left in {folder} cannot be moved away: {source}. Check their owner, or share the tree with share.readonly=on", folder = .folder.display())]
     NotCleared {
-        /// Which.
+        /// Its path.
         folder: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// A way to share the tree that this host, QEMU or kernel does not have.
+    /// A share method that this host, QEMU or kernel does not support.
     #[error("{0}")]
     NoShare(String),
-    /// The tree cannot be kept from being written to.
-    #[error("{folder} cannot be kept from being written to by the share's server ({source}): run as root, or share a copy of it with share=disk", folder = .folder.display())]
+    /// The tree cannot be made read-only.
+    #[error("{folder} cannot be made read-only for the share's server: {source}. Run as root, or share a copy with share=disk", folder = .folder.display())]
     ReadOnly {
-        /// Which.
+        /// Its path.
         folder: PathBuf,
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The host's root cannot be given to guests.
+    /// The host's root cannot be shared with guests.
     #[error(
-        "the host's files cannot be kept from being written to by who serves them to guests ({source}): it takes root, or user namespaces (`sysctl user.max_user_namespaces`), and Linux 5.12; `vmtax exec --machine native` does without guests"
+        "the host's root cannot be made read-only for guests: {source}. This needs root or user namespaces (`sysctl user.max_user_namespaces`) and Linux 5.12; `vmtax exec --machine native` needs no guest"
     )]
     NoRoot {
-        /// What the kernel said.
+        /// The error of the kernel.
         source: io::Error,
     },
-    /// The server behind a share ended, or did not begin to serve.
+    /// The server of a share ended, or did not start to serve.
     #[error("share={method}: {what} (exit status {status}){said}\nIts log is {log}; the command line is beside it", said = quoted_lines(.said), log = .log.display())]
     ServerEnded {
-        /// How the tree was shared.
+        /// The share method.
         method: ShareMethod,
         /// Which server, and where in the machine's life.
         what: String,
         /// Exit status of its process; 128 + n for signal n.
         status: i32,
-        /// The end of what it wrote.
+        /// The end of its log.
         said: String,
-        /// All that it wrote.
+        /// Its log.
         log: PathBuf,
     },
-    /// Devices that a guest was given besides and has no room for.
+    /// The guest has no addresses for all dummy devices.
     #[error(
-        "the guest has addresses for {placed} of {asked} devices (guest.disks, guest.memory-regions): give fewer, or another QEMU with --qemu"
+        "the guest has addresses for only {placed} of {asked} devices: reduce guest.disks or guest.memory-regions, or use another QEMU with --qemu"
     )]
     Devices {
         /// How many it was given.
@@ -132,33 +132,33 @@ pub enum MachineError {
         /// How many of them it can reach.
         placed: usize,
     },
-    /// The guest did not get its share.
+    /// The guest cannot mount its share.
     #[error("share={method}: the guest cannot mount it ({said}). QEMU's log is {log}", log = .log.display())]
     NotMounted {
-        /// How it was shared.
+        /// The share method.
         method: ShareMethod,
-        /// What the guest said.
+        /// The guest's error.
         said: String,
-        /// All that QEMU wrote.
+        /// QEMU's log.
         log: PathBuf,
     },
     /// The guest's disk cannot be formatted.
     #[error("mkfs.ext4 {said}: install it with `apt-get install e2fsprogs`")]
     Mkfs {
-        /// What it said, or why it did not start.
+        /// Its error, or the reason why it did not start.
         said: String,
     },
-    /// QEMU ended before the agent said hello, and said why itself.
-    #[error("QEMU ended before the guest booted (exit status {status}):\n{said}\nIts log is {log}; the command line is beside it", log = .log.display())]
+    /// QEMU ended before the agent responded, and logged the reason.
+    #[error("QEMU ended before the guest booted, with exit status {status}:\n{said}\nIts log is {log}; the command line is beside it", log = .log.display())]
     Refused {
         /// QEMU's exit status.
         status: i32,
-        /// The end of what QEMU wrote.
+        /// The end of its log.
         said: String,
-        /// All that it wrote.
+        /// Its log.
         log: PathBuf,
     },
-    /// The guest's kernel gave up.
+    /// The guest's kernel panicked.
     #[error("the guest's kernel panicked. Its console ends with:\n{tail}\nThe console's log is {log}. Try another kernel (`vmtax get kernel`), or more memory with --memory", log = .log.display())]
     Panic {
         /// The console's last lines.
@@ -169,9 +169,9 @@ pub enum MachineError {
     /// The machine ended by itself.
     #[error("{machine} ended while {doing} (exit status {status}){console}\n{fix}", console = quoted(.tail, .log), fix = fix_ended(*.status))]
     Ended {
-        /// Which machine.
+        /// The machine.
         machine: Machine,
-        /// Where in its life.
+        /// What it was doing.
         doing: String,
         /// Exit status of its process; 128 + n for signal n.
         status: i32,
@@ -181,11 +181,11 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// The agent did not respond in time.
-    #[error("the agent on {machine} did not respond within {seconds} s{console}\nIs this kernel for x86-64 and has it virtio? Try `vmtax get kernel`, or give it longer with --boot-timeout", console = quoted(.tail, .log))]
+    #[error("the agent on {machine} did not respond within {seconds} s{console}\nTry a kernel for x86-64 with virtio (`vmtax get kernel`), or a longer --boot-timeout", console = quoted(.tail, .log))]
     Silent {
-        /// Which machine.
+        /// The machine.
         machine: Machine,
-        /// How long was waited.
+        /// The timeout, seconds.
         seconds: u64,
         /// The console's last lines.
         tail: String,
@@ -193,27 +193,27 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// A trial took too long.
-    #[error("{workload} on {machine} had no result after {seconds} s{console}\nMake it smaller, or give it longer with --timeout", console = quoted(.tail, .log))]
+    #[error("{workload} on {machine} had no result after {seconds} s{console}\nUse a smaller workload, or a longer --timeout", console = quoted(.tail, .log))]
     Timeout {
-        /// Which machine.
+        /// The machine.
         machine: Machine,
-        /// Which workload.
+        /// The workload.
         workload: WorkloadName,
-        /// How long was waited.
+        /// The timeout, seconds.
         seconds: u64,
         /// The console's last lines.
         tail: String,
         /// The whole console.
         log: PathBuf,
     },
-    /// The agent sent what is no reply.
+    /// The agent sent an invalid message.
     #[error(
-        "{machine} sent an invalid message ({what}): nothing of it was kept, do not trust this guest. Its log is {log}; `vmtax get kernel` fetches another kernel", log = .log.display()
+        "{machine} sent an invalid message ({what}), which was dropped (log: {log}). Do not trust this guest: use another kernel (`vmtax get kernel`)", log = .log.display()
     )]
     InvalidMessage {
-        /// Which machine.
+        /// The machine.
         machine: Machine,
-        /// What.
+        /// What is invalid.
         what: String,
         /// The whole console.
         log: PathBuf,
@@ -221,7 +221,7 @@ pub enum MachineError {
     /// Not the CPUs that were asked for.
     #[error("{machine} has {got} of the {asked} CPUs asked for: use --cpus {got}, or allow it more")]
     Vcpus {
-        /// Which machine.
+        /// The machine.
         machine: Machine,
         /// CPUs asked for.
         asked: u32,
@@ -229,10 +229,10 @@ pub enum MachineError {
         got: u32,
     },
     /// QEMU's monitor.
-    #[error("QEMU's monitor (QMP): {0}: is this QEMU working? Try another with --qemu")]
+    #[error("QEMU's monitor (QMP) failed: {0}. Try another QEMU with --qemu")]
     Monitor(String),
-    /// QEMU runs the guest otherwise than asked.
-    #[error("KVM was asked for, but QEMU runs the guest without it: see `vmtax doctor`")]
+    /// QEMU fell back to another accelerator.
+    #[error("QEMU runs the guest without KVM although KVM was requested: see `vmtax doctor`")]
     NotKvm,
     /// The workload itself failed; the machine still runs.
     #[error("{0}")]
@@ -254,14 +254,14 @@ impl MachineError {
 }
 
 fn quoted_lines(said: &str) -> String {
-    if said.is_empty() { String::new() } else { format!(". It said last:\n{said}") }
+    if said.is_empty() { String::new() } else { format!(". Its last output:\n{said}") }
 }
 
 fn fix_ended(status: i32) -> &'static str {
     if status == 128 + rustix::process::Signal::KILL.as_raw() {
-        "Something killed it: where `dmesg` says that the host was out of memory, make the guest smaller with --memory"
+        "A signal killed it: if `dmesg` reports that the host was out of memory, use a smaller --memory"
     } else {
-        "Try it with more memory (--memory), or with another kernel (`vmtax get kernel`)"
+        "Try more memory (--memory), or another kernel (`vmtax get kernel`)"
     }
 }
 

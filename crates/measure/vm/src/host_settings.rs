@@ -1,4 +1,4 @@
-//! Settings of the host that a comparison changes for a turn: set, read back, put back.
+//! Host settings that a comparison changes for one slot: set, read back, restored.
 
 use crate::MachineError;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ const KNOWN: [(&str, &str); 3] = [
     ("governor", "/sys/devices/system/cpu/cpu*/cpufreq/scaling_governor"),
 ];
 
-/// Settings that were changed, to be put back. Dropped, it tries so too, without a word.
+/// Changed settings. Restored on drop, without reporting errors.
 #[derive(Debug, Default)]
 pub struct HostSettings {
     /// File, what it held, what it was to hold.
@@ -35,11 +35,11 @@ impl HostSettings {
             let fault = |why: String| MachineError::HostSetting { name: (*name).to_owned(), why };
             let Some((_, pattern)) = KNOWN.iter().find(|(known, _)| known == name) else {
                 let all: Vec<String> = KNOWN.iter().map(|(known, _)| format!("host.{known}")).collect();
-                return Err(fault(format!("there is no such setting: choose from {}", all.join(", "))));
+                return Err(fault(format!("unknown host setting: choose from {}", all.join(", "))));
             };
             let files = files(root, pattern);
             if files.is_empty() {
-                return Err(fault(format!("this host has no {pattern}: leave it out")));
+                return Err(fault(format!("this host has no {pattern}: leave the setting out")));
             }
             for file in files {
                 let before = read(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
@@ -50,11 +50,11 @@ impl HostSettings {
                 settings.changed.push((file.clone(), before, (*value).to_owned()));
                 fs::write(&file, value).map_err(|e| {
                     let hint = if e.kind() == std::io::ErrorKind::PermissionDenied { " (run as root)" } else { "" };
-                    fault(format!("{value} cannot be written to {}: {e}{hint}", file.display()))
+                    fault(format!("writing {value} to {} failed: {e}{hint}", file.display()))
                 })?;
                 let now = read(&file).map_err(|e| fault(format!("{}: {e}", file.display())))?;
                 if now != *value {
-                    return Err(fault(format!("{} holds {now} after {value} was written", file.display())));
+                    return Err(fault(format!("{} is {now} after {value} was written", file.display())));
                 }
             }
         }
@@ -66,10 +66,10 @@ impl HostSettings {
         self.changed.iter().map(|(file, before, _)| (file.clone(), before.clone())).collect()
     }
 
-    /// Puts all back as it was.
+    /// Restores all settings.
     ///
     /// # Errors
-    /// [`MachineError::NotRestored`] with the command that does it.
+    /// [`MachineError::NotRestored`] with the commands that restore them.
     pub fn restore(mut self) -> Result<(), MachineError> {
         match self.restore_all().as_slice() {
             [] => Ok(()),
@@ -77,7 +77,7 @@ impl HostSettings {
         }
     }
 
-    /// The commands for what could not be put back.
+    /// The commands for what could not be restored.
     fn restore_all(&mut self) -> Vec<String> {
         let failed = |(file, before, _): (PathBuf, String, String)| {
             let done = fs::write(&file, &before).and_then(|()| read(&file)).is_ok_and(|now| now == before);
@@ -143,7 +143,7 @@ mod tests {
         assert!(unknown.unwrap_err().to_string().contains("host.thp"));
         assert_eq!(read(&file).unwrap(), "madvise");
         let missing = HostSettings::set_below(root.path(), &BTreeMap::from([("governor", "performance")]));
-        assert!(missing.unwrap_err().to_string().contains("leave it out"));
+        assert!(missing.unwrap_err().to_string().contains("leave the setting out"));
     }
 
     #[test]

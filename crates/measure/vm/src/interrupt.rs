@@ -1,10 +1,10 @@
-//! A wish to stop, as a file descriptor: waiting for it costs no wake-ups on a machine that is measuring.
+//! A stop request as a file descriptor: waiting for it needs no periodic wake-ups, which would disturb a measurement.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// Readable once somebody asked to stop; stays so until it was acknowledged.
+/// Readable after a stop request, until that is acknowledged.
 #[derive(Debug)]
 pub struct Interrupt {
     readable: OwnedFd,
@@ -17,13 +17,13 @@ impl Interrupt {
         Interrupt { readable, acknowledged: AtomicBool::new(false) }
     }
 
-    /// Takes note of a wish, so that the next one can be waited for; it stays raised.
+    /// Acknowledges a request, so that the next one can be waited for; [`Interrupt::raised`] stays true.
     pub fn acknowledge(&self) {
         self.acknowledged.store(true, Ordering::Relaxed);
         let _ = rustix::io::read(&self.readable, &mut [0]);
     }
 
-    /// Whether somebody asked.
+    /// Whether a stop was requested.
     pub fn raised(&self) -> bool {
         if self.acknowledged.load(Ordering::Relaxed) {
             return true;

@@ -1,9 +1,9 @@
 //! Where workloads run. [`start`] starts a machine; a [`RunningMachine`] is the host itself in a confined process, a guest
-//! with a kernel, or the micro-guest, and whoever holds one need not know which it is. The first two have an agent and
+//! with a kernel, or the micro-guest, all behind one trait. The first two have an agent and
 //! speak its protocol; the micro-guest has no room for one and takes orders in its memory.
 //!
-//! Whatever is started stands under a watchdog process that outlives this one when it is killed, ends what was
-//! started, and removes what was left.
+//! Each process that is started has a watchdog process, which survives this one: if this process is killed, the watchdog
+//! kills what was started, restores the host's settings and removes temporary files.
 
 mod agent;
 mod error;

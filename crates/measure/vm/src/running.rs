@@ -1,4 +1,4 @@
-//! What is common to every machine that runs.
+//! The trait of running machines.
 
 use crate::agent::command::{CommandRun, Ran};
 use crate::agent::messages::Files;
@@ -8,8 +8,8 @@ use std::time::Duration;
 use vmtax_model::{CpuSeconds, Inside, Missing, Ping, Probes, ShareFacts, TrialResult, Warning, WorkloadSpec};
 use vmtax_wire::{Hello, Observed};
 
-/// A machine that runs and waits for workloads. The defaults are those of a machine without an agent. It ends with the
-/// value, however that is dropped.
+/// A machine that runs and waits for workloads. The defaults are those of a machine without an agent. Dropping it
+/// ends the machine.
 pub trait RunningMachine {
     /// From the start of its process until it accepts workloads.
     fn boot(&self) -> Duration;
@@ -24,7 +24,7 @@ pub trait RunningMachine {
         None
     }
 
-    /// What the reader of figures from this machine should know.
+    /// Warnings that apply to all figures from this machine.
     fn warnings(&self) -> &[Warning] {
         &[]
     }
@@ -39,7 +39,7 @@ pub trait RunningMachine {
         None
     }
 
-    /// Ends the machine as a power cut does, but not the server of its share.
+    /// Kills the machine, as a power cut would, but not the server of its share.
     fn cut_off(&mut self) {}
 
     /// The host CPU time that the machine has used; `None` natively.
@@ -60,13 +60,13 @@ pub trait RunningMachine {
         files: &mut Files<'_>,
     ) -> Result<(TrialResult, Option<Observed>), MachineError>;
 
-    /// Runs a command between the user's streams, under `probes`; what these recorded goes to `files`. The first wish to
-    /// stop goes to the command as SIGINT, the second ends the machine.
+    /// Runs a command between the user's streams, under `probes`; what these recorded goes to `files`. The first stop
+    /// request goes to the command as SIGINT, the second kills the machine.
     ///
     /// # Errors
     /// [`MachineError`]; after one the machine is of no more use.
     fn exec(&mut self, _: CommandRun<'_>, _: Probes, _: &mut Files<'_>) -> Result<Ran, MachineError> {
-        Err(MachineError::Workload("the micro-guest has no kernel to run a command".to_owned()))
+        Err(MachineError::Workload("the micro-guest has no kernel and cannot run a command".to_owned()))
     }
 
     /// Runs a shell line before or after the command, in its environment but without its input; what it prints goes to
@@ -75,7 +75,7 @@ pub trait RunningMachine {
     /// # Errors
     /// As [`RunningMachine::exec`]; and when the line fails, named after its option.
     fn shell(&mut self, _option: &str, _line: &str, _: CommandRun<'_>) -> Result<(), MachineError> {
-        Err(MachineError::Workload("the micro-guest has no kernel to run a shell".to_owned()))
+        Err(MachineError::Workload("the micro-guest has no kernel and cannot run a shell".to_owned()))
     }
 
     /// Has the guest sample and count itself from now on; without effect in a guest without a kernel.
@@ -86,7 +86,7 @@ pub trait RunningMachine {
         Ok(())
     }
 
-    /// Ends that; the samples go to `files`. Gives what could not be sampled.
+    /// Ends that; the samples go to `files`. Returns what could not be sampled.
     ///
     /// # Errors
     /// [`MachineError`] when it does not answer within `timeout`, or has nothing to give.
@@ -94,7 +94,7 @@ pub trait RunningMachine {
         Ok(Vec::new())
     }
 
-    /// Exchanges time stamps with the guest for `duration`, to bring both clocks together.
+    /// Exchanges time stamps with the guest for `duration`, to align the clocks of host and guest.
     ///
     /// # Errors
     /// [`MachineError::Clock`] when the guest does not answer, [`MachineError::NoAgent`] for the host itself.
@@ -103,6 +103,6 @@ pub trait RunningMachine {
     /// The virtual machine that it is, as it is observed from the host; `None` natively.
     fn vm(&self) -> Option<&Vm>;
 
-    /// Ends the machine in good order: the agent leaves, a guest powers off.
+    /// Shuts the machine down: the agent exits, a guest powers off.
     fn end(self: Box<Self>);
 }

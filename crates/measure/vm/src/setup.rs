@@ -1,4 +1,4 @@
-//! What it takes to start a machine.
+//! The parameters of a machine.
 
 use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
@@ -46,10 +46,10 @@ pub enum Boot<'a> {
     Micro(&'a VmmProgram, &'a Path),
 }
 
-/// What to start.
+/// A machine to start.
 #[derive(Debug, Clone, Copy)]
 pub struct Setup<'a> {
-    /// Which machine.
+    /// The machine.
     pub machine: Machine,
     /// What it boots.
     pub boot: Boot<'a>,
@@ -57,17 +57,17 @@ pub struct Setup<'a> {
     pub guest: &'a Guest,
     /// How the measured disk is attached: a variant's settings.
     pub disk: &'a BTreeMap<String, String>,
-    /// What has to be written where should this program be killed: settings of the host.
+    /// Host settings that the watchdog restores if this program is killed: file and content.
     pub restored: &'a [(PathBuf, String)],
-    /// The tree that a guest is given, if any.
+    /// The tree that is shared with a guest, if any.
     pub share: Option<&'a Sharing>,
     /// The files and disks it works on.
     pub scratch: &'a Scratch,
     /// The folder for its logs.
     pub log: &'a Path,
-    /// Whether QEMU is to have a log of its own events, to be switched on later: in [`Setup::log`], `qemu.events`.
+    /// Whether QEMU logs its own trace events, enabled later: in [`Setup::log`], `qemu.events`.
     pub events: bool,
-    /// Somebody's wish to stop.
+    /// Ends every wait.
     pub interrupt: &'a Interrupt,
 }
 

@@ -80,7 +80,7 @@ fn a_version_that_no_suite_has_is_told_with_those_there_are() {
     let (version, suite) = older();
     let place = Place::new();
     let got = place.vmtax("get qemu 99.9").env("XDG_CACHE_HOME", place.path("cache")).start(300).outcome().exits(2);
-    got.says("no suite that was asked has QEMU 99.9").says(&format!("{version} ({suite})"));
+    got.says("no queried suite has QEMU 99.9").says(&format!("{version} ({suite})"));
     let place = Place::new();
     let got = place.vmtax("get qemu nosuch").env("XDG_CACHE_HOME", place.path("cache")).outcome().exits(2);
     got.says("has no suite nosuch");
@@ -112,12 +112,12 @@ fn one_that_is_built_is_listed_and_one_that_is_not_is_told() {
         "printf 'qemu-system-x86_64:\\n\\tcp %s/says.sh $@ && chmod +x $@\\n' \"$(dirname \"$0\")\" >Makefile",
     );
     let built = cache("build qemu").arg(&tree).arg("--configure").arg("--enable-a --enable-b").succeeds();
-    built.says("building it on").shows("9.9.1  built-tree-enable-a-enable-b  ");
+    built.says("building on").shows("9.9.1  built-tree-enable-a-enable-b  ");
     cache("get qemu").succeeds().shows("9.9.1  built-tree-enable-a-enable-b  ");
     cache("run --machine tcg cpu --qemu built-other").fails(&["built-tree-enable-a-enable-b", "`vmtax build qemu`"]);
 
     fs::write(configure, "#!/bin/sh\necho 'ERROR: Python 2 is too new' >&2\nexit 1\n").unwrap();
-    cache("build qemu").arg(&tree).fails(&["configure failed and said:", "ERROR: Python 2", "build.log"]);
+    cache("build qemu").arg(&tree).fails(&["configure failed:", "ERROR: Python 2", "build.log"]);
     cache("build qemu nothing/here").fails(&["its configure is not there"]);
     cache("build qemu 7.2 --patch nothing.patch").fails(&["nothing.patch", "9p-list"]);
 }

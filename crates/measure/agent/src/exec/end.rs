@@ -1,11 +1,11 @@
-//! What a command leaves running ends with it: the next trial must not share the machine with it.
+//! Kills what a command leaves running: it must not disturb the next trial.
 
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, set_child_subreaper, wait};
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 use vmtax_observe::descendants;
 
-/// Processes die within moments of their kill, but for those in a call that cannot be broken off.
+/// Killed processes end at once, except those in an uninterruptible system call.
 const KILL_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Whoever loses its parent below this process becomes its child, as all do in a guest.
@@ -13,7 +13,7 @@ pub(super) fn adopt() {
     let _ = set_child_subreaper(Some(rustix::process::getpid()));
 }
 
-/// Ends every process below this one, but for those that `stay` and what is below these; says how many there were.
+/// Kills all descendants of this process except `stay` and their descendants; returns how many.
 pub(super) fn kill_all_but(stay: &[i32]) -> u32 {
     let (mut ended, until) = (BTreeSet::new(), Instant::now() + KILL_TIMEOUT);
     loop {

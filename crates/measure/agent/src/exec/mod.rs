@@ -23,7 +23,7 @@ use vmtax_model::{
 use vmtax_observe::ProbeSet;
 use vmtax_wire::{Decoder, Launch, Reply};
 
-/// What is left running may hold the pipes: so long nothing must come from them.
+/// How long background processes of a shell line may hold the pipes without output.
 const PIPE_TIMEOUT: Duration = Duration::from_millis(100);
 
 /// Runs a command and gives the reply that ends it; what it prints is sent as it comes.
@@ -74,10 +74,7 @@ pub(crate) fn run(
     // From here on the channel waits for the controller again.
     drop(pump);
     if timed_out {
-        let error = format!(
-            "the command was not done after {} s: it was ended. Give it longer with --timeout",
-            launch.timeout_s
-        );
+        let error = format!("the command was killed after {} s: use a longer --timeout", launch.timeout_s);
         return Ok(Reply::NotRun { status: TIMED_OUT, error });
     }
     let counted = after.since(&before);

@@ -13,7 +13,7 @@ use std::io;
 use std::time::{Duration, Instant};
 use vmtax_wire::{Decoder, Frame, Reply, Request, STREAM_PIECE, Stream, encode, piece};
 
-/// Between the wish that a command end, and its kill.
+/// Between SIGTERM and SIGKILL.
 const KILL_TIMEOUT: Duration = Duration::from_secs(2);
 
 const PIPE_TIMEOUT: Duration = Duration::from_secs(5);
@@ -35,16 +35,16 @@ pub(super) struct Pump<'a> {
     outputs: [(Stream, Option<OwnedFd>); 2],
     stdin: Option<OwnedFd>,
     terminal: Option<OwnedFd>,
-    /// What the command has not taken in yet.
+    /// Input that the command has not read yet.
     typed: Vec<u8>,
-    /// Whether more was asked for.
+    /// Whether more input was requested.
     asked: bool,
-    /// What the channel has not taken in yet.
+    /// Output that is not sent yet.
     outgoing: Vec<u8>,
     deadline: Instant,
-    /// Whether its time was over.
+    /// Whether it timed out.
     pub timed_out: bool,
-    /// So long a pipe of a command that ended may be held open without a word.
+    /// How long other processes may hold the pipes of a command that ended open without output.
     pub pipe_timeout: Duration,
     buffer: Vec<u8>,
 }
@@ -112,7 +112,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// One wait, and what it brought; says whether the command ended.
+    /// Waits once and handles the events; returns whether the command ended.
     fn poll_once(&mut self, until_end: bool) -> Result<bool, AgentError> {
         if self.stdin.is_some() && self.typed.is_empty() && !self.asked && self.outgoing.is_empty() {
             self.asked = true;
@@ -137,7 +137,7 @@ impl<'a> Pump<'a> {
             (channel, from_pipes, stdin, until_end && ready.next().unwrap_or(false))
         };
         if !until_end && idle && !channel && !from_pipes {
-            // Somebody who cannot be ended holds a pipe, and is silent.
+            // A process that cannot be killed holds a pipe.
             self.outputs.iter_mut().for_each(|(_, pipe)| *pipe = None);
         }
         if channel {
@@ -156,14 +156,14 @@ impl<'a> Pump<'a> {
         Ok(exited)
     }
 
-    /// `None` for as long as the controller takes to take what is on its way.
+    /// `None` while output waits for the controller.
     fn poll_timeout(&self, until_end: bool) -> Option<Timespec> {
         let left = if until_end { self.deadline.saturating_duration_since(Instant::now()) } else { self.pipe_timeout };
         let waits = until_end || self.outgoing.is_empty();
         waits.then(|| Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) })
     }
 
-    /// Asks first, kills then.
+    /// SIGTERM first, then SIGKILL.
     fn on_timeout(&mut self) {
         self.signal(if self.timed_out { libc::SIGKILL } else { libc::SIGTERM });
         self.timed_out = true;

@@ -1,5 +1,5 @@
-//! The guest's root for a command: the host's, which is only read, below a layer in memory or on a disk that takes what is
-//! written and goes with the guest.
+//! The guest's root for a command: an overlay of the host's read-only root, with a writable layer in memory or on a disk,
+//! which is discarded with the guest.
 
 use crate::{modules, network};
 use rustix::fs::statvfs;
@@ -14,7 +14,7 @@ use vmtax_wire::{Bytes, SHARE, writable_tag};
 
 const LAYER: &str = "/layer";
 pub(crate) const ROOT: &str = "/root";
-/// Less room than this on the layer is what a program calls full.
+/// Below this much free space the writable layer counts as full, bytes.
 const MIN_FREE: u64 = 1 << 20;
 
 /// Makes it.
@@ -41,7 +41,7 @@ pub(crate) fn prepare(
 
 fn make(root: &Path, places: &Places) -> Result<(), String> {
     if !Path::new(SHARE).is_dir() {
-        return Err("the guest was not given the host's root".to_owned());
+        return Err("the host's root is not shared with this guest".to_owned());
     }
     folder(Path::new(LAYER))?;
     match &places.disk {
@@ -107,7 +107,7 @@ fn mount_at(kind: &str, source: impl AsRef<Path>, at: &Path, flags: MountFlags, 
         .map_err(|e| format!("mounting {kind} on {} with '{options}': {e}", at.display()))
 }
 
-/// What the reader of the command's figures should know of its root.
+/// Notes on the guest's root for the reader of the command's figures.
 pub(super) fn notes(places: &Places) -> Vec<String> {
     let mut notes = Vec::new();
     if let Ok(room) = statvfs(LAYER) {
@@ -118,7 +118,7 @@ pub(super) fn notes(places: &Places) -> Vec<String> {
                 Some(_) => ("its disk", "--scratch"),
                 None => ("half of its memory", "--memory, or a disk with --scratch"),
             };
-            notes.push(format!("the guest's writable layer is full ({mib} MiB, {of}): give it more with {option}"));
+            notes.push(format!("the guest's writable layer is full ({mib} MiB, {of}): use a larger {option}"));
         }
     }
     let killed = crate::share::kernel_log();
@@ -127,7 +127,7 @@ pub(super) fn notes(places: &Places) -> Vec<String> {
             .lines()
             .rev()
             .find(|line| line.contains("Out of memory: Killed process"))
-            .map(|line| format!("the guest ran out of memory: its kernel says '{line}'. Give it more with --memory")),
+            .map(|line| format!("the guest ran out of memory: its kernel says '{line}'. Use a larger --memory")),
     );
     notes
 }

@@ -1,4 +1,4 @@
-//! Starts a command with the surroundings of the one who asks.
+//! Starts a command with the environment of the user who runs vmtax.
 
 use super::terminal::{self, Terminal};
 use rustix::fd::OwnedFd;
@@ -22,7 +22,7 @@ pub(super) struct Started {
     pub terminal: Option<OwnedFd>,
 }
 
-/// Why one does not, with the status that stands for it.
+/// Why a command did not start, with its exit status as in a shell.
 pub(super) struct NotStarted {
     pub status: i32,
     pub error: String,
@@ -66,7 +66,7 @@ pub(super) fn start(launch: &Launch, root: Option<&Path>) -> Result<Started, Not
     let mut child = command.spawn().map_err(|e| NotStarted { status: status_of(&e), error: describe(launch, &e) })?;
     // The other ends of the streams: else they would not end with the command.
     drop(command);
-    let broken = || NotStarted { status: NOT_EXECUTABLE, error: "the command's streams could not be made".to_owned() };
+    let broken = || NotStarted { status: NOT_EXECUTABLE, error: "the command's pipes could not be created".to_owned() };
     let pid = child.id() as i32;
     if let Some(terminal) = terminal {
         let copy = || terminal.try_clone().map_err(|_| broken());
@@ -88,10 +88,8 @@ fn give_streams(command: &mut Command, launch: &Launch, root: Option<&Path>) -> 
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         return Ok(None);
     };
-    let failed = |e: io::Error| NotStarted {
-        status: NOT_EXECUTABLE,
-        error: format!("there is no terminal for the command: {e}"),
-    };
+    let failed =
+        |e: io::Error| NotStarted { status: NOT_EXECUTABLE, error: format!("no terminal for the command: {e}") };
     let Terminal { ours, theirs } =
         terminal::make(root.unwrap_or(Path::new("/")), size, launch.user).map_err(failed)?;
     let copy = || theirs.try_clone().map(Stdio::from).map_err(failed);

@@ -1,4 +1,4 @@
-//! A terminal for a command: a pseudo-terminal of the guest's, whose other end is the person's own.
+//! A pseudo-terminal for a command, connected with the user's terminal.
 
 use rustix::fd::OwnedFd;
 use rustix::fs::{Gid, Mode, OFlags, Uid, fchown, open};

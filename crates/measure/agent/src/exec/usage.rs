@@ -1,4 +1,4 @@
-//! What a command used: by its own counters, and by the machine's.
+//! The resources that a command used: by its own counters, and by the machine's.
 
 use procfs::ProcResult;
 use procfs::process::{self, Process};

@@ -57,7 +57,7 @@ impl Distribution {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Archive {
     pub(crate) uri: String,
-    /// Whose.
+    /// The distribution.
     pub distribution: Distribution,
     pub(crate) keyring: Option<PathBuf>,
 }

@@ -14,7 +14,7 @@ pub enum AptError {
     File(#[from] FileError),
     /// What is fetched does not fit.
     #[error(
-        "{}: {} MB are free, and this takes {}: make room, or put the cache elsewhere with XDG_CACHE_HOME",
+        "{}: {} MB are free, {} are needed: free some, or move the cache with XDG_CACHE_HOME",
         folder.display(), have / 1_000_000, need / 1_000_000
     )]
     NoRoom {
@@ -26,19 +26,19 @@ pub enum AptError {
         need: u64,
     },
     /// This system has no apt to fetch with.
-    #[error("{program} is not on this system, and vmtax fetches packages with apt, as Debian and Ubuntu have it")]
+    #[error("{program} is not installed: vmtax fetches packages with apt (Debian, Ubuntu)")]
     NoApt {
         /// The program that was looked for.
         program: String,
     },
     /// apt's sources name no archive of a distribution.
     #[error(
-        "apt's sources name no archive of Debian or Ubuntu, in which other suites could be looked for: see \
+        "apt's sources have no archive of Debian or Ubuntu to search for other suites: see \
          /etc/apt/sources.list and /etc/apt/sources.list.d"
     )]
     NoArchive,
     /// The archive does not have a suite.
-    #[error("the archive {archive} has no suite {suite}: check its name, old ones are moved elsewhere")]
+    #[error("the archive {archive} has no suite {suite}: check its name; old suites move to another archive")]
     NoSuite {
         /// The archive's address.
         archive: String,
@@ -59,7 +59,7 @@ pub enum AptError {
         package: &'static str,
     },
     /// apt or dpkg failed.
-    #[error("`{command}` failed and said:\n{said}\nCheck the network and apt's sources")]
+    #[error("`{command}` failed:\n{said}\nCheck the network and apt's sources")]
     Failed {
         /// The command line.
         command: String,

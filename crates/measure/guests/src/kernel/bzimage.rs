@@ -27,10 +27,10 @@ pub struct Header {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum NotBzImage {
     /// Nothing in it.
-    #[error("the file is empty: copy the kernel again, or take one with `vmtax get kernel`")]
+    #[error("the file is empty: copy the kernel again, or fetch one with `vmtax get kernel`")]
     Empty,
     /// It breaks off.
-    #[error("the kernel is truncated, {have} of {need} bytes: copy it again, or take one with `vmtax get kernel`")]
+    #[error("the kernel is truncated, {have} of {need} bytes: copy it again, or fetch one with `vmtax get kernel`")]
     Truncated {
         /// Length of the file, bytes.
         have: u64,
@@ -38,16 +38,16 @@ pub enum NotBzImage {
         need: u64,
     },
     /// A 32-bit kernel.
-    #[error("a 32-bit x86 kernel, but guests are x86-64: take an amd64 kernel, for example with `vmtax get kernel`")]
+    #[error("a 32-bit x86 kernel, but guests are x86-64: use an amd64 kernel, for example from `vmtax get kernel`")]
     ThirtyTwoBit,
     /// Older than anything that guests can use.
-    #[error("a kernel of boot protocol {}.{:02}, older than Linux 3.8: take a newer one", protocol >> 8, protocol & 0xff)]
+    #[error("a kernel of boot protocol {}.{:02}, older than Linux 3.8: use a newer one", protocol >> 8, protocol & 0xff)]
     TooOld {
         /// Major and minor number in one byte each.
         protocol: u16,
     },
     /// It does not say which kernel it is.
-    #[error("a kernel without a release in its header: build it as bzImage, or take one with `vmtax get kernel`")]
+    #[error("a kernel without a release in its header: build it as bzImage, or fetch one with `vmtax get kernel`")]
     NoRelease,
     /// Something else.
     #[error("{what}, not an x86-64 kernel: {fix}")]
@@ -111,7 +111,7 @@ pub(crate) fn payload(image: &[u8]) -> Option<std::ops::Range<usize>> {
 
 /// Says what a file is that has no x86 boot header.
 fn foreign(bytes: &[u8]) -> NotBzImage {
-    const AMD64: &str = "take an amd64 kernel, for example with `vmtax get kernel`";
+    const AMD64: &str = "use an amd64 kernel, for example from `vmtax get kernel`";
     const PACKED: &str = "unpack it and give the bzImage (vmlinuz) inside";
     const BZIMAGE: &str = "give the kernel's bzImage, which distributions call vmlinuz";
     let at = |offset: usize, mark: &[u8]| bytes.get(offset..).is_some_and(|rest| rest.starts_with(mark));

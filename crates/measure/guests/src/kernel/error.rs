@@ -20,7 +20,7 @@ pub enum KernelError {
         why: NotBzImage,
     },
     /// A version that no kernel can have.
-    #[error("{version:?} is no kernel version: give a release or its beginning, such as 6.12 or 6.1.0-35")]
+    #[error("{version:?} is not a kernel version: give a release or its beginning, such as 6.12 or 6.1.0-35")]
     BadVersion {
         /// What was given.
         version: String,
@@ -28,7 +28,7 @@ pub enum KernelError {
     /// `--modules` names a folder without modules.
     #[error(
         "{} holds no kernel modules: give the folder that has {release} in it (lib/modules of the kernel's package), \
-         or leave --modules out if all is built in",
+         or leave out --modules if all drivers are built in",
         dir.display()
     )]
     NoModules {
@@ -63,7 +63,7 @@ pub enum KernelError {
     },
     /// The kernel cannot drive virtio devices.
     #[error(
-        "Linux {release} ({}) has no {module}, neither as a module nor built in: a guest needs virtio devices. Take a \
+        "Linux {release} ({}) has no {module}, neither as a module nor built in: a guest needs virtio devices. Use a \
          generic kernel (`vmtax get kernel`), or build this one with it (docs/kernels.md)",
         image.display()
     )]
@@ -78,7 +78,7 @@ pub enum KernelError {
     /// Something else that the guest needs is neither a module nor built in.
     #[error(
         "Linux {release} ({}) has no {module}, neither as a module nor built in: give a whole module tree with \
-         --modules, or take a generic kernel (`vmtax get kernel`)",
+         --modules, or use a generic kernel (`vmtax get kernel`)",
         image.display()
     )]
     NoModule {
@@ -90,7 +90,7 @@ pub enum KernelError {
         module: String,
     },
     /// The distribution's kernel cannot be fetched.
-    #[error("{0}, or give a kernel of your own with --kernel /boot/vmlinuz-RELEASE --modules /lib/modules/RELEASE")]
+    #[error("{0}. Or use your own kernel with --kernel /boot/vmlinuz-RELEASE --modules /lib/modules/RELEASE")]
     Apt(#[from] AptError),
     /// apt offers no such kernel.
     #[error("apt offers no kernel {version}{}: {}", cut_list(offered), fix_offer(offered))]

@@ -16,7 +16,7 @@ const CURRENT: [&str; 3] = ["linux-image-amd64", "linux-image-virtual", "linux-i
 ///
 /// Nothing is installed and no root is needed. The system's package lists are used as they are; when they are empty or
 /// out of date, private ones are fetched from the system's sources, whose signatures apt checks. `say` gets a line for
-/// each step. One fetch runs at a time per cache; a killed one leaves nothing that is taken for a kernel, and its
+/// each step. One fetch runs at a time per cache; a killed one leaves nothing that looks like a kernel, and its
 /// remains are swept by the next.
 ///
 /// # Errors

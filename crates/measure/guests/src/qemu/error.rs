@@ -16,8 +16,8 @@ pub enum QemuError {
     },
     /// No suite has that version.
     #[error(
-        "no suite that was asked has QEMU {version}; there are {}: take one of these by its suite, or name another \
-         suite of the archive",
+        "no queried suite has QEMU {version}; available: {}. Use one of these suites, or another suite \
+         of the archive",
         offered.join(", ")
     )]
     NotOffered {
@@ -27,13 +27,13 @@ pub enum QemuError {
         offered: Vec<String>,
     },
     /// The suite has no QEMU for x86.
-    #[error("{suite} has no package qemu-system-x86 for amd64: take another suite (`vmtax get` lists them)")]
+    #[error("{suite} has no package qemu-system-x86 for amd64: use another suite (`vmtax get` lists them)")]
     NoQemu {
         /// The suite.
         suite: String,
     },
     /// It came, but does not run.
-    #[error("QEMU of {suite} does not start here ({said}): take one of another suite (`vmtax get` lists them)")]
+    #[error("QEMU of {suite} does not start on this host ({said}): use another suite (`vmtax get` lists them)")]
     DoesNotStart {
         /// The suite.
         suite: String,
@@ -41,7 +41,7 @@ pub enum QemuError {
         said: String,
     },
     /// The packages are not as expected.
-    #[error("QEMU's packages of {suite} have no {missing}: take one of another suite (`vmtax get` lists them)")]
+    #[error("QEMU's packages of {suite} have no {missing}: use another suite (`vmtax get` lists them)")]
     Lacks {
         /// The suite.
         suite: String,
@@ -62,29 +62,29 @@ pub enum QemuError {
     NoPatch {
         /// What was given.
         given: String,
-        /// Why.
+        /// The reason.
         source: io::Error,
     },
     /// A patch does not fit the source.
     #[error(
-        "the patch {given} does not apply to this source:\n{said}\nIt is applied with `patch -p1`: take the version that it was made for"
+        "the patch {given} does not apply to this source:\n{said}\nIt is applied with `patch -p1`: use the version that it was made for"
     )]
     PatchFails {
-        /// Which.
+        /// As given.
         given: String,
         /// What patch said.
         said: String,
     },
     /// A program that building takes is not there.
-    #[error("building takes {program}: `sudo apt-get install {package}`")]
+    #[error("building needs {program}: `sudo apt-get install {package}`")]
     NoTool {
-        /// Which.
+        /// Its name.
         program: &'static str,
         /// The package that brings it.
         package: &'static str,
     },
     /// configure or the compiler failed.
-    #[error("{step} failed and said:\n{said}\nAll of it is in {}{}", log.display(), install(missing))]
+    #[error("{step} failed:\n{said}\nThe whole log is {}{}", log.display(), install(missing))]
     BuildFails {
         /// Which step.
         step: &'static str,
@@ -96,7 +96,7 @@ pub enum QemuError {
         missing: Vec<&'static str>,
     },
     /// It was built to the end, and is not there.
-    #[error("it was built and gave {what}: {} has what was said", log.display())]
+    #[error("the build succeeded but produced {what}: see the log {}", log.display())]
     NotBuilt {
         /// The whole log.
         log: PathBuf,
@@ -107,7 +107,7 @@ pub enum QemuError {
     #[error(transparent)]
     File(#[from] FileError),
     /// apt does not bring it.
-    #[error("{0}, or name a QEMU of your own with --qemu /path/to/qemu-system-x86_64")]
+    #[error("{0}. Or use your own QEMU with --qemu /path/to/qemu-system-x86_64")]
     Apt(#[from] AptError),
 }
 

@@ -18,7 +18,7 @@ const UNPACKED: u64 = 6;
 ///
 /// Nothing is installed and no root is needed. The suite is looked for in the archive of the system's own sources; its lists
 /// are fetched for this use only, and apt checks their signatures. `say` gets a line for each step. One fetch runs at a time
-/// per cache; a killed one leaves nothing that is taken for a QEMU, and its remains are swept by the next.
+/// per cache; a killed one leaves nothing that looks like a QEMU, and its remains are swept by the next.
 ///
 /// # Errors
 /// When there is no apt, no such version or suite, no network, no room, or what was fetched does not run.

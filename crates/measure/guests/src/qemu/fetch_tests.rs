@@ -129,18 +129,18 @@ fn what_it_needs_to_run_is_downloaded_and_nothing_to_install_it() {
     assert!(said.contains("downloading QEMU of sid with its libraries, 6 packages (18 MB)"), "{said}");
     // The files themselves are not there.
     assert!(said.contains("error: `apt-get -q download") && said.contains("qemu-system-x86=1:11.1.2+ds-3"), "{said}");
-    assert!(said.contains("name a QEMU of your own"), "{said}");
+    assert!(said.contains("use your own QEMU"), "{said}");
     assert_eq!(site.cached(), [".lock"]);
 }
 
 #[test]
-fn a_version_that_nobody_has_is_told_with_those_there_are() {
+fn an_unknown_version_is_an_error_with_the_known_ones() {
     let site = Site::new(&QEMU);
     let said = site.fetch("11.2", None);
-    for part in ["asking bookworm-backports", "11.2; there are 5.2 (bullseye), 7.2 (bookworm)", "11.1.2 (sid)"] {
+    for part in ["asking bookworm-backports", "11.2; available: 5.2 (bullseye), 7.2 (bookworm)", "11.1.2 (sid)"] {
         assert!(said.contains(part), "{said}");
     }
-    // The suites that this archive lacks do not stand in the way of the one that it has.
+    // Suites that this archive lacks do not prevent the one that it has.
     let said = site.fetch("11.1", None);
     assert!(said.contains("downloading QEMU of sid"), "{said}");
 }
@@ -160,15 +160,15 @@ fn a_suite_without_a_qemu_or_that_is_not_there_is_told() {
 }
 
 #[test]
-fn words_that_are_neither_and_systems_without_apt_are_told() {
+fn invalid_names_and_systems_without_apt_are_errors() {
     let site = Site::new(&QEMU);
     for word in ["", "-oDir=/", "../sid", "5.2*", "Trixie"] {
         assert!(site.fetch(word, None).contains("is neither a QEMU version"), "{word}");
     }
     let said = site.fetch("sid", Some(&site.path("archive")));
-    assert!(said.contains("apt-get is not on this system") && said.contains("--qemu"), "{said}");
+    assert!(said.contains("apt-get is not installed") && said.contains("--qemu"), "{said}");
     site.put("sources.list", "deb copy:/nowhere nodistro main\n");
-    assert!(site.fetch("sid", None).contains("name no archive of Debian or Ubuntu"));
+    assert!(site.fetch("sid", None).contains("have no archive of Debian or Ubuntu"));
 }
 
 #[test]

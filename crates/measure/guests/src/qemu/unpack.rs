@@ -195,7 +195,7 @@ mod tests {
     fn a_program_that_fails_is_told_with_its_reason() {
         let dir = tempfile::tempdir().unwrap();
         let error = start(dir.path(), "sid", &launcher("sid", true)).unwrap_err().to_string();
-        assert!(error.contains("QEMU of sid does not start here (") && error.contains("not found"), "{error}");
+        assert!(error.contains("QEMU of sid does not start on this host (") && error.contains("not found"), "{error}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use vmtax_vm::{DISK_DEVICE, MachineError, Observed, RunningMachine, Vm};
 /// Each CPU's trace, on the host: some 200 bytes an event of the ten or so threads of a QEMU, for 100,000 requests.
 const BUFFER_KIB: u32 = 64 << 10;
 
-/// Traces the host's side; the guest's side is its agent's.
+/// Traces the host's side; the guest agent traces the guest's side.
 pub(super) struct BlockObserver {
     vm: Vm,
     store: TrialFiles,
@@ -50,7 +50,7 @@ impl BlockObserver {
     }
 
     fn store_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
-        // The work is done: sending what the guest saw of it is no part of it.
+        // The workload has ended: the transfer of the guest's trace is not part of it.
         self.tracer.as_ref().map_or(Ok(()), Tracer::off).map_err(|e| e.to_string())?;
         let name = if name == files::SERIES { name.to_owned() } else { format!("{}/{name}", files::GUEST) };
         self.store.append(&name, bytes).map_err(|e| e.to_string())
@@ -62,13 +62,13 @@ impl Observer for BlockObserver {
         Some(self.store_file(name, bytes))
     }
 
-    /// The traces and what it takes to read them go to the trial's files.
+    /// Stores the traces and the facts that decode them in the trial's files.
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
         let BlockObserver { vm, mut store, disk, mut host_disk, tracer, log, mut pings, mut missing } = *self;
         if let Some(tracer) = &tracer {
             tracer.off().map_err(failed("ending to trace"))?;
         }
-        // Where a file had holes, its bytes have a place once they are written.
+        // Holes of the file have extents once they are written.
         if let Some(after) = disk.as_deref().and_then(|file| vmtax_observe::host_disk(file).ok()) {
             host_disk = after;
         }
@@ -142,7 +142,7 @@ fn log_events(vm: &Vm, on: bool) -> Result<(), MachineError> {
     vm.monitor().map_or(Ok(()), |monitor| monitor.log_events(on))
 }
 
-/// Whether the host's kernel lets itself be traced: tried, not guessed from who we are.
+/// Whether this process can trace the host's kernel: by trying.
 pub(crate) fn may_trace() -> bool {
     let own = [std::process::id() as i32];
     Tracer::start(
@@ -152,7 +152,7 @@ pub(crate) fn may_trace() -> bool {
     .is_ok()
 }
 
-/// A tracer over QEMU and the host's kernel; `None`, with the reason in `missing`, where it may not be.
+/// A tracer of QEMU and the host's kernel; `None`, with the reason in `missing`, if it is not permitted.
 fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut Vec<Missing>) -> Option<Tracer> {
     let threads: Vec<i32> = vmtax_observe::thread_names(vm.pid()).into_iter().map(|(tid, _)| tid).collect();
     let binary = vm.binary().or_else(|| what.program.map(|program| program.path().to_owned())).unwrap_or_default();
@@ -173,7 +173,7 @@ fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut V
             missing.push(Missing {
                 what: "KVM, QEMU and the host's kernel".to_owned(),
                 why: error.to_string(),
-                fix: "run it as root: `sudo vmtax …`".to_owned(),
+                fix: "run vmtax as root".to_owned(),
             });
             None
         }
@@ -184,6 +184,6 @@ fn no_host_disk(error: &ProbeError) -> Missing {
     Missing {
         what: "the host's disk".to_owned(),
         why: error.to_string(),
-        fix: "choose a folder on a disk's own file system with --dir".to_owned(),
+        fix: "choose a folder on a file system of a disk with --dir".to_owned(),
     }
 }

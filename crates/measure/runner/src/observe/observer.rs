@@ -1,4 +1,4 @@
-//! What all observers are, and what they share.
+//! The trait of observers, and what they share.
 
 use std::io;
 use std::path::PathBuf;
@@ -7,7 +7,7 @@ use vmtax_model::{Machine, Missing, Ping, Probes, ProfileSettings};
 use vmtax_recording::{RecordingError, TrialFiles, Writer};
 use vmtax_vm::{MachineError, Observed, RunningMachine, VmmProgram};
 
-/// How long stamps are exchanged at a time, before and after the workload.
+/// How long time stamps are exchanged before and after the workload.
 pub(super) const PING: Duration = Duration::from_millis(60);
 
 /// Observes one trial of a machine. Dropped, it ends and leaves no facts.
@@ -54,7 +54,7 @@ impl TrialStore<'_> {
     }
 }
 
-/// Those of the exchanges that took place; what stood in the way of the others is missing.
+/// The exchanges that succeeded; the reasons of the others are added to `missing`.
 pub(super) fn answered(pings: Vec<Result<Ping, MachineError>>, missing: &mut Vec<Missing>) -> Vec<Ping> {
     let mut done = Vec::new();
     for ping in pings {
@@ -62,12 +62,11 @@ pub(super) fn answered(pings: Vec<Result<Ping, MachineError>>, missing: &mut Vec
             Ok(ping) => done.push(ping),
             // Without exchanges, cause and effect among the requests still bound the clocks.
             Err(error) => missing.push(Missing {
-                what: "exchanges of stamps, which bring both sides' clocks together".to_owned(),
+                what: "exchange of time stamps, which aligns the clocks of host and guest".to_owned(),
                 why: error.to_string(),
-                fix:
-                    "use a guest kernel with PCI devices in sysfs; without, requests themselves bound the clocks, less \
-                       well"
-                        .to_owned(),
+                fix: "use a guest kernel with PCI devices in sysfs; without it, clocks are aligned by the requests \
+                       themselves, with a larger error"
+                    .to_owned(),
             }),
         }
     }

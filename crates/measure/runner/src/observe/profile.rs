@@ -1,5 +1,5 @@
-//! A process sampled, traced and counted from outside: a QEMU while its guest works, or any process for a time. Of the ways
-//! to observe it each runs in a thread of its own; what one cannot see is said beside what the others saw.
+//! A process sampled, traced and counted from outside: a QEMU while its guest works, or any process for a time. Each
+//! sampler runs in its own thread; what one of them cannot observe is recorded as missing.
 
 use super::observer::{Observer, failed, store};
 use std::collections::BTreeMap;
@@ -16,11 +16,11 @@ use vmtax_vm::{MachineError, Monitor, Observed, RunningMachine, Vm};
 
 use crate::RunError;
 
-/// Nothing is profiled any longer.
+/// The longest profile.
 const MAX_TIME: Duration = Duration::from_secs(86_400);
-/// Until the time is over, somebody may want to stop.
+/// How often a stop request is checked.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
-/// Each question about a vCPU takes QEMU's main loop a millisecond or two.
+/// Reading a vCPU's registers takes 1 to 2 ms of QEMU's main loop.
 const MAX_CODE_HZ: u32 = 50;
 
 /// Observes a machine's QEMU.
@@ -81,7 +81,7 @@ struct Profiler {
     sampling: StackSampling,
     on_cpu: Result<OnCpuSampler, ProbeError>,
     exits: Option<Exits>,
-    /// Whether vCPUs may be asked where they are.
+    /// Whether reading a vCPU's registers is safe.
     may_ask: bool,
 }
 
@@ -101,7 +101,7 @@ impl Profiler {
     fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
         let Profiler { vm, spec, sampling, on_cpu, exits, may_ask } = self;
         let pid = vm.pid();
-        // Before it may have ended.
+        // Now, since the process may end meanwhile.
         let (program, facts) = (vm.program(), vm.facts());
         let stop = || stopped.load(Ordering::Relaxed);
         let time = sampling.time;
@@ -130,7 +130,7 @@ impl Profiler {
             let code = scope.spawn(sampled_code);
             let sampled = on_cpu.map(|sampler| sampler.follow(&stop));
             if matches!(sampled, Err(ProbeError::Stacks(_))) {
-                stopped.store(true, Ordering::Relaxed); // a wrong build is told at once
+                stopped.store(true, Ordering::Relaxed); // report a wrong build immediately
             }
             (sampled, joined_in(clock), counting.map(joined_in), joined_in(code))
         });
@@ -240,14 +240,13 @@ fn guest_code(
     };
     if !may_ask {
         return Err(missing(
-            "this host's KVM (kvm_pvm) forgets a breakpoint's exception when a vCPU's registers are read, which can \
+            "this host's KVM (kvm_pvm) loses a pending breakpoint exception when a vCPU's registers are read, which can \
              crash a guest",
-            "Profile it on a host with hardware virtualisation",
+            "profile on a host with hardware virtualization",
         ));
     }
-    let silent = || missing("QEMU's monitor named no x86 vCPU while it was sampled", "Sample longer");
-    let monitor =
-        vm.monitor().ok_or_else(|| missing("its QEMU has no QMP monitor that could be asked", &vm.monitor_advice()))?;
+    let silent = || missing("QEMU's monitor returned no registers of an x86 vCPU", "sample longer");
+    let monitor = vm.monitor().ok_or_else(|| missing("QEMU has no QMP monitor", &vm.monitor_advice()))?;
     let vcpus: Vec<u32> = monitor.vcpus().map_err(|_| silent())?.into_iter().map(|(number, _)| number).collect();
     let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);
     let samples =

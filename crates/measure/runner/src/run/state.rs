@@ -35,7 +35,7 @@ pub enum Progress<'a> {
     Failed {
         /// Which, from 0.
         number: u32,
-        /// Why.
+        /// The reason.
         error: &'a MachineError,
     },
 }

@@ -2,7 +2,7 @@
 
 use vmtax_model::{Better, Printed, Unit};
 
-/// More than any tool prints of one run.
+/// More than any tool prints in one run.
 const MAX_FIGURES: usize = 200;
 /// So that a table stays one, characters.
 const MAX_NAME: usize = 40;

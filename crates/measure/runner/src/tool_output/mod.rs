@@ -1,7 +1,6 @@
 //! What well-known measuring tools print, as named figures: sysbench, fio, Bonnie++, pgbench, hyperfine, perf bench,
-//! stress-ng; and what a person finds by an expression. A tool is known by what it prints, not by the command's words,
-//! which may be a script. The text is a stranger's: what is not understood is passed over, and names and their number are
-//! bounded.
+//! stress-ng; and matches of the user's patterns. A tool is recognized by its output, not by the command, which may be a
+//! script. The output is untrusted: unknown text is skipped, and the number and length of names are bounded.
 
 mod bonnie;
 mod figures;

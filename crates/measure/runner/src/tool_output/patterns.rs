@@ -1,29 +1,31 @@
-//! Figures that a person finds by an expression.
+//! Figures that the user's patterns match.
 
 use regex_lite::{Regex, RegexBuilder};
 use vmtax_model::{MetricPattern, Printed, Unit};
 
-/// An expression that is none.
+/// A pattern that is not a regular expression.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("metric '{name}': '{pattern}' is no regular expression: {why}. As in --metric 'latency:lower=took (\\S+) ms'")]
+#[error(
+    "metric '{name}': '{pattern}' is not a regular expression: {why}. Example: --metric 'latency:lower=took (\\S+) ms'"
+)]
 pub struct PatternError {
-    /// Whose.
+    /// The metric.
     pub name: String,
-    /// It.
+    /// The pattern.
     pub pattern: String,
     /// What is wrong with it.
     pub why: String,
 }
 
-/// Expressions, ready to be looked for.
+/// Compiled patterns.
 #[derive(Debug, Default)]
 pub struct Patterns(Vec<(MetricPattern, Regex)>);
 
 impl Patterns {
-    /// Of these; `^` and `$` are a line's.
+    /// Compiles the patterns; `^` and `$` match at line boundaries.
     ///
     /// # Errors
-    /// [`PatternError`] for the first that is none.
+    /// [`PatternError`] for the first invalid one.
     pub fn new(all: &[MetricPattern]) -> Result<Patterns, PatternError> {
         let one = |metric: &MetricPattern| match RegexBuilder::new(&metric.pattern).multi_line(true).build() {
             Ok(regex) => Ok((metric.clone(), regex)),
@@ -49,9 +51,9 @@ impl Patterns {
                 }
                 (Some(text), None) => {
                     let text: String = text.chars().take(40).collect();
-                    missing.push(format!("metric '{name}': it found '{text}', which is no number"));
+                    missing.push(format!("metric '{name}': it matched '{text}', which is not a number"));
                 }
-                (None, None) => missing.push(format!("metric '{name}': nothing in the output matches it")),
+                (None, None) => missing.push(format!("metric '{name}': no match in the output")),
             }
         }
         (found, missing)
@@ -74,9 +76,9 @@ mod tests {
         assert_eq!(of("x=[0-9]+$").0, Some(3.0));
         assert_eq!(of("x=^then (.) ms$").0, Some(7.0));
         assert_eq!(of("x=^real (.*)").0, Some(3.0));
-        assert!(of("x=user (.*)").1.contains("nothing"));
-        assert!(of("x=(took)").1.contains("'took', which is no number"));
-        assert!(of("x=(inf)|took").1.contains("no number"));
+        assert!(of("x=user (.*)").1.contains("no match"));
+        assert!(of("x=(took)").1.contains("'took', which is not a number"));
+        assert!(of("x=(inf)|took").1.contains("not a number"));
         let error = patterns(&["x=1", "y=("]).unwrap_err();
         assert_eq!(error.name, "y");
     }

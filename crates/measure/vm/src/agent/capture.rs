@@ -1,11 +1,11 @@
-//! What of a command's output is kept to be understood: a bounded beginning and end, whatever it prints.
+//! The beginning and the end of a command's output, bounded, to read metrics from.
 
 use std::collections::VecDeque;
 
-/// Of each, bytes.
+/// The size of each, bytes.
 const MAX_PART: usize = 256 << 10;
 
-/// One stream's.
+/// The captured output of one stream.
 #[derive(Debug, Default)]
 pub struct Capture {
     head: Vec<u8>,

@@ -16,19 +16,19 @@ use vmtax_wire::{
     Frame, Launch, MAX_PAYLOAD, Observed, Reply, Request, STREAM_PIECE, Stream, WireError, encode, piece,
 };
 
-/// Beyond its time a command is ended in good order; a machine that does not manage even that is given up.
+/// After a command's timeout, how long the agent may take to end it.
 const KILL_TIMEOUT: Duration = Duration::from_secs(15);
 const INTERRUPT: i32 = rustix::process::Signal::INT.as_raw();
 const HANG_UP: i32 = rustix::process::Signal::HUP.as_raw();
 
-/// How a command came to its end.
+/// The outcome of a command.
 #[derive(Debug)]
 pub enum Ran {
     /// It ran.
     Done(Box<Finished>),
-    /// It could not be started, or its time was over: the status that stands for it, and why.
+    /// It could not be started, or timed out: the exit status as in a shell, and the reason.
     NotRun(i32, String),
-    /// Somebody asked to stop, and it ended.
+    /// It was interrupted, and ended.
     Stopped,
 }
 
@@ -54,7 +54,7 @@ pub struct CommandRun<'a> {
     pub command: &'a CommandSpec,
     /// The user's streams.
     pub streams: &'a Streams,
-    /// It is ended after so long.
+    /// After this time it is killed.
     pub timeout: Duration,
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn shell(agent: &mut Agent<'_>, option: &str, line: &str, run: Comman
     let run = CommandRun { streams: &aside, ..run };
     match (Conversation { agent, accounting: None, files: &mut no_files }).run(launch, run, Probes::None)? {
         Ran::Done(done) if done.execution.status == 0 => Ok(()),
-        Ran::Done(done) => failed(format!("it ended with status {}", done.execution.status)),
+        Ran::Done(done) => failed(format!("exit status {}", done.execution.status)),
         Ran::NotRun(_, error) => failed(error),
         Ran::Stopped => Err(MachineError::Interrupted),
     }
@@ -92,7 +92,7 @@ pub(crate) fn make_root(agent: &mut Agent<'_>, besides: &RootExtras, timeout: Du
     match agent.ask(&request, timeout, &mut no_files) {
         Ok(Reply::Rooted) => Ok(()),
         Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-        Ok(_) => Err(agent.invalid_message("another answer than to a root")),
+        Ok(_) => Err(agent.invalid_message("an unexpected reply to the request for a root")),
         Err(reason) => Err(agent.error(reason, "making a root for commands")),
     }
 }
@@ -121,8 +121,8 @@ impl Conversation<'_, '_> {
             Err(WireError::TooLarge(bytes)) => {
                 let (mib, most) = (bytes.div_ceil(1 << 20), MAX_PAYLOAD >> 20);
                 let what = format!(
-                    "the command's words and environment take {mib} MiB on their way to a machine, and {most} are the \
-                     limit: put words into a file, or run it under `env -i`"
+                    "the command's arguments and environment have {mib} MiB, the limit is {most} MiB: put arguments into a \
+                     file, or run it under `env -i`"
                 );
                 return Err(MachineError::Workload(what));
             }
@@ -195,7 +195,7 @@ impl Conversation<'_, '_> {
                         }
                         Reply::NotRun { status, error } => return Ok(Ran::NotRun(status, error)),
                         Reply::Failed { error } => return Err(MachineError::Workload(error)),
-                        _ => return Err(agent.invalid_message("another answer than to a command")),
+                        _ => return Err(agent.invalid_message("an unexpected reply to a command")),
                     }
                 }
                 Err(NoMessage::Interrupted) if !stopped => {

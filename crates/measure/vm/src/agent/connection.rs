@@ -1,4 +1,4 @@
-//! The conversation with a machine's agent.
+//! The connection to a machine's agent.
 
 use crate::agent::messages::{Files, Lines, NoMessage, Received};
 use crate::process::child::Child;
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use vmtax_model::Machine;
 use vmtax_wire::{Reply, Request, encode};
 
-/// After a machine's stream closed, its process is gone within moments.
+/// How long a process may run after its stream closed.
 pub(crate) const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The agent of a machine, with the processes without which there is none.
+/// The agent of a machine, with the processes that it depends on.
 #[derive(Debug)]
 pub(crate) struct Agent<'a> {
     pub machine: Machine,
@@ -82,7 +82,7 @@ impl Agent<'_> {
         }
     }
 
-    /// The error of an agent whose message is none that can follow.
+    /// The error of an agent that sent an invalid message.
     pub fn invalid_message(&self, what: impl Into<String>) -> MachineError {
         MachineError::InvalidMessage { machine: self.machine, what: what.into(), log: self.lines.log_path() }
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// A guest may talk without end; the host's disk has one.
 const MAX_LOG: usize = 16 << 20;
-const CUT: &[u8] = b"\n[vmtax: the console said more than 16 MiB; the rest is not kept]\n";
+const CUT: &[u8] = b"\n[vmtax: the console log exceeds 16 MiB; the rest was dropped]\n";
 const TAIL_BYTES: usize = 8 * 1024;
 const MAX_LINES: usize = 12;
 const PANIC: &str = "Kernel panic";

@@ -61,7 +61,7 @@ fn make(folder: &Path, limit: &str, bytes: &str) -> io::Result<()> {
     }
     fs::create_dir(folder)?;
     // Version 2: there is a limit only where the parent hands the controller down already. It is not made to: the parent
-    // belongs to somebody else.
+    // belongs to another user.
     fs::write(folder.join(limit), bytes)?;
     // A guest has no swap either; where swap is not accounted there is no such file.
     let _ = fs::write(folder.join("memory.swap.max"), "0");

@@ -1,4 +1,4 @@
-//! The streams from a machine: bytes become messages, and the console's log.
+//! Receives messages and the console's log from a machine.
 
 use crate::Interrupt;
 use crate::agent::console::{Console, printable_tail};
@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use vmtax_wire::{Decoder, Frame, Reply, WireError};
 
-/// How long a machine may take to take in a request.
+/// How long sending a request may take.
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long the console of a guest that is gone may take to end.
+/// How long the console of a guest that ended may stay open.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The streams from a machine: the channel, and a guest's console, which serves as channel where the guest has no
@@ -34,22 +34,22 @@ struct Line {
     open: bool,
 }
 
-/// Takes pieces of files: name and bytes. Says why it will not take one.
+/// Receives files piece by piece: name and bytes. Returns the reason if it rejects one.
 pub type Files<'a> = dyn FnMut(&str, &[u8]) -> Result<(), String> + 'a;
 
-/// Where no files are expected: says so.
+/// Rejects all files.
 pub fn no_files(name: &str, _: &[u8]) -> Result<(), String> {
-    Err(format!("a file '{}' that nobody asked for", name.escape_default()))
+    Err(format!("unexpected file '{}'", name.escape_default()))
 }
 
-/// What came while somebody waited for a frame or for something else.
+/// The event that ended a wait.
 pub(crate) enum Received {
     Frame(Frame<Reply>),
     /// The one of this number among the others has something to read, or ended.
     Other(usize),
 }
 
-/// What waiting for a message came to, other than a message.
+/// Why a wait ended without a message.
 pub(crate) enum NoMessage {
     Closed,
     ServerEnded,
@@ -192,7 +192,7 @@ impl Lines {
         Ok(other)
     }
 
-    /// Takes what is left on the console of a guest that is gone.
+    /// Reads the rest of the console of a guest that ended.
     pub fn drain_console(&mut self) {
         let Some((line, log)) = &mut self.console else { return };
         if line.stream.set_read_timeout(Some(CLOSE_TIMEOUT)).is_err() {

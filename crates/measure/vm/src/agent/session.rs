@@ -81,7 +81,7 @@ impl<'a> Session<'a> {
         let mut agent = Agent { machine, interrupt, lines, child, server };
         let hello = match agent.lines.message(began + setup.guest.boot_timeout(), interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
-            Ok(_) => return Err(agent.invalid_message("an answer before a greeting")),
+            Ok(_) => return Err(agent.invalid_message("a reply before the greeting")),
             Err(reason) => return Err(boot_error(&mut agent, reason, setup, link.map(|link| link.log))),
         };
         let boot = began.elapsed();
@@ -118,7 +118,7 @@ impl<'a> Session<'a> {
             Ok(Reply::Failed { error: said }) => {
                 return Err(MachineError::NotMounted { method: sharing.share.method, said, log });
             }
-            Ok(_) => return Err(self.agent.invalid_message("another answer than to a mount")),
+            Ok(_) => return Err(self.agent.invalid_message("an unexpected reply to a mount")),
             Err(reason) => return Err(self.agent.error(reason, "mounting its share")),
         };
         let pid = self.accounting().and_then(CpuAccounting::serving);
@@ -207,7 +207,7 @@ impl RunningMachine for Session<'_> {
         let request = Request::StartSampling { inside, shortest_call: vmtax_workload::shortest_call(SHORTEST_CALL_S) };
         match self.agent.ask(&request, SAMPLING_TIMEOUT, &mut no_files) {
             Ok(Reply::Sampling) => Ok(()),
-            Ok(_) => Err(self.agent.invalid_message("another answer than that sampling started")),
+            Ok(_) => Err(self.agent.invalid_message("an unexpected reply to the start of sampling")),
             Err(reason) => Err(self.agent.error(reason, "starting to sample the guest")),
         }
     }
@@ -216,7 +216,7 @@ impl RunningMachine for Session<'_> {
         match self.agent.ask(&Request::StopSampling, timeout, files) {
             Ok(Reply::Samples { missing }) => Ok(missing),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(self.agent.invalid_message("another answer than the samples")),
+            Ok(_) => Err(self.agent.invalid_message("an unexpected reply to the end of sampling")),
             Err(reason) => Err(self.agent.error(reason, "sending samples")),
         }
     }
@@ -225,13 +225,13 @@ impl RunningMachine for Session<'_> {
         let agent = &mut self.agent;
         let request = encode(&Request::Ping).map_err(|e| agent.invalid_message(e.to_string()))?;
         let Some(guest) = &self.guest else { return Err(MachineError::NoAgent { machine: agent.machine }) };
-        agent.lines.send(&request).map_err(|e| MachineError::system("asking for stamps", e))?;
+        agent.lines.send(&request).map_err(|e| MachineError::system("requesting an exchange of time stamps", e))?;
         let ping = vmtax_clock::exchange(&guest.memory, HOST_CELL, GUEST_CELL, duration);
         match agent.reply(QMP_TIMEOUT, &mut no_files) {
             Ok(Reply::Pinged) => Ok(ping?),
             Ok(Reply::Failed { error }) => Err(MachineError::Workload(error)),
-            Ok(_) => Err(agent.invalid_message("another answer than to an exchange of stamps")),
-            Err(reason) => Err(agent.error(reason, "exchanging stamps")),
+            Ok(_) => Err(agent.invalid_message("an unexpected reply to an exchange of time stamps")),
+            Err(reason) => Err(agent.error(reason, "exchanging time stamps")),
         }
     }
 

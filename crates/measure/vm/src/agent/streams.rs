@@ -1,4 +1,4 @@
-//! The user's own streams, between which a command runs on a machine as if there were none.
+//! The user's standard streams, which are those of a command on a machine.
 
 use crate::agent::terminal::{Raw, Terminal};
 use crate::{Interrupt, MachineError};
@@ -42,7 +42,7 @@ impl Streams {
     /// # Errors
     /// [`MachineError::System`] for a stream that cannot be taken over.
     pub fn of_this_process(runs: u64, to_stderr: bool) -> Result<Streams, MachineError> {
-        let failed = |e: io::Error| MachineError::system("taking over this process's streams", e);
+        let failed = |e: io::Error| MachineError::system("duplicating the standard streams", e);
         let stderr = rustix::stdio::stderr().try_clone_to_owned().map_err(failed)?;
         let stdout = if to_stderr { stderr.try_clone() } else { rustix::stdio::stdout().try_clone_to_owned() };
         let input = input(rustix::stdio::stdin(), runs).map_err(failed)?;
@@ -54,10 +54,10 @@ impl Streams {
     /// # Errors
     /// [`MachineError::System`] where standard input and output are no terminal.
     pub fn terminal(resized: OwnedFd) -> Result<Streams, MachineError> {
-        let failed = |e: io::Error| MachineError::system("taking over the terminal", e);
+        let failed = |e: io::Error| MachineError::system("opening the terminal", e);
         let (stdin, stdout) = (rustix::stdio::stdin(), rustix::stdio::stdout());
         if !rustix::termios::isatty(stdin) || !rustix::termios::isatty(stdout) {
-            return Err(failed(io::Error::other("standard input and output must be one: leave -t out without")));
+            return Err(failed(io::Error::other("standard input and output are not a terminal: leave out -t")));
         }
         let own = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map_err(failed);
         let terminal = Some(Terminal::new(own(stdin)?, resized));
@@ -112,7 +112,7 @@ impl Streams {
         }
     }
 
-    /// Prints, and waits for who reads; no longer than until somebody asks to stop. `BrokenPipe` where nobody reads.
+    /// Prints, and waits for the reader until a stop is requested. `BrokenPipe` if there is no reader.
     pub(crate) fn print(&self, error: bool, bytes: &[u8], interrupt: &Interrupt) -> io::Result<()> {
         let to = if error { &self.stderr } else { &self.stdout };
         let mut rest = bytes;
@@ -148,7 +148,9 @@ fn input(stdin: BorrowedFd<'_>, runs: u64) -> io::Result<Input> {
     }
     let mut kept = File::from(memfd_create("vmtax-input", MemfdFlags::CLOEXEC)?);
     if io::copy(&mut file.take(MAX_KEPT + 1), &mut kept)? > MAX_KEPT {
-        return Err(io::Error::other("more than 1 GiB came for several runs: give it as a file, or --rounds 1"));
+        return Err(io::Error::other(
+            "standard input is larger than 1 GiB, which several rounds cannot share: redirect it from a file, or use --rounds 1",
+        ));
     }
     Ok(Input::File(kept, 0))
 }

@@ -1,4 +1,4 @@
-//! A person's terminal, whose other end is a guest's: what is typed goes there as it is.
+//! The user's terminal in raw mode: input goes to the guest's terminal unchanged.
 
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
 use rustix::io::Errno;
@@ -6,7 +6,7 @@ use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetat
 use std::io;
 use vmtax_wire::Size;
 
-/// A terminal, and what tells of its new sizes.
+/// A terminal, and the file descriptor that reports new sizes.
 #[derive(Debug)]
 pub(crate) struct Terminal {
     terminal: OwnedFd,
@@ -34,7 +34,7 @@ impl Terminal {
         self.size()
     }
 
-    /// From now on nothing that is typed means anything here, until the value is dropped.
+    /// Sets raw mode until the value is dropped.
     pub fn raw(&self) -> io::Result<Raw<'_>> {
         let was = tcgetattr(&self.terminal)?;
         let mut raw = was.clone();
@@ -44,7 +44,7 @@ impl Terminal {
     }
 }
 
-/// A terminal as a guest needs it. Becomes what it was in whatever way this ends.
+/// A terminal in raw mode. Restores the mode on drop.
 #[derive(Debug)]
 pub(crate) struct Raw<'a> {
     terminal: &'a OwnedFd,

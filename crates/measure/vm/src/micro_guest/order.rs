@@ -5,7 +5,7 @@ use vmtax_model::Antipattern;
 /// How long the guest waits for one interrupt of its own: some 20 s, in ticks of any CPU of today.
 const EXIT_TIMEOUT: u64 = 1 << 36;
 
-/// What the guest is told to do.
+/// An order to the guest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Answer the host's stamps, until one is [`u64::MAX`]: as soon as [`crate::micro_guest::layout::words::HOST_STAMP`] has changed,
@@ -15,14 +15,14 @@ pub enum Order {
     Run(Run),
     /// The cost of one kind of exit.
     Exits {
-        /// Which.
+        /// The kind of exit.
         kind: ExitKind,
         /// How many, 1 to [`MAX_COUNT`].
         count: u32,
     },
     /// An antipattern of guest kernels, or its fix.
     Antipattern {
-        /// Which.
+        /// The antipattern.
         antipattern: Antipattern,
         /// Whether it is the fix.
         fixed: bool,

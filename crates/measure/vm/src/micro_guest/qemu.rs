@@ -1,4 +1,4 @@
-//! What QEMU has to be told. With these, the micro-guest starts as
+//! QEMU's arguments for the micro-guest, which starts as
 //!
 //! ```text
 //! qemu-system-x86_64 -nodefaults -no-user-config -display none -no-reboot -accel kvm -bios ROM
@@ -6,8 +6,8 @@
 //!     -device virtio-blk-pci,disable-modern=on,drive=…
 //! ```
 //!
-//! `-no-reboot` turns a crash of the ROM into an end of QEMU. The file RAM must be new, or zeros: what an earlier guest
-//! left there would be taken for this one's.
+//! `-no-reboot` turns a crash of the ROM into an end of QEMU. The file RAM must be new, or zeros: the ROM would
+//! mistake the data of an earlier guest for its own.
 
 /// `-M`. The ROM knows the i440FX's interrupt router and power management.
 pub const MACHINE: &str = "pc,memory-backend=ram";

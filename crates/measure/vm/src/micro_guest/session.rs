@@ -34,7 +34,7 @@ impl RunningMachine for MicroGuest<'_> {
         self.mailbox()?.order(&Order::Ping)?;
         let (host, guest) = (layout::words::HOST_STAMP, layout::words::GUEST_STAMP);
         let ping = vmtax_clock::exchange(&self.memory, layout::MAILBOX + host, layout::MAILBOX + guest, duration);
-        self.wait(Instant::now() + QMP_TIMEOUT, "exchanging stamps")?;
+        self.wait(Instant::now() + QMP_TIMEOUT, "exchanging time stamps")?;
         Ok(ping?)
     }
 

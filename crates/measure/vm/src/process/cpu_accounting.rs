@@ -1,4 +1,4 @@
-//! What a guest costs the host's CPUs, by who spends it.
+//! The host CPU time of a guest, by vCPUs, VMM and server.
 
 use procfs::process::{Process, Stat, Task};
 use vmtax_model::CpuSeconds;

@@ -14,7 +14,7 @@ use std::path::Path;
 /// Removes a file or a folder with everything below; links are not followed. What is not there is no error.
 ///
 /// # Errors
-/// What the kernel said of the first that would not go.
+/// The first error of the kernel.
 pub(crate) fn remove(path: &Path) -> io::Result<()> {
     // Fast, and by descriptors too, but with one for each level.
     if fs::remove_dir_all(path).is_ok() {

@@ -1,5 +1,5 @@
-//! The watchdog: a process between this program and what it starts. When this program ends in whatever way, even by
-//! SIGKILL, its end of the lifeline closes; the watchdog then kills what was started and removes what was left.
+//! The watchdog: a process between this program and what it starts. However this program ends, even by SIGKILL, its end of
+//! the lifeline pipe closes; the watchdog then kills what was started and removes temporary files.
 //!
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 

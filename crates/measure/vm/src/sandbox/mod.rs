@@ -1,4 +1,4 @@
-//! What a process has apart from the host: namespaces, mounts, a root.
+//! Isolation of processes from the host: namespaces, mounts, a root.
 
 pub(crate) mod mountinfo;
 pub(crate) mod mounts;

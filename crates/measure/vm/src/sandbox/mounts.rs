@@ -26,12 +26,12 @@ pub(crate) fn keep_private() -> Result<(), MachineError> {
         let source = match e {
             // A mount on another folder would be the host's too, so nothing can be done from in here.
             Errno::INVAL => io::Error::other(
-                "the root folder is no mount point, as in a chroot: before entering it, mount it over itself \
+                "the root folder is not a mount point, as in a chroot: bind-mount it to itself before entering it \
                  (`mount --bind DIR DIR`)",
             ),
             other => other.into(),
         };
-        MachineError::system("keeping what is mounted for a share from the host", source)
+        MachineError::system("making mounts private", source)
     })
 }
 

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 
-/// What a command is to have apart from the host.
+/// The isolation of a command from the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Namespaces {
@@ -36,7 +36,7 @@ impl Namespaces {
     pub(crate) fn enter(&self) -> Result<Vec<&Path>, MachineError> {
         let mut mounted = Vec::new();
         if self.own_network {
-            let what = "a network of the server's own (run as root where namespaces are allowed)";
+            let what = "creating a network namespace for the server (run as root where namespaces are allowed)";
             unshare(UnshareFlags::NEWNET).map_err(|e| MachineError::system(what, e))?;
             // Without it nobody can listen, which is noticed then.
             let _ = loopback_up();
@@ -45,7 +45,7 @@ impl Namespaces {
             network_of(pid)?;
         }
         if self.as_root && !geteuid().is_root() {
-            let what = "becoming root in a user namespace, which this server wants (run as root, or name another server with \
+            let what = "becoming root in a user namespace, which this server needs (run as root, or use another server with \
                         share.server)";
             mounts::own_users(0, 0).map_err(|e| MachineError::system(what, e))?;
         }
@@ -95,7 +95,7 @@ fn loopback_up() -> rustix::io::Result<()> {
     }
 }
 
-/// `struct ifreq`: a device and what is said of it.
+/// `struct ifreq`: a device and its setting.
 #[repr(C)]
 struct Request {
     name: [u8; 16],

@@ -1,5 +1,5 @@
 //! The host's root as guests are given it: in a mount namespace of the server's own, read-only whatever is asked of it,
-//! with what is mounted on it, but for what a guest has of its own.
+//! with the file systems mounted on it, except those that a guest has itself.
 
 use crate::MachineError;
 use crate::sandbox::mountinfo::{Mount, mounts};
@@ -11,7 +11,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_model::OWN;
 
-/// File systems that say something of the host's kernel, or serve it: they mean nothing in a guest.
+/// File systems of the host's kernel, without meaning in a guest.
 const KERNELS: &[&str] = &[
     "autofs",
     "binfmt_misc",
@@ -36,7 +36,7 @@ const KERNELS: &[&str] = &[
     "tracefs",
 ];
 
-/// What becomes of the file systems mounted on the host's root.
+/// Which of the file systems mounted on the host's root guests see.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RootMounts {
     /// Guests see these.

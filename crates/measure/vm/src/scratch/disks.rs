@@ -1,4 +1,4 @@
-//! The files that machines work on: removed at the end, and swept at the next start after a crash.
+//! The files that machines work on: removed at the end, or at the next start after a crash.
 
 use crate::MachineError;
 use crate::process::remove::remove;
@@ -185,7 +185,7 @@ impl Scratch {
             // It has its length, and takes what is written to it.
             let made = File::create(&disk).and_then(|file| file.set_len(u64::from(mib) << 20));
             made.map_err(|e| MachineError::system(format!("making {}", disk.display()), e))?;
-            // Nobody's share of it is kept for root.
+            // No blocks are reserved for root.
             format(&disk, &["-m", "0"])?;
         }
         match &self.tree {
@@ -254,7 +254,8 @@ fn mkfs() -> PathBuf {
 }
 
 fn check_space(folder: &Path, needs: &Needs) -> Result<(), MachineError> {
-    let room = statvfs(folder).map_err(|e| MachineError::system(format!("looking at {}", folder.display()), e))?;
+    let room = statvfs(folder)
+        .map_err(|e| MachineError::system(format!("checking the free space of {}", folder.display()), e))?;
     let free_mib = room.f_bavail.saturating_mul(room.f_frsize) >> 20;
     if free_mib < needs.total_mib() {
         return Err(MachineError::NoSpace { folder: folder.to_path_buf(), free_mib, needed_mib: needs.total_mib() });
@@ -267,7 +268,7 @@ fn check_space(folder: &Path, needs: &Needs) -> Result<(), MachineError> {
     Ok(())
 }
 
-/// Writing failed: for want of room, which others may have taken since it was looked at, or for another reason.
+/// The error of a failed write: no space left, since other programs may have used it after the check, or another reason.
 fn full_or(error: std::io::Error, run: &Path, needs: &Needs, path: &Path) -> MachineError {
     if error.kind() == std::io::ErrorKind::StorageFull {
         MachineError::NoSpace { folder: run.to_path_buf(), free_mib: 0, needed_mib: needs.total_mib() }

@@ -1,4 +1,4 @@
-//! What took effect of a share: said by those whom it concerns, not by what was asked for.
+//! The settings of a share that took effect, as reported by kernel, QEMU and server, not as requested.
 
 use super::mount::{command, mount};
 use super::qemu_arguments::VERSION_EVENT;

@@ -18,9 +18,9 @@ pub(super) const EXPORT: &str = "/share";
 /// Files of the server's, in its own root.
 const PID: &str = "/run/ganesha.pid";
 const RECOVERY: &str = "/run";
-/// Where the guest finds NFS.
+/// The NFS port that the guest uses.
 pub(super) const NFS_PORT: u16 = 2049;
-/// Where version 3 is told of the export there.
+/// The port of the MOUNT protocol of NFS version 3.
 pub(super) const MOUNT_PORT: u16 = 20048;
 
 pub(super) fn server_command(
@@ -80,7 +80,7 @@ fn configuration(method: ShareMethod, [nfs, mount]: [u16; 2], access: &str) -> S
     )
 }
 
-/// Waits until somebody listens there in the network of the process `of`, or the server has `ended`.
+/// Waits until a socket listens at `port` in the network namespace of the process `of`, or the server has `ended`.
 pub(super) fn listens(port: u16, of: i32, timeout: Duration, mut ended: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + timeout;
     while Instant::now() < deadline && !ended() {
@@ -100,7 +100,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_port_that_is_listened_at_is_seen() {
+    fn a_listening_port_is_detected() {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
         let of = std::process::id() as i32;

@@ -1,5 +1,5 @@
-//! A root folder of a server's own: the tree, the programs of this host, and nothing else of it. nfs-ganesha takes handles
-//! of files and, in version 3, names with slashes from whoever asks: whatever they lead to is in here.
+//! A root folder of a server's own: the tree, the programs of this host, and nothing else. nfs-ganesha accepts file
+//! handles and, in version 3, names with slashes from any client: they can only lead to files in this root.
 
 use crate::MachineError;
 use crate::process::spawn::{spawn, status};
@@ -31,7 +31,7 @@ const LOOKED_UP: [&str; 8] = [
     "/etc/localtime",
 ];
 
-/// What a server sees of its own.
+/// What the server's root holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Jail {
     /// The file with ext4 that is its tree.
@@ -57,7 +57,7 @@ pub fn jailed(jail: &str, command: &[String]) -> Result<i32, MachineError> {
         command.split_first().ok_or_else(|| MachineError::system("jail: no command", io::ErrorKind::InvalidInput))?;
     mounts::own(&jail.root)?;
     let made = jail.furnish(Path::new(program)).and_then(|()| jail.enter());
-    made.map_err(|e| MachineError::system("making a root folder of the server's own", e))?;
+    made.map_err(|e| MachineError::system("making the server's root folder", e))?;
     let _portmapper = jail.portmapper.as_deref().map(Portmapper::start).transpose()?;
     let ended = spawn(program, arguments)?.wait();
     ended.map(status).map_err(|e| MachineError::system(format!("waiting for {program}"), e))

@@ -1,4 +1,4 @@
-//! A port mapper of a server's own, for one that has to register with one.
+//! A private port mapper for a server that must register with one.
 
 use crate::MachineError;
 use crate::process::spawn::spawn;

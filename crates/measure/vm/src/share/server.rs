@@ -18,7 +18,7 @@ use vmtax_model::{Share, ShareMethod, shell_line};
 /// A server that ended closed its streams before; its process is gone within moments.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How a server is reached.
+/// The address of a server.
 #[derive(Debug)]
 pub(crate) enum ServerAddress {
     /// By this stream, which QEMU gets.
@@ -50,10 +50,10 @@ pub fn check_rights(share: &Share) -> Result<(), MachineError> {
     let why = match share.method {
         _ if rustix::process::geteuid().is_root() => return Ok(()),
         ShareMethod::Nfs3 | ShareMethod::Nfs4 => {
-            "needs root: nfs-ganesha finds files by the kernel's handles, which only root may open"
+            "needs root: nfs-ganesha opens files by kernel handles, which only root may do"
         }
         _ if share.option("security-model") == Some("passthrough") => {
-            "with share.security-model=passthrough gives files the guest's owners, which only root may: run as root, or take \
+            "with share.security-model=passthrough sets the owners of files, which only root may do: run as root, or use \
              mapped-xattr"
         }
         _ => return Ok(()),
@@ -62,7 +62,7 @@ pub fn check_rights(share: &Share) -> Result<(), MachineError> {
 }
 
 impl Server {
-    /// Brings up what the share needs besides QEMU: a server, a copy of an image. `None` where that is no process.
+    /// Starts what the share needs besides QEMU: a server, a copy of an image. `None` without a server.
     pub fn start(sharing: &Sharing, setup: &Setup<'_>) -> Result<Option<(Server, ServerAddress)>, MachineError> {
         let method = sharing.share.method;
         check_rights(&sharing.share)?;
@@ -130,7 +130,7 @@ impl Server {
         self.child.wait(Duration::ZERO)
     }
 
-    /// The error that says so.
+    /// The error of a server that ended.
     pub fn ended(&mut self, doing: &str) -> MachineError {
         let status = self.child.wait(CLOSE_TIMEOUT).unwrap_or(-1);
         let name = self.command.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();

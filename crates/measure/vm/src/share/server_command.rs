@@ -1,8 +1,8 @@
-//! What each kind of server is started with, and how it is reached.
+//! The command of a share's server, and its address.
 
 use rustix::fd::OwnedFd;
 
-/// How a server will be reached.
+/// Where a server will listen.
 pub(super) enum ServerEndpoint {
     /// By this stream, which QEMU gets.
     Stream(OwnedFd),
@@ -10,13 +10,13 @@ pub(super) enum ServerEndpoint {
     Ports([u16; 2]),
 }
 
-/// What a server is started with.
+/// The command of a server.
 pub(super) struct ServerCommand {
     pub command: Vec<String>,
     /// What runs it in a root of its own, if it has one.
     pub jail: Vec<String>,
     pub descriptors: Vec<OwnedFd>,
     pub endpoint: ServerEndpoint,
-    /// Whether it wants to be root, if only in a user namespace.
+    /// Whether it needs to be root, at least in a user namespace.
     pub as_root: bool,
 }

@@ -1,4 +1,4 @@
-//! A tree to be shared.
+//! The parameters of a share.
 
 use std::path::{Path, PathBuf};
 use vmtax_model::{Forward, ImageFacts, Share, ShareMethod};
@@ -6,7 +6,7 @@ use vmtax_model::{Forward, ImageFacts, Share, ShareMethod};
 /// A tree to be shared, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sharing {
-    /// The way and its settings.
+    /// The share method and its settings.
     pub share: Share,
     /// The folder, or the image made from it.
     pub source: PathBuf,
@@ -28,7 +28,7 @@ pub struct Sharing {
     pub host_root: Option<RootExtras>,
 }
 
-/// What a guest for a command of the user's has besides the host's files.
+/// What a guest that runs the user's command can access in addition to the host's read-only root.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct RootExtras {
     /// Folders of the host's that it may write to.
@@ -38,7 +38,7 @@ pub struct RootExtras {
 }
 
 impl Sharing {
-    /// A folder of the run's own, to be written to, without what only some ways need.
+    /// A writable folder of the run, without what only some share methods need.
     pub fn new(share: Share, source: PathBuf) -> Sharing {
         Sharing {
             share,

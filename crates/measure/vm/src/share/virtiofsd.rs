@@ -26,7 +26,7 @@ pub(super) fn server_command(sharing: &Sharing, program: &Path) -> Result<Server
 fn is_rust_virtiofsd(program: &Path) -> Result<bool, MachineError> {
     let asked = Command::new(program).arg("--help").stdin(Stdio::null()).output();
     let output = asked.map_err(|e| {
-        MachineError::NoShare(format!("{} does not start ({e}): name another with share.server", program.display()))
+        MachineError::NoShare(format!("{} does not start ({e}): use another with share.server", program.display()))
     })?;
     let said = [output.stdout, output.stderr].concat();
     Ok(String::from_utf8_lossy(&said).contains("--shared-dir"))

@@ -36,7 +36,7 @@ impl Vm {
         let lacking = |what: &str, why: &str, fix: &str| {
             Some(Missing { what: what.to_owned(), why: why.to_owned(), fix: fix.to_owned() })
         };
-        let not_ours = "the process is another user's";
+        let not_ours = "the process belongs to another user";
         let traced = || tracefs().err().map(|e| Missing::for_error("the kernel's events", &e));
         let is_ours = {
             let user = std::fs::metadata(format!("/proc/{}", self.pid())).map(|data| data.uid());
@@ -50,11 +50,11 @@ impl Vm {
         let limits = match cgroup {
             Some(cgroup) if cgroup.name == "/" => lacking(
                 "limits of its control group",
-                "it is in the root group, which has none",
-                "start the VM in a group of its own: `systemd-run --scope`",
+                "it is in the root group, which has no limits",
+                "start the VM in its own group: `systemd-run --scope`",
             ),
             Some(cgroup) if access(&cgroup.folder, Access::WRITE_OK).is_ok() => None,
-            _ => lacking("limits of its control group", "its folder may not be written to", "run vmtax as root"),
+            _ => lacking("limits of its control group", "its folder is not writable", "run vmtax as root"),
         };
         let all = [
             (
@@ -69,8 +69,8 @@ impl Vm {
                     .then(|| {
                         lacking(
                             "the guest's side",
-                            "no agent of vmtax runs in it",
-                            "measure a guest of vmtax's own: `vmtax run`",
+                            "no vmtax agent runs in it",
+                            "measure a guest that vmtax boots: `vmtax run`",
                         )
                     })
                     .flatten(),

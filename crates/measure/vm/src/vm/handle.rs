@@ -12,8 +12,8 @@ use std::time::Duration;
 use vmtax_model::{Accelerator, QemuThread, Role, RoleSource, Vmm};
 use vmtax_observe::ProbePoint;
 
-/// A process that runs a guest, whoever started it; or any other process, of which less can be observed. Copies share its
-/// monitor.
+/// A process that runs a guest, started by vmtax or not; or any other process, of which less can be observed. Copies share
+/// its monitor.
 #[derive(Debug, Clone)]
 pub struct Vm {
     pub(super) process: VmmProcess,
@@ -38,7 +38,7 @@ impl Vm {
         self.process.pid
     }
 
-    /// The VMM; `None` for a process that is none.
+    /// The VMM; `None` for any other process.
     pub fn vmm(&self) -> Option<Vmm> {
         self.process.vmm
     }
@@ -53,12 +53,12 @@ impl Vm {
         self.process.monitor.as_ref().err().map(String::as_str)
     }
 
-    /// What to do about a monitor that is not there.
+    /// How to get a monitor where there is none.
     pub fn monitor_advice(&self) -> String {
         self.process.monitor_advice().to_owned()
     }
 
-    /// The program that runs: what was named may be a script or a loader around it. `None` where it may not be seen.
+    /// The program that runs: what was named may be a script or a loader around it. `None` without the permission to read it.
     pub fn binary(&self) -> Option<PathBuf> {
         binary(self.pid())
     }
@@ -76,7 +76,7 @@ impl Vm {
         if name.is_empty() { "process".to_owned() } else { name.to_owned() }
     }
 
-    /// What executes the guest's instructions; `None` where nothing says so.
+    /// What executes the guest's instructions; `None` if unknown.
     pub fn accelerator(&self) -> Option<Accelerator> {
         let of = |is_kvm| if is_kvm { Accelerator::Kvm } else { Accelerator::Tcg };
         let from_monitor = self.monitor().and_then(|monitor| monitor.is_kvm().ok());
@@ -104,12 +104,12 @@ impl Vm {
         self.process.probe_points()
     }
 
-    /// Ends it: for a guest of the lab whose agent does not.
+    /// Quits the VMM by its monitor.
     pub(crate) fn quit(&self) {
         let _ = self.monitor().map(|monitor| monitor.execute("quit"));
     }
 
-    /// Its open files; `None` where they may not be seen.
+    /// Its open files; `None` without the permission to list them.
     pub(super) fn files(&self) -> Option<Vec<OpenFile>> {
         open_files(self.pid()).ok()
     }

@@ -1,4 +1,4 @@
-//! The files that a process has open: what a VMM's disks, taps and vCPUs are known by without asking it.
+//! The files that a process has open: they show a VMM's disks, taps and vCPUs without its monitor.
 
 use std::fs;
 use std::io;

@@ -1,4 +1,4 @@
-//! What cannot be done is said, and the guest goes on.
+//! The micro-guest reports what it cannot do, and goes on.
 
 use crate::guest::{DISK_SECTORS, DiskFile, Guest, accelerators, disk_arguments};
 use crate::requests::{COMPLETIONS, reads};

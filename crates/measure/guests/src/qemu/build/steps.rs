@@ -93,7 +93,7 @@ fn is_known(word: &str, help: &str) -> bool {
 /// Builds the program, on every CPU.
 pub fn make(work: &Work, say: &mut dyn FnMut(&str)) -> Result<PathBuf, QemuError> {
     let jobs = available_parallelism().map_or(1, usize::from);
-    say(&format!("building it on {jobs} CPUs, which takes minutes: {} has what is said", work.log.display()));
+    say(&format!("building on {jobs} CPUs, which takes minutes; the log is {}", work.log.display()));
     let ninja = work.build.join("build.ninja").exists();
     let mut command = Command::new(if ninja { "ninja" } else { "make" });
     command.arg(format!("-j{jobs}")).current_dir(&work.build);

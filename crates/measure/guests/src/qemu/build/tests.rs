@@ -64,7 +64,7 @@ fn what_is_built_has_a_name_and_is_built_once() {
     let (built, said) = site.build(&recipe);
     let built = built.unwrap();
     assert_eq!(built.name(), "9.9.1-built-my-qemu-extra-1");
-    assert!(said.contains("configuring") && said.contains("building it on"), "{said}");
+    assert!(said.contains("configuring") && said.contains("building on"), "{said}");
     // Those words that configure knows, and one's own.
     let words = fs::read_to_string(site.path("cache/builds/built-my-qemu-extra-1/build/words")).unwrap();
     assert_eq!(words, "--target-list=x86_64-softmmu --disable-docs --enable-kvm --extra=1\n");
@@ -121,7 +121,7 @@ fn a_failure_is_told_with_its_decisive_lines_and_goes_on_once_it_is_fixed() {
     site.put("my qemu/says.sh", BROKEN);
     let (failed, _) = site.build(&recipe);
     let error = failed.unwrap_err();
-    assert!(error.starts_with("make failed and said:\nsays.c:7:1: error: expected ';'"), "{error}");
+    assert!(error.starts_with("make failed:\nsays.c:7:1: error: expected ';'"), "{error}");
     let log = site.path("cache/builds/built-my-qemu/build.log");
     assert!(error.contains(&log.display().to_string()), "{error}");
     assert!(fs::read_to_string(log).unwrap().contains("compiling"));
@@ -134,7 +134,7 @@ fn a_failure_is_told_with_its_decisive_lines_and_goes_on_once_it_is_fixed() {
 
     site.put("my qemu/old", "");
     let error = site.build(&site.recipe(&[], &["--again"])).0.unwrap_err();
-    assert!(error.contains("configure failed and said:\nERROR: glib-2.56"), "{error}");
+    assert!(error.contains("configure failed:\nERROR: glib-2.56"), "{error}");
 }
 
 #[test]

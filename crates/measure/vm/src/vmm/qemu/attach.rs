@@ -1,4 +1,4 @@
-//! The monitor of a QEMU that others started: one that its command line names and nobody uses.
+//! Connects to the monitor of a QEMU that another program started: a QMP socket in its command line that has no client.
 
 use super::arguments::Arguments;
 use super::monitor::Monitor;
@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// A monitor that somebody uses takes the connection and does not greet.
+/// A QMP socket that has a client accepts the connection but sends no greeting.
 const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The monitor of a process.
@@ -16,7 +16,7 @@ const ATTACH_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// [`MachineError::Monitor`] where its command line names none that answers.
 pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
-    let mut why = "its command line names no QMP socket".to_owned();
+    let mut why = "its command line has no QMP socket".to_owned();
     for path in sockets(&Arguments::of(pid)) {
         let connected = UnixStream::connect(path_of(pid, &path)).map_err(|e| MachineError::Monitor(e.to_string()));
         match connected.and_then(|stream| Monitor::connect(stream, ATTACH_TIMEOUT, ATTACH_TIMEOUT)) {
@@ -39,9 +39,9 @@ pub(crate) fn path_of(pid: i32, path: &Path) -> PathBuf {
 pub(crate) fn advice(arguments: &Arguments) -> &'static str {
     // libvirt passes its own end of the socket as a file: there is no path to connect to.
     if arguments.properties("chardev").any(|c| c.first("backend") == Some("socket") && c.get("fd").is_some()) {
-        "its monitor is libvirt's: ask through `virsh qemu-monitor-command DOMAIN`"
+        "libvirt uses its monitor: use `virsh qemu-monitor-command DOMAIN`"
     } else {
-        "give it one that nobody else uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)"
+        "start QEMU with a QMP socket that no other program uses (-qmp unix:/run/NAME.qmp,server=on,wait=off)"
     }
 }
 
@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn who_holds_the_monitor_is_named() {
+    fn the_user_of_the_monitor_is_named() {
         let of = |line: &str| advice(&Arguments::from_line(line));
         let libvirt = "qemu -chardev socket,id=charmonitor,fd=36,server=on -mon chardev=charmonitor,mode=control";
         assert!(of(libvirt).contains("virsh qemu-monitor-command") && !of(libvirt).contains("-qmp"));

@@ -1,4 +1,4 @@
-//! Which program a process runs, and whether that is a QEMU, whatever its file is called.
+//! The program that a process runs, and whether it is QEMU, whatever its file name.
 
 use super::arguments::Arguments;
 use super::attach::path_of;

@@ -49,13 +49,13 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> 
     arguments.add(["-chardev", &format!("socket,id=console,fd={CONSOLE}"), "-serial", "chardev:console"]);
     arguments.add(["-device", "virtio-serial-pci", "-chardev", &format!("socket,id=agent,fd={AGENT}")]);
     arguments.add(["-device", &format!("virtserialport,chardev=agent,name={PORT}")]);
-    // Through which stamps are exchanged, to bring both sides' clocks together.
+    // Shared memory for the exchange of time stamps, which aligns the clocks of host and guest.
     let shared = format!("memory-backend-file,id=shared,mem-path=/proc/self/fd/{SHARED},size={SHARED_BYTES},share=on");
     arguments.add(["-object", &shared, "-device", "ivshmem-plain,memdev=shared"]);
     let ((direct, aio), nothing) = (disk_defaults(setup, qemu), BTreeMap::new());
     let files = (setup.scratch.files_image(), "files", FILES_SERIAL, &nothing);
     let measured = (setup.scratch.disk(), DISK, DISK_SERIAL, setup.disk);
-    // Where the host's disk is full the guest is told, instead of being stopped.
+    // If the host's disk is full, the guest gets an error instead of being paused.
     let device = if setup.scratch.is_thrown_away() { "virtio-blk-pci,werror=report" } else { "virtio-blk-pci" };
     for (file, node, serial, set) in [files, measured] {
         if let Some(file) = &file {
@@ -91,7 +91,7 @@ pub(super) fn micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Ve
     arguments.0
 }
 
-/// One page would do.
+/// One page suffices.
 pub(super) const SHARED_BYTES: usize = 1 << 20;
 
 struct Arguments(Vec<String>);
@@ -101,7 +101,7 @@ impl Arguments {
     fn new(qemu: &QemuFacts, monitor: i32) -> Arguments {
         let mut arguments = Arguments(vec![qemu.path.display().to_string()]);
         arguments.add(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"]);
-        // Threads carry their purpose as their name: traces and people tell them apart by it.
+        // Threads are named for their role, which traces show.
         arguments.add(["-name", "vmtax,debug-threads=on"]);
         arguments.add(["-chardev", &format!("socket,id=monitor,fd={monitor}"), "-mon", "chardev=monitor,mode=control"]);
         arguments

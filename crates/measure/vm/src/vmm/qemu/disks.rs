@@ -18,7 +18,7 @@ pub(crate) fn disks(pid: i32, monitor: Option<&Monitor>, files: &[OpenFile], arg
         }
         None => files.iter().filter(|file| file.is_disk()).map(open_disk).collect(),
     };
-    // Before it is known twice: a file may be open in several ways.
+    // A file may be open several times.
     disks.dedup_by(|a, b| from_monitor.is_none() && a.file == b.file);
     for disk in &mut disks {
         disk.aio = aio(arguments, &disk.file);

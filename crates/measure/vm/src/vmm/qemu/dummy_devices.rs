@@ -1,5 +1,4 @@
-//! Devices that a guest only has, so that it can be seen what costs grow with their number: disks that hold nothing, and
-//! regions of memory.
+//! Dummy devices, to measure costs that grow with the number of devices: empty disks and memory regions.
 
 use crate::vmm::qemu::monitor::Monitor;
 use crate::{MachineError, Setup};

@@ -1,11 +1,11 @@
-//! What QEMU's monitor tells of it, its guest and its devices.
+//! Queries of QEMU's monitor about QEMU, its guest and its devices.
 
 use super::monitor::Monitor;
 use crate::MachineError;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
-/// What QEMU's own log can tell of a block request.
+/// QEMU's own trace events of a block request.
 const EVENTS: [&str; 7] = [
     "virtio_queue_notify",
     "virtio_blk_handle_read",

@@ -1,13 +1,13 @@
-//! Where QEMU logs.
+//! The paths of QEMU's logs.
 
 use std::path::{Path, PathBuf};
 
-/// Where QEMU's own trace events go.
+/// QEMU's own trace events.
 pub(crate) fn events(folder: &Path) -> PathBuf {
     folder.join("qemu.events")
 }
 
-/// Where QEMU's own words go.
+/// QEMU's standard output and error.
 pub(crate) fn log(folder: &Path) -> PathBuf {
     folder.join("qemu.log")
 }

@@ -1,5 +1,5 @@
-//! QEMU as the VMM, all that is known of it: how it is started ([`start`], its command line) and told apart from other
-//! programs, its monitor, what it tells of a running guest, what its threads are for, where a block request passes in it.
+//! QEMU: how it is started ([`start`], its command line) and recognized among other programs, its QMP monitor, the roles of
+//! its threads, its disks, its probe points for block requests.
 
 pub(crate) mod arguments;
 pub(crate) mod attach;

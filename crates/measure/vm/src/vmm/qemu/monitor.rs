@@ -1,8 +1,8 @@
 //! QEMU's monitor: the few commands that are needed, as lines of JSON. A typed schema would refuse the answers of other
 //! QEMU versions.
 //!
-//! A socket takes one visitor, and who measures and who profiles a guest both have questions: so all copies of a monitor
-//! share one conversation, a command at a time.
+//! A QMP socket serves one client, but measuring and profiling a guest both use it: all copies of a monitor share one
+//! connection, one command at a time.
 
 use crate::MachineError;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ pub(crate) const QMP_TIMEOUT: Duration = Duration::from_secs(10);
 /// No answer to our commands comes near this, bytes.
 const MAX_LINE: usize = 1 << 20;
 
-/// A running QEMU's monitor. Copies of it ask in turn.
+/// A running QEMU's monitor. Copies share the connection.
 #[derive(Debug, Clone)]
 pub struct Monitor {
     conversation: Arc<Mutex<Conversation>>,
@@ -34,7 +34,7 @@ struct Conversation {
 }
 
 impl Monitor {
-    /// Takes the greeting, within `greeting`, and leaves negotiation mode. Each answer may take `timeout`.
+    /// Reads the greeting within `greeting`, and leaves negotiation mode. Each response may take `timeout`.
     pub(crate) fn connect(stream: UnixStream, greeting: Duration, timeout: Duration) -> Result<Monitor, MachineError> {
         let mut conversation = Conversation { stream, unread: Vec::new(), number: 0 };
         let greeted = conversation.line(Instant::now() + greeting)?;
@@ -46,7 +46,7 @@ impl Monitor {
         Ok(monitor)
     }
 
-    /// Gives what the command returns; events in between are passed over.
+    /// Executes a command and returns its result; events are skipped.
     pub(crate) fn execute(&self, command: &str) -> Result<Value, MachineError> {
         self.execute_with(command, &json!({}))
     }
@@ -56,7 +56,7 @@ impl Monitor {
         self.lock().execute(command, arguments, Instant::now() + self.timeout)
     }
 
-    /// Who panicked in the middle left at most an answer unread, which its number tells from others.
+    /// A thread that panicked left at most one response unread, which its id distinguishes.
     fn lock(&self) -> MutexGuard<'_, Conversation> {
         self.conversation.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -69,7 +69,7 @@ impl Conversation {
         self.stream.write_all(request.as_bytes()).map_err(|e| MachineError::Monitor(format!("{command}: {e}")))?;
         loop {
             let mut answer = self.line(deadline)?;
-            // The answer to a command that was given up came late.
+            // A late response to a command that timed out.
             if answer.get("id").is_some_and(|id| *id != self.number) {
                 continue;
             }
@@ -91,11 +91,11 @@ impl Conversation {
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() || self.unread.len() > MAX_LINE {
-                return Err(MachineError::Monitor("no answer in time".to_owned()));
+                return Err(MachineError::Monitor("no response within the timeout".to_owned()));
             }
             let read = self.stream.set_read_timeout(Some(left)).and_then(|()| self.stream.read(&mut buffer));
             match read {
-                Ok(0) => return Err(MachineError::Monitor("closed".to_owned())),
+                Ok(0) => return Err(MachineError::Monitor("connection closed".to_owned())),
                 Ok(n) => self.unread.extend_from_slice(&buffer[..n]),
                 Err(e) if matches!(e.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {}
                 Err(e) => return Err(MachineError::Monitor(e.to_string())),
@@ -126,6 +126,6 @@ mod tests {
         let late = "{\"return\": {\"enabled\": true}, \"id\": 1}\n{\"return\": {\"enabled\": false}, \"id\": 2}\n";
         assert_eq!(monitor_that_reads(&format!("{hello}{late}")).unwrap()["enabled"], false, "the first is another's");
         assert!(monitor_that_reads("garbage\n").is_err());
-        assert!(monitor_that_reads(hello).unwrap_err().to_string().contains("in time"));
+        assert!(monitor_that_reads(hello).unwrap_err().to_string().contains("within the timeout"));
     }
 }

@@ -1,4 +1,4 @@
-//! What QEMU's threads are for.
+//! The roles of QEMU's threads.
 
 use super::arguments::Arguments;
 use super::monitor::Monitor;
@@ -47,7 +47,7 @@ pub(crate) fn belongs_to(monitor: &Monitor, pid: i32) -> bool {
     vcpus.is_empty() || vcpus.iter().any(|(_, tid)| tids.contains_key(tid))
 }
 
-/// Roles as the monitor tells them; its numbers are those of QEMU's own PID namespace.
+/// Roles from the monitor, whose thread ids are of QEMU's own PID namespace.
 fn roles_from_monitor(pid: i32, monitor: &Monitor) -> Option<BTreeMap<i32, Role>> {
     let vcpus = monitor.vcpus().ok().filter(|vcpus| !vcpus.is_empty())?;
     let iothreads = monitor.iothreads().unwrap_or_default();
