@@ -1,9 +1,9 @@
-//! A request as it was joined: what exports write, one record each.
+//! A joined request, as exports write it.
 
 use std::num::NonZeroU64;
 use vmtax_model::{Checkpoint, RequestKind, State};
 
-/// Who works for a request, or should.
+/// Who works for a request, or is waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Who {
     /// The guest, on one of its CPUs.
@@ -57,12 +57,12 @@ impl JoinedRequest {
         self.who[checkpoint as usize] = who;
     }
 
-    /// When the request passed a checkpoint, host ticks; `None` where it did not, or nobody saw it.
+    /// When the request passed a checkpoint, host ticks; `None` where it did not, or was not traced.
     pub fn at(&self, checkpoint: Checkpoint) -> Option<u64> {
         self.times[checkpoint as usize].map(NonZeroU64::get)
     }
 
-    /// Who made it pass a checkpoint.
+    /// The thread or side that passed the checkpoint.
     pub fn who(&self, checkpoint: Checkpoint) -> Who {
         self.who[checkpoint as usize]
     }

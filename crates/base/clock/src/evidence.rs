@@ -1,4 +1,4 @@
-//! What bounds the offset between both clocks.
+//! Evidence that bounds the offset between both clocks.
 
 use crate::map::MAX_WIDTH;
 use crate::{ClockError, ClockMap, GuestTicks, HostTicks, Offset, Source};
@@ -86,7 +86,7 @@ impl Evidence {
     }
 }
 
-/// Whether an interval says anything.
+/// Whether an interval is narrow enough to be useful.
 fn sensible(offset: Offset) -> bool {
     offset.is_possible() && offset.width() <= MAX_WIDTH
 }

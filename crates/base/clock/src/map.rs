@@ -9,7 +9,7 @@ const MAX_DRIFT_PPM: i128 = 500;
 /// The widest interval that says anything, ticks: minutes.
 pub(crate) const MAX_WIDTH: i128 = 1 << 40;
 
-/// What a map's bound rests on.
+/// The source of a map's bound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source {
     /// The offset that KVM itself keeps.
@@ -33,9 +33,9 @@ impl fmt::Display for Source {
 /// Host ticks minus guest ticks at one moment: somewhere from `low` to `high`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Offset {
-    /// The least, ticks.
+    /// Lower bound, ticks.
     pub low: i128,
-    /// The most.
+    /// Upper bound, ticks.
     pub high: i128,
 }
 
@@ -94,7 +94,7 @@ impl ClockMap {
         ClockMap { offsets: vec![OffsetAt { at: 0, offset }], source, refuted }
     }
 
-    /// What exchanges of stamps say, each at its time.
+    /// From exchanges of timestamps, each at its time.
     pub(crate) fn of(pings: &[Ping], refuted: Option<i64>) -> Result<ClockMap, ClockError> {
         let mut pings: Vec<(u64, Offset)> = pings.iter().map(|&ping| (ping.at, Offset::from(ping))).collect();
         pings.sort_by_key(|&(at, _)| at);
@@ -151,7 +151,7 @@ impl ClockMap {
         u64::try_from(both.low - both.high).unwrap_or(0)
     }
 
-    /// What the bound rests on.
+    /// The source of the bound.
     pub fn source(&self) -> Source {
         self.source
     }

@@ -1,4 +1,4 @@
-//! Ticks of the time stamp counter, told apart by who counts.
+//! TSC ticks, distinguished by whose counter they are: the host's or the guest's.
 
 use rustix::time::{ClockId, clock_gettime};
 use std::arch::x86_64::{_mm_lfence, _rdtsc};

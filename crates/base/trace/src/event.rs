@@ -49,11 +49,11 @@ pub struct Lost {
     pub cpu: u32,
     /// Which of the trace's inputs they are missing from.
     pub input: u32,
-    /// How many; `None` when nobody knows.
+    /// Number; `None` where unknown.
     pub events: Option<u64>,
 }
 
-/// What came out of a trace, and what was left out of it.
+/// Counts of what was read from a trace, and of what was skipped.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Events given.

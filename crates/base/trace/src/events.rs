@@ -22,9 +22,9 @@ pub(crate) trait Decoder {
     fn record(&self) -> &[u8];
 }
 
-/// What came next in a trace.
+/// The next item of a trace.
 pub(crate) enum DecoderStep {
-    /// Nothing to give.
+    /// No entry.
     Nothing,
     Event {
         ticks: u64,
@@ -36,7 +36,7 @@ pub(crate) enum DecoderStep {
         ticks: Option<u64>,
         events: Option<u64>,
     },
-    /// What makes no sense; it `ends` where nobody knows where the next record begins.
+    /// Invalid data; `ends` where the start of the next record is unknown.
     Damaged {
         ends: bool,
     },

@@ -1,4 +1,4 @@
-//! What is observed, declared once for both sides.
+//! The events that tracers record, on both sides.
 
 use crate::Uprobe;
 use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Scope, Side, Source};
@@ -6,11 +6,10 @@ use vmtax_model::{Checkpoint, CheckpointInfo, HostDisk, Missing, Scope, Side, So
 /// A trace event of the kernel.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// Its system.
     pub system: &'static str,
-    /// Its name, the newest kernel's first.
+    /// Name per kernel version, the newest first.
     pub names: &'static [&'static str],
-    /// Which of its occurrences are wanted, in the words of the event's `filter` file; all without one.
+    /// The expression for the event's `filter` file; without one, all of its events are recorded.
     pub filter: Option<String>,
 }
 
@@ -19,23 +18,23 @@ pub struct Event {
 pub struct ProbeSet {
     /// Threads or processes by whose numbers `bound` and `uprobes` are limited; new threads and children are added.
     pub threads: Vec<i32>,
-    /// Events of those threads alone.
+    /// Per-thread events, of `threads`.
     pub bound: Vec<Event>,
     /// Single system calls of those threads. Kernels differ in which they have: those that one lacks it cannot make. Where
     /// it tells of none by name, all are observed.
     pub calls: Vec<Event>,
-    /// Events of whoever they happen to: an interrupt strikes any thread.
+    /// System-wide events: an interrupt may hit any thread.
     pub free: Vec<Event>,
     /// Probes in a program, of those threads alone.
     pub uprobes: Vec<Uprobe>,
     /// Functions of the kernel by which a driver notifies a device: calls of those that exist become events `notify`.
     /// By kprobes: the function tracer takes 5 us a call in a guest under TCG, a kprobe less than one.
     pub notify: &'static [&'static str],
-    /// Whether this kernel serves nobody else, so that what is global in tracefs may be changed for a moment.
+    /// Whether this kernel runs nothing else, so that global tracefs settings may be changed for a moment.
     pub alone: bool,
     /// What events are stamped with.
     pub clock: Clock,
-    /// What is known to be missing before anything was tried.
+    /// Known to be missing before the tracer starts.
     pub missing: Vec<Missing>,
 }
 

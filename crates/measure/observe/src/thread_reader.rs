@@ -18,11 +18,11 @@ use vmtax_trace::stacks::Registers;
 
 /// A thread stops in microseconds, unless it has to wait for a CPU, or for a disk where nothing wakes it.
 const STOP_TIMEOUT: Duration = Duration::from_millis(20);
-/// Until then the wait gives way to others but does not sleep.
+/// How long the wait yields the CPU without sleeping.
 const SPIN_TIME: Duration = Duration::from_micros(300);
 /// How often it is checked whether a thread that did not stop in time has stopped: it is held until that is seen.
 const POLL_INTERVAL: Duration = Duration::from_millis(1);
-/// For so long it is waited for in the end.
+/// How long the end waits for threads that have not stopped yet.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Reads threads of one process. Of one thread of vmtax: the kernel ties tracing to it.
@@ -50,7 +50,7 @@ impl ThreadReader {
         Ok(ThreadReader { pid, memory, late: HashMap::new(), pauses: Vec::new() })
     }
 
-    /// Whether a thread runs or waits, without stopping it; `None` when it ended.
+    /// Whether a thread runs or waits, without stopping it; `None` after it ended.
     pub fn state(&self, tid: i32) -> Option<ThreadState> {
         state(&fs::read_to_string(format!("/proc/{}/task/{tid}/syscall", self.pid)).ok()?)
     }

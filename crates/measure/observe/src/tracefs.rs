@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const USUAL: &str = "/sys/kernel/tracing";
 /// Before all names of ours, so that another user's are never touched.
 pub(crate) const PREFIX: &str = "vmtax-";
-/// Somebody may be looking into an instance while it is removed; this long is waited for them.
+/// How long removing an instance waits for its other readers.
 const REMOVE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Mounts tracefs where it is usual, for a guest whose first process we are; nothing when it is there already.
@@ -69,7 +69,7 @@ fn mounted(mounts: &str) -> Option<PathBuf> {
 #[derive(Debug)]
 pub(crate) struct Instance {
     folder: PathBuf,
-    /// ArgumentRegisters open: the kernel does not let anybody remove an instance in use. `None` only while it is being removed.
+    /// `tracing_on`, held open: the kernel does not remove an instance in use. `None` only while it is being removed.
     switch: Option<File>,
 }
 

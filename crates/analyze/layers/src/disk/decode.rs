@@ -6,7 +6,7 @@ use crate::events::event::{GuestEvent, Mark, SECTOR};
 use vmtax_model::{GuestDisk, HostDisk};
 use vmtax_trace::{BlockRequest, KernelEvent};
 
-/// What the guest's kernel says of a request to the measured disk.
+/// The guest's event of a request to the measured disk.
 pub(crate) fn request(event: KernelEvent<'_>, disk: &GuestDisk) -> Option<GuestEvent> {
     let (KernelEvent::BlockInsert(request) | KernelEvent::BlockIssue(request) | KernelEvent::BlockComplete(request)) =
         event
@@ -25,7 +25,7 @@ pub(crate) fn request(event: KernelEvent<'_>, disk: &GuestDisk) -> Option<GuestE
     })
 }
 
-/// Which bytes of the host's device a request of its kernel is about.
+/// The bytes of the host's device that a request transfers.
 pub(crate) fn on_device(event: KernelEvent<'_>, disk: &HostDisk) -> Option<Mark> {
     match event {
         KernelEvent::BlockInsert(request) | KernelEvent::BlockIssue(request) | KernelEvent::BlockComplete(request) => {

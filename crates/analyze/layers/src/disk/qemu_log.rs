@@ -1,5 +1,5 @@
-//! What QEMU's own log backend tells of block requests, where the host's kernel may not be traced: when the device took a
-//! request and when it gave it back. Its stamps are whole microseconds of the time of day.
+//! Block requests from QEMU's log backend, where the host's kernel may not be traced: when the device popped a
+//! request and when it pushed it back. Its stamps are whole microseconds of the time of day.
 
 use crate::error::LayersError;
 use crate::events::event::{Event, HostEvent, Mark, SECTOR};
@@ -8,7 +8,7 @@ use std::path::Path;
 use vmtax_model::{DISK, Moment};
 use vmtax_trace::{Entry, Formats, QemuEvents, TraceError};
 
-/// How much its stamps leave open, nanoseconds.
+/// Resolution of its timestamps, ns.
 pub(crate) const RESOLUTION_NS: f64 = 1000.0;
 
 /// The events that are logged, as QEMU's own list declares them (`trace-events-all`); the same in all versions since 2.10.

@@ -3,7 +3,7 @@
 use vmtax_model::{RequestKind, Stamped};
 use vmtax_trace::Moment;
 
-/// Where a request is that is about no bytes, as a flush.
+/// The offset of a request without bytes, as a flush.
 pub(crate) const NOWHERE: u64 = u64::MAX;
 
 /// A request of the guest's block layer: one for an operation as a rule, but large ones are split and neighbours merged.
@@ -43,7 +43,7 @@ impl GuestRequest {
         self.inserted.unwrap_or(self.issue.at)
     }
 
-    /// Where it is in the device's own words, which have 0 for what is nowhere.
+    /// Its offset as QEMU reports it: 0 for a request without bytes.
     pub fn at_device(&self) -> u64 {
         if self.offset == NOWHERE { 0 } else { self.offset }
     }

@@ -1,4 +1,4 @@
-//! What a system call of QEMU's means to a request.
+//! The kinds of QEMU's system calls that the join distinguishes.
 
 use std::borrow::Cow;
 use vmtax_trace::{SystemCall as S, system_call, system_call_name};
@@ -32,7 +32,7 @@ impl CallKind {
         }
     }
 
-    /// For people: "ppoll", "ioctl(KVM_RUN)".
+    /// "ppoll", "ioctl(KVM_RUN)".
     pub fn name(self) -> Cow<'static, str> {
         match self {
             CallKind::Run => "ioctl(KVM_RUN)".into(),

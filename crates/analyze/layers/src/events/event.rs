@@ -1,4 +1,4 @@
-//! What the join knows of a trace record: few words, file formats and kernel versions left behind.
+//! Trace records as the join uses them, independent of file formats and kernel versions.
 
 use vmtax_model::{Checkpoint, RequestKind};
 use vmtax_trace::{Moment, Sched};

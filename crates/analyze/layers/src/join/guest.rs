@@ -1,4 +1,4 @@
-//! What the guest saw lately: its block requests from issue to completion, and what lies around them.
+//! Recent guest events: block requests in flight, and the events around them.
 
 use super::critical_path::Sleep;
 use super::passed::Passed;

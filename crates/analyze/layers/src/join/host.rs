@@ -1,4 +1,4 @@
-//! What the host saw lately, kept so that a request's checkpoints can be found in it.
+//! Recent host events, in which a request's checkpoints are searched.
 
 use super::critical_path::Sleep;
 use super::passed::Passed;

@@ -1,4 +1,4 @@
-//! What comes of a trial's events.
+//! The result of joining a trial's events.
 
 use crate::disk::request::GuestRequest;
 use crate::request::JoinedRequest;
@@ -9,7 +9,7 @@ use vmtax_model::{Checkpoint, QemuThread, RequestKind};
 pub(crate) enum Reason {
     /// Events were lost while it was in flight.
     Lost,
-    /// Cause and effect contradict each other.
+    /// Its events violate causality.
     Violation,
     /// The guest's block layer shows no request for it.
     NoRequest,
@@ -26,7 +26,7 @@ pub(crate) struct Rejected {
     pub reason: Reason,
 }
 
-/// What came of a trial's events.
+/// The joined requests of a trial, and the rejected operations.
 #[derive(Default)]
 pub(crate) struct Joined {
     pub requests: Vec<JoinedRequest>,

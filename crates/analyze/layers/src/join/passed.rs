@@ -1,4 +1,4 @@
-//! What passed each checkpoint lately.
+//! Recent events, by checkpoint.
 
 use vmtax_model::Checkpoint;
 use vmtax_trace::EventWindow;
@@ -27,7 +27,7 @@ impl<T> Passed<T> {
         &self.windows[checkpoint as usize]
     }
 
-    /// Whether anything ever passed it.
+    /// Whether the checkpoint was ever observed.
     pub fn seen(&self, checkpoint: Checkpoint) -> bool {
         self.seen[checkpoint as usize]
     }

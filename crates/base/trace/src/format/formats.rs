@@ -1,4 +1,4 @@
-//! What the records of each kind of event hold.
+//! The record layouts of all kinds of events.
 
 use super::field::{Field, Kind};
 use super::text::{self, EventId, Parsed};

@@ -4,14 +4,14 @@
 
 use super::field::{Field, Kind};
 
-/// The number by which records name their kind. It is given by the running kernel: another boot, other numbers.
+/// The event ID in records. The running kernel assigns it: it may differ after a reboot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EventId(pub u16);
 
 /// No record is longer than a page of the ring buffer, and those have had at most this.
 const MAX_FIELD: u32 = 1 << 24;
 
-/// What a `format` file says.
+/// A parsed `format` file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Parsed {
     pub name: String,
@@ -19,7 +19,7 @@ pub(crate) struct Parsed {
     pub fields: Vec<(String, Field)>,
 }
 
-/// Reads a `format` file; the error says what is wrong with it.
+/// Parses a `format` file; the error says what is wrong with it.
 pub(crate) fn parse(text: &str) -> Result<Parsed, String> {
     let mut name = None;
     let mut id = None;
@@ -89,7 +89,7 @@ fn declared(declaration: &str, size: u32) -> Option<(&str, Kind)> {
     Some((name, kind))
 }
 
-/// How many bytes an element has; 0 where the text does not tell.
+/// Bytes of an element; 0 where unknown.
 fn element(kind_of_value: &str, length: &str, size: u32) -> u32 {
     match length.parse::<u32>() {
         Ok(length) if length > 0 && size % length == 0 => size / length,

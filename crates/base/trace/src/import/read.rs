@@ -6,7 +6,7 @@ use std::io::{self, Read};
 const MAX_TEXT: u64 = 64 << 20;
 const MAX_STRING: usize = 4096;
 
-/// The file is not what it should be.
+/// The file is damaged or of another kind.
 pub(crate) fn wrong(reason: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, reason.to_owned())
 }
@@ -41,7 +41,7 @@ pub(crate) fn string(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     }
 }
 
-/// So many bytes, which must all be there: what is announced takes no memory before it comes.
+/// Exactly `length` bytes; a declared length allocates no memory before the data is read.
 pub(crate) fn exactly(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<Vec<u8>> {
     if length > MAX_TEXT {
         return Err(wrong(&format!("invalid text length {length}")));
@@ -57,7 +57,7 @@ pub(crate) fn sized(from: &mut (impl Read + ?Sized)) -> io::Result<String> {
     exactly(from, length).map(|text| String::from_utf8_lossy(&text).into_owned())
 }
 
-/// Jumps over so many bytes.
+/// Skips bytes.
 pub(crate) fn skip(from: &mut (impl Read + ?Sized), length: u64) -> io::Result<()> {
     let skipped = io::copy(&mut from.take(length), &mut io::sink())?;
     if skipped < length { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(()) }

@@ -1,4 +1,4 @@
-//! How long the system calls of threads took, and how long each thread then ran until its next one.
+//! Durations of the system calls of threads, and of the user time until the next call.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
@@ -38,7 +38,7 @@ impl<C> CallTimes<C> {
 }
 
 impl<C: Copy + Ord> CallTimes<C> {
-    /// A thread is in a call whose entry was not seen.
+    /// A thread is in a call whose entry was not traced.
     pub fn inside(&mut self, tid: i32, call: C) {
         self.present.insert(tid, (CallPhase { call, after: false }, None));
     }

@@ -15,7 +15,7 @@ const MMIO_WRITE: u64 = 2;
 /// The most fields that are read of a tracepoint.
 const MAX_FIELDS: usize = 5;
 
-/// What a tracepoint says.
+/// A decoded tracepoint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KernelEvent<'a> {
     /// `sched_switch`, `sched_waking`.
@@ -61,7 +61,7 @@ pub enum KernelEvent<'a> {
         /// Why; `None` where a signal or an error ended it.
         reason: Option<u64>,
     },
-    /// `kvm_apic_accept_irq`: the vCPU is given an interrupt.
+    /// `kvm_apic_accept_irq`: the vCPU's APIC accepts an interrupt.
     KvmAcceptIrq {
         /// Its vector.
         vector: u64,
@@ -70,7 +70,7 @@ pub enum KernelEvent<'a> {
     KvmSetIrq {
         /// Which.
         gsi: u64,
-        /// 0: lowered, which interrupts nobody.
+        /// 0: deasserted, which causes no interrupt.
         level: u64,
     },
     /// `kvm_msi_set_irq`: a message-signalled interrupt.
@@ -88,7 +88,7 @@ pub enum Sched {
         prev: i32,
         /// How that one goes on.
         leaves: Leaves,
-        /// The thread that comes.
+        /// The next thread.
         next: i32,
     },
     /// The current thread, or an interrupt, makes a thread runnable.
@@ -193,7 +193,7 @@ impl<'a> Record<'_, 'a> {
     }
 }
 
-/// What a record says; `None` where it is too short for a field.
+/// Decodes a record; `None` where it is too short for a field.
 type Read = for<'a> fn(&Record<'_, 'a>) -> Option<KernelEvent<'a>>;
 
 /// The tracepoints that are known: subsystem, name, the fields that are read, and what they say. A kernel may lack a field
@@ -279,7 +279,7 @@ impl KernelDecoder {
         self.has_block_requests
     }
 
-    /// What a record says; `None` for a tracepoint that is not known.
+    /// Decodes a record; `None` for an unknown tracepoint.
     #[inline]
     pub fn decode<'a>(&self, event: &Event<'a>) -> Option<KernelEvent<'a>> {
         let Reader { fields, read } = self.readers.get(usize::from(event.id.0))?.as_ref()?;

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// Where the events' formats lie.
 const FORMATS: &str = "formats";
 
-/// A trace as tracefs gave it: raw pages, and the texts that it takes to read them.
+/// A trace saved from tracefs: raw pages, and the format files needed to read them.
 ///
 /// ```text
 /// header_page                 events/header_page
@@ -45,7 +45,7 @@ impl Folder {
     /// Opens a folder.
     ///
     /// # Errors
-    /// [`TraceError`] when it holds no raw pages, or a text that it takes is missing or makes no sense.
+    /// [`TraceError`] when it has no raw pages, or a format file is missing or invalid.
     pub fn open(path: &Path) -> Result<Folder, TraceError> {
         let mut inputs = raw_files(path)?;
         if inputs.is_empty() {
@@ -80,7 +80,7 @@ impl Folder {
         &self.inputs
     }
 
-    /// What the kernel counted as lost; empty when the folder does not tell.
+    /// Losses that the kernel counted; empty when the folder has no stats.
     pub fn stats(&self) -> &[CpuStats] {
         &self.stats
     }

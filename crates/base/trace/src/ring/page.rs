@@ -1,4 +1,4 @@
-//! Pages of the kernel's ring buffer, as `trace_pipe_raw` gives them.
+//! Pages of the kernel's ring buffer, as read from `trace_pipe_raw`.
 //!
 //! Source: `kernel/trace/ring_buffer.c` (`struct buffer_data_page`, `ring_buffer_read_page`, `rb_update_read_stamp`,
 //! `rb_fix_abs_ts`, `check_buffer`) and `include/linux/ring_buffer.h` (`enum ring_buffer_type`).
@@ -78,7 +78,7 @@ impl PageLayout {
     }
 }
 
-/// A page whose header makes sense.
+/// A page with a valid header.
 pub(crate) struct OpenedPage {
     pub cursor: Cursor,
     /// Whether events are missing before it, and how many, if known.
@@ -94,13 +94,13 @@ pub(crate) struct Cursor {
     pub ticks: u64,
 }
 
-/// What comes next in a page.
+/// The next item of a page.
 pub(crate) enum PageStep {
-    /// An event, whose record lies there.
+    /// An event: offset and end of its record.
     Record(usize, usize),
     /// Nothing.
     End,
-    /// What makes no sense.
+    /// Invalid data.
     Damaged,
 }
 
@@ -112,7 +112,7 @@ const DELTA_BITS: u32 = 27;
 const STAMP_BITS: u32 = 59;
 
 impl Cursor {
-    /// Goes on to the next event. Each step takes at least four bytes, so a page always ends.
+    /// Advances to the next event. Each step consumes at least four bytes, so a page always ends.
     #[inline]
     pub fn step(&mut self, page: &[u8]) -> PageStep {
         let Some(page) = page.get(..self.end) else { return PageStep::Damaged };

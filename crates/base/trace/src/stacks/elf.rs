@@ -11,7 +11,7 @@ use std::sync::Arc;
 /// No section of a program that exists is larger.
 const MAX_SECTION: u64 = 1 << 30;
 
-/// Where a program tells debuggers of code that it makes.
+/// The symbol through which a program registers generated code with debuggers.
 const JIT: &[u8] = b"__jit_debug_descriptor";
 
 type File<'data, R> = ElfFile64<'data, Endianness, R>;
@@ -58,7 +58,7 @@ impl Elf {
     /// Reads a file.
     ///
     /// # Errors
-    /// Why it is none.
+    /// Why it is not a valid ELF file.
     pub fn read<'data, R: ReadRef<'data>>(data: R) -> Result<Elf, String> {
         let file = File::parse(data).map_err(|e| e.to_string())?;
         let mut elf = Elf { build_id: file.build_id().ok().flatten().unwrap_or_default().to_vec(), ..Elf::default() };

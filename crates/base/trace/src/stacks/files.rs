@@ -25,7 +25,7 @@ pub enum Source {
     Process(i32),
     /// Files of this machine, of processes that may have ended.
     LocalFiles(Rc<LocalFiles>),
-    /// What a recording tells: build-ids by path.
+    /// Build-ids by path, from a recording.
     Recorded(HashMap<String, Vec<u8>>),
 }
 
@@ -39,7 +39,7 @@ impl Source {
         }
     }
 
-    /// What is mapped, as /proc/PID/maps has it; nothing of a recording, whose records tell.
+    /// /proc/PID/maps; empty for a recording, whose records have the mappings.
     pub fn maps(&self) -> String {
         match self {
             Source::Process(pid) => std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default(),
@@ -50,7 +50,7 @@ impl Source {
     /// The program or library behind a mapping; `base` is that of the file's first page.
     ///
     /// # Errors
-    /// Why its functions cannot be told, with what to do.
+    /// Why its functions cannot be named, with what to do.
     pub fn elf(&self, mapping: &Mapping, base: Option<&Mapping>) -> Result<Rc<Elf>, String> {
         match self {
             Source::Process(pid) => of_process(*pid, mapping, base).map(Rc::new),
@@ -110,7 +110,7 @@ fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf
     Ok(elf)
 }
 
-/// A program's tables, or why there are none.
+/// A program's tables, or why they cannot be read.
 type Shared = Result<Rc<Elf>, String>;
 
 /// Files of this machine by what processes mapped, below the roots that processes have here; each is read once.
@@ -167,7 +167,7 @@ fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
     let path = Path::new(&mapping.path);
     let found = if mapping.path.starts_with('/') { read(path) } else { Err("not a file".to_owned()) };
     let Some(build_id) = build_id.filter(|id| !id.is_empty()) else {
-        // A recording without build-ids was made with -B: only the very file is believed.
+        // A recording without build-ids (perf record -B): only the very file counts.
         let same = path.metadata().is_ok_and(|m| m.ino() == mapping.inode);
         return if same { found } else { found.and(Err(OTHER_BUILD.to_owned())) };
     };
@@ -183,7 +183,7 @@ fn recorded(mapping: &Mapping, build_id: Option<&[u8]>) -> Result<Elf, String> {
     elsewhere.ok_or_else(|| found.err().unwrap_or_else(|| OTHER_BUILD.to_owned()))
 }
 
-/// What is loaded, as far as its first pages tell.
+/// The build-id of what is loaded, from its first pages.
 fn from_memory(pid: i32, mapping: &Mapping) -> Result<Elf, String> {
     let size = (mapping.end - mapping.start).min(MAX_VDSO) as usize;
     let mut bytes = vec![0; size];

@@ -1,4 +1,4 @@
-//! Code that a process made itself and told debuggers of: QEMU's translated code.
+//! Code that a process generates and registers with debuggers: QEMU's translated code.
 //!
 //! The interface is GDB's: a descriptor in the program, a list of object files in memory. QEMU's is one file over its whole
 //! buffer, in every version with TCG, and says how a frame of translated code is left.
@@ -11,7 +11,7 @@ use std::os::unix::fs::FileExt;
 
 /// No object file in memory is larger; QEMU's is of some kilobytes.
 const MAX_OBJECT: u64 = 16 << 20;
-/// A list that goes on longer is none.
+/// Entries of the list that are read at most.
 const MAX_OBJECTS: usize = 64;
 
 /// One region of such code.
@@ -23,7 +23,7 @@ pub struct Jit {
     pub debug_frame: Vec<u8>,
 }
 
-/// What a process told of by a descriptor at this address; nothing where it is damaged.
+/// The code registered in the descriptor at this address; empty where it is damaged.
 pub fn read(pid: i32, descriptor: u64) -> Vec<Jit> {
     let Ok(memory) = File::open(format!("/proc/{pid}/mem")) else { return Vec::new() };
     let words = |at: u64| {

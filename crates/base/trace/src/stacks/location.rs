@@ -1,6 +1,6 @@
 //! Where code is, and where a stack begins and ends.
 
-/// A module's number in [`crate::stacks::space::Space::modules`]; code that belongs to none has one of the others.
+/// The owner of code: a module, by its index in [`crate::stacks::space::Space::modules`], or one of the others.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum CodeOwner {
     /// A program or library.
@@ -33,7 +33,7 @@ pub enum UnwindEnd {
     Root,
     /// Where the copy of the stack ends.
     Cut,
-    /// In code that says nothing of its frames.
+    /// In code without unwind information.
     Lost,
 }
 

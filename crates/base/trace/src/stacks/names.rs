@@ -113,7 +113,7 @@ impl<'a> Names<'a> {
 /// Reads an unstripped build of one of the process's programs.
 ///
 /// # Errors
-/// When it is none.
+/// [`StackError`] when the file is not an ELF program.
 pub fn build(path: &Path, space: &Space) -> Result<Elf, StackError> {
     let build = files::read(path).map_err(|why| StackError::NoBuild { file: path.to_owned(), why })?;
     match whose(&build, space) {

@@ -31,7 +31,7 @@ pub fn take(record: &EventRecord<'_>, space: &mut Space, sampled: &mut SampledSt
     }
 }
 
-/// What a record tells of a new mapping.
+/// A record of a new mapping.
 fn mapping(map: &Mmap2Record<'_>) -> Mapping {
     let path = text(&map.path);
     let kept = path.strip_suffix(" (deleted)");
@@ -88,7 +88,7 @@ fn kernel(sample: &SampleRecord<'_>) -> Vec<CodeLocation> {
     chain(sample).filter(|&at| at >= KERNEL).map(|at| CodeLocation { owner: CodeOwner::Kernel, at }).collect()
 }
 
-/// The user's part, of a sample whose stack was followed by the kernel, along frame pointers. Nobody can tell whether that
+/// The user frames of a sample whose stack the kernel unwound by frame pointers. It is not known whether that
 /// leads to the stack's beginning, so it is not counted as unwound.
 fn user(sample: &SampleRecord<'_>, space: &Space, places: &mut Vec<CodeLocation>) {
     for (depth, address) in chain(sample).filter(|&at| at < KERNEL).enumerate() {

@@ -1,4 +1,4 @@
-//! Stacks as they come in: places in code, each stack kept once.
+//! Sampled stacks as code locations, without duplicates.
 
 use crate::stacks::location::{CodeLocation, CodeOwner, UnwindEnd};
 use std::collections::HashMap;
@@ -10,7 +10,7 @@ pub struct SampledStacks {
     /// Stacks, innermost place first.
     pub stacks: Vec<Vec<CodeLocation>>,
     numbers: HashMap<Vec<CodeLocation>, usize>,
-    /// Threads by their numbers on the host, with the names that the kernel told.
+    /// Threads by host TID, with their names.
     pub threads: Vec<(i32, Option<String>)>,
     by_tid: HashMap<i32, usize>,
     /// The kernel's functions that threads waited in.
@@ -19,7 +19,7 @@ pub struct SampledStacks {
     pub samples: Vec<Sample>,
     /// How well that unwound.
     pub unwound: Unwound,
-    /// Samples that the kernel had no room for.
+    /// Samples lost for lack of buffer space.
     pub lost: u64,
 }
 
@@ -42,7 +42,7 @@ impl SampledStacks {
         self.stacks.len() - 1
     }
 
-    /// The place that stands for waiting in a function of the kernel.
+    /// The location that stands for waiting in a kernel function.
     pub fn wait(&mut self, name: &str) -> CodeLocation {
         let known = self.waits.iter().position(|wait| wait == name);
         let at = known.unwrap_or_else(|| {

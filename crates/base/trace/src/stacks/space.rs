@@ -18,7 +18,7 @@ const MAX_DEPTH: usize = 1024;
 pub struct LoadedModule {
     /// Its file as the process sees it.
     pub path: String,
-    /// Its tables; what is missing is said in `why`.
+    /// Its tables; `why` says what is missing.
     pub elf: Rc<Elf>,
     /// Why its functions have no names, where that is so.
     pub why: Option<String>,
@@ -158,7 +158,7 @@ impl Space {
             Some(Region { owner: owner @ CodeOwner::Module(_), bias, .. }) => {
                 CodeLocation { owner: *owner, at: address.wrapping_sub(*bias) }
             }
-            // One place: translated code has no functions to tell apart.
+            // One location: translated code has no functions to distinguish.
             Some(Region { owner: CodeOwner::Jit, .. }) => CodeLocation { owner: CodeOwner::Jit, at: 0 },
             _ => CodeLocation { owner: CodeOwner::Nowhere, at: address },
         }

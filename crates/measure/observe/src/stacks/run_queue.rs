@@ -1,4 +1,4 @@
-//! How long threads ran, and how long they were runnable without a CPU, as the kernel's run_queuer counts it.
+//! Time on a CPU and run-queue wait of threads, as the kernel's scheduler counts them (`schedstat`).
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -19,7 +19,7 @@ impl RunQueue {
         RunQueue { pid, first: HashMap::new(), last: BTreeMap::new() }
     }
 
-    /// Reads a thread's counters; nothing where the kernel keeps none.
+    /// Reads a thread's counters; `None` where the kernel has none.
     pub fn read(&mut self, tid: i32) {
         let text = fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid)).unwrap_or_default();
         let Some([ran, ready]) = counters(&text) else { return };
@@ -32,7 +32,7 @@ impl RunQueue {
         self.last.insert(tid, times);
     }
 
-    /// What came of it, by thread.
+    /// The times, by TID.
     pub fn times(self) -> BTreeMap<i32, RunTimes> {
         self.last
     }

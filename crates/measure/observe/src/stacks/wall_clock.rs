@@ -1,4 +1,4 @@
-//! Where a process's threads are at moments on the clock, whether they run or wait.
+//! Wall-clock sampling: where a process's threads are, whether they run or wait.
 //!
 //! A thread that waits, and waits where it did at the moment before with the same stack, is not stopped again: it is where it
 //! was.
@@ -19,7 +19,7 @@ const RESTART_SYSCALL: i64 = 219;
 /// New libraries are looked for no more often than this.
 const RELOAD_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What was seen of a thread the last time.
+/// The previous sample of a thread.
 struct PreviousSample {
     sp: u64,
     ip: u64,

@@ -1,4 +1,4 @@
-//! What both versions say in the same way.
+//! The parts of the file head that versions 6 and 7 share.
 
 use crate::import::read::{self, sized, string, wrong};
 use crate::{Formats, PageLayout};

@@ -1,4 +1,4 @@
-//! What both versions' heads say.
+//! The contents of the file head, common to versions 6 and 7.
 
 use super::compress::Codec;
 use crate::{Formats, PageLayout};
@@ -16,7 +16,7 @@ pub struct Part {
     pub(super) codec: Option<Codec>,
 }
 
-/// What the head of a file says.
+/// The contents of a file's head.
 pub(super) struct Head {
     pub clock: Option<String>,
     pub formats: Formats,

@@ -1,4 +1,4 @@
-//! Looks at the lengths in a `perf.data` before the library believes them: it takes memory for what is announced.
+//! Checks the lengths in a `perf.data` before the library uses them, since it allocates what they declare.
 //!
 //! Source: `tools/perf/Documentation/perf.data-file-format.txt` of Linux.
 
@@ -111,7 +111,7 @@ pub(super) fn records(
             return Err(unsupported("compressed records are not supported: record without `perf record -z`"));
         }
         if kind == FINISHED_ROUND && rest > 0 {
-            // The library would take what is in it for records.
+            // The library would read its body as records.
             return Err(wrong("PERF_RECORD_FINISHED_ROUND with a body"));
         }
         let kind = RecordType(kind);

@@ -10,14 +10,14 @@ use std::path::Path;
 
 pub(super) type Reader = PerfFileReader<BufReader<File>>;
 
-/// Reads the head of a file, after a look at all its lengths.
+/// Reads the head of a file after checking all its lengths.
 pub(super) fn read(path: &Path) -> Result<Reader, TraceError> {
     let (mut file, data) = checked(path)?;
     check::records(&mut file, &data, |_, _, _| Ok(())).map_err(|e| failed(path, e))?;
     parse(path)
 }
 
-/// Looks at the lengths in the head of a file; those of its records are still to be looked at.
+/// Checks the lengths in the head of a file; those of its records are not checked yet.
 pub(super) fn checked(path: &Path) -> Result<(BufReader<File>, check::Data), TraceError> {
     let mut file = opened(path)?;
     let data = check::head(&mut file).map_err(|e| failed(path, e))?;

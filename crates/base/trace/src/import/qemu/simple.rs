@@ -77,7 +77,7 @@ impl<'q> Simple<'q> {
     }
 }
 
-/// Where one record makes no sense, nobody knows where the next begins.
+/// After an invalid record the start of the next is unknown.
 const DAMAGED: DecoderStep = DecoderStep::Damaged { ends: true };
 
 impl Decoder for Simple<'_> {

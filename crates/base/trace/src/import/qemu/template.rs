@@ -98,7 +98,7 @@ impl Template {
                     Some(end) => end,
                     None => rest.trim_end().strip_suffix(next.trim_end())?.len(),
                 },
-                // Nothing tells where the first of two texts ends.
+                // The end of the first of two texts is ambiguous.
                 (Conversion::Text, Some(Token::Argument { .. })) => rest.find(' ').unwrap_or(rest.len()),
                 (Conversion::Character, _) => rest.chars().next().map_or(0, char::len_utf8),
                 _ => {
