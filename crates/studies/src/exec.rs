@@ -26,32 +26,35 @@ const SCRATCH_MIB: u32 = 4096;
 /// The options of `vmtax exec`.
 #[derive(Debug, Args)]
 #[command(
+    before_help = "Natively the command runs on this host once a round, and what it writes stays: \
+                   --machine kvm or --machine tcg runs it in guests only. Native is in the default since without it nothing \
+                   says how much slower the guest is.",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
-    after_help = "In a guest the command has the host's files, the same working directory, user, environment, limits and input;
-what it writes there goes into a layer that is thrown away. Natively it runs as it does without vmtax.
-What it prints comes through as it comes; the report goes to standard error. The exit status is the command's,
-124 where its time was over, 125 where vmtax failed, 126 or 127 where it cannot be run. docs/exec.md says more.
+    after_help = "In a guest it has the host's files, the same working directory, user, environment, limits and standard input; \
+what it writes there is discarded with the guest.
+The command's output comes through as it is, the report goes to standard error. The exit status is the \
+command's: 124 after a timeout, 125 where vmtax failed, 126 or 127 where the command cannot be started. See \
+docs/exec.md.
 
 Examples:
-  vmtax exec --shell 'make clean && make -j2'
+  vmtax exec -- sysbench cpu run
+  vmtax exec --shell 'make clean && make -j2' --cpus 2 --memory 2G
+  vmtax exec --machine kvm --layers --scratch 8G -- ./import.sh big.csv
   vmtax exec --metric 'latency:lower=took (\\S+) ms' -- ./benchmark
-  vmtax exec -t
-  vmtax exec --rounds 1 --machine tcg -- tar cf /dev/null /usr/share/doc
-  vmtax exec --cpus 2 --memory 2048 -- sysbench cpu run
-  vmtax exec --layers --scratch 8192 -- ./import.sh big.csv
+  vmtax exec -t --machine kvm
   vmtax exec --json -- ./test.sh > report.json"
 )]
 pub struct ExecOptions {
-    /// The program and its arguments
+    /// Program and arguments
     #[arg(last = true, required_unless_present_any = ["shell", "terminal"], value_name = "CMD")]
     command: Vec<OsString>,
     /// A shell command instead of a program: 'a && b'
     #[arg(long, value_name = "LINE", conflicts_with = "command")]
     shell: Option<String>,
-    /// Allocate a terminal for the command, on one guest machine, once; without a command it is your shell
+    /// Run once on one guest with a terminal; without a command, your shell
     #[arg(short, long, conflicts_with = "json")]
     terminal: bool,
-    /// Shell command run once per machine after boot, not measured; what it leaves running stays
+    /// Shell command run once after each boot, not measured; servers that it starts stay
     #[arg(long, value_name = "LINE")]
     setup: Option<String>,
     /// Shell command run before each measured run
@@ -60,31 +63,29 @@ pub struct ExecOptions {
     /// Shell command run after each measured run
     #[arg(long, value_name = "LINE")]
     cleanup: Option<String>,
-    /// How guests are given the host's files: 9p or virtiofs with options, as `vmtax share` has them
-    /// [default: virtiofs,cache=always for root where virtiofsd is there, else 9p,msize=512000,cache=loose,multidevs=remap]
+    /// How guests mount the host's files: 9p or virtiofs with options, as in `vmtax share` [default: virtiofs,cache=always as
+    /// root with virtiofsd, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "METHOD")]
     root: Option<String>,
-    /// A folder that guests share with the host, to be written to: what they write there stays
+    /// Share this folder read-write: what guests write there stays
     #[arg(long, value_name = "DIR")]
     write: Vec<PathBuf>,
-    /// Keep what guests write on a disk of this size, which goes with them, instead of in half of their memory
+    /// Scratch disk for what guests write: 4G, or MiB [default: a tmpfs of half their memory; with --layers: 4G]
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     scratch: Option<u32>,
-    /// Give guests a network: QEMU's own, by which they reach what this host reaches
+    /// Network of the guests: user, for QEMU's user-mode network (slirp)
     #[arg(long, value_name = "KIND")]
     net: Option<Net>,
-    /// Have a TCP port of this host's loopback address lead to a guest's
+    /// Forward TCP port HOST of 127.0.0.1 to port GUEST of the guest; may be repeated
     #[arg(long, value_name = "HOST:GUEST", requires = "net")]
     forward: Vec<Forward>,
-    /// A figure in what the command prints, beside those of known tools: REGEX's first group is the number; NAME:higher
-    /// or NAME:lower says which way is better
+    /// Extract a metric from the output: REGEX's first group is the number; NAME:higher or NAME:lower tells which is better
     #[arg(long = "metric", value_name = "NAME=REGEX")]
     metrics: Vec<MetricPattern>,
-    /// Run the command once more in each guest, and follow its requests to the scratch disk through guest, QEMU and host
-    /// [default of --scratch then: 4096]
+    /// Run once more in each guest and trace its requests to the scratch disk by layer
     #[arg(long, conflicts_with = "terminal")]
     layers: bool,
-    /// Run the command once more in each guest, and write a profile of its QEMU into that run's folder
+    /// Run once more in each guest and profile its QEMU, into a recording of its own
     #[arg(long, conflicts_with = "terminal")]
     profile: bool,
     #[command(flatten)]

@@ -18,15 +18,15 @@ const ROUNDS: u32 = 3;
         "machine",
         with_help("Where to measure, comma separated: micro-kvm, micro-tcg [default: both; without KVM micro-tcg]")
     ),
-    after_help = "Port and memory accesses in user space and in the kernel, cpuid, MSRs, halt and wake-up, end of
-interrupt, injection: each stamped, as distributions. It takes seconds and no guest kernel.
+    after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
+each exit timed. It takes seconds and needs no guest kernel.
 
 Examples:
   vmtax exits
   vmtax exits --machine micro-kvm --count 100000 --json"
 )]
 pub struct ExitsOptions {
-    /// How many of each kind in a round
+    /// Exits of each kind in a round
     #[arg(long, value_name = "N", default_value_t = 5000)]
     count: u32,
     #[command(flatten)]

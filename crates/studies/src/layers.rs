@@ -24,26 +24,27 @@ const REQUESTS: u64 = 1000;
             "Guests, comma separated: kvm, tcg, micro-kvm, micro-tcg; native, the baseline, is always measured [default: the micro-guest, and kvm where it runs guest kernels, else tcg]"
         )
     ),
-    after_help = "WHAT sets the work: block-size=4K mode=seq|random operation=read|write depth=1..32 count=1000, as
-`vmtax agent run seqread --help-options` lists them; or it is a plan's file (.toml).
-KEY of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, or any property of QEMU's
-virtio-blk-pci (ioeventfd, num-queues, queue-size, ...).
-With root every layer is observed; without, those of the guest, and what is missing is reported.
+    after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --pid`. Root traces \
+every layer; without root only the guest's layers are traced, and the report lists what is missing.
+Options of seqread: bs=4K, rw=read|write|randread|randwrite, iodepth=1..32, count=1000; `vmtax agent run \
+seqread --help-options` lists all.
+Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
+virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
 Examples:
   vmtax layers
-  vmtax layers --machine micro-kvm
-  vmtax layers mode=random depth=32 --vary iothread=off,on
-  vmtax layers --vary aio=threads,native,io_uring --set cache=none"
+  vmtax layers rw=randread iodepth=32 --vary iothread=off,on
+  vmtax layers --vary aio=threads,native,io_uring --set cache=none
+  vmtax layers --machine micro-kvm"
 )]
 pub struct LayersOptions {
-    /// Options of the work as OPTION=VALUE, or a plan's file (.toml)
-    #[arg(value_name = "WHAT")]
+    /// Options of seqread as OPTION=VALUE, or a plan (.toml)
+    #[arg(value_name = "OPTION=VALUE|PLAN")]
     what: Vec<String>,
-    /// Compare disk configurations, a column each: KEY=VALUE,VALUE,...; given twice, every combination
+    /// Compare disk configurations: KEY=VALUE,VALUE,...; repeated, every combination
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
-    /// Configure the disk so in every column
+    /// Disk option for all variants: KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

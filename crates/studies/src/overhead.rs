@@ -17,13 +17,13 @@ use vmtax_workload::{CheckedPlan, Preset};
     after_help = help()
 )]
 pub struct OverheadOptions {
-    /// Workloads, their options as WORKLOAD.OPTION=VALUE, or a plan's file (.toml)
-    #[arg(value_name = "WHAT")]
+    /// Workloads with their options, as in `seqread bs=64K`, or a plan (.toml) [default: the first group below]
+    #[arg(value_name = "WORKLOAD|PLAN")]
     what: Vec<String>,
-    /// Small totals: under 3 minutes on 2 cores
+    /// Reduced workload sizes: under 3 minutes on 2 cores
     #[arg(long, conflicts_with = "full")]
     quick: bool,
-    /// The published sysbench report's own totals and times: long, with 2 GiB of files in each round
+    /// The sizes of the published sysbench report: hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
     /// Duration of each trial that is bounded by time; the calls of `syscalls` share it
@@ -40,10 +40,9 @@ fn help() -> String {
         named.map(|name| format!("  {name:<20}{}\n", vmtax_workload::descriptor(*name).about)).collect()
     };
     format!(
-        "Workloads, all of which run when none is named:
-{}Workloads that run when named, on a shared tree or on the micro-guest:
-{}`vmtax agent run WORKLOAD --help-options` lists a workload's options; `--dry-run` shows what this command sets.
-Without a guest kernel here, the distribution's is fetched first (`vmtax get kernel`), not installed.
+        "Workloads that run by default:
+{}Workloads that run when named, on a shared tree or in the micro-guest:
+{}`vmtax agent run WORKLOAD --help-options` lists a workload's options, with fio's names for them. Without a guest kernel, that of the distribution is downloaded first, not installed.
 
 Examples:
   vmtax run --quick

@@ -17,31 +17,31 @@ const STEPS: usize = 8;
 /// The options of `vmtax scale`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "WHAT: first what grows (WORKLOAD.OPTION; guest.cpus, guest.memory-mib, guest.disks or guest.memory-regions), then
-workloads and their options as WORKLOAD.OPTION=VALUE; or a plan's file (.toml) with a [range]. `vmtax agent run WORKLOAD --help-options` lists options.
-Every size has a fresh machine in every round, in randomized order: docs/scale.md.
+    after_help = "First what is varied: WORKLOAD.OPTION, guest.cpus, guest.memory-mib, guest.disks or guest.memory-regions; \
+then the workloads that run. `vmtax agent run WORKLOAD --help-options` lists options. Each size boots a new \
+guest in every round, in randomized order: docs/scale.md.
 
 Examples:
   vmtax scale seqread.depth --range 1..32
-  vmtax scale guest.cpus threads threads.threads=16 --range 1,2,3,4
+  vmtax scale guest.cpus threads threads=16 --range 1,2,3,4
   vmtax scale guest.disks seqread --range 1..256
-  vmtax scale seqread.block-size --range 4K..256K --vary aio=threads,native --set cache=none
+  vmtax scale seqread.block-size --range 4K..256K --vary aio=threads,native
   vmtax scale threads.threads --range 1..512 --steps 6 --machine native"
 )]
 pub struct ScaleOptions {
-    /// What grows, then what runs and its options; or a plan's file (.toml)
-    #[arg(value_name = "WHAT", required = true)]
+    /// What is varied, then workloads and their options; or a plan (.toml)
+    #[arg(value_name = "OPTION|WORKLOAD|PLAN", required = true)]
     what: Vec<String>,
-    /// The sizes: FROM..TO, geometrically spaced, or A,B,C; K, M and G may end them
+    /// Sizes: FROM..TO, geometrically spaced, or A,B,C; suffixes K, M, G allowed
     #[arg(long, value_name = "FROM..TO")]
     range: Option<String>,
-    /// How many sizes FROM..TO has [default: doublings where they fit, else 8]
+    /// Number of sizes in FROM..TO [default: doublings where they fit, else 8]
     #[arg(long, value_name = "N", requires = "range")]
     steps: Option<usize>,
-    /// Compare guest configurations, a curve each: KEY=VALUE,VALUE,... as `vmtax layers` has them
+    /// Compare disk configurations: KEY=VALUE,VALUE,... as in `vmtax layers`
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
-    /// Configure the guest so for every curve
+    /// Disk option for all variants: KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
     #[command(flatten)]

@@ -33,8 +33,8 @@ const QUICK_METHODS: &[&str] = &["9p", "9p,msize=524288,cache=loose", "virtiofs"
             "The guest: kvm or tcg; native is always measured [default: kvm where it runs guest kernels, else tcg]"
         )
     ),
-    after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or
-virtiofs,cache=always or 9p,qemu=5.2. What took effect is read back from the guest. docs/shares.md says more.
+    after_help = "METHOD is 9p, virtiofs, nfs3, nfs4, disk, erofs or squashfs, with options: 9p,msize=524288,cache=loose or \
+virtiofs,cache=always or 9p,qemu=5.2. Mount options are verified in the guest. See docs/shares.md.
 
 Examples:
   vmtax share --quick
@@ -42,19 +42,19 @@ Examples:
   vmtax share --tree ~/src/project 9p,cache=loose virtiofs erofs"
 )]
 pub struct ShareOptions {
-    /// Share methods, as METHOD[,OPTION=VALUE...]; the first is the baseline [default: QEMU's default 9p, then others]
+    /// Share methods as METHOD[,OPTION=VALUE...], the first is the baseline [default: eight, QEMU's default 9p first]
     #[arg(value_name = "METHOD")]
     methods: Vec<String>,
     /// Fewer methods and a smaller tree, in four minutes
     #[arg(long)]
     quick: bool,
-    /// Share this folder, which is only ever read, instead of a tree made for it
+    /// Share this folder read-only, instead of a generated tree
     #[arg(long, value_name = "FOLDER", conflicts_with_all = ["files", "bytes"])]
     tree: Option<PathBuf>,
-    /// Small files of the tree that is made
+    /// Number of small files in the generated tree [default: 2000]
     #[arg(long, value_name = "N")]
     files: Option<u64>,
-    /// Bytes of the tree that is made (64M, 5G): what the small files leave is one large file
+    /// Size of the generated tree: 64M, 5G; what the small files leave is one large file [default: 64M]
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     bytes: Option<u64>,
     #[command(flatten)]

@@ -10,7 +10,7 @@ pub use profile::{DiffArgs, ImportArgs, ProfileArgs, ProfileCommand};
 pub use qemus::{BuildArgs, BuildWhat, GetArgs, GetWhat};
 pub use study::{RecordArgs, StudyArgs};
 
-use clap::builder::PossibleValuesParser;
+use clap::builder::{PossibleValue, PossibleValuesParser};
 use clap::{Args, Parser, Subcommand};
 use std::path::PathBuf;
 use vmtax_model::{Machine, Metric};
@@ -19,72 +19,97 @@ use vmtax_studies::{
     CompareOptions, ExecOptions, ExitsOptions, LayersOptions, OverheadOptions, ScaleOptions, ShareOptions,
 };
 
-/// What a virtual machine costs, which layer takes it, and how to get it back.
+/// Measure the overhead of QEMU/KVM guests against their host, find the layer that causes it, profile running VMs.
 #[derive(Debug, Parser)]
-#[command(name = "vmtax", version, arg_required_else_help = true, after_help = EXAMPLES)]
+#[command(name = "vmtax", version, arg_required_else_help = true, after_help = EXAMPLES, help_template = help_template())]
 pub struct Cli {
     #[command(subcommand)]
     pub command: Command,
 }
 
 const EXAMPLES: &str = "Examples:
-  vmtax doctor                what this machine can do, and what is missing
-  vmtax run --quick           native against a guest, in under three minutes
-  vmtax report runs/…         show a recording again
+  vmtax doctor                   what this host can do, what is missing
+  vmtax run --quick              overhead of a guest, in under 3 minutes
+  vmtax exec -- ./benchmark      overhead of your own command
+  vmtax profile --pid 1234       where a running QEMU spends its time
+  vmtax report                   the newest report again
 
-Exit status: 0 done, 1 a check did not hold, 2 could not run (and why), 130 interrupted.";
+`vmtax COMMAND --help` has the options of a command, with examples.
+
+Exit status: 0 done, 1 a check failed, 2 could not run (with the reason), 130 interrupted.";
+
+/// Commands by what a person wants.
+const GROUPS: &[(&str, &[&str])] = &[
+    ("Check the host", &["doctor"]),
+    ("Measure overhead", &["run", "exec", "exits"]),
+    ("Find the cause", &["layers", "profile"]),
+    ("Compare", &["compare", "share", "scale", "reproduce", "history"]),
+    ("Reports", &["report", "list", "export"]),
+    ("Guests", &["get", "build", "agent"]),
+    ("Shell", &["completions", "man"]),
+];
+
+/// Help of all commands, in groups, which clap has for options alone.
+fn help_template() -> String {
+    let commands = Command::augment_subcommands(clap::Command::new("vmtax"));
+    let about = |name: &str| commands.find_subcommand(name)?.get_about().map(ToString::to_string);
+    let line = |name: &&str| format!("  {name:<12} {}\n", about(name).unwrap_or_default());
+    let group =
+        |(title, names): &(&str, &[&str])| format!("{title}:\n{}\n", names.iter().map(line).collect::<String>());
+    let groups: String = GROUPS.iter().map(group).collect();
+    format!("{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{groups}Options:\n{{options}}{{after-help}}\n")
+}
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
-    /// Report what this machine can do, what is missing, and how to fix it
+    /// Check KVM, QEMU, kernels, tracing, CPU settings; print fixes
     #[command(after_help = "Examples:
   vmtax doctor
   vmtax doctor --json | jq '.checks[] | select(.state != \"ok\")'")]
     Doctor(DoctorArgs),
-    /// Measure workloads natively and in guests, and report what virtualization costs
+    /// Benchmark guests against native: CPU, memory, I/O, system calls
     Run(Box<StudyArgs<OverheadOptions>>),
-    /// Follow each block request through guest, KVM, QEMU and host, and report where the time goes
+    /// Trace block I/O latency by layer: guest, KVM, QEMU, host, disk
     Layers(Box<StudyArgs<LayersOptions>>),
-    /// Share a tree of files with a guest by each method, and report which to use
+    /// Benchmark file sharing with guests: 9p, virtiofs, NFS, disk images
     Share(Box<StudyArgs<ShareOptions>>),
-    /// Run a command of yours natively and in guests on the host's own files, and report what virtualization costs it
+    /// Benchmark your own command natively and in guests
     Exec(Box<StudyArgs<ExecOptions>>),
-    /// Compare VM configurations (QEMUs, options, kernels, patches) and report statistically significant differences
+    /// Compare QEMUs, kernels, options, patches: A/B test with 95 % CI
     Compare(Box<StudyArgs<CompareOptions>>),
-    /// Profile a running QEMU: threads and functions that its time goes to, VM exits that its guest makes
+    /// Profile a running QEMU/KVM guest: threads, functions, waits, VM exits
     Profile(Box<ProfileArgs>),
-    /// Measure what a VM exit of each kind costs, with a guest that does nothing else
+    /// Benchmark VM exits: the cost of each kind on this host
     Exits(Box<StudyArgs<ExitsOptions>>),
-    /// Measure at several sizes whether a cost grows, by which law, and what one more item costs
+    /// Measure how a cost scales with a size: O(1), O(log n), O(n) ...
     Scale(Box<StudyArgs<ScaleOptions>>),
-    /// Reproduce a published result on this host
+    /// Reproduce a published benchmark result on this host
     Reproduce(Box<StudyArgs<ReproduceOptions>>),
-    /// Show a recording again, from its files alone
+    /// Print the report of a recording: text, Markdown, HTML or JSON
     #[command(after_help = "Examples:
-  vmtax report runs/20261120T160100Z-quick
-  vmtax report runs/20261120T160100Z-quick --json | jq '.findings.rows[0]'
-  vmtax report runs/20261120T160100Z-quick --format markdown
-  vmtax report runs/20261120T160100Z-quick --details")]
+  vmtax report
+  vmtax report runs/20261120T160100Z-quick --details
+  vmtax report runs/20261120T160100Z-quick --format md
+  vmtax report runs/20261120T160100Z-quick -o page.html
+  vmtax report --json | jq '.findings.rows[0]'")]
     Report(ReportArgs),
-    /// Write the requests of a `layers` recording for other tools: Perfetto, or anything that reads Parquet
+    /// Export traced requests to Perfetto or Parquet
     #[command(
-        after_help = "docs/export.md says what is in each file. ui.perfetto.dev opens a Perfetto trace, without sending it on.
+        after_help = "ui.perfetto.dev opens a Perfetto trace, without an upload. docs/export.md describes the files.
 
 Examples:
-  vmtax export runs/20261120T160100Z-layers --perfetto trace.pftrace --only median,p99
-  vmtax export runs/20261120T160100Z-layers --parquet requests.parquet --segments segments.parquet"
+  vmtax export RECORDING --perfetto trace.pftrace --only median,p99
+  vmtax export RECORDING --parquet requests.parquet --segments segments.parquet"
     )]
     Export(ExportArgs),
-    /// List the recordings there are
+    /// List recordings, newest first, with what each found
     #[command(after_help = "Examples:
   vmtax list
   vmtax list --dir /srv/measurements --json")]
     List(ListArgs),
-    /// Show what was measured before: a metric over all runs, and where it changed
+    /// Show a metric over all runs, and where it changed
     #[command(
-        after_help = "Every run leaves its figures in a ledger beside the recordings, where they stay when a recording is deleted;
-without METRIC it is listed. Only what was measured under the same conditions is held against each other.
-docs/history.md says how changes are found, and what that promises.
+        after_help = "Every run adds its figures to a ledger in --dir, which keeps them when a recording is deleted; without METRIC it is listed. Only runs under the same conditions are compared. See docs/history.md.
 
 Examples:
   vmtax history
@@ -93,29 +118,29 @@ Examples:
   vmtax history syscalls.getpid --json | jq '.series[].changes'"
     )]
     History(HistoryArgs),
-    /// Fetch what guests are made of, without installing it
+    /// Download guest kernels and QEMUs, without installing them
     #[command(after_help = "Examples:
-  vmtax get                   what is there, and what can be had
+  vmtax get                   what is there, what is available
   vmtax get kernel            the distribution's kernel
-  vmtax get kernel 6.1        a certain one
+  vmtax get kernel 6.1        a release
   vmtax get qemu 5.2          another QEMU, for --qemu 5.2")]
     Get(GetArgs),
-    /// Build what guests run on from source
+    /// Build QEMU from source, with patches
     #[command(after_help = "Examples:
   vmtax build qemu 7.2 --patch 9p-list
   vmtax build qemu ~/src/qemu")]
     Build(BuildArgs),
-    /// Guest agent; also runs workloads stand-alone on any kernel with a Linux ABI
+    /// Run one workload right here, as the guest agent does
     #[command(subcommand)]
     Agent(AgentCommand),
-    /// Print a shell's completions
+    /// Print shell completions
     #[command(after_help = "Examples:
   vmtax completions bash > ~/.local/share/bash-completion/completions/vmtax")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
     },
-    /// Write the manual pages into a folder
+    /// Write manual pages
     #[command(after_help = "Examples:
   vmtax man /usr/local/share/man/man1")]
     Man {
@@ -132,17 +157,17 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Print everything as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Also check this QEMU: a file, or the version or suite of one that `vmtax get qemu` fetched
+    /// Check this QEMU too: a file, or the version or suite of one that `vmtax get qemu` fetched
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// The metric, as the list names it
+    /// Metric, as listed
     #[arg(value_name = "METRIC")]
     pub metric: Option<Metric>,
     /// One machine: native, kvm, tcg, micro-kvm, micro-tcg [default: all]
@@ -151,7 +176,7 @@ pub struct HistoryArgs {
     /// Folder of recordings, with their ledger
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
-    /// Print everything as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
     /// Write an HTML page with charts into this file
@@ -161,38 +186,42 @@ pub struct HistoryArgs {
 
 #[derive(Debug, Args)]
 pub struct ReportArgs {
-    /// The recording's folder
-    #[arg(value_name = "RUN")]
-    pub run: PathBuf,
-    /// Print everything as JSON instead of the table
-    #[arg(long, conflicts_with = "details")]
-    pub json: bool,
-    /// Print the whole report in this format: markdown for a comment or an issue, html for a page
-    #[arg(long, value_name = "FORMAT", conflicts_with_all = ["details", "json"], value_parser = formats())]
+    /// Folder of the recording [default: the newest in --dir]
+    #[arg(value_name = "RECORDING")]
+    pub recording: Option<PathBuf>,
+    /// Folder of recordings
+    #[arg(long, value_name = "DIR", default_value = "runs")]
+    pub dir: PathBuf,
+    /// Format: text, md for an issue or a comment, html for a page, json for scripts
+    /// [default: text; with --output: html]
+    #[arg(long, value_name = "FORMAT", hide_possible_values = true, value_parser = PossibleValuesParser::from(formats()))]
     pub format: Option<String>,
-    /// Print every trial's figures, the five tests' as sysbench does
-    #[arg(long)]
+    /// Print JSON, as --format json
+    #[arg(long, conflicts_with_all = ["details", "format"])]
+    pub json: bool,
+    /// Print every table and each trial's figures
+    #[arg(long, conflicts_with = "format")]
     pub details: bool,
-    /// Where to write the HTML report [default: report.html in the recording]
+    /// Write the report into this file instead of printing it
     #[arg(short, long, value_name = "FILE")]
     pub output: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct ExportArgs {
-    /// The recording's folder
-    #[arg(value_name = "RUN")]
+    /// Folder of the recording
+    #[arg(value_name = "RECORDING")]
     pub run: PathBuf,
-    /// A Perfetto trace: a track for each thread and side, arrows along each request
+    /// Write a Perfetto trace: a track for each thread, arrows along each request
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
-    /// Of each trial only these requests in the Perfetto trace: median, p90, p99, max (comma separated) [default: all]
+    /// Requests of each trial in the Perfetto trace, comma separated: median, p90, p99, max [default: all]
     #[arg(long, value_delimiter = ',', value_name = "LIST", requires = "perfetto", value_parser = ["median", "p90", "p99", "max"])]
     pub only: Vec<String>,
-    /// A Parquet table with a row for each request
+    /// Write a Parquet table with a row for each request
     #[arg(long, value_name = "FILE")]
     pub parquet: Option<PathBuf>,
-    /// A Parquet table with a row for each segment of each request's path
+    /// Write a Parquet table with a row for each segment of each request
     #[arg(long, value_name = "FILE")]
     pub segments: Option<PathBuf>,
 }
@@ -202,14 +231,15 @@ pub struct ListArgs {
     /// Folder of recordings
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
-    /// Print as JSON
+    /// Print JSON
     #[arg(long)]
     pub json: bool,
 }
 
-/// The names of the formats that a report can be printed in.
-fn formats() -> PossibleValuesParser {
-    vmtax_report::FORMATS.iter().map(|(name, _)| *name).into()
+/// The formats of a report, by their names in `vmtax_report`, and those that depend on the study.
+fn formats() -> Vec<PossibleValue> {
+    let named = |name| if name == "markdown" { PossibleValue::new("md").alias(name) } else { PossibleValue::new(name) };
+    ["text", "json"].into_iter().chain(vmtax_report::FORMATS.iter().map(|(name, _)| *name)).map(named).collect()
 }
 
 #[cfg(test)]
@@ -231,6 +261,11 @@ mod tests {
             command.get_subcommands().for_each(check);
         }
         Cli::command().debug_assert();
+        let grouped: Vec<&str> = GROUPS.iter().flat_map(|(_, names)| names.iter().copied()).collect();
+        for command in Cli::command().get_subcommands().filter(|c| !c.is_hide_set()) {
+            assert!(grouped.contains(&command.get_name()), "{} is in no group", command.get_name());
+        }
+        assert!(grouped.iter().all(|name| Cli::command().find_subcommand(name).is_some()));
         check(&Cli::command());
     }
 }

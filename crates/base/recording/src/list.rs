@@ -33,6 +33,14 @@ pub struct Listing {
     pub started: Option<String>,
     /// The plan's name; the folder's when damaged.
     pub name: String,
+    /// The plan's study; empty when damaged.
+    pub study: String,
+    /// The version of QEMU of its guests, or the file that the plan names.
+    pub qemu: Option<String>,
+    /// The release of its guests' kernel, or the file that the plan names.
+    pub kernel: Option<String>,
+    /// The plan's rounds.
+    pub rounds: u32,
     /// The plan's machines.
     pub machines: Vec<Machine>,
     /// The plan's workloads.
@@ -69,13 +77,20 @@ pub fn list(runs: &Path) -> Result<Vec<Listing>, RecordingError> {
 
 fn listing(folder: PathBuf) -> Listing {
     match open_head(&folder).and_then(|head| trial_numbers(&folder).map(|numbers| (head, numbers))) {
-        Ok(((manifest, plan, _), numbers)) => {
+        Ok(((manifest, plan, host), numbers)) => {
+            let guest = plan.machines.iter().any(|m| m.is_guest());
+            let linux = plan.machines.iter().any(|m| m.is_linux_guest());
+            let named = |file: &Option<PathBuf>| file.as_ref().map(|file| file.display().to_string());
             let trials = folder.join(TRIALS);
             let done = numbers.iter().filter(|n| trials.join(trial_folder(**n)).join(TRIAL).exists()).count();
             Listing {
                 started: Some(manifest.started),
                 trials_done: done as u64,
                 trials_planned: plan.trials(),
+                study: plan.study.name().to_owned(),
+                qemu: named(&plan.guest.qemu).or(host.qemu.first().map(|q| q.version.clone())).filter(|_| guest),
+                kernel: named(&plan.guest.kernel).or(host.kernels.first().map(|k| k.release.clone())).filter(|_| linux),
+                rounds: plan.rounds,
                 name: plan.name,
                 machines: plan.machines,
                 workloads: plan.workloads.into_iter().map(|w| w.name).collect(),
@@ -86,6 +101,10 @@ fn listing(folder: PathBuf) -> Listing {
         Err(error) => Listing {
             started: None,
             name: folder.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            study: String::new(),
+            qemu: None,
+            kernel: None,
+            rounds: 0,
             machines: Vec::new(),
             workloads: Vec::new(),
             trials_done: 0,

@@ -1,6 +1,7 @@
 //! The options of `vmtax compare`, and the plan that they mean.
 
 use super::sides::sides;
+use crate::exec::root_share;
 use crate::options::values::{duration, fraction, seconds};
 use crate::options::{
     GuestSettings, MeasurementOptions, OptionsError, StudyOptions, complete, first_workload, named_workloads, with_help,
@@ -8,7 +9,10 @@ use crate::options::{
 use clap::Args;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Compare, HostFacts, Machine, Plan, Probes, Study, Thresholds, WorkloadName};
+use vmtax_model::{
+    CommandSpec, Compare, CompareSpec, HostFacts, Machine, Plan, Probes, Study, Thresholds, Variant, WorkloadName,
+    WorkloadSpec,
+};
 use vmtax_workload::{CheckedPlan, Preset};
 
 /// The smallest difference that matters, where nothing else is asked for.
@@ -30,16 +34,19 @@ const DEFAULT: [WorkloadName; 4] =
         )
     ),
     mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),
-    after_help = "KEY of a side: qemu, kernel (with modules), kernel-args, qemu-args, cpu-model, machine-type, firmware, machine,
-cpus, memory-mib, share and share.OPTION, host.halt-poll-ns, host.thp, host.governor (set, read back, restored),
-name, or any setting of the disk as `vmtax layers` has them. A comma in a value is written twice.
-It stops when all is decided, or the budget is spent; these interim analyses are part of what the intervals promise.
-With --check it ends with 1 where a metric is worse than in the baseline's recording: docs/compare.md.
+    after_help = "A variant is a list of settings: qemu, kernel (with modules), kernel-args, qemu-args, cpu-model, \
+machine-type, firmware, machine, cpus, memory-mib, share and share.OPTION, host.halt-poll-ns, host.thp, \
+host.governor (set, verified, restored), name, or a setting of the disk as in `vmtax layers`. Write a comma \
+in a value twice.
+Rounds stop when every metric is decided, or the budget is spent; intervals are corrected for these interim \
+analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
+With --check the exit status is 1 if a metric is worse than in the baseline's recording: docs/compare.md.
 
 Examples:
-  vmtax compare --qemu 7.2 --qemu 10.0 -- cpu syscalls seqread
-  vmtax compare aio=threads aio=native aio=io_uring --set cache=none --min_effect 5% -- seqread
-  vmtax compare default kernel-args=mitigations=off -- syscalls
+  vmtax compare --qemu 7.2 --qemu 10.0 cpu syscalls seqread
+  vmtax compare --qemu 7.2 --qemu 10.0 -- exec make -j2
+  vmtax compare aio=threads aio=native --set cache=none seqread bs=64K
+  vmtax compare default kernel-args=mitigations=off syscalls
   vmtax compare runs/20261120T160100Z-quick runs/20261121T160100Z-quick
   vmtax compare --check runs/20261120T160100Z-quick --junit check.xml"
 )]
@@ -48,48 +55,48 @@ pub struct CompareOptions {
     /// [default: cpu memory syscalls seqread]; or folders of recordings
     #[arg(value_name = "VARIANT|WORKLOAD|RECORDING")]
     variants: Vec<String>,
-    /// A side with this QEMU; given for each side
+    /// A variant with this QEMU; repeat for each
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
-    /// A side with this guest kernel: a file, or a release as `vmtax get kernel` takes it
+    /// A variant with this guest kernel: a file, or a release that `vmtax get kernel` fetches; repeat for each
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
-    /// Set this on every side: KEY=VALUE
+    /// Setting of all variants: KEY=VALUE; may be repeated
     #[arg(long, value_name = "KEY=VALUE")]
     set: Vec<String>,
-    /// The smallest difference that matters: 2%, or 0.02 [default: 2%]
+    /// Smallest difference that matters: 2%, or 0.02 [default: 2%]
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     min_effect: Option<f64>,
-    /// Time budget: no round begins after it: 90s, 10m, 2h [default: 10m]
+    /// Time limit: no round begins after it: 90s, 10m, 2h [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
-    /// How often a guest runs each workload in its turn [default: 3]
+    /// Runs of each workload in a guest before the next boots [default: 3; of exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
     /// Duration of each trial that is bounded by time; the calls of `syscalls` share it
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// Follow seqread's requests too: by which layers the sides differ
+    /// Trace seqread's requests too, to tell which layers differ
     #[arg(long)]
     layers: bool,
-    /// Profile each side's QEMU in one more run, and draw by which functions the sides differ; of one workload
+    /// Profile the QEMU of each variant in one more run, with a differential flame graph; for one workload
     #[arg(long)]
     profile: bool,
-    /// Measure this recording's plan again, or take the recording given as SIDE, and end with 1 where a metric is worse by
-    /// more than it may be
-    #[arg(long, value_name = "BASELINE", conflicts_with_all = ["qemu", "kernel", "set"])]
+    /// Regression check against this recording: measure its plan again, or compare the RECORDING; exit status 1 if a metric
+    /// is worse than the threshold
+    #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set"])]
     check: Option<PathBuf>,
-    /// By how much each metric may be worse, and the required confidence (TOML) [default: 5 %, at 95 % confidence]
-    #[arg(long, value_name = "FILE", requires = "check")]
+    /// Thresholds of each metric, with the confidence (TOML) [default: 5 % at 95 %]
+    #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
     thresholds: Option<PathBuf>,
-    /// Write the check as JUnit XML
-    #[arg(long, value_name = "FILE", requires = "check")]
+    /// Write the check's result as JUnit XML
+    #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
     pub junit: Option<PathBuf>,
-    /// Write the check as a Markdown table
-    #[arg(long, value_name = "FILE", requires = "check")]
+    /// Write the check's result as a Markdown table
+    #[arg(long, value_name = "FILE", help_heading = "Regression check", requires = "check")]
     pub markdown: Option<PathBuf>,
-    /// Print the check as annotations of GitHub's workflows too
-    #[arg(long, requires = "check")]
+    /// Print GitHub workflow annotations too
+    #[arg(long, help_heading = "Regression check", requires = "check")]
     pub github: bool,
     #[command(flatten)]
     measurement: MeasurementOptions,
@@ -122,7 +129,12 @@ impl StudyOptions for CompareOptions {
                 variant.set.entry("machine".to_owned()).or_insert_with(|| machine.to_string());
             }
         }
-        let mut workloads = named_workloads(what, Preset::Quick, DEFAULT, self.duration)?;
+        let command = what.split_first().filter(|(first, _)| first.parse() == Ok(WorkloadName::Exec));
+        let command = command.map(|(_, argv)| self.command(argv, &mut variants)).transpose()?;
+        let mut workloads = match command {
+            Some(_) => vec![WorkloadSpec::new(WorkloadName::Exec)],
+            None => named_workloads(what, Preset::Quick, DEFAULT, self.duration)?,
+        };
         if machines.iter().any(|m| !m.has_kernel()) && what.is_empty() {
             workloads.retain(|w| w.name == WorkloadName::Seqread);
         }
@@ -132,16 +144,36 @@ impl StudyOptions for CompareOptions {
         if self.profile && workloads.len() != 1 {
             return OptionsError::usage("--profile is of one workload: name it, as in `-- seqread`");
         }
-        let mut probes = vec![Probes::None; self.repeats.unwrap_or(REPEATS) as usize];
+        let mut probes =
+            vec![Probes::None; self.repeats.unwrap_or(if command.is_some() { 1 } else { REPEATS }) as usize];
         probes.extend(self.layers.then_some(Probes::Layers));
-        let study =
-            Study::Compare(Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)) });
+        let study = Study::Compare(CompareSpec {
+            settings: Compare { min_effect: self.min_effect(), budget_s: Some(self.budget.unwrap_or(BUDGET_S)) },
+            command,
+        });
         let plan = Plan { variants, probes, study, ..Plan::new("compare", ROUNDS, machines, workloads) };
         complete(&self.measurement, &self.settings, plan)
     }
 
     fn is_profiled(&self) -> bool {
         self.profile
+    }
+}
+
+impl CompareOptions {
+    /// The command of `exec CMD ARGS`; guests get the host's files unless a variant shares them in its own way.
+    fn command(&self, argv: &[String], variants: &mut [Variant]) -> Result<Box<CommandSpec>, OptionsError> {
+        if argv.is_empty() {
+            return OptionsError::usage(
+                "name the command, as in `vmtax compare --qemu 7.2 --qemu 10.0 -- exec make -j2`",
+            );
+        }
+        let root = root_share(None)?;
+        for variant in variants.iter_mut().filter(|variant| variant.get("share").is_none()) {
+            variant.set.extend(root.set.clone());
+        }
+        let directory = std::env::current_dir().map_err(|e| OptionsError::file("the working directory", e))?;
+        Ok(Box::new(CommandSpec::new(argv.to_vec(), directory)))
     }
 }
 

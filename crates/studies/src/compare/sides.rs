@@ -46,7 +46,7 @@ fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, Opt
 
 /// `KEY=VALUE,KEY=VALUE`, where a comma within a value is written twice.
 fn side_settings(text: &str) -> Result<BTreeMap<String, String>, OptionsError> {
-    settings(&split(text), "KEY=VALUE, as in aio=native, nor `default`, nor a workload")
+    settings(&split(text), "KEY=VALUE, as in aio=native, nor `default`, nor a workload, nor a workload")
 }
 
 /// As QEMU splits its own options.

@@ -43,22 +43,27 @@ const OF_A_GUEST: [&str; 19] = [
 #[command(
     mut_arg("rounds", |rounds| rounds.hide(true)),
     mut_arg("machine", with_help("The guest for a workload: kvm, tcg, micro-kvm or micro-tcg [default: kvm where it runs guest kernels, else tcg]")),
-    after_help = "Any process will do, also one in a container: its files are found through its own root, and it needs no frame
-pointers and no restart. Without root it has to be yours, and the kernel's part of the stacks may be closed to you.
-Where KVM runs its guest and this is root, VM exits are counted by reason, device and register, and an avoidable cost is
-named with its remedy. The recording holds an SVG that opens in a browser. docs/profile.md says more.
-Ctrl-C ends the profile of a process: what was sampled until then is shown, and the exit status is 0. A workload it interrupts
-(130).
+    after_help = "--pid attaches to any process, also in a container, without a restart or frame pointers; as an ordinary user, \
+to your own processes. As root, VM exits of a KVM guest are counted by reason, device and register, and \
+avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
+With a workload, vmtax boots a guest of its own, runs the workload once and profiles its QEMU; then Ctrl-C \
+ends with status 130.
+The options of Measurement, Guest and Workload are for a workload; --pid refuses them. The recording holds flame graphs (SVG). See docs/profile.md.
 
 Examples:
   vmtax profile --pid $(pgrep -n qemu-system)
-  vmtax profile --pid 1234 --duration 30s --hz 999 --symbols ~/src/qemu/build/qemu-system-x86_64
-  vmtax profile --qemu 5.2 -- open-fids count=20000
-  vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
+  vmtax profile --pid 1234 --duration 30s --hz 999
+  vmtax profile --pid 1234 --symbols build/qemu-system-x86_64
+  vmtax profile seqread count=2000
+  vmtax profile --qemu 5.2 open-fids count=20000
+  vmtax profile diff BEFORE AFTER
   vmtax profile import perf.data"
 )]
 pub struct ProfileOptions {
-    /// The process to profile, a QEMU or any other
+    /// A workload with its options, or a plan (.toml), run once in a guest of its own
+    #[arg(value_name = "WORKLOAD|PLAN")]
+    workload: Vec<String>,
+    /// Process to profile: a QEMU, or any other
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..), conflicts_with_all = OF_A_GUEST)]
     pid: Option<i32>,
     /// How long to sample: 30s, 5m [default: 10s; a workload: as long as it runs]
@@ -71,29 +76,26 @@ pub struct ProfileOptions {
     /// KVM (at most 50); each stops the thread, the report says for how long; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
-    /// How long the scheduler's events and system calls are traced at first, as root; 0 for not at all
+    /// Trace scheduler events and system calls for this time first, as root; 0 for none
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_or_zero)]
     events: f64,
-    /// Bytes copied of a stack with each sample
+    /// Bytes of stack copied with each sample
     #[arg(long, value_name = "BYTES", default_value_t = STACK, value_parser = clap::value_parser!(u32).range(1024..=65_000))]
     stack: u32,
-    /// The unstripped build of the program, for its functions' names
+    /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
-    /// Samples a second in a workload's guest, by its own kernel; 0 for none
-    #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
+    /// Samples a second in the guest, by its own kernel; 0 for none
+    #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
-    /// Count the system calls in a workload's guest, in its kernel where that has BPF: all, or those of each process
-    #[arg(long, value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_parser = count_by)]
+    /// Count the guest's system calls, with BPF where its kernel has it: by call, or by process
+    #[arg(long, help_heading = "Workload", value_name = "BY", num_args = 0..=1, require_equals = true, default_missing_value = "call", value_parser = count_by)]
     syscalls: Option<CountBy>,
-    /// How a workload's tree is shared with its guest, as `vmtax share` writes it [default: 9p,cache=loose]
-    #[arg(long, value_name = "METHOD")]
+    /// Share method of the workload's tree, as in `vmtax share` [default: 9p,cache=loose]
+    #[arg(long, help_heading = "Workload", value_name = "METHOD")]
     share: Option<String>,
     #[command(flatten)]
     common: CommonOptions,
-    /// A workload and its options as OPTION=VALUE, or a plan's file (.toml): run once in a guest of its own
-    #[arg(value_name = "WORKLOAD")]
-    workload: Vec<String>,
 }
 
 /// As `--syscalls` has it.

@@ -19,8 +19,8 @@ use vmtax_workload::CheckedPlan;
     ),
     mut_arg("rounds", with_help("Repetitions of each machine; a 95 % CI needs 6 [default: the plan's]")),
     mut_arg("timeout", with_help("Timeout of a trial: 90s, 10m, 2h [default: the plan's]")),
-    after_help = "`list` names the published results, `show NAME` prints claims, published figures and plan. Exit status 1 where a claim
-is not reproduced: docs/reproduce.md.
+    after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
+The exit status is 1 if a claim is not reproduced: docs/reproduce.md.
 
 Examples:
   vmtax reproduce list
@@ -32,10 +32,10 @@ pub struct ReproduceOptions {
     /// list; show NAME; or NAME, with options of its workloads as WORKLOAD.OPTION=VALUE
     #[arg(value_name = "NAME", required = true)]
     what: Vec<String>,
-    /// Smaller problem size, where available: claims that need the full size are not tested
+    /// Smaller problem size where available; claims that need the full size are not tested
     #[arg(long)]
     quick: bool,
-    /// Measure with the program that was measured in the publication, which has to be installed: of sysbench-five
+    /// Use the original program, which must be installed (sysbench-five)
     #[arg(long)]
     real: bool,
     #[command(flatten)]

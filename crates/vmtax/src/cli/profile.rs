@@ -16,7 +16,7 @@ pub struct ProfileArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum ProfileCommand {
-    /// Show what others recorded: a file of perf record, or folded stacks of any tool
+    /// Import perf.data or folded stacks of another tool
     #[command(
         after_help = "Stacks of `perf record --call-graph dwarf` are unwound here, those of `-g` taken as they are. Functions are named
 from the files of this machine where these are what was recorded, by their build-ids.
@@ -27,7 +27,7 @@ Examples:
   vmtax profile import stacks.folded --output theirs"
     )]
     Import(ImportArgs),
-    /// Draw what changed between two profiles
+    /// Differential flame graph of two profiles
     #[command(after_help = "Examples:
   vmtax profile diff runs/20261120T160100Z-profile runs/20261121T160100Z-profile
   vmtax profile diff before.folded after.folded -o difference.svg")]
@@ -36,13 +36,13 @@ Examples:
 
 #[derive(Debug, Args)]
 pub struct ImportArgs {
-    /// What perf record wrote, or lines `frame;frame;frame count`
+    /// File of `perf record`, or folded stacks: lines `frame;frame;frame count`
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
-    /// The process to show [default: the one with most samples]
+    /// Process to show [default: the one with most samples]
     #[arg(long, value_name = "PID", value_parser = clap::value_parser!(i32).range(1..))]
     pub pid: Option<i32>,
-    /// The unstripped build of the program, for its functions' names
+    /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     pub symbols: Option<PathBuf>,
     #[command(flatten)]
@@ -51,13 +51,13 @@ pub struct ImportArgs {
 
 #[derive(Debug, Args)]
 pub struct DiffArgs {
-    /// A profile's recording, or a file of folded stacks
+    /// Profile before: a recording, or a file of folded stacks
     #[arg(value_name = "BEFORE")]
     pub before: PathBuf,
-    /// The one to compare with it
+    /// Profile after
     #[arg(value_name = "AFTER")]
     pub after: PathBuf,
-    /// The picture to write
+    /// SVG file to write
     #[arg(short, long, value_name = "FILE", default_value = "difference.svg")]
     pub output: PathBuf,
 }

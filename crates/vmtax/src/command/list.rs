@@ -1,39 +1,69 @@
+//! `vmtax list`: the recordings of a folder, newest first.
+
 use super::print;
+use super::report::HEADLINE;
 use crate::cli::ListArgs;
 use crate::fault::Fault;
+use serde::Serialize;
+use std::path::Path;
 use std::process::ExitCode;
 use vmtax_recording::{Listing, State};
 
+#[derive(Serialize)]
+struct Row {
+    #[serde(flatten)]
+    listing: Listing,
+    /// The first sentence of its report.
+    headline: Option<String>,
+}
+
 pub fn list(args: &ListArgs) -> Result<ExitCode, Fault> {
-    let listings = vmtax_recording::list(&args.dir)?;
+    let listings = vmtax_recording::list(&args.dir)?.into_iter().rev();
+    let rows: Vec<Row> = listings.map(|listing| Row { headline: headline(&listing), listing }).collect();
     if args.json {
-        let text = serde_json::to_string_pretty(&listings).map_err(|e| Fault::file("the list as JSON", e.into()))?;
-        print(&(text + "\n"))?;
-    } else if listings.is_empty() {
+        print(&(vmtax_report::plain_json(&rows)? + "\n"))?;
+    } else if rows.is_empty() {
         print(&format!("no recordings in {}: `vmtax run --quick` makes one\n", args.dir.display()))?;
     } else {
-        print(&vmtax_report::printable(&listings.iter().map(line).collect::<String>()))?;
+        print(&vmtax_report::printable(&rows.iter().map(entry).collect::<String>()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// One recording: its folder, for the next command to copy, then what it holds.
-fn line(listing: &Listing) -> String {
-    let machines: Vec<&str> = listing.machines.iter().map(|m| m.as_str()).collect();
-    let state = match &listing.state {
-        State::Finished => String::new(),
-        State::Unfinished => ", unfinished".to_owned(),
-        State::Damaged { reason } => return format!("{}  damaged: {reason}\n", listing.folder.display()),
-    };
-    if listing.machines.is_empty() {
-        return format!("{}  {}: of what was there already{state}\n", listing.folder.display(), listing.name);
+/// As it was written when the recording was made; of an older recording from its analysis.
+fn headline(listing: &Listing) -> Option<String> {
+    if matches!(listing.state, State::Damaged { .. }) {
+        return None;
     }
-    format!(
-        "{}  {} on {}: {} of {} trials{state}\n",
-        listing.folder.display(),
-        listing.name,
-        machines.join(", "),
-        listing.trials_done,
-        listing.trials_planned,
-    )
+    std::fs::read_to_string(listing.folder.join(HEADLINE)).ok().or_else(|| analyzed(&listing.folder))
+}
+
+fn analyzed(folder: &Path) -> Option<String> {
+    let recording = vmtax_recording::open(folder).ok()?;
+    let answer = vmtax_studies::analyze(&recording).ok()?;
+    let headline = answer.report().headline().to_owned();
+    Some(headline)
+}
+
+/// Two lines: what it is, with its folder for the next command; what it found.
+fn entry(Row { listing, headline }: &Row) -> String {
+    let folder = listing.folder.display();
+    if let State::Damaged { reason } = &listing.state {
+        return format!("{folder}  damaged: {reason}\n");
+    }
+    let Listing { started, name, study, qemu, kernel, rounds, trials_done, trials_planned, .. } = listing;
+    let date = started.as_deref().unwrap_or_default().get(..16).unwrap_or_default().replace('T', " ");
+    let what = if study == name { name.clone() } else { format!("{study} {name}") };
+    let machines: Vec<&str> = listing.machines.iter().map(|m| m.as_str()).collect();
+    let mut parts = vec![date, what];
+    parts.extend((!machines.is_empty()).then(|| machines.join(", ")));
+    parts.extend(qemu.as_ref().map(|version| format!("QEMU {version}")));
+    parts.extend(kernel.as_ref().map(|release| format!("Linux {release}")));
+    parts.extend((!listing.machines.is_empty()).then(|| vmtax_report::counted(u64::from(*rounds), "round")));
+    if trials_done < trials_planned {
+        parts.push(format!("{trials_done} of {trials_planned} trials"));
+    }
+    parts.extend((listing.state == State::Unfinished).then(|| "unfinished".to_owned()));
+    let headline = headline.as_ref().map_or(String::new(), |text| format!("    {text}\n"));
+    format!("{folder}\n    {}\n{headline}", parts.join(" · "))
 }

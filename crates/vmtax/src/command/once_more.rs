@@ -32,7 +32,7 @@ pub(super) fn profile(
             Ended::Complete => {}
         }
         let recording = vmtax_recording::open(&folder)?;
-        report::write(&mut analyze(&recording)?, &folder, None)?;
+        report::write(&mut analyze(&recording)?, &folder)?;
         let mut line = format!("profile of {of}: {}", folder.join("report.html").display());
         match &first {
             None => first = Some(folder),

@@ -121,3 +121,30 @@ fn sizes_and_durations_have_suffixes() {
     place.vmtax("run cpu --memory 2.5G").fails(&["512M, 2G"]);
     place.vmtax("run cpu --timeout soon").fails(&["90s, 10m, 2h"]);
 }
+
+#[test]
+fn the_newest_recording_is_shown_and_listed_and_stays_as_it_is() {
+    let place = Place::new();
+    place.vmtax("report").fails(&["runs"]);
+    place.run("cpu cpu.time=0.01 --machine native --rounds 1 -q").succeeds();
+    let folder = place.recording();
+    let page = fs::read(folder.join("report.html")).unwrap();
+    fs::write(folder.join("report.html"), "mine").unwrap();
+    let shown = place.vmtax("report --dir").arg(place.runs()).outcome().exits(0);
+    assert!(shown.stderr.contains(folder.to_str().unwrap()), "{shown}");
+    let named = place.path("page.html");
+    place.vmtax("report -o").arg(&named).arg(&folder).succeeds();
+    assert_eq!(fs::read_to_string(folder.join("report.html")).unwrap(), "mine");
+    assert_eq!(fs::read(&named).unwrap().len(), page.len());
+    place.vmtax("report --format md").arg(&folder).succeeds().shows("#");
+    let list = place.vmtax("list --dir").arg(place.runs()).succeeds();
+    list.shows(folder.to_str().unwrap()).shows("overhead").shows("1 round\n");
+}
+
+#[test]
+fn a_command_of_ones_own_is_compared() {
+    let place = Place::new();
+    let plan = place.vmtax("compare --dry-run default aio=native --machine tcg -- exec make -j2").succeeds();
+    plan.shows("study = \"compare\"").shows("argv = [").shows("make").shows("-j2").shows("name = \"exec\"");
+    place.vmtax("compare --dry-run default aio=native -- exec").fails(&["name the command"]);
+}

@@ -55,7 +55,7 @@ fn kill_and_look(run: Running<'_>, place: &Place) {
     assert_eq!(trials(&report).len(), 1);
     assert_eq!(trials(&report)[0]["outcome"], "done");
     place.vmtax("report").arg(&folder).succeeds().shows("CPU events");
-    place.vmtax("list").succeeds().shows("1 of 2 trials, unfinished");
+    place.vmtax("list").succeeds().shows("1 of 2 trials · unfinished");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
     let analyses = InterimAnalyses::new(plan.rounds, rounds);
     let mut against = Vec::new();
     for &side in others {
-        let rows = figures.metrics().filter_map(|metric| {
+        let rows = figures.metrics().filter(|metric| decides(plan, *metric)).filter_map(|metric| {
             let (base, other) = (figures.values(baseline, metric), figures.values(side, metric));
             row(metric, (&base, &other), &analyses, plan.rounds, wanted.min_effect)
         });
@@ -61,6 +61,11 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
         warnings: warnings(plan, trials, &columns),
         against,
     }
+}
+
+/// Whether a metric is compared: of a command its time and CPU time, or the others would keep it from ever being decided.
+fn decides(plan: &Plan, metric: Metric) -> bool {
+    plan.command().is_none() || [Metric::ExecWall, Metric::ExecUser, Metric::ExecSystem].contains(&metric)
 }
 
 /// Corrects for the number of metrics, and says what may be said.

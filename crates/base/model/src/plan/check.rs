@@ -107,7 +107,7 @@ impl Plan {
                 invalid("the study 'layers' observes requests: add \"layers\" to probes")
             }
             Study::Exec(_) => self.check_command(),
-            Study::Compare(compare) => self.check_comparison(*compare),
+            Study::Compare(compare) => self.check_comparison(compare.settings),
             Study::Scale(range) => self.check_size_range(range),
             Study::Share if self.tree.is_none() || !self.variants.iter().any(|v| v.get("share").is_some()) => {
                 invalid("the study 'share' shares a tree: add a table [tree], and variants that set share")
@@ -132,10 +132,14 @@ impl Plan {
 
     fn check_command(&self) -> Result<(), PlanError> {
         let Some(command) = self.command() else { return Ok(()) };
-        let observed = !matches!(self.probes[..], [Probes::None | Probes::Inside(_)]);
-        if self.variants.len() != 1 || observed || self.tree.is_some() {
+        let compares = self.comparison().is_some();
+        let observed = match compares {
+            true => self.probes.iter().any(|probes| *probes != Probes::None),
+            false => !matches!(self.probes[..], [Probes::None | Probes::Inside(_)]),
+        };
+        if (self.variants.len() != 1 && !compares) || observed || self.tree.is_some() {
             return invalid(
-                "a plan with a command has one variant, no probes of requests and no tree: leave these out",
+                "a plan with a command has no probes of requests, no tree, and one variant unless it compares: leave these out",
             );
         }
         if !self.runs(WorkloadName::Exec) || self.workloads.len() > 1 {
@@ -153,6 +157,7 @@ impl Plan {
     }
 
     fn check_comparison(&self, compare: Compare) -> Result<(), PlanError> {
+        self.check_command()?;
         if !(0.001..=1.0).contains(&compare.min_effect) {
             return invalid("compare.min-effect must be a fraction from 0.001 to 1: 0.02 for 2 %");
         }

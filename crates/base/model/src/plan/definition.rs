@@ -77,6 +77,7 @@ impl Plan {
     pub fn command(&self) -> Option<&CommandSpec> {
         match &self.study {
             Study::Exec(command) => Some(command),
+            Study::Compare(compare) => compare.command.as_deref(),
             Study::Profile(profile) => profile.command.as_deref(),
             _ => None,
         }
@@ -89,7 +90,7 @@ impl Plan {
 
     /// When a comparison has measured enough.
     pub fn comparison(&self) -> Option<Compare> {
-        if let Study::Compare(compare) = self.study { Some(compare) } else { None }
+        if let Study::Compare(compare) = &self.study { Some(compare.settings) } else { None }
     }
 
     /// How QEMU, or a process that runs already, is profiled.

@@ -7,7 +7,7 @@ use super::error::PlanError;
 use super::guest::Guest;
 use super::profile::ProfileSettings;
 use super::size_range::SizeRange;
-use super::study::{Compare, ProfileSpec, Study};
+use super::study::{Compare, CompareSpec, ProfileSpec, Study};
 use super::variant::Variant;
 use crate::{Machine, Probes, SCHEMA, Tree, WorkloadSpec};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -100,7 +100,10 @@ impl TryFrom<PlanFile> for Plan {
         let lacks = |what: &str| PlanError::Invalid(format!("the study '{name}' takes a table [{what}]: add it"));
         let study = match name.as_str() {
             "exec" => Study::Exec(file.command.take().ok_or_else(|| lacks("command"))?),
-            "compare" => Study::Compare(file.compare.take().ok_or_else(|| lacks("compare"))?),
+            "compare" => {
+                let settings = file.compare.take().ok_or_else(|| lacks("compare"))?;
+                Study::Compare(CompareSpec { settings, command: file.command.take() })
+            }
             "scale" => Study::Scale(file.range.take().ok_or_else(|| lacks("range"))?),
             "profile" => {
                 let settings = file.profile.take().ok_or_else(|| lacks("profile"))?;

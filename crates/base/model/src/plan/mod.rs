@@ -21,5 +21,5 @@ pub use guest::Guest;
 pub use profile::ProfileSettings;
 pub use schedule::{Column, Slot};
 pub use size_range::{Grows, GuestSize, SizeRange};
-pub use study::{Compare, ProfileSpec, Study};
+pub use study::{Compare, CompareSpec, ProfileSpec, Study};
 pub use variant::Variant;

@@ -16,7 +16,7 @@ pub enum Study {
     /// What a command costs on each machine. The variants' shares then give guests the host's own root.
     Exec(Box<CommandSpec>),
     /// Which of several VM configurations is faster.
-    Compare(Compare),
+    Compare(CompareSpec),
     /// How a cost grows with a size.
     Scale(SizeRange),
     /// What each method of sharing the plan's tree with guests costs.
@@ -86,6 +86,15 @@ pub struct Compare {
 
 // `min_effect` is checked to be a number.
 impl Eq for Compare {}
+
+/// What is compared, and until when.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CompareSpec {
+    /// Until when.
+    pub settings: Compare,
+    /// The command of the workload `exec`; `None` for workloads of vmtax's own.
+    pub command: Option<Box<CommandSpec>>,
+}
 
 /// What is profiled, and how.
 #[derive(Debug, Clone, PartialEq, Eq)]
