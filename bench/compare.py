@@ -154,7 +154,7 @@ def main():
             found, foretold = 0, []
             for seed in range(args.powers):
                 row = median_row(compared(args.vmtax, folder, [*sides(0.03), "--rounds", "8", "--seed", str(seed), *COMMON, *READS]))
-                rounds = row["rounds_to_tell"]
+                rounds = row["rounds_needed"]
                 if rounds is not None:
                     row = median_row(compared(args.vmtax, folder, [*sides(0.03), "--rounds", str(max(rounds, 8)), "--seed",
                                                                    str(1000 + seed), *COMMON, *READS]))

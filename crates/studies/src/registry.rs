@@ -106,7 +106,7 @@ impl Answer<'_> {
         self.reproduction.is_some()
     }
 
-    /// Whether a claim of the published result does not hold here, or a metric is worse than it may be.
+    /// Whether a claim of the published result is not reproduced, or a metric is worse than it may be.
     pub fn is_contradicted(&self) -> bool {
         let reproduction = self.reproduction.as_ref();
         reproduction.map_or(self.analysis.is_contradicted(), |(case, _)| case.verdict == ClaimVerdict::NotReproduced)

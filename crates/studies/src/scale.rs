@@ -156,7 +156,7 @@ fn by_law(growth: &Growth, claimed: Law) -> Tested {
         why: format!("bottom to top; {named}"),
     };
     let Some(law) = growth.law else {
-        return tested(ClaimVerdict::Inconclusive, "too few rounds or steps to name a law".to_owned());
+        return tested(ClaimVerdict::Inconclusive, "too few rounds or steps to name a growth law".to_owned());
     };
     let laws: Vec<Law> = [law].iter().chain(&growth.or).copied().collect();
     let verdict = if laws.contains(&claimed) { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };

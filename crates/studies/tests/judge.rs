@@ -171,7 +171,7 @@ fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> VerdictAndRows {
 #[test]
 fn ways_to_share_are_held_against_the_first_and_against_what_they_keep() {
     use Keeping::{Kept as Stays, Lost};
-    // As published, but for the files that NFS makes faster: the exception is one claim.
+    // As published, except the files that NFS makes faster: the exception is one claim.
     let (verdict, rows) = ways([1.0, 1.0, 0.75, 0.5, 0.2], Stays, Lost);
     assert_eq!((verdict, rows), (Not, [&[Holds; 4][..], &[Not], &[Holds; 5]].concat()));
     // A large msize that halves the time, a label that stays in the guest, nothing left behind.

@@ -16,7 +16,7 @@ pub fn antipatterns(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> An
     let mut warnings = Vec::new();
     trials.iter().flat_map(|t| &t.warnings).for_each(|warning| crate::add_warning(&mut warnings, warning));
     AntipatternFindings {
-        schema: vmtax_model::SCHEMA,
+        schema: vmtax_model::REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         method: METHOD.to_owned(),
         machines: plan.machines.iter().map(|&m| machine(m, host, trials)).collect(),

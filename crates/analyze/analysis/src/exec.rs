@@ -9,7 +9,7 @@ use vmtax_model::{
 
 /// What the trials of a plan's command say.
 pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindings {
-    // Where it was only looked at, the look is in the figures.
+    // Where it was only sampled, the look is in the figures.
     let trials: &[TrialRecord] = &trials.iter().filter(|t| t.round < plan.rounds).cloned().collect::<Vec<_>>();
     let mut notes: Vec<String> = Vec::new();
     for (machine, note) in trials.iter().flat_map(|t| said(t).into_iter().map(move |note| (t.machine, note))) {

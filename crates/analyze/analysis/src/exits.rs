@@ -14,7 +14,7 @@ const HALT: &str = "from the moment for which the timer was set to the first ins
 pub fn exits(plan: &Plan, host: &HostFacts, trials: &[TrialRecord], about: (&str, &[String], &str)) -> ExitFindings {
     let (vmtax, command, started) = about;
     ExitFindings {
-        schema: vmtax_model::SCHEMA,
+        schema: vmtax_model::REPORT_SCHEMA,
         vmtax: vmtax.to_owned(),
         command: command.to_vec(),
         started: started.to_owned(),

@@ -29,7 +29,7 @@ pub use warnings::add as add_warning;
 
 use trials::Trials;
 use vmtax_model::{
-    Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan, SCHEMA, TrialRecord,
+    Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan, REPORT_SCHEMA, TrialRecord,
 };
 use vmtax_rules::Evidence;
 
@@ -39,7 +39,7 @@ pub fn findings(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> Findin
     let rows: Vec<OverheadRow> = Metric::ALL.iter().filter_map(|metric| row(*metric, plan, &done, trials)).collect();
     let warnings = warnings::warnings(plan, host, trials, &done, &rows);
     let mut findings = Findings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         rounds_complete: done.rounds_complete(),
         method: method(&rows),

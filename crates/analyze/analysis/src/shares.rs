@@ -1,12 +1,12 @@
-//! Ways to share a tree, held against the first of the plan: metric by metric, and in one score for each workload.
+//! Ways to share a tree, compared with the first of the plan: metric by metric, and in one score for each workload.
 
 use crate::interval::FEWEST_ROUNDS;
 use crate::overhead::{estimate, overhead, spread};
 use crate::{trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
 use vmtax_model::{
-    Better, Column, CpuSeconds, Machine, Metric, Plan, Probes, SCHEMA, ShareCell, ShareColumn, ShareFindings, ShareRow,
-    ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
+    Better, Column, CpuSeconds, Machine, Metric, Plan, Probes, REPORT_SCHEMA, ShareCell, ShareColumn, ShareFindings,
+    ShareRow, ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,
 };
 use vmtax_rules::Evidence;
 
@@ -30,7 +30,7 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
         warnings::add(&mut warnings, &Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS });
     }
     let mut findings = ShareFindings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         method: METHOD.to_owned(),
         base,
@@ -45,10 +45,10 @@ pub fn shares(plan: &Plan, trials: &[TrialRecord]) -> ShareFindings {
     findings
 }
 
-const METHOD: &str = "Each way to share has a fresh guest in each round, in an order drawn by lot. A cost is the median over \
-                      rounds of this way against the first within the same round, its interval spans two order statistics \
-                      of these; a score is the same of the geometric mean of a workload's metrics. What is cached is \
-                      cached: a cold figure is the guest's first look, the host may have the files in memory.";
+const METHOD: &str = "Each share method has a fresh guest in each round, in random order. A cost is the median over \
+                      rounds of this method over the first within the same round; its interval spans two order statistics \
+                      of these; a score is the same of the geometric mean of a workload's metrics. A cold \
+                      figure is the guest's first access; the host may have the files in its page cache.";
 
 fn of_way<'a>(plan: &Plan, trials: &'a [TrialRecord], way: &Column<'_>) -> Vec<&'a TrialRecord> {
     let meant = |t: &&TrialRecord| {

@@ -97,7 +97,7 @@ fn an_interrupted_run_says_what_it_can() {
     assert_eq!(b.law, Some(Law::Linear));
     assert!(b.one_more.unwrap().interval.is_none(), "three rounds have no interval");
     assert!(found.warnings.iter().any(|w| matches!(w, Warning::TooFewRounds { rounds: 2, .. })));
-    // One round, or two steps, name no law.
+    // One round, or two steps, name no growth law.
     assert_eq!(growth(&plan(), &trials(1)).growths[2].law, None);
     let two: Vec<TrialRecord> = trials(6).into_iter().filter(|t| t.step < Some(4)).collect();
     assert_eq!(growth(&plan(), &two).growths[2].law, None);

@@ -28,7 +28,7 @@ const WORK: [&str; 7] = [
     "futex_abstimed_wait",
     "qemu_event_wait",
 ];
-/// What takes QEMU's big lock (BQL): up to 8.1, and after.
+/// What takes the big QEMU lock (BQL): up to 8.1, and after.
 const BIG_LOCK: [&str; 3] = ["qemu_mutex_lock_iothread_impl", "bql_lock_impl", "qemu_mutex_lock_iothread"];
 
 /// What wall-clock samples say.

@@ -1,4 +1,4 @@
-//! Known costs of virtualization. A rule looks at evidence, says in one sentence what it found there, and names the
+//! Known costs of virtualization. A rule evaluates evidence, says in one sentence what it found there, and names the
 //! remedies as data. Pure: a rule knows neither where its evidence comes from nor how its finding is shown.
 
 mod evidence;

@@ -1,4 +1,4 @@
-//! A rule: what it finds, what helps, and how it looks at evidence.
+//! A rule: what it finds, what helps, and how it evaluates evidence.
 
 use crate::Evidence;
 use vmtax_model::{Advice, ChangeCost, Remedy, SettingPlace};

@@ -5,7 +5,7 @@ use crate::{ClockError, ClockMap, GuestTicks, HostTicks, Offset, Source};
 use vmtax_model::Ping;
 
 /// All that is known of the offset, to make a [`ClockMap`] of. Any of it may be missing, and what gives least is only
-/// held against what gives most.
+/// compared with what gives most.
 #[derive(Debug, Clone, Default)]
 pub struct Evidence {
     pings: Vec<Ping>,

@@ -26,7 +26,7 @@ const GOOD_WIDTH: i64 = 2_000;
 /// How far the offset may move at once and be bounded anew, ticks. QEMU keeps a translated guest's counter from going back:
 /// where a thread on another of the host's CPUs read a later one, it moves the guest's by some hundred.
 const MAX_MOVE: i64 = 10_000;
-/// Looks at a cell between two looks at the time.
+/// Reads of a cell between two reads of the clock.
 const POLLS_PER_CLOCK_READ: u32 = 4096;
 
 /// The host's side: exchanges stamps for `how_long` from the guest's first answer on, or up to two seconds longer while

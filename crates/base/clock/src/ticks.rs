@@ -40,7 +40,7 @@ pub fn time_of_day() -> Moment {
     Moment { ticks, realtime_ns: u64::try_from(ns).unwrap_or(0) }
 }
 
-/// Now, on this machine's counter and by the clock that samples are stamped with.
+/// Now, on this machine's counter and stamped by the clock that samples are stamped with.
 pub fn beat() -> ClockReading {
     let (ticks, ns) = moment(ClockId::Monotonic);
     ClockReading { ticks, monotonic_ns: u64::try_from(ns).unwrap_or(0) }
@@ -66,7 +66,7 @@ mod tests {
 
     #[test]
     fn the_frequency_is_that_of_the_counter() {
-        // A busy machine may stop the test between two looks at clocks, but not three times.
+        // A busy machine may stop the test between two checks clocks, but not three times.
         let agrees = (0..3).any(|_| {
             let (began, ticks) = (std::time::Instant::now(), now());
             std::thread::sleep(Duration::from_millis(100));

@@ -43,7 +43,7 @@ pub struct MachineAntipatterns {
 /// What the workload `antipatterns` found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AntipatternFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// Rounds planned.
     pub rounds_planned: u32,

@@ -1,55 +1,55 @@
 //! What `compare` finds.
 
-use crate::{Comparison, Estimate, Metric, SCHEMA, Spread, Verdict, Warning};
+use crate::{Comparison, Estimate, Metric, REPORT_SCHEMA, Spread, Verdict, Warning};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 
-/// One metric of one side, held against the baseline.
+/// One metric of one variant, compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Compared {
     /// Which metric.
     pub metric: Metric,
     /// The baseline's figures.
     pub base: Spread,
-    /// The side's.
+    /// The variant's.
     pub other: Spread,
     /// Both compared; interval and p hold at all interim analyses together.
     #[serde(flatten)]
     pub comparison: Comparison,
     /// Its p, corrected for the number of metrics (Holm).
     pub p_adjusted: f64,
-    /// The permutation test's p, as if there were no other look and no other metric.
+    /// The permutation test's p, as if there were no other interim analysis and no other metric.
     pub permutation: f64,
-    /// How often the side costs more than the baseline, ties counted half: 0 to 1.
+    /// How often the variant costs more than the baseline, ties counted half: 0 to 1.
     pub superiority: f64,
-    /// The noise of one round's ratio, as a share.
+    /// The noise of one round's ratio, a fraction.
     pub noise: f64,
-    /// Rounds that would tell a difference that matters, in four of five comparisons; `None` where not even thousands
-    /// would, or it is told already.
-    pub rounds_to_tell: Option<u32>,
+    /// Rounds that would find a difference of `min_effect` in four of five comparisons; `None` where thousands would
+    /// not, or where the verdict is decided.
+    pub rounds_needed: Option<u32>,
 }
 
-/// One side held against the baseline.
+/// One variant compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Against {
-    /// The side, as the plan calls it.
-    pub side: String,
-    /// By metric; those that both sides have.
+    /// Its name in the plan.
+    pub variant: String,
+    /// By metric; those that both have.
     pub rows: Vec<Compared>,
 }
 
 /// What `compare` found out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CompareFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
-    /// What all others are held against.
+    /// What all others are compared with.
     pub baseline: String,
     /// The others, in the plan's order.
     pub against: Vec<Against>,
     /// The smallest difference that matters, as a share.
     pub min_effect: f64,
-    /// Rounds in which every side finished every workload.
+    /// Rounds in which every variant finished every workload.
     pub rounds: u32,
     /// The most rounds there could have been; of recordings 0.
     pub rounds_planned: u32,
@@ -68,7 +68,7 @@ impl CompareFindings {
     /// Findings without any figure.
     pub fn new(baseline: &str, min_effect: f64) -> CompareFindings {
         CompareFindings {
-            schema: SCHEMA,
+            schema: REPORT_SCHEMA,
             baseline: baseline.to_owned(),
             against: Vec::new(),
             min_effect,
@@ -81,7 +81,7 @@ impl CompareFindings {
         }
     }
 
-    /// Whether every metric of every side is decided.
+    /// Whether every metric of every variant is decided.
     pub fn is_decided(&self) -> bool {
         let mut rows = self.against.iter().flat_map(|a| &a.rows).peekable();
         rows.peek().is_some() && rows.all(|r| r.comparison.verdict.is_decided())
@@ -176,7 +176,7 @@ fn as_checked<S: Serializer>(c: &Comparison, serializer: S) -> Result<S::Ok, S::
 /// What `compare --check` found out.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct CheckFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// The baseline's recording.
     pub baseline: String,

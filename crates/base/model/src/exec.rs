@@ -3,7 +3,7 @@
 use crate::{Better, Findings, Machine, MachineColumn, ShareFacts, Unit};
 use serde::{Deserialize, Serialize};
 
-/// The status of a command whose time was over, as timeout(1) has it.
+/// The status of a command whose it timed out, as timeout(1) has it.
 pub const TIMED_OUT: i32 = 124;
 /// The status of a program that is there and cannot be run.
 pub const NOT_EXECUTABLE: i32 = 126;
@@ -142,7 +142,7 @@ mod tests {
     fn findings(statuses: &[&[i32]]) -> ExecFindings {
         let statuses = statuses.iter().map(|s| Statuses { machine: Machine::NATIVE, statuses: s.to_vec() }).collect();
         let overheads = Findings {
-            schema: 1,
+            schema: crate::REPORT_SCHEMA,
             rounds_planned: 1,
             rounds_complete: 1,
             method: String::new(),

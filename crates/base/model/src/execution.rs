@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// How a command ended, and what only the machine itself knows of the while.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Execution {
-    /// Its exit status; 128 + n where signal n ended it, 124 where its time was over, 126 or 127 where it could not be
+    /// Its exit status; 128 + n where signal n ended it, 124 on timeout, 126 or 127 where it could not be
     /// started.
     pub status: i32,
     /// Processes that it left running: they were ended with it.

@@ -40,7 +40,7 @@ pub struct MachineExits {
 /// What `vmtax exits` found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExitFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// The version of vmtax.
     pub vmtax: String,

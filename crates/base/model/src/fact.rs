@@ -33,7 +33,7 @@ pub struct CpuFacts {
 pub enum KvmClass {
     /// Runs kernels at the CPU's speed.
     Hardware,
-    /// Runs user-mode code at speed but emulates kernels instruction by instruction.
+    /// Runs user-mode code directly but emulates kernels instruction by instruction.
     EmulatesKernels,
     /// Opens, but runs nothing properly.
     Broken,
@@ -120,14 +120,14 @@ pub struct HostFacts {
 }
 
 impl HostFacts {
-    /// Where a study runs when no machine is named: native, KVM where it runs kernels at speed, and TCG, of QEMU.
+    /// Where a study runs when no machine is named: native, KVM where it runs kernels with hardware virtualization, and TCG, of QEMU.
     pub fn default_machines(&self) -> Vec<Machine> {
         let all = [Machine::NATIVE, Machine::KVM, Machine::TCG];
         let is_slow = |m: &Machine| m.is_kvm() && self.kvm.class != KvmClass::Hardware;
         all.into_iter().filter(|m| !is_slow(m)).collect()
     }
 
-    /// The machine of a Linux guest when none is named: KVM where it runs kernels at speed, else TCG.
+    /// The machine of a Linux guest when none is named: KVM where it runs kernels with hardware virtualization, else TCG.
     pub fn default_guest(&self) -> Machine {
         if self.kvm.class == KvmClass::Hardware { Machine::KVM } else { Machine::TCG }
     }

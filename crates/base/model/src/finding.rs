@@ -48,7 +48,7 @@ pub struct OverheadRow {
 /// What `run` found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Findings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// Rounds planned.
     pub rounds_planned: u32,

@@ -1,4 +1,4 @@
-//! Whether a cost grows with a size, by which law, and what one more item costs.
+//! Whether a cost grows with a size, by which growth law, and what one more item costs.
 
 use crate::{Estimate, Law, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
@@ -23,7 +23,7 @@ pub struct StepCost {
     pub ns: Option<Estimate>,
 }
 
-/// The fitted law at one size.
+/// The fitted growth law at one size.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct CurvePoint {
     /// The size.
@@ -41,9 +41,9 @@ pub struct Growth {
     pub machine: Machine,
     /// In which of the plan's variants, by name.
     pub variant: String,
-    /// The law; `None` where fewer than three steps or two rounds have values.
+    /// The growth law; `None` where fewer than three steps or two rounds have values.
     pub law: Option<Law>,
-    /// Laws that the rounds do not tell apart from it.
+    /// Growth growth laws that the rounds do not distinguish from it.
     pub or: Vec<Law>,
     /// How often chance alone would show as much growth: the permutation test's p.
     pub p: f64,
@@ -51,11 +51,11 @@ pub struct Growth {
     pub change: Option<Estimate>,
     /// What [`Law::step`] costs, nanoseconds; of O(1) what is left for one more item.
     pub one_more: Option<Estimate>,
-    /// How far the law misses a step's median at most, as a share of it.
+    /// How far the growth law misses a step's median at most, as a share of it.
     pub misfit: Option<f64>,
     /// By size.
     pub steps: Vec<StepCost>,
-    /// The law over the range; empty without one.
+    /// The growth law over the range; empty without one.
     pub curve: Vec<CurvePoint>,
 }
 
@@ -75,13 +75,13 @@ pub struct MissingStep {
 /// What `scale` found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GrowthFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// What grew.
     pub option: String,
     /// Rounds planned.
     pub rounds_planned: u32,
-    /// Rounds that are whole: every step on every machine, but for those that a machine refused.
+    /// Rounds that are whole: every step on every machine, except those that a machine refused.
     pub rounds_complete: u32,
     /// One for each metric, machine and variant that gave values.
     pub growths: Vec<Growth>,

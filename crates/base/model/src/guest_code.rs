@@ -22,7 +22,7 @@ pub struct CodePlace {
 /// Where a guest's vCPUs were, whenever QEMU's monitor was asked.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestCode {
-    /// Looks at a CPU.
+    /// Checks a CPU.
     pub looks: u64,
     /// Of those, at one that was halted.
     pub halted: SampleShare,

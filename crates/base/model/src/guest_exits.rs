@@ -88,7 +88,7 @@ pub enum DevicesFrom {
     UsualPlaces,
 }
 
-/// The exits of a guest while it was looked at.
+/// The exits of a guest while it was sampled.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct GuestExits {
     /// How long, s.

@@ -17,7 +17,7 @@ pub struct PastRun {
     pub recorded: bool,
 }
 
-/// What figures must have in common to be held against each other.
+/// What figures must have in common to be compared.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct SeriesKey {
     /// Where it was measured.
@@ -96,7 +96,7 @@ pub struct SeriesFindings {
 /// What `history` found out about a metric.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct HistoryFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// Which metric.
     pub metric: Metric,

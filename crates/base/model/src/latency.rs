@@ -9,7 +9,7 @@ use serde::ser::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::io::Read;
 
-/// The longest latency told apart: one hour. Longer ones count as one hour.
+/// The longest latency distinguished: one hour. Longer ones count as one hour.
 const LONGEST_NS: u64 = 3_600_000_000_000;
 const DIGITS: u8 = 3;
 /// No honest V2 histogram of our range is larger, packed or unpacked; one that is gets refused before it takes memory.

@@ -224,7 +224,7 @@ mod faster {
 /// The findings of a `layers` recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LayerFindings {
-    /// [`crate::SCHEMA`].
+    /// [`crate::REPORT_SCHEMA`].
     pub schema: u32,
     /// Planned number of rounds.
     pub rounds_planned: u32,

@@ -101,3 +101,6 @@ pub use workload::{Metric, Needs, Places, UnknownMetric, UnknownWorkload, Worklo
 
 /// The version of every file in a recording and of a plan. A reader accepts this one and older ones.
 pub const SCHEMA: u32 = 1;
+
+/// The version of what `--json` prints (docs/json.md). 2 has the field's names: `overhead`, `cpu_seconds`, `antipattern`.
+pub const REPORT_SCHEMA: u32 = 2;

@@ -57,7 +57,7 @@ pub struct ClaimRow {
 /// A published result compared with a recording.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ReproductionFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// The name, as `vmtax reproduce` takes it.
     pub name: String,

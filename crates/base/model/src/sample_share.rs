@@ -9,7 +9,7 @@ pub struct SampleShare {
     pub samples: u64,
     /// Of all, 0 to 1.
     pub share: f64,
-    /// Lower end of the interval that sampling leaves, at 95 % where nothing else is said.
+    /// Lower end of the interval that sampling leaves, at 95 % by default.
     pub low: f64,
     /// Its upper end.
     pub high: f64,
@@ -23,7 +23,7 @@ pub enum WaitFor {
     Work,
     /// A lock that another thread holds.
     Lock,
-    /// QEMU's big lock (BQL).
+    /// the big QEMU lock (BQL).
     BigLock,
     /// Files, sockets or timers to become ready.
     Events,

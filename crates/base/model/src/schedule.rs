@@ -17,7 +17,7 @@ pub struct NamedThread {
 pub struct BlockedOn {
     /// The system call; empty where it was in none, as in a page fault.
     pub call: String,
-    /// The futex, as `0x7f…`; null where it is none.
+    /// The futex, as `0x7f…`; null where it is not one.
     pub futex: Option<String>,
     /// How often.
     pub count: u64,
@@ -82,7 +82,7 @@ pub struct FutexWaits {
 pub struct ScheduleFindings {
     /// How long, s.
     pub seconds: f64,
-    /// Events that there was no room for; what is said ends before the first of them.
+    /// Events that there was no room for; what they report ends before the first of them.
     pub lost: u64,
     /// The threads, those that ran most first.
     pub threads: Vec<ThreadTimes>,

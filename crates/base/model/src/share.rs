@@ -211,10 +211,10 @@ pub struct ShareFacts {
     /// The command that mounts it so in any guest; empty in older recordings.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub mount_command: String,
-    /// 9p's largest message in bytes, as server and client agreed on it; `None` for others, or where it is not to be had.
+    /// 9p's largest message in bytes, as server and client agreed on it; `None` for others, or where it is not available.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub msize: Option<u64>,
-    /// QEMU's words for it.
+    /// QEMU's arguments for it.
     pub qemu: Vec<String>,
     /// The server's command line, where QEMU does not serve itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

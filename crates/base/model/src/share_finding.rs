@@ -18,7 +18,7 @@ pub struct ShareColumn {
     pub facts: Option<ShareFacts>,
     /// CPU time of a trial, median over rounds, by workload.
     pub cpu_seconds: Vec<(WorkloadName, CpuSeconds)>,
-    /// What it keeps of a file's properties, as its first trial found.
+    /// What it preserves of a file's properties, as its first trial found.
     pub kept: Vec<Kept>,
     /// Why trials have no result: the first reason.
     pub failed: Option<String>,
@@ -56,13 +56,13 @@ pub struct ShareScore {
 /// What `share` found out.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ShareFindings {
-    /// [`crate::SCHEMA`] of the writer.
+    /// [`crate::REPORT_SCHEMA`] of the writer.
     pub schema: u32,
     /// Rounds planned.
     pub rounds_planned: u32,
     /// How the figures are made, for people.
     pub method: String,
-    /// Which of the columns all are held against: QEMU's default.
+    /// Which of the columns all are compared with: QEMU's default.
     pub base: usize,
     /// The ways to share.
     pub columns: Vec<ShareColumn>,

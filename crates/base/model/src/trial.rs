@@ -51,11 +51,11 @@ pub enum Keeping {
     Kept,
     /// It was taken, and is not there.
     Lost,
-    /// It was refused, and said so.
+    /// It was refused with an error.
     Refused,
 }
 
-/// How the name ends of what the host found, looking at the same files.
+/// How the name ends of what the host found, checking the same files.
 pub const ON_THE_HOST: &str = " on the host";
 
 /// One thing that was tried, and what became of it.
@@ -262,7 +262,7 @@ pub struct TrialRecord {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "processor")]
     pub cpu_seconds: Option<CpuSeconds>,
-    /// How long the host took for a fixed piece of work just before the machine came up, seconds: of comparisons.
+    /// How long the host took for a fixed piece of work just before the machine booted, seconds: of comparisons.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub control_s: Option<f64>,
     /// How the command ended, of the workload `exec`; `None` where it was not even tried.

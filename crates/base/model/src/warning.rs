@@ -76,12 +76,12 @@ pub enum Warning {
         /// Names that the guest holds, each an open file of the server's.
         needed: u64,
     },
-    /// Two recordings are held against each other that were not made in the same rounds.
+    /// Two recordings are compared that were not made in the same rounds.
     OtherTimes,
-    /// Sides differ in more than was asked for.
+    /// Variants differ in more than was asked for.
     AlsoDiffer {
-        /// The side, as the plan calls it.
-        side: String,
+        /// The variant.
+        variant: String,
         /// In what, for people.
         what: String,
     },

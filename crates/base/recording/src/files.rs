@@ -10,7 +10,7 @@ const MOST_BYTES: u64 = 4 << 30;
 /// As many formats and CPUs as there may be.
 const MOST_FILES: usize = 4096;
 
-/// Takes the files of a trial. Their names come from a guest and are not believed.
+/// Takes the files of a trial. Their names come from a guest and are not trusted.
 #[derive(Debug)]
 pub struct TrialFiles {
     folder: PathBuf,

@@ -41,7 +41,7 @@ fn what_is_written_is_read_back() {
     let written = trials();
     assert_eq!(recording.trials.len(), written.len());
     for (read, written) in recording.trials.iter().zip(&written) {
-        // Equal to the bit, but for the histograms' bookkeeping of the exact largest value.
+        // Equal to the bit, except the histograms' bookkeeping of the exact largest value.
         let operations = |t: &vmtax_model::TrialRecord| t.result().map(|r| r.operations.clone()).unwrap_or_default();
         for (a, b) in operations(read).iter().zip(&operations(written)) {
             assert_eq!(a.name, b.name);

@@ -62,8 +62,8 @@ pub struct Counts {
     pub losses: u64,
     /// Events lost there, as far as the number is known.
     pub lost: u64,
-    /// Pages left out, whole or from the place where they make no sense; each is a loss, too. Of a trace without pages:
-    /// the records that make no sense.
+    /// Pages left out, whole or from the place where they are invalid; each is a loss, too. Of a trace without pages:
+    /// the records that are invalid.
     pub damaged_pages: u64,
     /// Events left out because no format has their number or name; lines of a log that are no events.
     pub unknown: u64,

@@ -3,7 +3,7 @@
 use crate::ring::Merge;
 use crate::{Counts, Entry, Event, EventId, Formats, Input, Lost, TraceError};
 
-/// The entries of a trace in the order of their time. Each input (a CPU's pages, a file) is believed to be in
+/// The entries of a trace in the order of their time. Each input (a CPU's pages, a file) is assumed to be in
 /// order itself: where its clock was set back ([`Counts::backwards`]), so is the stream.
 pub struct Events<'f>(Source<'f>);
 

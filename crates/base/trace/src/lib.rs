@@ -40,7 +40,7 @@
 //! [`KernelDecoder`] gives the kernel's tracepoints as typed events, [`SchedTimeline`] what threads did when,
 //! [`CallTimes`] how long their system calls took.
 //!
-//! Machines are little-endian. What in a trace makes no sense is either a [`TraceError`], when nothing could be read
+//! Machines are little-endian. What in a trace is invalid is either a [`TraceError`], when nothing could be read
 //! after it, or left out and counted in [`Counts`].
 
 mod error;

@@ -31,7 +31,7 @@ pub enum WireError {
     #[error("a message of {0} bytes arrived damaged (checksum): the stream is damaged or hostile")]
     Checksum(usize),
     /// Not a message of this protocol.
-    #[error("a message makes no sense: {0}")]
+    #[error("corrupt message: {0}")]
     Malformed(String),
     /// A message too large to send.
     #[error("a message of {0} bytes cannot be sent, {MAX_PAYLOAD} is the limit: run fewer workloads at once")]
@@ -136,7 +136,7 @@ impl Decoder {
     /// The next frame, `None` when more bytes are needed. After an error, decoding goes on behind the bad header.
     ///
     /// # Errors
-    /// [`WireError`] for a frame that is none.
+    /// [`WireError`] for a frame that is not one.
     pub fn frame<M: DeserializeOwned>(&mut self) -> Option<Result<Frame<M>, WireError>> {
         self.skip_noise();
         let frame = &self.buffer[self.start..];

@@ -3,7 +3,7 @@
 //!
 //! A frame is `VMTX`, a version byte, a kind byte, the payload's length and its CRC-32 (both little endian), and the
 //! payload: one message as JSON, or a piece of a file. Bytes between frames are noise and skipped, so that a console will
-//! do. Nothing is believed: the length is bounded before anything is kept, the checksum guards against mixed-in text, and
+//! do. Nothing is trusted: the length is bounded before anything is kept, the checksum guards against mixed-in text, and
 //! a result's figures are checked before they are used.
 
 mod frame;

@@ -137,7 +137,7 @@ pub enum Reply {
     Rooted,
     /// The command is about to begin.
     Began,
-    /// The command has ended; what it left is looked at.
+    /// The command has ended; what it left is sampled.
     Ended,
     /// The command takes more of its standard input: a piece, an empty one for the end.
     Input,
@@ -211,7 +211,7 @@ impl Reply {
                 observed.as_ref().map_or(Ok(()), Observed::check)?;
                 let seconds = [execution.busy_s, execution.stolen_s];
                 if seconds.into_iter().flatten().any(|s| !s.is_finite() || s < 0.0) {
-                    return Err("a CPU time that is none".to_owned());
+                    return Err("a CPU time that is not a number".to_owned());
                 }
             }
             Reply::NotRun { error, .. } | Reply::Failed { error } => {

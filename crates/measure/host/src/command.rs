@@ -24,7 +24,7 @@ pub struct Answer {
 
 /// Runs `program` and waits for its end, at most `limit`.
 ///
-/// The program gets a process group of its own, which is killed when the time is over: `Ok(None)`.
+/// The program gets a process group of its own, which is killed when the timeout: `Ok(None)`.
 pub fn ask(program: &Path, arguments: &[&str], limit: Duration) -> io::Result<Option<Answer>> {
     let deadline = Instant::now() + limit;
     let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;

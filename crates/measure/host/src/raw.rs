@@ -65,7 +65,7 @@ pub fn take_kick() {
 
 /// Gives the machine these pages as its memory from address 0.
 ///
-/// The machine may write to them for as long as it lives: the caller keeps them in place, and does not look at them,
+/// The machine may write to them for as long as it lives: the caller keeps them in place, and does not check them,
 /// until the machine is closed.
 pub fn set_memory(vm: &VmFd, pages: &mut [Page]) -> Result<(), kvm_ioctls::Error> {
     let region = kvm_userspace_memory_region {

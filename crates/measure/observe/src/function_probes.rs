@@ -12,7 +12,7 @@ use std::fs::File;
 use std::path::Path;
 use vmtax_model::Missing;
 
-/// Longer functions than any of the table: what a symbol claims beyond is not believed.
+/// Longer functions than any of the table: what a symbol claims beyond is not trusted.
 const MAX_FUNCTION: u64 = 1 << 16;
 
 const OTHER_QEMU: &str = "use a QEMU that exports its functions, as distributions' builds do, or an unstripped one";

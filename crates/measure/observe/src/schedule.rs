@@ -11,10 +11,10 @@ use vmtax_trace::FUTEX;
 
 /// Room for events in the kernel, of all CPUs together, KiB. Of 60 bytes each that is a million.
 const ROOM_KIB: usize = 64 << 10;
-/// Until the time is over, somebody may want to stop.
+/// Until the timeout, somebody may want to stop.
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Traces a process's threads until the time is over, the process ends, or `stop` says so. The trace goes to `sink`, file by
+/// Traces a process's threads until the timeout, the process ends, or `stop` says so. The trace goes to `sink`, file by
 /// file. What this kernel does not trace is among what is missing.
 ///
 /// # Errors

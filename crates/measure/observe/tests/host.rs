@@ -17,7 +17,7 @@ use vmtax_observe::{Event, ProbeSet, Tracer, Uprobe, remove_stale_traces};
 
 const ROOT: &str = "/sys/kernel/tracing";
 
-/// Tests look at what is left of all tracers of this process, so one runs at a time.
+/// Tests check what is left of all tracers of this process, so one runs at a time.
 fn turn() -> Option<MutexGuard<'static, ()>> {
     static TURN: Mutex<()> = Mutex::new(());
     if !Path::new(ROOT).join("instances").exists() {

@@ -24,7 +24,7 @@ impl HostSettings {
     ///
     /// # Errors
     /// [`MachineError::HostSetting`] for a name that is not known, a setting that this host does not have, may not be
-    /// written, or does not take the value; what was changed by then is put back.
+    /// written, or does not take the value; what was changed by then is restored.
     pub fn set(wanted: &BTreeMap<&str, &str>) -> Result<HostSettings, MachineError> {
         HostSettings::set_below(Path::new("/"), wanted)
     }
@@ -46,7 +46,7 @@ impl HostSettings {
                 if before == *value {
                     continue;
                 }
-                // Before it is tried: what is half set is put back too.
+                // Before it is tried: what is half set is restored too.
                 settings.changed.push((file.clone(), before, (*value).to_owned()));
                 fs::write(&file, value).map_err(|e| {
                     let hint = if e.kind() == std::io::ErrorKind::PermissionDenied { " (run as root)" } else { "" };

@@ -182,7 +182,7 @@ fn calibrate_tsc() -> Result<(f64, f64), String> {
     Ok((whole, error))
 }
 
-/// Visits each CPU this thread may use and compares its TSC with what the calibration foretells.
+/// Visits each CPU this thread may use and compares its TSC with what the calibration predicts.
 fn same_on_every_cpu(origin: Moment, mhz: f64) -> Result<(), String> {
     // A kernel without affinity calls cannot be asked; one CPU needs no asking.
     let Ok(allowed) = sched_getaffinity(None) else { return Ok(()) };
@@ -225,7 +225,7 @@ mod tests {
         (ns as f64 / began.elapsed().as_nanos() as f64 - 1.0).abs()
     }
 
-    /// A busy machine may stop the test between two looks at clocks, but not three times.
+    /// A busy machine may stop the test between two checks clocks, but not three times.
     fn agrees(clock: &Clock) -> bool {
         (0..3).any(|_| disagreement(clock) < 2e-3)
     }

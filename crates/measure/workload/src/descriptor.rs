@@ -46,7 +46,7 @@ pub struct Room {
 /// How much is measured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Preset {
-    /// Under 3 minutes on 2 cores: enough rounds for an interval, small totals.
+    /// Under 3 minutes on 2 cores: enough rounds for an interval, reduced workload sizes.
     Quick,
     /// Under 12 minutes.
     #[default]

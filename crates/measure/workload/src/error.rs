@@ -11,7 +11,7 @@ pub enum WorkloadError {
     #[error("{0} runs on the micro-guest alone: name micro-kvm or micro-tcg as its machine")]
     MicroGuestOnly(WorkloadName),
     /// It is a command of the user's.
-    #[error("{0} runs a command of yours: use `vmtax exec -- CMD`")]
+    #[error("{0} runs your command: use `vmtax exec -- CMD`")]
     CommandAlone(WorkloadName),
     /// A bug of its declaration.
     #[error("{0}: an option is declared with other values than its field takes; please report this")]

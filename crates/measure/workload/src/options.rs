@@ -257,7 +257,7 @@ pub(crate) trait Options {
 /// The spec's value of each of the options, in their order, defaults filled in.
 ///
 /// # Errors
-/// An option that is none of these, or a value that is not allowed.
+/// An option other than these, or a value that is not allowed.
 pub(crate) fn parse(spec: &WorkloadSpec, known: &[OptionInfo]) -> Result<Vec<Value>, WorkloadError> {
     if let Some(option) = spec.options.keys().find(|o| known.iter().all(|k| k.name != o.as_str())) {
         return Err(WorkloadError::UnknownOption {

@@ -36,7 +36,7 @@ pub(crate) fn is_read_only(places: &Places) -> bool {
     at.is_some_and(|at| at.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY))
 }
 
-/// What a workload that writes says of a share that may only be read: that it cannot be told, not that it failed.
+/// What a workload that writes says of a share that may only be read: that it is not known, not that it failed.
 pub(crate) fn read_only(workload: WorkloadName) -> Yield {
     let why = |metric| Unsupported { metric, reason: READ_ONLY.to_owned() };
     let unsupported = workload.metrics().map(why).collect();

@@ -1,4 +1,4 @@
-//! Options: what is accepted, how it is spelled afterwards, what is said about the rest.
+//! Options: what is accepted, how it is spelled afterwards, what is reported about the rest.
 
 // A test fails by panicking.
 #![allow(clippy::unwrap_used)]

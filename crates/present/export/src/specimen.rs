@@ -4,7 +4,7 @@ use crate::record::{Record, Sheet, Slice};
 use vmtax_layers::Who;
 use vmtax_model::{Checkpoint, Machine, State};
 
-/// From each station to the next: which state, who, how long in ns; the first stretch begins 500 ns into the operation.
+/// From each checkpoint to the next: which state, who, how long in ns; the first stretch begins 500 ns into the operation.
 const WAY: &[(Checkpoint, State, Who, u64)] = {
     use Checkpoint as S;
     &[
@@ -20,7 +20,7 @@ const WAY: &[(Checkpoint, State, Who, u64)] = {
         (S::GuestReturn, State::Running, Who::Guest, 18_000),
     ]
 };
-/// What comes after the last station that a tracer saw.
+/// What comes after the last checkpoint that a tracer saw.
 const REST: u64 = 700;
 
 fn request(number: u32, begin: u64) -> Record {

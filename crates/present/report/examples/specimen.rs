@@ -1,4 +1,4 @@
-//! Writes reports of made-up findings, to look at while changing how they look:
+//! Writes reports of made-up findings, to check while changing how they look:
 //! `cargo run -p vmtax-report --example specimen -- FOLDER`.
 
 #![allow(clippy::unwrap_used)] // A tool for developers of this crate.

@@ -13,7 +13,7 @@ use vmtax_recording::Recording;
 pub fn json(recording: &Recording, findings: &impl Serialize) -> Result<String, ReportError> {
     let trials = recording.trials.iter().map(trial).collect::<Result<Vec<Value>, _>>()?;
     plain_json(&json!({
-        "schema": vmtax_model::SCHEMA,
+        "schema": vmtax_model::REPORT_SCHEMA,
         "folder": recording.folder.to_string_lossy(),
         "manifest": serde_json::to_value(&recording.manifest)?,
         "plan": serde_json::to_value(&recording.plan)?,

@@ -14,7 +14,7 @@ fn holds_everything_and_reads_back() {
     let r = recording(Machine::ALL, 2);
     let f = findings(&r);
     let v: Value = serde_json::from_str(&json(&r, &f).unwrap()).unwrap();
-    assert_eq!(v["schema"], 1);
+    assert_eq!(v["schema"], vmtax_model::REPORT_SCHEMA);
     assert_eq!(v["manifest"]["command"][0], "vmtax");
     assert_eq!(v["plan"]["rounds"], 2);
     assert_eq!(v["host"]["kernel"], "6.18.0");

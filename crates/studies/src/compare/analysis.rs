@@ -44,7 +44,7 @@ impl Analysis for Comparison<'_> {
 impl Evidence for CompareFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
         let Check::Side { metric, variant, at_least, at_most } = check else { return None };
-        let side = self.against.iter().find(|a| a.side == *variant);
+        let side = self.against.iter().find(|a| a.variant == *variant);
         let row = side.and_then(|a| a.rows.iter().find(|r| r.metric == *metric));
         Some(row.map_or_else(
             || Tested::no_value(variant),

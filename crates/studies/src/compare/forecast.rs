@@ -30,7 +30,7 @@ pub fn forecast(plan: &Plan, runs: &Path) -> Option<String> {
             "earlier runs here had a noise of up to ±{noise:.1} % a round ({metric}): {percent} % takes some {rounds} rounds"
         ),
         None => format!(
-            "earlier runs here had a noise of up to ±{noise:.1} % a round ({metric}): {percent} % of it cannot be told"
+            "earlier runs here had a noise of up to ±{noise:.1} % a round ({metric}): {percent} % cannot be resolved"
         ),
     })
 }

@@ -6,7 +6,7 @@ use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::Plan;
 use vmtax_report::compare::{duration, estimated};
 
-/// Decides after each round whether a comparison goes on: it ends when all is decided, or its time is over.
+/// Decides after each round whether a comparison goes on: it ends when all is decided, or it times out.
 pub struct InterimAnalyses<'a> {
     plan: &'a Plan,
     begun: Instant,

@@ -210,9 +210,9 @@ impl CompareOptions {
             (Some(_), _) => OptionsError::usage("--check takes one recording to be checked, or none to measure anew"),
             (None, 0) => Ok(Compared::Sides),
             (None, n) if n < self.variants.len() + self.qemu.len() + self.kernel.len() => OptionsError::usage(
-                "recordings can only be compared with recordings: give folders alone, or sides alone",
+                "recordings can only be compared with recordings: give folders alone, or variants alone",
             ),
-            (None, 1) => OptionsError::usage("a comparison takes two sides: name another recording"),
+            (None, 1) => OptionsError::usage("a comparison takes two variants: name another recording"),
             (None, _) => Ok(Compared::Recordings(recordings)),
         }
     }

@@ -21,14 +21,14 @@ pub(super) fn sides(
     let variants: Vec<Variant> = all.map(|text| variant(&text, &common)).collect::<Result<_, _>>()?;
     if variants.len() < 2 {
         return OptionsError::usage(
-            "a comparison takes two sides: as in `vmtax compare --qemu 7.2 --qemu 10.0`, or `vmtax compare default aio=threads`",
+            "a comparison takes two variants: as in `vmtax compare --qemu 7.2 --qemu 10.0`, or `vmtax compare default aio=threads`",
         );
     }
     for (i, variant) in variants.iter().enumerate() {
         let earlier = &variants[..i];
         if earlier.iter().any(|v| v.name == variant.name) {
             return OptionsError::usage(format!(
-                "side '{}' is there twice: to compare a machine with itself give the sides names, as in `name=a name=b`",
+                "side '{}' is there twice: to compare a machine with itself name the variants, as in `name=a name=b`",
                 variant.name.escape_default()
             ));
         }

@@ -95,7 +95,7 @@ fn figures(plan: &Plan, trials: &[&TrialRecord]) -> Vec<Figure> {
     values.into_iter().map(figure).collect()
 }
 
-/// What was run: figures that differ in any of it cannot be held against each other.
+/// What was run: figures that differ in any of it cannot be compared.
 fn settings(plan: &Plan, trial: &TrialRecord) -> BTreeMap<String, String> {
     let mut all: BTreeMap<String, String> = trial.result().map(|r| r.workload.options.clone()).unwrap_or_default();
     let guest = &plan.guest;

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 pub(crate) fn repair(runs: &Path, path: PathBuf) -> Result<Ledger, LedgerError> {
     let stuck = |reason: &str, source| LedgerError::Stuck { path: path.clone(), reason: reason.to_owned(), source };
     // One at a time; who comes second finds it repaired. Given up when the descriptor closes.
-    let folder = File::open(runs).map_err(|e| stuck("it was not looked at again", e))?;
-    flock(&folder, FlockOperation::LockExclusive).map_err(|e| stuck("it was not looked at again", e.into()))?;
+    let folder = File::open(runs).map_err(|e| stuck("it was not checked again", e))?;
+    flock(&folder, FlockOperation::LockExclusive).map_err(|e| stuck("it was not checked again", e.into()))?;
     let why = match connect(&path) {
         Ok(connection) => return Ok(Ledger { connection, path, notes: Vec::new() }),
         Err(Unfit::Error(error)) => return Err(error),

@@ -7,7 +7,7 @@ use vmtax_workload::WorkloadError;
 /// No plan can be made of a study's options.
 #[derive(Debug, thiserror::Error)]
 pub enum OptionsError {
-    /// The plan that they mean makes no sense.
+    /// The plan that they mean is invalid.
     #[error(transparent)]
     Plan(#[from] PlanError),
     /// A workload has no such option, or does not take the value.

@@ -2,7 +2,7 @@
 
 use super::evidence::{Evidence, Tested};
 use super::published::{Claim, PublishedResult};
-use vmtax_model::{ClaimRow, ClaimVerdict, HostFacts, ReproductionFindings, SCHEMA};
+use vmtax_model::{ClaimRow, ClaimVerdict, HostFacts, REPORT_SCHEMA, ReproductionFindings};
 
 /// The verdict on each of a published result's claims, and on the whole.
 pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) -> ReproductionFindings {
@@ -24,7 +24,7 @@ pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) 
     let order = [ClaimVerdict::NotReproduced, ClaimVerdict::Reproduced, ClaimVerdict::Inconclusive];
     let verdict = order.into_iter().find(|verdict| any(*verdict)).unwrap_or(ClaimVerdict::NotTestable);
     ReproductionFindings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         name: case.name.clone(),
         title: case.title.clone(),
         source: case.source.clone(),

@@ -93,7 +93,7 @@ impl StudyOptions for ReproduceOptions {
         WorkloadArguments::parse(&self.what[at..])?.apply(&mut plan.workloads)?;
         if !plan.machines.iter().any(|m| m.is_guest()) {
             return Err(OptionsError::NotTestable(format!(
-                "{}: not testable here: it takes a KVM that runs guest kernels at speed. `vmtax doctor` says what this \
+                "{}: not testable: it takes a KVM that runs guest kernels with hardware virtualization. `vmtax doctor` says what this \
                  host has.",
                 case.name
             )));

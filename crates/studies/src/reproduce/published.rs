@@ -38,7 +38,7 @@ pub struct PublishedResult {
     /// A program that has to be installed.
     #[serde(default)]
     pub needs: Option<String>,
-    /// Whether one guest is enough: KVM where it runs kernels at speed, else TCG.
+    /// Whether one guest is enough: KVM where it runs kernels with hardware virtualization, else TCG.
     #[serde(default)]
     pub one_guest: bool,
     /// The trials that it takes.
@@ -80,7 +80,7 @@ pub struct Claim {
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case", rename_all_fields = "kebab-case", deny_unknown_fields)]
 pub enum Check {
-    /// The law by which a cost grows in a variant.
+    /// The growth law by which a cost grows in a variant.
     Law {
         /// Of which metric.
         metric: Metric,
@@ -161,7 +161,7 @@ pub enum Check {
         /// The upper bound.
         at_most: Option<f64>,
     },
-    /// What a side of a comparison costs, over what the first one costs. At least one bound is given.
+    /// What a variant of a comparison costs, over what the first one costs. At least one bound is given.
     Side {
         /// Of which metric.
         metric: Metric,
@@ -221,7 +221,7 @@ const FILES: [(&str, &str); 9] = [
 /// Every case, in the order in which they are listed.
 ///
 /// # Errors
-/// [`PublishedError::Damaged`] for a file that is none.
+/// [`PublishedError::Damaged`] for a file that is not one.
 pub fn all() -> Result<Vec<PublishedResult>, PublishedError> {
     FILES.iter().map(|(name, text)| read(name, text)).collect()
 }

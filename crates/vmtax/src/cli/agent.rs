@@ -1,4 +1,4 @@
-//! Arguments of the guest agent and the watchdog. But for `agent run`, only the program itself gives them.
+//! Arguments of the guest agent and the watchdog. Except `agent run`, only the program itself gives them.
 
 use clap::{Args, Subcommand};
 use std::path::PathBuf;

@@ -42,7 +42,7 @@ pub struct BuildArgs {
 
 #[derive(Debug, Subcommand)]
 pub enum BuildWhat {
-    /// A lean QEMU for x86-64, from the distribution's source or a tree of yours, with patches
+    /// A lean QEMU for x86-64, from the distribution's source or a tree of your own, with patches
     #[command(
         after_help = "It is built once into the cache, with what guests here need, in a few minutes; the system's own stays as it is.
 Its name, as printed and listed by `vmtax get qemu`, is then what every --qemu takes: docs/qemus.md.

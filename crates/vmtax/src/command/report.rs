@@ -112,7 +112,7 @@ pub(super) fn write(answer: &mut Answer<'_>, folder: &Path) -> Result<String, Fa
     Ok(written)
 }
 
-/// 1 where a claim of the published result does not hold here, or a metric is worse than it may be.
+/// 1 where a claim of the published result is not reproduced, or a metric is worse than it may be.
 pub(super) fn status(answer: &Answer<'_>) -> ExitCode {
     ExitCode::from(u8::from(answer.is_contradicted()))
 }

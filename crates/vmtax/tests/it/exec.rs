@@ -253,7 +253,7 @@ fn own_peak(outcome: &Outcome) -> u64 {
 #[test]
 fn a_flood_comes_through_whole_and_takes_no_memory_here() {
     let place = Place::new();
-    // Reads all of it, and looks at the program's memory meanwhile.
+    // Reads all of it, and checks the program's memory meanwhile.
     let script = "import subprocess, sys\n\
                   p = subprocess.Popen(sys.argv[1:], stdout=subprocess.PIPE)\n\
                   import hashlib; n = 0; h = hashlib.md5(); peak = 0\n\

@@ -28,7 +28,7 @@ fn column<'a>(report: &'a Value, variant: &str) -> &'a Value {
     columns.iter().find(|c| c["variant"] == variant).unwrap_or_else(|| panic!("no {variant} in {columns:#?}"))
 }
 
-/// The command made them; the file system's own may be among them, but for the reads.
+/// The command made them; the file system's own may be among them, except the reads.
 fn all_are_there(report: &Value) {
     let (reads, writes, flushes) = (kind(report, "read"), kind(report, "write"), kind(report, "flush"));
     assert_eq!(of_size(reads, 65_536), 16, "{reads}");

@@ -110,7 +110,7 @@ fn a_guest_has_a_network_when_it_is_given_one() {
     TcpStream::connect(("127.0.0.1", port)).unwrap().read_to_string(&mut said).unwrap();
     assert_eq!(said, "from the guest");
     run.outcome().exits(0);
-    // Else there is none, and a port that is taken is said.
+    // Else there is none, and a port that is taken is reported.
     let script = "python3 -c \"import socket; socket.create_connection(('10.0.2.2', 9))\" 2>&1 | tail -n 1";
     let outcome = exec(&place, "--machine tcg", &["sh", "-c", script]).outcome().exits(0);
     assert!(outcome.stdout.contains("unreachable"), "{outcome}");

@@ -1,4 +1,4 @@
-//! What goes wrong is said with its fix, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
+//! What goes wrong is reported with its fix, loses nothing, and leaves nothing. [`Place`] checks the last in each test.
 
 use crate::common::{Place, Running, Signal, fake_qemu, json, kernel, send, trials, wrapped_qemu};
 use std::fs;

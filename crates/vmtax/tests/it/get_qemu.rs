@@ -34,7 +34,7 @@ fn it_runs_guests_under_its_versions_name() {
     assert_eq!(host["qemu"][0]["path"], path.to_str().unwrap());
     let said = host["qemu"][0]["version"].as_str().unwrap();
     assert!(said.starts_with(&format!("{version}.")), "{said}");
-    // The real program was looked at, not the script around it.
+    // The real program was checked, not the script around it.
     assert!(host["qemu"][0]["exported_functions"].as_u64().unwrap() > 1000, "{}", host["qemu"][0]);
     // A plan with the name in it runs wherever such a QEMU was fetched.
     assert!(read("plan.toml").contains(&format!("qemu = \"{version}\"")), "{}", read("plan.toml"));

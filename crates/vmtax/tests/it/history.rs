@@ -27,7 +27,7 @@ fn runs_are_there_after_their_folders_are_gone() {
     std::thread::sleep(std::time::Duration::from_millis(1100));
     place.run(RUN).succeeds();
     let shown = history(&place, "cpu.events").succeeds();
-    shown.shows("2 runs").shows("○").shows("No change can be told from 2 runs yet").shows("max-prime=2000");
+    shown.shows("2 runs").shows("○").shows("No change can be found in 2 runs yet").shows("max-prime=2000");
 
     let document = json(&history(&place, "cpu.events --json").succeeds().stdout);
     let figures = &document["series"][0]["figures"];

@@ -13,7 +13,7 @@ const LINE_BYTES: u64 = 32 * (2 * 50 + 1);
 /// Other load may take the CPU, so that a timer's ticks come together or the trace is full.
 const TRIES: usize = 4;
 
-/// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to look at.
+/// Whether exits can be traced here at all; elsewhere the others of these tests have nothing to check.
 fn can_trace() -> bool {
     let can = File::options().read(true).write(true).open("/dev/kvm").is_ok();
     if !can {
@@ -115,7 +115,7 @@ fn a_guest_of_antipatterns_has_each_named_and_one_of_fixes_has_none() {
         "in al,dx",
     ]
     .into();
-    // Other load may leave too few looks at one, or delay ticks: then it is named the next time.
+    // Other load may leave too few checks one, or delay ticks: then it is named the next time.
     for number in 0..2 * TRIES {
         let antipatterns = found(&place, "--wall-hz 49 -- guest-antipatterns form=antipattern time=1", number);
         for named in [costs(&antipatterns["exits"]), costs(&antipatterns["code"])].concat() {
@@ -160,7 +160,7 @@ fn a_disk_whose_notifications_qemu_takes_is_a_finding_and_one_of_ioeventfds_is_n
     }
 }
 
-/// A QEMU of somebody else's: firmware that looks at its machine.
+/// A QEMU of somebody else's: firmware that checks its machine.
 fn booting<'a>(place: &'a Place, more: &str) -> Running<'a> {
     let words = "-nodefaults -display none -machine pc -accel kvm -m 64 -serial null";
     let mut running = place.program("qemu-system-x86_64").words(words).words(more).start(60);
@@ -227,7 +227,7 @@ fn the_case_of_antipatterns_has_a_verdict_for_each() {
         assert!(measured || !row["why"].as_str().unwrap().is_empty(), "{row:#}");
         let kvm = machine["machine"] == "micro-kvm";
         assert!(kvm || row["before"]["exits"].is_null(), "TCG has no exits: {row:#}");
-        // KVM's own counts are exact but for the host's interrupts, of which a busy host has more the longer it takes.
+        // KVM's own counts are exact except the host's interrupts, of which a busy host has more the longer it takes.
         let spared = |row: &Value| Some(row["before"]["exits"].as_f64()? - row["after"]["exits"].as_f64()?);
         let exact = [("uart-polling", 1.0), ("cursor-moves", 4.0), ("pm-timer-clock", 1.0), ("hpet-clock", 1.0)];
         if let Some((_, exits)) =

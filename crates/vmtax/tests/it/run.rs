@@ -12,7 +12,7 @@ use vmtax_model::{Metric, WorkloadName};
 
 const ROUNDS: u64 = 6;
 
-/// One run of everything, small, that the tests here look at from all sides.
+/// One run of everything, small, that the tests here check from all sides.
 struct Run {
     /// What `--json` printed.
     report: Value,

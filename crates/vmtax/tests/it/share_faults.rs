@@ -1,4 +1,4 @@
-//! What goes wrong with a shared tree: what cannot be had, servers that die, guests that spoil it, limits.
+//! What goes wrong with a shared tree: what is not available, servers that die, guests that spoil it, limits.
 
 use crate::common::{Place, Signal, json, kernel, send, trials};
 use crate::share::{CPU, LONG, SMALL_TREE, plan, run, served, trial};

@@ -2,7 +2,7 @@
 
 use super::recordings::{Side, both, costs, place, ratio, shared};
 use crate::warnings::add;
-use vmtax_model::{CheckFindings, CheckedRow, Comparison, SCHEMA, Thresholds, Verdict, Warning};
+use vmtax_model::{CheckFindings, CheckedRow, Comparison, REPORT_SCHEMA, Thresholds, Verdict, Warning};
 
 /// Every metric that both recordings have in the same column, by the same workloads' options.
 pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckFindings {
@@ -27,7 +27,7 @@ pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckF
     let mut warnings = vec![Warning::OtherTimes];
     now.trials.iter().flat_map(|t| &t.warnings).for_each(|warning| add(&mut warnings, warning));
     CheckFindings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         baseline: base.name.to_owned(),
         now: now.name.to_owned(),
         confidence: thresholds.confidence,

@@ -123,7 +123,7 @@ pub fn also_differ(plan: &Plan, trials: &[TrialRecord], columns: &[Column<'_>]) 
     let mut all = Vec::new();
     for side in others {
         let Some((own_kernel, own_timer)) = found(side) else { continue };
-        let mut add = |what: String| all.push(Warning::AlsoDiffer { side: name(*side), what });
+        let mut add = |what: String| all.push(Warning::AlsoDiffer { variant: name(*side), what });
         let kernel_asked = asked(side, "kernel") || asked(base, "kernel") || side.0.is_guest() != base.0.is_guest();
         if own_kernel != kernel && !kernel_asked {
             add(format!("its kernel is {own_kernel}, the baseline's {kernel}"));

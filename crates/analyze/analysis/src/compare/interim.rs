@@ -1,6 +1,6 @@
 //! Interim analyses of a comparison while it runs, without loss of what its intervals promise (a group sequential test).
 //!
-//! Each round says which side cost more. Where the median ratio is 1 that is a fair coin, whatever the noise looks like,
+//! Each round says which variant cost more. Where the median ratio is 1 that is a fair coin, whatever the noise looks like,
 //! so the number of rounds against one side is a random walk whose chance to leave given bounds at any of several analyses
 //! is counted exactly, not approximated. The bounds are Pocock's: the same nominal level at every analysis (S. J. Pocock,
 //! *Group sequential methods in the design and analysis of clinical trials*, Biometrika 64, 1977). Turned round, the
@@ -12,7 +12,7 @@ use vmtax_model::Interval;
 
 /// How often anything that is promised may be wrong.
 pub const LEVEL: f64 = 0.05;
-/// Before this many rounds nothing small can be told.
+/// Before this many rounds nothing small can be found.
 const FIRST: u32 = 8;
 /// From one analysis to the next.
 const STEP: f64 = 1.3;

@@ -23,11 +23,11 @@ use interim::InterimAnalyses;
 use std::collections::BTreeMap;
 use verdict::{decide, holm};
 use vmtax_model::{
-    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Plan, SCHEMA,
-    TrialRecord, Verdict, Warning,
+    Against, Better, Column, Compare, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Plan,
+    REPORT_SCHEMA, TrialRecord, Verdict, Warning,
 };
 
-/// Whether a comparison is looked at after so many whole rounds, to see if more could say more.
+/// Whether a comparison is analyzed after so many whole rounds, to see if more could say more.
 pub fn is_look(plan: &Plan, rounds: u32) -> bool {
     InterimAnalyses::new(plan.rounds, 0).at(rounds)
 }
@@ -46,11 +46,11 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
             let (base, other) = (figures.values(baseline, metric), figures.values(side, metric));
             row(metric, (&base, &other), &analyses, plan.rounds, wanted.min_effect)
         });
-        against.push(Against { side: name(side), rows: rows.collect() });
+        against.push(Against { variant: name(side), rows: rows.collect() });
     }
     settle(&mut against, wanted.min_effect);
     CompareFindings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         baseline: name(baseline),
         min_effect: wanted.min_effect,
         rounds,
@@ -76,13 +76,13 @@ fn settle(against: &mut [Against], min_effect: f64) {
         row.p_adjusted = p;
         row.comparison.verdict = decide(&row.comparison.ratio, p, min_effect);
         if row.comparison.verdict.is_decided() {
-            row.rounds_to_tell = None;
+            row.rounds_needed = None;
         }
     }
 }
 
 /// One metric, paired by rounds; `None` where no round has both, or a ratio is undefined: to drop just such a round
-/// would flatter the side that came to a standstill.
+/// would bias the ratio towards the variant that came to a standstill.
 fn row(
     metric: Metric,
     (base, other): (&BTreeMap<u32, f64>, &BTreeMap<u32, f64>),
@@ -110,7 +110,7 @@ fn row(
         permutation: permutation::of_pairs(&logs),
         superiority: behind / logs.len() as f64,
         noise: needed::deviation(&logs),
-        rounds_to_tell: needed::rounds_to_tell(&logs, min_effect.ln_1p(), most),
+        rounds_needed: needed::rounds_needed(&logs, min_effect.ln_1p(), most),
     })
 }
 
@@ -152,9 +152,10 @@ fn method(against: &[Against], min_effect: f64) -> String {
         )
     });
     format!(
-        "Each ratio is the median over rounds of the side's cost against the baseline's within the same round; each round has \
-         fresh guests in an order drawn by lot.{held} A difference is said where chance alone would show as much at any look \
-         in at most 5 % of comparisons of {} metric{} (sign walk, Holm); sameness where the whole interval lies within ±{:.1} %.",
+        "Each ratio is the median over rounds of the variant's cost over the baseline's within the same round; each round boots \
+         fresh guests in random order.{held} A difference is significant where chance alone would show as much at any interim \
+         analysis in at most 5 % of comparisons of {} metric{} (sign walk, Holm). Variants are equivalent where the whole interval \
+         lies within ±{:.1} %.",
         rows().count(),
         if rows().count() == 1 { "" } else { "s" },
         min_effect * 100.0

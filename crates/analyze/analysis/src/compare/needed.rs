@@ -5,21 +5,21 @@ use super::unpaired::normal;
 use crate::overhead::estimate;
 use vmtax_model::Estimate;
 
-/// What is said to be enough finds the difference so often.
+/// What is reported as enough finds the difference so often.
 pub const POWER: f64 = 0.8;
 /// The noise of few rounds may look smaller than it is: it is taken to be larger by this over their square root. Found by
-/// trying, so that what is foretold after the first look is enough ([`POWER`]) whatever the noise (`simulated.rs`).
+/// trying, so that what is predicted after the first interim analysis is enough ([`POWER`]) whatever the noise (`simulated.rs`).
 const CAUTION: f64 = 0.7;
 /// Nobody waits for more.
 const MOST: u32 = 2000;
 
 /// Rounds in which a difference of `size` (of logarithms) is found in [`POWER`] of comparisons of at most `most` rounds,
 /// or of as many as it then takes; `None` where even [`MOST`] would not do, or there are fewer than four `logs`.
-pub fn rounds_to_tell(logs: &[f64], size: f64, most: u32) -> Option<u32> {
+pub fn rounds_needed(logs: &[f64], size: f64, most: u32) -> Option<u32> {
     rounds_until(ahead(logs, size / (1.0 + CAUTION / (logs.len() as f64).sqrt()))?, most)
 }
 
-/// What a figure of an earlier run foretells: the noise of a round's ratio as a share, taken from the interval of the
+/// What a figure of an earlier run predicts: the noise of a round's ratio as a share, taken from the interval of the
 /// median of `n` rounds as that of normal noise, and the rounds that tell a difference of `size` in it.
 pub fn from_the_past(figure: &Estimate, n: u32, size: f64, most: u32) -> Option<(f64, Option<u32>)> {
     let interval = figure.interval.filter(|_| figure.median > 0.0)?;
@@ -74,7 +74,7 @@ mod tests {
         let noise: Vec<f64> = (0..12).map(|i| 0.03 * ((i * 5 % 12) as f64 - 5.5) / 5.5).collect();
         let rounds = |scale: f64, size: f64| {
             let logs: Vec<f64> = noise.iter().map(|v| v * scale).collect();
-            rounds_to_tell(&logs, size, 40)
+            rounds_needed(&logs, size, 40)
         };
         assert_eq!(rounds(1.0, 0.3), Some(8));
         let (coarse, fine) = (rounds(1.0, 0.03).unwrap(), rounds(1.0, 0.01).unwrap());
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(rounds(3.0, 0.03), rounds(1.0, 0.01));
         assert_eq!(rounds(100.0, 0.01), None);
         assert_eq!(rounds(0.0, 0.01), Some(8));
-        assert_eq!(rounds_to_tell(&[0.1; 3], 0.01, 40), None);
+        assert_eq!(rounds_needed(&[0.1; 3], 0.01, 40), None);
         // Six rounds with a deviation of 3 %: the median's interval is that of a normal distribution.
         let half = 1.96 * 1.2533 * 0.03 / 6_f64.sqrt();
         let interval = vmtax_model::Interval { low: 1.0 - half, high: 1.0 + half, coverage: 0.95 };

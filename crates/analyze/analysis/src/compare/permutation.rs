@@ -1,4 +1,4 @@
-//! Permutation tests: how often the order of the sides, drawn by lot, would have given as large a difference.
+//! Permutation tests: how often the order of the sides, drawn at random, would have given as large a difference.
 
 use fastrand::Rng;
 
@@ -22,7 +22,7 @@ pub fn of_pairs(logs: &[f64]) -> f64 {
 }
 
 /// Of two groups: where they are alike, each value could as well be in the other. The statistic is the difference of
-/// the means. Two-sided; drawn by lot.
+/// the means. Two-sided; drawn at random.
 pub fn of_groups(base: &[f64], other: &[f64]) -> f64 {
     if base.is_empty() || other.is_empty() {
         return 1.0;

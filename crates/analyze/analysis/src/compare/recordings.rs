@@ -1,4 +1,4 @@
-//! Two recordings held against each other: not the same rounds, so the groups as they are.
+//! Two recordings compared: not the same rounds, so the groups as they are.
 
 use super::figures::{Figures, column};
 use super::unpaired::{shift, superiority};
@@ -31,7 +31,7 @@ pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFinding
         for &column in &columns {
             let place = if columns.len() > 1 { format!(" on {}", place(column)) } else { String::new() };
             let rows = rows(base, side, column);
-            findings.against.push(Against { side: format!("{}{place}", side.name), rows });
+            findings.against.push(Against { variant: format!("{}{place}", side.name), rows });
         }
         for warning in [base, side].iter().flat_map(|s| s.trials).flat_map(|t| &t.warnings) {
             add(&mut findings.warnings, warning);
@@ -41,9 +41,9 @@ pub fn compare_recordings(sides: &[Side<'_>], min_effect: f64) -> CompareFinding
     findings.rounds = findings.against.iter().flat_map(|a| &a.rows).map(|r| r.comparison.rounds).max().unwrap_or(0);
     findings.method = format!(
         "Each ratio is Hodges and Lehmann's: the median of all ratios of a round there to a round here, its 95 % interval that \
-         of Mann and Whitney's test, exact. It knows nothing of what changed between the recordings besides. Differences are \
-         said where chance alone shows as much in at most 5 % of comparisons of all these metrics (Holm); sameness where the \
-         whole interval lies within ±{:.1} %.",
+         of Mann and Whitney's test, exact. It knows nothing of what changed between the recordings besides. A difference \
+         is significant where chance alone shows as much in at most 5 % of comparisons of all these metrics (Holm). Recordings \
+         are equivalent where the whole interval lies within ±{:.1} %.",
         min_effect * 100.0
     );
     findings
@@ -68,7 +68,7 @@ pub fn costs(metric: Metric, base: &[f64], other: &[f64]) -> Option<(Vec<f64>, V
     one.iter().chain(&two).all(|v| v.is_finite()).then_some((one, two))
 }
 
-/// How much more the other side costs, with an interval that misses as often as `miss` says; from [`costs`].
+/// How much more the other variant costs, with an interval that misses as often as `miss` says; from [`costs`].
 pub fn ratio(base: &[f64], other: &[f64], miss: f64) -> Option<Estimate> {
     let found = shift(base, other, miss)?;
     Some(Estimate { median: found.median.exp(), interval: found.interval.map(exp) })
@@ -106,7 +106,7 @@ fn rows<'a>(base: &Side<'a>, other: &Side<'a>, column: Column<'a>) -> Vec<Compar
             permutation,
             superiority: superiority(&one, &two),
             noise: needed::deviation(&one).hypot(needed::deviation(&two)),
-            rounds_to_tell: None,
+            rounds_needed: None,
         })
     };
     both(base, other, column).into_iter().filter_map(row).collect()

@@ -3,7 +3,7 @@
 use crate::overhead::estimate;
 
 /// How many repeats at the beginning of every turn are only warming up, if they are in most turns on one side of those
-/// behind them (the sign test at 5 %, over all turns of all sides alike, so that no side is favoured). At most half.
+/// behind them (the sign test at 5 %, over all turns of all variants alike, so that no variant is favoured). At most half.
 pub fn warming_up(turns: &[&[f64]]) -> usize {
     let most = turns.iter().map(|turn| turn.len()).max().unwrap_or(0) / 2;
     (0..most).take_while(|&i| differs(turns, i)).count()

@@ -2,7 +2,7 @@
 //! docs/statistics.md.
 
 use super::interim::InterimAnalyses;
-use super::needed::rounds_to_tell;
+use super::needed::rounds_needed;
 use super::verdict::{decide, holm};
 use crate::overhead::estimate;
 use fastrand::Rng;
@@ -67,7 +67,7 @@ impl<'r> Host<'r> {
         }
     }
 
-    /// A round: both sides, in an order drawn by lot; the side's cost over the baseline's, as logarithm.
+    /// A round: both sides, in an order drawn at random; the side's cost over the baseline's, as logarithm.
     fn round(&mut self, effect: f64) -> f64 {
         let base_first = self.random.bool();
         let (one, two) = (self.turn(), self.turn());
@@ -157,7 +157,7 @@ fn what_was_foretold_to_be_enough_is() {
         let found = share((0..300).filter_map(|_| {
             let mut host = Host::new(noise, &mut random);
             let pilot: Vec<f64> = (0..8).map(|_| host.round(0.03)).collect();
-            let rounds = rounds_to_tell(&pilot, 0.03, MOST)?;
+            let rounds = rounds_needed(&pilot, 0.03, MOST)?;
             told += 1.0;
             rounds_sum += f64::from(rounds);
             let analyses = InterimAnalyses::new(rounds.max(MOST), rounds);

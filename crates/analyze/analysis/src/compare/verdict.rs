@@ -17,7 +17,7 @@ pub fn holm(all: &[f64]) -> Vec<f64> {
     adjusted
 }
 
-/// From the interval of a ratio of costs and its corrected p. A difference that is shown is said even where it lies within
+/// From the interval of a ratio of costs and its corrected p. A difference that is shown is reported even where it lies within
 /// what matters.
 pub fn decide(ratio: &Estimate, p: f64, min_effect: f64) -> Verdict {
     let within =

@@ -1,14 +1,14 @@
-//! By which law does a cost grow? Each is fitted to all rounds but one, and judged by the one that it has not seen.
+//! By which growth law does a cost grow? Each is fitted to all rounds but one, and judged by the one that it has not seen.
 
 use super::points::{Points, middle};
 use vmtax_model::Law;
 
-/// The laws are this unlike before one of them is ruled out: 5 % of a normal distribution lie above.
+/// The growth laws are this unlike before one of them is ruled out: 5 % of a normal distribution lie above.
 const UNLIKE: f64 = 1.645;
 /// Re-weighting settles in a few steps.
 const STEPS: usize = 8;
 
-/// A law with its two figures: a constant part and the growing part's factor.
+/// A growth law with its two figures: a constant part and the growing part's factor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Line {
     pub law: Law,
@@ -21,7 +21,7 @@ impl Line {
         self.constant + self.factor * self.law.at(size)
     }
 
-    /// The law through the costs of one round, both figures free: the median of the slopes between any two steps, of
+    /// The growth law through the costs of one round, both figures free: the median of the slopes between any two steps, of
     /// which each weighs by how far its steps are apart against their typical costs (Theil and Sen, weighted as Jaeckel
     /// has it). `None` for fewer than two costs.
     pub fn robust(law: Law, sizes: &[f64], costs: &[Option<f64>], typical: &[Option<f64>]) -> Option<Line> {
@@ -38,7 +38,7 @@ impl Line {
         Some(Line { law, constant, factor })
     }
 
-    /// The law through costs by least squares, both figures free; an error weighs by its share of the step's typical
+    /// The growth law through costs by least squares, both figures free; an error weighs by its share of the step's typical
     /// cost. `None` for fewer than two costs.
     fn free(law: Law, sizes: &[f64], costs: &[Option<f64>], typical: &[Option<f64>]) -> Option<Line> {
         let points: Vec<[f64; 3]> = sizes
@@ -51,7 +51,7 @@ impl Line {
         Some(Line { law, constant, factor })
     }
 
-    /// The law through the steps' typical costs, neither figure below 0: no cost is.
+    /// The growth law through the steps' typical costs, neither figure below 0: no cost is.
     pub fn through(law: Law, sizes: &[f64], centres: &[Option<f64>]) -> Option<Line> {
         let mut typical = centres.to_vec();
         let mut line = None;
@@ -64,7 +64,7 @@ impl Line {
             } else if fitted.constant < 0.0 {
                 fitted = Line { constant: 0.0, factor: sum(&|f, c| f * c) / sum(&|f, _| f * f), ..fitted };
             }
-            // log 1 is nothing: a law through it alone has no cost there to weigh by.
+            // log 1 is nothing: a growth law through it alone has no cost there to weigh by.
             let weigh = |n: f64, centre: f64| fitted.at(n).max(centre * 0.05);
             typical = sizes.iter().zip(centres).map(|(n, c)| c.map(|c| weigh(*n, c))).collect();
             line = Some(fitted);
@@ -98,7 +98,7 @@ fn least_squares(points: &[[f64; 3]]) -> Option<(f64, f64)> {
     (points.len() > 1 && factor.is_finite()).then_some((y - factor * x, factor))
 }
 
-/// The growing law that tells best what rounds it has not seen, and those that the rounds do not tell apart from it.
+/// The growing growth law that tells best what rounds it has not seen, and those that the rounds do not distinguish from it.
 /// `None` for fewer than two rounds or three steps.
 pub(super) fn choose(points: &Points) -> Option<(Law, Vec<Law>)> {
     if points.rounds.len() < 2 || points.sizes.len() < 3 {
@@ -114,19 +114,19 @@ pub(super) fn choose(points: &Points) -> Option<(Law, Vec<Law>)> {
     let total = |losses: &[f64]| losses.iter().sum::<f64>();
     let best = losses.iter().min_by(|a, b| total(&a.1).total_cmp(&total(&b.1)))?;
     let alike: Vec<Law> = losses.iter().filter(|(_, l)| !unlike(l, &best.1)).map(|(law, _)| *law).collect();
-    // A logarithm on top of n has to be shown: the simpler law stands as long as it may.
+    // A logarithm on top of n has to be shown: the simpler growth law stands as long as it may.
     let law = if best.0 == Law::Linearithmic && alike.contains(&Law::Linear) { Law::Linear } else { best.0 };
     Some((law, alike.into_iter().filter(|l| *l != law).collect()))
 }
 
-/// How far a round lies from a law's shape: the steps' relative errors once the round is brought to the law's level.
+/// How far a round lies from a growth law's shape: the steps' relative errors once the round is brought to the growth law's level.
 fn loss(line: &Line, sizes: &[f64], round: &[Option<f64>]) -> f64 {
     let errors = || sizes.iter().zip(round).filter_map(|(n, cost)| Some((*cost)?.ln() - line.at(*n).max(1e-9).ln()));
     let level = middle(errors()).unwrap_or(0.0);
     errors().map(|e| (e - level).abs()).sum()
 }
 
-/// Whether the rounds speak against a law that has these losses: the differences' sum over the root of their squares'
+/// Whether the rounds speak against a growth law that has these losses: the differences' sum over the root of their squares'
 /// (the sign-flip test, as many rounds have it).
 fn unlike(losses: &[f64], best: &[f64]) -> bool {
     let differences = || losses.iter().zip(best).map(|(a, b)| a - b);

@@ -1,4 +1,4 @@
-//! Whether costs grow along a plan's range, by which law, and what one more item costs. `docs/statistics.md` says why
+//! Whether costs grow along a plan's range, by which growth law, and what one more item costs. `docs/statistics.md` says why
 //! it is done this way, and how often it errs.
 
 mod law;
@@ -18,9 +18,9 @@ use vmtax_model::{CurvePoint, Estimate, Law};
 
 /// Growth that chance alone shows less often than this is taken for growth …
 const SIGNIFICANT: f64 = 0.05;
-/// … if it is worth speaking of: the law's cost at the top step over that at the bottom.
+/// … if it is worth speaking of: the growth law's cost at the top step over that at the bottom.
 const WORTH_IT: f64 = 1.05;
-/// Points of a drawn law.
+/// Points of a drawn growth law.
 const DRAWN: usize = 33;
 
 /// What the points say.
@@ -35,7 +35,7 @@ struct Grown {
     curve: Vec<CurvePoint>,
 }
 
-/// The law of costs along a range.
+/// The growth law of costs along a range.
 fn grown(points: &Points) -> Grown {
     let points = points.filled();
     let p = permutation::chance_of_growth(&points);
@@ -69,7 +69,7 @@ fn law_of(points: &Points, p: f64) -> (Option<Law>, Vec<Law>) {
     if p <= SIGNIFICANT && grows { (Some(law), or) } else { (Some(Law::Constant), Vec::new()) }
 }
 
-/// The law through each round by itself.
+/// The growth law through each round by itself.
 fn lines(points: &Points, law: Law) -> Vec<Line> {
     let typical = points.centres();
     points.rounds.iter().filter_map(|round| Line::robust(law, &points.sizes, round, &typical)).collect()
@@ -87,7 +87,7 @@ fn change(points: &Points) -> Option<Estimate> {
     (!ratios.is_empty()).then(|| estimate(ratios))
 }
 
-/// By how much the law leaves the interval of a step's median at most, as a share of the law's cost there.
+/// By how much the growth law leaves the interval of a step's median at most, as a share of the growth law's cost there.
 fn misfit(points: &Points, law: Law) -> Option<f64> {
     if points.rounds.len() < FEWEST_ROUNDS as usize {
         return None;

@@ -44,7 +44,7 @@ impl Noise {
     }
 }
 
-/// A run: in each round the sizes in an order drawn by lot, as `Plan::schedule` does.
+/// A run: in each round the sizes in an order drawn at random, as `Plan::schedule` does.
 fn run(noise: Noise, sizes: &[f64], rounds: usize, cost: &dyn Fn(f64) -> f64, r: &mut fastrand::Rng) -> Grown {
     let mut order: Vec<usize> = (0..sizes.len()).collect();
     let round = |round: usize| {
@@ -81,11 +81,11 @@ fn a_flat_cost_is_seldom_taken_for_growth() {
     }
 }
 
-/// What came out of runs with one planted law, in percent of them.
+/// What came out of runs with one planted growth law, in percent of them.
 struct Found {
     /// It was named.
     named: f64,
-    /// It was named or among those not told apart.
+    /// It was named or among those not distinguished.
     among: f64,
     /// Of those that named it, the interval holds what one more costs.
     covered: f64,

@@ -6,8 +6,8 @@ use crate::interval::FEWEST_ROUNDS;
 use crate::overhead::estimate;
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, RoundCost, SCHEMA, StepCost, TrialRecord, Unit,
-    Warning,
+    Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, REPORT_SCHEMA, RoundCost, StepCost,
+    TrialRecord, Unit, Warning,
 };
 
 /// What the trials of a plan with a range say. Trials that the plan does not mean are passed over.
@@ -23,7 +23,7 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
     let missing: Vec<MissingStep> = columns.iter().flat_map(|c| missing(plan, *c, &sizes, trials)).collect();
     let rounds_complete = (0..plan.rounds).filter(|r| complete(plan, *r, &columns, &missing, trials)).count() as u32;
     GrowthFindings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         option: plan.range().map_or(String::new(), |range| range.option.clone()),
         rounds_planned: plan.rounds,
         rounds_complete,
@@ -34,11 +34,11 @@ pub fn growth(plan: &Plan, trials: &[TrialRecord]) -> GrowthFindings {
     }
 }
 
-const METHOD: &str = "In each round every size has a fresh machine, in an order drawn by lot. There is growth where fewer \
-                      than 5 % of 1,999 other draws would put costs and sizes in as good an order, and where it is at least \
-                      5 % over the range. Then O(log n), O(n), O(n log n) and O(n²) are fitted to all rounds but one and \
-                      judged by that one, each round once: the best is named, and those that the rounds do not tell apart \
-                      from it. Intervals span order statistics of the rounds and hold at least 95 % of the time.";
+const METHOD: &str = "In each round every size has a fresh machine, in random order. A cost grows where fewer than 5 % of \
+                      1,999 random permutations order costs and sizes as well, and where it grows by at least 5 % over \
+                      the range. Then O(log n), O(n), O(n log n) and O(n²) are fitted to all rounds but one and \
+                      judged by that one, each round once: the best is named, and those that the rounds do not \
+                      distinguish from it. Intervals span order statistics of the rounds and hold at least 95 % of the time.";
 
 fn of_column<'a>((machine, variant): Column<'a>, trials: &'a [TrialRecord]) -> impl Iterator<Item = &'a TrialRecord> {
     trials.iter().filter(move |t| t.machine == machine && t.variant == variant)

@@ -7,7 +7,7 @@
 
 use fastrand::Rng;
 
-/// A change closer to an end, or to another, cannot be told from a run or two that were disturbed.
+/// A change closer to an end, or to another, cannot be distinguished from a run or two that were disturbed.
 const FEWEST_EACH: usize = 3;
 /// With this many draws a level of 5 % is exact.
 const DRAWS: usize = 999;
@@ -55,7 +55,7 @@ pub fn breaks(values: &[f64]) -> Vec<Break> {
     breaks
 }
 
-/// How often segments in an order drawn by lot have a split as good as `q`.
+/// How often segments in an order drawn at random have a split as good as `q`.
 fn chance(segments: &[Vec<f64>], q: f64, random: &mut Rng) -> f64 {
     let mut drawn = segments.to_vec();
     let mut as_good = 1; // the order that was there

@@ -1,4 +1,4 @@
-//! Figures of many runs: series of what can be held against each other, and where they changed.
+//! Figures of many runs: series of what can be compared, and where they changed.
 
 mod divisive;
 #[cfg(test)]
@@ -7,14 +7,16 @@ mod simulated;
 use crate::overhead::estimate;
 use divisive::{Break, LEVEL, breaks};
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{Better, Change, FactChange, HistoryFindings, Metric, PastFigure, SCHEMA, SeriesFindings, SeriesKey};
+use vmtax_model::{
+    Better, Change, FactChange, HistoryFindings, Metric, PastFigure, REPORT_SCHEMA, SeriesFindings, SeriesKey,
+};
 
 /// With fewer runs no split is rarer than one in twenty by chance.
 pub const FEWEST_RUNS: usize = 8;
 /// The search takes time with the third power of the runs; older ones are drawn and not searched.
 const MOST_RUNS: usize = 300;
 
-/// Where a metric changed over the runs. Figures under different conditions are never held against each other.
+/// Where a metric changed over the runs. Figures under different conditions are never compared.
 pub fn history(metric: Metric, figures: Vec<(SeriesKey, PastFigure)>) -> HistoryFindings {
     let mut series: BTreeMap<SeriesKey, Vec<PastFigure>> = BTreeMap::new();
     for (key, figure) in figures {
@@ -23,7 +25,7 @@ pub fn history(metric: Metric, figures: Vec<(SeriesKey, PastFigure)>) -> History
     let mut series: Vec<SeriesFindings> = series.into_iter().map(|(key, all)| one(metric, key, all)).collect();
     // What was measured most often is what is asked for most likely.
     series.sort_by_key(|s| std::cmp::Reverse(s.figures.len()));
-    HistoryFindings { schema: SCHEMA, metric, series, method: method() }
+    HistoryFindings { schema: REPORT_SCHEMA, metric, series, method: method() }
 }
 
 fn one(metric: Metric, key: SeriesKey, mut figures: Vec<PastFigure>) -> SeriesFindings {
@@ -75,9 +77,9 @@ fn differences(before: &BTreeMap<String, String>, after: &BTreeMap<String, Strin
 fn method() -> String {
     format!(
         "Each dot is the median over one run's rounds. Changes are found by E-divisive (Matteson and James 2014) on \
-         ranks, each let in by a permutation test at {:.0} %: of series that do not change, as many are said to, as long as runs do not \
-         depend on each other; a machine that drifts from run to run changes in this sense too. It takes \
-         {FEWEST_RUNS} runs, and three on each side; a change's place may be off by a run.",
+         ranks, each accepted by a permutation test at {:.0} %: of series that do not change, as many are reported as changed, if runs \
+         do not depend on each other; a machine that drifts from run to run counts as a change too. It takes \
+         {FEWEST_RUNS} runs, three before and three after a change; its position may be off by a run.",
         LEVEL * 100.0
     )
 }

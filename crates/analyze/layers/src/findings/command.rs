@@ -13,8 +13,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::add_warning;
 use vmtax_model::{
-    CommandLayers, DiskUse, KindUse, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, RequestKind, SCHEMA,
-    TrialRecord, Warning,
+    CommandLayers, DiskUse, KindUse, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, REPORT_SCHEMA,
+    RequestKind, TrialRecord, Warning,
 };
 use vmtax_rules::Evidence;
 
@@ -42,7 +42,7 @@ pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, P
         }
     }
     let layers = LayerFindings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         rounds_planned: 1,
         host: None,
         // About the kind of requests with the largest total time.

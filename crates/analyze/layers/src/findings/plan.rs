@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
 use vmtax_model::{
-    Difference, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, SCHEMA, Summary, TrialRecord, TrialResult,
-    Warning,
+    Difference, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, REPORT_SCHEMA, Summary, TrialRecord,
+    TrialResult, Warning,
 };
 use vmtax_rules::Evidence;
 
@@ -118,7 +118,7 @@ pub(crate) fn together(
         add_warning(&mut warnings, &Warning::TooFewRounds { rounds, needed: FEWEST_ROUNDS });
     }
     LayerFindings {
-        schema: SCHEMA,
+        schema: REPORT_SCHEMA,
         rounds_planned: plan.rounds,
         host: Summary::of(host),
         advice: vmtax_rules::advice(&Evidence {

@@ -13,7 +13,7 @@ pub struct Batch {
     pub wake: u64,
     /// How many requests are merged, one submit after another.
     pub merges: Vec<usize>,
-    /// When each submit's device time is over, after its issue.
+    /// When each submit's device the time has passed, after its issue.
     pub device: Vec<u64>,
     /// The guest still handles an interrupt when the second half is done, and sees it without another.
     pub polled: bool,

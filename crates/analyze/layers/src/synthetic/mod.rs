@@ -390,7 +390,7 @@ impl World {
         self.join_with(view, bound, map, |_| {})
     }
 
-    /// The same, with a look at the join after each event.
+    /// The same, with a check the join after each event.
     pub fn join_with(&self, view: View, bound: u64, map: impl Fn(u64) -> u64, look: impl FnMut(&Join)) -> Joined {
         let in_host_ticks = |o: &Stamped| Stamped { begin: map(o.begin), end: map(o.end), key: o.key };
         let operations = self.operations.iter().map(in_host_ticks).collect();

@@ -11,7 +11,7 @@ pub use summary::{calls, summary};
 
 use vmtax_model::samples::GuestProfile;
 
-/// Reads what a guest sent, which is not believed: every number in it has to make sense.
+/// Reads what a guest sent, which is not trusted: every number in it has to make sense.
 ///
 /// # Errors
 /// What is wrong with it.

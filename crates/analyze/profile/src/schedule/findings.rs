@@ -7,7 +7,7 @@ use vmtax_model::samples::WallClock;
 use vmtax_model::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, WaitFor, Waker};
 use vmtax_trace::{CallPhase, call_rows, system_call_name};
 
-/// The figures. What stands at a futex is told by the stacks that were seen there by the clock.
+/// The figures. What stands at a futex is named by the stacks that were sampled there by wall-clock.
 pub fn of(schedule: &Schedule, wall: Option<&WallClock>) -> ScheduleFindings {
     let mut threads: Vec<ThreadTimes> =
         schedule.timeline.threads.iter().map(|(tid, thread)| times(schedule, *tid, thread)).collect();

@@ -68,7 +68,7 @@ fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<F
     let reads =
         evidence.exits.map(|exits| exits.reads(register)).filter(|n| evidence.exits.is_some_and(|e| e.many(*n)));
     let finding = |reads: u64| Finding {
-        text: format!("The guest reads the {name} {reads} times: each is an exit to QEMU, under its big lock."),
+        text: format!("The guest reads the {name} {reads} times: each is an exit to QEMU, under the BQL."),
         gain: reads as f64,
         values: Vec::new(),
     };

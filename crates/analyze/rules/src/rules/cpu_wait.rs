@@ -6,7 +6,7 @@ use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, State};
 
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "qemu-run-queue-wait",
-    finds: "a twentieth of a request and more in which one of QEMU's threads could run and has no host CPU",
+    finds: "a twentieth of a request and more in which one of QEMU's threads is runnable without a host CPU",
     remedies: &[Remedy {
         place: SettingPlace::Cgroup,
         setting: "cpuset.cpus",

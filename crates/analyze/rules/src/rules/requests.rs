@@ -59,7 +59,7 @@ fn faster_variant(evidence: &Evidence<'_>) -> Option<Finding> {
     let (ratio, difference) = (best.comparison.ratio, best.comparison.difference?);
     let interval = ratio.interval?;
     let variants = evidence.plan.map_or(&[][..], |plan| &plan.variants);
-    // As a side of a comparison has several settings: SETTING=VALUE,SETTING=VALUE.
+    // As a variant of a comparison has several settings: SETTING=VALUE,SETTING=VALUE.
     let set = variants.iter().find(|v| v.name == best.variant).map(|v| {
         v.set.iter().map(|(key, value)| format!("{key}={}", value.replace(',', ",,"))).collect::<Vec<_>>().join(",")
     });

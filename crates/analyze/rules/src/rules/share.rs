@@ -185,7 +185,7 @@ fn finding(
         ),
         gain: 1.0 - at_most(cost),
         values: vec![
-            // As a side of a comparison has it: 9p,share.cache=loose.
+            // As a variant of a comparison has it: 9p,share.cache=loose.
             ("VALUE", share.replace(',', ",share.")),
             ("SHARE", share),
             ("BASE", base),
@@ -252,7 +252,7 @@ mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
     use std::collections::BTreeMap;
-    use vmtax_model::{Interval, Machine, SCHEMA, Variant, WorkloadName, WorkloadSpec};
+    use vmtax_model::{Interval, Machine, REPORT_SCHEMA, Variant, WorkloadName, WorkloadSpec};
 
     /// Configurations with what each costs over the first, as evidence.
     fn evaluated<T>(ways: &[(&str, f64)], rounds: u32, look: impl Fn(&Evidence<'_>) -> T) -> T {
@@ -280,7 +280,7 @@ mod tests {
         };
         let too_few = Warning::TooFewRounds { rounds, needed: 6 };
         let shares = ShareFindings {
-            schema: SCHEMA,
+            schema: REPORT_SCHEMA,
             rounds_planned: 6,
             method: String::new(),
             base: 0,

@@ -1,4 +1,4 @@
-//! vCPU threads of a running VM that wait: for a host CPU, or for QEMU's big lock.
+//! vCPU threads of a running VM that wait: for a host CPU, or for the big QEMU lock (BQL).
 
 use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
@@ -41,7 +41,7 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
 
 pub(super) const VCPU_BIG_LOCK: Rule = Rule {
     id: "vcpu-big-lock",
-    finds: "vCPU threads that wait for QEMU's big lock (BQL) a twentieth of the time and more",
+    finds: "vCPU threads that wait for the big QEMU lock (BQL) a twentieth of the time and more",
     remedies: &[
         Remedy {
             place: SettingPlace::QemuArgument,
@@ -62,7 +62,7 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
             waits.map(|wait| wait.fraction).sum()
         };
         let finding = |(who, fraction): (String, f64)| Finding {
-            text: format!("{who} waiting for QEMU's big lock (BQL) {} of the time.", percent(fraction)),
+            text: format!("{who} waiting for the big QEMU lock (BQL) {} of the time.", percent(fraction)),
             gain: fraction,
             values: Vec::new(),
         };
@@ -131,7 +131,7 @@ mod tests {
         };
         assert_eq!(
             of(0.25)[0].replace('\u{a0}', " "),
-            "vCPU 0 was waiting for QEMU's big lock (BQL) 25 % of the time."
+            "vCPU 0 was waiting for the big QEMU lock (BQL) 25 % of the time."
         );
         assert_eq!(of(0.04), [""; 0]);
     }

@@ -71,31 +71,31 @@ pub(super) const WARNINGS: &[Rule] = &[
              opens them again, which takes its time, another server refuses the rest."
         ), "NEEDED" = needed),
     warning!("other-times", "recordings that were not made in the same rounds",
-        [instruction("Name both sides in one `vmtax compare`: they are then measured in the same rounds", "")],
-        Warning::OtherTimes => "The recordings were made at different times: what the host did differently then is in \
-                                the difference.".to_owned()),
-    warning!("also-differ", "sides of a comparison that differ in more than was asked for",
-    [instruction("Set it on both sides", "")],
-    Warning::AlsoDiffer { side, what } => {
-        format!("Side '{side}' differs from the baseline in more than was asked for: {what}.")
+        [instruction("Name both variants in one `vmtax compare`: they are then measured in the same rounds", "")],
+        Warning::OtherTimes => "The recordings were made at different times: the differences include those of the \
+                                host.".to_owned()),
+    warning!("also-differ", "variants of a comparison that differ in more than was asked for",
+    [instruction("Set it in both variants", "")],
+    Warning::AlsoDiffer { variant, what } => {
+        format!("Variant '{variant}' differs from the baseline in more than was asked for: {what}.")
     }),
     warning!("host-drift", "a host that was slower in one third of a comparison than in another",
-    [instruction("Repeat on a quieter host to be sure", "")],
+    [instruction("Repeat on a quieter host", "")],
     Warning::HostDrift { percent } => format!(
-        "The host itself was up to {percent} % slower in one third of the run than in another. Sides are only \
-         compared within a round, which takes slow drift out."
+        "The host itself was up to {percent} % slower in one third of the run than in another. Variants are only \
+         compared within a round, which removes slow drift."
     )),
-    warning!("not-pinned", "a host with too few CPUs to give each vCPU one", [
+    warning!("not-pinned", "a host with too few CPUs to pin each vCPU to one", [
         instruction("Use fewer `--cpus`, or a larger host", "")
     ],
     Warning::NotPinned { cpus, online } => format!(
-        "The guest's vCPUs had no host CPUs of their own: it has {cpus}, the host {online}, and two have to be left \
-         for everything else."
+        "The guest's {cpus} vCPUs were not pinned: the host has {online} CPUs online, and two have to be left for \
+         everything else."
     )),
-    warning!("stolen-time", "CPU time that went to other guests underneath",
+    warning!("stolen-time", "CPU time of a nested host that was stolen for other guests (steal)",
     [instruction("Repeat on a quieter host, or with more `--rounds`", "")],
     Warning::StolenTime { percent } => format!(
-        "{percent} % of the host's CPU time went to other guests of the machine underneath while measuring."
+        "{percent} % of the host's CPU time was stolen while measuring (steal): this host is a VM."
     )),
 ];
 
@@ -119,7 +119,7 @@ mod tests {
             Warning::MsizeCapped { asked: 2, got: 1 },
             Warning::FewOpenFiles { method: ShareMethod::NineP, limit: 1, needed: 2 },
             Warning::OtherTimes,
-            Warning::AlsoDiffer { side: "b".into(), what },
+            Warning::AlsoDiffer { variant: "b".into(), what },
             Warning::HostDrift { percent: 1 },
             Warning::NotPinned { cpus: 2, online: 2 },
             Warning::StolenTime { percent: 1 },

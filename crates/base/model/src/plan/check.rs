@@ -91,7 +91,7 @@ impl Plan {
                 refused("the micro-guest has no kernel to mount a tree: leave it or the share out")
             }
             (Some(share), Some(tree)) if tree.path.is_some() && share.option("readonly") == Some("off") => {
-                refused("a folder of yours is only ever read: leave share.readonly=off or tree.path out")
+                refused("your own folder is only ever read: leave share.readonly=off or tree.path out")
             }
             _ => Ok(()),
         }
@@ -100,7 +100,7 @@ impl Plan {
     /// The combinations that each study allows.
     fn check_study(&self) -> Result<(), PlanError> {
         if self.runs(WorkloadName::Exec) && self.command().is_none() {
-            return invalid("exec runs a command of yours, and none is given: use `vmtax exec -- CMD`");
+            return invalid("exec runs your command, and none is given: use `vmtax exec -- CMD`");
         }
         match &self.study {
             Study::Layers if !self.probes.contains(&Probes::Layers) => {

@@ -4,7 +4,7 @@ use super::error::PlanError;
 use crate::WorkloadName;
 use serde::{Deserialize, Serialize};
 
-/// Growth laws cannot be distinguished by fewer.
+/// Growth growth laws cannot be distinguished by fewer.
 pub(super) const MIN_STEPS: usize = 3;
 pub(super) const MAX_STEPS: usize = 64;
 

@@ -4,7 +4,7 @@ use crate::Estimate;
 use serde::{Deserialize, Serialize};
 
 /// What may be said of a figure beside its baseline.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, strum::VariantArray)]
 #[serde(rename_all = "kebab-case")]
 pub enum Verdict {
     /// It costs more.

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 /// How a cost grows with a size n, up to a constant part and a factor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, strum::VariantArray)]
 #[serde(rename_all = "kebab-case")]
 pub enum Law {
     /// No growth is shown.
@@ -19,7 +19,7 @@ pub enum Law {
 }
 
 impl Law {
-    /// The laws by which a cost grows, the slowest first.
+    /// The growth laws by which a cost grows, the slowest first.
     pub const GROWING: [Law; 4] = [Law::Logarithmic, Law::Linear, Law::Linearithmic, Law::Quadratic];
 
     /// As people write it: `O(n log n)`.

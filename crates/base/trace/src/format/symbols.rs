@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 const BEGIN: &str = "__print_symbolic(";
 
-/// The tables of names in a `format` file's print format, in their order. What makes no sense ends a table.
+/// The tables of names in a `format` file's print format, in their order. What is invalid ends a table.
 pub fn symbols(format: &str) -> Vec<BTreeMap<u64, String>> {
     let Some((_, mut rest)) = format.split_once("print fmt:") else { return Vec::new() };
     let mut tables = Vec::new();
@@ -18,7 +18,7 @@ pub fn symbols(format: &str) -> Vec<BTreeMap<u64, String>> {
     tables
 }
 
-/// The pairs `{ 12, "HLT" }` up to the first thing that is none, and what follows.
+/// The pairs `{ 12, "HLT" }` up to the invalid first thing, and what follows.
 fn table(text: &str) -> (BTreeMap<u64, String>, &str) {
     let mut table = BTreeMap::new();
     // Before the pairs stands what they are looked up by.

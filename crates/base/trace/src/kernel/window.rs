@@ -83,7 +83,7 @@ impl<T> EventWindow<T> {
         }
     }
 
-    /// Forgets what was before `at`, but for the last: what lasts until the next.
+    /// Forgets what was before `at`, except the last: what lasts until the next.
     pub fn forget_but_one(&mut self, at: u64) {
         while self.0.get(1).is_some_and(|(t, _)| *t <= at) {
             self.0.pop_front();

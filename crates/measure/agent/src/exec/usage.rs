@@ -11,7 +11,7 @@ use vmtax_model::{Measure, Metric};
 pub(super) struct Counters {
     /// Nanoseconds that tasks ran, all CPUs together; in a guest.
     busy_ns: Option<u64>,
-    /// Clock ticks that a hypervisor took and said so; in a guest.
+    /// Clock ticks that a hypervisor took and reported; in a guest.
     stolen_ticks: Option<u64>,
     /// Of this process and all it waited for: bytes and calls.
     io: Io,

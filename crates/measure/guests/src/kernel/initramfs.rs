@@ -95,7 +95,7 @@ pub fn initramfs(
     Ok(Packed { modules: names, refused })
 }
 
-/// Whether everything in [`WANTED`] can be had, without reading the modules.
+/// Whether everything in [`WANTED`] is available, without reading the modules.
 pub(crate) fn check(kernel: &KernelFacts) -> Result<(), KernelError> {
     let Some(root) = &kernel.modules else { return Ok(()) };
     let tree = Tree::open(root)?;

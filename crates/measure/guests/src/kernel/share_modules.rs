@@ -24,7 +24,7 @@ pub(crate) fn list(method: ShareMethod) -> String {
     format!("vmtax/modules-{method}.list")
 }
 
-/// The modules of each method in load order, those that are loaded in any case left out; or why it cannot be had.
+/// The modules of each method in load order, those that are loaded in any case left out; or why it is not available.
 pub(crate) fn find(
     tree: &Tree,
     kernel: &KernelFacts,

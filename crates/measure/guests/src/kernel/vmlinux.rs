@@ -45,7 +45,7 @@ pub(crate) fn release(elf: &[u8]) -> Result<String, NotBzImage> {
     releases.filter(|text| version::is_plausible(text)).map(str::to_owned).next().ok_or(NotBzImage::NoRelease)
 }
 
-/// Writes the uncompressed kernel to `out`. `false` when it cannot be had or has no PVH entry; the bzImage itself
+/// Writes the uncompressed kernel to `out`. `false` when it is not available or has no PVH entry; the bzImage itself
 /// boots all the same, only later.
 pub fn unpack_vmlinux(kernel: &KernelFacts, out: &Path) -> bool {
     let vmlinux = fs::read(&kernel.image).ok().and_then(|image| payload(&image));

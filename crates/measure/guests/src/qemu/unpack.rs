@@ -124,7 +124,7 @@ fn listed(said: &str) -> Vec<(String, PathBuf)> {
 fn take(work: &Path, from: &Path, to: &Path) -> Result<(), QemuError> {
     let folder = to.parent().unwrap_or(to);
     fs::create_dir_all(folder).writing(folder)?;
-    let outside = || io::Error::other("it is a link to what the package does not hold");
+    let outside = || io::Error::other("it is a link to a file that the package does not contain");
     let from = fs::canonicalize(from)
         .and_then(|real| if real.starts_with(work) { Ok(real) } else { Err(outside()) })
         .writing(from)?;

@@ -10,5 +10,5 @@ mod traced;
 
 pub use counter::CallCounter;
 
-/// Calls, or calls of processes, that are told apart.
+/// Calls, or calls of processes, that are distinguished.
 const ROWS: usize = 8192;

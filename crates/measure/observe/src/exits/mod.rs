@@ -68,13 +68,13 @@ impl ExitTracer {
             }
             Ok(())
         })?;
-        let layout = layout.ok_or_else(|| "its pages are laid out unlike any that is known".to_owned());
+        let layout = layout.ok_or_else(|| "its pages have an unknown layout".to_owned());
         let layout = layout.and_then(|layout| wrong.map_or(Ok(layout), Err)).map_err(ProbeError::Trace)?;
         tracer.on()?;
         Ok(ExitTracer { pid, tracer, formats, layout, names, threads, begun: Instant::now() })
     }
 
-    /// Records until the time is over, the process ends, or `stop` says so.
+    /// Records until the timeout, the process ends, or `stop` says so.
     ///
     /// # Errors
     /// [`ProbeError`] when the trace cannot be read.

@@ -22,7 +22,7 @@ const MAX_PLACES: usize = 1000;
 const BEFORE: u64 = 64;
 const FROM: u64 = 64;
 
-/// Samples the vCPUs of a guest in turn, one of them `hz` times a second, until the time is over, QEMU is gone, or `stop` says
+/// Samples the vCPUs of a guest in turn, one of them `hz` times a second, until the timeout, QEMU is gone, or `stop` says
 /// so. `ask` gives a vCPU's number and a command to QEMU's human monitor, and what that printed; `None` where that failed.
 pub fn guest_code(
     vcpus: &[u32],

@@ -214,7 +214,7 @@ pub(crate) fn layout(sample_format: SampleFormat) -> RecordParseInfo {
     }
 }
 
-/// What can be had: counters before the clock, with the kernel's stacks before without.
+/// What is available: counters before the clock, with the kernel's stacks before without.
 fn permitted(pid: i32, tid: i32, sampling: Sampling, scope: Scope) -> Result<(Trigger, bool), ProbeError> {
     // Of a process, on any CPU; of all, on the first.
     let cpu = if tid == ALL_PROCESSES { online()[0] } else { -1 };
@@ -230,7 +230,7 @@ fn permitted(pid: i32, tid: i32, sampling: Sampling, scope: Scope) -> Result<(Tr
     Err(refused(pid, said))
 }
 
-/// Why an event could not be had, with what changes it.
+/// Why an event could not be found, with what changes it.
 fn refused(pid: i32, source: io::Error) -> ProbeError {
     match source.raw_os_error() {
         Some(libc::ESRCH) => ProbeError::NoProcess { pid },

@@ -52,7 +52,7 @@ impl OnCpuSampler {
         Ok(OnCpuSampler { settings: settings.clone(), sampler, space, build, begin, before })
     }
 
-    /// Goes on until the time is over, the process ends, or `stop` says so.
+    /// Goes on until the timeout, the process ends, or `stop` says so.
     pub fn follow(self, stop: &dyn Fn() -> bool) -> OnCpu {
         let OnCpuSampler { settings, mut sampler, mut space, build, begin, before } = self;
         let pid = settings.pid;

@@ -40,7 +40,7 @@ struct Watch {
     futexes: BTreeMap<u64, usize>,
 }
 
-/// Samples all threads of a process, until the time is over, the process ends, or `stop` says so. Has
+/// Samples all threads of a process, until the timeout, the process ends, or `stop` says so. Has
 /// to run in a thread of its own, whose end lets go of all that it stopped.
 ///
 /// # Errors

@@ -67,7 +67,7 @@ impl Drop for ProfileObserver {
     }
 }
 
-/// Profiles a process as the plan says, until the time is over, it ends, or `stop` becomes true. The artifacts go to `files`.
+/// Profiles a process as the plan says, until the timeout, it ends, or `stop` becomes true. The artifacts go to `files`.
 ///
 /// # Errors
 /// [`RunError`] when it cannot be observed at all, or the files cannot be written.
@@ -198,7 +198,7 @@ impl Exits {
         })
     }
 
-    /// Counts until the time is over or `stop` says so; also gives why they could not be traced.
+    /// Counts until the timeout or `stop` says so; also gives why they could not be traced.
     fn follow(self, vm: &Vm, time: Duration, stop: &dyn Fn() -> bool) -> (ExitCounts, Option<ProbeError>) {
         let traced = self.tracer.and_then(|tracer| tracer.follow(time, stop)).inspect_err(|_| {
             wait(time.saturating_sub(self.begun.elapsed()), stop);

@@ -32,7 +32,7 @@ impl<'a> Mailbox<'a> {
     ///
     /// # Errors
     /// [`MicroError::Busy`] before the guest is ready and while it carries an order out; [`MicroError::Failed`] when it
-    /// has crashed; others for what it cannot be told to do.
+    /// has crashed; others for what it cannot do.
     pub fn order(&self, order: &Order) -> Result<(), MicroError> {
         let words = order.words()?;
         match self.state()? {

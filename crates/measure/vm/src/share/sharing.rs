@@ -64,7 +64,7 @@ impl Sharing {
         self.host_root.is_some().then(|| self.source.clone())
     }
 
-    /// The folders that QEMU itself serves to be written to; the host's root is set apart otherwise.
+    /// The folders that QEMU itself serves read-write; the host's root is set apart otherwise.
     pub(crate) fn served_by_qemu(&self) -> Vec<PathBuf> {
         match &self.host_root {
             Some(besides) => besides.writable.clone(),

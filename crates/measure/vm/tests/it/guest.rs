@@ -49,7 +49,7 @@ impl DiskFile {
         bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().unwrap())).collect()
     }
 
-    /// QEMU's words for it as a disk that the ROM can use; `drive` and `device` begin with a comma.
+    /// QEMU's arguments for it as a disk that the ROM can use; `drive` and `device` begin with a comma.
     pub fn arguments(&self, drive: &str, device: &str) -> Vec<String> {
         disk_arguments(&format!("format=raw,cache.direct=on,file={}{drive}", self.path.display()), device)
     }

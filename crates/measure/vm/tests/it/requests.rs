@@ -156,7 +156,7 @@ fn many_requests_and_other_queues() {
     for queue in ["4", "128", "1024"] {
         let arguments = disk_arguments(drive, &format!(",queue-size={queue}"));
         let mut guest = Guest::start(accelerators()[0], &arguments);
-        // More than the rings' indices of 16 bits can tell apart.
+        // More than the rings' indices of 16 bits can distinguish.
         carry_out(&mut guest, reads(70_000, Completion::Polled));
     }
     let mut guest = Guest::start(accelerators()[0], &disk_arguments(drive, ""));

@@ -1,7 +1,7 @@
 //! The event loop that sysbench's tests share.
 //!
 //! All threads start together, at a gate that the main thread opens once every one of them is ready; the total time
-//! runs from there until the last thread has ended. Before each event a thread looks at the limits: an event under way
+//! runs from there until the last thread has ended. Before each event a thread checks the limits: an event under way
 //! when the time is up completes and counts.
 //!
 //! sysbench reads `CLOCK_MONOTONIC` three times for each event (the limit, the event's start and end) and keeps a

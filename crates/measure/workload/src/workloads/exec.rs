@@ -7,7 +7,7 @@ use crate::outcome::Yield;
 use vmtax_model::{Places, WorkloadName};
 
 workload! {
-    Exec: "a command of yours, run by vmtax exec";
+    Exec: "your command, run by vmtax exec";
 }
 
 impl Workload for Exec {

@@ -17,7 +17,7 @@ workload! {
     form: Word = one_of("form", "both", &["both", "antipattern", "fix"], "both, the antipatterns alone, or the fixes alone");
     time: f64 = seconds(
         options::TIME, "0", (0.0, 60.0),
-        "seconds for which each is repeated at least, so that it can be looked at",
+        "seconds for which each is repeated at least, so that it can be sampled",
     );
 }
 

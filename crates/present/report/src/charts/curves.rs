@@ -1,4 +1,4 @@
-//! Growth curves on logarithmic axes: each round's cost as a dot, the law with the band of its interval.
+//! Growth curves on logarithmic axes: each round's cost as a dot, the growth law with the band of its interval.
 
 use super::axis::{Axis, percent};
 use crate::engine::Chart;

@@ -63,7 +63,7 @@ fn sizes(kind: &KindUse) -> String {
     }
 }
 
-/// Without a fraction that is none: lengths are powers of two as a rule.
+/// Without a invalid fraction: lengths are powers of two as a rule.
 fn size(length: u64) -> String {
     bytes(length).replace(".000 ", " ").replace(".00 ", " ").replace(".0 ", " ")
 }

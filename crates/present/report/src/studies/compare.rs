@@ -23,7 +23,7 @@ pub fn report<'a>(
 ) -> Report<'a> {
     let tile = |against: &Against| Tile {
         class: class(against),
-        text: format!("{}: {}.", against.side, summary(against.rows.iter(), findings.min_effect)),
+        text: format!("{}: {}.", against.variant, summary(against.rows.iter(), findings.min_effect)),
         ..Tile::default()
     };
     // Of a single variant the answer says all.
@@ -97,7 +97,7 @@ fn class(against: &Against) -> &'static str {
 }
 
 fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'a> {
-    let title = format!("{} against {}", against.side, findings.baseline);
+    let title = format!("{} against {}", against.variant, findings.baseline);
     if against.rows.is_empty() {
         return Section::new(title, vec![Block::Text("No metric was measured on both.".to_owned())]);
     }
@@ -117,7 +117,7 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
 
 fn table(against: &Against, min_effect: f64) -> Table {
     let sides = ["baseline", "variant"].map(|name| Column::figures(name).spare(3));
-    measured(format!("What {} costs", against.side), Column::words("metric").cut(22, 14), against, sides)
+    measured(format!("What {} costs", against.variant), Column::words("metric").cut(22, 14), against, sides)
         .column(Column::figures("paired median"), |row| Cell::strong(ratio(row.comparison.ratio.median)))
         .column(Column::figures("95 % CI").spare(4), |row| interval(&deciding(&row.comparison)))
         .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
@@ -156,9 +156,9 @@ fn verdict_cell(row: &Compared, min_effect: f64) -> Cell {
 }
 
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
-    let sides = [findings.baseline.as_str(), against.side.as_str()].map(Column::figures);
+    let sides = [findings.baseline.as_str(), against.variant.as_str()].map(Column::figures);
     let p = |p: f64| format!("{p:.4}");
-    measured(format!("All figures of {}", against.side), Column::words("metric"), against, sides)
+    measured(format!("All figures of {}", against.variant), Column::words("metric"), against, sides)
         .column(Column::figures("paired median"), |row| ratio(row.comparison.ratio.median))
         .column(Column::figures("95 % CI"), |row| interval(&deciding(&row.comparison)))
         .figures(["p", "p (Holm)", "p (permutation)"], |row| {
@@ -279,6 +279,6 @@ fn answer(findings: &CompareFindings) -> String {
     if rows.clone().next().is_none() {
         return format!("No metric was measured on both {} and a variant.", findings.baseline);
     }
-    let variants: Vec<&str> = findings.against.iter().map(|against| against.side.as_str()).collect();
+    let variants: Vec<&str> = findings.against.iter().map(|against| against.variant.as_str()).collect();
     format!("{} against {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings.min_effect))
 }

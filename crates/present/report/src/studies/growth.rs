@@ -1,4 +1,4 @@
-//! `scale`: which costs grow with a size, by which law, and what one more costs.
+//! `scale`: which costs grow with a size, by which growth law, and what one more costs.
 
 use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section, Table, Tile};
@@ -10,7 +10,7 @@ use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.
 const SAID: usize = 4;
-/// A law that leaves a step's interval by more than this does not hold there.
+/// A growth law that leaves a step's interval by more than this does not hold there.
 const NOTABLE_MISFIT: f64 = 0.1;
 
 /// What one more costs, with its sign where it costs nothing: "9.12 ns".
@@ -91,7 +91,7 @@ fn next(recording: &Recording, findings: &GrowthFindings) -> Vec<String> {
     few.then(|| view::with_more_rounds(recording)).flatten().into_iter().collect()
 }
 
-/// Whether a law of growth was found.
+/// Whether a growth law was found.
 fn grows(growth: &Growth) -> bool {
     growth.law.is_some_and(|law| law != Law::Constant)
 }

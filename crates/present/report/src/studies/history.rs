@@ -187,7 +187,7 @@ fn split(findings: &HistoryFindings) -> Option<String> {
 fn unchanged(series: &SeriesFindings) -> String {
     let count = series.figures.len();
     if count < FEWEST_RUNS {
-        return format!("No change can be told from {} yet: it takes {FEWEST_RUNS}.", runs(count));
+        return format!("No change can be found in {} yet: it takes {FEWEST_RUNS}.", runs(count));
     }
     let older = if series.searched < count { format!(" in the last {}", runs(series.searched)) } else { String::new() };
     format!("No change shown{older}.")

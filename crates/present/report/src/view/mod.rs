@@ -49,7 +49,7 @@ pub struct Summary<'a> {
     pub worst: (Metric, &'a Comparison),
     /// Metrics compared.
     pub metrics: usize,
-    /// How many of them have this verdict: costs, gains, no difference shown.
+    /// How many of them have this verdict: costs, gains, inconclusive.
     pub costs: usize,
     /// See `costs`.
     pub gains: usize,

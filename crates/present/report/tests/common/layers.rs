@@ -283,7 +283,7 @@ pub fn plain(rounds: u32) -> LayerFindings {
     findings
 }
 
-/// A recording for them; its trials are not looked at.
+/// A recording for them; its trials are not checked.
 pub fn layers_recording(rounds: u32) -> Recording {
     let mut r = recording(&[], rounds);
     r.plan.name = "layers".into();

@@ -43,7 +43,7 @@ impl<'a> Running<'a> {
         Running { place, child, began: Instant::now(), limit, command: text, stdout: out, stderr: err }
     }
 
-    /// Waits until this holds; fails when the program ended or its time is over.
+    /// Waits until this holds; fails when the program ended or it times out.
     pub fn until<T>(&mut self, what: &str, holds: impl Fn(&Place) -> Option<T>) -> T {
         loop {
             if let Some(found) = holds(self.place) {

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 /// A trace that trace-cmd recorded: the same raw pages as in a [`crate::Folder`], with the formats of all events of the
 /// kernel. [`crate::Event::ticks`] are as the kernel wrote them: the offsets and scales that trace-cmd keeps beside them
-/// are not applied. A format that makes no sense is left out, and its events are counted as unknown.
+/// are not applied. A format that is invalid is left out, and its events are counted as unknown.
 #[derive(Debug)]
 pub struct Dat {
     path: PathBuf,

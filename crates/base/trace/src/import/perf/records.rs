@@ -71,12 +71,12 @@ impl PerfRecords {
     /// Hands over each of the kernel's records with the number of its event; perf's own are passed over.
     ///
     /// # Errors
-    /// [`TraceError`] when the file cannot be read, or a record makes no sense: nobody knows where the next begins.
+    /// [`TraceError`] when the file cannot be read, or a record is invalid: nobody knows where the next begins.
     pub fn each(&self, mut each: impl FnMut(usize, RawEventRecord<'_>)) -> Result<(), TraceError> {
         let PerfFileReader { mut perf_file, mut record_iter } = parse(&self.path)?;
         loop {
             match record_iter.next_record(&mut perf_file) {
-                // Looked at before, but the file may have changed since.
+                // Checked before, but the file may have changed since.
                 Ok(Some(PerfFileRecord::EventRecord { record, .. })) if is_too_long(&record) => {
                     let reason = BUILD_ID_TOO_LONG.to_owned();
                     return Err(TraceError::Damaged { path: self.path.clone(), reason });

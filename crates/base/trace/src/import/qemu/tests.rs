@@ -63,7 +63,7 @@ fn a_format_is_read_backwards() {
     assert_eq!(numbers(r#""x 0x%" PRIx64 " %08x %#x""#, "x 0xff 0000001f 0x10"), Some(vec![255, 31, 16, 0]));
     assert_eq!(numbers(r#""%02x%02x:%o %c""#, "0aff:17 x"), Some(vec![10, 255, 15, 120]));
     assert_eq!(numbers(r#""%3d%% %zu""#, "  5% 6"), Some(vec![5, 6, 0, 0]));
-    // A width from an argument: that argument is not to be had.
+    // A width from an argument: that argument is not available.
     assert_eq!(numbers(r#""%0*"PRIx64 " end""#, "00ff end"), Some(vec![0, 255, 0, 0]));
     assert_eq!(numbers(r#""a %d""#, "a x"), None);
     assert_eq!(numbers(r#""a %d""#, "a 1 more"), None);

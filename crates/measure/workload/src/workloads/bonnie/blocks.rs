@@ -19,7 +19,7 @@ pub(super) struct File<'a> {
 
 pub(super) fn block() -> Result<Buffer, WorkloadError> {
     let mut buffer = Buffer::new(BLOCK, WorkloadName::Bonnie, "size")?;
-    // As Bonnie++ writes: all zeros but for one byte more in each block.
+    // As Bonnie++ writes: all zeros except one byte more in each block.
     buffer.bytes().fill(0);
     Ok(buffer)
 }

@@ -29,7 +29,7 @@ workload! {
         "seeks", "8192", (0, 1 << 20), "blocks read at random, one in ten of them written again; 0: none",
     );
     files: u64 = count(
-        "files", "1024", (0, 1 << 24), "files made, looked at and deleted in order, and again at random; 0: none",
+        "files", "1024", (0, 1 << 24), "files created, read with stat and deleted in order, and again at random; 0: none",
     );
     file_size: u64 = size("file-size", "0", (0, 1 << 30), 1, "bytes of each");
 }

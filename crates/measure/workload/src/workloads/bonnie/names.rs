@@ -1,4 +1,4 @@
-//! Many small files in one folder: made, looked at, deleted; in order, and at random.
+//! Many small files in one folder: created, read with stat, deleted; in order, and at random.
 
 use super::done::Done;
 use crate::share::error;
@@ -89,7 +89,7 @@ impl<'a> Files<'a> {
     pub fn stat_in_order(&self) -> Result<Done, WorkloadError> {
         let mut buffer = self.buffer.clone();
         let first = self.clock.start();
-        let latency = self.listed("look at a file in", false, |name| self.stat(name, &mut buffer))?;
+        let latency = self.listed("stat a file in", false, |name| self.stat(name, &mut buffer))?;
         Ok(Done { latency, ns: self.clock.ns(first, self.clock.stop()) })
     }
 
@@ -106,7 +106,7 @@ impl<'a> Files<'a> {
         self.random.shuffle(&mut self.names);
         let first = self.clock.start();
         let mut buffer = std::mem::take(&mut self.buffer);
-        let latency = self.each("look at a file in", |files, name| files.stat(c_name(name)?, &mut buffer))?;
+        let latency = self.each("stat a file in", |files, name| files.stat(c_name(name)?, &mut buffer))?;
         Ok(Done { latency, ns: self.clock.ns(first, self.clock.stop()) })
     }
 

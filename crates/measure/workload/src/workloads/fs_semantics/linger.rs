@@ -25,7 +25,7 @@ pub(super) fn start(folder: &Path, seconds: u32) -> io::Result<()> {
     held.write_all(&vec![b'h'; BYTES])?;
     std::fs::remove_file(&path)?;
     let kept = [locked.as_raw_fd(), held.as_raw_fd()];
-    // The lowest free numbers are given first, so all that is open lies below, but for a few.
+    // The lowest free numbers are given first, so all that is open lies below, except a few.
     let limit = kept[0].max(kept[1]) + 64;
     // SAFETY: the child makes calls by number only and never returns from here: it closes every descriptor but the two,
     // so that whoever waits for the end of this process' output does not wait for it, and sleeps until the alarm.

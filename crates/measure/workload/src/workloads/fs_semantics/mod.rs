@@ -1,9 +1,9 @@
-//! `fs-semantics`: what a share keeps of what files are and how they behave, each found by trying it.
+//! `fs-semantics`: what a share preserves of files and how they behave, each found by trying it.
 //!
-//! What a file *has* (owner, attributes, type, …) is set first and looked at afterwards, past this system's caches if
+//! What a file *has* (owner, attributes, type, …) is set first and checked afterwards, past this system's caches if
 //! `drop` says so, by the same functions that [`look`] then uses on the host's side of the share. How files *behave*
 //! (renamed or unlinked while open, locked, mapped) is tried in one go. The files stay in the share's folder
-//! `scratch/vmtax-fs-semantics` for the host to look at, until the next trial. With `linger` a process stays too, that holds
+//! `scratch/vmtax-fs-semantics` for the host to check, until the next trial. With `linger` a process stays too, that holds
 //! a lock and an unlinked file.
 
 mod behaviour;

@@ -20,7 +20,7 @@ impl Disk {
     /// Opens the disk for direct requests and finds its size.
     pub fn open(path: &Path, work: &BlockWork) -> Result<Disk, WorkloadError> {
         // Before it is opened: opening a FIFO would wait for a writer.
-        let kind = path.metadata().map_err(|e| failed("look at", path, e))?.file_type();
+        let kind = path.metadata().map_err(|e| failed("read the metadata of", path, e))?.file_type();
         if !kind.is_file() && !kind.is_block_device() {
             return Err(unusable(path, "is neither a file nor a block device: give one with --disk"));
         }
@@ -36,7 +36,7 @@ impl Disk {
             _ => failed("open", path, e),
         })?;
         // A block device's metadata say nothing of its size; its end does.
-        let bytes = file.seek(SeekFrom::End(0)).map_err(|e| failed("look at", path, e))?;
+        let bytes = file.seek(SeekFrom::End(0)).map_err(|e| failed("read the metadata of", path, e))?;
         if bytes < SMALLEST {
             return Err(unusable(path, format!("has {bytes} bytes: give a disk of at least {SMALLEST}")));
         }

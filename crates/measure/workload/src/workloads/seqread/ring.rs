@@ -1,6 +1,6 @@
 //! Many requests under way, from one thread, through io_uring. A request's time runs from just before it is put on the
 //! ring until its completion is taken off. Each completion's place is filled again, and the kernel told, before the
-//! next is looked at.
+//! next is sampled.
 
 use super::disk::Disk;
 use super::positions::Positions;

@@ -81,7 +81,7 @@ pub(super) struct Bench<'a> {
     pub directories: &'a [PathBuf],
 }
 
-/// Batches take at least this long where the budget allows: far more than two looks at the clock.
+/// Batches take at least this long where the budget allows: far more than two readings of the clock.
 const BATCH_NS: u64 = 200_000;
 /// A median needs a few values, whatever the budget.
 const BATCHES: usize = 5;

@@ -73,7 +73,7 @@ fn seconds(ns: u64) -> f64 {
     ns.max(1) as f64 / 1e9
 }
 
-/// Every name by its path from the root, in order, as git looks at what its index lists; then every folder, as it looks
+/// Every name by its path from the root, in order, as git checks what its index lists; then every folder, as it looks
 /// for what is new.
 fn walk(root: &Path, tree: &TreeFiles, clock: &Clock, got: &mut Yield) -> Result<(), WorkloadError> {
     let mut latencies = Latencies::default();

@@ -69,7 +69,7 @@ pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin:
     }
 }
 
-/// What a profile is of: "qemu-system-x86_64, process 123", and the file where others recorded it.
+/// What a profile is of: "qemu-system-x86_64, process 123", and the file where other tools recorded it.
 pub fn of(findings: &ProfileFindings) -> String {
     let process = (findings.pid > 0).then(|| format!("{}, process {}", findings.program, findings.pid));
     findings.file.iter().cloned().chain(process).collect::<Vec<_>>().join(": ")

@@ -59,7 +59,7 @@ fn of_states(states: &StateFindings, findings: &ProfileFindings) -> Option<Strin
     let so = match () {
         () if vcpus.is_empty() => "",
         () if runnable >= LARGE => ": the host is overcommitted, or the VM's CPU quota or affinity is too small",
-        () if big_lock >= LARGE => ": QEMU's big lock is contended",
+        () if big_lock >= LARGE => ": the big QEMU lock (BQL) is contended",
         () if halted >= 0.9 => ": the guest is mostly idle",
         () if !findings.tcg.is_empty() => ": TCG emulates the guest's CPU",
         () => "",
