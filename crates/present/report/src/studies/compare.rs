@@ -198,7 +198,7 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
 
 /// How many more rounds would decide all of these, and how many seconds they take.
 fn more(findings: &CompareFindings, open: &[&Compared]) -> Option<(u32, f64)> {
-    let wanted = open.iter().map(|r| r.rounds_to_tell).collect::<Option<Vec<u32>>>()?.into_iter().max()?;
+    let wanted = open.iter().map(|r| r.rounds_needed).collect::<Option<Vec<u32>>>()?.into_iter().max()?;
     // The estimate may be exceeded already: by chance, or since the difference is smaller.
     let more = wanted.saturating_sub(findings.rounds).max(findings.rounds / 4).max(1);
     Some((more, f64::from(more) * findings.round_s))
