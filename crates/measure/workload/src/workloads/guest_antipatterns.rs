@@ -54,7 +54,9 @@ mod tests {
 
     #[test]
     fn older_words_of_plans_and_recordings_are_read() {
-        for (word, forms) in [("both", [true, true]), ("habit", [true, false]), ("fix", [false, true]), ("cure", [false, true])] {
+        for (word, forms) in
+            [("both", [true, true]), ("habit", [true, false]), ("fix", [false, true]), ("cure", [false, true])]
+        {
             let spec = WorkloadSpec::new(WorkloadName::GuestAntipatterns).with("form", word);
             assert_eq!(antipattern_work(&spec).unwrap().forms, forms, "{word}");
         }
