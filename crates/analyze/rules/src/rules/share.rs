@@ -2,6 +2,7 @@
 
 use crate::rule::rounds;
 use crate::{Finding, Rule};
+use vmtax_model::number::counted;
 use vmtax_model::{
     ChangeCost, Estimate, Plan, Remedy, SettingPlace, Share, ShareColumn, ShareFindings, ShareMethod, ShareScore,
     Warning, shell_line,
@@ -75,7 +76,7 @@ pub(super) const TOO_FEW_SHARE_ROUNDS: Rule = Rule {
         let others = [&FASTER_SHARE, &NO_FASTER_SHARE, &SHARE_FAILED];
         let silent = others.iter().all(|rule| (rule.evaluate)(evidence).is_empty());
         let finding = |needed: u32| Finding {
-            text: format!("{} rounds are too few to show which way is faster.", plan.rounds),
+            text: format!("{} are too few to show which share method is faster.", counted(plan.rounds.into(), "round")),
             values: vec![("ROUNDS", needed.to_string())],
             ..Finding::default()
         };
@@ -335,7 +336,7 @@ mod tests {
     fn few_rounds_say_how_many_it_takes_and_nothing_else() {
         let ways = [("9p", 1.0), ("virtiofs", 0.5)];
         let of = |id: &str, rounds| evaluated(&ways, rounds, |evidence| findings(id, evidence));
-        assert_eq!(of("too-few-share-rounds", 3), ["3 rounds are too few to show which way is faster."]);
+        assert_eq!(of("too-few-share-rounds", 3), ["3 rounds are too few to show which share method is faster."]);
         assert_eq!(of("too-few-share-rounds", 6), [""; 0]);
         assert_eq!([of("faster-share", 3), of("no-faster-share", 3)], [vec![""; 0], vec![]]);
     }

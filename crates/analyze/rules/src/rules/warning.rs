@@ -89,7 +89,7 @@ pub(super) const WARNINGS: &[Rule] = &[
         instruction("Use fewer `--cpus`, or a larger host", "")
     ],
     Warning::NotPinned { cpus, online } => format!(
-        "The guest's {cpus} vCPUs were not pinned: the host has {online} CPUs online, and two have to be left for \
+        "vCPUs ({cpus}) were not pinned: the host has {online} CPUs online, and two have to be left for \
          everything else."
     )),
     warning!("stolen-time", "CPU time of a nested host that was stolen for other guests (steal)",

@@ -17,10 +17,12 @@ pub fn observer(column: &LayerColumn) -> String {
         ),
         None => format!("{} (too few rounds for a CI)", signed_percent(observer.median - 1.0)),
     };
-    let Some(control) = &column.control_median else { return effect };
-    let scale = Scale::of(control.median);
-    let interval = control.interval.map_or(String::new(), |_| format!(" ({} {})", scale.range(control), scale.unit));
-    format!("{effect} on an untraced median of {}{interval}", scale.text(control.median))
+    // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
+    let control = column.control_median.as_ref().filter(|control| control.interval.is_some());
+    control.map_or(effect.clone(), |control| {
+        let scale = Scale::of(control.median);
+        format!("{effect}; 95\u{a0}% CI of the untraced median: {} {}", scale.range(control), scale.unit)
+    })
 }
 
 /// Each variant against the first, in words.
