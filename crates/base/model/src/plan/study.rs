@@ -42,10 +42,9 @@ impl Study {
         }
     }
 
-    /// The study of that name, if it needs no table of its own in a plan; `overhead` is the former name of `overhead`.
+    /// The study of that name, if it needs no table of its own in a plan; `tax` is the former name of `overhead`.
     pub(super) fn without_table(name: &str) -> Option<Study> {
         let studies = [Study::Overhead, Study::Layers, Study::Share, Study::Exits, Study::GuestAntipatterns];
-        let name = if name == "overhead" { "overhead" } else { name };
         let name = if name == "tax" { "overhead" } else { name };
         studies.into_iter().find(|study| study.name() == name)
     }
