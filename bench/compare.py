@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Puts `vmtax compare` to the test on real guests: a guest against itself, and against one with a planted slowdown.
+"""Tests `vmtax compare` on real guests: a guest against itself, and against one with a planted slowdown.
 
     bench/compare.py [--vmtax FILE] [--only aa-micro,aa-tcg,power,minute] [--comparisons N] [--powers N]
 
@@ -113,7 +113,7 @@ def against_itself(name, vmtax, folder, count, words):
     limit = count // 10
     ok = wrong <= limit
     metrics = len(rows(findings))
-    print(f"{name:24} {wrong:8} {'<= ' + str(limit):12} {'ok' if ok else 'MISSED':7} of {count} comparisons of {metrics} metrics said to differ; "
+    print(f"{name:24} {wrong:8} {'<= ' + str(limit):12} {'ok' if ok else 'MISSED':7} of {count} comparisons of {metrics} metrics reported to differ; "
           f"{min(rounds)} to {max(rounds)} rounds, {time.monotonic() - begun:.0f} s", flush=True)
     return ok
 
@@ -151,21 +151,21 @@ def main():
             def sides(share):
                 return [f"name=plain,qemu={plain}", f"name=planted,qemu={planted(folder, qemu, round(took * share))}", "--machine", micro]
         if "power" in only:
-            found, foretold = 0, []
+            found, estimated = 0, []
             for seed in range(args.powers):
                 row = median_row(compared(args.vmtax, folder, [*sides(0.03), "--rounds", "8", "--seed", str(seed), *COMMON, *READS]))
                 rounds = row["rounds_needed"]
                 if rounds is not None:
                     row = median_row(compared(args.vmtax, folder, [*sides(0.03), "--rounds", str(max(rounds, 8)), "--seed",
                                                                    str(1000 + seed), *COMMON, *READS]))
-                foretold.append(rounds or 8)
+                estimated.append(rounds or 8)
                 found += row["verdict"] == "slower"
                 told("3 % planted", found, seed + 1)
             ok = found >= 0.8 * args.powers
-            foretold.sort()
+            estimated.sort()
             fine &= ok
             print(f"{'3 % planted':24} {found:8} {'>= ' + str(round(0.8 * args.powers)):12} {'ok' if ok else 'MISSED':7} of {args.powers} found in "
-                  f"the rounds foretold, {foretold[0]} to {foretold[-1]}, median {foretold[len(foretold) // 2]}", flush=True)
+                  f"the estimated number of rounds, {estimated[0]} to {estimated[-1]}, median {estimated[len(estimated) // 2]}", flush=True)
         if "minute" in only:
             found, slowest = 0, 0.0
             for seed in range(10):

@@ -152,7 +152,7 @@ def guest(arguments, scratch):
     yield line("unwound past translated code", past["share"], "printed", True,
                f"of {found['translated_samples']} samples")
     p50 = pauses["p50_ns"] / 1000
-    yield line("stop for a look, us", p50, "<= 200", p50 <= 200,
+    yield line("stop for a sample, us", p50, "<= 200", p50 <= 200,
                f"median of {pauses['count']}; 99th percentile {pauses['p99_ns'] / 1000:.0f}, {pauses['unstopped']} without")
 
 

@@ -1,4 +1,4 @@
-//! Runs a program that may be anything: with a deadline, a bounded output, and no terminal.
+//! Runs a program that may be anything: with a timeout, a bounded output, and no terminal.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! Reads a thread that is stopped for it: its registers and a copy of its stack.
 //!
-//! It is attached to for one reading only. Between readings nobody traces it, so that its signals take their usual way, and when
-//! vmtax is killed the kernel lets it run on.
+//! It is attached to for one reading only. Between readings nobody traces it, so that its signals are delivered as usual, and if
+//! vmtax is killed it runs on.
 
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;

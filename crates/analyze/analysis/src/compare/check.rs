@@ -6,7 +6,7 @@ use vmtax_model::{CheckFindings, CheckedRow, Comparison, REPORT_SCHEMA, Threshol
 
 /// Every metric that both recordings have in the same column, by the same workloads' options.
 pub fn check(base: &Side<'_>, now: &Side<'_>, thresholds: &Thresholds) -> CheckFindings {
-    // Worse on one side alone counts, so each side may miss as often as asked for.
+    // One-sided: only "worse" counts, so each tail gets the whole level.
     let miss = 2.0 * (1.0 - thresholds.confidence);
     let mut rows = Vec::new();
     for column in shared(base, now) {

@@ -1,4 +1,4 @@
-//! What comparisons promise, put to the test on simulated rounds. `-- --nocapture` prints the figures of
+//! What comparisons promise, tested on simulated rounds. `-- --nocapture` prints the figures of
 //! docs/statistics.md.
 
 use super::interim::InterimAnalyses;
@@ -67,7 +67,7 @@ impl<'r> Host<'r> {
         }
     }
 
-    /// A round: both sides, in an order drawn at random; the side's cost over the baseline's, as logarithm.
+    /// A round: both sides, in an order drawn at random; the variant's cost over the baseline's, as logarithm.
     fn round(&mut self, effect: f64) -> f64 {
         let base_first = self.random.bool();
         let (one, two) = (self.turn(), self.turn());

@@ -1,4 +1,4 @@
-//! What the search for changes promises, put to the test on simulated series. `-- --nocapture` prints the figures of
+//! What the search for changes promises, tested on simulated series. `-- --nocapture` prints the figures of
 //! docs/history.md.
 
 use super::divisive::breaks;

@@ -49,7 +49,7 @@ pub struct Times {
     pub interval: [u64; Checkpoint::ALL.len()],
     /// A kernel thread issues the request; this long it waits for the guest's vCPU.
     pub kworker_waits: Option<u64>,
-    /// The vCPU's thread is thrown off its CPU while the guest's kernel prepares the request.
+    /// The vCPU's thread is preempted while the guest's kernel prepares the request.
     pub vcpu_preempted: u64,
     /// QEMU's main loop waits for a CPU when it is woken by the kick.
     pub wake_runnable: u64,
@@ -59,7 +59,7 @@ pub struct Times {
     /// It waits for a CPU when the disk is done, after an interrupt that took this long to wake it.
     pub reap_waiting: u64,
     pub reap_runnable: u64,
-    /// It is thrown off its CPU before it pushes.
+    /// It is preempted before it pushes.
     pub push_preempted: u64,
     /// The vCPU's thread waits for a CPU when it is woken for the interrupt.
     pub interrupt_runnable: u64,

@@ -14,7 +14,7 @@ pub struct PageLayout {
     size: usize,
 }
 
-/// Greater than any sub-buffer that a kernel can be told to use.
+/// Above the largest sub-buffer that a kernel can be set to.
 const MAX_PAGE: usize = 16 << 20;
 /// Flags and length share the commit field.
 const MISSED: u64 = 1 << 31;

@@ -29,8 +29,8 @@ impl Fetched {
         self.path.parent().map_or(0, size)
     }
 
-    /// Whether a person means this one by a version or its beginning, a suite, or both. One that was built is not meant by its
-    /// version alone: it may be patched.
+    /// Whether `wanted` names it: a version or its beginning, a suite, or both. A built one is never found by its version
+    /// alone: it may be patched.
     fn is(&self, wanted: &str) -> bool {
         let by_version = || !is_built(&self.suite) && is_version(wanted) && version::matches(&self.version, wanted);
         self.suite == wanted || self.name() == wanted || by_version()

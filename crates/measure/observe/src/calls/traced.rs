@@ -114,7 +114,7 @@ struct Calls {
     layout: RecordParseInfo,
     by_process: bool,
     own: i32,
-    /// What the records of a call's begin are told by, and where the call's number is in them.
+    /// The event ID of a call's entry, and the offset of the call's number in its record.
     enter: (u16, usize),
     /// Records by time that may have earlier ones still to come.
     fresh: Vec<Step>,

@@ -26,12 +26,12 @@ pub(crate) fn machine(sharing: Option<&Sharing>) -> &'static str {
     }
 }
 
-/// The arguments that share it. `usual` is how this run's disks are read: past the page cache or not, by which engine.
-pub(crate) fn arguments(sharing: &Sharing, qemu: &QemuFacts, usual: (bool, &str), guest: &ServerLink) -> Vec<String> {
+/// The arguments that share it. `default` is how this run's disks are read: past the page cache or not, by which engine.
+pub(crate) fn arguments(sharing: &Sharing, qemu: &QemuFacts, default: (bool, &str), guest: &ServerLink) -> Vec<String> {
     let mut arguments = sharing.host_root.as_ref().map(besides).unwrap_or_default();
     arguments.extend(match sharing.share.method {
         ShareMethod::NineP => nine_p(sharing, qemu),
-        ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => disk(sharing, usual),
+        ShareMethod::Disk | ShareMethod::Erofs | ShareMethod::Squashfs => disk(sharing, default),
         ShareMethod::Virtiofs => virtiofs(guest),
         ShareMethod::Nfs3 => network(&[NFS_PORT, MOUNT_PORT], guest),
         ShareMethod::Nfs4 => network(&[NFS_PORT], guest),

@@ -127,14 +127,14 @@ fn table(against: &Against, min_effect: f64) -> Table {
         .notes(notes(against))
 }
 
-/// What the columns mean, and why an interval is not shown.
+/// What the columns mean, and why an interval is left out.
 fn notes(against: &Against) -> Vec<String> {
     let undecided = against.rows.iter().filter(|row| row.comparison.ratio.interval.is_some());
     let hidden = undecided.filter(|row| deciding(&row.comparison).interval.is_none()).count();
     let hidden = (hidden > 0).then(|| {
         format!(
-            " The CI of {} excludes ×1 by itself, not after the correction for the number of metrics (Holm); it is not \
-             shown.",
+            " The CI of {} excludes ×1 by itself, not after the correction for the number of metrics (Holm), and is \
+             left out.",
             counted(hidden as u64, "inconclusive metric")
         )
     });
@@ -189,7 +189,7 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
             format!("about {rounds} more rounds, {}, would resolve {}", duration(s), percent(findings.min_effect))
         }
         None if findings.round_s > 0.0 => {
-            format!("no affordable number of rounds would resolve {}", percent(findings.min_effect))
+            format!("resolving {} would take thousands of rounds", percent(findings.min_effect))
         }
         None => "measure both in one `vmtax compare` with more --rounds".to_owned(),
     };

@@ -10,7 +10,7 @@ use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.
 const SAID: usize = 4;
-/// A growth law that leaves a step's interval by more than this does not hold there.
+/// A growth law that leaves a step's interval by more than this is a rough fit.
 const NOTABLE_MISFIT: f64 = 0.1;
 
 /// What one more costs, with its sign where it costs nothing: "9.12 ns".
@@ -51,7 +51,7 @@ fn sentence(growth: &Growth, option: &str) -> String {
     });
     let misfit = match growth.misfit.filter(|m| *m > NOTABLE_MISFIT) {
         Some(share) => format!(
-            " A rough fit: at one step the law lies outside the interval by {}, as where a cache is exceeded.",
+            " A rough fit: at one step the growth law lies outside the interval by {}, as where a cache is exceeded.",
             percent(share)
         ),
         None => String::new(),
@@ -165,8 +165,8 @@ fn sections<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Vec<S
         ..Figure::new(Curves { growths, option: &findings.option })
     });
     let intro = format!(
-        "Cost against {}, both on logarithmic axes. Each dot is one round at one size; the line is the law, drawn through \
-         the rounds, its band the 95 % CI.",
+        "Cost against {}, both on logarithmic axes. Each dot is one round at one size; the line is the fitted growth \
+         law, its band the 95 % CI.",
         findings.option
     );
     let every = Block::Folded("Every size".to_owned(), vec![Block::Table(steps(recording, findings))]);
@@ -208,7 +208,7 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
         Some("twice as many") => format!("{} a doubling", one_more(growth)),
         Some(_) => format!("{} at the last step", one_more(growth)),
     };
-    costs("The law of each cost", recording, &findings.growths, |growth| growth)
+    costs("Growth law of each cost", recording, &findings.growths, |growth| growth)
         .column(Column::words("growth law"), |growth| Cell::strong(law_label(growth)))
         .column(Column::figures("one more").spare(4), step)
         .column(Column::figures("95 % CI").spare(3), |growth| one_more_range(growth))
