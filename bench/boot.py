@@ -32,8 +32,8 @@ def checked(command, **more):
 
 def vmtax_boot(vmtax, kernel, scratch):
     """Seconds, as the run itself notes them."""
-    checked([vmtax, "run", "cpu", "cpu.time=0.1", "--machines=tcg", "--rounds=1", f"--cpus={CPUS}",
-             f"--memory={MEMORY_MIB}", f"--kernel={kernel}", f"--modules={modules(kernel)}", f"--runs={scratch}/runs"])
+    checked([vmtax, "run", "cpu", "cpu.time=0.1", "--machine=tcg", "--rounds=1", f"--cpus={CPUS}",
+             f"--memory={MEMORY_MIB}", f"--kernel={kernel}", f"--modules={modules(kernel)}", f"--dir={scratch}/runs"])
     (note,) = Path(scratch, "runs").glob("*/turns/*/turn.json")
     boot = json.loads(note.read_text())["boot_s"]
     shutil.rmtree(Path(scratch, "runs"))

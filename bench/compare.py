@@ -56,13 +56,13 @@ ssize_t pread64(int fd, void *b, size_t n, off_t at) {
 }
 """
 READS = ["--", "seqread", "seqread.count=200", "seqread.time=0"]
-COMMON = ["--set", "aio=threads", "--repeats", "1", "--budget", "2h", "--detect", "3%"]
+COMMON = ["--set", "aio=threads", "--repeats", "1", "--budget", "2h", "--min-effect", "3%"]
 
 
 def compared(vmtax, folder, words):
     """The findings of a comparison."""
     runs = Path(folder) / "runs"
-    done = subprocess.run([vmtax, "compare", "--json", "--runs", str(runs), *words], stdin=subprocess.DEVNULL,
+    done = subprocess.run([vmtax, "compare", "--json", "--dir", str(runs), *words], stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, timeout=7200)
     if done.returncode:
         sys.exit(f"bench: vmtax compare {' '.join(words)} failed:\n{done.stderr}")

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 CPUS, MEMORY_MIB = 1, 1024
-GUEST = ["--machines=tcg", "--rounds=1", f"--cpus={CPUS}", f"--memory={MEMORY_MIB}"]
+GUEST = ["--machine=tcg", "--rounds=1", f"--cpus={CPUS}", f"--memory={MEMORY_MIB}"]
 FILES = 4000
 FLOOD_BYTES = 1 << 30
 STARTS = 20
@@ -50,7 +50,7 @@ class Bench:
         self.vmtax, self.vng, self.rounds = arguments.vmtax, arguments.vng, arguments.rounds
         self.scratch, self.kernel = Path(scratch), kernel
         self.guest = [*GUEST, f"--kernel={kernel}", f"--modules={Path(kernel).parent.parent / 'lib/modules'}",
-                      f"--runs={scratch}/runs"]
+                      f"--dir={scratch}/runs"]
 
     def exec(self, *command, **more):
         return checked([self.vmtax, "exec", *self.guest, "--", *command], **more)
@@ -135,7 +135,7 @@ class Bench:
 
     def beside_run(self):
         """sysbench itself and our own form of it, in turns, on each machine."""
-        common = ["--machines=native,tcg", "--rounds=1", *self.guest[2:], "--json"]
+        common = ["--machine=native,tcg", "--rounds=1", *self.guest[2:], "--json"]
 
         def real():
             words = ["sysbench", "cpu", "--cpu-max-prime=10000", "--time=2", "run"]

@@ -18,7 +18,7 @@ import tempfile
 
 def layers(vmtax, scratch, *words):
     """The columns of a run, by machine."""
-    command = [vmtax, "layers", *words, "--json", f"--runs={scratch}"]
+    command = [vmtax, "layers", *words, "--json", f"--dir={scratch}"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           timeout=1800)
     if done.returncode:

@@ -116,8 +116,8 @@ def costs_of(work, logs, arguments, scratch):
         perf = ["perf", "record", "-q", "-F", str(hz), "-p", str(work.pid), "-o", os.path.join(scratch, "perf.data")]
         ways[f"interrupts {hz}"] = perf
         ways[f"perf {hz}"] = perf + ["--call-graph", "dwarf"]
-        ways[f"vmtax {hz}"] = [arguments.vmtax, "profile", "--seconds", "3600", "--hz", str(hz), "--wall-hz", "0",
-                               "--pid", str(work.pid), "--out"]
+        ways[f"vmtax {hz}"] = [arguments.vmtax, "profile", "--duration", "3600", "--hz", str(hz), "--wall-hz", "0",
+                               "--pid", str(work.pid), "--output"]
     found = {name: [] for name in ways}
     names = list(ways)
     for number in range(arguments.rounds):
@@ -139,7 +139,7 @@ def costs_of(work, logs, arguments, scratch):
 
 def guest(arguments, scratch):
     out = os.path.join(scratch, "guest")
-    command = [arguments.vmtax, "profile", "--machine", "tcg", "--hz", "499", "--json", "--out", out, "--runs",
+    command = [arguments.vmtax, "profile", "--machine", "tcg", "--hz", "499", "--json", "--output", out, "--dir",
                os.path.join(scratch, "runs"), "--", "seqread", "time=8"]
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=300)
     if done.returncode:
@@ -181,7 +181,7 @@ def timed(command, **streams):
 def imports(arguments, scratch):
     data = os.path.join(scratch, "perf.data")
     record = ["perf", "record", "-q", "-e", "cpu-clock", "-F", "999", "--call-graph", "dwarf", "-o", data, arguments.vmtax,
-              "run", "--machines", "tcg", "--rounds", "1", "--runs", os.path.join(scratch, "runs"), "seqread", "seqread.time=20"]
+              "run", "--machine", "tcg", "--rounds", "1", "--dir", os.path.join(scratch, "runs"), "seqread", "seqread.time=20"]
     subprocess.run(record, check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     size = os.path.getsize(data)
     peer = [shutil.which("stackcollapse-perf.pl"), shutil.which("flamegraph.pl")]
@@ -191,7 +191,7 @@ def imports(arguments, scratch):
     for number in range(3):
         out = os.path.join(scratch, f"import-{number}")
         with open(os.path.join(scratch, f"import-{number}.json"), "w") as file:
-            seconds, peak = timed([[arguments.vmtax, "profile", "import", data, "--json", "--out", out]], stdout=file)
+            seconds, peak = timed([[arguments.vmtax, "profile", "import", data, "--json", "--output", out]], stdout=file)
         own.append(seconds)
         memory = max(memory, peak)
         with open(os.path.join(scratch, f"import-{number}.json")) as file:
@@ -231,8 +231,8 @@ def agreement(arguments, scratch):
     work = subprocess.Popen([program])
     try:
         perf = subprocess.Popen(["perf", "record", "-q", "-e", "cpu-clock", "-F", "499", "-g", "-o", data, "-p", str(work.pid)])
-        words = ["profile", "--pid", str(work.pid), "--hz", "499", "--seconds", "8", "--wall-hz", "0", "--json"]
-        done = subprocess.run([arguments.vmtax, *words, "--out", os.path.join(scratch, "many-out")], stdout=subprocess.PIPE, check=True)
+        words = ["profile", "--pid", str(work.pid), "--hz", "499", "--duration", "8", "--wall-hz", "0", "--json"]
+        done = subprocess.run([arguments.vmtax, *words, "--output", os.path.join(scratch, "many-out")], stdout=subprocess.PIPE, check=True)
         perf.send_signal(signal.SIGINT)
         perf.wait(timeout=60)
     finally:
@@ -263,10 +263,10 @@ def calls(arguments, scratch):
     ours, theirs = [], []
     for number in range(arguments.rounds):
         out, runs = (os.path.join(scratch, f"{name}-{number}") for name in ("calls", "runs"))
-        words = ["profile", "--machine", "tcg", "--syscalls", "--json", "--out", out, "--runs", runs, "--", "cpu", "time=0.1"]
+        words = ["profile", "--machine", "tcg", "--syscalls", "--json", "--output", out, "--dir", runs, "--", "cpu", "time=0.1"]
         done = subprocess.run([arguments.vmtax, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True)
         ours.append(json.loads(done.stdout)["guest"]["calls"]["added_ns"])
-        words = ["exec", "--machines", "tcg", "--rounds", "1", "--runs", runs, "--", "sh", "-c", CALLS.format(vmtax=shlex.quote(arguments.vmtax))]
+        words = ["exec", "--machine", "tcg", "--rounds", "1", "--dir", runs, "--", "sh", "-c", CALLS.format(vmtax=shlex.quote(arguments.vmtax))]
         done = subprocess.run([arguments.vmtax, *words], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, check=True)
         ns = [next(m["value"] for m in found["measures"] if m["metric"] == "syscalls.getpid") for found in documents(done.stdout)]
         theirs.append(min(ns[1::2]) - min(ns[0::2]))
