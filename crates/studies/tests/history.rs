@@ -7,6 +7,7 @@ use rusqlite::Connection;
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{Machine, Metric};
+use vmtax_recording::RecordingsFolder;
 use vmtax_studies::history::{FILE, Ledger, LedgerError};
 
 /// A folder of recordings: copies of the golden one, each at another time.
@@ -23,6 +24,10 @@ impl Runs {
 
     fn path(&self) -> &Path {
         self.0.path()
+    }
+
+    fn folder(&self) -> RecordingsFolder {
+        RecordingsFolder::open(self.path()).unwrap()
     }
 
     fn file(&self) -> PathBuf {
@@ -74,10 +79,10 @@ fn folders(ledger: &Ledger) -> Vec<(String, bool)> {
 #[test]
 fn a_run_is_in_it_with_figures_facts_and_conditions() {
     let runs = Runs::with(1);
-    assert_eq!(vmtax_studies::history::add(runs.path(), &runs.path().join("run-0")).unwrap(), [""; 0]);
+    assert_eq!(vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-0")).unwrap(), [""; 0]);
     // Twice is once.
-    vmtax_studies::history::add(runs.path(), &runs.path().join("run-0")).unwrap();
-    let ledger = Ledger::open(runs.path()).unwrap();
+    vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-0")).unwrap();
+    let ledger = Ledger::open(&runs.folder()).unwrap();
     let list = ledger.list().unwrap();
     let of = |machine| list.iter().find(|e| (e.metric, e.machine) == (Metric::CpuEvents, machine)).unwrap();
     assert_eq!((of(Machine::NATIVE).runs, of(Machine::TCG).series), (1, 1));
@@ -165,7 +170,7 @@ fn a_newer_one_is_left_alone() {
     runs.caught_up();
     Connection::open(runs.file()).unwrap().pragma_update(None, "user_version", 2).unwrap();
     let before = fs::read(runs.file()).unwrap();
-    let error = vmtax_studies::history::add(runs.path(), &runs.record(1)).unwrap_err().to_string();
+    let error = vmtax_studies::history::add(&runs.folder(), &runs.record(1)).unwrap_err().to_string();
     assert!(error.contains("has version 2") && error.contains("update vmtax"), "{error}");
     assert_eq!(fs::read(runs.file()).unwrap(), before);
     assert!(runs.damaged().is_empty());
@@ -175,19 +180,19 @@ fn a_newer_one_is_left_alone() {
 fn a_locked_one_is_waited_for_but_not_for_ever() {
     let runs = Runs::with(2);
     let file = runs.file();
-    vmtax_studies::history::add(runs.path(), &runs.path().join("run-0")).unwrap();
+    vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-0")).unwrap();
     let other = Connection::open(&file).unwrap();
     other.execute_batch("BEGIN EXCLUSIVE").unwrap();
     let began = std::time::Instant::now();
-    let error = vmtax_studies::history::add(runs.path(), &runs.path().join("run-1")).unwrap_err();
+    let error = vmtax_studies::history::add(&runs.folder(), &runs.path().join("run-1")).unwrap_err();
     let waited = began.elapsed().as_secs_f64();
     assert!(matches!(error, LedgerError::Locked { .. }), "{error}");
     assert!(error.to_string().contains("`vmtax history --dir "), "{error}");
     assert!((4.5..20.0).contains(&waited), "{waited}");
     // Free within the time: the run is in it.
     let waiting = std::thread::spawn({
-        let path = runs.path().to_owned();
-        move || vmtax_studies::history::add(&path, &path.join("run-1"))
+        let folder = runs.folder();
+        move || vmtax_studies::history::add(&folder, &folder.path().join("run-1"))
     });
     std::thread::sleep(std::time::Duration::from_millis(300));
     other.execute_batch("COMMIT").unwrap();
@@ -202,21 +207,36 @@ fn many_write_at_once() {
         for i in 0..8 {
             let runs = &runs;
             scope.spawn(move || {
-                vmtax_studies::history::add(runs.path(), &runs.path().join(format!("run-{i}"))).unwrap()
+                vmtax_studies::history::add(&runs.folder(), &runs.path().join(format!("run-{i}"))).unwrap()
             });
         }
     });
-    assert_eq!(folders(&Ledger::open(runs.path()).unwrap()).len(), 8);
+    assert_eq!(folders(&Ledger::open(&runs.folder()).unwrap()).len(), 8);
 }
 
 #[test]
 fn there_is_no_ledger_without_a_folder() {
     let error = Ledger::open_to_read(Path::new("/nowhere/at/all")).unwrap_err().to_string();
     assert!(error.contains("there is no folder /nowhere/at/all"), "{error}");
-    let runs = Runs::with(1);
-    fs::create_dir(runs.file()).unwrap();
-    let error = Ledger::open_to_read(runs.path()).unwrap_err().to_string();
-    assert!(error.contains(FILE), "{error}");
+}
+
+#[test]
+fn what_is_no_file_is_not_opened_as_a_ledger() {
+    let victim = tempfile::tempdir().unwrap();
+    let made = victim.path().join("made");
+    let pipe = |file: &Path| assert!(std::process::Command::new("mkfifo").arg(file).status().unwrap().success());
+    for put in [
+        &(|file: &Path| fs::create_dir(file).unwrap()) as &dyn Fn(&Path),
+        &|file| std::os::unix::fs::symlink(&made, file).unwrap(),
+        // To open it would wait for ever.
+        &pipe,
+    ] {
+        let runs = Runs::with(1);
+        put(&runs.file());
+        let error = Ledger::open_to_read(runs.path()).unwrap_err().to_string();
+        assert!(error.contains(FILE) && error.contains("not a regular file"), "{error}");
+        assert!(!made.exists(), "the file of a link was made");
+    }
 }
 
 proptest! {
@@ -259,7 +279,7 @@ fn figures_under_a_former_name_of_their_metric_are_found() {
         );
         assert!(stored.execute(&rename, []).unwrap() > 0);
     }
-    let ledger = Ledger::open(runs.path()).unwrap();
+    let ledger = Ledger::open(&runs.folder()).unwrap();
     assert_eq!(ledger.figures(Metric::OpenFidsStat, Some(Machine::NATIVE)).unwrap().len(), 2);
     let list = ledger.list().unwrap();
     let entries: Vec<_> =

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use vmtax_model::{PlanError, SCHEMA};
+use vmtax_trust::Untrusted;
 
 /// A recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -13,6 +14,17 @@ pub enum RecordingError {
         path: PathBuf,
         /// Why not.
         source: std::io::Error,
+    },
+    /// This is root, and another user could replace what root writes there.
+    #[error(
+        "{path} is not safe for what root writes: {found}. Name a folder of root's with --dir or --output, or run as \
+         another user"
+    )]
+    Untrusted {
+        /// The folder.
+        path: PathBuf,
+        /// Who can change it, and where.
+        found: Untrusted,
     },
     /// The plan or a trial has no form on disk.
     #[error("{what} cannot be stored: {reason}")]

@@ -1,16 +1,21 @@
 //! Files that are whole or absent, and reading that trusts neither their size nor their kind.
 
 use crate::RecordingError;
+use rustix::fs::OFlags;
 use serde::de::DeserializeOwned;
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use vmtax_model::SCHEMA;
 
-/// Writes a file so that at any moment, also after a power cut, it is there whole or not at all.
-pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordingError> {
+/// The file of a recording that is being written. One name, so that what a killed process left of it is found at once.
+pub(crate) const UNFINISHED: &str = "unfinished.part";
+
+/// Writes a file of a recording so that at any moment, also after a power cut, it is there whole or not at all.
+pub(crate) fn write_whole(recording: &Path, path: &Path, bytes: &[u8]) -> Result<(), RecordingError> {
     let attempt = || -> io::Result<()> {
-        let unfinished = path.with_extension("part");
+        let unfinished = recording.join(UNFINISHED);
         let mut file = File::create(&unfinished)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -27,17 +32,16 @@ pub(crate) fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), RecordingErro
 pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, RecordingError> {
     let damaged = |reason: String| RecordingError::Damaged { path: path.to_owned(), reason };
     let fail = |source| RecordingError::Read { path: path.to_owned(), source };
-    let kind = match fs::metadata(path) {
-        Ok(kind) => kind,
+    // Opening a pipe or device that someone put there would hang, or do something. Nor may one come in its place meanwhile.
+    let flags = (OFlags::NONBLOCK | OFlags::NOCTTY).bits() as i32;
+    let file = match fs::metadata(path).map(|file| file.is_file()) {
+        Ok(true) => OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(fail)?,
+        Ok(false) => return Err(damaged("it is not a regular file".to_owned())),
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(e) => return Err(fail(e)),
     };
-    // Opening a pipe or device that someone put there would hang.
-    if !kind.is_file() {
-        return Err(damaged("it is not a regular file".to_owned()));
-    }
     let mut bytes = Vec::new();
-    File::open(path).and_then(|f| f.take(limit + 1).read_to_end(&mut bytes)).map_err(fail)?;
+    file.take(limit + 1).read_to_end(&mut bytes).map_err(fail)?;
     if bytes.len() as u64 > limit {
         return Err(damaged(format!("larger than {limit} bytes")));
     }

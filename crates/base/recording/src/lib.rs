@@ -9,12 +9,14 @@
 //!   trials/0000/trial.json  what, where, when, exit, figures, summaries of the latencies
 //!   trials/0000/ops.hlog    the latencies: HdrHistogram interval log, one tagged line per operation, nanoseconds
 //!   trials/0000/…           of a profile: observed.json, on-cpu.json and others; report.html and pictures lie beside plan.toml
+//!   unfinished.part         while a file is written
 //!   trials/0000/…           of an observed trial: trace.json, ops.series, guest-trace/, host-trace/ (docs/recording.md)
 //! ```
 
 mod error;
 mod file;
 mod files;
+mod folder;
 mod layout;
 mod list;
 mod reader;
@@ -24,6 +26,7 @@ mod writer;
 
 pub use error::RecordingError;
 pub use files::TrialFiles;
+pub use folder::RecordingsFolder;
 pub use layout::Manifest;
 pub use list::{Listing, State, list};
 pub use reader::open;

@@ -25,8 +25,8 @@ struct StoredOperation {
 /// `trial.json`'s operations stand where the record's own would.
 const OPERATIONS: &str = "/result/operations";
 
-/// Writes both files of a trial into its folder; the trial counts from the moment `trial.json` is there.
-pub(crate) fn write(folder: &Path, record: &TrialRecord) -> Result<(), RecordingError> {
+/// Writes both files of a trial into its folder in the recording; the trial counts from the moment `trial.json` is there.
+pub(crate) fn write(recording: &Path, folder: &Path, record: &TrialRecord) -> Result<(), RecordingError> {
     let what = format!("trial {}", record.number);
     let unstorable = |reason: String| RecordingError::Unstorable { what: what.clone(), reason };
     let (bare, operations) = split(record);
@@ -38,9 +38,9 @@ pub(crate) fn write(folder: &Path, record: &TrialRecord) -> Result<(), Recording
         let stored = operations.iter().map(|o| StoredOperation { name: o.name.clone(), latency: o.latency.summary() });
         *slot = serde_json::to_value(stored.collect::<Vec<_>>()).map_err(|e| unstorable(e.to_string()))?;
         let log = log_of(record, &operations).map_err(unstorable)?;
-        write_whole(&folder.join(LATENCIES), &log)?;
+        write_whole(recording, &folder.join(LATENCIES), &log)?;
     }
-    write_whole(&folder.join(TRIAL), &to_json(&what, &value)?)
+    write_whole(recording, &folder.join(TRIAL), &to_json(&what, &value)?)
 }
 
 /// Reads a trial back; `None` when it has no `trial.json`.

@@ -2,11 +2,12 @@
 
 use crate::error::RecordingError;
 use crate::file::{to_json, write_whole};
+use crate::folder::{RecordingsFolder, create, mark_in_use};
 use crate::layout::{HOST, MANIFEST, Manifest, PLAN, TRIALS, trial_folder};
 use crate::{TrialFiles, trial};
 use jiff::Timestamp;
+use rustix::fd::OwnedFd;
 use std::fs;
-use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_model::{HostFacts, Plan, SCHEMA, TrialRecord};
 
@@ -15,24 +16,26 @@ use vmtax_model::{HostFacts, Plan, SCHEMA, TrialRecord};
 pub struct Writer {
     folder: PathBuf,
     manifest: Manifest,
+    /// Locked as long as this process writes in it.
+    _in_use: OwnedFd,
 }
 
 /// Where a recording is made.
 enum At<'a> {
     /// In a folder of recordings, as `<UTC time>-<plan name>`, with a number behind it when that exists.
-    Runs(&'a Path),
+    Runs(&'a RecordingsFolder),
     /// In this folder, which has to be new or empty.
     Folder(&'a Path),
 }
 
 impl Writer {
     /// Makes `runs/<UTC time>-<plan name>/`, with a number behind it when that exists, and writes everything that is
-    /// known before the first trial.
+    /// known before the first trial. Other users may not read it.
     ///
     /// # Errors
     /// [`RecordingError`] when the folder cannot be made or written, or the plan has no form as TOML.
     pub fn create(
-        runs: &Path,
+        runs: &RecordingsFolder,
         plan: &Plan,
         host: &HostFacts,
         command: &[String],
@@ -44,7 +47,7 @@ impl Writer {
     /// The same in a folder of that name, which has to be new or empty.
     ///
     /// # Errors
-    /// As [`Writer::create`]; [`RecordingError::NotEmpty`].
+    /// As [`Writer::create`]; [`RecordingError::NotEmpty`]; [`RecordingError::Untrusted`].
     pub fn create_at(
         folder: &Path,
         plan: &Plan,
@@ -69,12 +72,12 @@ impl Writer {
         let toml = plan.to_toml().map_err(|e| unstorable(e.to_string()))?;
         let started = now();
         let name = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), plan.name);
-        let folder = match at {
-            At::Runs(runs) => make_folder(runs, &name)?,
-            At::Folder(folder) => empty_folder(folder)?,
+        let (folder, in_use) = match at {
+            At::Runs(runs) => runs.make_recording(&name)?,
+            At::Folder(folder) => (folder.to_owned(), empty_folder(folder)?),
         };
-        write_whole(&folder.join(PLAN), toml.as_bytes())?;
-        write_whole(&folder.join(HOST), &to_json("the host's facts", host)?)?;
+        write_whole(&folder, &folder.join(PLAN), toml.as_bytes())?;
+        write_whole(&folder, &folder.join(HOST), &to_json("the host's facts", host)?)?;
         let trials = folder.join(TRIALS);
         fs::create_dir(&trials).map_err(|source| RecordingError::Write { path: trials, source })?;
         let manifest = Manifest {
@@ -84,7 +87,7 @@ impl Writer {
             started: started.to_string(),
             ended: None,
         };
-        let writer = Writer { folder, manifest };
+        let writer = Writer { folder, manifest, _in_use: in_use };
         writer.write_manifest()?;
         Ok(writer)
     }
@@ -116,7 +119,7 @@ impl Writer {
     /// # Errors
     /// [`RecordingError`] when it cannot be written or holds a figure that is not a number.
     pub fn write(&self, record: &TrialRecord) -> Result<(), RecordingError> {
-        trial::write(&self.trial_folder(record.number)?, record)
+        trial::write(&self.folder, &self.trial_folder(record.number)?, record)
     }
 
     /// Marks the recording as ended: it was not cut off.
@@ -134,7 +137,7 @@ impl Writer {
     }
 
     fn write_manifest(&self) -> Result<(), RecordingError> {
-        write_whole(&self.folder.join(MANIFEST), &to_json(MANIFEST, &self.manifest)?)
+        write_whole(&self.folder, &self.folder.join(MANIFEST), &to_json(MANIFEST, &self.manifest)?)
     }
 }
 
@@ -144,26 +147,13 @@ fn now() -> Timestamp {
     Timestamp::from_second(now.as_second()).unwrap_or(now)
 }
 
-/// Makes `runs/name`, or `runs/name-2` and so on: two runs may start in the same second.
-fn make_folder(runs: &Path, name: &str) -> Result<PathBuf, RecordingError> {
-    fs::create_dir_all(runs).map_err(|source| RecordingError::Write { path: runs.to_owned(), source })?;
-    let mut folder = runs.join(name);
-    for number in 2.. {
-        match fs::create_dir(&folder) {
-            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => folder = runs.join(format!("{name}-{number}")),
-            Err(source) => return Err(RecordingError::Write { path: folder, source }),
-            Ok(()) => break,
-        }
-    }
-    Ok(folder)
-}
-
 /// Makes the folder unless it is there; one that holds files is refused.
-fn empty_folder(folder: &Path) -> Result<PathBuf, RecordingError> {
+fn empty_folder(folder: &Path) -> Result<OwnedFd, RecordingError> {
     let failed = |source| RecordingError::Write { path: folder.to_owned(), source };
-    fs::create_dir_all(folder).map_err(failed)?;
-    match fs::read_dir(folder).map_err(failed)?.next() {
-        Some(_) => Err(RecordingError::NotEmpty(folder.to_owned())),
-        None => Ok(folder.to_owned()),
+    let opened = create(folder)?;
+    if fs::read_dir(folder).map_err(failed)?.next().is_some() {
+        return Err(RecordingError::NotEmpty(folder.to_owned()));
     }
+    mark_in_use(&opened);
+    Ok(opened)
 }

@@ -4,11 +4,12 @@
 
 mod common;
 
-use common::{copy, host, plan, trials, write_run};
+use common::{copy, folder_of, host, plan, trials, write_run};
 use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::{Path, PathBuf};
 use vmtax_model::{Machine, WorkloadName};
-use vmtax_recording::{RecordingError, State, Writer, list, open};
+use vmtax_recording::{RecordingError, RecordingsFolder, State, Writer, list, open};
 
 fn golden() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden/schema-1")
@@ -87,14 +88,14 @@ fn by_hand_make_golden() {
 #[test]
 fn a_kill_loses_only_the_trial_under_way() {
     let runs = tempfile::tempdir().unwrap();
-    let writer = Writer::create(runs.path(), &plan(), &host(), &[], "0.1.0").unwrap();
+    let writer = Writer::create(&folder_of(runs.path()), &plan(), &host(), &[], "0.1.0").unwrap();
     let records = trials();
     writer.write(&records[0]).unwrap();
     // Dropped without `finish`, as a kill -9 leaves it: the second trial has a console, a log, half a trial.json.
     let second = writer.trial_files(1).unwrap().folder().to_owned();
     fs::write(second.join("console.log"), "boot…").unwrap();
     fs::write(second.join("ops.hlog"), "#half").unwrap();
-    fs::write(second.join("trial.part"), "{\"schema\":1").unwrap();
+    fs::write(writer.folder().join("unfinished.part"), "{\"schema\":1").unwrap();
     let folder = writer.folder().to_owned();
     drop(writer);
     let recording = open(&folder).unwrap();
@@ -107,10 +108,70 @@ fn a_kill_loses_only_the_trial_under_way() {
 }
 
 #[test]
+fn other_users_may_not_read_a_recording() {
+    let place = tempfile::tempdir().unwrap();
+    let runs = place.path().join("new/runs");
+    let writer = Writer::create(&folder_of(&runs), &plan(), &host(), &[], "0.1.0").unwrap();
+    let named = Writer::create_at(&place.path().join("named"), &plan(), &host(), &[], "0.1.0").unwrap();
+    for folder in [&runs, writer.folder(), named.folder()] {
+        assert_eq!(fs::metadata(folder).unwrap().permissions().mode() & 0o777, 0o700, "{}", folder.display());
+    }
+}
+
+#[test]
+fn only_recordings_that_no_process_writes_are_swept() {
+    let place = tempfile::tempdir().unwrap();
+    let runs = folder_of(&place.path().join("runs"));
+    let writer = |_| Writer::create(&runs, &plan(), &host(), &[], "0.1.0").unwrap();
+    let [in_use, left] = [0, 1].map(writer);
+    let unfinished = |writer: &Writer| writer.folder().join("unfinished.part");
+    [&in_use, &left].iter().for_each(|writer| fs::write(unfinished(writer), "{").unwrap());
+    let (used, gone) = (unfinished(&in_use), unfinished(&left));
+    drop(left);
+    // A folder that another has put there as a link.
+    let victim = place.path().join("victim");
+    fs::create_dir(&victim).unwrap();
+    fs::write(victim.join("unfinished.part"), "kept").unwrap();
+    symlink(&victim, runs.path().join("20250101T000000Z-link")).unwrap();
+    let mut swept = 0;
+    runs.sweep(|_| swept += 1);
+    assert!(used.exists() && !gone.exists() && victim.join("unfinished.part").exists());
+    assert_eq!(swept, 1);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn root_does_not_use_a_folder_that_another_user_can_change() {
+    let place = tempfile::tempdir().unwrap();
+    let (above, runs) = (place.path().join("above"), place.path().join("above/runs"));
+    fs::create_dir(&above).unwrap();
+    let refused = |result: Result<RecordingsFolder, RecordingError>, why: &str| {
+        let error = result.unwrap_err().to_string();
+        assert!(error.contains(why) && error.contains("--dir"), "{error}");
+    };
+    chown(&above, Some(65534), None).unwrap();
+    refused(RecordingsFolder::create(&runs), "above belongs to user 65534");
+    assert!(!runs.exists(), "made in a folder of another user");
+    let named = Writer::create_at(&above.join("named"), &plan(), &host(), &[], "0.1.0");
+    assert!(matches!(named, Err(RecordingError::Untrusted { .. })), "{named:?}");
+    chown(&above, Some(0), None).unwrap();
+    RecordingsFolder::create(&runs).unwrap();
+    chown(&runs, Some(65534), None).unwrap();
+    refused(RecordingsFolder::open(&runs), "runs belongs to user 65534");
+    refused(RecordingsFolder::create(&runs), "runs belongs to user 65534");
+    // Recordings of another user in a folder of root's are not swept.
+    chown(&runs, Some(0), None).unwrap();
+    let theirs = runs.join("20250101T000000Z-theirs");
+    fs::create_dir(&theirs).unwrap();
+    chown(&theirs, Some(65534), None).unwrap();
+    RecordingsFolder::open(&runs).unwrap().sweep(|_| panic!("swept a folder of another user"));
+}
+
+#[test]
 fn runs_of_the_same_second_do_not_collide() {
     let runs = tempfile::tempdir().unwrap();
     let folders: Vec<_> = (0..3)
-        .map(|_| Writer::create(runs.path(), &plan(), &host(), &[], "0.1.0").unwrap().folder().to_owned())
+        .map(|_| Writer::create(&folder_of(runs.path()), &plan(), &host(), &[], "0.1.0").unwrap().folder().to_owned())
         .collect();
     assert!(folders.iter().all(|f| open(f).is_ok()));
     assert!(folders.iter().all(|f| folders.iter().filter(|o| *o == f).count() == 1), "{folders:?}");
@@ -123,17 +184,17 @@ fn an_unwritable_folder_is_named() {
     let runs = tempfile::tempdir().unwrap();
     let file = runs.path().join("a-file");
     fs::write(&file, "").unwrap();
-    let error = Writer::create(&file.join("runs"), &plan(), &host(), &[], "0.1.0").unwrap_err().to_string();
+    let error = RecordingsFolder::create(&file.join("runs")).unwrap_err().to_string();
     assert!(error.contains("a-file/runs") && error.contains("choose a folder"), "{error}");
     let mut bad = plan();
     bad.name = "../up".into();
-    assert!(Writer::create(runs.path(), &bad, &host(), &[], "0.1.0").is_err());
+    assert!(Writer::create(&folder_of(runs.path()), &bad, &host(), &[], "0.1.0").is_err());
 }
 
 #[test]
 fn a_figure_that_is_no_number_is_refused() {
     let runs = tempfile::tempdir().unwrap();
-    let writer = Writer::create(runs.path(), &plan(), &host(), &[], "0.1.0").unwrap();
+    let writer = Writer::create(&folder_of(runs.path()), &plan(), &host(), &[], "0.1.0").unwrap();
     let mut record = trials().remove(0);
     if let vmtax_model::Outcome::Done { result } = &mut record.outcome {
         result.measures[0].value = f64::NAN;
@@ -146,7 +207,7 @@ fn a_figure_that_is_no_number_is_refused() {
 #[test]
 fn names_that_are_no_tags_survive() {
     let runs = tempfile::tempdir().unwrap();
-    let writer = Writer::create(runs.path(), &plan(), &host(), &[], "0.1.0").unwrap();
+    let writer = Writer::create(&folder_of(runs.path()), &plan(), &host(), &[], "0.1.0").unwrap();
     let mut record = trials().remove(0);
     if let vmtax_model::Outcome::Done { result } = &mut record.outcome {
         result.operations[0].name = "a, b\n#c".into();

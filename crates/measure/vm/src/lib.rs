@@ -32,7 +32,7 @@ pub use running::RunningMachine;
 pub use sandbox::mountinfo::{Mount, mounts};
 pub use sandbox::root::{RootMounts, root_mounts};
 pub use scratch::tree::tree_room;
-pub use scratch::{DiskKind, Needs, Scratch, remove_stale_scratch};
+pub use scratch::{DiskKind, Needs, Scratch, remove_scratch};
 pub use setup::{Boot, GuestImage, Setup, VmmProgram};
 pub use share::jail::jailed;
 pub use share::{RootExtras, Sharing, check_rights, image_mib, make_image};

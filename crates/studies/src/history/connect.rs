@@ -60,6 +60,10 @@ pub(crate) fn connect(path: &Path) -> Result<Connection, Unfit> {
 }
 
 pub(crate) fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Connection, Unfit> {
+    // A link would have SQLite make or change the file that it leads to, a pipe would be waited for.
+    if path.symlink_metadata().is_ok_and(|file| !file.is_file()) {
+        return Err(Unfit::Error(LedgerError::NotAFile { path: path.to_owned() }));
+    }
     let unfit = |error: rusqlite::Error| unfit(path, error);
     let mut connection = Connection::open_with_flags(path, flags).map_err(unfit)?;
     connection.busy_timeout(WAIT).map_err(unfit)?;

@@ -42,6 +42,13 @@ pub enum LedgerError {
         /// What it says.
         version: i64,
     },
+    /// A link, a folder, a pipe.
+    #[error("{path} is not a regular file: move it away, then `vmtax history --dir {runs}` makes the ledger again",
+        path = .path.display(), runs = runs(.path))]
+    NotAFile {
+        /// The ledger.
+        path: PathBuf,
+    },
     /// SQLite said no.
     #[error("{path}: {source}; see to its owner, its permissions and the room on its disk, then `vmtax history --dir {runs}` adds what is missing",
         path = .path.display(), runs = runs(.path))]

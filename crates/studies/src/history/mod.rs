@@ -18,12 +18,13 @@ mod write;
 pub use ledger::{FILE, Ledger, LedgerError};
 
 use std::path::Path;
+use vmtax_recording::RecordingsFolder;
 
 /// Puts a recording that was just finished into the ledger beside it. Returns what whoever made it should know.
 ///
 /// # Errors
 /// [`LedgerError`], saying how to add it later; nothing is lost by it.
-pub fn add(runs: &Path, recording: &Path) -> Result<Vec<String>, LedgerError> {
+pub fn add(runs: &RecordingsFolder, recording: &Path) -> Result<Vec<String>, LedgerError> {
     let mut ledger = Ledger::open(runs)?;
     ledger.add(&vmtax_recording::open(recording)?)?;
     Ok(ledger.notes)

@@ -6,6 +6,7 @@ use super::repair::repair;
 use rusqlite::Connection;
 use rustix::fs::Access;
 use std::path::Path;
+use vmtax_recording::RecordingsFolder;
 
 impl Ledger {
     /// Opens the ledger of a folder of recordings, and makes it where there is none. A damaged one is moved aside and made
@@ -13,12 +14,12 @@ impl Ledger {
     ///
     /// # Errors
     /// [`LedgerError`] when it is locked, of a newer version, or may not be written.
-    pub fn open(runs: &Path) -> Result<Ledger, LedgerError> {
-        let path = runs.join(FILE);
+    pub fn open(runs: &RecordingsFolder) -> Result<Ledger, LedgerError> {
+        let path = runs.path().join(FILE);
         match connect(&path) {
             Ok(connection) => Ok(Ledger { connection, path, notes: Vec::new() }),
             Err(Unfit::Error(error)) => Err(error),
-            Err(Unfit::Damaged(_)) => repair(runs, path),
+            Err(Unfit::Damaged(_)) => repair(runs.path(), path),
         }
     }
 
@@ -26,13 +27,11 @@ impl Ledger {
     /// alone.
     ///
     /// # Errors
-    /// As [`Ledger::open`], and when there is no such folder.
+    /// As [`Ledger::open`], when there is no such folder, and as [`RecordingsFolder::open`].
     pub fn open_to_read(runs: &Path) -> Result<Ledger, LedgerError> {
-        if !runs.is_dir() {
-            return Err(vmtax_recording::RecordingError::NoFolder(runs.to_owned()).into());
-        }
+        let folder = RecordingsFolder::open(runs)?;
         if rustix::fs::access(runs, Access::WRITE_OK).is_ok() {
-            return Ledger::open(runs);
+            return Ledger::open(&folder);
         }
         let path = runs.join(FILE);
         let memory = Connection::open_in_memory().and_then(|mut c| create(&mut c).map(|()| c));

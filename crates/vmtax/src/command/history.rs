@@ -6,8 +6,9 @@ use crate::fault::Fault;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_model::shell_line;
+use vmtax_recording::RecordingsFolder;
 use vmtax_report::{history as report, plain_json};
-use vmtax_studies::history::Ledger;
+use vmtax_studies::history::{Ledger, LedgerError};
 
 pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
     let mut ledger = Ledger::open_to_read(&args.dir)?;
@@ -48,7 +49,9 @@ pub fn history(args: &HistoryArgs) -> Result<ExitCode, Fault> {
 
 /// Puts a finished recording into the ledger. A run does not fail for its ledger.
 pub(super) fn remember(runs: &Path, recording: &Path) {
-    let lines = vmtax_studies::history::add(runs, recording).unwrap_or_else(|error| vec![error.to_string()]);
+    let added = RecordingsFolder::open(runs).map_err(LedgerError::from);
+    let added = added.and_then(|runs| vmtax_studies::history::add(&runs, recording));
+    let lines = added.unwrap_or_else(|error| vec![error.to_string()]);
     for line in lines {
         eprintln!("Warning: {}", vmtax_report::printable(&line));
     }

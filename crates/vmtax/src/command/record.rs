@@ -40,8 +40,6 @@ pub(super) fn record(
     let means = find_requirements(plan, &host, &vmtax_guests::kernel::cache_dir, &mut |line| display.note(line))?;
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
-    vmtax_vm::remove_stale_scratch(&args.dir);
-    vmtax_observe::remove_stale_traces();
     let mut writer = recording_folder::begin(args, plan, &host)?;
     let folder = writer.folder().to_path_buf();
     let mut interim = InterimAnalyses::new(plan);
@@ -73,7 +71,6 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs) -> Result<Recorded, 
     for signal in [SIGINT, SIGTERM, SIGHUP] {
         signal_hook::flag::register(signal, Arc::clone(&stopped)).map_err(|e| Fault::file("catching signals", e))?;
     }
-    vmtax_observe::remove_stale_traces();
     let writer = recording_folder::begin(args, plan, host)?;
     let folder = writer.folder().to_path_buf();
     let profiled = writer.trial_files(0).map_err(Fault::from);

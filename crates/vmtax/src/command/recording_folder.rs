@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
 use vmtax_model::{HostFacts, Plan};
-use vmtax_recording::Writer;
+use vmtax_recording::{RecordingsFolder, Writer};
 
 /// Whether the named folder is new or empty and can be written, before time is spent: it is made, and removed again.
 pub(super) fn check(named: Option<&Path>) -> Result<(), Fault> {
@@ -28,12 +28,15 @@ pub(super) fn check(named: Option<&Path>) -> Result<(), Fault> {
     usable
 }
 
-/// Begins a recording: in the named folder, or in a new one among the others.
+/// Clears up after killed processes, and begins a recording: in the named folder, or in a new one among the others.
 pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<Writer, Fault> {
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let version = env!("CARGO_PKG_VERSION");
-    Ok(match &args.output {
-        Some(folder) => Writer::create_at(folder, plan, host, &command, version)?,
-        None => Writer::create(&args.dir, plan, host, &command, version)?,
-    })
+    vmtax_observe::remove_stale_traces();
+    if let Some(folder) = &args.output {
+        return Ok(Writer::create_at(folder, plan, host, &command, version)?);
+    }
+    let folder = RecordingsFolder::create(&args.dir)?;
+    folder.sweep(vmtax_vm::remove_scratch);
+    Ok(Writer::create(&folder, plan, host, &command, version)?)
 }

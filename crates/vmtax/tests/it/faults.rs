@@ -61,10 +61,10 @@ fn kill_and_look(run: Running<'_>, place: &Place) {
 #[test]
 fn what_a_controller_killed_early_left_is_swept_by_the_next_run() {
     let place = Place::new();
-    place.put("runs/20260101T000000Z-old/scratch/lock", "");
+    place.put("runs/20260101T000000Z-old/unfinished.part", "{");
     place.put("runs/20260101T000000Z-old/scratch/disk.raw", "left");
     place.run("cpu cpu.time=0.05 --machine native --rounds 1").succeeds();
-    assert!(!place.path("runs/20260101T000000Z-old/scratch").exists());
+    assert_eq!(fs::read_dir(place.path("runs/20260101T000000Z-old")).unwrap().count(), 0);
 }
 
 #[test]

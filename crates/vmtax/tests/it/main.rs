@@ -18,6 +18,7 @@ mod exec_options;
 mod faults;
 mod get_qemu;
 mod history;
+mod hostile_folder;
 mod layers;
 mod layers_faults;
 mod layers_rights;

@@ -3,6 +3,10 @@
 use std::path::{Path, PathBuf};
 use vmtax_model::*;
 
+pub fn folder_of(runs: &Path) -> vmtax_recording::RecordingsFolder {
+    vmtax_recording::RecordingsFolder::create(runs).unwrap()
+}
+
 pub fn plan() -> Plan {
     Plan {
         schema: SCHEMA,
@@ -148,7 +152,7 @@ pub fn trials() -> Vec<TrialRecord> {
 /// Writes the made-up run whole and gives its folder.
 pub fn write_run(runs: &Path) -> PathBuf {
     let command = ["vmtax", "run", "golden.toml"].map(str::to_owned);
-    let writer = vmtax_recording::Writer::create(runs, &plan(), &host(), &command, "0.1.0").unwrap();
+    let writer = vmtax_recording::Writer::create(&folder_of(runs), &plan(), &host(), &command, "0.1.0").unwrap();
     for record in trials() {
         writer.write(&record).unwrap();
     }

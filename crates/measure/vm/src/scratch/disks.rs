@@ -3,7 +3,8 @@
 use crate::MachineError;
 use crate::process::remove::remove;
 use crate::scratch::tree;
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags, fallocate, flock, statvfs};
+use rustix::fd::{AsRawFd, BorrowedFd};
+use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate, statvfs};
 use rustix::io::Errno;
 use std::fs::{self, File};
 use std::io::Write;
@@ -13,9 +14,6 @@ use std::process::{Command, Stdio};
 use vmtax_model::Tree;
 
 const NAME: &str = "scratch";
-/// Not yet locked, so not yet to be found by [`remove_stale_scratch`].
-const UNLOCKED: &str = "scratch.new";
-const LOCK: &str = "lock";
 /// The disk for raw reads: larger than a device's own read-ahead would hide, small enough to write each time.
 const DISK_MIB: u64 = 256;
 /// A guest's uncompressed kernel and its initramfs.
@@ -98,8 +96,6 @@ pub struct Scratch {
     direct: bool,
     /// The folder that is shared.
     tree: Option<PathBuf>,
-    /// Held as long as the folder is in use.
-    _lock: File,
 }
 
 impl Scratch {
@@ -113,14 +109,11 @@ impl Scratch {
         if let Some(path) = needs.tree.as_ref().and_then(|tree| tree.path.as_ref()) {
             tree::check(path)?;
         }
-        let (unlocked, folder) = (run.join(UNLOCKED), run.join(NAME));
+        let folder = run.join(NAME);
         let failed = |e: std::io::Error| MachineError::system(format!("creating {}", run.join(NAME).display()), e);
         // Closed to others: a share's server may let root's guest make files that only root should.
-        fs::DirBuilder::new().mode(0o700).create(&unlocked).map_err(failed)?;
-        let lock = File::create(unlocked.join(LOCK)).map_err(failed)?;
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).map_err(|e| failed(e.into()))?;
-        fs::rename(&unlocked, &folder).map_err(failed)?;
-        let mut scratch = Scratch { folder, needs, direct: false, tree: None, _lock: lock };
+        fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
+        let mut scratch = Scratch { folder, needs, direct: false, tree: None };
         fs::create_dir(scratch.native_files()).map_err(failed)?;
         if let (Some(disk), Some(DiskKind::Data)) = (scratch.disk(), scratch.needs.disk) {
             write_disk(&disk).map_err(|e| full_or(e, run, &scratch.needs, &disk))?;
@@ -141,8 +134,7 @@ impl Scratch {
         // A server may stand elsewhere.
         let whole = |tree: PathBuf| std::path::absolute(&tree).unwrap_or(tree);
         scratch.tree = scratch.tree.take().map(whole);
-        scratch.direct =
-            rustix::fs::open(scratch.folder.join(LOCK), OFlags::RDONLY | OFlags::DIRECT, Mode::empty()).is_ok();
+        scratch.direct = reads_directly(&scratch.folder);
         Ok(scratch)
     }
 
@@ -277,35 +269,44 @@ fn full_or(error: std::io::Error, run: &Path, needs: &Needs, path: &Path) -> Mac
     }
 }
 
-/// Removes the scratch folders under `runs` that a killed run left behind; those in use are locked and stay.
-pub fn remove_stale_scratch(runs: &Path) {
-    for run in fs::read_dir(runs).into_iter().flatten().flatten() {
-        let folder = run.path().join(NAME);
-        let Ok(lock) = File::open(folder.join(LOCK)) else { continue };
-        if flock(&lock, FlockOperation::NonBlockingLockExclusive).is_ok() {
-            let _ = remove(&folder);
-        }
-    }
+/// Whether files of a folder can be read past the page cache.
+fn reads_directly(folder: &Path) -> bool {
+    let file = folder.join("direct");
+    let flags = OFlags::CREATE | OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
+    let opened = rustix::fs::open(&file, flags, Mode::RUSR | Mode::WUSR).is_ok();
+    // It is made also where that is refused.
+    let _ = fs::remove_file(file);
+    opened
+}
+
+/// Removes the scratch folder that a killed process left in a recording.
+pub fn remove_scratch(recording: BorrowedFd<'_>) {
+    // By the descriptor: the recording's name may stand for another folder by now.
+    let _ = remove(&PathBuf::from(format!("/proc/self/fd/{}/{NAME}", recording.as_raw_fd())));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use rustix::fd::AsFd;
 
     #[test]
-    fn only_what_nobody_uses_is_swept() {
-        let runs = tempfile::tempdir().unwrap();
-        let folder = |name: &str| {
-            let folder = runs.path().join(name).join(NAME);
-            fs::create_dir_all(&folder).unwrap();
-            File::create(folder.join(LOCK)).unwrap();
-            folder
-        };
-        let (used, left) = (folder("a"), folder("b"));
-        let lock = File::open(used.join(LOCK)).unwrap();
-        flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
-        remove_stale_scratch(runs.path());
-        assert!(used.exists() && !left.exists());
+    fn scratch_is_removed_where_the_descriptor_is_and_links_are_not_followed() {
+        let place = tempfile::tempdir().unwrap();
+        let (recording, victim) = (place.path().join("recording"), place.path().join("victim"));
+        for folder in [recording.join(NAME), victim.join(NAME)] {
+            fs::create_dir_all(folder.join("files")).unwrap();
+        }
+        let opened = File::open(&recording).unwrap();
+        // Another folder takes the recording's place.
+        fs::rename(&recording, place.path().join("renamed")).unwrap();
+        std::os::unix::fs::symlink(&victim, &recording).unwrap();
+        remove_scratch(opened.as_fd());
+        assert!(victim.join(NAME).join("files").exists() && !place.path().join("renamed").join(NAME).exists());
+        // As a link it goes, and what it leads to stays.
+        std::os::unix::fs::symlink(victim.join(NAME), place.path().join("renamed").join(NAME)).unwrap();
+        remove_scratch(opened.as_fd());
+        assert!(victim.join(NAME).join("files").exists() && !place.path().join("renamed").join(NAME).exists());
     }
 
     #[test]

@@ -3,4 +3,4 @@
 mod disks;
 pub(crate) mod tree;
 
-pub use disks::{DiskKind, Needs, Scratch, remove_stale_scratch};
+pub use disks::{DiskKind, Needs, Scratch, remove_scratch};

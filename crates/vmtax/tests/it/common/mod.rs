@@ -78,8 +78,9 @@ impl Place {
         if !copy.exists() {
             // The build folder may be closed to others.
             fs::copy(env!("CARGO_BIN_EXE_vmtax"), &copy).unwrap();
+            // As /tmp: what root makes here, nobody else can replace.
             for folder in [self.path(""), self.path("tmp")] {
-                fs::set_permissions(folder, fs::Permissions::from_mode(0o777)).unwrap();
+                fs::set_permissions(folder, fs::Permissions::from_mode(0o1777)).unwrap();
             }
         }
         let nobody = self.program("setpriv").words("--reuid=65534 --regid=65534 --clear-groups --");

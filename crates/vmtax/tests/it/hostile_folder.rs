@@ -1,0 +1,123 @@
+//! Root runs in a folder that another user prepared, to have root overwrite, remove or wait for what that user chose.
+
+use crate::common::Place;
+use std::fs;
+use std::os::unix::fs::{chown, symlink};
+use std::path::{Path, PathBuf};
+
+const NOBODY: Option<u32> = Some(65534);
+/// A run of the bare host, in a second.
+const RUN: &str = "run cpu cpu.time=0.05 --machine native --rounds 1";
+const OLD: &str = "20250101T000000Z-old";
+
+/// What only root may change.
+struct Victim(PathBuf);
+
+impl Victim {
+    fn new(place: &Place) -> Victim {
+        place.put("victim/scratch/data/file", "precious");
+        place.put("victim/scratch/lock", "");
+        place.put("victim/crontab", "precious");
+        Victim(place.path("victim"))
+    }
+
+    fn is_untouched(&self) {
+        for file in ["scratch/data/file", "crontab"] {
+            assert_eq!(fs::read_to_string(self.0.join(file)).unwrap(), "precious", "{file}");
+        }
+        assert_eq!(fs::read_dir(&self.0).unwrap().count(), 2, "a file was made for a link");
+    }
+}
+
+fn make_pipe(path: &Path) {
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// Each way in which a folder of recordings is prepared.
+fn traps(place: &Place) -> [(&'static str, Box<dyn Fn(&Path) + '_>); 5] {
+    let victim = place.path("victim");
+    let (linked, ledger, journal) = (victim.clone(), victim.join("ledger"), victim.join("journal"));
+    [
+        ("pipe", Box::new(|runs| make_pipe(&runs.join(OLD).join("scratch/lock")))),
+        ("link to a folder", Box::new(move |runs| symlink(&linked, runs.join(OLD)).unwrap())),
+        (
+            "link to scratch",
+            Box::new(move |runs| {
+                fs::create_dir(runs.join(OLD)).unwrap();
+                symlink(victim.join("scratch"), runs.join(OLD).join("scratch")).unwrap();
+            }),
+        ),
+        (
+            "ledger",
+            Box::new(move |runs| {
+                symlink(&ledger, runs.join("ledger.sqlite")).unwrap();
+                symlink(&journal, runs.join("ledger.sqlite-journal")).unwrap();
+            }),
+        ),
+        ("pipe as ledger", Box::new(|runs| make_pipe(&runs.join("ledger.sqlite")))),
+    ]
+}
+
+#[test]
+#[ignore = "needs root"]
+fn root_refuses_a_folder_of_another_user() {
+    for trap in 0..5 {
+        let place = Place::new();
+        let victim = Victim::new(&place);
+        fs::create_dir(place.runs()).unwrap();
+        traps(&place)[trap].1(&place.runs());
+        chown(place.runs(), NOBODY, NOBODY).unwrap();
+        let before = fs::read_dir(place.runs()).unwrap().count();
+        place.vmtax(RUN).fails(&["runs belongs to user 65534", "--dir"]);
+        place.vmtax("history").fails(&["runs belongs to user 65534", "--dir"]);
+        victim.is_untouched();
+        assert_eq!(fs::read_dir(place.runs()).unwrap().count(), before, "something was made");
+        fs::remove_dir_all(place.runs()).unwrap();
+    }
+}
+
+/// Also without a refusal, as in the folder of the user who called sudo, what is swept and opened is what it seems to be.
+#[test]
+#[ignore = "needs root"]
+fn root_is_not_led_out_of_a_folder_that_it_uses() {
+    for trap in 0..5 {
+        let place = Place::new();
+        let victim = Victim::new(&place);
+        fs::create_dir(place.runs()).unwrap();
+        let (name, set) = &traps(&place)[trap];
+        set(&place.runs());
+        chown(place.runs(), NOBODY, NOBODY).unwrap();
+        let outcome = place.vmtax(RUN).env("SUDO_UID", "65534").start(30).outcome().exits(0);
+        victim.is_untouched();
+        match *name {
+            "pipe" | "link to scratch" => assert!(!place.runs().join(OLD).join("scratch").exists(), "{name} stays"),
+            "ledger" | "pipe as ledger" => drop(outcome.says("ledger.sqlite is not a regular file")),
+            _ => {}
+        }
+        let _ = fs::remove_file(place.runs().join(OLD));
+    }
+}
+
+/// Who owns a folder above could put another in the place of the run's, with links for the files that root writes.
+#[test]
+#[ignore = "needs root"]
+fn root_writes_nothing_below_a_folder_of_another_user() {
+    let place = Place::new();
+    let victim = Victim::new(&place);
+    let theirs = place.path("theirs");
+    fs::create_dir(&theirs).unwrap();
+    chown(&theirs, NOBODY, NOBODY).unwrap();
+    let runs = theirs.join("runs");
+    place.vmtax(RUN).arg("--dir").arg(&runs).fails(&["theirs belongs to user 65534", "--dir"]);
+    place.vmtax(RUN).arg("--output").arg(theirs.join("run")).fails(&["theirs belongs to user 65534", "--output"]);
+    // A link of theirs to a folder of root's.
+    symlink(&victim.0, &runs).unwrap();
+    std::os::unix::fs::lchown(&runs, NOBODY, NOBODY).unwrap();
+    place.vmtax(RUN).arg("--dir").arg(&runs).fails(&["theirs belongs to user 65534"]);
+    victim.is_untouched();
+    // The user who called sudo may do as root whatever vmtax does.
+    fs::remove_file(&runs).unwrap();
+    place.vmtax(RUN).arg("--dir").arg(&runs).env("SUDO_UID", "65534").succeeds();
+    place.vmtax(RUN).arg("--dir").arg(&runs).env("SUDO_UID", "1000").fails(&["theirs belongs to user 65534"]);
+}
