@@ -54,7 +54,7 @@ pub struct Listing {
     pub state: State,
 }
 
-/// The recordings in a folder, oldest first. Folders that hold nothing of vmtax are passed over.
+/// The recordings in a folder, oldest first, before them damaged ones. Folders that hold nothing of vmtax are passed over.
 ///
 /// # Errors
 /// [`RecordingError::NoFolder`] or [`RecordingError::Read`] when the folder itself cannot be read.
@@ -70,8 +70,8 @@ pub fn list(runs: &Path) -> Result<Vec<Listing>, RecordingError> {
             listings.push(listing(folder));
         }
     }
-    // The folder's name begins with the time.
-    listings.sort_by(|a, b| a.folder.cmp(&b.folder));
+    // By time, not by name: a folder may be named by its user. Damaged ones have no time.
+    listings.sort_by(|a, b| (&a.started, &a.folder).cmp(&(&b.started, &b.folder)));
     Ok(listings)
 }
 

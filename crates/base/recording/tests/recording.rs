@@ -280,11 +280,21 @@ fn the_list_shows_good_and_damaged() {
     fs::write(broken.join("run.json"), "{").unwrap();
     let listings = list(runs.path()).unwrap();
     assert_eq!(listings.len(), 2, "{listings:?}");
-    assert_eq!((listings[0].name.as_str(), &listings[0].state), ("golden", &State::Finished));
-    assert_eq!((listings[0].trials_done, listings[0].trials_planned), (24, 24));
-    assert!(matches!(&listings[1].state, State::Damaged { reason } if reason.contains("run.json")));
-    assert_eq!(listings[1].name, "20261120T130000Z-broken");
+    assert!(matches!(&listings[0].state, State::Damaged { reason } if reason.contains("run.json")));
+    assert_eq!(listings[0].name, "20261120T130000Z-broken");
+    assert_eq!((listings[1].name.as_str(), &listings[1].state), ("golden", &State::Finished));
+    assert_eq!((listings[1].trials_done, listings[1].trials_planned), (24, 24));
     assert!(matches!(list(Path::new("/nowhere")), Err(RecordingError::NoFolder(_))));
+}
+
+#[test]
+fn the_list_goes_by_the_time_of_the_run_not_by_the_name_of_its_folder() {
+    let (runs, folder) = copied();
+    let later = runs.path().join("1-later");
+    copy(&folder, &later);
+    edit(&later.join("run.json"), "\"started\": \"2026", "\"started\": \"2027");
+    let listed: Vec<PathBuf> = list(runs.path()).unwrap().into_iter().map(|listing| listing.folder).collect();
+    assert_eq!(listed, [folder, later]);
 }
 
 mod hostile {
