@@ -373,7 +373,7 @@ mod tests {
     #[test]
     fn the_documented_table_is_this_one() {
         let docs = include_str!("../../../../docs/layers.md");
-        let (_, table) = docs.split_once("| checkpoint | what is seen | by |\n|---|---|---|\n").unwrap();
+        let (_, table) = docs.split_once("| checkpoint | event | source |\n|---|---|---|\n").unwrap();
         let rows: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
         assert_eq!(rows.len(), DISK.len());
         for (row, info) in rows.into_iter().zip(DISK) {
