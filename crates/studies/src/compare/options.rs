@@ -118,7 +118,7 @@ impl StudyOptions for CompareOptions {
         for variant in &variants {
             let own = variant.get("machine").map_or(Ok(machine), str::parse)?;
             if !own.is_guest() {
-                return OptionsError::usage("native is no side: `vmtax run` compares guests with it");
+                return OptionsError::usage("native is not a variant of a guest: `vmtax run` compares guests with it");
             }
             if !machines.contains(&own) {
                 machines.push(own);

@@ -28,7 +28,7 @@ pub(super) fn sides(
         let earlier = &variants[..i];
         if earlier.iter().any(|v| v.name == variant.name) {
             return OptionsError::usage(format!(
-                "side '{}' is there twice: to compare a machine with itself name the variants, as in `name=a name=b`",
+                "variant '{}' is given twice: to compare a configuration with itself name the variants, as in `name=a name=b`",
                 variant.name.escape_default()
             ));
         }
@@ -46,7 +46,7 @@ fn variant(side: &str, common: &BTreeMap<String, String>) -> Result<Variant, Opt
 
 /// `KEY=VALUE,KEY=VALUE`, where a comma within a value is written twice.
 fn side_settings(text: &str) -> Result<BTreeMap<String, String>, OptionsError> {
-    settings(&split(text), "KEY=VALUE, as in aio=native, nor `default`, nor a workload, nor a workload")
+    settings(&split(text), "KEY=VALUE, as in aio=native, nor `default`, nor a workload")
 }
 
 /// As QEMU splits its own options.

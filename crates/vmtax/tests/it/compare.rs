@@ -110,10 +110,10 @@ fn sides_have_kernels_words_and_sizes_of_their_own() {
 fn what_is_no_comparison_is_refused() {
     let place = Place::new();
     for (words, why) in [
-        ("default", "two sides"),
-        ("default default", "'default' is there twice"),
+        ("default", "takes two variants"),
+        ("default default", "'default' is given twice"),
         ("default aio", "'aio' is not KEY=VALUE"),
-        ("default machine=native", "native is no side"),
+        ("default machine=native", "native is not a variant"),
         ("default machine=vax", "unknown machine 'vax'"),
         ("default cpus=many", "cpus is 'many'"),
         ("default modules=/x", "modules is given without kernel"),

@@ -332,7 +332,7 @@ fn the_report_alone_is_on_standard_output_with_json_and_a_plan_runs_again() {
     // Read once, given twice.
     assert_eq!(outcome.stderr.matches("typed").count(), 2, "{outcome}");
     assert_eq!(trials(&document).len(), 2);
-    assert_eq!(document["plan"]["command"]["words"][0], "sh");
+    assert_eq!(document["plan"]["command"]["argv"][0], "sh");
     let plan = place.recording().join("plan.toml");
     assert!(!fs::read_to_string(&plan).unwrap().contains("PATH"));
     let outcome = place.run("").arg(plan).outcome().exits(0);
