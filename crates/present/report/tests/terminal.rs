@@ -5,7 +5,7 @@
 mod common;
 
 use common::{findings, recording, trial_mut};
-use vmtax_model::{Advice, Machine, Metric, Outcome, Readiness, Remedy, Warning, WorkloadName};
+use vmtax_model::{Advice, Interval, Machine, Metric, Outcome, Readiness, Remedy, Warning, WorkloadName};
 use vmtax_report::{Style, doctor, overhead, plain_json, sysbench};
 
 const ALL: &[Machine] = common::THREE;
@@ -68,6 +68,22 @@ fn the_table_answers_with_medians_overheads_and_intervals() {
 }
 
 #[test]
+fn the_largest_overhead_of_the_answer_is_the_upper_end_of_its_range() {
+    let r = recording(WITH_TCG, 6);
+    let mut f = findings(&r);
+    // The second has the larger median, and the lower end of its interval below that of the first.
+    let intervals = [(5000.0, 4000.0, 6000.0), (6000.0, 2000.0, 9000.0)];
+    for (row, (median, low, high)) in f.rows.iter_mut().zip(intervals) {
+        let overhead = row.machines.iter_mut().find_map(|column| column.overhead.as_mut()).unwrap();
+        overhead.ratio.median = median;
+        overhead.ratio.interval = Some(Interval { low, high, coverage: 0.96 });
+    }
+    let largest = f.rows[1].metric.label();
+    let answer = overhead::report(&r, &f).answer;
+    assert!(answer.contains(" to ×6000), largest for ") && answer.contains(&format!("{largest}: ×6000")), "{answer}");
+}
+
+#[test]
 fn no_difference_is_never_a_winner() {
     let r = recording(&[Machine::NATIVE, Machine::KVM], 6);
     let mut f = findings(&r);
@@ -79,7 +95,8 @@ fn no_difference_is_never_a_winner() {
     assert!(wide.contains("inconclusive") && !wide.contains("faster"), "{wide}");
     let coloured = overhead::report(&r, &f).terminal(Style { width: 140, color: true }, false);
     let line = coloured.lines().find(|l| l.trim_start().starts_with("clock_gettime")).unwrap();
-    assert!(!line.contains('\u{1b}'), "{line:?}");
+    let winner = ["31m", "32m", "33m"].iter().any(|colour| line.contains(colour));
+    assert!(line.contains("\u{1b}[90m~×") && !winner, "{line:?}");
 }
 
 #[test]

@@ -66,7 +66,8 @@ pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
     let upper = *ratios.get(middle)?;
     // Ratios: the middle of two is their geometric mean.
     let median = if ratios.len() % 2 == 1 { upper } else { (ratios[middle - 1] * upper).sqrt() };
-    let worst = *overheads.iter().max_by(|a, b| a.1.ratio.at_least().total_cmp(&b.1.ratio.at_least()))?;
+    // By the median, as the range beside it.
+    let worst = *overheads.iter().max_by(|a, b| a.1.ratio.median.total_cmp(&b.1.ratio.median))?;
     let having = |v: Verdict| overheads.iter().filter(|(_, t)| t.verdict == v).count();
     Some(Summary {
         median,
