@@ -88,14 +88,12 @@ fn method(rows: &[OverheadRow]) -> String {
     let how = "Each overhead is the median over rounds of machine against native within the same round";
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
         return format!(
-            "{how}; no interval is given, since below {FEWEST_ROUNDS} rounds none holds 95 % without assuming how the \
-             noise is distributed."
+            "{how}; there is no 95 % CI below {FEWEST_ROUNDS} rounds, unless one assumes how the noise is distributed."
         );
     };
     format!(
-        "{how}; its interval spans two order statistics of these rounds (the sign test, turned round), which holds the \
-         true median at least 95 % of the time whatever the noise looks like ({:.1} % at {rounds} rounds), as a \
-         bootstrap over so few rounds does not; of {} such intervals about 1 in 20 may still miss.",
+        "{how}; its 95 % CI spans two order statistics of these rounds, after the sign test, and assumes nothing about the \
+         noise (coverage {:.1} % at {rounds} rounds). Of {} such intervals about 1 in 20 may miss the true median.",
         coverage * 100.0,
         intervals.len()
     )

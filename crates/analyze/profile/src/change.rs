@@ -8,8 +8,8 @@ use vmtax_model::{FunctionChange, ProfileChanges};
 /// How often chance alone may name a function that did not change, when two profiles are compared.
 const WRONG: f64 = 0.05;
 
-/// The functions whose share of the samples, in themselves, differs by more than sampling leaves open: their intervals do not
-/// meet. These are the wider the more functions are compared (Bonferroni's correction), so that among all of them chance
+/// The functions whose own share of the samples (self) differs by more than sampling noise: their intervals do not
+/// overlap. These are the wider the more functions are compared (Bonferroni's correction), so that among all of them chance
 /// names one in fewer than one of twenty comparisons, however many there are.
 pub fn changes(before: &Profile, after: &Profile) -> ProfileChanges {
     let (old, new) = (inside(before), inside(after));

@@ -82,9 +82,12 @@ fn only_the_folder_that_guests_may_write_to_changes() {
         fs::remove_file(place.path("out/link")).unwrap();
         place.put("out/old", "old");
     }
-    for (folder, said) in
-        [("/", "cannot be shared read-write"), ("/proc", "/proc"), ("kept", "not a directory"), ("none", "No such file")]
-    {
+    for (folder, said) in [
+        ("/", "cannot be shared read-write"),
+        ("/proc", "/proc"),
+        ("kept", "not a directory"),
+        ("none", "No such file"),
+    ] {
         let start = place.vmtax("exec --machine tcg --dir").arg(place.runs()).words("--write").arg(folder);
         start.words("-- true").outcome().exits(125).says(said);
     }

@@ -1,4 +1,4 @@
-//! Functions by the samples in themselves.
+//! Functions by their own samples (self).
 
 use super::share::{percent, range};
 use crate::engine::{Cell, Column, Table};

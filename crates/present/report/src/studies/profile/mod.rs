@@ -44,7 +44,7 @@ pub fn report<'a>(findings: &'a ProfileFindings, pictures: &'a Pictures, origin:
         if !findings.tcg.is_empty() {
             sections.push(Section::new("vCPU threads under TCG", vec![Block::Table(tcg(findings))]));
         }
-        let title = "Functions by CPU samples in themselves";
+        let title = "Functions by CPU samples (self)";
         sections.push(Section::new(title, vec![Block::Table(functions(title, &findings.functions))]));
         let (title, table) = ("Threads by CPU samples", Block::Table(threads::on_cpu(findings)));
         // What threads did says more.
