@@ -93,7 +93,7 @@ fn a_commands_requests_are_counted_followed_and_in_no_figure() {
     let export = place.vmtax("export").arg(place.recording()).words("--perfetto out.perfetto --parquet out.parquet");
     export.outcome().exits(0).says("of 1 trials");
     let outcome = place.vmtax("report --details").arg(place.recording()).outcome().exits(0);
-    assert!(outcome.stdout.contains("The life of a request"), "{outcome}");
+    assert!(outcome.stdout.contains("The path of a request, medians"), "{outcome}");
 }
 
 /// Requests a second that QEMU lets through.
@@ -159,6 +159,6 @@ fn what_cannot_be_followed_is_said() {
     outcome.says("requests were not traced").says("vmtax get kernel");
     let place = Place::new();
     let outcome = exec(&place, "--machine tcg --layers --timeout 2", &["sleep", "1000"]).outcome().exits(124);
-    outcome.says("was not done after 2 s");
+    outcome.says("was killed after 2 s");
     place.nothing_is_left();
 }

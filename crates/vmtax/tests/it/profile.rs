@@ -165,7 +165,7 @@ fn a_stripped_program_keeps_its_functions_apart_and_takes_an_unstripped_build() 
     // Another program's build is none.
     fs::copy(env!("CARGO_BIN_EXE_vmtax"), place.path("other")).unwrap();
     let other = format!("profile --duration 1 --symbols other --pid {}", running.pid());
-    place.vmtax(&other).fails(&["other is no build of a program in this process", "same source"]);
+    place.vmtax(&other).fails(&["other is not a build of a program in this process", "same source"]);
     let none = format!("profile --duration 1 --symbols stripped.c --pid {}", running.pid());
     place.put("stripped.c", "int x;");
     place.vmtax(&none).fails(&["stripped.c", "ELF"]);

@@ -75,7 +75,7 @@ fn both_sides_come_into_one_picture() {
     assert!((of("translated") + of("helpers")) * 2 > sum && of("translated") == vcpu["translated"], "{parts:#?}");
     assert!(place.path("out/profile.pb.gz").metadata().unwrap().len() > 1000);
     let page = fs::read_to_string(place.path("out/report.html")).unwrap();
-    assert!(page.contains("QEMU and its guest in one") && page.contains("cpu::primes"));
+    assert!(page.contains("Flame graph, QEMU and its guest") && page.contains("cpu::primes"));
     let firefox = json(&fs::read_to_string(place.path("out/firefox.json")).unwrap());
     let processes: Vec<&str> =
         firefox["threads"].as_array().unwrap().iter().filter_map(|t| t["processName"].as_str()).collect();
