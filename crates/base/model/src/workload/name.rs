@@ -128,7 +128,9 @@ impl FromStr for WorkloadName {
 
 /// The name given is no metric of this version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("unknown metric '{0}': this recording may come from a newer vmtax; update vmtax to read it")]
+#[error(
+    "unknown metric '{0}': `vmtax history` lists those that were measured; one of a newer vmtax takes that version"
+)]
 pub struct UnknownMetric(pub String);
 
 impl Metric {

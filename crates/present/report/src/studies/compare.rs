@@ -188,10 +188,12 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
         Some((rounds, s)) => {
             format!("about {rounds} more rounds, {}, would resolve {}", duration(s), percent(findings.min_effect))
         }
-        None if findings.round_s > 0.0 => {
-            format!("resolving {} would take thousands of rounds", percent(findings.min_effect))
+        None if findings.round_s <= 0.0 => "measure both in one `vmtax compare` with more --rounds".to_owned(),
+        // Too few to estimate more.
+        None if noisiest.comparison.rounds < vmtax_analysis::FEWEST_ROUNDS => {
+            format!("at least {} rounds are needed", vmtax_analysis::FEWEST_ROUNDS)
         }
-        None => "measure both in one `vmtax compare` with more --rounds".to_owned(),
+        None => format!("resolving {} would take thousands of rounds", percent(findings.min_effect)),
     };
     Some(format!("{metrics} inconclusive: {noise}; {more}."))
 }
@@ -281,4 +283,48 @@ fn answer(findings: &CompareFindings) -> String {
     }
     let variants: Vec<&str> = findings.against.iter().map(|against| against.variant.as_str()).collect();
     format!("{} against {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings.min_effect))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::open;
+    use vmtax_model::{Against, CompareFindings, Compared, Comparison, Estimate, Metric, Spread, Verdict};
+
+    fn sentence(rounds: u32, round_s: f64) -> String {
+        let spread = |median| Spread {
+            n: rounds,
+            median,
+            min: median,
+            max: median,
+            relative_spread: None,
+            values: vec![median],
+            latency: None,
+        };
+        let row = Compared {
+            metric: Metric::CpuEvents,
+            base: spread(1.0),
+            other: spread(1.1),
+            comparison: Comparison {
+                ratio: Estimate { median: 1.1, interval: None },
+                difference: None,
+                rounds,
+                p: None,
+                verdict: Verdict::Inconclusive,
+            },
+            p_adjusted: 1.0,
+            permutation: 1.0,
+            superiority: 0.5,
+            noise: 0.3,
+            rounds_needed: None,
+        };
+        let against = Against { variant: "b".to_owned(), rows: vec![row] };
+        open(&CompareFindings { rounds, round_s, ..CompareFindings::new("a", 0.02) }, &against).unwrap_or_default()
+    }
+
+    #[test]
+    fn thousands_of_rounds_are_named_only_where_they_can_be_estimated() {
+        assert!(sentence(2, 10.0).ends_with("at least 6 rounds are needed."), "{}", sentence(2, 10.0));
+        assert!(sentence(12, 10.0).ends_with("would take thousands of rounds."), "{}", sentence(12, 10.0));
+        assert!(sentence(4, 0.0).ends_with("with more --rounds."), "{}", sentence(4, 0.0));
+    }
 }

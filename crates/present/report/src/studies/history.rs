@@ -59,9 +59,8 @@ fn answer(findings: &HistoryFindings, changes: usize) -> String {
     let of = |series: &'_ SeriesFindings| series.changes.last().map(|change| (change.at, change_label(change)));
     let last = findings.series.iter().filter_map(|series| Some((series, of(series)?)));
     let last = last.max_by_key(|(series, (at, _))| series.figures.get(*at).map(|figure| figure.run.started.clone()));
-    let all = counted(findings.series.len() as u64, "series");
     match last {
-        None => format!("{label} did not change significantly in any of {all}."),
+        None => format!("{label} did not change significantly ({} series).", findings.series.len()),
         Some((series, (at, label_of_change))) => {
             let run = series.figures.get(at).map_or(String::new(), |figure| format!(" in run {}", figure.run.folder));
             let count = counted(changes as u64, "time");
