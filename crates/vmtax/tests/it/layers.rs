@@ -84,7 +84,7 @@ fn what_cannot_be_followed_is_said() {
         assert!(said.contains(what), "{words}: {said}");
     };
     says("layers --vary aio", "KEY=VALUE,VALUE");
-    says("layers nonsense", "OPTION=VALUE");
+    says("layers nonsense", "unknown workload 'nonsense'");
     says("layers depth=8 --machine micro-tcg --dry-run-not", "--dry-run");
     says("run exits", "micro-guest");
     says("export /nowhere", "--perfetto");

@@ -171,7 +171,7 @@ fn what_cannot_be_read_is_named() {
     says(&|t| t.replace("trace.json", "\"schema\": 1", "\"schema\": 99"), &["schema 99", "newer vmtax"]);
     says(&|t| t.put("guest-trace/header_page", "nonsense"), &["header_page", "record the trace again"]);
     says(&|t| t.put(COMPLETE, "nonsense"), &["block_rq_complete", "record the trace again"]);
-    says(&|t| t.put("guest-trace/clock", "local\n"), &["the clock 'local'", "x86-tsc"]);
+    says(&|t| t.put("guest-trace/clock", "local\n"), &["the trace clock 'local'", "x86-tsc"]);
     says(&|t| t.remove(GUEST_PAGES), &["guest-trace", "cpuN.raw"]);
     says(&|t| t.put("trial.json", "{"), &["trial 0000", "trial.json"]);
 }

@@ -33,7 +33,7 @@ fn what_a_run_writes_into_its_tree_is_seen_to_beforehand() {
     let place = Place::new();
     let nine_p = [("9p", "share = \"9p\"")];
     let refused = |workload: &str| run(&place, &plan(SMALL_TREE, &nine_p, workload)).exits(2);
-    refused("name = \"bonnie\"\noptions = { size = \"1024T\" }").says("MiB free").says("bonnie.size");
+    refused("name = \"bonnie\"\noptions = { size = \"1024T\" }").says("MiB are free").says("bonnie.size");
     refused("name = \"fids\"\noptions = { count = 1000000, how = \"held\" }").says("--memory").says("how=cached");
 }
 
@@ -59,7 +59,7 @@ fn a_tree_that_cannot_be_shared_is_refused_with_a_fix() {
     let place = Place::new();
     let nine_p = [("9p", "share = \"9p\"")];
     run(&place, &plan("path = \"/no/such/folder\"", &nine_p, CPU)).exits(2).says("/no/such/folder").says("may read");
-    run(&place, &plan("bytes = 1000000000000000", &nine_p, CPU)).exits(2).says("MiB free").says("the plan's tree");
+    run(&place, &plan("bytes = 1000000000000000", &nine_p, CPU)).exits(2).says("MiB are free").says("the plan's tree");
     let file = place.put("file", "");
     let tree = format!("path = \"{}\"", file.display());
     run(&place, &plan(&tree, &nine_p, CPU)).exits(2).says("Not a directory");
