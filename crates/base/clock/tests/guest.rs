@@ -44,7 +44,7 @@ impl Drop for Qemu {
 }
 
 fn host() {
-    let kernel = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::kernel::find(&cache).kernels);
+    let kernel = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::kernel::find(Some(&cache)).kernels);
     let Some(kernel) = kernel.unwrap_or_default().into_iter().next() else {
         return println!("skipped: no guest kernel here (`vmtax kernel fetch`)");
     };

@@ -3,6 +3,7 @@ use crate::cli::DoctorArgs;
 use crate::fault::Fault;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use vmtax_guests::apt::AptError;
 use vmtax_model::HostFacts;
 
 pub fn doctor(args: &DoctorArgs) -> Result<ExitCode, Fault> {
@@ -23,6 +24,11 @@ pub fn facts(qemu: Option<&Path>) -> HostFacts {
 }
 
 fn collect(qemu: Option<&Path>, fetched: &[PathBuf]) -> HostFacts {
-    let found = vmtax_guests::kernel::cache_dir().map(|cache| vmtax_guests::kernel::find(&cache)).unwrap_or_default();
+    let cache = vmtax_guests::kernel::cache_dir();
+    let mut found = vmtax_guests::kernel::find(cache.as_deref().ok());
+    if let Err(error @ AptError::UntrustedCache { cache, .. }) = &cache {
+        eprintln!("Warning: {}", vmtax_report::printable(&error.to_string()));
+        found.unusable.push((cache.clone(), error.to_string()));
+    }
     vmtax_rules::with_remedies(vmtax_host::collect(qemu, fetched, found.kernels, &found.unusable))
 }

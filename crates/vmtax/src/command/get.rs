@@ -25,7 +25,7 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
 
 fn listing(cache: &Path) -> Result<String, Fault> {
     let mut text = String::from("Guest kernels on this host:\n");
-    let found = vmtax_guests::kernel::find(cache);
+    let found = vmtax_guests::kernel::find(Some(cache));
     for kernel in &found.kernels {
         let _ = writeln!(text, "  {}  {}", kernel.release, kernel.image.display());
     }

@@ -56,6 +56,28 @@ fn an_ordinary_user_may_ask() {
     assert!(json(&doctor.stdout)["checks"].as_array().unwrap().len() > 5, "{doctor}");
 }
 
+/// As with `sudo -E`: whose folder it is could put anything there.
+#[test]
+#[ignore = "needs root"]
+fn root_executes_nothing_out_of_a_cache_of_another_user() {
+    let place = Place::new();
+    let executed = place.path("executed");
+    let qemu = "home/.cache/vmtax/qemus/5.2.0-bullseye";
+    place.script(&format!("{qemu}/qemu-system-x86_64"), &format!("id -u >> {}", executed.display()));
+    place.put(&format!("{qemu}/root/bin/qemu-system-x86_64"), "ELF");
+    let doctor = |place: &Place| place.vmtax("doctor --json").env("HOME", place.path("home")).succeeds();
+    // Of root's own it is asked.
+    doctor(&place);
+    assert!(executed.exists());
+    std::fs::remove_file(&executed).unwrap();
+    std::os::unix::fs::chown(place.path("home"), Some(65534), None).unwrap();
+    let refused = doctor(&place).says("home belongs to user 65534").says("XDG_CACHE_HOME");
+    assert!(refused.stdout.contains("home belongs to user 65534"), "{refused}");
+    let qemu = place.vmtax("run cpu --machine tcg --rounds 1 --qemu 5.2").env("HOME", place.path("home"));
+    qemu.fails(&["5.2", "home belongs to user 65534"]);
+    assert!(!executed.exists(), "root executed it");
+}
+
 #[test]
 fn without_home_and_path_it_still_answers() {
     let place = Place::new();

@@ -7,15 +7,24 @@ use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
+use vmtax_trust::{Owner, untrusted};
 
 /// The user's cache of vmtax: `$XDG_CACHE_HOME/vmtax`, else `$HOME/.cache/vmtax`. It need not exist yet.
 ///
 /// A relative `XDG_CACHE_HOME` is ignored, as the XDG base directory specification asks.
 ///
 /// # Errors
-/// [`AptError::NoCacheDir`] when neither variable names a folder.
+/// [`AptError::NoCacheDir`] when neither variable names a folder; [`AptError::UntrustedCache`] if this is root and another
+/// user can change what is in it, as with `sudo -E`.
 pub fn cache_dir() -> Result<PathBuf, AptError> {
-    cache_from(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))
+    let cache = cache_from(env::var_os("XDG_CACHE_HOME"), env::var_os("HOME"))?;
+    for folder in [cache.join("kernels"), cache.join("qemus")] {
+        let Some(part) = folder.ancestors().find(|part| part.symlink_metadata().is_ok()) else { continue };
+        if let Some(found) = untrusted(part, Owner::Root).reading(part)? {
+            return Err(AptError::UntrustedCache { cache, found });
+        }
+    }
+    Ok(cache)
 }
 
 fn cache_from(xdg: Option<OsString>, home: Option<OsString>) -> Result<PathBuf, AptError> {

@@ -2,6 +2,7 @@
 
 use crate::file_error::FileError;
 use std::path::PathBuf;
+use vmtax_trust::Untrusted;
 
 /// Packages cannot be asked for, fetched or unpacked.
 #[derive(Debug, thiserror::Error)]
@@ -9,6 +10,18 @@ pub enum AptError {
     /// No place for the cache is known.
     #[error("neither XDG_CACHE_HOME nor HOME names a folder for the cache: set one, for example `HOME=/root vmtax …`")]
     NoCacheDir,
+    /// This is root, and another user could replace what root would execute.
+    #[error(
+        "{} is not used as root: {found}, so kernels and QEMUs in it may be of that user's making. Set XDG_CACHE_HOME to a \
+         folder of root's, for example `XDG_CACHE_HOME=/root/.cache`",
+        cache.display()
+    )]
+    UntrustedCache {
+        /// The cache.
+        cache: PathBuf,
+        /// Who can change it, and where.
+        found: Untrusted,
+    },
     /// A file or folder cannot be read or written.
     #[error(transparent)]
     File(#[from] FileError),

@@ -21,18 +21,18 @@ pub struct Found {
     pub unusable: Vec<(PathBuf, String)>,
 }
 
-/// Looks for the running kernel in `/boot` and `/lib/modules`, then for those in `cache`.
+/// Looks for the running kernel in `/boot` and `/lib/modules`, then for those in `cache`, if there is one.
 ///
 /// A kernel that may not be read (Ubuntu's `/boot` for an ordinary user) or that cannot serve a guest is told among the
 /// unusable ones.
-pub fn find(cache: &Path) -> Found {
+pub fn find(cache: Option<&Path>) -> Found {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
     let mut found = Found::default();
     match running(Path::new("/"), &release) {
         Ok(kernel) => found.kernels.push(kernel),
         Err(unusable) => found.unusable.push(unusable),
     }
-    let (kernels, unusable) = cached(cache);
+    let (kernels, unusable) = cache.map(cached).unwrap_or_default();
     found.kernels.extend(kernels);
     found.unusable.extend(unusable);
     found

@@ -119,7 +119,7 @@ pub struct Guest {
 impl Guest {
     /// `None`, with the reason on standard error, where there is no QEMU or no kernel.
     pub fn start(aio: &str, iothread: bool) -> Option<Guest> {
-        let found = vmtax_guests::kernel::find(&vmtax_guests::kernel::cache_dir().unwrap()).kernels;
+        let found = vmtax_guests::kernel::find(Some(&vmtax_guests::kernel::cache_dir().unwrap())).kernels;
         let Some(kernel) = found.first() else {
             skipped("no guest kernel; `vmtax get kernel` fetches one");
             return None;
