@@ -220,6 +220,19 @@ fn there_is_no_ledger_without_a_folder() {
     assert!(error.contains("there is no folder /nowhere/at/all"), "{error}");
 }
 
+/// Found by mutation: a page of the table of runs leads to itself, so that reading it never ends.
+#[test]
+fn pages_that_lead_in_a_circle_are_not_followed_for_ever() {
+    let runs = Runs::with(2);
+    fs::write(runs.file(), include_bytes!("ledger-in-a-circle.sqlite")).unwrap();
+    let began = std::time::Instant::now();
+    let ledger = runs.caught_up();
+    assert!(began.elapsed().as_secs() < 30, "{:?}", began.elapsed());
+    assert!(ledger.notes[0].contains("was damaged"), "{:?}", ledger.notes);
+    let found = folders(&ledger);
+    assert!(["run-0", "run-1"].iter().all(|run| found.contains(&((*run).to_owned(), true))), "{found:?}");
+}
+
 #[test]
 fn what_is_no_file_is_not_opened_as_a_ledger() {
     let victim = tempfile::tempdir().unwrap();

@@ -1,8 +1,10 @@
 //! A connection to a ledger that is sound, or why there is none.
 
 use super::ledger::{APPLICATION, FILE, LedgerError, VERSION, WAIT, failed};
+use super::time_limit::TimeLimit;
 use rusqlite::{Connection, ErrorCode, TransactionBehavior};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 const TABLES: &str = "
 CREATE TABLE run (
@@ -45,6 +47,9 @@ const COLUMNS: [&str; 3] = [
     "SELECT run, metric, machine, variant, rung, settings, n, median, low, high, coverage FROM figure LIMIT 0",
 ];
 
+/// How long a ledger is checked: one of a hundred thousand runs takes seconds.
+const CHECK_TIME: Duration = Duration::from_secs(30);
+
 /// Why a file is not taken as a ledger.
 #[derive(Debug)]
 pub(crate) enum Unfit {
@@ -67,6 +72,7 @@ pub(crate) fn connect_with(path: &Path, flags: rusqlite::OpenFlags) -> Result<Co
     let unfit = |error: rusqlite::Error| unfit(path, error);
     let mut connection = Connection::open_with_flags(path, flags).map_err(unfit)?;
     connection.busy_timeout(WAIT).map_err(unfit)?;
+    let _limit = TimeLimit::start(&connection, CHECK_TIME);
     // Its text may be a stranger's: what is in it is data, never to be run.
     connection
         .execute_batch("PRAGMA trusted_schema = OFF; PRAGMA cell_size_check = ON; PRAGMA foreign_keys = ON;")

@@ -13,6 +13,7 @@ mod ledger;
 mod open;
 mod read;
 mod repair;
+mod time_limit;
 mod write;
 
 pub use ledger::{FILE, Ledger, LedgerError};

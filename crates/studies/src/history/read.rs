@@ -2,9 +2,17 @@
 
 use super::entry::{Entry, Fact, Figure};
 use super::ledger::{Ledger, LedgerError, failed};
+use super::time_limit::TimeLimit;
 use rusqlite::{Connection, Row};
+use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 use vmtax_model::{Estimate, HistoryEntry, Interval, Machine, Metric, PastFigure, PastRun, SeriesKey};
+
+/// What is read of a damaged ledger, of each table and run; no sound one comes near.
+const MAX_ROWS: usize = 100_000;
+/// How long a damaged ledger is read.
+const SALVAGE_TIME: Duration = Duration::from_secs(5);
 
 impl Ledger {
     /// What there is, metric by metric, machine by machine.
@@ -98,12 +106,21 @@ impl Ledger {
 pub(crate) fn entries(ledger: &Connection) -> Vec<Entry> {
     let mut found = Vec::new();
     let mut seen = BTreeSet::new();
+    let _limit = TimeLimit::start(ledger, SALVAGE_TIME);
     // From both ends, since a read ends at what is damaged.
-    for order in ["ASC", "DESC"] {
+    for (order, next) in [("ASC", Ordering::Greater), ("DESC", Ordering::Less)] {
         let sql = format!("SELECT id, folder, started, name, command, cpu, cpus FROM run ORDER BY id {order}");
         let Ok(mut statement) = ledger.prepare(&sql) else { continue };
         let Ok(mut rows) = statement.query([]) else { continue };
-        while let Ok(Some(row)) = rows.next() {
+        let mut last: Option<i64> = None;
+        for _ in 0..MAX_ROWS {
+            let Ok(Some(row)) = rows.next() else { break };
+            let Ok(id) = row.get::<_, i64>(0) else { break };
+            // Damaged pages can lead in a circle.
+            if last.is_some_and(|last| id.cmp(&last) != next) {
+                break;
+            }
+            last = Some(id);
             found.extend(entry(ledger, row).ok().filter(|entry| seen.insert(entry.folder.clone())));
         }
     }
@@ -117,12 +134,14 @@ fn entry(ledger: &Connection, row: &Row) -> rusqlite::Result<Entry> {
         .query_map([run], |row| {
             Ok(Fact { machine: row.get(0)?, variant: row.get(1)?, name: row.get(2)?, value: row.get(3)? })
         })?
+        .take(MAX_ROWS)
         .collect::<Result<_, _>>()?;
     let figures: Vec<Option<Figure>> = ledger
         .prepare(
             "SELECT metric, machine, variant, rung, settings, n, median, low, high, coverage FROM figure WHERE run = ?1",
         )?
         .query_map([run], |row| figure(row, 0))?
+        .take(MAX_ROWS)
         .collect::<Result<_, _>>()?;
     Ok(Entry {
         folder: row.get(1)?,
