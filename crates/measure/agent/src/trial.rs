@@ -1,7 +1,8 @@
 //! A trial as a fresh process of this same binary.
 
+use rustix::process::{Signal, set_parent_process_death_signal};
 use std::io;
-use std::os::unix::process::ExitStatusExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 use vmtax_model::{KernelIdentity, Places, TrialResult, WorkloadSpec};
 
@@ -26,6 +27,11 @@ pub(crate) fn run_in_fresh_process(
         if let Some(path) = place {
             command.arg(flag).arg(path);
         }
+    }
+    // SAFETY: between fork and exec one system call is made.
+    unsafe {
+        // Should the agent and its watchdog both be killed. The thread that starts it waits for it.
+        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
     }
     let tell = |e: io::Error| format!("{} could not be started: {e}", workload.name);
     let output = command.stdin(Stdio::null()).output().map_err(tell)?;
