@@ -1,5 +1,6 @@
 //! Removes what a killed vmtax left in tracefs.
 
+use crate::process::is_ending;
 use crate::tracefs::{self, PREFIX};
 use crate::uprobe::{self, List};
 use std::fs;
@@ -39,7 +40,7 @@ fn process(rest: &str) -> Option<i32> {
 }
 
 fn is_gone(process: i32) -> bool {
-    process > 0 && !Path::new(&format!("/proc/{process}")).exists()
+    process > 0 && is_ending(process)
 }
 
 #[cfg(test)]

@@ -27,6 +27,7 @@ pub use agent::streams::Streams;
 pub use error::MachineError;
 pub use host_settings::HostSettings;
 pub use interrupt::Interrupt;
+pub use process::child::Watchdog;
 pub use process::watchdog::watchdog;
 pub use running::RunningMachine;
 pub use sandbox::mountinfo::{Mount, mounts};

@@ -66,7 +66,7 @@ pub struct AgentServeArgs {
 pub struct SupervisedArgs {
     /// What is done around the command, as JSON
     pub settings: String,
-    /// The command
-    #[arg(last = true, required = true)]
+    /// The command; a watchdog may have none
+    #[arg(last = true)]
     pub command: Vec<String>,
 }

@@ -73,6 +73,7 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs) -> Result<Recorded, 
     }
     let writer = recording_folder::begin(args, plan, host)?;
     let folder = writer.folder().to_path_buf();
+    let _watchdog = vmtax_vm::Watchdog::start(Vec::new())?;
     let profiled = writer.trial_files(0).map_err(Fault::from);
     let profiled = profiled.and_then(|files| Ok(vmtax_runner::profile(pid, settings, files, &stopped)?));
     if let Err(fault) = profiled {

@@ -8,7 +8,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use std::fs::File;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -28,6 +28,30 @@ pub(crate) struct Start<'a> {
 
 /// The number of the first descriptor of [`Start::descriptors`].
 pub(crate) const FIRST_DESCRIPTOR: i32 = LIFELINE + 1;
+
+/// A watchdog without a command: should this program be killed, it removes what this program would have, and its traces.
+#[derive(Debug)]
+pub struct Watchdog {
+    _child: Child,
+}
+
+impl Watchdog {
+    /// Starts it. `removed`: folders, which need not be there yet.
+    ///
+    /// # Errors
+    /// [`MachineError::System`] when no process can be started.
+    pub fn start(removed: Vec<PathBuf>) -> Result<Watchdog, MachineError> {
+        let supervision = Supervision { removed, ..Supervision::default() };
+        let start = Start {
+            command: Vec::new(),
+            stdin: None,
+            descriptors: Vec::new(),
+            log: Path::new("/dev/null"),
+            supervision,
+        };
+        Ok(Watchdog { _child: Child::spawn(start)? })
+    }
+}
 
 #[derive(Debug)]
 pub(crate) struct Child {

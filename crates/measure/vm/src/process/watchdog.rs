@@ -7,7 +7,7 @@ use crate::MachineError;
 use crate::process::remove::remove;
 use crate::process::spawn::{self, spawn};
 use crate::sandbox::namespaces::{Namespaces, leave};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
@@ -34,8 +34,8 @@ pub(crate) struct Supervision {
     pub restored: Vec<(PathBuf, String)>,
 }
 
-/// The body of `vmtax watchdog`: runs `command` until it ends, or the lifeline on descriptor 3 brings a byte or closes.
-/// Gives the exit status of the command, 128 + n for signal n. `supervision` is JSON, as `Child::spawn` writes it.
+/// The body of `vmtax watchdog`: runs `command`, if there is one, until it ends, or the lifeline on descriptor 3 brings a byte
+/// or closes. Gives the exit status of the command, 128 + n for signal n. `supervision` is JSON, as `Child::spawn` writes it.
 ///
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
@@ -49,7 +49,10 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
     fcntl_setfd(lifeline, FdFlags::CLOEXEC).map_err(|e| MachineError::system("watchdog: no lifeline", e))?;
     let controller = getppid().map(|pid| pid.as_raw_nonzero().get());
     let mounted = namespaces.enter()?;
-    let outcome = run(command, lifeline);
+    let outcome = match command {
+        [] => wait_for(lifeline),
+        command => run(command, lifeline),
+    };
     leave(mounted);
     let alone = match outcome {
         Ok(None) => nobody_there(lifeline),
@@ -64,6 +67,10 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
         for tree in &removed {
             let _ = remove(tree);
         }
+        if command.is_empty() {
+            wait_for_the_end_of(controller);
+            vmtax_observe::remove_stale_traces();
+        }
     }
     for folder in &emptied {
         remove_group(folder);
@@ -74,6 +81,22 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
 /// Whether the lifeline's other end is gone, instead of having asked for the end.
 fn nobody_there(lifeline: BorrowedFd<'_>) -> bool {
     matches!(rustix::io::retry_on_intr(|| rustix::io::read(lifeline, &mut [0])), Ok(0) | Err(_))
+}
+
+/// Waits until the lifeline brings a byte or closes.
+fn wait_for(lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
+    let mut fds = [PollFd::from_borrowed_fd(lifeline, PollFlags::IN)];
+    let waited = rustix::io::retry_on_intr(|| poll(&mut fds, None));
+    waited.map(|_| None).map_err(|e| MachineError::system("watching the controller", e))
+}
+
+/// Waits, for seconds at the most, until a process has closed its files: what it traces with is in use before.
+fn wait_for_the_end_of(process: Option<i32>) {
+    let limit = Timespec { tv_sec: 5, tv_nsec: 0 };
+    let Some(Ok(process)) = process.and_then(Pid::from_raw).map(|pid| pidfd_open(pid, PidfdFlags::empty())) else {
+        return;
+    };
+    let _ = poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&limit));
 }
 
 /// Runs the command; `None` when it had to be killed because of the lifeline.

@@ -1,6 +1,7 @@
 //! The files that machines work on: removed at the end, or at the next start after a crash.
 
 use crate::MachineError;
+use crate::process::child::Watchdog;
 use crate::process::remove::remove;
 use crate::scratch::tree;
 use rustix::fd::{AsRawFd, BorrowedFd};
@@ -96,6 +97,8 @@ pub struct Scratch {
     direct: bool,
     /// The folder that is shared.
     tree: Option<PathBuf>,
+    /// Removes the folder should this program be killed.
+    _watchdog: Watchdog,
 }
 
 impl Scratch {
@@ -111,9 +114,10 @@ impl Scratch {
         }
         let folder = run.join(NAME);
         let failed = |e: std::io::Error| MachineError::system(format!("creating {}", run.join(NAME).display()), e);
+        let watchdog = Watchdog::start(vec![std::path::absolute(&folder).map_err(failed)?])?;
         // Closed to others: a share's server may let root's guest make files that only root should.
         fs::DirBuilder::new().mode(0o700).create(&folder).map_err(failed)?;
-        let mut scratch = Scratch { folder, needs, direct: false, tree: None };
+        let mut scratch = Scratch { folder, needs, direct: false, tree: None, _watchdog: watchdog };
         fs::create_dir(scratch.native_files()).map_err(failed)?;
         if let (Some(disk), Some(DiskKind::Data)) = (scratch.disk(), scratch.needs.disk) {
             write_disk(&disk).map_err(|e| full_or(e, run, &scratch.needs, &disk))?;
