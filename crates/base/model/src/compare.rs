@@ -195,6 +195,11 @@ impl CheckFindings {
     pub fn failed(&self) -> bool {
         self.rows.iter().any(|r| r.comparison.verdict == Verdict::Slower)
     }
+
+    /// Whether no metric could be tested, so that nothing is known.
+    pub fn tested_nothing(&self) -> bool {
+        self.rows.iter().all(|r| r.comparison.verdict == Verdict::TooFewRounds)
+    }
 }
 
 #[cfg(test)]

@@ -15,6 +15,9 @@ use vmtax_runner::Ended;
 use vmtax_studies::{Answer, CompareOptions, Compared, check, compare_recordings};
 use vmtax_workload::CheckedPlan;
 
+/// The exit status of a check that could test no metric: a pipeline must not take it for a success.
+const TESTED_NOTHING: u8 = 3;
+
 pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
     match args.options.compared()? {
         Compared::Sides => study(args),
@@ -39,9 +42,10 @@ pub fn compare(args: &StudyArgs<CompareOptions>) -> Result<ExitCode, Fault> {
             write(args.options.junit.as_deref(), || files::junit(&findings))?;
             write(args.options.markdown.as_deref(), || files::report(&findings).markdown())?;
             let annotations = args.options.github.then(|| files::github(&findings));
+            let tested_nothing = findings.tested_nothing();
             let status = show(&findings.into(), args)?;
             print(&annotations.unwrap_or_default())?;
-            Ok(status)
+            Ok(if tested_nothing { ExitCode::from(TESTED_NOTHING) } else { status })
         }
     }
 }

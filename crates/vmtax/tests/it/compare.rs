@@ -177,6 +177,11 @@ fn a_check_fails_where_a_metric_is_worse_and_says_so_to_pipelines() {
     assert!(fs::read_to_string(&junit).unwrap().contains("failures=\"0\""));
     let lenient = place.put("lenient.toml", "[metrics]\n\"cpu.events\" = 1.0\n");
     check(&slower).arg("--thresholds").arg(&lenient).outcome().exits(0);
+    // One round each cannot show anything: no success.
+    let single = place.path("single");
+    place.vmtax("run").arg("--output").arg(&single).words(&RUN.replace("--rounds 6", "--rounds 1")).succeeds();
+    check(&single).outcome().exits(3).shows("could be tested: too few rounds");
+    assert!(fs::read_to_string(&junit).unwrap().contains("skipped=\"1\""));
     let broken = place.put("broken.toml", "worse = 5 %\n");
     check(&slower).arg("--thresholds").arg(&broken).fails(&["broken.toml", "line 1"]);
     // Without a recording the baseline's plan is measured again.

@@ -73,6 +73,10 @@ fn outcome(findings: &CheckFindings) -> String {
     let unsaid = of(findings, Verdict::TooFewRounds).count();
     let unsaid = if unsaid > 0 { format!(" Of {unsaid} there are too few rounds to say.") } else { String::new() };
     match worse.as_slice() {
+        [] if findings.tested_nothing() => format!(
+            "None of {} metrics could be tested: too few rounds. Measure both with more --rounds.",
+            findings.rows.len()
+        ),
         [] => format!("No metric of {} is shown to be worse by more than it may be.{unsaid}", findings.rows.len()),
         [one] => format!("Worse: {}.{unsaid}", sentence(one, findings)),
         all => format!("{} of {} metrics are worse by more than they may be.{unsaid}", all.len(), findings.rows.len()),
