@@ -68,7 +68,8 @@ impl Answer<'_> {
 
     /// For a terminal; with all details, or the most important.
     pub fn terminal(&self, details: bool, style: Style) -> String {
-        match if details { self.analysis.details() } else { None } {
+        // Where no trial can be read there are no tables: the report says why.
+        match if details { self.analysis.details().filter(|all| !all.trim().is_empty()) } else { None } {
             // The verdict on a published result stands in the report alone.
             Some(all) if self.is_reproduction() => self.report().terminal(style, false) + "\n" + &all,
             Some(all) => all,

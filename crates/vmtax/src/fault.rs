@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use vmtax_model::limit_remedy;
 
 /// Why the program could not do what was asked.
 #[derive(Debug, thiserror::Error)]
@@ -47,7 +48,7 @@ pub enum Fault {
     #[error(transparent)]
     Ledger(#[from] vmtax_studies::history::LedgerError),
     /// A file or stream of this program's own.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", limit_remedy(.source))]
     File {
         /// What was tried.
         what: String,

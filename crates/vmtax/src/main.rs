@@ -9,7 +9,9 @@ use clap::Parser;
 use cli::{AgentCommand, Cli, Command};
 use fault::Fault;
 use old_spellings::{Rewritten, rewrite};
+use signal_hook::consts::SIGXFSZ;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 fn main() -> ExitCode {
     if std::process::id() == 1 && std::env::args_os().next().is_some_and(|name| name == "/init") {
@@ -23,6 +25,9 @@ fn main() -> ExitCode {
         }
     };
     lines.iter().for_each(|line| eprintln!("{line}"));
+    // A file that reaches `ulimit -f` is an error of its write, with a message: not the end of this process. What is
+    // executed gets the default back, as it would not if the signal was ignored.
+    let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
     match run(Cli::parse_from(args).command) {
         Ok(code) => code,
         Err(fault) => {

@@ -20,6 +20,7 @@ mod history;
 mod host_problem;
 mod latency;
 mod layers;
+mod limit;
 mod machine;
 mod metric;
 mod moments;
@@ -66,6 +67,7 @@ pub use layers::{
     CallRow, ClockFinding, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested, Row, Span, Step, TailRow,
     ThreadCalls, Waterfall,
 };
+pub use limit::limit_remedy;
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;

@@ -1,14 +1,22 @@
 //! Why a recording cannot be written or read.
 
 use std::path::PathBuf;
-use vmtax_model::{PlanError, SCHEMA};
+use vmtax_model::{PlanError, SCHEMA, limit_remedy};
 use vmtax_trust::Untrusted;
+
+/// What to do about a failed write.
+fn write_remedy(error: &std::io::Error) -> &'static str {
+    match limit_remedy(error) {
+        "" => "; choose a folder you may write to, on a disk with free space",
+        remedy => remedy,
+    }
+}
 
 /// A recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
     /// The folder or a file in it cannot be written.
-    #[error("cannot write {path}: {source}; choose a folder you may write to, on a disk with free space")]
+    #[error("cannot write {path}: {source}{}", write_remedy(.source))]
     Write {
         /// What was to be written.
         path: PathBuf,

@@ -1,5 +1,5 @@
 use crate::system_files::{self, read};
-use crate::{counters, cpu, kvm, qemu, system, tracing};
+use crate::{counters, cpu, kvm, qemu, system, threads, tracing};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::thread;
@@ -17,10 +17,10 @@ pub fn collect(
     unusable_kernels: &[(PathBuf, String)],
 ) -> HostFacts {
     let (kvm_facts, qemus) = thread::scope(|scope| {
-        let trying = scope.spawn(kvm::kvm);
+        let trying = threads::begin(scope, kvm::kvm);
         let qemus = qemu::survey(explicit_qemu, fetched_qemus);
-        let failed = |_| KvmFacts { class: KvmClass::Broken, evidence: "the probe itself failed".into() };
-        (trying.join().unwrap_or_else(failed), qemus)
+        let failed = || KvmFacts { class: KvmClass::Broken, evidence: "the probe itself failed".into() };
+        (trying.result().unwrap_or_else(failed), qemus)
     });
     let cpus = cpu::collect();
     let usable = thread::available_parallelism().map_or(1, |n| u32::try_from(n.get()).unwrap_or(u32::MAX));

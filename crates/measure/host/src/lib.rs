@@ -17,6 +17,7 @@ mod qemu_binary;
 mod raw;
 mod system;
 mod system_files;
+mod threads;
 mod tracing;
 mod version;
 

@@ -5,6 +5,7 @@ use crate::error::HostError;
 use crate::line::Verdict;
 use crate::program;
 use crate::qemu_binary;
+use crate::threads::{self, Begun};
 use crate::version::{self, OLDEST_QEMU};
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -62,8 +63,8 @@ pub(crate) fn survey(explicit: Option<&Path>, fetched: &[PathBuf]) -> Vec<Result
     let others = distinct(all, named.as_deref());
     let probe_all = |paths: Vec<PathBuf>| -> Vec<Result<Probed, HostError>> {
         thread::scope(|scope| {
-            let running: Vec<_> = paths.iter().map(|path| scope.spawn(|| probe(path))).collect();
-            running.into_iter().filter_map(|thread| thread.join().ok()).collect()
+            let begun: Vec<_> = paths.iter().map(|path| threads::begin(scope, || probe(path))).collect();
+            begun.into_iter().filter_map(Begun::result).collect()
         })
     };
     let mut found = probe_all(named.iter().cloned().chain(others).collect());
@@ -152,11 +153,11 @@ fn probe(path: &Path) -> Result<Probed, HostError> {
         return Err(HostError::QemuTooOld { path: own, version });
     }
     let (accelerators, machines, objects, devices, binary) = thread::scope(|scope| {
-        let help = |option: &'static str| scope.spawn(move || asked(path, &[option, "help"]).map(|a| a.text));
+        let help = |option: &'static str| threads::begin(scope, move || asked(path, &[option, "help"]).map(|a| a.text));
         let asking = ["-accel", "-machine", "-object", "-device"].map(help);
         let binary = qemu_binary::read(&vmtax_guests::qemu::binary(path).unwrap_or_else(|| path.to_path_buf()));
-        let [a, b, c, d] = asking.map(|thread| {
-            thread.join().unwrap_or_else(|_| {
+        let [a, b, c, d] = asking.map(|begun| {
+            begun.result().unwrap_or_else(|| {
                 Err(HostError::QemuDoesNotStart { path: path.to_path_buf(), reason: "asking it failed".into() })
             })
         });

@@ -2,13 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
-use vmtax_model::{Machine, ShareMethod, WorkloadName};
+use vmtax_model::{Machine, ShareMethod, WorkloadName, limit_remedy};
 
 /// A machine failed to boot, or a trial on it has no result.
 #[derive(Debug, thiserror::Error)]
 pub enum MachineError {
     /// A file, process or system call on the host.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", limit_remedy(.source))]
     System {
         /// What was tried, with its object.
         what: String,

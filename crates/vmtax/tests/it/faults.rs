@@ -59,6 +59,68 @@ fn kill_and_look(run: Running<'_>, place: &Place) {
 }
 
 #[test]
+fn a_controller_killed_while_it_makes_disks_leaves_nothing() {
+    let place = Place::new();
+    let mut run = place.run("seqread --rounds 1 --machine native").start(60);
+    run.until("the disk", |place| {
+        let runs = fs::read_dir(place.runs()).ok()?.flatten();
+        runs.map(|run| run.path().join("scratch/disk.raw")).find(|disk| disk.exists())
+    });
+    run.signal(Signal::KILL);
+    run.outcome();
+    place.nothing_is_left();
+}
+
+/// The watchdog's parent-death signal does not reach what the agent starts: that has one of its own.
+#[test]
+fn a_workload_ends_with_its_controller_and_watchdogs() {
+    let place = Place::new();
+    let mut run = place.run(SHORT_THEN_LONG).arg("native").start(60).until_trials(1);
+    run.until("a workload", |place| place.processes().into_iter().find(|p| p.command.contains("agent run threads")));
+    // Else it would see its agent end, and the watchdogs would see it end.
+    run.signal(Signal::STOP);
+    let watchdogs: Vec<_> = place.processes().into_iter().filter(|p| p.command.contains("vmtax watchdog")).collect();
+    assert!(watchdogs.len() >= 2, "{watchdogs:?}");
+    watchdogs.iter().for_each(|watchdog| send(watchdog.pid, Signal::KILL));
+    run.signal(Signal::KILL);
+    run.outcome();
+    let deadline = std::time::Instant::now() + Duration::from_secs(5);
+    while !place.processes().is_empty() && std::time::Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(place.processes().is_empty(), "{:?}", place.processes());
+    // Nobody was left to remove it: the next run does.
+    assert!(place.recording().join("scratch").exists());
+    place.run("cpu cpu.time=0.05 --machine native --rounds 1").succeeds();
+    place.nothing_is_left();
+}
+
+#[test]
+fn limits_of_the_process_are_said_with_what_raises_them() {
+    let place = Place::new();
+    let limited = |limit: &str, plan: &str| {
+        let run = format!("{limit}; exec {} run --machine native --rounds 1 {plan}", env!("CARGO_BIN_EXE_vmtax"));
+        place.program("sh").arg("-c").arg(run).outcome()
+    };
+    limited("ulimit -f 1000", "seqread").exits(2).says("File too large").says("ulimit -f unlimited");
+    limited("ulimit -n 14", "cpu cpu.time=0.05").exits(2).says("Too many open files").says("ulimit -n");
+}
+
+/// Threads of root are not limited in number.
+#[test]
+#[ignore = "needs root"]
+fn without_more_threads_the_host_is_probed_all_the_same() {
+    let place = Place::new();
+    let doctor = place.vmtax_as_ordinary_user("doctor --json").env("HOME", place.path("home"));
+    let before = json(&doctor.succeeds().stdout);
+    // A user of its own, so that no other test takes part in the limit; of processes and threads one: this.
+    let limited = place.program("prlimit").words("--nproc=1 setpriv --reuid=64999 --regid=64999 --clear-groups --");
+    let limited = limited.arg(place.path("vmtax")).words("doctor --json").env("HOME", place.path("home")).outcome();
+    let after = json(&limited.exits(0).stdout);
+    assert_eq!(after["checks"].as_array().unwrap().len(), before["checks"].as_array().unwrap().len());
+}
+
+#[test]
 fn what_a_controller_killed_early_left_is_swept_by_the_next_run() {
     let place = Place::new();
     place.put("runs/20260101T000000Z-old/unfinished.part", "{");
@@ -335,6 +397,15 @@ fn a_recording_that_is_none_or_damaged_is_refused_with_a_fix() {
     let json = json(&report(folder.clone()).arg("--json").succeeds().stdout);
     assert_eq!(trials(&json).len(), 1);
     assert!(json["damaged"][0].as_str().unwrap().contains("0000"), "{}", json["damaged"]);
+
+    // Also where none can be read, each way to show it says so.
+    let other = folder.join("trials/0001/trial.json");
+    let readable = fs::read(&other).unwrap();
+    fs::write(&other, "{").unwrap();
+    for details in ["", "--details"] {
+        report(folder.clone()).words(details).succeeds().shows("trial 0000").shows("trial 0001");
+    }
+    fs::write(&other, readable).unwrap();
 
     // What all trials share costs all.
     for name in ["run.json", "plan.toml", "host.json"] {

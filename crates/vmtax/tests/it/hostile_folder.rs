@@ -34,40 +34,48 @@ fn make_pipe(path: &Path) {
     assert!(std::process::Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-/// Each way in which a folder of recordings is prepared.
-fn traps(place: &Place) -> [(&'static str, Box<dyn Fn(&Path) + '_>); 5] {
-    let victim = place.path("victim");
-    let (linked, ledger, journal) = (victim.clone(), victim.join("ledger"), victim.join("journal"));
-    [
-        ("pipe", Box::new(|runs| make_pipe(&runs.join(OLD).join("scratch/lock")))),
-        ("link to a folder", Box::new(move |runs| symlink(&linked, runs.join(OLD)).unwrap())),
-        (
-            "link to scratch",
-            Box::new(move |runs| {
-                fs::create_dir(runs.join(OLD)).unwrap();
-                symlink(victim.join("scratch"), runs.join(OLD).join("scratch")).unwrap();
-            }),
-        ),
-        (
-            "ledger",
-            Box::new(move |runs| {
-                symlink(&ledger, runs.join("ledger.sqlite")).unwrap();
-                symlink(&journal, runs.join("ledger.sqlite-journal")).unwrap();
-            }),
-        ),
-        ("pipe as ledger", Box::new(|runs| make_pipe(&runs.join("ledger.sqlite")))),
-    ]
+/// A way in which a folder of recordings is prepared.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Trap {
+    PipeAsLock,
+    LinkAsRecording,
+    LinkAsScratch,
+    LinkAsLedger,
+    PipeAsLedger,
+}
+
+const TRAPS: [Trap; 5] =
+    [Trap::PipeAsLock, Trap::LinkAsRecording, Trap::LinkAsScratch, Trap::LinkAsLedger, Trap::PipeAsLedger];
+
+impl Trap {
+    /// Sets it in a folder that is nobody's.
+    fn set(self, runs: &Path, Victim(victim): &Victim) {
+        let (old, ledger) = (runs.join(OLD), runs.join("ledger.sqlite"));
+        fs::create_dir(runs).unwrap();
+        match self {
+            Trap::PipeAsLock => make_pipe(&old.join("scratch/lock")),
+            Trap::LinkAsRecording => symlink(victim, old).unwrap(),
+            Trap::LinkAsScratch => {
+                fs::create_dir(&old).unwrap();
+                symlink(victim.join("scratch"), old.join("scratch")).unwrap();
+            }
+            Trap::LinkAsLedger => {
+                symlink(victim.join("ledger"), ledger).unwrap();
+                symlink(victim.join("journal"), runs.join("ledger.sqlite-journal")).unwrap();
+            }
+            Trap::PipeAsLedger => make_pipe(&ledger),
+        }
+        chown(runs, NOBODY, NOBODY).unwrap();
+    }
 }
 
 #[test]
 #[ignore = "needs root"]
 fn root_refuses_a_folder_of_another_user() {
-    for trap in 0..5 {
+    for trap in TRAPS {
         let place = Place::new();
         let victim = Victim::new(&place);
-        fs::create_dir(place.runs()).unwrap();
-        traps(&place)[trap].1(&place.runs());
-        chown(place.runs(), NOBODY, NOBODY).unwrap();
+        trap.set(&place.runs(), &victim);
         let before = fs::read_dir(place.runs()).unwrap().count();
         place.vmtax(RUN).fails(&["runs belongs to user 65534", "--dir"]);
         place.vmtax("history").fails(&["runs belongs to user 65534", "--dir"]);
@@ -81,19 +89,18 @@ fn root_refuses_a_folder_of_another_user() {
 #[test]
 #[ignore = "needs root"]
 fn root_is_not_led_out_of_a_folder_that_it_uses() {
-    for trap in 0..5 {
+    for trap in TRAPS {
         let place = Place::new();
         let victim = Victim::new(&place);
-        fs::create_dir(place.runs()).unwrap();
-        let (name, set) = &traps(&place)[trap];
-        set(&place.runs());
-        chown(place.runs(), NOBODY, NOBODY).unwrap();
+        trap.set(&place.runs(), &victim);
         let outcome = place.vmtax(RUN).env("SUDO_UID", "65534").start(30).outcome().exits(0);
         victim.is_untouched();
-        match *name {
-            "pipe" | "link to scratch" => assert!(!place.runs().join(OLD).join("scratch").exists(), "{name} stays"),
-            "ledger" | "pipe as ledger" => drop(outcome.says("ledger.sqlite is not a regular file")),
-            _ => {}
+        match trap {
+            Trap::PipeAsLock | Trap::LinkAsScratch => {
+                assert!(!place.runs().join(OLD).join("scratch").exists(), "{trap:?} stays");
+            }
+            Trap::LinkAsLedger | Trap::PipeAsLedger => drop(outcome.says("ledger.sqlite is not a regular file")),
+            Trap::LinkAsRecording => {}
         }
         let _ = fs::remove_file(place.runs().join(OLD));
     }
