@@ -65,7 +65,7 @@ fn known_shares_are_found_on_cpu() {
     place.vmtax("report out").succeeds().shows("fifty");
     assert!(!place.path("out/on-cpu.svg").exists() && !place.path("out/report.html").exists());
     let markdown = place.vmtax("report out --format markdown").succeeds();
-    assert!(markdown.stdout.starts_with("# ") && markdown.stdout.contains("| fifty |"), "{markdown}");
+    assert!(markdown.stdout.starts_with("**") && markdown.stdout.contains("| fifty |"), "{markdown}");
     place.vmtax("list --dir .").succeeds().shows("profile-known-");
     // A folder with files is not written over; two profiles make a difference.
     let again = format!("profile --duration 1 --output out --pid {}", running.pid());
@@ -98,7 +98,7 @@ fn what_others_recorded_is_shown() {
     place.put("none.folded", "a;b 1\nnonsense\n");
     place.vmtax("profile import none.folded").fails(&["none.folded: line 2", "thread;function;function count"]);
     place.put("empty", "");
-    place.vmtax("profile import empty").fails(&["empty has no samples"]);
+    place.vmtax("profile import empty").fails(&["empty holds no samples"]);
     place.put("perf.data", "PERFILE2 and no more");
     place.vmtax("profile import perf.data").fails(&["perf.data", "record the trace again"]);
     place.vmtax("profile import absent").fails(&["absent", "perf.data file"]);
@@ -239,7 +239,7 @@ fn what_cannot_be_profiled_is_named_with_the_next_step() {
     let words = format!("profile --duration 1 --output sleeps --pid {}", sleeper.pid());
     place.vmtax(&words).succeeds().shows("a timer").shows("clock_nanosleep");
     // Ctrl-C ends the looking, not what it is for, as the help says.
-    place.vmtax("profile --help").succeeds().shows("Ctrl-C").shows("exit status is 0");
+    place.vmtax("profile --help").succeeds().shows("Ctrl-C stops sampling").shows("with status 130");
     let words = format!("profile --duration 50 --events 0 --output until --pid {}", sleeper.pid());
     let mut looking = place.vmtax(&words).start(60);
     let status = format!("/proc/{}/status", looking.pid());
