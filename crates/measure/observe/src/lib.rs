@@ -51,6 +51,6 @@ pub use stale_traces::remove_stale_traces;
 pub use thread_reader::ThreadReader;
 pub use trace_sink::Sink;
 pub use tracefs::{mount_tracefs, tracefs};
-pub use tracer::Tracer;
+pub use tracer::{Tracer, VIRTQUEUE_KICKS};
 pub use uprobe::Uprobe;
 pub use uprobe_offset::is_cheap;

@@ -130,11 +130,27 @@ impl ProbeSet {
                 Source::Functions(_) | Source::Qemu(_) | Source::QemuLog(_) => {}
             }
         }
-        if kvm {
-            set.bound.extend(KVM_BOUND.map(|name| event("kvm", name, None)));
-            set.free.extend(KVM_FREE.map(|name| event("kvm", name, None)));
-        }
         set
+    }
+
+    /// Of the guest's accesses to devices, those alone that kick the disk's virtqueues: at these addresses or ports, each
+    /// range with its length. Where none is known, all.
+    pub fn keep_doorbells(&mut self, ranges: &[(u64, u64)]) {
+        for event in self.bound.iter_mut().filter(|event| event.system == "kvm") {
+            let field = match event.names {
+                ["kvm_mmio" | "kvm_fast_mmio"] => "gpa",
+                ["kvm_pio"] => "port",
+                _ => continue,
+            };
+            let within = |(first, length): &(u64, u64)| {
+                let last = first.saturating_add(length.saturating_sub(1));
+                // The kernel refuses a number that does not fit the field, which is of 32 bits for a port.
+                (field == "gpa" || u32::try_from(last).is_ok())
+                    .then(|| format!("({field} >= {first:#x} && {field} <= {last:#x})"))
+            };
+            let any: Vec<String> = ranges.iter().filter_map(within).collect();
+            event.filter = (!any.is_empty()).then(|| any.join(" || "));
+        }
     }
 
     /// The exits of a guest of KVM: QEMU's threads, and those of the kernel that work for it.
@@ -164,13 +180,6 @@ const SCHED: [&[&str]; 2] = [&["sched_switch"], &["sched_waking"]];
 
 /// Every system call's entry and return.
 pub(crate) const ALL_CALLS: [&[&str]; 2] = [&["sys_enter"], &["sys_exit"]];
-
-/// What KVM does in the thread of a vCPU, beside the checkpoints.
-const KVM_BOUND: [&[&str]; 5] =
-    [&["kvm_entry"], &["kvm_exit"], &["kvm_halt_poll_ns"], &["kvm_vcpu_wakeup"], &["kvm_write_tsc_offset"]];
-
-/// The same in whichever thread or kernel worker an injection begins.
-const KVM_FREE: [&[&str]; 1] = [&["kvm_apic_accept_irq"]];
 
 /// What exits are counted by.
 const EXITS: [&[&str]; 10] = [
@@ -222,9 +231,28 @@ mod tests {
     fn kvms_events_are_wanted_where_it_runs_the_guest() {
         assert!(!names(&host(false, None).bound).iter().any(|name| name.starts_with("kvm")));
         let set = host(true, Some(5));
-        assert!(names(&set.bound).contains(&"kvm_exit") && names(&set.free).contains(&"kvm_set_irq"));
+        assert!(names(&set.bound).contains(&"kvm_mmio") && names(&set.free).contains(&"kvm_set_irq"));
+        // No checkpoint is observed by these, and a request makes several.
+        let all = || set.bound.iter().chain(&set.free);
+        assert!(!all().any(|event| ["kvm_entry", "kvm_exit", "kvm_apic_accept_irq"].contains(&event.names[0])));
         assert_eq!(set.free.iter().filter(|e| e.filter.as_deref() == Some("dev == 5")).count(), 2);
         assert_eq!(set.threads, [7, 8]);
+    }
+
+    #[test]
+    fn of_accesses_the_doorbells_are_wanted() {
+        let mut set = host(true, None);
+        let filter = |set: &ProbeSet, name: &str| {
+            let event = set.bound.iter().find(|event| event.names == [name]).unwrap();
+            event.filter.clone()
+        };
+        set.keep_doorbells(&[(0xc010, 2), (0x1_0000_3000, 4)]);
+        let both = "(gpa >= 0xc010 && gpa <= 0xc011) || (gpa >= 0x100003000 && gpa <= 0x100003003)";
+        assert_eq!(filter(&set, "kvm_mmio").as_deref(), Some(both));
+        assert_eq!(filter(&set, "kvm_pio").as_deref(), Some("(port >= 0xc010 && port <= 0xc011)"));
+        assert_eq!(filter(&set, "kvm_userspace_exit"), None);
+        set.keep_doorbells(&[]);
+        assert_eq!(filter(&set, "kvm_mmio"), None);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use vmtax_model::Missing;
 
 const AS_ROOT: &str = "run vmtax as root";
 const OTHER_KERNEL: &str = "use a kernel that has it";
+/// What is missing where the guest's driver cannot be probed: KVM's events of the doorbell show the same kick.
+pub const VIRTQUEUE_KICKS: &str = "virtqueue kicks in the guest's driver";
 /// The virtqueue, the first argument of each function that notifies.
 const VQ: &str = "vq=%di:x64";
 
@@ -148,11 +150,23 @@ impl Tracer {
     /// Has calls of the notify functions recorded, as far as they exist.
     fn notify(&mut self, instance: &Instance, functions: &[&str]) {
         let Some(first) = functions.first() else { return };
+        if !self.root.join("kprobe_events").exists() {
+            self.missing.push(Missing {
+                what: VIRTQUEUE_KICKS.into(),
+                why: "this kernel has no kprobes".into(),
+                fix: "use a guest kernel with CONFIG_KPROBE_EVENTS; without it, the kick is part of the next interval"
+                    .into(),
+            });
+            return;
+        }
         let mut why = None;
         let defined =
             functions.iter().filter(|f| self.group.kernel("notify", f, VQ).map_err(|e| why = Some(e)).is_ok());
         match (defined.count(), why) {
-            (0, Some(e)) => self.missing.push(refused(&format!("calls of {first}"), &e)),
+            (0, Some(e)) => {
+                let refused = refused(first, &e);
+                self.missing.push(Missing { what: VIRTQUEUE_KICKS.into(), ..refused });
+            }
             _ => {
                 let group = self.group.name().to_owned();
                 self.enable(instance, &group, "notify", None);

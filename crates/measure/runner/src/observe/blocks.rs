@@ -20,6 +20,7 @@ pub(super) struct BlockObserver {
     disk: Option<PathBuf>,
     host_disk: HostDisk,
     tracer: Option<Tracer>,
+    is_kvm: bool,
     log: Option<EventLog>,
     pings: Vec<Result<Ping, MachineError>>,
     missing: Vec<Missing>,
@@ -46,7 +47,7 @@ impl BlockObserver {
         }
         let log = what.events.clone().map(|path| EventLog::begin(&vm, path)).transpose()?;
         let disk = what.disk.clone();
-        Ok(BlockObserver { vm, store, disk, host_disk, tracer, log, pings, missing })
+        Ok(BlockObserver { vm, store, disk, host_disk, tracer, is_kvm: what.machine.is_kvm(), log, pings, missing })
     }
 
     fn store_file(&mut self, name: &str, bytes: &[u8]) -> Result<(), String> {
@@ -64,7 +65,8 @@ impl Observer for BlockObserver {
 
     /// Stores the traces and the facts that decode them in the trial's files.
     fn stop(self: Box<Self>, machine: &mut dyn RunningMachine, observed: Option<Observed>) -> Result<(), MachineError> {
-        let BlockObserver { vm, mut store, disk, mut host_disk, tracer, log, mut pings, mut missing } = *self;
+        let BlockObserver { vm, mut store, disk, mut host_disk, tracer, is_kvm, log, mut pings, mut missing } = *self;
+        let kvm_traced = is_kvm && tracer.is_some();
         if let Some(tracer) = &tracer {
             tracer.off().map_err(failed("ending to trace"))?;
         }
@@ -84,7 +86,9 @@ impl Observer for BlockObserver {
             tracer.save(&mut keep).map_err(failed("storing the host's trace"))?;
         }
         let pings = answered(pings, &mut missing);
-        let (guest_disk, missed) = observed.map_or((None, Vec::new()), |o| (o.disk, o.missing));
+        let (guest_disk, mut missed) = observed.map_or((None, Vec::new()), |o| (o.disk, o.missing));
+        // KVM's events show the doorbell itself, right behind the kick.
+        missed.retain(|missing| !kvm_traced || missing.what != vmtax_observe::VIRTQUEUE_KICKS);
         missing.extend(missed);
         let facts = TraceFacts {
             schema: SCHEMA,
@@ -161,7 +165,11 @@ fn host_tracer(vm: &Vm, what: &Observation<'_>, disk: &HostDisk, missing: &mut V
         _ => {
             let kvm = what.machine.is_kvm();
             let uprobes = vmtax_observe::uprobes(vm.probe_points(), &binary);
-            ProbeSet::host(what.probes.checkpoints(), &threads, disk, kvm, uprobes)
+            let mut set = ProbeSet::host(what.probes.checkpoints(), &threads, disk, kvm, uprobes);
+            // The micro-guest places its device only when it first uses it.
+            let placed = vm.monitor().filter(|_| what.machine.has_kernel());
+            set.keep_doorbells(&placed.and_then(|monitor| monitor.regions(DISK_DEVICE).ok()).unwrap_or_default());
+            set
         }
     };
     match Tracer::start(&set, BUFFER_KIB) {
