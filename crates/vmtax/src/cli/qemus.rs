@@ -11,9 +11,14 @@ pub struct GetArgs {
 #[derive(Debug, Subcommand)]
 pub enum GetWhat {
     /// A guest kernel with its modules, unpacked into the cache
-    #[command(after_help = "Examples:
+    #[command(
+        after_help = "Guests boot the host's own kernel where it is installed, else the default of the cache: the distribution's
+current one. A VERSION is for --kernel VERSION; it does not become the default of other runs.
+
+Examples:
   vmtax get kernel
-  vmtax get kernel 6.1")]
+  vmtax get kernel 6.1"
+    )]
     Kernel {
         /// A release or its beginning; the distribution's current one when absent
         version: Option<String>,

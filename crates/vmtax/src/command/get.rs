@@ -26,10 +26,12 @@ pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
 fn listing(cache: &Path) -> Result<String, Fault> {
     let mut text = String::from("Guest kernels on this host:\n");
     let found = vmtax_guests::kernel::find(Some(cache));
-    for kernel in &found.kernels {
-        let _ = writeln!(text, "  {}  {}", kernel.release, kernel.image.display());
+    for (i, kernel) in found.kernels.iter().enumerate() {
+        let default = if i == 0 { "  (default)" } else { "" };
+        let _ = writeln!(text, "  {}  {}{default}", kernel.release, kernel.image.display());
     }
-    for (path, reason) in &found.unusable {
+    // One that is not installed is not unusable.
+    for (path, reason) in found.unusable.iter().filter(|(path, _)| path.exists()) {
         let _ = writeln!(text, "  unusable: {}: {reason}", path.display());
     }
     if found.kernels.is_empty() {

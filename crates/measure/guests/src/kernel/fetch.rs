@@ -3,7 +3,7 @@
 use crate::apt::{Apt, AptError, Fetch, version as release};
 use crate::file_error::ResultExt;
 use crate::kernel::error::KernelError;
-use crate::kernel::find::{cached, home, in_layout};
+use crate::kernel::find::{cached, home, in_layout, keep_default, set_default};
 use std::fs;
 use std::path::{Path, PathBuf};
 use vmtax_model::{KernelFacts, SourceOfKernel};
@@ -14,6 +14,8 @@ const CURRENT: [&str; 3] = ["linux-image-amd64", "linux-image-virtual", "linux-i
 /// Gives the kernel `version`, from `cache` or else fetched with apt into it; without a version the distribution's
 /// current one. `version` is a release or its beginning (6.12, 6.1.0-35): the newest that matches.
 ///
+/// The distribution's current one becomes the default of guests; any other only where there is none yet.
+///
 /// Nothing is installed and no root is needed. The system's package lists are used as they are; when they are empty or
 /// out of date, private ones are fetched from the system's sources, whose signatures apt checks. `say` gets a line for
 /// each step. One fetch runs at a time per cache; a killed one leaves nothing that looks like a kernel, and its
@@ -22,6 +24,15 @@ const CURRENT: [&str; 3] = ["linux-image-amd64", "linux-image-virtual", "linux-i
 /// # Errors
 /// When there is no apt, no such version, no network, no room, or what was fetched is no usable kernel.
 pub fn fetch(version: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
+    let kernel = get(version, cache, say)?;
+    match version {
+        None => set_default(cache, &kernel.release)?,
+        Some(_) => keep_default(cache, &kernel.release)?,
+    }
+    Ok(kernel)
+}
+
+fn get(version: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
     if let Some(version) = version {
         if !release::is_plausible(version) {
             return Err(KernelError::BadVersion { version: version.into() });

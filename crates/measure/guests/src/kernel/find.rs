@@ -15,7 +15,8 @@ use vmtax_model::{KernelFacts, SourceOfKernel};
 /// The kernels on this machine.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Found {
-    /// Usable, first choice first: the running one, then the cached ones, newest release first.
+    /// Usable, first choice first: the running one, then the cache's default, then the other cached ones, newest release
+    /// first.
     pub kernels: Vec<KernelFacts>,
     /// Not usable, each with the reason and what fixes it.
     pub unusable: Vec<(PathBuf, String)>,
@@ -27,15 +28,55 @@ pub struct Found {
 /// unusable ones.
 pub fn find(cache: Option<&Path>) -> Found {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
-    let mut found = Found::default();
-    match running(Path::new("/"), &release) {
-        Ok(kernel) => found.kernels.push(kernel),
-        Err(unusable) => found.unusable.push(unusable),
+    in_order(running(Path::new("/"), &release), cache)
+}
+
+fn in_order(running: Result<KernelFacts, (PathBuf, String)>, cache: Option<&Path>) -> Found {
+    let (mut kernels, mut unusable) = cache.map(cached).unwrap_or_default();
+    let default = cache.and_then(|cache| default_release(cache, &kernels));
+    kernels.sort_by_key(|kernel| Some(&kernel.release) != default.as_ref());
+    match running {
+        Ok(kernel) => kernels.insert(0, kernel),
+        // One that is not installed matters where no other kernel is there.
+        Err((image, _)) if !image.exists() && !kernels.is_empty() => {}
+        Err(reason) => unusable.insert(0, reason),
     }
-    let (kernels, unusable) = cache.map(cached).unwrap_or_default();
-    found.kernels.extend(kernels);
-    found.unusable.extend(unusable);
-    found
+    Found { kernels, unusable }
+}
+
+/// The link in the cache to the kernel that guests boot where none is named.
+fn default_link(cache: &Path) -> PathBuf {
+    cache.join("default-kernel")
+}
+
+/// The release that guests boot where none is named: the one that was set, else of those in the cache the one that was
+/// fetched first, so that a further one changes nothing.
+fn default_release(cache: &Path, cached: &[KernelFacts]) -> Option<String> {
+    let linked = fs::read_link(default_link(cache)).ok();
+    let linked = linked.and_then(|link| link.file_name()?.to_str().map(str::to_owned));
+    let fetched = |kernel: &&KernelFacts| fs::metadata(home(cache, &kernel.release)).and_then(|m| m.modified()).ok();
+    let is_there = |release: &String| cached.iter().any(|kernel| kernel.release == *release);
+    linked.filter(is_there).or_else(|| cached.iter().min_by_key(fetched).map(|kernel| kernel.release.clone()))
+}
+
+/// Has guests boot this cached release where no kernel is named.
+pub(crate) fn set_default(cache: &Path, release: &str) -> Result<(), KernelError> {
+    let link = default_link(cache);
+    let new = cache.join(format!(".default-kernel-{}", std::process::id()));
+    // In one step: another process may be looking.
+    let linked = std::os::unix::fs::symlink(Path::new("kernels").join(release), &new);
+    linked.and_then(|()| fs::rename(&new, &link)).writing(&link)?;
+    Ok(())
+}
+
+/// Sets the default where none is set: the kernel that it was until now, else this release.
+pub(crate) fn keep_default(cache: &Path, release: &str) -> Result<(), KernelError> {
+    let (mut kernels, _) = cached(cache);
+    kernels.retain(|kernel| kernel.release != release);
+    match default_release(cache, &kernels) {
+        _ if fs::symlink_metadata(default_link(cache)).is_ok() => Ok(()),
+        before => set_default(cache, before.as_deref().unwrap_or(release)),
+    }
 }
 
 /// Checks a kernel that a person names, and finds its modules.

@@ -116,6 +116,34 @@ fn the_cache_gives_the_newest_first_and_tells_what_is_broken() {
 }
 
 #[test]
+fn a_further_kernel_in_the_cache_is_not_the_default() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache = dir.path();
+    let fetch = |release: &str| {
+        package(&cache.join("kernels").join(release), release);
+        keep_default(cache, release).unwrap();
+    };
+    let absent = || Err((cache.join("boot/vmlinuz-7"), "the running kernel is not here".to_owned()));
+    let order = || {
+        let found = in_order(absent(), Some(cache));
+        found.kernels.into_iter().map(|kernel| kernel.release).collect::<Vec<_>>()
+    };
+    assert_eq!(in_order(absent(), Some(cache)).unusable.len(), 1, "no kernel at all: the reason is told");
+    fetch("6.1.0-56-amd64");
+    fetch("6.12.117-amd64");
+    fetch("5.10.0-9-amd64");
+    assert_eq!(order(), ["6.1.0-56-amd64", "6.12.117-amd64", "5.10.0-9-amd64"]);
+    assert_eq!(in_order(absent(), Some(cache)).unusable, [], "a kernel that is not installed is not unusable");
+    set_default(cache, "6.12.117-amd64").unwrap();
+    assert_eq!(order()[0], "6.12.117-amd64");
+    fs::remove_dir_all(cache.join("kernels/6.12.117-amd64")).unwrap();
+    assert!(order().len() == 2, "a default that was removed is none");
+    let broken = cache.join("vmlinuz");
+    put(&broken, b"half");
+    assert_eq!(in_order(Err((broken, "half".to_owned())), Some(cache)).unusable.len(), 1);
+}
+
+#[test]
 fn an_image_under_another_name_is_not_taken_for_that_release() {
     let dir = tempfile::tempdir().unwrap();
     package(dir.path(), "6.1.0");
