@@ -72,8 +72,8 @@ pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};
 pub use metric::{Better, Unit};
 pub use moments::Moments;
 pub use plan::{
-    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, Net, OWN, Plan, PlanError,
-    ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
+    Column, CommandSpec, Compare, CompareSpec, Forward, Grows, Guest, GuestSize, Net, OWN, PinnedCpus, Pinning, Plan,
+    PlanError, ProfileSettings, ProfileSpec, SizeRange, Slot, Study, Variant,
 };
 pub use printed::{MetricPattern, Printed};
 pub use profile::{

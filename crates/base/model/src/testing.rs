@@ -6,6 +6,7 @@ use crate::{
     TrialRecord, TrialResult, WorkloadSpec,
 };
 use std::io::Write as _;
+use std::path::PathBuf;
 
 /// A host with KVM of this class, on which nothing else was found.
 pub fn host(class: KvmClass) -> HostFacts {
@@ -56,6 +57,7 @@ pub fn trial(machine: Machine, workload: WorkloadSpec) -> TrialRecord {
         share: None,
         cpu_seconds: None,
         control_s: None,
+        pinned: None,
         execution: None,
         warnings: Vec::new(),
     }
@@ -64,6 +66,37 @@ pub fn trial(machine: Machine, workload: WorkloadSpec) -> TrialRecord {
 /// A trial with that result.
 pub fn done(machine: Machine, result: TrialResult) -> TrialRecord {
     TrialRecord { outcome: Outcome::Done { result: Box::new(result.clone()) }, ..trial(machine, result.workload) }
+}
+
+/// A Linux guest for a KVM that runs guest code at full speed in user mode alone: the kernel that `VMTAX_TEST_KVM_GUEST`
+/// names, an ELF file with PVH entry whose drivers are built in and which stays in user mode.
+pub struct KvmGuest {
+    /// The kernel.
+    pub kernel: PathBuf,
+}
+
+impl KvmGuest {
+    /// What the variable names; where it is not set, `None`, and the test is listed as not made.
+    pub fn given() -> Option<KvmGuest> {
+        let kernel = std::env::var_os("VMTAX_TEST_KVM_GUEST").map(PathBuf::from);
+        if kernel.is_none() {
+            skipped("VMTAX_TEST_KVM_GUEST names no Linux kernel that is made for this host's KVM");
+        }
+        kernel.map(|kernel| KvmGuest { kernel })
+    }
+
+    /// As for QEMU's `-cpu`: without what a kernel in user mode cannot use.
+    pub const CPU_MODEL: &str =
+        "host,-arch-capabilities,-smap,-smep,-umip,-pcid,-invpcid,-x2apic,-tsc-deadline,-xsaves,-pku,-la57";
+    /// As for QEMU's `-bios`: boots an ELF kernel, five times as fast as SeaBIOS here.
+    pub const FIRMWARE: &str = "qboot.rom";
+
+    /// Kernel command-line arguments; `mhz` is the rate of the host's time stamp counter.
+    pub fn kernel_args(mhz: f64) -> Vec<String> {
+        let early = format!("tsc_early_khz={}", (mhz * 1000.0).round());
+        let others = ["tsc=reliable", "hpet=disable", "mitigations=off", "reboot=k"];
+        std::iter::once(early).chain(others.map(str::to_owned)).collect()
+    }
 }
 
 /// Says that this test was not made, and why. It is seen although the test passes, and `make test` lists all of them.

@@ -1,7 +1,8 @@
 //! A trial: one workload, on one machine, once; what the agent sends back and what the recording keeps.
 
 use crate::{
-    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, Probes, ShareFacts, Warning, WorkloadSpec,
+    CpuSeconds, Execution, Latency, LatencySummary, Machine, Metric, PinnedCpus, Probes, ShareFacts, Warning,
+    WorkloadSpec,
 };
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
@@ -258,6 +259,9 @@ pub struct TrialRecord {
     /// What took effect of the guest's share, where it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<ShareFacts>,
+    /// The host CPUs that its threads were pinned to; `None` where the host's scheduler placed them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<PinnedCpus>,
     /// What it cost the host's CPUs; natively `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[serde(alias = "processor")]

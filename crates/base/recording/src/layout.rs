@@ -1,6 +1,7 @@
 //! Where a recording keeps what.
 
 use serde::{Deserialize, Serialize};
+use vmtax_model::KernelFacts;
 
 pub(crate) const MANIFEST: &str = "run.json";
 pub(crate) const PLAN: &str = "plan.toml";
@@ -27,4 +28,7 @@ pub struct Manifest {
     pub started: String,
     /// When it ended; `None` when it was cut off.
     pub ended: Option<String>,
+    /// The kernels that its guests boot, a variant's each.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelFacts>,
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use rustix::fd::OwnedFd;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{HostFacts, Plan, SCHEMA, TrialRecord};
+use vmtax_model::{HostFacts, KernelFacts, Plan, SCHEMA, TrialRecord};
 
 /// A recording under way. What it has written stays readable whatever happens to the process.
 #[derive(Debug)]
@@ -86,10 +86,20 @@ impl Writer {
             command: command.to_vec(),
             started: started.to_string(),
             ended: None,
+            kernels: Vec::new(),
         };
         let writer = Writer { folder, manifest, _in_use: in_use };
         writer.write_manifest()?;
         Ok(writer)
+    }
+
+    /// Notes which kernels its guests boot.
+    ///
+    /// # Errors
+    /// [`RecordingError::Write`] when `run.json` cannot be written.
+    pub fn note_kernels(&mut self, kernels: &[KernelFacts]) -> Result<(), RecordingError> {
+        self.manifest.kernels = kernels.to_vec();
+        self.write_manifest()
     }
 
     /// The recording's folder.

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 pub struct Confinement {
     /// Use only this many of the CPUs that are allowed now.
     pub cpus: Option<u32>,
+    /// Use these CPUs, where there are any here.
+    pub pinned: Vec<u32>,
     /// Join this control group (its folder), which carries the memory limit.
     pub cgroup: Option<PathBuf>,
 }
@@ -23,7 +25,11 @@ pub fn confine(to: &Confinement) -> Result<(), AgentError> {
         let procs = group.join("cgroup.procs");
         fs::write(&procs, "0").map_err(|e| AgentError::system(format!("joining {}", procs.display()), e))?;
     }
-    if let Some(cpus) = to.cpus {
+    if !to.pinned.is_empty() {
+        let mut chosen = CpuSet::new();
+        to.pinned.iter().for_each(|&cpu| chosen.set(cpu as usize));
+        sched_setaffinity(None, &chosen).map_err(|e| AgentError::system(format!("using CPUs {:?}", to.pinned), e))?;
+    } else if let Some(cpus) = to.cpus {
         let allowed = sched_getaffinity(None).map_err(|e| AgentError::system("reading the CPUs allowed", e))?;
         let mut chosen = CpuSet::new();
         (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).take(cpus as usize).for_each(|cpu| chosen.set(cpu));

@@ -13,11 +13,15 @@ use vmtax_workload::WorkloadError;
 pub struct Requirements {
     /// For each of the plan's variants, the program of each VMM that the plan's machines have.
     programs: Vec<Vec<VmmProgram>>,
-    /// The kernel of each of the plan's variants; none for the micro-guest alone.
     pub(crate) kernels: Vec<KernelFacts>,
 }
 
 impl Requirements {
+    /// The kernel of each of the plan's variants; none for the micro-guest alone.
+    pub fn kernels(&self) -> &[KernelFacts] {
+        &self.kernels
+    }
+
     /// The VMM that runs a machine in a variant.
     pub(crate) fn program(&self, machine: Machine, variant: usize) -> Option<&VmmProgram> {
         self.programs.get(variant)?.iter().find(|program| Some(program.vmm()) == machine.vmm())

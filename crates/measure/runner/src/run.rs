@@ -7,7 +7,7 @@ use crate::control;
 use crate::exec;
 use crate::images::{Images, no_program};
 use crate::observe::{Observation, Observers, TrialStore, may_trace};
-use crate::pin::pin;
+use crate::pin::Placement;
 use crate::shares::{self, ShareSetup};
 use crate::{Requirements, RunError};
 use jiff::Timestamp;
@@ -160,8 +160,10 @@ impl<'a> Run<'a> {
         if !slot.machine.has_kernel() && self.plan.workloads.iter().any(|w| w.name == WorkloadName::GuestAntipatterns) {
             guest.qemu_args.extend(ANTIPATTERN_DEVICES.map(str::to_owned));
         }
+        let placement = Placement::of(&guest, self.plan.comparison().is_some());
         let setup = Setup {
             machine: slot.machine,
+            pinned: placement.vcpus(),
             boot: self.images.boot(slot.machine, slot.variant, self.program(slot))?,
             guest: &guest,
             disk: &variant_setup.disk,
@@ -175,7 +177,7 @@ impl<'a> Run<'a> {
         match vmtax_vm::start(&setup) {
             Ok(session) => {
                 self.booted.insert((slot.machine, slot.variant));
-                self.trials(slot, session, log, control_s)
+                self.trials(slot, session, log, control_s, &placement)
             }
             Err(MachineError::Interrupted) => Ok(()),
             // Another size or share may work.
@@ -212,9 +214,13 @@ impl<'a> Run<'a> {
         mut machine: Box<dyn RunningMachine + '_>,
         log: &Path,
         control_s: Option<f64>,
+        placement: &Placement,
     ) -> Result<(), RunError> {
         note_boot(log, slot, &*machine)?;
-        let warnings = self.warnings(slot, &*machine);
+        if let Some(vm) = machine.vm() {
+            placement.pin(&vm.threads());
+        }
+        let warnings = warnings(slot, &*machine, placement);
         let all = self.all(slot);
         for (index, &trial) in all.iter().enumerate() {
             let Trial { workload, probes } = trial;
@@ -222,7 +228,7 @@ impl<'a> Run<'a> {
             let before = HostSnapshot::now(&*machine);
             let TrialOutcome { result, execution, cpu_seconds } = self.work(slot, &mut *machine, trial, log)?;
             let mut notes = before.notes(&*machine, cpu_seconds);
-            (notes.control_s, notes.execution) = (control_s, execution);
+            (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());
             notes.warnings.splice(0..0, warnings.iter().cloned());
             let checked = self.steps[slot.step].workload(workload.name);
             notes.warnings.extend(notes.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
@@ -251,17 +257,6 @@ impl<'a> Run<'a> {
         note_memory_tree(log, slot, &*machine)?;
         machine.end();
         Ok(())
-    }
-
-    /// Warnings that apply to all figures from this machine. In a comparison its vCPUs are pinned.
-    fn warnings(&self, slot: Slot, machine: &dyn RunningMachine) -> Vec<Warning> {
-        let mut warnings = machine.warnings().to_vec();
-        if self.plan.comparison().is_some() {
-            warnings.extend(machine.vm().and_then(|vm| pin(&vm.threads())));
-        }
-        let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
-        warnings.extend(complaints.map(|c| Warning::PartialBoot { machine: slot.machine, complaint: c.clone() }));
-        warnings
     }
 
     /// Runs one workload, or the plan's command, while the trial's observers observe it.
@@ -336,6 +331,15 @@ impl<'a> Run<'a> {
     }
 }
 
+/// Warnings that apply to all figures from this machine.
+fn warnings(slot: Slot, machine: &dyn RunningMachine, placement: &Placement) -> Vec<Warning> {
+    let mut warnings = machine.warnings().to_vec();
+    warnings.extend(placement.warning.iter().filter(|_| slot.machine.is_guest()).cloned());
+    let complaints = machine.hello().map_or(&[][..], |hello| &hello.complaints).iter();
+    warnings.extend(complaints.map(|c| Warning::PartialBoot { machine: slot.machine, complaint: c.clone() }));
+    warnings
+}
+
 /// Under which conditions a slot is run.
 struct Conditions<'a> {
     variant_setup: &'a ShareSetup,
@@ -390,6 +394,7 @@ impl HostSnapshot {
             cpu_seconds: cpu_seconds.or(whole),
             control_s: None,
             execution: None,
+            pinned: None,
             warnings: stolen.into_iter().collect(),
         }
     }

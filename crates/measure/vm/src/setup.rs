@@ -55,6 +55,8 @@ pub struct Setup<'a> {
     pub boot: Boot<'a>,
     /// The guest's description; natively its CPUs, and its memory as a limit.
     pub guest: &'a Guest,
+    /// The host CPUs of a native trial; empty: as many as the guest has, whichever.
+    pub pinned: &'a [u32],
     /// How the measured disk is attached: a variant's settings.
     pub disk: &'a BTreeMap<String, String>,
     /// Host settings that the watchdog restores if this program is killed: file and content.

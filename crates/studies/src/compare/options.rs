@@ -35,7 +35,7 @@ const DEFAULT: [WorkloadName; 4] =
     ),
     mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),
     after_help = "A variant is a list of settings: qemu, kernel (with modules), kernel-args, qemu-args, cpu-model, \
-machine-type, firmware, machine, cpus, memory-mib, share and share.OPTION, host.halt-poll-ns, host.thp, \
+machine-type, firmware, machine, cpus, memory-mib, pinning, share and share.OPTION, host.halt-poll-ns, host.thp, \
 host.governor (set, verified, restored), name, or a setting of the disk as in `vmtax layers`. Write a comma \
 in a value twice.
 Rounds stop when every metric is decided, or the budget is spent; intervals are corrected for these interim \

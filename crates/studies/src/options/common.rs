@@ -1,10 +1,10 @@
 //! What several studies take, in groups as help shows them, and how a plan is made of it.
 
 use super::error::OptionsError;
-use super::values::{machine, mebibytes, seconds};
+use super::values::{machine, mebibytes, pinning, seconds};
 use clap::{Arg, Args};
 use std::path::PathBuf;
-use vmtax_model::{HostFacts, Machine, Plan};
+use vmtax_model::{HostFacts, Machine, Pinning, Plan};
 use vmtax_workload::CheckedPlan;
 
 /// The options of a study: what its command line means.
@@ -96,6 +96,10 @@ pub struct GuestSettings {
     /// QEMU argument; may be repeated, as in --qemu-arg=-device --qemu-arg=virtio-rng-pci
     #[arg(long = "qemu-arg", value_name = "ARG", allow_hyphen_values = true)]
     pub qemu_args: Vec<String>,
+    /// Host CPUs of the guest's threads: split (each vCPU on one of its own, QEMU's other threads on the rest), one-cpu
+    /// (all of QEMU on one), none (the host's scheduler) [default: none; of comparisons: split]
+    #[arg(long, value_name = "HOW", value_parser = pinning)]
+    pub pinning: Option<Pinning>,
     /// vCPUs, and CPUs of native trials [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
@@ -157,6 +161,7 @@ pub(crate) fn complete(
     replace(&mut guest.boot_timeout_s, measurement.boot_timeout.as_ref());
     replace(&mut guest.cpus, settings.cpus.as_ref());
     replace(&mut guest.memory_mib, settings.memory.as_ref());
+    guest.pinning = settings.pinning.or(guest.pinning);
     guest.cpu_model = settings.cpu_model.clone().or(guest.cpu_model.take());
     guest.machine_type = settings.machine_type.clone().or(guest.machine_type.take());
     guest.firmware = settings.firmware.clone().or(guest.firmware.take());

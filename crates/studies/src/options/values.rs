@@ -1,6 +1,6 @@
 //! Sizes, durations, fractions and machines as a command line has them.
 
-use vmtax_model::{Machine, parse_size};
+use vmtax_model::{Machine, Pinning, parse_size};
 
 /// A machine by its name.
 pub(crate) fn machine(text: &str) -> Result<Machine, String> {
@@ -8,6 +8,11 @@ pub(crate) fn machine(text: &str) -> Result<Machine, String> {
         "micro" => Err("write micro-kvm or micro-tcg".to_owned()),
         name => name.parse().map_err(|_| "write native, kvm, tcg, micro-kvm or micro-tcg".to_owned()),
     }
+}
+
+/// A placement of a guest's threads by its name.
+pub(crate) fn pinning(text: &str) -> Result<Pinning, String> {
+    text.parse().map_err(|_| format!("write {}", Pinning::NAMES.join(", ")))
 }
 
 /// Bytes, with an optional suffix.

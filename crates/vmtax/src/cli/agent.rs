@@ -57,6 +57,9 @@ pub struct AgentServeArgs {
     /// Use only this many CPUs
     #[arg(long)]
     pub cpus: Option<u32>,
+    /// Use only these CPUs
+    #[arg(long, value_delimiter = ',')]
+    pub pinned: Vec<u32>,
     /// Join this control group
     #[arg(long)]
     pub cgroup: Option<PathBuf>,

@@ -62,7 +62,7 @@ fn options_help(name: WorkloadName) -> String {
 }
 
 pub fn agent_serve(args: &AgentServeArgs) -> Result<ExitCode, Fault> {
-    confine(&Confinement { cpus: args.cpus, cgroup: args.cgroup.clone() })?;
+    confine(&Confinement { cpus: args.cpus, pinned: args.pinned.clone(), cgroup: args.cgroup.clone() })?;
     serve(std::io::stdin(), &places(&args.places), Vec::new())?;
     Ok(ExitCode::SUCCESS)
 }

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use vmtax_model::{HostFacts, Plan};
-use vmtax_runner::{Ended, Watch, find_requirements};
+use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
 use vmtax_studies::InterimAnalyses;
 use vmtax_vm::{Interrupt, Streams};
 use vmtax_workload::CheckedPlan;
@@ -41,6 +41,7 @@ pub(super) fn record(
     // From here on there is something to end in good order; before, a signal's own effect is right.
     let interrupt = interrupt()?;
     let mut writer = recording_folder::begin(args, plan, &host)?;
+    writer.note_kernels(means.as_ref().map_or(&[], Requirements::kernels))?;
     let folder = writer.folder().to_path_buf();
     let mut interim = InterimAnalyses::new(plan);
     let mut watch = Watch {

@@ -86,11 +86,11 @@ pub(super) const WARNINGS: &[Rule] = &[
          compared within a round, which removes slow drift."
     )),
     warning!("not-pinned", "a host with too few CPUs to pin each vCPU to one", [
-        instruction("Use fewer `--cpus`, or a larger host", "")
+        instruction("Use fewer `--cpus`, or a larger host; `--pinning none` leaves the threads to the host's scheduler", "")
     ],
     Warning::NotPinned { cpus, online } => format!(
-        "vCPUs ({cpus}) were not pinned: the host has {online} CPUs online, and two have to be left for \
-         everything else."
+        "vCPUs ({cpus}) were not pinned: the host has {online} CPUs online, and one has to be left for \
+         QEMU's other threads."
     )),
     warning!("stolen-time", "CPU time of a nested host that was stolen for other guests (steal)",
     [instruction("Repeat on a quieter host, or with more `--rounds`", "")],

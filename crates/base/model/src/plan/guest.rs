@@ -1,6 +1,7 @@
 //! The guest of a plan.
 
 use super::error::{PlanError, range};
+use super::pinning::Pinning;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use std::time::Duration;
 /// kernel = "vmlinux"
 /// kernel-args = "mitigations=off"
 /// qemu-args = ["-device", "virtio-rng-pci"]
+/// pinning = "split"             # or one-cpu, none
 /// ```
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default, rename_all = "kebab-case")]
@@ -62,6 +64,9 @@ pub struct Guest {
     /// QEMU arguments after vmtax's own.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub qemu_args: Vec<String>,
+    /// Where its threads run on the host; `split` in comparisons and `none` elsewhere when absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pinning: Option<Pinning>,
 }
 
 impl Default for Guest {
@@ -80,6 +85,7 @@ impl Default for Guest {
             machine_type: None,
             firmware: None,
             qemu_args: Vec::new(),
+            pinning: None,
         }
     }
 }
@@ -94,7 +100,7 @@ impl Guest {
 
     /// What a variant may set, by its name in a plan; `append` and `options` are former names of `kernel-args` and
     /// `qemu-args`.
-    pub const KEYS: [&str; 14] = [
+    pub const KEYS: [&str; 15] = [
         "cpus",
         "memory-mib",
         "disks",
@@ -109,6 +115,7 @@ impl Guest {
         "firmware",
         "qemu-args",
         "options",
+        "pinning",
     ];
 
     /// This guest with those of the settings that are [`Guest::KEYS`]: a kernel brings its own modules, arguments come
@@ -137,6 +144,7 @@ impl Guest {
                 "machine-type" => guest.machine_type = Some(text.clone()),
                 "firmware" => guest.firmware = file(),
                 "qemu-args" | "options" => guest.qemu_args.extend(text.split_whitespace().map(str::to_owned)),
+                "pinning" => guest.pinning = Some(text.parse()?),
                 _ => {}
             }
         }
@@ -151,6 +159,11 @@ impl Guest {
         range("guest.disks and guest.memory-regions", self.devices(), 0, Guest::MAX_DEVICES)?;
         range("guest.qemu-args (how many)", self.qemu_args.len() as u32, 0, Guest::MAX_QEMU_ARGS as u32)?;
         let refused = |what: &str| Err(PlanError::Invalid(what.to_owned()));
+        if self.pinning == Some(Pinning::OneCpu) && self.cpus != 1 {
+            return refused(
+                "guest.pinning puts several vCPUs on one CPU, where they wait for each other: give one vCPU",
+            );
+        }
         if self.modules.is_some() && self.kernel.is_none() {
             return refused("guest.modules is given without guest.kernel: give both");
         }
@@ -220,7 +233,12 @@ mod tests {
     #[test]
     fn a_variant_sets_any_field_by_its_name() {
         let usual = Guest { kernel_args: Some("a=1".to_owned()), modules: Some("m".into()), ..Guest::default() };
-        let values = |key: &'static str| (key, if key.ends_with("args") { "-b c" } else { "7" });
+        let value = |key: &str| match key {
+            "pinning" => "split",
+            key if key.ends_with("args") => "-b c",
+            _ => "7",
+        };
+        let values = |key: &'static str| (key, value(key));
         let all: Vec<(&str, &str)> =
             Guest::KEYS.into_iter().filter(|key| !["append", "options"].contains(key)).map(values).collect();
         let guest = usual.with(&set(&all)).unwrap();
@@ -239,6 +257,7 @@ mod tests {
             machine_type: Some("7".to_owned()),
             firmware: seven(),
             qemu_args: vec!["-b".to_owned(), "c".to_owned()],
+            pinning: Some(Pinning::Split),
         };
         assert_eq!(guest, expected);
         let former = usual.with(&set(&[("append", "-b c"), ("options", "-b c"), ("kernel", "7")])).unwrap();
@@ -260,6 +279,8 @@ mod tests {
         refused("kernel-args", "a\nb");
         refused("kernel-args", &"x".repeat(2000));
         refused("qemu-args", "virtio-rng-pci");
+        let shared = Guest { cpus: 2, pinning: Some(Pinning::OneCpu), ..Guest::default() };
+        assert!(shared.check().unwrap_err().to_string().contains("pinning"));
         let good = [("cpu-model", "host,-x2apic"), ("machine-type", "microvm,pcie=on"), ("qemu-args", "-device x")];
         assert_eq!(Guest::default().with(&set(&good)).unwrap().check(), Ok(()));
     }

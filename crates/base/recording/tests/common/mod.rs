@@ -141,6 +141,7 @@ pub fn trials() -> Vec<TrialRecord> {
                 share: None,
                 cpu_seconds: None,
                 control_s: None,
+                pinned: None,
                 execution: None,
                 warnings: if last { vec![Warning::StolenTime { percent: 3 }] } else { vec![] },
             });

@@ -5,7 +5,7 @@ use crate::RunError;
 use jiff::Timestamp;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{CpuSeconds, Execution, Outcome, ShareFacts, Slot, TrialRecord, Warning};
+use vmtax_model::{CpuSeconds, Execution, Outcome, PinnedCpus, ShareFacts, Slot, TrialRecord, Warning};
 use vmtax_vm::{MachineError, Monitor, RunningMachine, Vm};
 
 impl Run<'_> {
@@ -49,6 +49,7 @@ impl Run<'_> {
             cpu_seconds: notes.cpu_seconds,
             control_s: notes.control_s,
             execution: notes.execution,
+            pinned: notes.pinned,
             warnings: notes.warnings,
         })?;
         self.number += 1;
@@ -77,6 +78,7 @@ pub(super) struct TrialNotes {
     pub(super) cpu_seconds: Option<CpuSeconds>,
     pub(super) control_s: Option<f64>,
     pub(super) execution: Option<Execution>,
+    pub(super) pinned: Option<PinnedCpus>,
     pub(super) warnings: Vec<Warning>,
 }
 
@@ -90,6 +92,7 @@ impl TrialNotes {
             cpu_seconds: None,
             control_s: None,
             execution: None,
+            pinned: None,
             warnings: Vec::new(),
         }
     }

@@ -22,6 +22,10 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
     let text = |path: &std::path::Path| path.display().to_string();
     let mut command = vec!["/proc/self/exe".to_owned(), "agent".to_owned(), "serve".to_owned()];
     command.extend(["--cpus".to_owned(), setup.guest.cpus.to_string()]);
+    if !setup.pinned.is_empty() {
+        let cpus: Vec<String> = setup.pinned.iter().map(u32::to_string).collect();
+        command.extend(["--pinned".to_owned(), cpus.join(",")]);
+    }
     command.extend(["--files".to_owned(), text(&setup.scratch.native_files())]);
     if let Some(disk) = setup.scratch.disk() {
         command.extend(["--disk".to_owned(), text(&disk)]);

@@ -6,8 +6,8 @@ pub mod verdict;
 use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_text};
 use crate::number::counted;
 use vmtax_model::{
-    Check, Comparison, Findings, KernelIdentity, Machine, MachineColumn, Metric, OverheadRow, Verdict, Warning,
-    WorkloadName, shell_line,
+    Check, Comparison, Findings, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, OverheadRow, PinnedCpus,
+    SourceOfKernel, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -151,10 +151,45 @@ pub fn origin(recording: &Recording) -> Origin {
     Origin { vmtax: manifest.vmtax.clone(), started: manifest.started.clone(), command: report_command(recording) }
 }
 
-/// The host in short.
+/// The host in short, and what guests ran on it: which kernel and why that one, on which of its CPUs.
 pub fn host(recording: &Recording) -> Vec<String> {
     let host = &recording.host;
-    vec![host.cpu.model.clone(), format!("{}, Linux {}", host.distribution, host.kernel)]
+    let mut all = vec![host.cpu.model.clone(), format!("{}, Linux {}", host.distribution, host.kernel)];
+    all.extend(guest_kernels(recording));
+    all.extend(pinned(recording));
+    all
+}
+
+/// "guest kernel 6.1.0-56-amd64 (default of the cache)".
+fn guest_kernels(recording: &Recording) -> Option<String> {
+    let named = recording.plan.guest.kernel.is_some()
+        || recording.plan.variants.iter().any(|variant| variant.get("kernel").is_some());
+    let why = |kernel: &KernelFacts| match kernel.source {
+        SourceOfKernel::Running => "the host's own",
+        SourceOfKernel::Given => "given",
+        SourceOfKernel::Cache if named => "named",
+        SourceOfKernel::Cache => "default of the cache",
+    };
+    let mut kernels: Vec<String> =
+        recording.manifest.kernels.iter().map(|kernel| format!("{} ({})", kernel.release, why(kernel))).collect();
+    kernels.dedup();
+    let word = if kernels.len() > 1 { "guest kernels" } else { "guest kernel" };
+    (!kernels.is_empty()).then(|| format!("{word} {}", kernels.join(", ")))
+}
+
+/// "vCPUs pinned to host CPU 1, QEMU's other threads to 0".
+fn pinned(recording: &Recording) -> Option<String> {
+    let guests = recording.trials.iter().filter(|trial| trial.machine.is_guest());
+    let mut all: Vec<&PinnedCpus> = guests.filter_map(|trial| trial.pinned.as_ref()).collect();
+    all.dedup();
+    let list = |cpus: &[u32]| cpus.iter().map(u32::to_string).collect::<Vec<_>>().join(", ");
+    Some(match all.first()? {
+        _ if all.iter().any(|other| *other != all[0]) => "threads pinned differently (see each trial)".to_owned(),
+        PinnedCpus { vcpus, others } if vcpus == others => format!("all of QEMU pinned to host CPU {}", list(vcpus)),
+        PinnedCpus { vcpus, others } => {
+            format!("vCPUs pinned to host CPU {}, QEMU's other threads to {}", list(vcpus), list(others))
+        }
+    })
 }
 
 /// What the figures were measured on and by: checks, kernels, QEMUs, the plan, the commands. `kernels`: what each machine

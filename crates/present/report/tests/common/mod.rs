@@ -239,6 +239,7 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
                     share: None,
                     cpu_seconds: None,
                     control_s: None,
+                    pinned: None,
                     execution: None,
                     warnings: vec![],
                 });
@@ -253,6 +254,7 @@ pub fn recording(machines: &[Machine], rounds: u32) -> Recording {
             command: ["vmtax", "run", "--rounds", "6"].map(Into::into).to_vec(),
             started: "2026-11-20T14:02:11Z".into(),
             ended: Some("2026-11-20T14:10:40Z".into()),
+            kernels: Vec::new(),
         },
         plan: Plan {
             schema: SCHEMA,
