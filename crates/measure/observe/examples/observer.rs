@@ -1,4 +1,4 @@
-//! What observing costs: 4 KiB reads in a guest under TCG, untraced and with each group of events, in turn.
+//! What observing costs: 4 KiB reads in a guest, on KVM where `VMTAX_TEST_KVM_GUEST` names a kernel for it, else under TCG, untraced and with each group of events, in turn.
 //!
 //! `sudo cargo run --release -p vmtax-observe --example observer -- ROUNDS READS AIO GROUP…`, where a group is
 //! `none`, one of the guest's (`all`, `block+irq`), one of the host's (`host:all`, `host:calls`, `host:every-call`,
@@ -11,7 +11,8 @@ mod guest;
 
 use guest::{Guest, first_process, number};
 use std::collections::BTreeMap;
-use vmtax_model::Role;
+use vmtax_model::testing::KvmGuest;
+use vmtax_model::{Accelerator, Role};
 use vmtax_observe::{ProbeSet, Tracer, host_disk, uprobes};
 use vmtax_vm::{PROBE_POINTS, Vm};
 
@@ -22,7 +23,7 @@ fn main() {
     let words: Vec<String> = std::env::args().skip(1).collect();
     let [rounds, reads, aio, groups @ ..] = &words[..] else { panic!("ROUNDS READS AIO GROUP…") };
     let (rounds, reads): (u32, u64) = (rounds.parse().unwrap(), reads.parse().unwrap());
-    let mut guest = Guest::start(aio, false).unwrap();
+    let mut guest = Guest::start(aio, false, KvmGuest::given().as_ref()).unwrap();
     pin(&guest);
     guest.ask("none", reads);
     let mut times = BTreeMap::<&str, Vec<f64>>::new();
@@ -60,9 +61,11 @@ fn one(guest: &mut Guest, group: &str, reads: u64) -> f64 {
 }
 
 fn host_set(guest: &Guest, name: &str) -> ProbeSet {
-    let tids: Vec<i32> = Vm::attach(guest.process()).threads().iter().map(|t| t.tid).collect();
+    let vm = Vm::attach(guest.process());
+    let is_kvm = vm.accelerator() == Some(Accelerator::Kvm);
+    let tids: Vec<i32> = vm.threads().iter().map(|t| t.tid).collect();
     let probes = uprobes(PROBE_POINTS, &guest.binary());
-    let mut set = ProbeSet::host(vmtax_model::DISK, &tids, &host_disk(&guest.disk()).unwrap(), false, probes);
+    let mut set = ProbeSet::host(vmtax_model::DISK, &tids, &host_disk(&guest.disk()).unwrap(), is_kvm, probes);
     match name {
         "all" => set,
         "every-call" => ProbeSet::calls(&tids),

@@ -25,7 +25,7 @@ fn main() {
         return skipped("needs root and tracefs");
     }
     for (aio, iothread) in [("threads", false), ("native", false), ("io_uring", false), ("native", true)] {
-        let Some(mut guest) = Guest::start(aio, iothread) else { return };
+        let Some(mut guest) = Guest::start(aio, iothread, None) else { return };
         guests_own_set(&mut guest);
         every_point_once_a_request(&mut guest, aio, iothread);
         println!("aio={aio}, iothread {iothread}: every point fires once a request");

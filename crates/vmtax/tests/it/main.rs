@@ -19,6 +19,7 @@ mod faults;
 mod get_qemu;
 mod history;
 mod hostile_folder;
+mod kvm_guest;
 mod layers;
 mod layers_faults;
 mod layers_rights;

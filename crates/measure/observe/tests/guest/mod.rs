@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
-use vmtax_model::testing::skipped;
+use vmtax_model::testing::{KvmGuest, skipped};
 use vmtax_observe::{ProbeSet, Tracer, guest_disk, mount_tracefs};
 
 const QEMU: &str = "qemu-system-x86_64";
@@ -84,7 +84,7 @@ fn traced(set: &ProbeSet, reads: u64) -> String {
         found.map(|(_, value)| value.parse::<u64>().unwrap()).sum()
     };
     let left = fs::read_dir("/sys/kernel/tracing/instances").unwrap().count()
-        + fs::read_to_string("/sys/kernel/tracing/kprobe_events").unwrap().lines().count()
+        + fs::read_to_string("/sys/kernel/tracing/kprobe_events").unwrap_or_default().lines().count()
         + usize::from(fs::read_to_string("/sys/kernel/tracing/options/record-cmd").unwrap() != names);
     let (events, lost) = (of(&["read events"]), of(&["overrun", "dropped events"]));
     let formats: Vec<String> = formats.iter().map(|name| format!("{name}=1")).collect();
@@ -108,7 +108,7 @@ fn timed(reads: u64) -> String {
     format!("ns={}", times[times.len() / 2])
 }
 
-/// A guest under TCG with one virtio disk. Its QEMU is gone when this is dropped.
+/// A guest with one virtio disk. Its QEMU is gone when this is dropped.
 pub struct Guest {
     qemu: Child,
     input: ChildStdin,
@@ -117,13 +117,19 @@ pub struct Guest {
 }
 
 impl Guest {
-    /// `None`, with the reason on standard error, where there is no QEMU or no kernel.
-    pub fn start(aio: &str, iothread: bool) -> Option<Guest> {
-        let found = vmtax_guests::kernel::find(Some(&vmtax_guests::kernel::cache_dir().unwrap())).kernels;
+    /// On KVM where a kernel for it is given, else under TCG. `None`, with the reason on standard error, where there is no
+    /// QEMU or no kernel.
+    pub fn start(aio: &str, iothread: bool, kvm: Option<&KvmGuest>) -> Option<Guest> {
+        let found = match kvm {
+            Some(given) => vec![vmtax_guests::kernel::given(&given.kernel, None).unwrap()],
+            None => vmtax_guests::kernel::find(Some(&vmtax_guests::kernel::cache_dir().unwrap())).kernels,
+        };
         let Some(kernel) = found.first() else {
             skipped("no guest kernel; `vmtax get kernel` fetches one");
             return None;
         };
+        let (accelerator, cpu) = kvm.map_or(("tcg,thread=multi", "max"), |_| ("kvm", KvmGuest::CPU_MODEL));
+        let mut append = "console=ttyS0 panic=-1 no_timer_check quiet".to_owned();
         let folder = tempfile::Builder::new().prefix("vmtax-probe-").tempdir_in("/var/tmp").unwrap();
         let (initramfs, disk) = (folder.path().join("initramfs"), folder.path().join("disk"));
         vmtax_guests::kernel::initramfs(
@@ -136,10 +142,14 @@ impl Guest {
         .unwrap();
         fs::write(&disk, vec![7; (MIB as usize) << 20]).unwrap();
         let mut command = Command::new(QEMU);
+        if kvm.is_some() {
+            append += &format!(" {}", KvmGuest::kernel_args(vmtax_clock::host_mhz()).join(" "));
+            command.args(["-bios", KvmGuest::FIRMWARE]);
+        }
         command
             .args(["-nodefaults", "-no-user-config", "-no-reboot", "-display", "none"])
-            .args(["-name", "guest,debug-threads=on", "-machine", "q35", "-accel", "tcg,thread=multi"])
-            .args(["-cpu", "max", "-m", "512M", "-append", "console=ttyS0 panic=-1 no_timer_check quiet"])
+            .args(["-name", "guest,debug-threads=on", "-machine", "q35", "-accel", accelerator])
+            .args(["-cpu", cpu, "-m", "512M", "-append", &append])
             .args(["-serial", "stdio", "-kernel"])
             .arg(&kernel.image)
             .arg("-initrd")

@@ -1,0 +1,202 @@
+//! Linux guests on KVM at full speed: what is covered by synthetic events alone elsewhere. `VMTAX_TEST_KVM_GUEST` names
+//! the kernel; without it these tests are listed as skipped.
+
+use crate::common::{Place, Start, files_below, json, trials};
+use serde_json::Value;
+use std::fs;
+use std::path::PathBuf;
+use vmtax_model::testing::KvmGuest;
+
+/// What exits and requests are counted by.
+const READS: u64 = 1000;
+
+/// A study of one round in that guest, recorded here.
+fn kvm<'a>(place: &'a Place, guest: &KvmGuest, study: &str, words: &str) -> Start<'a> {
+    let start = place.vmtax(study).arg("--dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
+    options(start, words)
+}
+
+/// The options of that guest besides its kernel, then these words.
+fn options<'a>(start: Start<'a>, words: &str) -> Start<'a> {
+    let start = start.words(&format!("--firmware {} --cpu-model {}", KvmGuest::FIRMWARE, KvmGuest::CPU_MODEL));
+    let args = KvmGuest::kernel_args(vmtax_clock::host_mhz());
+    args.iter().fold(start, |start, arg| start.arg("--kernel-arg").arg(arg)).words(words)
+}
+
+fn report(place: &Place) -> Value {
+    json(&place.vmtax("report --json").arg(place.recording()).succeeds().stdout)
+}
+
+fn number(value: &Value) -> f64 {
+    value.as_f64().unwrap_or_else(|| panic!("no figure: {value}"))
+}
+
+/// The shortest time of a workload's operation on a machine, ns: whatever else runs here, some are not disturbed.
+fn shortest(report: &Value, machine: &str, operation: &str) -> f64 {
+    let mut found = trials(report).iter().filter(|trial| trial["machine"] == machine);
+    let operations = found.find_map(|trial| {
+        trial["result"]["operations"].as_array()?.iter().find(|found| found["name"] == operation).cloned()
+    });
+    number(&operations.unwrap_or_else(|| panic!("no {operation} on {machine}"))["summary"]["min_ns"])
+}
+
+#[test]
+fn user_mode_costs_nothing_and_a_system_call_little() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let words = "--machine native,kvm --rounds 1 cpu cpu.time=1 cpu.max-prime=2000 syscalls --duration 1";
+    kvm(&place, &guest, "run", words).start(120).outcome().exits(0);
+    let report = report(&place);
+    let ratio = |operation| shortest(&report, "kvm", operation) / shortest(&report, "native", operation);
+    assert!((0.9..1.1).contains(&ratio("event")), "cpu: {}", ratio("event"));
+    assert!(
+        (0.5..1.5).contains(&ratio("clock_gettime_vdso")),
+        "clock_gettime in the vDSO: {}",
+        ratio("clock_gettime_vdso")
+    );
+    assert!(shortest(&report, "kvm", "getpid") < 20_000.0, "emulated: {}", shortest(&report, "kvm", "getpid"));
+    let kernels = report["findings"]["kernels"].as_array().unwrap();
+    assert!(kernels.iter().any(|kernel| kernel[0] == "kvm"), "{kernels:?}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn requests_pass_ioeventfd_qemu_and_irqfd() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let words = format!("--machine kvm --pinning split --rounds 1 count={READS} --json");
+    let report = json(&kvm(&place, &guest, "layers", &words).start(120).outcome().exits(0).stdout);
+    let column = &report["findings"]["columns"][0];
+    assert_eq!(column["machine"], "kvm");
+    let text = place.vmtax("report").arg(place.recording()).succeeds();
+    text.shows("guest kernel 6.").shows("(given)").shows("QEMU's other threads to");
+    let pinned =
+        |machine: &str| trials(&report).iter().find(|trial| trial["machine"] == machine).unwrap()["pinned"].clone();
+    assert!(pinned("kvm")["vcpus"].as_array().is_some_and(|cpus| cpus.len() == 1), "{}", pinned("kvm"));
+    assert_eq!(pinned("native"), pinned("kvm"));
+    assert_eq!(column["matched"]["operations"], 2 * READS);
+    assert!(number(&column["matched"]["joined"]) >= 0.99 * (2 * READS) as f64, "{}", column["matched"]);
+    assert_eq!((&column["clock"]["violations"], &column["matched"]["lost_events"]), (&Value::from(0), &Value::from(0)));
+    let rows = column["rows"].as_array().unwrap();
+    let most = |checkpoint: &str| {
+        let counts = rows.iter().filter(|row| row["to"] == checkpoint).filter_map(|row| row["count"].as_u64());
+        counts.max().unwrap_or(0)
+    };
+    // Each request's doorbell stays in the kernel (ioeventfd), and its interrupt begins there (irqfd).
+    for checkpoint in [
+        "guest-issue",
+        "kvm-notify",
+        "qemu-wake",
+        "qemu-pop",
+        "qemu-submit",
+        "host-call",
+        "host-issue",
+        "host-complete",
+        "qemu-reap",
+        "qemu-push",
+        "inject",
+        "guest-interrupt",
+        "guest-complete",
+        "guest-return",
+    ] {
+        assert!(most(checkpoint) > READS, "{checkpoint}: {} of {} requests", most(checkpoint), 2 * READS);
+    }
+    let sum: f64 = rows.iter().map(|row| number(&row["time"]["mean_ns"])).sum();
+    let (traced, unexplained) = (number(&column["traced"]["mean_ns"]), number(&column["unexplained_ns"]));
+    assert!((sum + unexplained - traced).abs() < 0.002 * traced, "{sum} + {unexplained} of {traced}");
+    assert!(unexplained < 0.1 * traced, "{unexplained} of {traced}");
+    // The guest's kernel has no kprobes: KVM's events of the doorbell show the kick.
+    assert_eq!(column["missing"].as_array().map(Vec::len), Some(0), "{}", column["missing"]);
+}
+
+#[test]
+#[ignore = "needs root"]
+fn exits_are_counted_by_address_halts_by_their_polling() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let words = format!("--machine kvm --json seqread count={READS} time=0");
+    let report = json(&kvm(&place, &guest, "profile", &words).start(120).outcome().exits(0).stdout);
+    let exits = &report["exits"];
+    assert!(!exits.is_null(), "{:#}", report["missing"]);
+    let addresses = exits["addresses"].as_array().unwrap();
+    let of = |register: &str, device: &str| -> u64 {
+        let is = |a: &&Value| {
+            a["register"].as_str().unwrap_or_default().contains(register)
+                && a["device"].as_str().unwrap_or_default().contains(device)
+        };
+        addresses.iter().filter(is).filter_map(|a| a["count"].as_u64()).sum()
+    };
+    let doorbells = of("queue notify", "virtio-blk");
+    assert!((READS..2 * READS).contains(&doorbells), "{doorbells} doorbells of {READS} reads: {addresses:?}");
+    assert!(of("end of interrupt", "apic") >= READS, "{addresses:?}");
+    // With ioeventfd no doorbell reaches QEMU.
+    let to_qemu: u64 = addresses.iter().filter_map(|a| a["user"].as_u64()).sum();
+    assert!(to_qemu < READS / 10, "{to_qemu} exits to QEMU");
+    // The vCPU halts between requests: KVM counts how long it polls for the next interrupt.
+    let counters = exits["counters"].to_string();
+    assert!(counters.contains("halt_poll_success_ns") && counters.contains("halt_wakeup"), "{counters}");
+    let threads = report["threads"].as_array().unwrap();
+    assert!(threads.iter().any(|thread| thread["name"] == "vCPU 0"), "{threads:?}");
+}
+
+#[test]
+fn a_command_has_its_output_and_its_time_has_a_sum() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let start = kvm(&place, &guest, "exec", "--machine kvm --rounds 1 --");
+    let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; uname -r; exit 3";
+    let outcome = start.words("sh -c").arg(script).start(120).outcome().exits(3);
+    assert!(outcome.stdout.starts_with("6."), "{outcome}");
+    let report = report(&place);
+    let parts = &report["findings"]["breakdowns"][0];
+    let rows = parts["rows"].as_array().unwrap();
+    let sum: f64 = rows.iter().map(|row| number(&row["machine_s"])).sum();
+    let (whole, unexplained) = (number(&parts["machine_s"]), number(&parts["unexplained_s"]));
+    assert!((sum + unexplained - whole).abs() < 0.002 * whole, "{parts}");
+    assert!(unexplained.abs() < 0.1 * whole, "{parts}");
+}
+
+#[test]
+fn a_planted_slowdown_is_found_by_a_comparison() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    // 20 requests a second: 50 ms each, more than any other load makes of them.
+    let start = place.vmtax("compare default throttling.iops-total=20").arg("--dir").arg(place.runs());
+    let start = start.arg("--set").arg(format!("kernel={}", guest.kernel.display()));
+    let words = "--machine kvm --rounds 2 --repeats 1 -- seqread count=20 time=0";
+    let outcome = options(start, words).start(180).outcome().exits(0);
+    outcome.shows("too few rounds").shows("QEMU's other threads to");
+    let report = report(&place);
+    let rows = report["findings"]["against"][0]["rows"].as_array().unwrap();
+    let row = rows.iter().find(|row| row["metric"] == "seqread.latency-p50").unwrap();
+    assert!(number(&row["ratio"]["median"]) > 2.0 && number(&row["other"]["median"]) > 4e7, "{row}");
+    assert_eq!(trials(&report).len(), 4);
+    for trial in trials(&report) {
+        assert_eq!(trial["pinned"]["vcpus"].as_array().map(Vec::len), Some(1), "{trial}");
+    }
+    let files = files_below(&place.recording());
+    let commands: Vec<&PathBuf> = files.iter().filter(|file| file.ends_with("qemu.command")).collect();
+    assert_eq!(commands.len(), 4);
+    assert!(commands.iter().all(|file| fs::read_to_string(file).unwrap().contains("-accel kvm")));
+}
+
+#[test]
+fn a_tree_is_read_through_each_share() {
+    let Some(guest) = KvmGuest::given() else { return };
+    let place = Place::new();
+    let plan = place.put(
+        "plan.toml",
+        "rounds = 1\nmachines = ['kvm']\n[tree]\nfiles = 120\nbytes = 1000000\n\
+         [[variant]]\nname = '9p'\nset = { share = '9p' }\n\
+         [[variant]]\nname = 'virtiofs'\nset = { share = 'virtiofs' }\n\
+         [[variant]]\nname = 'disk'\nset = { share = 'disk' }\n\
+         [[workload]]\nname = 'tree'\n",
+    );
+    let start = place.vmtax("run --json --dir").arg(place.runs()).arg("--kernel").arg(&guest.kernel);
+    let report = json(&options(start.arg(plan), "").start(120).outcome().exits(0).stdout);
+    for (variant, kind) in [("9p", "9p"), ("virtiofs", "virtiofs"), ("disk", "ext4")] {
+        let trial = trials(&report).iter().find(|trial| trial["variant"] == variant).unwrap();
+        assert_eq!((&trial["outcome"], &trial["machine"]), (&Value::from("done"), &Value::from("kvm")), "{trial}");
+        assert!(trial["share"]["mount"].as_str().unwrap().contains(kind), "{}", trial["share"]);
+    }
+}
