@@ -71,7 +71,7 @@ impl Server {
         }
         let Some(program) = &sharing.server else { return Ok(None) };
         let serving = match method {
-            ShareMethod::Virtiofs => virtiofsd::server_command(sharing, program)?,
+            ShareMethod::Virtiofs => virtiofsd::server_command(sharing, program, setup.scratch.folder())?,
             _ => ganesha::server_command(sharing, program, setup)?,
         };
         let log = setup.log.join("server.log");

@@ -4,23 +4,37 @@ use super::server_command::{ServerCommand, ServerEndpoint};
 use super::sharing::Sharing;
 use crate::MachineError;
 use crate::process::child::FIRST_DESCRIPTOR;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
+use rustix::fs::{AtFlags, unlinkat};
+use std::fs::File;
+use std::io;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The server, and the stream to it. The name that both meet by is in no folder: nothing of it can be left behind.
-pub(super) fn server_command(sharing: &Sharing, program: &Path) -> Result<ServerCommand, MachineError> {
+const SOCKET: &str = "virtiofsd.socket";
+
+/// The server, and the stream to it. Its socket has a name for a moment, in a folder that is closed to others: an abstract
+/// one can be connected to by everyone.
+pub(super) fn server_command(sharing: &Sharing, program: &Path, scratch: &Path) -> Result<ServerCommand, MachineError> {
     let failed = |e| MachineError::system("making virtiofsd's socket", e);
-    let name = format!("vmtax-{}-{}", std::process::id(), fastrand::u64(..));
-    let address = SocketAddr::from_abstract_name(name).map_err(failed)?;
-    let listener = UnixListener::bind_addr(&address).map_err(failed)?;
-    // The first in its queue, so the only one that is ever accepted.
-    let stream = UnixStream::connect_addr(&address).map_err(failed)?;
+    let (listener, stream) = connected(scratch).map_err(failed)?;
     let rust = is_rust_virtiofsd(program)?;
     let (command, endpoint) = (arguments(sharing, program, rust), ServerEndpoint::Stream(stream.into()));
     // The rust makes a user namespace by itself.
     Ok(ServerCommand { command, jail: Vec::new(), descriptors: vec![listener.into()], endpoint, as_root: !rust })
+}
+
+/// A listening socket with its only client.
+fn connected(folder: &Path) -> io::Result<(UnixListener, UnixStream)> {
+    // By the folder's descriptor, as the path of a socket has at most 107 bytes.
+    let folder = File::open(folder)?;
+    let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
+    let listener = UnixListener::bind(&path)?;
+    // The first in its queue, so the only one that is ever accepted.
+    let stream = UnixStream::connect(&path);
+    unlinkat(&folder, SOCKET, AtFlags::empty())?;
+    Ok((listener, stream?))
 }
 
 fn is_rust_virtiofsd(program: &Path) -> Result<bool, MachineError> {
@@ -59,6 +73,19 @@ fn arguments(sharing: &Sharing, program: &Path, rust: bool) -> Vec<String> {
 mod tests {
     use super::*;
     use vmtax_model::{Share, ShareMethod};
+
+    #[test]
+    fn nobody_else_can_connect_to_the_server() {
+        let place = tempfile::tempdir().unwrap();
+        let (listener, _stream) = connected(place.path()).unwrap();
+        assert!(std::fs::read_dir(place.path()).unwrap().next().is_none(), "its name is gone");
+        let address = listener.local_addr().unwrap();
+        assert!(std::os::linux::net::SocketAddrExt::as_abstract_name(&address).is_none());
+        assert!(UnixStream::connect_addr(&address).is_err());
+        listener.accept().unwrap();
+        listener.set_nonblocking(true).unwrap();
+        assert_eq!(listener.accept().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+    }
 
     #[test]
     fn both_take_the_same_settings_in_their_own_syntax() {
