@@ -90,7 +90,7 @@ impl<'a> Session<'a> {
         }
         let mut session = Session { agent, hello, warnings, boot, ready: boot, guest: None, share: None };
         let Some(Link { share, memory, log, control }) = link else { return Ok(session) };
-        let vm = Vm::started(setup, control, QMP_TIMEOUT)?;
+        let vm = Vm::started(setup, session.agent.child.session(), control, QMP_TIMEOUT)?;
         let server = session.agent.server.as_ref().map(Server::session);
         let accounting = CpuAccounting { vmm: vm.pid(), vcpus: vm.vcpus(), server };
         session.guest = Some(GuestSide { vm, memory, accounting });

@@ -39,7 +39,7 @@ impl<'a> MicroGuest<'a> {
         let machine = setup.machine;
         let Started { mut child, link } = start_micro_guest(setup, program, rom)?;
         let Link { memory, control, log, .. } = link;
-        let vm = match Vm::started(setup, control, setup.guest.boot_timeout()) {
+        let vm = match Vm::started(setup, child.session(), control, setup.guest.boot_timeout()) {
             Ok(vm) => vm,
             Err(error) => return Err(refused(&mut child, &log).unwrap_or(error)),
         };

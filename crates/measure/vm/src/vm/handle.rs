@@ -21,9 +21,15 @@ pub struct Vm {
 }
 
 impl Vm {
-    /// The one that vmtax started for a guest, by our end of its control socket, which must respond within `greeting`.
-    pub(crate) fn started(setup: &Setup<'_>, control: UnixStream, greeting: Duration) -> Result<Vm, MachineError> {
-        let process = VmmProcess::connect(setup, control, greeting)?;
+    /// The one that vmtax started for a guest in a session, by our end of its control socket, which must respond within
+    /// `greeting`.
+    pub(crate) fn started(
+        setup: &Setup<'_>,
+        session: i32,
+        control: UnixStream,
+        greeting: Duration,
+    ) -> Result<Vm, MachineError> {
+        let process = VmmProcess::connect(setup, session, control, greeting)?;
         Ok(Vm { process, has_agent: setup.machine.has_kernel() })
     }
 

@@ -7,6 +7,7 @@ pub(crate) mod started;
 use crate::MachineError;
 use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::vm::open_files::OpenFile;
+use procfs::process::Process;
 use qemu::arguments::Arguments;
 use qemu::monitor::Monitor;
 use qemu::{attach, binary, disks, start, threads};
@@ -47,14 +48,26 @@ pub(crate) struct VmmProcess {
 }
 
 impl VmmProcess {
-    /// Connects to a VMM that was started with this end of its control socket, which must respond within `greeting`. Checks
-    /// that it runs the guest as `setup` says.
-    pub fn connect(setup: &Setup<'_>, control: UnixStream, greeting: Duration) -> Result<VmmProcess, MachineError> {
+    /// Connects to a VMM that was started in a session with this end of its control socket, which must respond within
+    /// `greeting`. Checks that it runs the guest as `setup` says.
+    pub fn connect(
+        setup: &Setup<'_>,
+        session: i32,
+        control: UnixStream,
+        greeting: Duration,
+    ) -> Result<VmmProcess, MachineError> {
         let vmm = setup.machine.vmm();
         match vmm {
             Some(Vmm::Qemu) => {
                 let monitor = start::connect(setup, control, greeting)?;
-                Ok(VmmProcess { pid: monitor.pid()?, vmm, monitor: Ok(monitor) })
+                let pid = monitor.pid()?;
+                // Its threads are moved and traced: a QEMU that its guest took over may name any.
+                if !is_in_session(pid, session) {
+                    let why =
+                        format!("query-cpus-fast names a thread of process {pid}, which is not this guest's QEMU");
+                    return Err(MachineError::Monitor(why));
+                }
+                Ok(VmmProcess { pid, vmm, monitor: Ok(monitor) })
             }
             None => Err(MachineError::NoAgent { machine: setup.machine }),
         }
@@ -114,4 +127,9 @@ impl VmmProcess {
     fn arguments(&self) -> Arguments {
         Arguments::of(self.pid)
     }
+}
+
+/// Whether a process is in a session.
+fn is_in_session(pid: i32, session: i32) -> bool {
+    Process::new(pid).and_then(|process| process.stat()).is_ok_and(|stat| stat.session == session)
 }

@@ -3,6 +3,7 @@
 use super::arguments::Arguments;
 use super::monitor::Monitor;
 use crate::MachineError;
+use rustix::net::sockopt::socket_peercred;
 use std::collections::BTreeMap;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -19,12 +20,25 @@ pub(crate) fn monitor(pid: i32) -> Result<Monitor, MachineError> {
     let mut why = "its command line has no QMP socket".to_owned();
     for path in sockets(&Arguments::of(pid)) {
         let connected = UnixStream::connect(path_of(pid, &path)).map_err(|e| MachineError::Monitor(e.to_string()));
+        let connected = connected.and_then(|stream| match listener(&stream) {
+            Some(of) if of == pid => Ok(stream),
+            of => {
+                let of =
+                    of.map_or_else(|| "a process that is not visible here".to_owned(), |of| format!("process {of}"));
+                Err(MachineError::Monitor(format!("it is the socket of {of}, not of {pid}")))
+            }
+        });
         match connected.and_then(|stream| Monitor::connect(stream, ATTACH_TIMEOUT, ATTACH_TIMEOUT)) {
             Ok(monitor) => return Ok(monitor),
             Err(error) => why = format!("{}: {error}", path.display()),
         }
     }
     Err(MachineError::Monitor(why))
+}
+
+/// The process that listens where a stream leads; `None` where it is in a PID namespace that is not visible here.
+fn listener(stream: &UnixStream) -> Option<i32> {
+    socket_peercred(stream).ok().map(|peer| peer.pid.as_raw_nonzero().get())
 }
 
 /// A file that a process names, by a path that leads there from here.
@@ -86,6 +100,29 @@ mod tests {
     fn a_process_without_a_monitor_says_so() {
         let why = monitor(std::process::id() as i32).unwrap_err().to_string();
         assert!(why.contains("no QMP socket"), "{why}");
+    }
+
+    #[test]
+    fn a_listener_is_who_made_the_socket() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let _listens = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        let own = std::process::id() as i32;
+        assert_eq!(listener(&UnixStream::connect(&path).unwrap()), Some(own));
+        // The command line of another process names the socket of this one.
+        let line = format!("sleep 30 -qmp unix:{}", path.display());
+        let mut other =
+            std::process::Command::new("sh").args(["-c", "sleep 30; :"]).args(line.split(' ')).spawn().unwrap();
+        let until = std::time::Instant::now() + Duration::from_secs(20);
+        let why = loop {
+            let why = monitor(other.id() as i32).unwrap_err().to_string();
+            if !why.contains("no QMP socket") || std::time::Instant::now() > until {
+                break why;
+            }
+        };
+        other.kill().unwrap();
+        other.wait().unwrap();
+        assert!(why.contains(&format!("the socket of process {own}")), "{why}");
     }
 
     #[test]
