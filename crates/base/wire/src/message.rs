@@ -191,7 +191,8 @@ impl Reply {
     ///
     /// # Errors
     /// What is out of bounds, for people.
-    pub fn checked(self) -> Result<Reply, String> {
+    pub fn checked(mut self) -> Result<Reply, String> {
+        self.texts().for_each(|text| *text = one_line(text));
         match &self {
             Reply::Hello(hello) => {
                 let kernel = &hello.kernel;
@@ -222,6 +223,35 @@ impl Reply {
         }
         Ok(self)
     }
+
+    /// The texts that are printed: each has one line, or a guest could print lines of its own.
+    fn texts(&mut self) -> Box<dyn Iterator<Item = &mut String> + '_> {
+        match self {
+            Reply::Hello(hello) => Box::new(hello.complaints.iter_mut()),
+            Reply::Done { result, .. } | Reply::Ran { result, .. } => {
+                let unsupported = result.unsupported.iter_mut().map(|unsupported| &mut unsupported.reason);
+                let kept = result.kept.iter_mut().flat_map(|kept| [&mut kept.what, &mut kept.detail]);
+                Box::new(result.notes.iter_mut().chain(unsupported).chain(kept).chain(&mut result.timer.reason))
+            }
+            Reply::Samples { missing } => {
+                Box::new(missing.iter_mut().flat_map(|m| [&mut m.what, &mut m.why, &mut m.fix]))
+            }
+            Reply::NotRun { error, .. } | Reply::Failed { error } => Box::new(std::iter::once(error)),
+            Reply::Shared { .. }
+            | Reply::Sampling
+            | Reply::Pinged
+            | Reply::Rooted
+            | Reply::Began
+            | Reply::Ended
+            | Reply::Input => Box::new(std::iter::empty()),
+        }
+    }
+}
+
+/// The lines of a text in one.
+fn one_line(text: &str) -> String {
+    let breaks = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+    text.split(breaks).map(str::trim).filter(|line| !line.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
 fn check_missing(missing: &[Missing]) -> Result<(), String> {
@@ -278,6 +308,13 @@ mod tests {
     fn result() -> TrialResult {
         let measures = vec![Measure { metric: Metric::CpuEvents, value: 1.0 }];
         TrialResult { measures, ..testing::result(WorkloadSpec::new(WorkloadName::Cpu)) }
+    }
+
+    #[test]
+    fn a_guests_error_is_one_line() {
+        let error = "cannot open x\r\n\u{2028}Results: all is well\nvmtax: done".to_owned();
+        let Ok(Reply::Failed { error }) = Reply::Failed { error }.checked() else { panic!("refused") };
+        assert_eq!(error, "cannot open x Results: all is well vmtax: done");
     }
 
     #[test]
