@@ -283,13 +283,20 @@ impl TrialRecord {
         match &self.outcome {
             Outcome::Failed { error } => Some(error),
             Outcome::Interrupted => Some("the run was interrupted"),
+            Outcome::Done { .. } if self.stood_still() => Some("the guest stood still"),
             Outcome::Done { .. } => None,
         }
     }
 
-    /// The result, if it ran to its end.
+    /// Whether the machine stood still for a part of it.
+    fn stood_still(&self) -> bool {
+        self.warnings.iter().any(|warning| matches!(warning, Warning::StoodStill { .. }))
+    }
+
+    /// The result, if it ran to its end and counts.
     pub fn result(&self) -> Option<&TrialResult> {
         match &self.outcome {
+            Outcome::Done { .. } if self.stood_still() => None,
             Outcome::Done { result } => Some(result),
             Outcome::Failed { .. } | Outcome::Interrupted => None,
         }

@@ -97,6 +97,13 @@ pub enum Warning {
         /// CPUs of the host.
         online: u32,
     },
+    /// The guest stood still for a part of a trial, whose figures do not count.
+    StoodStill {
+        /// Where.
+        machine: Machine,
+        /// For how long, seconds.
+        seconds: u32,
+    },
     /// Another load took the CPUs while measuring.
     StolenTime {
         /// Share of CPU time stolen by the hypervisor underneath, 0 to 1, in percent rounded.

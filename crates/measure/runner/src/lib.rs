@@ -9,6 +9,7 @@ mod pin;
 mod requirements;
 mod run;
 mod shares;
+mod stood_still;
 pub mod tool_output;
 
 pub use observe::profile;

@@ -9,6 +9,7 @@ use crate::images::{Images, no_program};
 use crate::observe::{Observation, Observers, TrialStore, may_trace};
 use crate::pin::Placement;
 use crate::shares::{self, ShareSetup};
+use crate::stood_still::stood_still;
 use crate::{Requirements, RunError};
 use jiff::Timestamp;
 pub use state::Progress;
@@ -230,6 +231,7 @@ impl<'a> Run<'a> {
             let mut notes = before.notes(&*machine, cpu_seconds);
             (notes.control_s, notes.execution, notes.pinned) = (control_s, execution, placement.cpus.clone());
             notes.warnings.splice(0..0, warnings.iter().cloned());
+            notes.warnings.extend(stood_still(workload.name, slot.machine, notes.wall_s, notes.cpu_seconds.as_ref()));
             let checked = self.steps[slot.step].workload(workload.name);
             notes.warnings.extend(notes.share.as_ref().zip(checked).and_then(|(s, w)| shares::few_open_files(w, s)));
             match result {

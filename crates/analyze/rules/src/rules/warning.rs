@@ -92,6 +92,12 @@ pub(super) const WARNINGS: &[Rule] = &[
         "vCPUs ({cpus}) were not pinned: the host has {online} CPUs online, and one has to be left for \
          QEMU's other threads."
     )),
+    warning!("stood-still", "a guest that stood still during a trial that keeps a vCPU busy",
+    [instruction("Do not stop QEMU or suspend the host while measuring; measure again", "")],
+    Warning::StoodStill { machine, seconds } => format!(
+        "The {machine} guest stood still for {seconds} s of a trial that keeps a vCPU busy: its vCPUs neither ran nor \
+         waited for a CPU (QEMU was stopped, the host suspended, or its memory swapped out). The trial does not count."
+    )),
     warning!("stolen-time", "CPU time of a nested host that was stolen for other guests (steal)",
     [instruction("Repeat on a quieter host, or with more `--rounds`", "")],
     Warning::StolenTime { percent } => format!(
@@ -122,6 +128,7 @@ mod tests {
             Warning::AlsoDiffer { variant: "b".into(), what },
             Warning::HostDrift { percent: 1 },
             Warning::NotPinned { cpus: 2, online: 2 },
+            Warning::StoodStill { machine, seconds: 20 },
             Warning::StolenTime { percent: 1 },
         ];
         assert_eq!(each.each_ref().map(Warning::id), WARNINGS.iter().map(|rule| rule.id).collect::<Vec<_>>()[..]);
