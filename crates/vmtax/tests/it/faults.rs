@@ -219,6 +219,44 @@ fn what_qemu_refuses_is_quoted() {
 }
 
 #[test]
+fn a_qemu_that_prints_without_end_fills_neither_disk_nor_memory() {
+    let place = Place::new();
+    let qemu = fake_qemu(&place, "yes | head -c 1000000000; exit 1");
+    // A line of its output took 28 times its length in memory.
+    let start = place.program("prlimit").arg("--as=2147483648").arg(env!("CARGO_BIN_EXE_vmtax")).words("run --dir");
+    let start = start.arg(place.runs()).words("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
+    let outcome = start.start(150).outcome().exits(2).says("QEMU ended before the guest booted");
+    outcome.says("this log exceeds 16 MiB");
+    let logs = crate::common::files_below(&place.runs());
+    let log = logs.iter().find(|path| path.ends_with("qemu.log")).unwrap();
+    assert!(log.metadata().unwrap().len() < 17 << 20);
+}
+
+#[test]
+fn a_guest_that_stood_still_is_named_and_its_trial_does_not_count() {
+    let place = Place::new();
+    let plan =
+        "cpu cpu.time=0.05 threads threads.threads=2 threads.time=12 --rounds 1 --boot-timeout 150 --machine tcg";
+    let mut run = place.run(plan).arg("--json").start(300).until_trials(1);
+    let qemu = run.until("a QEMU", qemu_pid);
+    std::thread::sleep(Duration::from_secs(2));
+    send(qemu, Signal::STOP);
+    std::thread::sleep(Duration::from_secs(20));
+    send(qemu, Signal::CONT);
+    let report = json(&run.outcome().exits(0).stdout);
+    let warnings = |trial: usize| trials(&report)[trial]["warnings"].to_string();
+    assert!(!warnings(0).contains("stood-still"), "{}", warnings(0));
+    assert!(warnings(1).contains("stood-still"), "{}", warnings(1));
+    let rows = report["findings"]["rows"].as_array().unwrap();
+    let counted = |metric: &str| {
+        let row = rows.iter().find(|row| row["metric"] == metric);
+        row.is_some_and(|row| row["machines"].to_string().contains("median"))
+    };
+    assert!(counted("cpu.events") && !counted("threads.events"), "{rows:?}");
+    place.vmtax("report").arg(place.recording()).succeeds().shows("stood still for");
+}
+
+#[test]
 fn an_agent_that_sends_nonsense_is_not_believed() {
     for (bytes, said) in [
         (r"VMTX\002\000\377\377\377\377\000\000\000\000", "4294967295 bytes"),

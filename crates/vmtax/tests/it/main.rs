@@ -27,6 +27,7 @@ mod planted;
 mod profile;
 mod profile_exits;
 mod profile_inside;
+mod rights;
 mod run;
 mod scale;
 mod share;

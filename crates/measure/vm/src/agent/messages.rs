@@ -1,7 +1,8 @@
 //! Receives messages and the console's log from a machine.
 
 use crate::Interrupt;
-use crate::agent::console::{Console, printable_tail};
+use crate::agent::console::Console;
+use crate::process::log::log_tail;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{BorrowedFd, OwnedFd};
 use std::io::{Read, Write};
@@ -24,6 +25,8 @@ pub(crate) struct Lines {
     answers_on_console: bool,
     /// The share's server: becomes readable when it has ended.
     server: Option<OwnedFd>,
+    /// Readable once the machine's watchdog has ended.
+    machine: Option<OwnedFd>,
     log: PathBuf,
 }
 
@@ -67,6 +70,7 @@ impl Lines {
             console: None,
             answers_on_console: false,
             server: None,
+            machine: None,
             log: log.to_path_buf(),
         }
     }
@@ -78,6 +82,11 @@ impl Lines {
     /// From now on the end of the server ends every wait.
     pub fn watch(&mut self, server: OwnedFd) {
         self.server = Some(server);
+    }
+
+    /// From now on the end of the machine's process, which is its watchdog, ends every wait.
+    pub fn watch_machine(&mut self, machine: OwnedFd) {
+        self.machine = Some(machine);
     }
 
     pub fn send(&mut self, frame: &[u8]) -> std::io::Result<()> {
@@ -161,10 +170,12 @@ impl Lines {
         }
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
         let console = self.console.as_ref().filter(|(line, _)| line.open);
-        let (from_channel, from_console, server_ended, other) = {
+        let (from_channel, from_console, server_ended, machine_ended, other) = {
             let mut fds = vec![PollFd::new(interrupt, PollFlags::IN), PollFd::new(&self.channel.stream, PollFlags::IN)];
             fds.extend(console.map(|(line, _)| PollFd::new(&line.stream, PollFlags::IN)));
             fds.extend(self.server.as_ref().map(|server| PollFd::new(server, PollFlags::IN)));
+            let at_machine = fds.len();
+            fds.extend(self.machine.as_ref().map(|machine| PollFd::new(machine, PollFlags::IN)));
             let before = fds.len();
             fds.extend(others.iter().map(|other| PollFd::from_borrowed_fd(*other, PollFlags::IN)));
             rustix::io::retry_on_intr(|| poll(&mut fds, Some(&timeout))).map_err(|e| NoMessage::Failed(e.into()))?;
@@ -174,7 +185,9 @@ impl Lines {
             let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
             let after = 2 + usize::from(console.is_some());
             let other = (0..others.len()).find(|i| is_ready(before + i));
-            (is_ready(1), console.is_some() && is_ready(2), self.server.is_some() && is_ready(after), other)
+            let server_ended = self.server.is_some() && is_ready(after);
+            let machine_ended = self.machine.is_some() && is_ready(at_machine);
+            (is_ready(1), console.is_some() && is_ready(2), server_ended, machine_ended, other)
         };
         // The console first: what a dying guest said must be in its log when the channel is found closed.
         if let Some((line, log)) = self.console.as_mut().filter(|_| from_console) {
@@ -188,6 +201,9 @@ impl Lines {
         } else if server_ended {
             // A guest that ends takes its server along, so the guest's own end comes first.
             return Err(NoMessage::ServerEnded);
+        } else if machine_ended {
+            // A machine that ends closes its channel first: its watchdog was killed.
+            return Err(NoMessage::Closed);
         }
         Ok(other)
     }
@@ -209,7 +225,7 @@ impl Lines {
     pub fn tail(&self) -> String {
         match &self.console {
             Some((_, console)) => console.tail(),
-            None => printable_tail(&std::fs::read(self.log_path()).unwrap_or_default()),
+            None => log_tail(&self.log_path()),
         }
     }
 

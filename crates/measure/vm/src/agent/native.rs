@@ -42,6 +42,7 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
         descriptors: Vec::new(),
         log: &setup.log.join("agent.log"),
         supervision: Supervision {
+            rights: None,
             namespaces: Namespaces {
                 read_only: setup.scratch.users_tree().map(ToOwned::to_owned),
                 ..Namespaces::default()

@@ -2,11 +2,12 @@
 
 use crate::agent::command::{self, CommandRun, Ran};
 use crate::agent::connection::{Agent, CLOSE_TIMEOUT};
-use crate::agent::console::{Console, printable_tail};
+use crate::agent::console::Console;
 use crate::agent::messages::{Files, Lines, NoMessage, no_files};
 use crate::agent::native;
 use crate::process::child::Child;
 use crate::process::cpu_accounting::CpuAccounting;
+use crate::process::log::log_tail;
 use crate::running::RunningMachine;
 use crate::setup::{GuestImage, Setup, VmmProgram};
 use crate::share::jail::TREE;
@@ -78,6 +79,7 @@ impl<'a> Session<'a> {
                 (child, warnings, None)
             }
         };
+        lines.watch_machine(child.ended()?);
         let mut agent = Agent { machine, interrupt, lines, child, server };
         let hello = match agent.lines.message(began + setup.guest.boot_timeout(), interrupt, &mut no_files) {
             Ok(Reply::Hello(hello)) => hello,
@@ -287,6 +289,6 @@ fn boot_error(agent: &mut Agent<'_>, reason: NoMessage, setup: &Setup<'_>, vmm_l
 fn refused(child: &mut Child, vmm_log: Option<PathBuf>) -> Option<MachineError> {
     let log = vmm_log?;
     let status = child.wait(CLOSE_TIMEOUT).filter(|status| *status != 0)?;
-    let said = printable_tail(&std::fs::read(&log).unwrap_or_default());
+    let said = log_tail(&log);
     (!said.is_empty()).then_some(MachineError::Refused { status, said, log })
 }

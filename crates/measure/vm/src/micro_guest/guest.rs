@@ -1,8 +1,8 @@
 //! A micro-guest that runs: no agent, orders go into its memory.
 
-use crate::agent::console::printable_tail;
 use crate::micro_guest::{ExitKind, Mailbox, MicroRequest, Order, Run, State};
 use crate::process::child::Child;
+use crate::process::log::log_tail;
 use crate::setup::{Setup, VmmProgram};
 use crate::vmm::qemu::monitor::QMP_TIMEOUT;
 use crate::vmm::start_micro_guest;
@@ -117,7 +117,7 @@ impl<'a> MicroGuest<'a> {
                 return Err(MachineError::Interrupted);
             }
             if let Some(status) = self.child.wait(Duration::ZERO) {
-                let tail = printable_tail(&std::fs::read(&self.log).unwrap_or_default());
+                let tail = log_tail(&self.log);
                 return Err(MachineError::Ended {
                     machine,
                     doing: doing.to_owned(),
@@ -143,6 +143,6 @@ impl<'a> MicroGuest<'a> {
 /// What QEMU said when it ended before it had a monitor.
 fn refused(child: &mut Child, log: &std::path::Path) -> Option<MachineError> {
     let status = child.wait(QMP_TIMEOUT)?;
-    let said = printable_tail(&std::fs::read(log).unwrap_or_default());
+    let said = log_tail(log);
     Some(MachineError::Refused { status, said, log: log.to_path_buf() })
 }

@@ -5,12 +5,13 @@ use crate::process::watchdog::{LIFELINE, Supervision};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
-use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::fs::File;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+use vmtax_observe::processes;
 
 /// What to start.
 pub(crate) struct Start<'a> {
@@ -109,7 +110,21 @@ impl Child {
         if let Some(lifeline) = self.lifeline.take() {
             let _ = rustix::io::write(lifeline, b".");
         }
-        let _ = self.watchdog.wait();
+        // A process that changed its user does not end with the watchdog.
+        if self.watchdog.wait().is_ok_and(|status| status.signal().is_some()) {
+            self.end_session();
+        }
+    }
+}
+
+impl Child {
+    fn end_session(&self) {
+        let session = self.session();
+        for process in processes().filter(|process| process.session == session) {
+            if let Some(pid) = Pid::from_raw(process.pid) {
+                let _ = kill_process(pid, Signal::KILL);
+            }
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod child;
 pub(crate) mod cpu_accounting;
+pub(crate) mod log;
 pub(crate) mod remove;
 pub(crate) mod spawn;
 pub(crate) mod watchdog;

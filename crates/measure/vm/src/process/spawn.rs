@@ -1,18 +1,34 @@
 //! Starts a process that ends with this one.
 
 use crate::MachineError;
+use crate::sandbox::rights::Rights;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
+/// Starts a program.
 pub(crate) fn spawn(program: &str, arguments: &[String]) -> Result<Child, MachineError> {
-    let mut command = Command::new(program);
+    spawn_command(Command::new(program), arguments, None)
+}
+
+/// Starts a program with its streams, where given with these rights only.
+pub(crate) fn spawn_command(
+    mut command: Command,
+    arguments: &[String],
+    rights: Option<&Rights>,
+) -> Result<Child, MachineError> {
     command.args(arguments).process_group(0);
-    // SAFETY: the closure makes one system call and touches no memory of the parent.
+    let rights = rights.cloned();
+    // SAFETY: watchdog and jail have one thread, so no lock is held that the closure could wait for.
     unsafe {
-        // Should the watchdog itself be killed. Its one thread lives as long as it does.
-        command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into));
+        command.pre_exec(move || {
+            rights.as_ref().map_or(Ok(()), Rights::apply)?;
+            // Should the watchdog itself be killed. Its one thread lives as long as it does. Last, as the kernel forgets it
+            // when a process changes its user.
+            set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+        });
     }
+    let program = command.get_program().to_string_lossy().into_owned();
     command.spawn().map_err(|e| MachineError::system(format!("starting {program}"), e))
 }
 

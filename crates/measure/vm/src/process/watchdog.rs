@@ -4,17 +4,23 @@
 //! Why not a parent-death signal alone: that fires when the *thread* that spawned ends, and removes nothing.
 
 use crate::MachineError;
+use crate::process::log::BoundedLog;
 use crate::process::remove::remove;
-use crate::process::spawn::{self, spawn};
+use crate::process::spawn::{self, spawn_command};
 use crate::sandbox::namespaces::{Namespaces, leave};
+use crate::sandbox::rights::Rights;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fd::{AsFd, BorrowedFd};
+use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
+use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::{FdFlags, fcntl_setfd};
+use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
     Pid, PidfdFlags, Signal, getpid, getppid, kill_process, kill_process_group, pidfd_open, set_child_subreaper, setsid,
 };
+use rustix::stdio::stdout;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
+use std::process::Command;
 use vmtax_observe::{descendants, is_ending};
 
 /// The file descriptor on which the watchdog holds the lifeline.
@@ -26,6 +32,8 @@ pub(crate) const LIFELINE: i32 = 3;
 pub(crate) struct Supervision {
     /// What the command does not share with the host.
     pub namespaces: Namespaces,
+    /// What the command keeps of this program's rights; `None` for all.
+    pub rights: Option<Rights>,
     /// Control groups to remove in any case.
     pub emptied: Vec<PathBuf>,
     /// Trees to remove when the lifeline closes without a byte, since then nobody else will.
@@ -40,7 +48,7 @@ pub(crate) struct Supervision {
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
 pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineError> {
-    let Supervision { namespaces, emptied, removed, restored } =
+    let Supervision { namespaces, rights, emptied, removed, restored } =
         serde_json::from_str(supervision).map_err(|e| MachineError::system("reading the watchdog's settings", e))?;
     // Out of the terminal's reach: Ctrl-C is the controller's to answer.
     let _ = setsid();
@@ -51,7 +59,7 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
     let mounted = namespaces.enter()?;
     let outcome = match command {
         [] => wait_for(lifeline),
-        command => run(command, lifeline),
+        command => run(command, rights.as_ref(), lifeline),
     };
     leave(mounted);
     let alone = match outcome {
@@ -100,24 +108,56 @@ fn wait_for_the_end_of(process: Option<i32>) {
 }
 
 /// Runs the command; `None` when it had to be killed because of the lifeline.
-fn run(command: &[String], lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
+fn run(command: &[String], rights: Option<&Rights>, lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
     let (program, arguments) = command
         .split_first()
         .ok_or_else(|| MachineError::system("watchdog: no command", std::io::ErrorKind::InvalidInput))?;
     // What loses its parent stays in reach.
     let _ = set_child_subreaper(Some(getpid()));
-    let mut child = spawn(program, arguments)?;
+    let (output, theirs) = pipe_with(PipeFlags::CLOEXEC).map_err(|e| MachineError::system("making a pipe", e))?;
     let failed = |e| MachineError::system(format!("watching {program}"), e);
+    // Its writers' end still blocks.
+    fcntl_setfl(&output, OFlags::NONBLOCK).map_err(|e| failed(e.into()))?;
+    let mut output = Some(output);
+    let mut command = Command::new(program);
+    command.stdout(theirs.try_clone().map_err(failed)?).stderr(theirs);
+    let mut child = spawn_command(command, arguments, rights)?;
     let pid = Pid::from_child(&child);
-    let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(failed)?;
-    let mut fds = [PollFd::new(&exited, PollFlags::IN), PollFd::from_borrowed_fd(lifeline.as_fd(), PollFlags::IN)];
-    rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(failed)?;
-    let ended_by_itself = !fds[0].revents().is_empty();
+    let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
+    let mut log = BoundedLog::new(stdout().as_fd().try_clone_to_owned().map_err(failed)?.into());
+    let ended_by_itself = loop {
+        let mut fds = vec![PollFd::new(&exited, PollFlags::IN), PollFd::new(&lifeline, PollFlags::IN)];
+        // One that closed its output goes on.
+        fds.extend(output.as_ref().map(|output| PollFd::new(output, PollFlags::IN)));
+        rustix::io::retry_on_intr(|| poll(&mut fds, None)).map_err(|e| failed(e.into()))?;
+        let [child, lifeline, output_ready] =
+            [0, 1, 2].map(|index| fds.get(index).is_some_and(|fd| !fd.revents().is_empty()));
+        if child || lifeline {
+            break child;
+        }
+        if output_ready && !output.as_ref().is_some_and(|output| copy(output, &mut log)) {
+            output = None;
+        }
+    };
     // What the command forked is in its process group and must not outlive it either.
     let _ = kill_process_group(pid, Signal::KILL);
     end_descendants();
+    // What it printed last.
+    while output.as_ref().is_some_and(|output| copy(output, &mut log)) {}
     let status = child.wait().map_err(|e| MachineError::system(format!("waiting for {program}"), e))?;
     Ok(ended_by_itself.then_some(spawn::status(status)))
+}
+
+/// Reads what there is of a process's output into its log; gives whether there can be more.
+fn copy(output: &OwnedFd, log: &mut BoundedLog) -> bool {
+    let mut piece = [0; 64 << 10];
+    match rustix::io::retry_on_intr(|| rustix::io::read(output, &mut piece)) {
+        Ok(read) => {
+            log.push(&piece[..read]);
+            read > 0
+        }
+        Err(_) => false,
+    }
 }
 
 /// A command of the user's may start what leaves its group and its session.

@@ -1,6 +1,8 @@
-//! Isolation of processes from the host: namespaces, mounts, a root.
+//! Isolation of processes from the host: namespaces, mounts, a root, rights.
 
 pub(crate) mod mountinfo;
 pub(crate) mod mounts;
 pub(crate) mod namespaces;
+pub(crate) mod rights;
 pub(crate) mod root;
+mod set_uid_filter;

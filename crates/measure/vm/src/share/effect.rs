@@ -3,10 +3,15 @@
 use super::mount::{command, mount};
 use super::qemu_arguments::VERSION_EVENT;
 use super::sharing::Sharing;
+use crate::process::log::log_end;
 use crate::vmm::qemu::logs;
 use procfs::process::{LimitValue, Process};
 use std::path::Path;
+use std::time::{Duration, Instant};
 use vmtax_model::{ShareFacts, ShareMethod, Warning};
+
+/// How long QEMU's output may take to its log.
+const LOG_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// From the guest's line of `/proc/mounts`, QEMU's and the server's arguments, the process that serves, and QEMU's log in
 /// `log`; with what the reader should know.
@@ -19,7 +24,8 @@ pub(crate) fn effect(
     log: &Path,
 ) -> (ShareFacts, Vec<Warning>) {
     let method = sharing.share.method;
-    let msize = if method == ShareMethod::NineP { msize(&line, log) } else { None };
+    let logs_version = qemu.iter().any(|argument| argument == VERSION_EVENT);
+    let msize = if method == ShareMethod::NineP { msize(&line, log, logs_version) } else { None };
     let asked = sharing.share.option("msize").and_then(|text| text.parse().ok());
     let warnings = match (asked, msize) {
         (Some(asked), Some(got)) if got < asked => vec![Warning::MsizeCapped { asked, got }],
@@ -39,9 +45,16 @@ pub(crate) fn effect(
 }
 
 /// The server's own answer to the client's wish; without QEMU's log the client's word, which is silent of its default.
-fn msize(line: &str, log: &Path) -> Option<u64> {
-    let logs = [logs::log(log), logs::events(log)].map(|path| std::fs::read(path).unwrap_or_default());
-    logs.iter().find_map(|text| negotiated(&String::from_utf8_lossy(text))).or_else(|| shown(line))
+fn msize(line: &str, log: &Path, is_logged: bool) -> Option<u64> {
+    let deadline = Instant::now() + if is_logged { LOG_TIMEOUT } else { Duration::ZERO };
+    loop {
+        let logs = [logs::log(log), logs::events(log)].map(|path| log_end(&path));
+        let got = logs.iter().find_map(|text| negotiated(&String::from_utf8_lossy(text)));
+        if got.is_some() || Instant::now() >= deadline {
+            return got.or_else(|| shown(line));
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// "v9fs_version_return tag 65535 id 100 msize 131072 version 9P2000.L", the last one.

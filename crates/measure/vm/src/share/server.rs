@@ -4,8 +4,8 @@ use super::server_command::ServerEndpoint;
 use super::sharing::Sharing;
 use super::{ganesha, image, virtiofsd};
 use crate::MachineError;
-use crate::agent::console::printable_tail;
 use crate::process::child::{Child, Start};
+use crate::process::log::log_tail;
 use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
 use crate::setup::Setup;
@@ -138,7 +138,7 @@ impl Server {
             method: self.method,
             what: format!("{} ended while {doing}", name.to_string_lossy()),
             status,
-            said: printable_tail(&fs::read(&self.log).unwrap_or_default()),
+            said: log_tail(&self.log),
             log: self.log.clone(),
         }
     }

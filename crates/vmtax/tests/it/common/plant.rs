@@ -2,6 +2,7 @@
 
 use super::{Place, fake_qemu, qemu};
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use vmtax_wire::DISK_SERIAL;
@@ -39,12 +40,15 @@ pub fn escaping_qemu(place: &Place, outside: &Path) -> PathBuf {
     }
     let guest = compiled(place, "escape", include_str!("../planted/escape.c"), &["-static"]);
     let archive = place.put("escape.cpio", archive("escape", &fs::read(guest).unwrap()));
-    let (archive, outside) = (archive.display(), outside.display());
+    // Where a QEMU that serves files may write: beside the archive of its guest, or where everyone may.
+    let open = place.put("escape.whole", "");
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o666)).unwrap();
+    let (archive, open, outside) = (archive.display(), open.display(), outside.display());
     fake_qemu(
         place,
         &format!(
-            "before=; for word; do shift; case $before in\n-initrd) cat {archive} \"$word\" >{archive}.whole; \
-             word={archive}.whole ;;\n-append) word=\"$word rdinit=/escape PLANTED_OUTSIDE={outside}\" ;;\nesac\n\
+            "before=; for word; do shift; case $before in\n-initrd) whole=\"$word.whole\"; \
+             touch \"$whole\" 2>/dev/null || whole={open}; cat {archive} \"$word\" >\"$whole\"; word=\"$whole\" ;;\n-append) word=\"$word rdinit=/escape PLANTED_OUTSIDE={outside}\" ;;\nesac\n\
              before=$word; set -- \"$@\" \"$word\"; done\nexec {} \"$@\"",
             qemu().display()
         ),

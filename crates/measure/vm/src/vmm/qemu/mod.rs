@@ -12,6 +12,7 @@ mod introspect;
 pub(crate) mod logs;
 pub(crate) mod monitor;
 mod probe_points;
+mod rights;
 pub(crate) mod start;
 pub(crate) mod threads;
 

@@ -4,6 +4,7 @@ use super::command_line::{self, SHARED_BYTES};
 use super::dummy_devices;
 use super::logs::{events, log};
 use super::monitor::{Monitor, QMP_TIMEOUT};
+use super::rights::rights;
 use crate::MachineError;
 use crate::micro_guest::layout::RAM_BYTES;
 use crate::process::child::{Child, Start};
@@ -30,19 +31,20 @@ pub(crate) fn start_linux(
     let share = command_line::share(setup, qemu, server.as_ref());
     let mut arguments = command_line::guest(setup, qemu, image);
     arguments.extend(share.iter().cloned());
-    let mut started = spawn(setup, arguments, Shared::create(SHARED_BYTES)?, vec![agent, console], server)?;
+    let mut started = spawn(setup, qemu, arguments, Shared::create(SHARED_BYTES)?, vec![agent, console], server)?;
     started.link.share = share;
     Ok(started)
 }
 
 /// Starts the micro-guest.
 pub(crate) fn start_micro_guest(setup: &Setup<'_>, qemu: &QemuFacts, rom: &Path) -> Result<Started, MachineError> {
-    spawn(setup, command_line::micro_guest(setup, qemu, rom), Shared::create(RAM_BYTES)?, Vec::new(), None)
+    spawn(setup, qemu, command_line::micro_guest(setup, qemu, rom), Shared::create(RAM_BYTES)?, Vec::new(), None)
 }
 
 /// Descriptors are numbered in the order in which the command line counts on them.
 fn spawn(
     setup: &Setup<'_>,
+    qemu: &QemuFacts,
     mut command: Vec<String>,
     memory: Shared,
     agent: Vec<OwnedFd>,
@@ -52,6 +54,8 @@ fn spawn(
         command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
         command.push(events(setup.log).display().to_string());
     }
+    let (rights, arguments) = rights(setup, qemu)?;
+    command.extend(arguments);
     command.extend(setup.guest.qemu_args.iter().cloned());
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
@@ -67,6 +71,9 @@ fn spawn(
     let no_devices = setup.share.map(Sharing::served_by_qemu).unwrap_or_default();
     // Of the shares only this one is QEMU's own to serve.
     let root = setup.share.filter(|s| s.share.method == ShareMethod::NineP).and_then(Sharing::root);
+    // Root may read a file without a trace, by O_NOATIME; a user with root's rights to read may not.
+    let read_only = setup.share.filter(|s| s.share.method == ShareMethod::NineP && s.users && s.read_only);
+    let read_only = read_only.filter(|_| rights.is_some()).map(|sharing| sharing.source.clone());
     let log = log(setup.log);
     let child = Child::spawn(Start {
         command,
@@ -74,7 +81,8 @@ fn spawn(
         descriptors,
         log: &log,
         supervision: Supervision {
-            namespaces: Namespaces { network_of, no_devices, root, ..Namespaces::default() },
+            namespaces: Namespaces { network_of, no_devices, root, read_only, ..Namespaces::default() },
+            rights,
             emptied: Vec::new(),
             removed: vec![setup.scratch.folder().to_path_buf()],
             restored: setup.restored.to_vec(),

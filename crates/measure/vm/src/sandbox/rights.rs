@@ -1,0 +1,210 @@
+//! What a process under the watchdog keeps of root's rights.
+
+use crate::sandbox::mounts::{self, unshare};
+use crate::sandbox::set_uid_filter::refuse_set_uid;
+use rustix::fd::OwnedFd;
+use rustix::fs::CWD;
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MoveMountFlags, OpenTreeFlags, mount, move_mount, open_tree};
+use rustix::process::geteuid;
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, Gid, Uid, UnshareFlags, capabilities, configure_capability_in_ambient_set,
+    remove_capability_from_bounding_set, set_capabilities, set_keep_capabilities, set_no_new_privs, set_thread_groups,
+    set_thread_res_gid, set_thread_res_uid,
+};
+use serde::{Deserialize, Serialize};
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// User ids of no one: systemd gives these to services for the time that they run.
+const FIRST_USER: u32 = 61_184;
+const USERS: u32 = 65_520 - FIRST_USER;
+/// Without these a process of another user could not be started, observed or ended.
+const NEEDED: CapabilitySet = CapabilitySet::SETUID
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP)
+    .union(CapabilitySet::KILL)
+    .union(CapabilitySet::SYS_PTRACE)
+    .union(CapabilitySet::SYS_ADMIN);
+/// Devices that a VMM opens.
+const DEVICES: [&str; 10] = [
+    "/dev/null",
+    "/dev/zero",
+    "/dev/full",
+    "/dev/random",
+    "/dev/urandom",
+    "/dev/kvm",
+    "/dev/net/tun",
+    "/dev/vhost-net",
+    "/dev/vhost-vsock",
+    "/dev/userfaultfd",
+];
+/// Where root's daemons listen: a read-only mount does not keep anyone from connecting to a socket.
+const SOCKETS: &str = "/run";
+
+/// The user whose process a VMM becomes where this program is root; `None` where it is not, or may not change users.
+pub(crate) fn unprivileged_user() -> Option<u32> {
+    let held = capabilities(None).ok()?.effective;
+    let user = FIRST_USER + std::process::id() % USERS;
+    let is_mapped = |file: &str| {
+        let map = fs::read_to_string(file).unwrap_or_default();
+        map.lines().any(|line| {
+            let mut numbers = line.split_whitespace().map(|number| number.parse().unwrap_or(0_u64));
+            let (first, _, count) = (numbers.next(), numbers.next(), numbers.next());
+            first.zip(count).is_some_and(|(first, count)| (first..first + count).contains(&u64::from(user)))
+        })
+    };
+    let may = geteuid().is_root() && held.contains(NEEDED);
+    (may && is_mapped("/proc/self/uid_map") && is_mapped("/proc/self/gid_map")).then_some(user)
+}
+
+/// The rights of a process, which neither it nor what it starts can extend.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Rights {
+    /// The user that it is from its start, with what it keeps of root's rights. Otherwise it stays who it is.
+    pub user: Option<RightsOfUser>,
+    /// Whether it can make files set-user-ID.
+    pub no_set_uid: bool,
+}
+
+/// A user, and what it keeps of root's rights.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct RightsOfUser {
+    /// Its number, and that of its group.
+    pub id: u32,
+    /// Groups besides.
+    pub groups: Vec<u32>,
+    /// The kernel's bits of the capabilities.
+    pub capabilities: u64,
+    /// With capabilities to write: the only trees to which it can.
+    pub writable: Option<Vec<PathBuf>>,
+}
+
+impl Rights {
+    /// Restricts this process, which has one thread, before it becomes the program.
+    ///
+    /// # Errors
+    /// That of the kernel.
+    pub fn apply(&self) -> io::Result<()> {
+        if let Some(user) = &self.user {
+            if let Some(trees) = &user.writable {
+                write_only(trees)?;
+            }
+            user.apply()?;
+        }
+        set_no_new_privs(true)?;
+        if self.no_set_uid { refuse_set_uid() } else { Ok(()) }
+    }
+}
+
+impl RightsOfUser {
+    fn apply(&self) -> io::Result<()> {
+        let kept = CapabilitySet::from_bits_retain(self.capabilities);
+        for other in (0..64).map(|bit| CapabilitySet::from_bits_retain(1 << bit)).filter(|one| !kept.contains(*one)) {
+            match remove_capability_from_bounding_set(other) {
+                // Past the last that the kernel knows.
+                Err(Errno::INVAL) => break,
+                done => done?,
+            }
+        }
+        let (user, group) = (Uid::from_raw(self.id), Gid::from_raw(self.id));
+        let groups: Vec<Gid> = self.groups.iter().map(|group| Gid::from_raw(*group)).collect();
+        set_keep_capabilities(true)?;
+        set_thread_groups(&groups)?;
+        set_thread_res_gid(group, group, group)?;
+        set_thread_res_uid(user, user, user)?;
+        set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable: kept })?;
+        for one in kept {
+            configure_capability_in_ambient_set(one, true)?;
+        }
+        Ok(())
+    }
+}
+
+/// In a mount namespace of this process's own, all is read-only, and no device can be opened, except these trees and what a
+/// VMM needs.
+fn write_only(trees: &[PathBuf]) -> io::Result<()> {
+    unshare(UnshareFlags::NEWNS)?;
+    mounts::keep_private().map_err(io::Error::other)?;
+    let devices = DEVICES.map(Path::new).into_iter().filter(|device| device.exists());
+    let clone = |path: &Path| {
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        Ok((path.to_path_buf(), open_tree(CWD, path, flags)?))
+    };
+    let kept: io::Result<Vec<(PathBuf, OwnedFd)>> =
+        trees.iter().map(PathBuf::as_path).chain(devices).map(clone).collect();
+    let kept = kept?;
+    mounts::set(Path::new("/"), libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NODEV)?;
+    if !trees.iter().any(|tree| tree.starts_with(SOCKETS)) {
+        let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+        mount("tmpfs", SOCKETS, "tmpfs", flags, c"mode=0555")?;
+    }
+    for (at, tree) in kept {
+        move_mount(&tree, c"", CWD, &at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::spawn::spawn_command;
+    use std::fs::File;
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    use std::process::Command;
+
+    /// Runs a shell script with these rights; gives whether it ended well.
+    fn runs(rights: &Rights, script: &str) -> bool {
+        let arguments = ["-c", script].map(str::to_owned);
+        spawn_command(Command::new("sh"), &arguments, Some(rights)).unwrap().wait().unwrap().success()
+    }
+
+    #[test]
+    fn set_uid_files_are_refused_and_others_are_not() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name).display().to_string();
+        File::create(at("file")).unwrap();
+        let rights = Rights { user: None, no_set_uid: true };
+        assert!(!runs(&rights, &format!("chmod 4755 {}", at("file"))));
+        assert!(runs(
+            &rights,
+            &format!("chmod 755 {0}; mkdir {1}; chmod 2755 {1}; mkfifo {2}", at("file"), at("folder"), at("fifo"))
+        ));
+        assert_eq!(fs::metadata(at("file")).unwrap().mode() & 0o7777, 0o755);
+        assert!(runs(&Rights::default(), &format!("chmod 4755 {}", at("file"))), "the filter refuses it, nothing else");
+    }
+
+    #[test]
+    #[ignore = "needs root"]
+    fn a_user_keeps_the_capabilities_that_it_is_given() {
+        let user = unprivileged_user().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let (inside, beside) = (place.path().join("inside"), place.path().join("beside"));
+        for folder in [&inside, &beside] {
+            fs::create_dir(folder).unwrap();
+            fs::set_permissions(folder, fs::Permissions::from_mode(0o700)).unwrap();
+            fs::write(folder.join("file"), "").unwrap();
+        }
+        let rights = |capabilities: CapabilitySet, writable| Rights {
+            user: Some(RightsOfUser { id: user, groups: Vec::new(), capabilities: capabilities.bits(), writable }),
+            no_set_uid: false,
+        };
+        let status = "test \"$(grep -c '^Cap.*0000000000000004$' /proc/self/status)\" = 5 && test $(id -u) = ";
+        let reads = rights(CapabilitySet::DAC_READ_SEARCH, None);
+        assert!(runs(&reads, &format!("{status}{user} && grep -q 'NoNewPrivs:.1' /proc/self/status")));
+        assert!(runs(&reads, &format!("cat {}/file", inside.display())));
+        assert!(!runs(&reads, &format!("echo x > {}/file", inside.display())));
+        let all = CapabilitySet::DAC_OVERRIDE | CapabilitySet::MKNOD;
+        let writes = rights(all, Some(vec![inside.clone()]));
+        assert!(runs(
+            &writes,
+            &format!("echo x > {}/file && echo x > /dev/null && test -z \"$(ls /run)\"", inside.display())
+        ));
+        for elsewhere in ["/etc/passwd", "/root/.x", &format!("{}/file", beside.display())] {
+            assert!(!runs(&writes, &format!("echo x >> {elsewhere}")), "{elsewhere}");
+        }
+        assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "x\n");
+    }
+}

@@ -1,0 +1,157 @@
+//! What a guest that takes over its QEMU has on the host, and what a guest leaves there.
+
+use crate::common::{Place, Process, Running, Signal, send};
+use crate::exec::exec;
+use crate::share::{LONG, SMALL_TREE, plan};
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+
+/// The kernel's bits of the capabilities that the tests name.
+const CHOWN: u64 = 1;
+const DAC_OVERRIDE: u64 = 1 << 1;
+const DAC_READ_SEARCH: u64 = 1 << 2;
+const FOWNER: u64 = 1 << 3;
+const FSETID: u64 = 1 << 4;
+const MKNOD: u64 = 1 << 27;
+
+/// A trial that is soon over, then one in which the guest can be looked at.
+const SHORT: &str = "name = \"cpu\"\noptions = { time = 0.05 }";
+
+fn qemu(place: &Place) -> Option<Process> {
+    place.processes().into_iter().find(|p| p.is_qemu() && p.command.contains("-no-reboot"))
+}
+
+/// The QEMU of a booted guest has no more than these capabilities of root's.
+fn check(run: &mut Running<'_>, capabilities: u64, what: &str) {
+    let process = run.until("a QEMU", qemu);
+    has_no_more_than(&process, capabilities, what);
+    run.signal(Signal::INT);
+}
+
+fn has_no_more_than(process: &Process, capabilities: u64, what: &str) {
+    for uid in process.status("Uid").split_whitespace().chain(process.status("Gid").split_whitespace()) {
+        assert_ne!(uid, "0", "{what}: {process:?}");
+    }
+    assert_eq!(process.status("NoNewPrivs"), "1", "{what}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapAmb"] {
+        let held = u64::from_str_radix(&process.status(set), 16).unwrap();
+        assert_eq!(held & !capabilities, 0, "{what}: {set} {held:x}");
+    }
+    // Without capabilities it cannot gain any, whatever the bounding set holds.
+    if capabilities != 0 {
+        let bound = u64::from_str_radix(&process.status("CapBnd"), 16).unwrap();
+        assert_eq!(bound & !capabilities, 0, "{what}: CapBnd {bound:x}");
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_guests_qemu_has_no_capabilities() {
+    let place = Place::new();
+    let plan =
+        "cpu cpu.time=0.05 threads threads.threads=2 threads.time=40 --rounds 1 --machine tcg --boot-timeout 150";
+    let mut run = place.run(plan).start(400).until_trials(1);
+    check(&mut run, 0, "no share");
+    run.outcome().exits(130);
+    let place = Place::new();
+    let mut run = place.vmtax("exits --count 1000000 --machine micro-tcg --dir").arg(place.runs()).start(400);
+    let process = run.until("a micro-guest that runs", |place| {
+        qemu(place).filter(|process| process.status("Uid").split_whitespace().all(|uid| uid != "0"))
+    });
+    has_no_more_than(&process, 0, "micro-guest");
+    run.signal(Signal::INT);
+    run.outcome();
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_qemu_of_a_guest_with_a_share_has_what_the_share_needs() {
+    let own = CHOWN | DAC_OVERRIDE | DAC_READ_SEARCH | FOWNER | FSETID | MKNOD;
+    for (set, capabilities) in [
+        ("share = '9p'", own),
+        ("share = '9p', 'share.readonly' = 'on'", DAC_READ_SEARCH),
+        ("share = 'virtiofs'", 0),
+        ("share = 'nfs4'", 0),
+        ("share = 'erofs'", 0),
+    ] {
+        let place = Place::new();
+        let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
+        let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", set)], &workloads));
+        let mut run = place.run("--json").arg(plan).start(400).until_trials(1);
+        check(&mut run, capabilities, set);
+        run.outcome().exits(130);
+    }
+}
+
+#[test]
+#[ignore = "needs root"]
+fn the_qemu_of_a_command_has_what_its_files_need() {
+    let written = CHOWN | DAC_OVERRIDE | DAC_READ_SEARCH | FOWNER;
+    for (options, capabilities) in [
+        ("--root 9p", DAC_READ_SEARCH),
+        ("--root 9p --scratch 64", DAC_READ_SEARCH),
+        ("--root virtiofs", 0),
+        ("--root virtiofs --write .", written),
+        ("--root 9p --write .", written),
+    ] {
+        let place = Place::new();
+        let out = place.path("out");
+        let words = format!("--machine tcg --boot-timeout 150 {options}");
+        let start = exec(&place, &words, &["sh", "-c", "echo ready; sleep 60"]);
+        let mut run = start.stdout(fs::File::create(&out).unwrap()).start(400);
+        run.until("the command is ready", |_| fs::read_to_string(&out).unwrap().contains("ready").then_some(()));
+        check(&mut run, capabilities, options);
+        run.outcome().exits(130);
+    }
+}
+
+#[test]
+fn no_set_uid_file_is_left_in_a_folder_that_a_guest_writes_to() {
+    for root in ["9p", "virtiofs"] {
+        let place = Place::new();
+        let folder = place.path("written");
+        fs::create_dir(&folder).unwrap();
+        let script = "cd written; cp /bin/sh s; chmod 4755 s; echo $?; cp /bin/sh g; chown 0:12 g; chmod 2755 g; chmod u+s,g+s s; \
+                      mknod device c 1 3; setcap cap_setuid+ep s 2>/dev/null; python3 -c 'import os\n\
+                      os.close(os.open(\"created\", os.O_CREAT | os.O_WRONLY, 0o6755))'; \
+                      echo own > own; chmod 640 own; mkdir folder; mv own folder; ls folder";
+        let outcome = exec(
+            &place,
+            &format!("--machine tcg --boot-timeout 150 --root {root} --write written"),
+            &["sh", "-c", script],
+        );
+        let outcome = outcome.start(400).outcome();
+        assert_eq!(outcome.stdout, "1\nown\n", "{outcome}");
+        for path in crate::common::files_below(&folder) {
+            let about = path.symlink_metadata().unwrap();
+            let privileged = about.mode() & 0o6000 != 0 && about.is_file();
+            assert!(
+                !privileged && !std::os::unix::fs::FileTypeExt::is_char_device(&about.file_type()),
+                "{path:?}: {about:?}"
+            );
+            let capabilities = rustix::fs::lgetxattr(&path, "security.capability", &mut [0_u8; 64]);
+            assert!(capabilities.is_err(), "{path:?}");
+            assert_eq!(
+                (about.uid(), about.gid() == 12),
+                (rustix::process::getuid().as_raw(), path.ends_with("g")),
+                "{path:?}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_killed_watchdog_takes_its_guest_along() {
+    for options in ["", "share = '9p'"] {
+        let place = Place::new();
+        let workloads = format!("{SHORT}\n[[workload]]\n{}", LONG.replace("cpu", "threads"));
+        let plan = place.put("plan.toml", plan(SMALL_TREE, &[("way", options)], &workloads));
+        let mut run = place.run("--json").arg(plan).start(400).until_trials(1);
+        let watchdog = run.until("a watchdog", |place| {
+            place.processes().into_iter().find(|p| p.command.contains(" watchdog ") && p.command.contains("-no-reboot"))
+        });
+        send(watchdog.pid, Signal::KILL);
+        run.outcome().exits(2).says("ended while running threads");
+        place.nothing_is_left();
+    }
+}
