@@ -106,7 +106,7 @@ fn distinct(paths: Vec<PathBuf>, named: Option<&Path>) -> Vec<PathBuf> {
 }
 
 /// An absolute path. A word without a slash, that is no file here, is the name of a fetched QEMU or, as for the shell, of a
-/// program in PATH; the rest starts from the current folder.
+/// program in PATH, or the version of an installed QEMU; the rest starts from the current folder.
 fn resolve(named: &Path) -> Result<PathBuf, HostError> {
     let bare_name = named.to_str().filter(|name| !name.contains('/') && !named.exists());
     if let Some(name) = bare_name {
@@ -118,12 +118,26 @@ fn resolve(named: &Path) -> Result<PathBuf, HostError> {
         if let Some(program) = program::find_program(name) {
             return Ok(program);
         }
+        if let Some(program) = installed(name) {
+            return Ok(program);
+        }
         if vmtax_guests::qemu::is_name(name) {
             let here = cache.iter().flat_map(|cache| vmtax_guests::qemu::find(cache)).map(|q| q.name()).collect();
             return Err(HostError::QemuNotFetched { name: name.into(), here });
         }
     }
     Ok(std::path::absolute(named).unwrap_or_else(|_| named.to_path_buf()))
+}
+
+/// The installed QEMU of a version, or of its beginning: 7.2 is 7.2.22 too.
+fn installed(version: &str) -> Option<PathBuf> {
+    let is_wanted = |path: &PathBuf| {
+        let banner = asked(path, &["--version"]).ok()?;
+        let own = version::in_banner(&banner.text)?.to_string();
+        own.strip_prefix(version).filter(|rest| rest.is_empty() || rest.starts_with('.')).map(drop)
+    };
+    let is_number = version.starts_with(|c: char| c.is_ascii_digit());
+    candidates(&program::folders()).into_iter().filter(|_| is_number).find(|path| is_wanted(path).is_some())
 }
 
 fn probe(path: &Path) -> Result<Probed, HostError> {
