@@ -1,7 +1,7 @@
 //! What guest kernels do at an avoidable cost.
 
 use crate::reproduce::{Check, Evidence, Tested};
-use vmtax_model::{AntipatternFindings, AntipatternForm, AntipatternRow, ClaimUnit, Estimate, HostFacts};
+use vmtax_model::{AntipatternFindings, AntipatternRow, ClaimUnit, HostFacts};
 
 impl Evidence for AntipatternFindings {
     fn test(&self, check: &Check, host: &HostFacts) -> Option<Tested> {
@@ -30,13 +30,9 @@ impl Evidence for AntipatternFindings {
 
 /// How many exits the fix saves.
 fn spared(row: &AntipatternRow, at_least: f64) -> Tested {
-    let exits = |form: &Option<AntipatternForm>| form.as_ref().and_then(|form| form.exits);
-    match (exits(&row.before), exits(&row.after)) {
-        (Some(before), Some(after)) => {
-            let spared = Estimate { median: before - after, interval: None };
-            Tested::within(spared, ClaimUnit::Count, Some(at_least), None)
-        }
-        _ if !row.why.is_empty() => Tested::untestable(row.why.clone()),
-        _ => Tested::untestable("this QEMU does not tell KVM's counters: it takes 7.1 or newer"),
+    match row.exits_saved {
+        Some(saved) => Tested::within(saved, ClaimUnit::Count, Some(at_least), None),
+        None if !row.why.is_empty() => Tested::untestable(row.why.clone()),
+        None => Tested::untestable("this QEMU does not tell KVM's counters: it takes 7.1 or newer"),
     }
 }

@@ -7,7 +7,8 @@ use clap::Args;
 use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, HostFacts, LayerFindings, Machine, Plan, Probes, Study, Verdict, WorkloadName,
+    ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, Plan, Probes,
+    Study, Verdict, WorkloadName,
 };
 use vmtax_recording::Recording;
 use vmtax_workload::CheckedPlan;
@@ -111,9 +112,7 @@ impl Evidence for LayerFindings {
                     let why = format!("not every layer was seen: {}: {}", missing.what, missing.why);
                     return Some(Tested::untestable(why));
                 }
-                let percent = column.rows.iter().filter(|r| layers.contains(&r.layer)).map(|r| r.percent).sum();
-                let share = Estimate { median: percent, interval: None };
-                Tested::within(share, ClaimUnit::Percent, Some(*at_least), None)
+                Tested::within(share(column, layers), ClaimUnit::Percent, Some(*at_least), None)
             }
             Check::Faster { variant } => {
                 let Some(difference) = self.differences.iter().find(|d| d.variant == *variant) else {
@@ -124,10 +123,29 @@ impl Evidence for LayerFindings {
                     Verdict::Slower => (ClaimVerdict::NotReproduced, "of the baseline's latency"),
                     _ => (ClaimVerdict::Inconclusive, "the interval contains ×1"),
                 };
-                let measured = Some(difference.comparison.ratio);
-                Tested { measured, unit: ClaimUnit::Ratio, verdict, why: why.to_owned() }
+                let measured = difference.comparison.ratio;
+                // A higher latency is the bound's other side.
+                let times = Tested::within(measured, ClaimUnit::Ratio, None, Some(1.0)).times;
+                Tested { measured: Some(measured), unit: ClaimUnit::Ratio, verdict, why: why.to_owned(), times }
             }
             _ => return None,
         })
     }
+}
+
+/// The share that layers have of a request's time, percent. Its interval lies between the ends of those of the rows' means:
+/// these layers at their least beside the others at their most, and the other way round.
+fn share(column: &LayerColumn, layers: &[Layer]) -> Estimate {
+    let rows = |own: bool| column.rows.iter().filter(move |row| layers.contains(&row.layer) == own);
+    let sum = |own: bool, of: fn(&Interval) -> f64| {
+        rows(own).map(|row| row.mean.interval.as_ref().map(of)).sum::<Option<f64>>()
+    };
+    let percent = |own: f64, others: f64| 100.0 * own / (own + others + column.unexplained_ns.max(0.0));
+    let ends = || {
+        let low = percent(sum(true, |i| i.low)?, sum(false, |i| i.high)?);
+        let high = percent(sum(true, |i| i.high)?, sum(false, |i| i.low)?);
+        let coverage = rows(true).chain(rows(false)).filter_map(|row| Some(row.mean.interval?.coverage));
+        Some(Interval { low, high, coverage: coverage.reduce(f64::min)? })
+    };
+    Estimate { median: rows(true).map(|row| row.percent).sum(), interval: ends() }
 }

@@ -26,6 +26,6 @@ pub use options::{
 };
 pub use overhead::OverheadOptions;
 pub use profile::{ProfileOptions, attached, changes, draw_difference, profiles_of_guests};
-pub use registry::{Answer, analyze};
+pub use registry::{Answer, analyze, is_decided};
 pub use scale::ScaleOptions;
 pub use share::ShareOptions;

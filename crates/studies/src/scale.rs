@@ -6,13 +6,17 @@ use clap::Args;
 use std::collections::BTreeMap;
 use vmtax_analysis::{FEWEST_ROUNDS, paired};
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, Grows, Growth, GrowthFindings, HostFacts, Interval, Law, Metric, Plan,
-    SizeRange, Study, parse_size,
+    ClaimUnit, ClaimVerdict, Estimate, Grows, Growth, GrowthFindings, HostFacts, Law, Metric, Plan, SizeRange,
+    StepCost, Study, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
 /// Of a range whose ends are no power of two apart.
 const STEPS: usize = 8;
+/// What grows by no more from the first step to the last is taken for O(1).
+const NO_GROWTH: f64 = 1.05;
+/// O(n) is claimed of exponents that lie so near 1: O(1) and O(n²) are further away.
+const NEAR: f64 = 0.5;
 
 /// The options of `vmtax scale`.
 #[derive(Debug, Args)]
@@ -122,59 +126,137 @@ fn range(option: &str, text: &str, steps: Option<usize>) -> Result<SizeRange, Op
 
 impl Evidence for GrowthFindings {
     fn test(&self, check: &Check, _: &HostFacts) -> Option<Tested> {
-        Some(match check {
-            Check::Law { metric, variant, law } => {
-                growth(self, *metric, variant).map_or_else(|| Tested::no_value(variant), |growth| by_law(growth, *law))
-            }
-            Check::OneMore { metric, variant, against, at_least } => {
-                let one_more = |name: &str| growth(self, *metric, name)?.one_more;
-                match (one_more(variant), one_more(against)) {
-                    (Some(this), Some(that)) => one_more_over(this, that, against, *at_least),
-                    _ => Tested::no_value(variant),
-                }
-            }
+        let of = |metric: &Metric, name: &str| growth(self, *metric, name).ok_or_else(|| Tested::no_value(name));
+        let tested = match check {
+            Check::Law { metric, variant, law, against } => of(metric, variant).and_then(|growth| {
+                let against = against.as_ref().map(|name| of(metric, name)).transpose()?;
+                Ok(match law {
+                    Law::Constant => no_growth(growth, against),
+                    law => by_exponent(growth, *law),
+                })
+            }),
+            Check::OneMore { metric, variant, against, at_least } => of(metric, variant).and_then(|growth| {
+                let against = of(metric, against)?;
+                Ok(one_more_than(growth, against, *at_least))
+            }),
             Check::At { metric, variant, against, size, at_least } => {
                 let costs = |name: &str| at_size(self, *metric, name, *size);
-                match paired(&costs(against), &costs(variant)) {
-                    Some(pair) => Tested::at_least(pair.ratio, *at_least),
-                    None => Tested::untestable(format!(
-                        "nothing was measured at {size} on both: the range ended below, or it failed"
-                    )),
-                }
+                let none = format!("nothing was measured at {size} on both: the range ended below, or it failed");
+                let pair = paired(&costs(against), &costs(variant)).ok_or_else(|| Tested::untestable(none));
+                pair.map(|pair| Tested::at_least(pair.ratio, *at_least))
             }
             _ => return None,
-        })
+        };
+        Some(tested.unwrap_or_else(|untestable| untestable))
     }
 }
 
-fn by_law(growth: &Growth, claimed: Law) -> Tested {
-    let measured = growth.change;
-    let tested = |verdict, named: String| Tested {
-        measured,
+/// A cost that is claimed not to grow, beside one that does where there is one: the difference tells most, since what
+/// disturbs a round disturbs both.
+fn no_growth(growth: &Growth, against: Option<&Growth>) -> Tested {
+    let tested = |verdict, why: &str| Tested {
+        measured: growth.change,
         unit: ClaimUnit::Ratio,
         verdict,
-        why: format!("bottom to top; {named}"),
+        why: why.to_owned(),
+        times: None,
     };
-    let Some(law) = growth.law else {
-        return tested(ClaimVerdict::Inconclusive, "too few rounds or steps to name a growth law".to_owned());
-    };
-    let laws: Vec<Law> = [law].iter().chain(&growth.or).copied().collect();
-    let verdict = if laws.contains(&claimed) { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };
-    let all: Vec<&str> = laws.iter().map(|law| law.notation()).collect();
-    tested(verdict, format!("{}, where {} is claimed", all.join(" or "), claimed.notation()))
+    let difference = against.map(|against| {
+        let (name, this) = (&against.variant, &growth.variant);
+        let why =
+            format!("a tenth of what one more costs with {name}, less what it costs with {this}: above 0 is claimed");
+        above_zero(&one_more_by_round(against), &one_more_by_round(growth), 0.1, 1.0, why)
+    });
+    match (growth.law, difference) {
+        (_, Some(tested)) if tested.verdict != ClaimVerdict::Inconclusive => tested,
+        (Some(Law::Constant), _) if growth.or.is_empty() => {
+            tested(ClaimVerdict::Reproduced, "it changes by less than 5 % over the whole range, as claimed")
+        }
+        (_, Some(tested)) => tested,
+        _ if growth.grows => tested(ClaimVerdict::NotReproduced, "it grows, where no growth is claimed"),
+        (law, None) => {
+            let figure = growth.change.filter(|_| law.is_some());
+            let bound = figure.map(|figure| Tested::within(figure, ClaimUnit::Ratio, None, Some(NO_GROWTH)));
+            let why =
+                format!("no growth is shown; at most {NO_GROWTH} times from the first step to the last is claimed");
+            Tested::inconclusive(growth.change, ClaimUnit::Ratio, why, bound.and_then(|bound| bound.times))
+        }
+    }
 }
 
-/// What one more costs, over the most that one more of the other may cost.
-fn one_more_over(this: Estimate, that: Estimate, against: &str, at_least: f64) -> Tested {
-    let most = that.interval.map_or(that.median, |i| i.high.max(that.median));
-    if most <= 0.0 {
-        let verdict = if this.at_least() > 0.0 { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };
-        let why = format!("one more costs nothing with {against}");
-        return Tested { measured: Some(this), unit: ClaimUnit::Nanoseconds, verdict, why };
+/// A growth law is claimed: the exponents that its cost may grow with contain the growth law's, and no other by half.
+fn by_exponent(growth: &Growth, claimed: Law) -> Tested {
+    let sizes = || growth.steps.iter().filter(|step| step.ns.is_some()).map(|step| step.size as f64);
+    let (Some(bottom), Some(top)) = (sizes().reduce(f64::min), sizes().reduce(f64::max)) else {
+        return Tested::no_value(&growth.variant);
+    };
+    let own = claimed.exponent(bottom, top);
+    let (least, most) = (own - NEAR, own + NEAR);
+    let figure = growth.exponent.map(|i| Estimate { median: f64::midpoint(i.low, i.high), interval: Some(i) });
+    let is_allowed = growth.exponent.is_some_and(|i| i.low <= own && own <= i.high);
+    let names = format!("{} is claimed, an exponent between {least:.1} and {most:.1}", claimed.notation());
+    let tested =
+        |verdict, why: String| Tested { measured: figure, unit: ClaimUnit::Exponent, verdict, why, times: None };
+    match figure {
+        Some(figure) if is_allowed => {
+            Tested { why: names, ..Tested::within(figure, ClaimUnit::Exponent, Some(least), Some(most)) }
+        }
+        Some(_) => tested(ClaimVerdict::NotReproduced, names),
+        None if growth.law == Some(Law::Constant) && growth.or.is_empty() => Tested {
+            measured: growth.change,
+            unit: ClaimUnit::Ratio,
+            ..tested(ClaimVerdict::NotReproduced, format!("it changes by less than 5 %, where {names}"))
+        },
+        None => {
+            let times = growth.law.map(|_| 2.0);
+            Tested::inconclusive(
+                growth.change,
+                ClaimUnit::Ratio,
+                format!("{names}; no exponent can be named yet"),
+                times,
+            )
+        }
     }
-    let over = |ns: f64| ns / most;
-    let interval = this.interval.map(|i| Interval { low: over(i.low), high: over(i.high), ..i });
-    Tested::at_least(Estimate { median: over(this.median), interval }, at_least)
+}
+
+/// What one more costs is claimed to be so many times what it costs with another variant.
+fn one_more_than(growth: &Growth, against: &Growth, at_least: f64) -> Tested {
+    let (name, other) = (&growth.variant, &against.variant);
+    let figure = |growth: &Growth| {
+        let all: Vec<f64> = one_more_by_round(growth).into_values().collect();
+        if all.is_empty() {
+            String::new()
+        } else {
+            format!("{:.2} ns with {}", vmtax_analysis::estimate(all).median, growth.variant)
+        }
+    };
+    let why = format!(
+        "one more costs {}, {}; what it costs with {name} less {at_least} times what it costs with {other}: above 0 is claimed",
+        figure(growth),
+        figure(against)
+    );
+    above_zero(&one_more_by_round(growth), &one_more_by_round(against), 1.0, at_least, why)
+}
+
+/// One cost less another of the same rounds, each times a factor, is claimed to be above 0.
+fn above_zero(this: &BTreeMap<u32, f64>, that: &BTreeMap<u32, f64>, times: f64, other: f64, why: String) -> Tested {
+    let both = this.iter().filter_map(|(round, ns)| Some(times * ns - other * that.get(round)?));
+    let differences: Vec<f64> = both.collect();
+    if differences.is_empty() {
+        return Tested::untestable("no round has both sizes with both variants");
+    }
+    let figure = vmtax_analysis::estimate(differences);
+    Tested { why, ..Tested::within(figure, ClaimUnit::Nanoseconds, Some(0.0), None) }
+}
+
+/// What one more costs on average from the first step with values to the last, by round.
+fn one_more_by_round(growth: &Growth) -> BTreeMap<u32, f64> {
+    let steps: Vec<&StepCost> = growth.steps.iter().filter(|step| step.ns.is_some()).collect();
+    let [first, .., last] = steps.as_slice() else { return BTreeMap::new() };
+    let at = |step: &StepCost, round: u32| step.rounds.iter().find(|cost| cost.round == round).map(|cost| cost.ns);
+    let more = (last.size - first.size) as f64;
+    let rounds = last.rounds.iter().filter_map(|top| Some((top.round, (top.ns - at(first, top.round)?) / more)));
+    rounds.collect()
 }
 
 fn growth<'a>(findings: &'a GrowthFindings, metric: Metric, variant: &str) -> Option<&'a Growth> {

@@ -113,7 +113,7 @@ impl Evidence for ShareFindings {
                 Some(kept) => {
                     let same = kept.keeping == *keeping;
                     let verdict = if same { ClaimVerdict::Reproduced } else { ClaimVerdict::NotReproduced };
-                    Tested { measured: None, unit: ClaimUnit::Ratio, verdict, why: kept.detail.clone() }
+                    Tested { measured: None, unit: ClaimUnit::Ratio, verdict, why: kept.detail.clone(), times: None }
                 }
                 None => untestable("it was not tried"),
             },

@@ -6,7 +6,7 @@ use vmtax_model::{
     Antipattern, ClaimVerdict, HostFacts, Keeping, Kept, KvmClass, Latency, Machine, Measure, Metric, Operation,
     OperationExits, Outcome, Plan, TrialRecord, TrialResult, WorkloadName, testing,
 };
-use vmtax_studies::reproduce::{PublishedResult, all, find, judge};
+use vmtax_studies::reproduce::{PublishedResult, Tested, all, find, judge};
 
 fn host(class: KvmClass) -> HostFacts {
     let mut host: HostFacts = serde_json::from_str(include_str!("host.json")).unwrap();
@@ -41,12 +41,12 @@ fn fids(case: &PublishedResult, plan: &Plan, old: f64, new: f64) -> VerdictAndRo
         }
     }
     let findings = vmtax_analysis::growth(plan, &trials);
-    let found = judge(case, &host(KvmClass::Absent), &findings);
+    let found = judge(case, &host(KvmClass::Absent), plan.rounds, &findings);
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
 type VerdictAndRows = (ClaimVerdict, Vec<ClaimVerdict>);
-use ClaimVerdict::{NotReproduced as Not, NotTestable as Untestable, Reproduced as Holds};
+use ClaimVerdict::{Inconclusive as Open, NotReproduced as Not, NotTestable as Untestable, Reproduced as Holds};
 
 #[test]
 fn every_case_is_sound_and_its_plan_can_be_run() {
@@ -85,16 +85,71 @@ fn the_list_of_fids_against_the_table() {
     assert_eq!((verdict, rows[0], rows[3]), (Not, Not, Not));
     // No trial with a value says nothing.
     let none = vmtax_analysis::growth(&full, &[]);
-    let found = judge(&case, &host(KvmClass::Absent), &none);
+    let found = judge(&case, &host(KvmClass::Absent), 0, &none);
     assert_eq!(found.verdict, Untestable);
 }
 
-/// A recording in which each guest costs so many times what native does.
-fn overheads(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -> VerdictAndRows {
+/// Whatever the medians of three rounds say: each claim that could be tested is inconclusive, and three more rounds decide.
+#[test]
+fn three_rounds_decide_no_claim() {
+    for name in ["9p-fids", "sysbench-five", "guest-syscalls"] {
+        let case = find(name).unwrap();
+        let plan = Plan { rounds: 3, ..case.plan_here(&host(KvmClass::Hardware), false) };
+        let rows = match name {
+            "9p-fids" => fids(&case, &plan, 50.0, 0.0).1,
+            _ => overheads(&case, &plan, KvmClass::Hardware, 20.0).1,
+        };
+        assert!(rows.iter().all(|verdict| matches!(verdict, Open | Untestable)), "{name}: {rows:?}");
+    }
+    let case = find("sysbench-five").unwrap();
+    let plan = Plan { rounds: 3, ..case.plan_here(&host(KvmClass::Hardware), false) };
+    let findings = vmtax_analysis::findings(&plan, &host(KvmClass::Hardware), &overhead_trials(&plan, 20.0, 0.0));
+    let found = judge(&case, &host(KvmClass::Hardware), 3, &findings);
+    assert!(found.rows.iter().all(|row| row.rounds_needed == Some(3)), "{:?}", found.rows[0]);
+}
+
+/// An interval that contains its bound says how many more rounds would decide: the more, the nearer the bound is.
+#[test]
+fn an_interval_around_its_bound_says_how_many_rounds_would_decide() {
+    let case = find("sysbench-five").unwrap();
+    let host = host(KvmClass::Hardware);
+    let plan = case.plan_here(&host, true);
+    let needed = |times: f64| {
+        let findings = vmtax_analysis::findings(&plan, &host, &overhead_trials(&plan, times, 0.1));
+        let found = judge(&case, &host, plan.rounds, &findings);
+        // TCG is claimed to cost at least ten times as much.
+        let row = found.rows.iter().find(|row| row.why.starts_with("at least 10 ")).unwrap().clone();
+        (row.verdict, row.rounds_needed)
+    };
+    assert_eq!(needed(12.0), (Holds, None));
+    assert_eq!(needed(8.0), (Not, None));
+    let (verdict, far) = needed(10.6);
+    let (_, near) = needed(10.3);
+    assert_eq!(verdict, Open);
+    assert!(far.is_some_and(|n| n > 0) && near > far, "{far:?} {near:?}");
+}
+
+/// What a claim of a share rests on: rows of a request's time with their intervals.
+#[test]
+fn claims_that_a_bound_divides_have_three_verdicts() {
+    let of = |low: f64, high: f64| {
+        let interval = Some(vmtax_model::Interval { low, high, coverage: 0.96 });
+        let figure = vmtax_model::Estimate { median: f64::midpoint(low, high), interval };
+        Tested::within(figure, vmtax_model::ClaimUnit::Percent, Some(50.0), Some(60.0)).verdict
+    };
+    assert_eq!([of(51.0, 59.0), of(61.0, 70.0), of(40.0, 49.0)], [Holds, Not, Not]);
+    assert_eq!([of(49.0, 55.0), of(55.0, 61.0), of(40.0, 70.0)], [Open; 3]);
+    let none = vmtax_model::Estimate { median: 55.0, interval: None };
+    assert_eq!(Tested::within(none, vmtax_model::ClaimUnit::Percent, Some(50.0), None).verdict, Open);
+}
+
+/// Trials in which each guest costs so many times what native does, a share of that more or less from round to round.
+fn overhead_trials(plan: &Plan, times: f64, noise: f64) -> Vec<TrialRecord> {
     let mut trials = Vec::new();
     for round in 0..plan.rounds {
         for &machine in &plan.machines {
             for &metric in Metric::ALL.iter().filter(|m| plan.workloads.iter().any(|w| w.name == m.workload())) {
+                let times = times * (1.0 + noise * (f64::from(round % 3) - 1.0));
                 let cost = if machine.is_guest() { times } else { 1.0 };
                 let value = match metric.better() {
                     vmtax_model::Better::Higher => 1000.0 / cost,
@@ -115,9 +170,13 @@ fn overheads(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -
             _ => records.push(trial(plan, round, machine, "", None, vec![measure])),
         }
     }
+    records
+}
+
+fn overheads(case: &PublishedResult, plan: &Plan, class: KvmClass, times: f64) -> VerdictAndRows {
     let host = host(class);
-    let findings = vmtax_analysis::findings(plan, &host, &records);
-    let found = judge(case, &host, &findings);
+    let findings = vmtax_analysis::findings(plan, &host, &overhead_trials(plan, times, 0.0));
+    let found = judge(case, &host, plan.rounds, &findings);
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
@@ -164,7 +223,7 @@ fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> VerdictAndRows {
         }
     }
     let findings = vmtax_analysis::shares(&plan, &trials);
-    let found = judge(&case, &host(KvmClass::Absent), &findings);
+    let found = judge(&case, &host(KvmClass::Absent), plan.rounds, &findings);
     (found.verdict, found.rows.iter().map(|r| r.verdict).collect())
 }
 
@@ -200,7 +259,7 @@ fn antipatterns(class: KvmClass, times: u64, spared: f64) -> Vec<ClaimVerdict> {
         trials.push(record);
     }
     let findings = vmtax_analysis::antipatterns(&plan, &host(class), &trials);
-    judge(&case, &host(class), &findings).rows.iter().map(|r| r.verdict).collect()
+    judge(&case, &host(class), plan.rounds, &findings).rows.iter().map(|r| r.verdict).collect()
 }
 
 /// A plan with the workload that the helper's figure is of.
@@ -222,7 +281,11 @@ fn antipatterns_are_held_against_their_fixes() {
     let free = antipatterns(KvmClass::Hardware, 0, 0.0);
     assert!(free.iter().all(|v| *v == Not), "{free:?}");
     let case = find("guest-antipatterns").unwrap();
-    let none =
-        judge(&case, &host(KvmClass::Absent), &vmtax_analysis::antipatterns(&seqread(), &host(KvmClass::Absent), &[]));
+    let none = judge(
+        &case,
+        &host(KvmClass::Absent),
+        0,
+        &vmtax_analysis::antipatterns(&seqread(), &host(KvmClass::Absent), &[]),
+    );
     assert!(none.rows.iter().all(|r| r.verdict == Untestable), "{:?}", none.rows);
 }

@@ -3,7 +3,7 @@
 use crate::{estimate, paired};
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Antipattern, AntipatternFindings, AntipatternForm, AntipatternRow, HostFacts, KvmClass, Machine,
+    Antipattern, AntipatternFindings, AntipatternForm, AntipatternRow, Estimate, HostFacts, KvmClass, Machine,
     MachineAntipatterns, Plan, TrialRecord, TrialResult,
 };
 
@@ -47,11 +47,23 @@ fn row(antipattern: Antipattern, emulates: bool, results: &[(u32, &TrialResult)]
     AntipatternRow {
         antipattern,
         ratio: paired(&of_after, &of_before).map(|pair| pair.ratio),
+        exits_saved: exits_saved(antipattern, results),
         before,
         after,
         emulated: emulates && (antipattern.in_kernel_mode(false) || antipattern.in_kernel_mode(true)),
         why: why.to_owned(),
     }
+}
+
+/// By how many exits an antipattern has more than its fix, in each round.
+fn exits_saved(antipattern: Antipattern, results: &[(u32, &TrialResult)]) -> Option<Estimate> {
+    let exits = |result: &TrialResult, fixed: bool| {
+        let own = result.exits.iter().find(|exits| exits.operation == antipattern.label(fixed));
+        own.map(|exits| exits.each)
+    };
+    let saved = results.iter().filter_map(|(_, result)| Some(exits(result, false)? - exits(result, true)?));
+    let saved: Vec<f64> = saved.collect();
+    (!saved.is_empty()).then(|| estimate(saved))
 }
 
 /// One form over all rounds, and its figure in each.

@@ -13,15 +13,20 @@ const WANTED: f64 = 0.95;
 
 /// The interval for the median of what the values, in ascending order, were drawn from; `None` when they are too few.
 pub(crate) fn median_interval(sorted: &[f64]) -> Option<Interval> {
-    let (k, coverage) = rank(sorted.len())?;
+    interval_at(sorted, WANTED)
+}
+
+/// The same for another coverage than 95 %.
+pub(crate) fn interval_at(sorted: &[f64], wanted: f64) -> Option<Interval> {
+    let (k, coverage) = rank(sorted.len(), wanted)?;
     Some(Interval { low: sorted[k - 1], high: sorted[sorted.len() - k], coverage })
 }
 
-/// The largest k for which the k-th smallest to the k-th largest of n hold the median at least 95 % of the time, and
+/// The largest k for which the k-th smallest to the k-th largest of n hold the median so much of the time at least, and
 /// how often they do.
-fn rank(n: usize) -> Option<(usize, f64)> {
+fn rank(n: usize, wanted: f64) -> Option<(usize, f64)> {
     let coverages = (1..=n / 2).zip(tails(n as u32)).map(|(k, missed)| (k, 1.0 - missed));
-    coverages.take_while(|(_, coverage)| *coverage >= WANTED).last()
+    coverages.take_while(|(_, coverage)| *coverage >= wanted).last()
 }
 
 /// The chances that a fair coin shows one side at most 0, 1, ... times in `n`, either side: up to below half of `n`.
@@ -50,7 +55,7 @@ mod tests {
     #[test]
     fn coverage_is_exact_and_the_narrowest_that_is_enough() {
         for n in 1..=20 {
-            match rank(n as usize) {
+            match rank(n as usize, WANTED) {
                 None => assert!(n < FEWEST_ROUNDS && counted(n, 1) < WANTED, "{n}"),
                 Some((k, coverage)) => {
                     assert!((coverage - counted(n, k as u32)).abs() < 1e-12, "{n}: {coverage}");
@@ -63,14 +68,14 @@ mod tests {
     #[test]
     fn known_values() {
         // Tables of the sign test.
-        let percent = |n| rank(n).map(|(k, c)| (k, (c * 1e4).round() / 1e2));
+        let percent = |n| rank(n, WANTED).map(|(k, c)| (k, (c * 1e4).round() / 1e2));
         assert_eq!(percent(5), None);
         assert_eq!(percent(6), Some((1, 96.88)));
         assert_eq!(percent(9), Some((2, 96.09)));
         assert_eq!(percent(12), Some((3, 96.14)));
         assert_eq!(percent(20), Some((6, 95.86)));
         // The normal approximation at large n: k near n/2 - 0.98 sqrt(n).
-        let (k, coverage) = rank(10_000).unwrap();
+        let (k, coverage) = rank(10_000, WANTED).unwrap();
         assert_eq!(k, 4902);
         assert!((0.95..0.952).contains(&coverage), "{coverage}");
     }

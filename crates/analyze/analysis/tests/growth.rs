@@ -4,7 +4,7 @@
 
 use vmtax_analysis::growth;
 use vmtax_model::{
-    Law, Machine, Measure, Metric, Outcome, Plan, TrialRecord, TrialResult, Warning, WorkloadName, WorkloadSpec,
+    Law, Machine, Measure, Metric, NoLaw, Outcome, Plan, TrialRecord, TrialResult, Warning, WorkloadName, WorkloadSpec,
     testing,
 };
 
@@ -53,6 +53,10 @@ fn trials(rounds: u32) -> Vec<TrialRecord> {
 fn each_machine_and_variant_has_its_law_and_what_one_more_costs() {
     let found = growth(&plan(), &trials(6));
     let laws: Vec<_> = found.growths.iter().map(|g| (g.machine, g.variant.as_str(), g.law)).collect();
+    // Sixteen times as many items, one of which may cost 2.5 times as much at the top: O(log n) is not ruled out, O(n²) is.
+    assert!(!found.growths[2].or.contains(&Law::Quadratic), "{:?}", found.growths[2].or);
+    let exponent = found.growths[2].exponent.unwrap();
+    assert!(exponent.low <= 1.0 && 1.0 <= exponent.high && exponent.high < 1.5, "{exponent:?}");
     let [flat, linear] = [Some(Law::Constant), Some(Law::Linear)];
     let (native, tcg) = (Machine::NATIVE, Machine::TCG);
     assert_eq!(laws, [(native, "", flat), (tcg, "a", flat), (tcg, "b", linear)]);
@@ -94,12 +98,35 @@ fn an_interrupted_run_says_what_it_can() {
     let found = growth(&plan(), &some);
     assert_eq!(found.rounds_complete, 2);
     let b = &found.growths[2];
-    assert_eq!(b.law, Some(Law::Linear));
-    assert!(b.one_more.unwrap().interval.is_none(), "three rounds have no interval");
+    assert!(b.grows);
+    assert_eq!((b.law, b.no_law), (None, Some(NoLaw::TooFewRounds)));
+    assert!(b.one_more.unwrap().interval.is_none(), "two rounds have no interval");
     assert!(found.warnings.iter().any(|w| matches!(w, Warning::TooFewRounds { rounds: 2, .. })));
     // One round, or two steps, name no growth law.
     assert_eq!(growth(&plan(), &trials(1)).growths[2].law, None);
     let two: Vec<TrialRecord> = trials(6).into_iter().filter(|t| t.step < Some(4)).collect();
-    assert_eq!(growth(&plan(), &two).growths[2].law, None);
+    assert_eq!(growth(&plan(), &two).growths[2].no_law, Some(NoLaw::TooFewSteps));
     assert!(growth(&plan(), &[]).growths.is_empty());
+}
+
+/// Variants that differ in the QEMU alone: what the flat one costs is the constant part of the other.
+#[test]
+fn another_qemu_gives_the_constant_part() {
+    let mut plan = plan();
+    for (variant, qemu) in plan.variants.iter_mut().zip(["7.2", "5.2"]) {
+        variant.set.insert("qemu".into(), qemu.into());
+    }
+    let found = growth(&plan, &trials(6));
+    assert_eq!(found.growths[2].constant_from.as_deref(), Some("a"));
+    assert_eq!(found.growths[1].constant_from, None);
+    plan.variants[0].set.insert("aio".into(), "native".into());
+    assert_eq!(growth(&plan, &trials(6)).growths[2].constant_from, None, "they differ in more");
+}
+
+#[test]
+fn sizes_that_are_close_name_no_growth_law() {
+    let near: Vec<TrialRecord> = trials(6).into_iter().filter(|t| t.step < Some(8)).collect();
+    let b = &growth(&plan(), &near).growths[2];
+    assert!(b.grows && b.exponent.is_some());
+    assert_eq!((b.law, b.no_law), (None, Some(NoLaw::SizesTooClose)));
 }

@@ -25,6 +25,8 @@ pub struct AntipatternRow {
     pub after: Option<AntipatternForm>,
     /// What the antipattern costs over its fix, of the same rounds.
     pub ratio: Option<Estimate>,
+    /// How many VM exits the fix saves for each, of the same rounds; null where nobody counts.
+    pub exits_saved: Option<Estimate>,
     /// Whether one of them ran where this host's KVM emulates the guest: the figures are the emulation's then.
     pub emulated: bool,
     /// Why one could not be measured; empty where both were.

@@ -1,6 +1,6 @@
 //! Whether a cost grows with a size, by which growth law, and what one more item costs.
 
-use crate::{Estimate, Law, Machine, Metric, Warning};
+use crate::{Estimate, Interval, Law, Machine, Metric, Warning};
 use serde::{Deserialize, Serialize};
 
 /// The cost in one round.
@@ -32,6 +32,21 @@ pub struct CurvePoint {
     pub ns: Estimate,
 }
 
+/// Why no growth law is named.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum NoLaw {
+    /// Below six rounds no step has an interval.
+    TooFewRounds,
+    /// Fewer than three steps have values.
+    TooFewSteps,
+    /// The largest size is less than [`Law::MIN_SPAN`] times the smallest.
+    SizesTooClose,
+    /// The costs leave the curve of every growth law: one item costs more from some size on, as where a cache is
+    /// exceeded.
+    CostSteps,
+}
+
 /// How one metric's cost on one machine grows.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Growth {
@@ -41,17 +56,27 @@ pub struct Growth {
     pub machine: Machine,
     /// In which of the plan's variants, by name.
     pub variant: String,
-    /// The growth law; `None` where fewer than three steps or two rounds have values.
+    /// Whether growth is shown.
+    pub grows: bool,
+    /// The growth law that fits best of those that the intervals allow, O(1) where no growth is shown; `None` for
+    /// [`Growth::no_law`]'s reason.
     pub law: Option<Law>,
-    /// Growth growth laws that the rounds do not distinguish from it.
+    /// The other growth laws that the intervals allow: with `law` they have no gap in the order of growth laws.
     pub or: Vec<Law>,
+    /// Why there is no growth law.
+    pub no_law: Option<NoLaw>,
+    /// The exponents of the size by which the cost beyond its constant part may grow; `None` where no growth is shown,
+    /// and below six rounds.
+    pub exponent: Option<Interval>,
+    /// The variant, measured in the same rounds with another QEMU, whose cost is the constant part.
+    pub constant_from: Option<String>,
     /// How often chance alone would show as much growth: the permutation test's p.
     pub p: f64,
     /// Cost at the top step over cost at the bottom step, of the same round.
     pub change: Option<Estimate>,
-    /// What [`Law::step`] costs, nanoseconds; of O(1) what is left for one more item.
+    /// What [`Law::step`] costs, nanoseconds; of O(1) and without a growth law one more item on average.
     pub one_more: Option<Estimate>,
-    /// How far the growth law misses a step's median at most, as a share of it.
+    /// How far the best growth law leaves the interval of a step's median at most, as a share of it.
     pub misfit: Option<f64>,
     /// By size.
     pub steps: Vec<StepCost>,

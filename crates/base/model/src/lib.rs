@@ -57,7 +57,7 @@ pub use execution::Execution;
 pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
 pub use fact::{CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
-pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, RoundCost, StepCost};
+pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
 pub use guest_code::{CodePlace, GuestCode};
 pub use guest_exits::{AddressSpace, DevicesFrom, ExitAddress, ExitCount, ExitReason, GuestExits, VcpuExits};
 pub use history::{Change, FactChange, HistoryEntry, HistoryFindings, PastFigure, PastRun, SeriesFindings, SeriesKey};

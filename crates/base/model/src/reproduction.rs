@@ -15,19 +15,21 @@ pub enum ClaimUnit {
     Percent,
     /// How many.
     Count,
+    /// The exponent of a size.
+    Exponent,
 }
 
 /// What a recording says about a published claim.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum ClaimVerdict {
-    /// The interval of what was measured lies within the claim; the median, where there is no interval.
+    /// The interval of what was measured lies within the claim.
     #[serde(alias = "holds")]
     Reproduced,
     /// It lies outside the claim.
     #[serde(alias = "does-not-hold-here")]
     NotReproduced,
-    /// It lies on both sides of the claim's bound.
+    /// It lies on both sides of the claim's bound, or the rounds are too few for one.
     Inconclusive,
     /// This host or this recording has no figure for the claim.
     #[serde(alias = "not-testable-here")]
@@ -49,6 +51,9 @@ pub struct ClaimRow {
     pub verdict: ClaimVerdict,
     /// What the verdict rests on, or why there is none.
     pub why: String,
+    /// How many more rounds would decide an inconclusive claim, about; `None` where no number of rounds is likely to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rounds_needed: Option<u32>,
     /// The metric that it is about, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub metric: Option<Metric>,

@@ -132,6 +132,17 @@ impl Writer {
         trial::write(&self.folder, &self.trial_folder(record.number)?, record)
     }
 
+    /// Stores the plan that was carried out where fewer rounds were enough.
+    ///
+    /// # Errors
+    /// [`RecordingError`] when it cannot be written.
+    pub fn shorten(&self, plan: &Plan, rounds: u32) -> Result<(), RecordingError> {
+        let toml = Plan { rounds, ..plan.clone() }.to_toml();
+        let what = || format!("the plan '{}'", plan.name);
+        let toml = toml.map_err(|e| RecordingError::Unstorable { what: what(), reason: e.to_string() })?;
+        write_whole(&self.folder, &self.folder.join(PLAN), toml.as_bytes())
+    }
+
     /// Marks the recording as ended: it was not cut off.
     ///
     /// # Errors

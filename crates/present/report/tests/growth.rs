@@ -89,6 +89,7 @@ fn a_case_stands_above_the_rest() {
         unit: ClaimUnit::Ratio,
         verdict,
         why: "why".into(),
+        rounds_needed: None,
         metric: None,
     };
     let case = ReproductionFindings {

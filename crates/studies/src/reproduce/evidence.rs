@@ -1,7 +1,8 @@
 //! What the findings of a study say about a claim.
 
 use super::published::Check;
-use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, KvmClass, Machine};
+use vmtax_analysis::FEWEST_ROUNDS;
+use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, KvmClass, Machine};
 
 /// Findings that claims can be tested against.
 pub trait Evidence {
@@ -22,21 +23,42 @@ pub struct Tested {
     pub verdict: ClaimVerdict,
     /// What the verdict rests on, or why there is none.
     pub why: String,
+    /// How many times as many rounds would decide an inconclusive claim, about: an interval narrows with their root.
+    pub times: Option<f64>,
 }
 
 impl Tested {
-    /// A figure compared with bounds: its interval decides; of one that has none, the median.
+    /// A figure compared with bounds: its interval decides. A figure without one is inconclusive.
     pub fn within(figure: Estimate, unit: ClaimUnit, at_least: Option<f64>, at_most: Option<f64>) -> Tested {
-        let (low, high) = figure.interval.map_or((figure.median, figure.median), |i| (i.low, i.high));
+        let claimed = claimed(at_least, at_most, unit);
+        let Some(Interval { low, high, .. }) = figure.interval else {
+            let why = format!("{claimed}; below {FEWEST_ROUNDS} rounds there is no interval");
+            return Tested::inconclusive(Some(figure), unit, why, None);
+        };
         let (least, most) = (at_least.unwrap_or(f64::NEG_INFINITY), at_most.unwrap_or(f64::INFINITY));
         let verdict = if low >= least && high <= most {
             ClaimVerdict::Reproduced
         } else if high < least || low > most {
             ClaimVerdict::NotReproduced
         } else {
-            ClaimVerdict::Inconclusive
+            // An end that crosses a bound has to come so much closer to the median.
+            let times = |end: f64, bound: f64| ((end - figure.median) / (bound - figure.median)).powi(2);
+            let crossed = |bound: &f64| (low..high).contains(bound);
+            let ends = |bound: f64| times(if bound < figure.median { low } else { high }, bound);
+            let times = [least, most].into_iter().filter(crossed).map(ends).reduce(f64::max);
+            return Tested::inconclusive(
+                Some(figure),
+                unit,
+                format!("{claimed}; the interval contains the bound"),
+                times,
+            );
         };
-        Tested { measured: Some(figure), unit, verdict, why: explained(verdict, at_least, at_most, unit) }
+        Tested { measured: Some(figure), unit, verdict, why: claimed, times: None }
+    }
+
+    /// It takes more rounds.
+    pub fn inconclusive(measured: Option<Estimate>, unit: ClaimUnit, why: String, times: Option<f64>) -> Tested {
+        Tested { measured, unit, verdict: ClaimVerdict::Inconclusive, why, times }
     }
 
     /// A cost over another, that must be at least so many times.
@@ -46,7 +68,13 @@ impl Tested {
 
     /// Nothing can be said.
     pub fn untestable(why: impl Into<String>) -> Tested {
-        Tested { measured: None, unit: ClaimUnit::Ratio, verdict: ClaimVerdict::NotTestable, why: why.into() }
+        Tested {
+            measured: None,
+            unit: ClaimUnit::Ratio,
+            verdict: ClaimVerdict::NotTestable,
+            why: why.into(),
+            times: None,
+        }
     }
 
     /// A variant has no figure.
@@ -67,22 +95,18 @@ impl Tested {
     }
 }
 
-fn explained(verdict: ClaimVerdict, at_least: Option<f64>, at_most: Option<f64>, unit: ClaimUnit) -> String {
+fn claimed(at_least: Option<f64>, at_most: Option<f64>, unit: ClaimUnit) -> String {
     let unit = match unit {
         ClaimUnit::Ratio => " times",
         ClaimUnit::Nanoseconds => " ns",
         ClaimUnit::Percent => " %",
         ClaimUnit::Count => " exits",
-    };
-    let open = if verdict == ClaimVerdict::Inconclusive {
-        "; the interval contains the bound: more --rounds decide"
-    } else {
-        ""
+        ClaimUnit::Exponent => " as exponent",
     };
     let bound = match (at_least, at_most) {
         (Some(least), Some(most)) => format!("{least} to {most}"),
         (Some(least), None) => format!("at least {least}"),
         (None, most) => format!("at most {}", most.unwrap_or(f64::INFINITY)),
     };
-    format!("{bound}{unit} is claimed{open}")
+    format!("{bound}{unit} is claimed")
 }

@@ -2,10 +2,16 @@
 
 use super::evidence::{Evidence, Tested};
 use super::published::{Claim, PublishedResult};
+use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_model::{ClaimRow, ClaimVerdict, HostFacts, REPORT_SCHEMA, ReproductionFindings};
 
-/// The verdict on each of a published result's claims, and on the whole.
-pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) -> ReproductionFindings {
+/// Rounds that are worth asking for.
+const MOST_ROUNDS: f64 = 500.0;
+/// An estimate of the rounds needed is itself uncertain.
+const MARGIN: f64 = 1.25;
+
+/// The verdict on each of a published result's claims, and on the whole, after so many rounds.
+pub fn judge(case: &PublishedResult, host: &HostFacts, rounds: u32, evidence: &dyn Evidence) -> ReproductionFindings {
     let row = |claim: &Claim| {
         let tested = evidence.test(&claim.check, host);
         let tested = tested.unwrap_or_else(|| Tested::untestable("the recording is of another study"));
@@ -15,6 +21,7 @@ pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) 
             measured: tested.measured,
             unit: tested.unit,
             verdict: tested.verdict,
+            rounds_needed: rounds_needed(&tested, rounds),
             why: tested.why,
             metric: claim.check.metric(),
         }
@@ -32,4 +39,16 @@ pub fn judge(case: &PublishedResult, host: &HostFacts, evidence: &dyn Evidence) 
         verdict,
         rows,
     }
+}
+
+/// How many more rounds would decide.
+fn rounds_needed(tested: &Tested, rounds: u32) -> Option<u32> {
+    if tested.verdict != ClaimVerdict::Inconclusive {
+        return None;
+    }
+    if rounds < FEWEST_ROUNDS {
+        return Some(FEWEST_ROUNDS - rounds);
+    }
+    let all = f64::from(rounds) * tested.times? * MARGIN;
+    (all <= MOST_ROUNDS).then(|| (all.ceil() as u32).saturating_sub(rounds).max(1))
 }

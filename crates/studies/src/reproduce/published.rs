@@ -88,6 +88,8 @@ pub enum Check {
         variant: String,
         /// The one that is claimed.
         law: Law,
+        /// Beside this variant, which tells growth best: O(1) is less than a tenth of this one's growth.
+        against: Option<String>,
     },
     /// What one more costs in a variant, over what it costs in another.
     OneMore {

@@ -44,13 +44,24 @@ pub(super) fn record(
     writer.note_kernels(means.as_ref().map_or(&[], Requirements::kernels))?;
     let folder = writer.folder().to_path_buf();
     let mut interim = InterimAnalyses::new(plan);
+    let mut enough = None;
     let mut watch = Watch {
         progress: &mut |p| display.show(p),
-        go_on: &mut |rounds| interim.go_on(&folder, rounds, &|line| display.note(line)),
+        go_on: &mut |rounds| {
+            // Of a published result the claims' verdicts count: when each has its own, no further round is needed. A
+            // comparison has interim analyses of its own.
+            if plan.reproduces.is_some() && plan.comparison().is_none() && vmtax_studies::is_decided(&folder, rounds) {
+                enough = Some(rounds);
+            }
+            enough.is_none() && interim.go_on(&folder, rounds, &|line| display.note(line))
+        },
     };
     let ended = vmtax_runner::run(plan, means.as_ref(), &mut writer, &interrupt, streams, &mut watch);
     display.clear();
     let ended = ended?;
+    if let Some(rounds) = enough {
+        writer.shorten(plan, rounds)?;
+    }
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;
         if args.output.is_none() {

@@ -1,10 +1,9 @@
-//! By which growth law does a cost grow? Each is fitted to all rounds but one, and judged by the one that it has not seen.
+//! The curve of a growth law through costs, and which fits best: each is fitted to all rounds but one, and judged by the
+//! one that it has not seen.
 
 use super::points::{Points, middle};
 use vmtax_model::Law;
 
-/// The growth laws are this unlike before one of them is ruled out: 5 % of a normal distribution lie above.
-const UNLIKE: f64 = 1.645;
 /// Re-weighting settles in a few steps.
 const STEPS: usize = 8;
 
@@ -98,25 +97,21 @@ fn least_squares(points: &[[f64; 3]]) -> Option<(f64, f64)> {
     (points.len() > 1 && factor.is_finite()).then_some((y - factor * x, factor))
 }
 
-/// The growing growth law that tells best what rounds it has not seen, and those that the rounds do not distinguish from it.
-/// `None` for fewer than two rounds or three steps.
-pub(super) fn choose(points: &Points) -> Option<(Law, Vec<Law>)> {
+/// The growth law, of these, that predicts best the rounds that it has not seen. A logarithm on top of n has to be shown:
+/// the simpler growth law stands as long as it may. `None` for fewer than two rounds or three steps.
+pub(super) fn best(points: &Points, among: &[Law]) -> Option<Law> {
     if points.rounds.len() < 2 || points.sizes.len() < 3 {
         return None;
     }
-    let mut losses: Vec<(Law, Vec<f64>)> = Law::GROWING.iter().map(|law| (*law, Vec::new())).collect();
+    let mut losses: Vec<(Law, f64)> = among.iter().map(|law| (*law, 0.0)).collect();
     for (left_out, round) in points.rounds.iter().enumerate() {
         let centres = points.without(left_out).centres();
-        for (law, losses) in &mut losses {
-            losses.push(loss(&Line::through(*law, &points.sizes, &centres)?, &points.sizes, round));
+        for (law, sum) in &mut losses {
+            *sum += loss(&Line::through(*law, &points.sizes, &centres)?, &points.sizes, round);
         }
     }
-    let total = |losses: &[f64]| losses.iter().sum::<f64>();
-    let best = losses.iter().min_by(|a, b| total(&a.1).total_cmp(&total(&b.1)))?;
-    let alike: Vec<Law> = losses.iter().filter(|(_, l)| !unlike(l, &best.1)).map(|(law, _)| *law).collect();
-    // A logarithm on top of n has to be shown: the simpler growth law stands as long as it may.
-    let law = if best.0 == Law::Linearithmic && alike.contains(&Law::Linear) { Law::Linear } else { best.0 };
-    Some((law, alike.into_iter().filter(|l| *l != law).collect()))
+    let (best, _) = losses.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+    Some(if best == Law::Linearithmic && among.contains(&Law::Linear) { Law::Linear } else { best })
 }
 
 /// How far a round lies from a growth law's shape: the steps' relative errors once the round is brought to the growth law's level.
@@ -124,12 +119,4 @@ fn loss(line: &Line, sizes: &[f64], round: &[Option<f64>]) -> f64 {
     let errors = || sizes.iter().zip(round).filter_map(|(n, cost)| Some((*cost)?.ln() - line.at(*n).max(1e-9).ln()));
     let level = middle(errors()).unwrap_or(0.0);
     errors().map(|e| (e - level).abs()).sum()
-}
-
-/// Whether the rounds speak against a growth law that has these losses: the differences' sum over the root of their squares'
-/// (the sign-flip test, as many rounds have it).
-fn unlike(losses: &[f64], best: &[f64]) -> bool {
-    let differences = || losses.iter().zip(best).map(|(a, b)| a - b);
-    let squares: f64 = differences().map(|d| d * d).sum();
-    squares > 0.0 && differences().sum::<f64>() / squares.sqrt() > UNLIKE
 }

@@ -1,6 +1,7 @@
 //! Whether costs grow along a plan's range, by which growth law, and what one more item costs. `docs/statistics.md` says why
 //! it is done this way, and how often it errs.
 
+mod compatible;
 mod law;
 mod permutation;
 mod points;
@@ -12,13 +13,16 @@ pub use trials::growth;
 
 use crate::interval::FEWEST_ROUNDS;
 use crate::overhead::estimate;
+use compatible::Intervals;
 use law::Line;
 use points::{Points, middle};
-use vmtax_model::{CurvePoint, Estimate, Law};
+use vmtax_model::{CurvePoint, Estimate, Interval, Law, NoLaw};
 
 /// Growth that chance alone shows less often than this is taken for growth …
 const SIGNIFICANT: f64 = 0.05;
-/// … if it is worth speaking of: the growth law's cost at the top step over that at the bottom.
+/// … and less often than this where the rounds are too few to ask whether most of them rise …
+const SIGNIFICANT_IN_FEW_ROUNDS: f64 = 0.01;
+/// … if it is worth speaking of: the cost at the top step over that at the bottom.
 const WORTH_IT: f64 = 1.05;
 /// Points of a drawn growth law.
 const DRAWN: usize = 33;
@@ -26,8 +30,11 @@ const DRAWN: usize = 33;
 /// What the points say.
 #[derive(Debug, Clone, PartialEq)]
 struct Grown {
+    grows: bool,
     law: Option<Law>,
     or: Vec<Law>,
+    no_law: Option<NoLaw>,
+    exponent: Option<Interval>,
     p: f64,
     change: Option<Estimate>,
     one_more: Option<Estimate>,
@@ -35,12 +42,23 @@ struct Grown {
     curve: Vec<CurvePoint>,
 }
 
-/// The growth law of costs along a range.
-fn grown(points: &Points) -> Grown {
+/// How costs grow along a range. `flat` is what another QEMU cost in the same rounds, whose cost does not grow.
+fn grown(points: &Points, flat: Option<&Points>) -> Grown {
+    // A round that is left out here is left out there.
+    let flat = flat.map(|flat| flat.in_rounds_of(points));
     let points = points.filled();
     let p = permutation::chance_of_growth(&points);
-    let (law, or) = law_of(&points, p);
-    let rounds = law.map_or(Vec::new(), |law| lines(&points, law));
+    let change = change(&points);
+    let highest = change.and_then(|change| change.interval).map(|interval| interval.high);
+    let is_flat = highest.is_some_and(|high| high <= WORTH_IT);
+    let grows = !is_flat && is_growth(&points, p);
+    let found = laws(&points, flat.as_ref());
+    let allowed = found.as_ref().map_or(Vec::new(), |found| found.laws.clone());
+    let no_law = found.as_ref().map_or_else(|reason| Some(*reason), |found| found.no_law.filter(|_| grows));
+    let best = law::best(&points, if grows && !allowed.is_empty() { &allowed } else { &Law::GROWING });
+    let law = if grows { best } else { Some(Law::Constant) }.filter(|_| no_law.is_none());
+    let or = if is_flat { Vec::new() } else { allowed.into_iter().filter(|l| Some(*l) != law).collect() };
+    let rounds = best.map_or(Vec::new(), |_| lines(&points, law.unwrap_or(Law::Constant)));
     let over = |of: &dyn Fn(&Line) -> f64| (!rounds.is_empty()).then(|| estimate(rounds.iter().map(of).collect()));
     let top = points.sizes.last().copied().unwrap_or(1.0);
     let curve: Vec<CurvePoint> = drawn(&points.sizes)
@@ -51,22 +69,60 @@ fn grown(points: &Points) -> Grown {
         })
         .collect();
     Grown {
+        grows,
         law,
-        or,
+        or: if law.is_some() { or } else { Vec::new() },
+        no_law,
+        exponent: found.ok().and_then(|found| found.exponent).filter(|_| grows),
         p,
-        change: change(&points),
-        one_more: over(&|line| line.factor * line.law.gain(top)),
-        misfit: law.and_then(|law| misfit(&points, law)),
+        change,
+        one_more: over(&|line| line.factor * law.unwrap_or(Law::Constant).gain(top)),
+        misfit: law.or(best).and_then(|law| misfit(&points, law)),
         curve: if law.is_some() { curve } else { Vec::new() },
     }
 }
 
-fn law_of(points: &Points, p: f64) -> (Option<Law>, Vec<Law>) {
-    let Some((law, or)) = law::choose(points) else { return (None, Vec::new()) };
-    let (bottom, top) = (points.sizes[0], points.sizes[points.sizes.len() - 1]);
-    let line = Line::through(law, &points.sizes, &points.centres());
-    let grows = line.is_some_and(|line| line.at(top) > line.at(bottom) * WORTH_IT);
-    if p <= SIGNIFICANT && grows { (Some(law), or) } else { (Some(Law::Constant), Vec::new()) }
+/// Whether costs grow by more than chance, in so many rounds that steps may be disturbed unequally, and at their least too:
+/// a disturbance only adds.
+fn is_growth(points: &Points, p: f64) -> bool {
+    let least = |k: usize| points.rounds.iter().filter_map(|round| round[k]).reduce(f64::min);
+    let Some(last) = points.sizes.len().checked_sub(1) else { return false };
+    let grown = least(0).zip(least(last)).is_some_and(|(bottom, top)| top > bottom * WORTH_IT);
+    let few = points.rounds.len() < FEWEST_ROUNDS as usize;
+    let by_chance = if few {
+        p > SIGNIFICANT_IN_FEW_ROUNDS
+    } else {
+        p > SIGNIFICANT || permutation::chance_of_rising(points) > SIGNIFICANT
+    };
+    grown && !by_chance
+}
+
+/// The growth laws that costs allow.
+struct Laws {
+    laws: Vec<Law>,
+    exponent: Option<Interval>,
+    /// Why none of them is named where costs grow.
+    no_law: Option<NoLaw>,
+}
+
+fn laws(points: &Points, flat: Option<&Points>) -> Result<Laws, NoLaw> {
+    if points.sizes.len() < 3 {
+        return Err(NoLaw::TooFewSteps);
+    }
+    if points.rounds.len() < FEWEST_ROUNDS as usize {
+        return Err(NoLaw::TooFewRounds);
+    }
+    let (Some(each), Some(together)) = (Intervals::of_each(points, flat), Intervals::together(points, flat)) else {
+        return Err(NoLaw::TooFewRounds);
+    };
+    let close = points.sizes[points.sizes.len() - 1] < points.sizes[0] * Law::MIN_SPAN;
+    let no_law = match together.allow_a_law_alone() {
+        _ if close => Some(NoLaw::SizesTooClose),
+        true => None,
+        false => Some(NoLaw::CostSteps),
+    };
+    let intervals = if each.laws().is_empty() { together } else { each };
+    Ok(Laws { laws: intervals.laws(), exponent: intervals.exponents(), no_law })
 }
 
 /// The growth law through each round by itself.

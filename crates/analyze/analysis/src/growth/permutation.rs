@@ -7,6 +7,7 @@
 //! 78 (1991), for when to stop.
 
 use super::points::Points;
+use crate::interval::tails;
 
 /// Permutations: enough that p = 5 % is known to half a percent.
 const DRAWS: u32 = 1999;
@@ -34,6 +35,20 @@ pub(super) fn chance_of_growth(points: &Points) -> f64 {
     f64::from(as_good + 1) / f64::from(DRAWS + 1)
 }
 
+/// How often chance alone has costs rise with the size in as many rounds as here: the sign test of the rounds' trends. It
+/// needs no permutation to be as likely as another, so that steps may be disturbed more or less than others.
+pub(super) fn chance_of_rising(points: &Points) -> f64 {
+    let trend = |round: &Vec<Option<f64>>| {
+        let (sizes, costs) = scores(round);
+        sizes.iter().zip(costs).map(|(s, c)| s * c).sum::<i64>()
+    };
+    let trends: Vec<i64> = points.rounds.iter().map(trend).filter(|trend| *trend != 0).collect();
+    let falling = trends.iter().filter(|trend| **trend < 0).count();
+    // Half of the chance that either direction is as rare.
+    let half = |two_sided: f64| if falling * 2 < trends.len() { two_sided / 2.0 } else { 1.0 };
+    tails(trends.len() as u32).nth(falling).map_or(1.0, half)
+}
+
 /// The ranks of a round's sizes and costs, doubled and around 0 so that they are whole; equal costs share their ranks.
 fn scores(round: &[Option<f64>]) -> (Vec<i64>, Vec<i64>) {
     let costs: Vec<f64> = round.iter().copied().flatten().collect();
@@ -59,6 +74,16 @@ mod tests {
     fn ranks_are_shared_by_equals_and_missing_steps_have_none() {
         assert_eq!(scores(&[Some(5.0), Some(7.0), Some(5.0), None]), (vec![-2, 0, 2], vec![-1, 2, -1]));
         assert_eq!(scores(&[Some(1.0)]), (vec![0], vec![0]));
+    }
+
+    #[test]
+    fn rounds_that_rise_are_counted() {
+        let (up, down, flat): (&[f64], &[f64], &[f64]) = (&[1.0, 2.0, 3.0], &[3.0, 2.0, 1.0], &[1.0; 3]);
+        let rising = |rounds: &[&[f64]]| (chance_of_rising(&points(rounds)) * 256.0).round();
+        assert_eq!(rising(&[up; 6]), 4.0);
+        assert_eq!(rising(&[up, up, up, up, up, up, up, down]), 9.0);
+        assert_eq!(rising(&[down; 6]), 256.0);
+        assert_eq!(rising(&[flat; 6]), 256.0);
     }
 
     #[test]

@@ -22,6 +22,12 @@ impl Points {
         }
     }
 
+    /// These, in the rounds only that others have.
+    pub fn in_rounds_of(&self, others: &Points) -> Points {
+        let rounds = self.rounds.iter().zip(&others.rounds).filter(|(_, other)| other.iter().any(Option::is_some));
+        Points { sizes: self.sizes.clone(), rounds: rounds.map(|(own, _)| own.clone()).collect() }
+    }
+
     /// The same without one round.
     pub fn without(&self, left_out: usize) -> Points {
         let others = self.rounds.iter().enumerate().filter(|(i, _)| *i != left_out);

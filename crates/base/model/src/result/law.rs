@@ -22,6 +22,9 @@ impl Law {
     /// The growth laws by which a cost grows, the slowest first.
     pub const GROWING: [Law; 4] = [Law::Logarithmic, Law::Linear, Law::Linearithmic, Law::Quadratic];
 
+    /// The largest size over the smallest from which on growth laws are distinguished.
+    pub const MIN_SPAN: f64 = 10.0;
+
     /// As people write it: `O(n log n)`.
     pub const fn notation(self) -> &'static str {
         match self {
@@ -40,6 +43,15 @@ impl Law {
             Law::Constant | Law::Linear => n,
             Law::Linearithmic => n * n.ln(),
             Law::Quadratic => n * n,
+        }
+    }
+
+    /// The exponent of the power of n that grows as much from one size to a larger one.
+    pub fn exponent(self, from: f64, to: f64) -> f64 {
+        match self {
+            Law::Constant => 0.0,
+            // log 1 is 0.
+            _ => (self.at(to) / self.at(from.max(2.0))).ln() / (to / from.max(2.0)).ln(),
         }
     }
 

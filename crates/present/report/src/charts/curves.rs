@@ -87,12 +87,22 @@ pub fn machine_label(growth: &Growth) -> String {
     format!("{}{gap}{}", growth.machine, growth.variant)
 }
 
-/// "O(n)", "O(n) or O(n log n)", "O(log n) to O(n²)"; a dash where none can be named.
+/// "O(n)", "O(n) or O(n log n)", "O(log n) to O(n²)"; without a growth law "grows", with its exponent's interval where there
+/// is one; a dash where neither is known.
 pub fn law_label(growth: &Growth) -> String {
-    let Some(law) = growth.law else { return NONE.to_owned() };
+    let Some(law) = growth.law else {
+        return match growth.exponent {
+            Some(e) => format!("n^{:.1} to n^{:.1}", e.low, e.high),
+            None if growth.grows => "grows".to_owned(),
+            None => NONE.to_owned(),
+        };
+    };
+    if law == Law::Constant && !growth.or.is_empty() {
+        return "no growth shown".to_owned();
+    }
     let mut laws: Vec<Law> = [law].into_iter().chain(growth.or.iter().copied()).collect();
+    laws.sort_unstable();
     if laws.len() > 2 {
-        laws.sort_unstable();
         return format!("{} to {}", laws[0].notation(), laws[laws.len() - 1].notation());
     }
     laws.iter().map(|law| law.notation()).collect::<Vec<_>>().join(" or ")

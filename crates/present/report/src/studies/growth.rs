@@ -5,7 +5,7 @@ use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section
 use crate::number::{NONE, count, counted, nanoseconds, percent, range, ratio};
 use crate::text::when;
 use crate::view::{self, host, origin};
-use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, StepCost};
+use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, NoLaw, StepCost};
 use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.
@@ -39,34 +39,60 @@ fn change(growth: &Growth) -> String {
 /// The whole answer in a sentence.
 fn sentence(growth: &Growth, option: &str) -> String {
     let (what, place) = (cost_label(growth), machine_label(growth));
-    let Some(found) = growth.law else {
-        return format!(
-            "{what} on {place}: too few rounds or steps for a growth law; two rounds and three steps are needed."
-        );
-    };
-    let interval = |e: &Estimate| e.interval.map_or(String::new(), |i| format!(" (95 % CI {})", ends(&i)));
+    if growth.no_law == Some(NoLaw::TooFewSteps) {
+        return format!("{what} on {place}: too few steps for growth; three are needed.");
+    }
     let over = growth.change.map_or(String::new(), |e| {
         let interval = e.interval.map_or(String::new(), |i| format!(" (95 % CI {})", range(&i)));
         format!("{}{interval} from the first step to the last", ratio(e.median))
     });
-    let misfit = match growth.misfit.filter(|m| *m > NOTABLE_MISFIT) {
-        Some(share) => format!(
-            " A rough fit: at one step the growth law lies outside the interval by {}, as where a cache is exceeded.",
-            percent(share)
-        ),
-        None => String::new(),
+    let costs = |step: &str| {
+        let one_more = growth.one_more.as_ref();
+        let interval = |e: &Estimate| e.interval.map_or(String::new(), |i| format!(" (95 % CI {})", ends(&i)));
+        one_more.map_or(String::new(), |e| format!("; {step} costs {}{}", signed(e.median), interval(e)))
     };
-    let one_more = growth.one_more.as_ref();
-    if found == Law::Constant {
-        let left = one_more.map_or(String::new(), |e| match e.interval {
-            Some(i) => format!("; one more costs {} to {}, 95 % CI", signed(i.low), signed(i.high)),
-            None => String::new(),
-        });
-        return format!("{what} on {place} shows no growth with {option}: O(1), {over}{left}.{misfit}");
+    let exponent = growth.exponent.map_or(String::new(), |e| {
+        let constant = growth.constant_from.as_ref().map_or(String::new(), |name| format!(" of {name}"));
+        format!(" Beyond the constant part{constant} it grows with an exponent of {:.1} to {:.1}.", e.low, e.high)
+    });
+    match (growth.law, growth.no_law) {
+        (Some(Law::Constant), _) if growth.or.is_empty() => {
+            format!("{what} on {place} does not grow with {option}: O(1), {over}{}.", costs("one more"))
+        }
+        (Some(Law::Constant), _) => {
+            let most = growth
+                .change
+                .and_then(|e| e.interval)
+                .map_or(String::new(), |i| format!(", at most {}", ratio(i.high)));
+            format!("{what} on {place} shows no growth with {option}{most}: {over}{}.", costs("one more"))
+        }
+        (Some(law), _) => {
+            let misfit = growth.misfit.filter(|m| *m > NOTABLE_MISFIT);
+            let misfit = misfit.map_or(String::new(), |share| {
+                let share = percent(share);
+                format!(" A rough fit: the best growth law leaves the interval of one step by {share}, as where a cache is exceeded.")
+            });
+            let law = law_label(growth) + &format!(": {over}{}.", costs(law.step()));
+            format!("{what} on {place} grows with {option} as {law}{exponent}{misfit}")
+        }
+        (None, reason) => {
+            let verb = if growth.grows { "grows" } else { "shows no growth" };
+            let why = reason.map_or("", without_law);
+            format!("{what} on {place} {verb} with {option}: {over}{}.{exponent}{why}", costs("one more, on average,"))
+        }
     }
-    let costs =
-        one_more.map_or(String::new(), |e| format!("; {} costs {}{}", found.step(), signed(e.median), interval(e)));
-    format!("{what} on {place} grows with {option} as {}: {over}{costs}.{misfit}", law_label(growth))
+}
+
+/// Why no growth law is named.
+fn without_law(reason: NoLaw) -> &'static str {
+    match reason {
+        NoLaw::TooFewRounds => " A growth law needs six rounds.",
+        NoLaw::TooFewSteps => " A growth law needs three steps.",
+        NoLaw::SizesTooClose => " For a growth law the largest size must be ten times the smallest.",
+        NoLaw::CostSteps => {
+            " No growth law fits: one item costs more from some size on, as where a cache is exceeded, or the cost jumps."
+        }
+    }
 }
 
 /// The costs that grow, the largest growth in full; where none does, that.
@@ -77,12 +103,15 @@ fn answer(findings: &GrowthFindings) -> String {
     let range = sizes.map_or(String::new(), |steps| {
         format!(" over {}–{}", count(steps[0].size), count(steps[steps.len() - 1].size))
     });
-    let grown = findings.growths.iter().filter(|growth| grows(growth)).count();
+    let grown = findings.growths.iter().filter(|growth| growth.grows).count();
     match ranked(findings).first() {
         None => "No trial gave a value: there is nothing to fit.".to_owned(),
         Some(first) if grown > 0 => format!("{grown} of {all} grow with {option}{range}: {}", sentence(first, option)),
-        Some(first) if first.law.is_none() => sentence(first, option),
-        Some(_) => format!("None of {all} grows with {option}{range}: O(1)."),
+        Some(first) if first.no_law.is_some() => sentence(first, option),
+        Some(_) if findings.growths.iter().all(|growth| growth.or.is_empty()) => {
+            format!("None of {all} grows with {option}{range}: O(1).")
+        }
+        Some(first) => format!("No growth of {all} with {option} is shown{range}: {}", sentence(first, option)),
     }
 }
 
@@ -91,15 +120,10 @@ fn next(recording: &Recording, findings: &GrowthFindings) -> Vec<String> {
     few.then(|| view::with_more_rounds(recording)).flatten().into_iter().collect()
 }
 
-/// Whether a growth law was found.
-fn grows(growth: &Growth) -> bool {
-    growth.law.is_some_and(|law| law != Law::Constant)
-}
-
 /// The growths most worth reading first: those that grow, the largest at least first; then the others in their order.
 fn ranked(findings: &GrowthFindings) -> Vec<&Growth> {
     let mut all: Vec<&Growth> = findings.growths.iter().collect();
-    let weight = |g: &Growth| if grows(g) { g.change.map_or(0.0, |e| e.at_least()) } else { f64::NEG_INFINITY };
+    let weight = |g: &Growth| if g.grows { g.change.map_or(0.0, |e| e.at_least()) } else { f64::NEG_INFINITY };
     all.sort_by(|a, b| weight(b).total_cmp(&weight(a)));
     all
 }
@@ -127,7 +151,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         limits: String::new(),
     };
     let empty = findings.growths.is_empty();
-    let others = ranked(findings).into_iter().skip(1).filter(|growth| grows(growth)).take(SAID);
+    let others = ranked(findings).into_iter().skip(1).filter(|growth| growth.grows).take(SAID);
     Report {
         study: "growth",
         title: format!("Growth with {}", findings.option),
@@ -210,6 +234,9 @@ fn laws(recording: &Recording, findings: &GrowthFindings) -> Table {
     };
     costs("Growth law of each cost", recording, &findings.growths, |growth| growth)
         .column(Column::words("growth law"), |growth| Cell::strong(law_label(growth)))
+        .column(Column::figures("exponent").spare(6), |growth| {
+            growth.exponent.map_or(NONE.to_owned(), |e| format!("{:.1} to {:.1}", e.low, e.high))
+        })
         .column(Column::figures("one more").spare(4), step)
         .column(Column::figures("95 % CI").spare(3), |growth| one_more_range(growth))
         .column(Column::figures("last/first").spare(2), |growth| change(growth))

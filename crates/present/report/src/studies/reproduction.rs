@@ -17,15 +17,11 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
     }
     report.title = format!("Reproduction of {}", case.title);
     report.basis.insert(0, case.source.clone());
-    if case.rows.iter().any(is_preliminary) {
-        report.next = view::with_more_rounds(recording).into_iter().collect();
+    let rounds = recording.trials.iter().map(|trial| trial.round).collect::<BTreeSet<u32>>().len() as u32;
+    if let Some(more) = case.rows.iter().filter_map(|row| row.rounds_needed).max() {
+        report.next = view::with_rounds(recording, rounds + more).into_iter().collect();
     }
-    let rounds: BTreeSet<u32> = recording.trials.iter().map(|trial| trial.round).collect();
-    let verdict = |row: &&ClaimRow| {
-        let preliminary =
-            if is_preliminary(row) { format!("preliminary (n = {}): ", rounds.len()) } else { String::new() };
-        Cell::from(format!("{preliminary}{}", word(row.verdict))).tone(tone(row.verdict))
-    };
+    let verdict = |row: &&ClaimRow| Cell::from(word(row.verdict)).tone(tone(row.verdict));
     let all: BTreeSet<&str> = case.rows.iter().flat_map(|row| notes(row, recording)).collect();
     let numbered = all.iter().enumerate().map(|(i, note)| format!("Note {}: {note}.", i + 1));
     let paired = "Measured ratios (×): the median of the rounds' ratios (paired).".to_owned();
@@ -37,7 +33,7 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
         .column(Column::words("criterion").broken(20, 10), |row| {
             let own = notes(row, recording);
             let marks = all.iter().enumerate().filter(|(_, note)| own.contains(*note));
-            marks.fold(row.why.clone(), |text, (i, _)| format!("{text} (note {})", i + 1))
+            marks.fold(row.why.clone() + &more(row), |text, (i, _)| format!("{text} (note {})", i + 1))
         })
         .done()
         .notes([paired].into_iter().chain(numbered).collect());
@@ -49,20 +45,22 @@ pub fn put_first(report: &mut Report, case: &ReproductionFindings, recording: &R
 fn answer(case: &ReproductionFindings) -> String {
     use ClaimVerdict::{Inconclusive, NotReproduced, NotTestable, Reproduced};
     let counts = [Reproduced, NotReproduced, Inconclusive, NotTestable].into_iter().filter_map(|verdict| {
-        let rows = || case.rows.iter().filter(move |row| row.verdict == verdict);
-        let preliminary = match rows().filter(|row| is_preliminary(row)).count() {
-            0 => String::new(),
-            n => format!(" ({n} preliminary)"),
-        };
-        Some(rows().count()).filter(|n| *n > 0).map(|n| format!("{n} {}{preliminary}", word(verdict)))
+        let rows = case.rows.iter().filter(|row| row.verdict == verdict).count();
+        (rows > 0).then(|| format!("{rows} {}", word(verdict)))
     });
     let all = counted(case.rows.len() as u64, "claim");
     format!("{}: of {all} {}.", case.name, counts.collect::<Vec<_>>().join(", "))
 }
 
-/// Whether there is a figure without an interval: too few rounds.
-fn is_preliminary(row: &ClaimRow) -> bool {
-    row.measured.is_some_and(|figure| figure.interval.is_none())
+/// What would decide an inconclusive claim.
+fn more(row: &ClaimRow) -> String {
+    match (row.verdict, row.rounds_needed) {
+        (ClaimVerdict::Inconclusive, Some(n)) => {
+            format!("; about {} more would decide", counted(u64::from(n), "round"))
+        }
+        (ClaimVerdict::Inconclusive, None) => "; more rounds are not likely to decide".to_owned(),
+        _ => String::new(),
+    }
 }
 
 /// What the trials of a claim's workload noted.
@@ -86,9 +84,11 @@ fn measured(row: &ClaimRow) -> String {
     let Some(figure) = row.measured else { return NONE.to_owned() };
     let text = |v: f64| match row.unit {
         ClaimUnit::Ratio => ratio(v),
+        ClaimUnit::Nanoseconds if v < 0.0 => format!("−{}", nanoseconds(-v)),
         ClaimUnit::Nanoseconds => nanoseconds(v),
         ClaimUnit::Percent => percent(v / 100.0),
         ClaimUnit::Count => format!("{} exits", significant(v)),
+        ClaimUnit::Exponent => format!("n^{v:.1}"),
     };
     let interval = figure.interval.map_or(String::new(), |i| format!(" (95 % CI {} to {})", text(i.low), text(i.high)));
     format!("{}{interval}", text(figure.median))

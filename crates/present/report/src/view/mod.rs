@@ -103,10 +103,15 @@ pub fn rounds(done: u32, planned: u32) -> String {
 
 /// The command that makes a recording again with the fewest rounds that give an interval.
 pub fn with_more_rounds(recording: &Recording) -> Option<String> {
+    with_rounds(recording, vmtax_analysis::FEWEST_ROUNDS)
+}
+
+/// The command that makes a recording again with so many rounds.
+pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
     let [_, study, rest @ ..] = recording.manifest.command.as_slice() else { return None };
     let own = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
     let mut words = vec!["vmtax".to_owned(), study.clone()];
-    words.extend(["--rounds".to_owned(), vmtax_analysis::FEWEST_ROUNDS.to_string()]);
+    words.extend(["--rounds".to_owned(), rounds.to_string()]);
     let mut options = rest[..own].iter();
     while let Some(word) = options.next() {
         match word.as_str() {
