@@ -26,9 +26,8 @@ const SCRATCH_MIB: u32 = 4096;
 /// The options of `vmtax exec`.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "Natively the command runs on this host once a round, and what it writes stays: \
-                   --machine kvm or --machine tcg runs it in guests only. Native is in the default since without it nothing \
-                   says how much slower the guest is.",
+    before_help = "The baseline is native: the command runs on this host once a round, and what it writes stays. \
+                   --machine kvm or --machine tcg runs it in guests only.",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
     after_help = "In a guest it has the host's files, the same working directory, user, environment, limits and standard input; \
 what it writes there is discarded with the guest.

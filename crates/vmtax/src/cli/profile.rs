@@ -18,8 +18,8 @@ pub struct ProfileArgs {
 pub enum ProfileCommand {
     /// Import perf.data or folded stacks of another tool
     #[command(
-        after_help = "Stacks of `perf record --call-graph dwarf` are unwound here, those of `-g` taken as they are. Functions are named
-from the files of this machine where these are what was recorded, by their build-ids.
+        after_help = "Stacks of `perf record --call-graph dwarf` are unwound here, those of `-g` taken as they are. \
+Functions are named from the files of this host whose build-ids were recorded.
 
 Examples:
   vmtax profile import perf.data

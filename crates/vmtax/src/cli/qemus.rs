@@ -49,10 +49,11 @@ pub struct BuildArgs {
 pub enum BuildWhat {
     /// A lean QEMU for x86-64, from the distribution's source or a tree of your own, with patches
     #[command(
-        after_help = "It is built once into the cache, with what guests here need, in a few minutes; the system's own stays as it is.
-Its name, as printed and listed by `vmtax get qemu`, is then what every --qemu takes: docs/qemus.md.
-Patches that come with vmtax: 9p-list (the 9p server looks fids up in a list again, as before 7.2), cpu-loop
-(TCG's loop as in 3.0, without three changes that were published as faster).
+        after_help = "It is built once, in a few minutes, into the cache; the system's own QEMU is not changed. \
+Every --qemu takes its name, which `vmtax get qemu` lists: docs/qemus.md.
+Patches that come with vmtax:
+  9p-list   the 9p server searches its fids in a list, as before 7.2
+  cpu-loop  TCG's loop as in 3.0, without three changes that were published as faster
 
 Examples:
   vmtax build qemu 7.2
