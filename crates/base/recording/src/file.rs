@@ -29,7 +29,10 @@ pub(crate) fn write_whole(recording: &Path, path: &Path, bytes: &[u8]) -> Result
 }
 
 /// Reads a regular file of at most `limit` bytes; `None` when it is not there.
-pub(crate) fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, RecordingError> {
+///
+/// # Errors
+/// [`RecordingError::Damaged`] when it is larger, or no regular file; [`RecordingError::Read`].
+pub fn read_bounded(path: &Path, limit: u64) -> Result<Option<Vec<u8>>, RecordingError> {
     let damaged = |reason: String| RecordingError::Damaged { path: path.to_owned(), reason };
     let fail = |source| RecordingError::Read { path: path.to_owned(), source };
     // Opening a pipe or device that someone put there would hang, or do something. Nor may one come in its place meanwhile.

@@ -79,15 +79,24 @@ impl RecordingsFolder {
     }
 }
 
+/// Whether a recording may be written at or below a path, as far as it exists: to be asked before time is spent.
+///
+/// # Errors
+/// [`RecordingError::Untrusted`] if this is root and another user can change the path.
+pub fn check_place(path: &Path) -> Result<(), RecordingError> {
+    let fail = |source| RecordingError::Write { path: path.to_owned(), source };
+    let absolute = std::path::absolute(path).map_err(fail)?;
+    match absolute.ancestors().find(|part| part.symlink_metadata().is_ok()) {
+        Some(existing) => check(path, existing, fail),
+        None => Ok(()),
+    }
+}
+
 /// Opens a folder, and makes it where there is none, closed to other users.
 pub(crate) fn create(path: &Path) -> Result<OwnedFd, RecordingError> {
     let fail = |source| RecordingError::Write { path: path.to_owned(), source };
     // Nothing is made where another user could redirect it.
-    let absolute = std::path::absolute(path).map_err(fail)?;
-    let existing = absolute.ancestors().find(|part| part.symlink_metadata().is_ok()).unwrap_or(&absolute);
-    if existing != absolute {
-        check(path, existing, fail)?;
-    }
+    check_place(path)?;
     DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
     check(path, path, fail)?;
     enter_named(path).map_err(|e| fail(e.into()))

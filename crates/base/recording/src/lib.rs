@@ -25,8 +25,9 @@ mod trial;
 mod writer;
 
 pub use error::RecordingError;
+pub use file::read_bounded;
 pub use files::TrialFiles;
-pub use folder::RecordingsFolder;
+pub use folder::{RecordingsFolder, check_place};
 pub use layout::Manifest;
 pub use list::{Listing, State, list};
 pub use reader::open;

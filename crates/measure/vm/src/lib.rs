@@ -22,6 +22,7 @@ mod vmm;
 
 pub use agent::capture::Capture;
 pub use agent::command::{CommandRun, Finished, Ran};
+pub use agent::memory_limit::remove_stale_groups;
 pub use agent::messages::{Files, no_files};
 pub use agent::streams::Streams;
 pub use error::MachineError;

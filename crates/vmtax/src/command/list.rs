@@ -7,7 +7,10 @@ use crate::fault::Fault;
 use serde::Serialize;
 use std::path::Path;
 use std::process::ExitCode;
-use vmtax_recording::{Listing, State};
+use vmtax_recording::{Listing, State, read_bounded};
+
+/// Bytes of a first sentence; none of our own comes near.
+const MAX_HEADLINE: u64 = 4096;
 
 #[derive(Serialize)]
 struct Row {
@@ -35,7 +38,8 @@ fn headline(listing: &Listing) -> Option<String> {
     if matches!(listing.state, State::Damaged { .. }) {
         return None;
     }
-    std::fs::read_to_string(listing.folder.join(HEADLINE)).ok().or_else(|| analyzed(&listing.folder))
+    let stored = read_bounded(&listing.folder.join(HEADLINE), MAX_HEADLINE).ok().flatten();
+    stored.and_then(|text| String::from_utf8(text).ok()).or_else(|| analyzed(&listing.folder))
 }
 
 fn analyzed(folder: &Path) -> Option<String> {

@@ -31,7 +31,7 @@ fn diff(args: &DiffArgs) -> Result<ExitCode, Fault> {
 /// What another tool recorded, as a recording of our own.
 fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     let record = &args.record;
-    recording_folder::check(record.output.as_deref())?;
+    recording_folder::check(record)?;
     let Imported { found, pid, program, missing } =
         vmtax_profile::import(&args.file, args.pid, args.symbols.as_deref())?;
     let name = args.file.file_name().unwrap_or_default().to_string_lossy().into_owned();

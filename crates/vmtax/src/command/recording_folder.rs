@@ -7,11 +7,13 @@ use rustix::io::Errno;
 use std::fs;
 use std::path::Path;
 use vmtax_model::{HostFacts, Plan};
-use vmtax_recording::{RecordingsFolder, Writer};
+use vmtax_recording::{RecordingsFolder, Writer, check_place};
 
-/// Whether the named folder is new or empty and can be written, before time is spent: it is made, and removed again.
-pub(super) fn check(named: Option<&Path>) -> Result<(), Fault> {
-    let Some(path) = named else { return Ok(()) };
+/// Whether a recording may be written there, before time is spent. A named folder has to be new or empty: it is made, and
+/// removed again.
+pub(super) fn check(args: &RecordArgs) -> Result<(), Fault> {
+    check_place(args.output.as_ref().unwrap_or(&args.dir))?;
+    let Some(path) = &args.output else { return Ok(()) };
     let new: Vec<&Path> = path.ancestors().take_while(|part| !part.exists()).collect();
     let made = fs::create_dir_all(path);
     let made =
@@ -33,6 +35,7 @@ pub(super) fn begin(args: &RecordArgs, plan: &Plan, host: &HostFacts) -> Result<
     let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
     let version = env!("CARGO_PKG_VERSION");
     vmtax_observe::remove_stale_traces();
+    vmtax_vm::remove_stale_groups();
     if let Some(folder) = &args.output {
         return Ok(Writer::create_at(folder, plan, host, &command, version)?);
     }

@@ -43,7 +43,7 @@ fn carry_out(
     args: &RecordArgs,
     streams: Option<&Streams>,
 ) -> Result<ExitCode, Fault> {
-    recording_folder::check(args.output.as_deref())?;
+    recording_folder::check(args)?;
     let display = match streams {
         Some(_) => Display::beside_output(args.verbosity()),
         None => Display::new(u64::from(plan.rounds) * plan.trials_per_round(), args.verbosity()),

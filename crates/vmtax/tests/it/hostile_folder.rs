@@ -128,3 +128,13 @@ fn root_writes_nothing_below_a_folder_of_another_user() {
     place.vmtax(RUN).arg("--dir").arg(&runs).env("SUDO_UID", "65534").succeeds();
     place.vmtax(RUN).arg("--dir").arg(&runs).env("SUDO_UID", "1000").fails(&["theirs belongs to user 65534"]);
 }
+
+#[test]
+fn a_pipe_in_a_recording_is_not_waited_for() {
+    let place = Place::new();
+    place.vmtax(RUN).succeeds();
+    let headline = place.recording().join("headline.txt");
+    fs::remove_file(&headline).unwrap();
+    make_pipe(&headline);
+    place.vmtax("list").start(30).outcome().exits(0).shows("native");
+}

@@ -4,6 +4,7 @@
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
+use vmtax_observe::is_ending;
 
 /// Makes a control group limited to `mib` MiB; gives its folder.
 ///
@@ -24,6 +25,24 @@ pub(crate) fn limited_group(mib: u32, name: &str) -> Result<PathBuf, String> {
         }
     }
     Err(reasons.pop().unwrap_or_else(|| "no memory controller of control groups".to_owned()))
+}
+
+/// Removes the control groups that killed processes left where this one would make its own. One with a process in it stays.
+pub fn remove_stale_groups() {
+    let text = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    for GroupParent { parent, .. } in parents(&text) {
+        for group in fs::read_dir(parent).into_iter().flatten().flatten() {
+            if group.file_name().to_str().and_then(controller).is_some_and(is_ending) {
+                let _ = fs::remove_dir(group.path());
+            }
+        }
+    }
+}
+
+/// The process in a group's name: `vmtax-123-456`.
+fn controller(name: &str) -> Option<i32> {
+    let (process, _) = name.strip_prefix("vmtax-")?.split_once('-')?;
+    process.parse().ok().filter(|process| *process > 0)
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -71,6 +90,14 @@ fn make(folder: &Path, limit: &str, bytes: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_groups_of_ours_have_a_controller() {
+        assert_eq!(controller("vmtax-12-34"), Some(12));
+        for other in ["vmtax-12", "vmtax--1-2", "vmtax-a-2", "other-12-34", "vmtax-0-1"] {
+            assert_eq!(controller(other), None, "{other}");
+        }
+    }
 
     #[test]
     fn both_versions_are_found() {

@@ -4,7 +4,7 @@ pub(crate) mod capture;
 pub(crate) mod command;
 pub(crate) mod connection;
 pub(crate) mod console;
-mod memory_limit;
+pub(crate) mod memory_limit;
 pub(crate) mod messages;
 mod native;
 pub(crate) mod session;
