@@ -13,7 +13,7 @@ use vmtax_workload::{CheckedPlan, Preset};
 /// The options of `vmtax run`.
 #[derive(Debug, Args)]
 #[command(
-    mut_arg("rounds", with_help("Repetitions of each machine; a 95 % CI needs 6 [default: 8; with --quick or --full: 6]")),
+    mut_arg("rounds", with_help("Repetitions of each machine; a 95 % confidence interval (CI) needs 6 [default: 8; with --quick or --full: 6]")),
     after_help = help()
 )]
 pub struct OverheadOptions {
@@ -26,7 +26,7 @@ pub struct OverheadOptions {
     /// The sizes of the published sysbench report: hours, with 2 GiB of files in each round
     #[arg(long)]
     full: bool,
-    /// Duration of each trial that is bounded by time; the calls of `syscalls` share it
+    /// Duration of each trial with a time limit: 500ms, 5s; for `syscalls` of all calls together
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     #[command(flatten)]

@@ -86,7 +86,9 @@ pub enum Command {
     /// Reproduce a published benchmark result on this host
     Reproduce(Box<StudyArgs<ReproduceOptions>>),
     /// Print the report of a recording: text, Markdown, HTML or JSON
-    #[command(after_help = "Examples:
+    #[command(after_help = "The exit status is 1 for a reproduction with a claim that is not reproduced.
+
+Examples:
   vmtax report
   vmtax report runs/20261120T160100Z-quick --details
   vmtax report runs/20261120T160100Z-quick --format md
@@ -109,7 +111,7 @@ Examples:
     List(ListArgs),
     /// Show a metric over all runs, and where it changed
     #[command(
-        after_help = "Every run adds its figures to a ledger in --dir, which keeps them when a recording is deleted; without METRIC it is listed. Only runs under the same conditions are compared. See docs/history.md.
+        after_help = "Every run adds its figures to a database of results in --dir (ledger.sqlite), which keeps them when a recording is deleted. Without METRIC the metrics in it are listed. Only runs under the same conditions are compared. See docs/history.md.
 
 Examples:
   vmtax history
@@ -130,7 +132,7 @@ Examples:
   vmtax build qemu 7.2 --patch 9p-list
   vmtax build qemu ~/src/qemu")]
     Build(BuildArgs),
-    /// Run one workload right here, as the guest agent does
+    /// Run one workload on this system, as the guest agent does
     #[command(subcommand)]
     Agent(AgentCommand),
     /// Print shell completions
@@ -160,20 +162,20 @@ pub struct DoctorArgs {
     /// Print JSON
     #[arg(long)]
     pub json: bool,
-    /// Check this QEMU too: a file, or the version or suite of one that `vmtax get qemu` fetched
+    /// Check this QEMU too: a file, or the version or Debian suite of one that `vmtax get qemu` fetched
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub struct HistoryArgs {
-    /// Metric, as listed
+    /// Metric, as `vmtax history` lists it
     #[arg(value_name = "METRIC")]
     pub metric: Option<Metric>,
     /// One machine: native, kvm, tcg, micro-kvm, micro-tcg [default: all]
     #[arg(long, value_name = "MACHINE")]
     pub machine: Option<Machine>,
-    /// Folder of recordings, with their ledger
+    /// Folder of recordings, with their database of results
     #[arg(long, value_name = "DIR", default_value = "runs")]
     pub dir: PathBuf,
     /// Print JSON

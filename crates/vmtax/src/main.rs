@@ -6,10 +6,12 @@ mod fault;
 mod old_spellings;
 
 use clap::Parser;
+use clap::error::{ContextKind, ContextValue};
 use cli::{AgentCommand, Cli, Command};
 use fault::Fault;
-use old_spellings::{Rewritten, rewrite};
+use old_spellings::{INTERNAL, Rewritten, rewrite};
 use signal_hook::consts::SIGXFSZ;
+use std::ffi::OsString;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ fn main() -> ExitCode {
     // A file that reaches `ulimit -f` is an error of its write, with a message: not the end of this process. What is
     // executed gets the default back, as it would not if the signal was ignored.
     let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
-    match run(Cli::parse_from(args).command) {
+    match run(parse(args).command) {
         Ok(code) => code,
         Err(fault) => {
             // It may quote a guest, or a stranger's recording.
@@ -36,6 +38,20 @@ fn main() -> ExitCode {
             fault.exit_code()
         }
     }
+}
+
+/// The command line, parsed; ends the program with help or an error, which suggests no internal command.
+fn parse(args: Vec<OsString>) -> Cli {
+    Cli::try_parse_from(args).unwrap_or_else(|mut error| {
+        let is_internal = |name: &String| INTERNAL.contains(&name.as_str());
+        match error.remove(ContextKind::SuggestedSubcommand) {
+            Some(ContextValue::Strings(names)) if !names.iter().any(is_internal) => {
+                error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(names));
+            }
+            _ => {}
+        }
+        error.exit()
+    })
 }
 
 fn run(command: Command) -> Result<ExitCode, Fault> {

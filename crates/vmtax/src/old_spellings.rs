@@ -10,12 +10,10 @@ struct OldSpelling {
     new: &'static str,
     /// The command that has it; `None` for all.
     command: Option<&'static str>,
-    /// The version that renamed it.
-    since: &'static str,
 }
 
 const fn option(old: &'static str, new: &'static str) -> OldSpelling {
-    OldSpelling { old, new, command: None, since: "0.2" }
+    OldSpelling { old, new, command: None }
 }
 
 const fn word(command: &'static str, old: &'static str, new: &'static str) -> OldSpelling {
@@ -43,7 +41,7 @@ const OLD_SPELLINGS: &[OldSpelling] = &[
 ];
 
 /// Commands that only the program itself starts, by the arguments of this version.
-const INTERNAL: [&str; 2] = ["watchdog", "jail"];
+pub const INTERNAL: [&str; 2] = ["watchdog", "jail"];
 
 /// A command line as it is written now.
 #[derive(Debug, PartialEq, Eq)]
@@ -69,7 +67,7 @@ pub fn rewrite(args: Vec<OsString>) -> Result<Rewritten, String> {
         let Some(arg) = rewritten.args[at].to_str() else { continue };
         let (name, value) = arg.split_once('=').map_or((arg, None), |(name, value)| (name, Some(value)));
         let is_here = |s: &&OldSpelling| s.old == name && s.command.is_none_or(|c| c == command);
-        let Some(OldSpelling { old, new, since, .. }) = OLD_SPELLINGS.iter().find(is_here) else { continue };
+        let Some(OldSpelling { old, new, .. }) = OLD_SPELLINGS.iter().find(is_here) else { continue };
         if *old == "--runs" {
             let folder = value.or_else(|| rewritten.args.get(at + 1).and_then(|next| next.to_str()));
             if let Some(count) = folder.filter(|f| !f.is_empty() && f.bytes().all(|b| b.is_ascii_digit())) {
@@ -78,7 +76,7 @@ pub fn rewrite(args: Vec<OsString>) -> Result<Rewritten, String> {
                 ));
             }
         }
-        let line = format!("vmtax: {old} is now {new} (since {since})");
+        let line = format!("vmtax: {old} is now {new}");
         let now = value.map_or_else(|| (*new).to_owned(), |value| format!("{new}={value}"));
         rewritten.args[at] = now.into();
         if !rewritten.lines.contains(&line) {
@@ -104,7 +102,7 @@ mod tests {
     fn former_spellings_are_rewritten_with_a_line_each() {
         let (args, lines) = rewritten("vmtax run --machines native --runs=x --runs y --quick -- --machines").unwrap();
         assert_eq!(args, "vmtax run --machine native --dir=x --dir y --quick -- --machines");
-        assert_eq!(lines, ["vmtax: --machines is now --machine (since 0.2)", "vmtax: --runs is now --dir (since 0.2)"]);
+        assert_eq!(lines, ["vmtax: --machines is now --machine", "vmtax: --runs is now --dir"]);
         assert_eq!(rewritten("vmtax case list").unwrap().0, "vmtax reproduce list");
         assert_eq!(rewritten("vmtax compare usual aio=native").unwrap().0, "vmtax compare default aio=native");
         assert_eq!(rewritten("vmtax run usual").unwrap(), ("vmtax run usual".to_owned(), Vec::new()));

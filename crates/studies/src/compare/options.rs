@@ -30,7 +30,7 @@ const DEFAULT: [WorkloadName; 4] =
     mut_arg(
         "machine",
         with_help(
-            "The guest of variants that name none, or several as a variant each: kvm, tcg, micro-kvm, micro-tcg [default: kvm where it runs guest kernels, else tcg]"
+            "The guest of all variants: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); a list makes each of them a variant [default: kvm where it runs guest kernels, else tcg]"
         )
     ),
     mut_arg("rounds", with_help("Repetitions at most; it stops earlier when every metric is decided [default: 40]")),
@@ -40,7 +40,7 @@ host.governor (set, verified, restored), name, or a setting of the disk as in `v
 in a value twice.
 Rounds stop when every metric is decided, or the budget is spent; intervals are corrected for these interim \
 analyses. `exec CMD ARGS` compares your own command by its wall time and CPU seconds.
-With --check the exit status is 1 if a metric is worse than in the baseline's recording: docs/compare.md.
+With --check the exit status is 1 if a metric is worse than in the baseline's recording by more than its threshold: docs/compare.md.
 
 Examples:
   vmtax compare --qemu 7.2 --qemu 10.0 cpu syscalls seqread
@@ -67,13 +67,13 @@ pub struct CompareOptions {
     /// Smallest difference that matters: 2%, or 0.02 [default: 2%]
     #[arg(long, value_name = "FRACTION", value_parser = fraction)]
     min_effect: Option<f64>,
-    /// Time limit: no round begins after it: 90s, 10m, 2h [default: 10m]
+    /// Time limit of all rounds: 90s, 10m, 2h; a round that has begun is finished [default: 10m]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     budget: Option<u32>,
-    /// Runs of each workload in a guest before the next boots [default: 3; of exec: 1]
+    /// Runs of each workload per boot of a guest [default: 3; of exec: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=32))]
     repeats: Option<u32>,
-    /// Duration of each trial that is bounded by time; the calls of `syscalls` share it
+    /// Duration of each trial with a time limit: 500ms, 5s; for `syscalls` of all calls together
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
     /// Trace seqread's requests too, to tell which layers differ
@@ -83,7 +83,7 @@ pub struct CompareOptions {
     #[arg(long)]
     profile: bool,
     /// Regression check against this recording: measure its plan again, or compare the RECORDING; exit status 1 if a metric
-    /// is worse than the threshold
+    /// is worse by more than its threshold
     #[arg(long, value_name = "BASELINE", help_heading = "Regression check", conflicts_with_all = ["qemu", "kernel", "set"])]
     check: Option<PathBuf>,
     /// Thresholds of each metric, with the confidence (TOML) [default: 5 % at 95 %]

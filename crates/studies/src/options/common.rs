@@ -41,11 +41,11 @@ pub struct CommonOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Measurement")]
 pub struct MeasurementOptions {
-    /// Where to measure, comma separated: native, kvm, tcg, micro-kvm, micro-tcg [default: native, kvm where it runs guest
-    /// kernels, tcg]
+    /// Where to measure, comma separated: native (this host), kvm, tcg (a Linux guest), micro-kvm, micro-tcg (a small test
+    /// guest without an operating system) [default: native, kvm where it runs guest kernels, tcg]
     #[arg(long, value_delimiter = ',', value_name = "LIST", value_parser = machine)]
     pub machine: Option<Vec<Machine>>,
-    /// Repetitions of each machine; a 95 % CI needs 6 [default: 6]
+    /// Repetitions of each machine; a 95 % confidence interval (CI) needs 6 [default: 6]
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
     /// Timeout of a trial: 90s, 10m, 2h [default: 10m]
@@ -54,7 +54,7 @@ pub struct MeasurementOptions {
     /// Timeout of a guest's boot [default: 60s]
     #[arg(long, value_name = "TIME", value_parser = seconds)]
     pub boot_timeout: Option<u32>,
-    /// Seed of the randomized order of machines [default: 0]
+    /// Seed of the random order of trials [default: 0]
     #[arg(long, value_name = "N")]
     pub seed: Option<u64>,
 }
@@ -63,7 +63,7 @@ pub struct MeasurementOptions {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Guest")]
 pub struct GuestOptions {
-    /// QEMU: a file, or the version or suite of one that `vmtax get qemu` fetched
+    /// QEMU: a file, or the version or Debian suite of one that `vmtax get qemu` fetched
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
     /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a release that `vmtax get kernel` fetches
@@ -103,7 +103,7 @@ pub struct GuestSettings {
     /// vCPUs, and CPUs of native trials [default: 1]
     #[arg(long, value_name = "N")]
     pub cpus: Option<u32>,
-    /// Memory, and memory limit of native trials: 512M, 2G, or MiB [default: 1G]
+    /// Memory, and memory limit of native trials: 512M, 2G; a plain number is MiB [default: 1G]
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     pub memory: Option<u32>,
 }

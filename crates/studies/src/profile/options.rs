@@ -42,7 +42,7 @@ const OF_A_GUEST: [&str; 19] = [
 #[derive(Debug, Args)]
 #[command(
     mut_arg("rounds", |rounds| rounds.hide(true)),
-    mut_arg("machine", with_help("The guest for a workload: kvm, tcg, micro-kvm or micro-tcg [default: kvm where it runs guest kernels, else tcg]")),
+    mut_arg("machine", with_help("The guest for a workload: kvm, tcg (Linux), micro-kvm or micro-tcg (a small test guest without an operating system) [default: kvm where it runs guest kernels, else tcg]")),
     after_help = "--pid attaches to any process, also in a container, without a restart or frame pointers; as an ordinary user, \
 to your own processes. As root, VM exits of a KVM guest are counted by reason, device and register, and \
 avoidable ones are reported with a fix. Ctrl-C stops sampling and prints the report.
@@ -69,7 +69,7 @@ pub struct ProfileOptions {
     /// How long to sample: 30s, 5m [default: 10s; a workload: as long as it runs]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     duration: Option<f64>,
-    /// Samples a second of each thread that runs
+    /// Samples per second of each running thread
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
     /// Wall-clock samples a second of every thread, running or not, and, through its monitor, of the vCPUs of a guest of
@@ -85,7 +85,7 @@ pub struct ProfileOptions {
     /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     symbols: Option<PathBuf>,
-    /// Samples a second in the guest, by its own kernel; 0 for none
+    /// Samples per second in the guest, by its own kernel; 0 for none
     #[arg(long, help_heading = "Workload", value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(0..=10_000))]
     guest_hz: u32,
     /// Count the guest's system calls, with BPF where its kernel has it: by call, or by process

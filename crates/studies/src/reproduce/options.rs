@@ -14,10 +14,13 @@ use vmtax_workload::CheckedPlan;
     mut_arg(
         "machine",
         with_help(
-            "Where to measure, comma separated: native, kvm, tcg, micro-kvm, micro-tcg [default: as published, as far as this host has it]"
+            "Where to measure, comma separated: native (this host), kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system) [default: as published, as far as this host has it]"
         )
     ),
-    mut_arg("rounds", with_help("Repetitions of each machine; a 95 % CI needs 6 [default: the plan's]")),
+    mut_arg(
+        "rounds",
+        with_help("Repetitions of each machine; a 95 % confidence interval (CI) needs 6 [default: the plan's]")
+    ),
     mut_arg("timeout", with_help("Timeout of a trial: 90s, 10m, 2h [default: the plan's]")),
     after_help = "`list` names the published results; `show NAME` prints the source, claims, published figures and the plan. \
 The exit status is 1 if a claim is not reproduced: docs/reproduce.md.

@@ -51,7 +51,7 @@ fn options_help(name: WorkloadName) -> String {
     let width = options.iter().map(|o| o.name.len() + o.default.len()).max().unwrap_or(0) + 1;
     let aliases = |o: &OptionInfo| match o.aliases.iter().map(|alias| alias.name).collect::<Vec<_>>().join(", ") {
         none if none.is_empty() => none,
-        names => format!(" (fio: {names})"),
+        names => format!(" (or {names}, as in fio)"),
     };
     let line = |o: &OptionInfo| {
         let default = format!("{}={}", o.name, o.default);

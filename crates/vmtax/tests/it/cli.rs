@@ -109,6 +109,16 @@ fn former_spellings_work_and_say_what_to_write_now() {
     place.vmtax("export nowhere --pieces x").fails(&["--pieces is now --segments"]);
 }
 
+/// Commands that the program alone starts are not suggested either.
+#[test]
+fn a_command_that_does_not_exist_suggests_none_that_is_hidden() {
+    let place = Place::new();
+    let suggested = |word: &str| place.vmtax(word).outcome().exits(2).stderr.clone();
+    let (hidden, shown) = (suggested("watchdg"), suggested("layer"));
+    assert!(hidden.contains("unrecognized subcommand") && !hidden.contains("watchdog"), "{hidden}");
+    assert!(shown.contains("'layers'"), "{shown}");
+}
+
 #[test]
 fn sizes_and_durations_have_suffixes() {
     let place = Place::new();
