@@ -26,8 +26,8 @@ const SCRATCH_MIB: u32 = 4096;
 /// The options of `vmtax exec`.
 #[derive(Debug, Args)]
 #[command(
-    before_help = "The baseline is native: the command runs on this host once a round, and what it writes stays. \
-                   --machine kvm or --machine tcg runs it in guests only.",
+    help_template = "{about-with-newline}\n{usage-heading} {usage}\n\n\
+Warning: native runs CMD on this host: what it writes stays. See --machine.\n\n{all-args}{after-help}\n",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
     after_help = "In a guest it has the host's files, the same working directory, user, environment, limits and standard input; \
 what it writes there is discarded with the guest.
@@ -69,7 +69,7 @@ pub struct ExecOptions {
     /// Share this folder read-write: what guests write there stays
     #[arg(long, value_name = "DIR")]
     write: Vec<PathBuf>,
-    /// Scratch disk for what guests write: 4G, or MiB [default: a tmpfs of half their memory; with --layers: 4G]
+    /// Scratch disk for what guests write: 4G; a plain number is MiB [default: a tmpfs of half their memory; with --layers: 4G]
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     scratch: Option<u32>,
     /// Network of the guests: user, for QEMU's user-mode network (slirp)
@@ -196,7 +196,7 @@ impl<'a> Exec<'a> {
         let findings = vmtax_analysis::exec(&recording.plan, &recording.host, &recording.trials);
         let observed = recording.plan.command().is_some_and(|command| command.layers);
         let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
-        let requests = observed.then(|| vmtax_layers::command(&recording.plan, trials));
+        let requests = observed.then(|| vmtax_layers::command(&recording.plan, &recording.host, trials));
         Exec { recording, findings, requests }
     }
 }

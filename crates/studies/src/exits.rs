@@ -16,7 +16,9 @@ const ROUNDS: u32 = 3;
     mut_arg("rounds", with_help("Repetitions of each machine, each with a new QEMU [default: 3]")),
     mut_arg(
         "machine",
-        with_help("Where to measure, comma separated: micro-kvm, micro-tcg [default: both; without KVM micro-tcg]")
+        with_help(
+            "Where to measure, comma separated: micro-kvm, micro-tcg, a small test guest without an operating system [default: both; without KVM micro-tcg]"
+        )
     ),
     after_help = "Measures port I/O, MMIO, cpuid, MSR accesses, halt and wake-up, end of interrupt and interrupt injection, \
 each exit timed. It takes seconds and needs no guest kernel.

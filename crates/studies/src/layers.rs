@@ -22,13 +22,13 @@ const REQUESTS: u64 = 1000;
     mut_arg(
         "machine",
         with_help(
-            "Guests, comma separated: kvm, tcg, micro-kvm, micro-tcg; native, the baseline, is always measured [default: the micro-guest, and kvm where it runs guest kernels, else tcg]"
+            "Guests, comma separated: kvm, tcg (Linux), micro-kvm, micro-tcg (a small test guest without an operating system); native (this host) is always measured for reference [default: the micro-guest, and kvm where it runs guest kernels, else tcg]"
         )
     ),
     after_help = "The guest boots for the measurement; a VM that runs already is profiled by `vmtax profile --pid`. Root traces \
 every layer; without root only the guest's layers are traced, and the report lists what is missing.
-Options of seqread: bs=4K, rw=read|write|randread|randwrite, iodepth=1..32, count=1000; `vmtax agent run \
-seqread --help-options` lists all.
+seqread makes block I/O to a disk of its own, sequential reads unless rw= says otherwise. Its options: bs=4K, \
+rw=read|write|randread|randwrite, iodepth=1..32, count=1000; `vmtax agent run seqread --help-options` lists all.
 Keys of --vary and --set: aio, cache, iothread, throttling.LIMIT, drive.KEY, and every property of QEMU's \
 virtio-blk-pci (ioeventfd, num-queues, queue-size ...).
 
@@ -92,7 +92,7 @@ impl LayersOptions {
 /// Requests by layer, of the recording's observed trials.
 pub(crate) fn findings(recording: &Recording) -> Result<LayerFindings, StudyError> {
     let trials = recording.trials.iter().map(|t| (t, recording.trial_folder(t.number)));
-    vmtax_layers::findings(&recording.plan, trials).map_err(|error| match recording.damaged.first() {
+    vmtax_layers::findings(&recording.plan, &recording.host, trials).map_err(|error| match recording.damaged.first() {
         // It was observed, but cannot be read.
         Some(first) if matches!(error, LayersError::Unobserved) => {
             StudyError::Damaged { folder: recording.folder.clone(), first: first.clone() }

@@ -214,10 +214,8 @@ fn ways(costs: [f64; 5], label: Keeping, left: Keeping) -> VerdictAndRows {
             let mut trial = trial(&plan, round, Machine::TCG, &variant.name, None, measures);
             if let Outcome::Done { result } = &mut trial.outcome {
                 let kept = |what: &str, keeping| Kept { what: what.to_owned(), keeping, detail: "seen".to_owned() };
-                result.kept = vec![
-                    kept("security xattr on the host", label),
-                    kept("freeing of deleted files that the guest died with", left),
-                ];
+                result.kept =
+                    vec![kept("security xattr on the host", label), kept("release of unlinked open files", left)];
             }
             trials.push(trial);
         }

@@ -1,14 +1,14 @@
 //! What a VM exit of each kind costs: all rounds' exits of a kind as one distribution.
 
 use vmtax_model::{
-    ExitFindings, ExitKind, HostFacts, KERNEL_MODE, KvmClass, Latency, Machine, MachineExits, Plan, Summary,
-    TrialRecord,
+    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, HostFacts, INTERRUPT_CONTROLLER, KERNEL_MODE,
+    KvmClass, Latency, Machine, MachineExits, NO_DEVICE, Plan, Summary, TrialRecord,
 };
 
-const METHOD: &str = "Stamps of the time stamp counter before and after each, taken by the micro-guest itself; the rounds' \
-                      exits of a kind are one distribution. The first row is what the stamps alone show; it is not \
-                      subtracted.";
-const HALT: &str = "from the moment for which the timer was set to the first instruction after";
+const METHOD: &str = "rdtsc before and after each exit, by the micro-guest itself; the exits of a kind of all rounds are one \
+                      distribution. The rows \"no exit\" are two rdtsc alone: the other rows include them, so subtract the \
+                      one of the same mode for the exit alone.";
+const HALT: &str = "from timer expiry to the first instruction after";
 
 /// What the trials of `exits` say. `about` is version, command line and begin of the recording.
 pub fn exits(plan: &Plan, host: &HostFacts, trials: &[TrialRecord], about: (&str, &[String], &str)) -> ExitFindings {
@@ -36,7 +36,7 @@ pub fn exits(plan: &Plan, host: &HostFacts, trials: &[TrialRecord], about: (&str
 const fn kvm(class: KvmClass) -> &'static str {
     match class {
         KvmClass::Hardware => "KVM on hardware",
-        KvmClass::EmulatesKernels => "a KVM that runs user mode natively and emulates kernel mode",
+        KvmClass::EmulatesKernels => "a KVM that runs guest CPL 3 natively and emulates CPL 0",
         KvmClass::Broken | KvmClass::NoPermission | KvmClass::Absent => "",
     }
 }
@@ -52,16 +52,32 @@ fn machine(machine: Machine, host: &HostFacts, trials: &[TrialRecord]) -> Option
         }
     }
     let emulates = machine == Machine::MICRO_KVM && host.kvm.class == KvmClass::EmulatesKernels;
-    let mut kinds = all.iter().map(|(name, latency)| kind(name, latency, emulates));
+    let mut kinds = all.iter().map(|(name, latency)| kind(machine, name, latency, emulates));
     let stamp = kinds.next()?;
     let qemu = host.qemu.first().map_or_else(String::new, |q| format!("QEMU {}", q.version));
     Some(MachineExits { machine, qemu, stamp, kinds: kinds.collect(), missing: Vec::new() })
 }
 
-fn kind(name: &str, latency: &Latency, emulates: bool) -> ExitKind {
+/// The end of a recorded name, and what it means where KVM handles exits, and under TCG, which has none.
+const ENDS: [(&str, &str, &str); 3] = [
+    (", user space", HANDLED_IN_QEMU, NO_DEVICE),
+    (", kernel", HANDLED_IN_KVM, INTERRUPT_CONTROLLER),
+    (KERNEL_MODE, ", guest CPL 0", ", guest CPL 0"),
+];
+
+/// A recorded operation's name as reports have it.
+fn label(machine: Machine, name: &str) -> String {
+    let is_kvm = machine.accelerator() == Some(Accelerator::Kvm);
+    let named = ENDS
+        .iter()
+        .find_map(|(end, kvm, tcg)| Some(format!("{}{}", name.strip_suffix(end)?, if is_kvm { kvm } else { tcg })));
+    named.unwrap_or_else(|| name.to_owned())
+}
+
+fn kind(machine: Machine, name: &str, latency: &Latency, emulates: bool) -> ExitKind {
     let emulated = emulates && name.ends_with(KERNEL_MODE);
     ExitKind {
-        label: name.to_owned(),
+        label: label(machine, name),
         time: Summary::of(latency).unwrap_or_default(),
         emulated,
         note: if name.starts_with("hlt") { HALT.to_owned() } else { String::new() },
@@ -77,12 +93,22 @@ mod tests {
         let mut latency = Latency::new();
         (1..=100).for_each(|ns| latency.record(ns * 10));
         let (rdmsr, cpuid) = (format!("rdmsr{KERNEL_MODE}"), "cpuid");
-        assert!(kind(&rdmsr, &latency, true).emulated && !kind(&rdmsr, &latency, false).emulated);
-        let plain = kind(cpuid, &latency, true);
+        let kind = |name: &str, emulates| kind(Machine::MICRO_KVM, name, &latency, emulates);
+        assert!(kind(&rdmsr, true).emulated && !kind(&rdmsr, false).emulated);
+        let plain = kind(cpuid, true);
         assert!(!plain.emulated && plain.note.is_empty());
         assert_eq!(
             (plain.time.n, plain.time.min_ns, plain.time.p50_ns, plain.time.p99_ns, plain.time.max_ns),
             (100, 10.0, 500.0, 990.0, 1000.0)
         );
+    }
+
+    #[test]
+    fn a_label_says_who_handles_an_exit_where_there_is_one() {
+        let labels = |name| [Machine::MICRO_KVM, Machine::MICRO_TCG].map(|machine| label(machine, name));
+        assert_eq!(labels("port read, user space"), ["port read, handled in QEMU", "port read, no device"]);
+        assert_eq!(labels("MMIO read, kernel"), ["MMIO read, handled in KVM", "MMIO read, interrupt controller"]);
+        assert_eq!(labels("rdmsr, kernel mode"), ["rdmsr, guest CPL 0"; 2]);
+        assert_eq!(labels("cpuid"), ["cpuid"; 2]);
     }
 }

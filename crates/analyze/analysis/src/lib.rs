@@ -17,7 +17,7 @@ mod trials;
 mod warnings;
 
 pub use antipatterns::antipatterns;
-pub use compare::{Side, check, compare, compare_recordings, from_the_past, is_look};
+pub use compare::{MAX_ROUNDS, MIN_ROUNDS, Side, check, compare, compare_recordings, from_the_past, is_look};
 pub use exec::exec;
 pub use exits::exits;
 pub use growth::growth;
@@ -86,6 +86,9 @@ fn method(rows: &[OverheadRow]) -> String {
     let overheads = || rows.iter().flat_map(|r| &r.machines).filter_map(|m| m.overhead.as_ref());
     let intervals: Vec<_> = overheads().filter_map(|t| Some((t.rounds, t.ratio.interval?.coverage))).collect();
     let how = "Each overhead is the median over rounds of machine against native within the same round";
+    if overheads().next().is_none() {
+        return "Figures are medians over rounds; no machine is compared with native.".to_owned();
+    }
     let Some((rounds, coverage)) = intervals.iter().copied().max_by_key(|(rounds, _)| *rounds) else {
         return format!(
             "{how}; there is no 95 % CI below {FEWEST_ROUNDS} rounds, unless one assumes how the noise is distributed."

@@ -100,7 +100,7 @@ fn below_six_rounds_there_is_no_interval_and_no_winner() {
         (None, None, Verdict::TooFewRounds)
     );
     assert_eq!(found.warnings, [Warning::TooFewRounds { rounds: 5, needed: 6 }]);
-    assert!(found.method.contains("no interval"), "{}", found.method);
+    assert!(found.method.contains("no 95 % CI below 6 rounds"), "{}", found.method);
     assert_eq!(found.advice, [], "nothing shown, nothing to advise");
 }
 
@@ -182,7 +182,7 @@ fn warnings_say_what_weakens_the_figures() {
             Warning::TooFewRounds { rounds: 4, needed: 6 },
             Warning::KernelsDiffer { host: "6.1".into(), machine: Machine::TCG, guest: "6.12".into() },
             Warning::NoTsc { machine: Machine::TCG, reason: "no invariant TSC".into() },
-            Warning::SmallerThanReference { what: "cpu with time=0.5 (reference 10)".into() },
+            Warning::SmallerThanReference { what: "cpu with time=0.5 (published 10)".into() },
             Warning::StolenTime { percent: 11 },
             Warning::NoMemoryLimit { reason: "no cgroup".into() },
         ]

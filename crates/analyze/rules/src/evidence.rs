@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use vmtax_model::{
     Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare,
-    ShareFindings, State, ThreadStates, Warning,
+    ShareFindings, ThreadStates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -166,10 +166,9 @@ impl<'a> Evidence<'a> {
         rows.flat_map(|row| row.machines.iter().filter_map(|c| Some((row.metric, c.machine, c.overhead.as_ref()?))))
     }
 
-    /// The configuration with the slowest requests: where a bare-metal guest is beside a Linux guest, that is the latter.
-    pub(crate) fn slowest(&self) -> Option<&'a LayerColumn> {
-        let joined = self.columns.iter().filter(|column| column.matched.joined > 0);
-        joined.max_by(|a, b| a.traced.mean_ns.total_cmp(&b.traced.mean_ns))
+    /// The machine and variant that the report's answer is about.
+    pub(crate) fn main_column(&self) -> Option<&'a LayerColumn> {
+        vmtax_model::main_column(self.columns).filter(|column| column.matched.joined > 0)
     }
 
     /// Whether a trial on this machine has a result.
@@ -191,11 +190,6 @@ pub(crate) fn part(column: &LayerColumn, matches: impl Fn(&Row) -> bool) -> Opti
     let ns: f64 = column.rows.iter().filter(|row| matches(row)).map(|row| row.time.mean_ns).sum();
     let share = ns / column.traced.mean_ns;
     (share >= MIN_SHARE).then_some(Part { ns, share })
-}
-
-/// Whether a request runs or waits for what it asked for: not for a CPU and not for a lock.
-pub(crate) fn is_work(row: &Row) -> bool {
-    !matches!(row.state, State::Runnable | State::GuestRunnable | State::IdleWakes | State::Lock)
 }
 
 /// Whether QEMU serves the disk in an iothread.

@@ -27,6 +27,8 @@ pub struct Finding {
     pub gain: f64,
     /// What replaces which word of the remedies.
     pub values: Vec<(&'static str, String)>,
+    /// Where a remedy must not be set with this evidence.
+    pub unfit: Option<SettingPlace>,
 }
 
 impl Finding {
@@ -39,11 +41,13 @@ impl Finding {
 impl Rule {
     /// What it finds, with its remedies.
     pub(crate) fn advice(&self, evidence: &Evidence<'_>) -> impl Iterator<Item = Advice> {
-        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values }| Advice {
+        (self.evaluate)(evidence).into_iter().map(|Finding { text, gain, values, unfit }| Advice {
             rule: self.id.to_owned(),
             finding: text,
             gain,
-            remedies: self.remedies.iter().map(|remedy| remedy.filled(&values)).collect(),
+            remedies: (self.remedies.iter().filter(|remedy| Some(remedy.place) != unfit))
+                .map(|remedy| remedy.filled(&values))
+                .collect(),
             source: self.source.to_owned(),
         })
     }

@@ -32,7 +32,7 @@ impl Layer {
         match self {
             Layer::GuestApplication => "guest application",
             Layer::GuestKernel => "guest kernel",
-            Layer::Notify => "notify",
+            Layer::Notify => "notification",
             Layer::Kvm => "KVM",
             Layer::Qemu => "QEMU",
             Layer::HostKernel => "host kernel",
@@ -66,7 +66,7 @@ impl State {
     /// As tables name it.
     pub const fn label(self) -> &'static str {
         match self {
-            State::Running => "running",
+            State::Running => "in service",
             State::Runnable => "run-queue wait (host)",
             State::GuestRunnable => "run-queue wait (guest)",
             State::IdleWakes => "idle exit (wake-up)",
@@ -111,7 +111,7 @@ pub enum Checkpoint {
     QemuPush,
     /// QEMU notifies the guest.
     QemuNotify,
-    /// The interrupt is injected into the guest's interrupt controller.
+    /// The interrupt is delivered to the guest's interrupt controller, as a rule an MSI to its APIC.
     Inject,
     /// The guest's interrupt handler starts.
     GuestInterrupt,
@@ -292,7 +292,7 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     Host QemuNotify "used-ring notification (irqfd, MSI)", Qemu, OPTIONAL, [
         Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
     ];
-    Host Inject "interrupt injection", Interrupt, OPTIONAL, [
+    Host Inject "MSI delivery (APIC)", Interrupt, OPTIONAL, [
         Source::Qemu("inject"), Source::Qemu("line"), kvm(&["kvm_set_irq"], Scope::All),
         kvm(&["kvm_msi_set_irq"], Scope::All)
     ];

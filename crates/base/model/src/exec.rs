@@ -1,6 +1,6 @@
 //! A command of the user's, run as it is on every machine: how it ended, what it says.
 
-use crate::{Better, Findings, Machine, MachineColumn, ShareFacts, Unit};
+use crate::{Accelerator, Better, Findings, Machine, MachineColumn, ShareFacts, Unit};
 use serde::{Deserialize, Serialize};
 
 /// The status of a command whose it timed out, as timeout(1) has it.
@@ -33,17 +33,18 @@ pub enum Part {
 }
 
 impl Part {
-    /// What it is, for people.
-    pub const fn label(self) -> &'static str {
+    /// What it is on a machine, for people. TCG has no VM exits.
+    pub fn label(self, machine: Machine) -> &'static str {
         match self {
-            Part::User => "user",
-            Part::Kernel => "kernel",
-            Part::OtherGuest => "other work of the guest",
+            Part::User => "user, net of steal",
+            Part::Kernel => "kernel, net of steal",
+            Part::OtherGuest => "other guest tasks, interrupts",
+            Part::Beyond if machine.accelerator() == Some(Accelerator::Tcg) => "emulator and wake-up overhead",
             Part::Beyond => "VM-exit and wake-up overhead",
             Part::Steal => "vCPU steal (run-queue wait)",
             Part::QemuThreads => "waiting for QEMU's threads",
             Part::ShareServer => "waiting for the share's server",
-            Part::Waiting => "waiting otherwise",
+            Part::Waiting => "idle or waiting (I/O, sleep)",
         }
     }
 }

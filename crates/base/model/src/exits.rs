@@ -5,12 +5,20 @@ use serde::{Deserialize, Serialize};
 
 /// The end of the name of an operation that ran in the micro-guest's kernel mode.
 pub const KERNEL_MODE: &str = ", kernel mode";
+/// The end of the label of an exit that KVM hands to QEMU.
+pub const HANDLED_IN_QEMU: &str = ", handled in QEMU";
+/// Of one that KVM handles.
+pub const HANDLED_IN_KVM: &str = ", handled in KVM";
+/// Under TCG, of an access to a port or address without a device.
+pub const NO_DEVICE: &str = ", no device";
+/// Under TCG, of an access to the PIC or APIC.
+pub const INTERRUPT_CONTROLLER: &str = ", interrupt controller";
 
 /// One kind of exit on one machine. Times are in nanoseconds and raw: what a pair of stamps takes is its own row
 /// ([`MachineExits::stamp`]), not subtracted, since a difference of two distributions is no distribution.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ExitKind {
-    /// For people: "port output to user space", "cpuid", "HLT until an interrupt".
+    /// For people: "port write, handled in QEMU", "cpuid", "hlt and wake-up, guest CPL 0".
     pub label: String,
     /// What one took, of all that were stamped.
     #[serde(flatten)]

@@ -119,7 +119,7 @@ pub struct Matched {
 pub struct ClockFinding {
     /// Half the width of the offset's interval, ns: the largest of the trials.
     pub bound_ns: f64,
-    /// Its source: "KVM's offset", "exchanges through shared memory", "causality of the requests", "same counter".
+    /// Its source: "KVM's offset", "exchanges through shared memory", "request ordering only", "same counter".
     pub source: String,
     /// How far the offset moved during a trial beyond its bound, ns.
     pub drift_ns: f64,
@@ -183,6 +183,16 @@ pub struct LayerColumn {
     pub heat: HeatMap,
     /// What could not be observed.
     pub missing: Vec<Missing>,
+}
+
+/// The column that an answer and its advice are about: the first Linux guest's, else the first; one with joined requests
+/// if there is any.
+pub fn main_column(columns: &[LayerColumn]) -> Option<&LayerColumn> {
+    let first = |fits: fn(&LayerColumn) -> bool| columns.iter().find(|column| fits(column));
+    first(|c| c.matched.joined > 0 && c.machine.has_kernel())
+        .or_else(|| first(|c| c.matched.joined > 0))
+        .or_else(|| first(|c| c.machine.has_kernel()))
+        .or(columns.first())
 }
 
 /// A variant compared with the baseline.

@@ -54,7 +54,9 @@ pub use command_layers::{CommandLayers, DiskUse, KindUse, RequestKind};
 pub use compare::{Against, CheckFindings, CheckedRow, CompareFindings, Compared, ThresholdError, Thresholds};
 pub use exec::{Breakdown, ExecFindings, NOT_EXECUTABLE, NOT_FOUND, Part, PartRow, PrintedRow, Statuses, TIMED_OUT};
 pub use execution::Execution;
-pub use exits::{ExitFindings, ExitKind, KERNEL_MODE, MachineExits};
+pub use exits::{
+    ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, KERNEL_MODE, MachineExits, NO_DEVICE,
+};
 pub use fact::{CpuFacts, HostFacts, KernelFacts, KvmClass, KvmFacts, QemuFacts, SourceOfKernel};
 pub use finding::{Findings, MachineColumn, OverheadRow, Spread};
 pub use growth::{CurvePoint, Growth, GrowthFindings, MissingStep, NoLaw, RoundCost, StepCost};
@@ -65,7 +67,7 @@ pub use host_problem::HostProblem;
 pub use latency::{Latency, LatencyError, LatencySummary};
 pub use layers::{
     CallRow, ClockFinding, Difference, HeatMap, LayerColumn, LayerFindings, Matched, Nested, Row, Span, Step, TailRow,
-    ThreadCalls, Waterfall,
+    ThreadCalls, Waterfall, main_column,
 };
 pub use limit::limit_remedy;
 pub use machine::{Accelerator, Machine, UnknownMachine, Vmm};

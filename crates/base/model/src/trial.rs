@@ -63,11 +63,28 @@ pub const ON_THE_HOST: &str = " on the host";
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kept {
     /// What: "hard link", "user xattr".
+    #[serde(deserialize_with = "property")]
     pub what: String,
     /// What became of it.
     pub keeping: Keeping,
     /// What was found, for people.
     pub detail: String,
+}
+
+/// Properties by the names that older recordings have for them.
+const RENAMED_PROPERTIES: [(&str, &str); 4] = [
+    ("time stamps", "mtime to the nanosecond"),
+    ("upper and lower case", "case-sensitive names"),
+    ("mapped and written", "writable mmap (MAP_SHARED)"),
+    ("freeing of deleted files that the guest died with", "release of unlinked open files"),
+];
+
+/// A property by its name of today; [`crate::ON_THE_HOST`] may follow it.
+fn property<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    let mut renamed =
+        RENAMED_PROPERTIES.iter().filter_map(|(old, new)| Some(format!("{new}{}", name.strip_prefix(old)?)));
+    Ok(renamed.next().unwrap_or(name))
 }
 
 /// sysbench's fairness: how evenly the threads got through.
@@ -316,5 +333,16 @@ mod tests {
         };
         assert_eq!(read(MOST_OPERATIONS).unwrap(), MOST_OPERATIONS);
         assert!(read(MOST_OPERATIONS + 1).is_err());
+    }
+
+    #[test]
+    fn properties_of_older_recordings_have_the_names_of_today() {
+        let read = |what: &str| {
+            let kept = serde_json::json!({ "what": what, "keeping": "lost", "detail": "" });
+            serde_json::from_value::<Kept>(kept).unwrap().what
+        };
+        assert_eq!(read("upper and lower case on the host"), "case-sensitive names on the host");
+        assert_eq!(read("mapped and written"), "writable mmap (MAP_SHARED)");
+        assert_eq!(read("hard link"), "hard link");
     }
 }

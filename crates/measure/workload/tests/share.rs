@@ -189,8 +189,8 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
             "hard link",
             "FIFO",
             "socket",
-            "time stamps",
-            "upper and lower case",
+            "mtime to the nanosecond",
+            "case-sensitive names",
             "names of 255 bytes",
             "names of any bytes",
             "sparse file",
@@ -198,12 +198,12 @@ fn a_folder_keeps_its_meaning_and_the_host_sees_the_same() {
             "renamed over, but open",
             "byte-range locks",
             "fsync",
-            "mapped and written",
+            "writable mmap (MAP_SHARED)",
         ] {
             let line = lines(&got.kept, what);
             assert_eq!(line.keeping, Keeping::Kept, "{line:?}");
         }
-        assert_eq!(lines(&got.kept, "time stamps").detail, "to 1 ns");
+        assert_eq!(lines(&got.kept, "mtime to the nanosecond").detail, "to 1 ns");
         let seen = check_from_host(&lingering(5), root.path(), GuestState::Running);
         for line in &seen {
             let inside = lines(&got.kept, &line.what);

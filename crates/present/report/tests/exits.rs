@@ -28,14 +28,19 @@ fn every_kind_has_a_line_that_fits() {
             text.lines().find(|l| l.starts_with(&kind.label)).unwrap_or_else(|| panic!("{}\n{text}", kind.label));
         assert_eq!(kind.emulated, line.contains('‡'), "{line}");
     }
-    let line = text.lines().find(|l| l.starts_with("port output to user space")).unwrap();
+    let line = text.lines().find(|l| l.starts_with("port write, handled in QEMU")).unwrap();
     for figure in ["20,000", "23.9 µs", "25.8 µs", "27.1 µs", "41.0 µs", "3.10 ms", "26.4 µs"] {
         assert!(line.contains(figure), "{figure}: {line}");
     }
+    let answer = "On micro-kvm an exit handled in KVM takes 2.70 µs, one handled in QEMU takes 25.8 µs to 26.8 µs";
+    assert!(text.replace('\u{a0}', " ").replace('\n', " ").contains(answer), "{text}");
     let stamp = text.find("a pair of stamps").unwrap();
-    assert!(stamp < text.find("port output").unwrap(), "the stamps' cost comes first");
-    for said in ["‡ run where this host's KVM emulates", "real APIC: no hardware here", "HLT and wake-up (micro-tcg): "]
-    {
+    assert!(stamp < text.find("port write,").unwrap(), "the stamps' cost comes first");
+    for said in [
+        "‡ guest CPL 0, which this host's KVM emulates",
+        "real APIC: no hardware here",
+        "HLT and wake-up (micro-tcg): ",
+    ] {
         assert!(text.contains(said), "{said}\n{text}");
     }
 }

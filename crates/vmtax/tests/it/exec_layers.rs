@@ -57,7 +57,7 @@ fn a_commands_requests_are_counted_followed_and_in_no_figure() {
     let outcome = start.stdin(fs::File::open(place.put("input", "typed\n")).unwrap()).start(120).outcome().exits(0);
     // Natively, in the guest, and there once more.
     assert_eq!(outcome.stdout, "typed\n".repeat(3), "{outcome}");
-    outcome.says("Requests to the scratch disk on tcg").says("under way").says("by layer: ");
+    outcome.says("Requests to the scratch disk on tcg").says("in flight").says("by layer: ");
     let report = report(&place);
     all_are_there(&report);
     assert_eq!(report["findings"]["rounds_complete"], 1);
@@ -88,7 +88,10 @@ fn a_commands_requests_are_counted_followed_and_in_no_figure() {
     }
     let pages = ["report.html", "report.layers.html"].map(|page| place.recording().join(page));
     let [page, of_layers] = pages.map(|page| fs::read_to_string(page).unwrap());
-    assert!(page.contains("below a layer on a disk of 4096 MiB") && page.contains("Requests to the scratch disk"));
+    assert!(
+        page.contains("overlayfs upper on the scratch disk (4096 MiB)")
+            && page.contains("Requests to the scratch disk")
+    );
     assert!(of_layers.contains("tcg, writes"));
     let export = place.vmtax("export").arg(place.recording()).words("--perfetto out.perfetto --parquet out.parquet");
     export.outcome().exits(0).says("of 1 trials");

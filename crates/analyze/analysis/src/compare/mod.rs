@@ -13,7 +13,7 @@ mod unpaired;
 mod verdict;
 
 pub use check::check;
-pub use needed::from_the_past;
+pub use needed::{MAX_ROUNDS, MIN_ROUNDS, from_the_past};
 pub use recordings::{Side, compare_recordings};
 
 use crate::overhead::{estimate, spread};
@@ -146,15 +146,16 @@ fn method(against: &[Against], min_effect: f64) -> String {
     let coverage = rows().filter_map(|r| Some(r.comparison.ratio.interval?.coverage)).next();
     let held = coverage.map_or(String::new(), |c| {
         format!(
-            " Its interval spans two order statistics of these rounds and holds the true median at all interim analyses together at \
-             least {:.1} % of the time, whatever the noise looks like.",
+            " Its 95 % CI spans two order statistics of these rounds; with so few rounds its coverage, over all interim analyses \
+             together, is at least {:.1} %, distribution-free.",
             (c * 1000.0).floor() / 10.0
         )
     });
     format!(
-        "Each ratio is the median over rounds of the variant's cost over the baseline's within the same round; each round boots \
-         fresh guests in random order.{held} A difference is significant where chance alone would show as much at any interim \
-         analysis in at most 5 % of comparisons of {} metric{} (sign walk, Holm). Variants are equivalent where the whole interval \
+        "Each ratio is the paired median: the median over rounds of the variant's cost over the baseline's within the same \
+         round; each round boots fresh guests in random order.{held} A difference is significant where chance alone would show \
+         as much at any interim analysis in at most 5 % of comparisons of {} metric{} (sequential sign test with Holm \
+         correction). Variants are equivalent where the whole interval \
          lies within ±{:.1} %.",
         rows().count(),
         if rows().count() == 1 { "" } else { "s" },

@@ -10,11 +10,13 @@ pub const POWER: f64 = 0.8;
 /// The noise of few rounds may look smaller than it is: it is taken to be larger by this over their square root. Found by
 /// trying, so that what is predicted after the first interim analysis is enough ([`POWER`]) whatever the noise (`simulated.rs`).
 const CAUTION: f64 = 0.7;
-/// Nobody waits for more.
-const MOST: u32 = 2000;
+/// From fewer rounds nothing is estimated.
+pub const MIN_ROUNDS: u32 = 4;
+/// More rounds than this are not estimated.
+pub const MAX_ROUNDS: u32 = 2000;
 
 /// Rounds in which a difference of `size` (of logarithms) is found in [`POWER`] of comparisons of at most `most` rounds,
-/// or of as many as it then takes; `None` where even [`MOST`] would not do, or there are fewer than four `logs`.
+/// or of as many as it then takes; `None` where even [`MAX_ROUNDS`] would not do, or there are fewer than [`MIN_ROUNDS`] `logs`.
 pub fn rounds_needed(logs: &[f64], size: f64, most: u32) -> Option<u32> {
     rounds_until(ahead(logs, size / (1.0 + CAUTION / (logs.len() as f64).sqrt()))?, most)
 }
@@ -34,10 +36,10 @@ pub fn from_the_past(figure: &Estimate, n: u32, size: f64, most: u32) -> Option<
 fn rounds_until(ahead: f64, most: u32) -> Option<u32> {
     let mut rounds = 8;
     while InterimAnalyses::new(most.max(rounds), rounds).power_by(rounds, ahead) < POWER {
-        if rounds >= MOST {
+        if rounds >= MAX_ROUNDS {
             return None;
         }
-        rounds = (rounds + rounds / 4).min(MOST);
+        rounds = (rounds + rounds / 4).min(MAX_ROUNDS);
     }
     Some(rounds)
 }
@@ -45,7 +47,7 @@ fn rounds_until(ahead: f64, most: u32) -> Option<u32> {
 /// The chance that a round shows the sign of a difference of this size, in normal noise as wide as what the rounds
 /// scattered round their median; of which the farthest eighth does not count, since it changes no sign.
 fn ahead(logs: &[f64], size: f64) -> Option<f64> {
-    if logs.len() < 4 {
+    if logs.len() < MIN_ROUNDS as usize {
         return None;
     }
     let middle = estimate(logs.to_vec()).median;

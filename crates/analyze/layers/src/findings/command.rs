@@ -13,14 +13,18 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::add_warning;
 use vmtax_model::{
-    CommandLayers, DiskUse, KindUse, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes, REPORT_SCHEMA,
-    RequestKind, TrialRecord, Warning,
+    Advice, CommandLayers, DiskUse, HostFacts, KindUse, LayerColumn, LayerFindings, Machine, Metric, Plan, Probes,
+    REPORT_SCHEMA, RequestKind, TrialRecord, Warning,
 };
 use vmtax_rules::Evidence;
 
-/// The findings of a command's traced runs, each given with its folder; one whose traces cannot be read counts as missing,
+/// The findings of a command's traced runs on a host, each given with its folder; one whose traces cannot be read counts as missing,
 /// with the reason in a warning.
-pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>) -> CommandLayers {
+pub fn command<'a>(
+    plan: &Plan,
+    host: &HostFacts,
+    trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
+) -> CommandLayers {
     let (mut disks, mut columns, mut warnings): (_, Vec<LayerColumn>, _) = (Vec::new(), Vec::new(), Vec::new());
     for (record, folder) in trials.filter(|(record, _)| record.probes == Probes::Layers) {
         record.warnings.iter().for_each(|w| add_warning(&mut warnings, w));
@@ -45,12 +49,7 @@ pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, P
         schema: REPORT_SCHEMA,
         rounds_planned: 1,
         host: None,
-        // About the kind of requests with the largest total time.
-        advice: vmtax_rules::advice(&Evidence {
-            plan: Some(plan),
-            columns: columns.get(..1).unwrap_or_default(),
-            ..Evidence::default()
-        }),
+        advice: advice(plan, host, &disks, &columns),
         columns,
         differences: Vec::new(),
         method: METHOD.to_owned(),
@@ -60,8 +59,24 @@ pub fn command<'a>(plan: &Plan, trials: impl Iterator<Item = (&'a TrialRecord, P
 }
 
 const METHOD: &str = "Each request is followed by its offset and addresses, from its insertion into the guest's block layer to \
-                      its completion, and each nanosecond counts for one row. Figures are means of one traced run, so there \
+                      its completion; no nanosecond counts twice. Figures are means of one traced run, so there \
                       is no CI.";
+
+/// Advice about the kind of requests with the largest total time. Its gain is at most the part of the run in which requests
+/// were in flight.
+fn advice(plan: &Plan, host: &HostFacts, disks: &[DiskUse], columns: &[LayerColumn]) -> Vec<Advice> {
+    let columns = columns.get(..1).unwrap_or_default();
+    let mut advice =
+        vmtax_rules::advice(&Evidence { plan: Some(plan), host: Some(host), columns, ..Evidence::default() });
+    let disk = columns.first().and_then(|column| disks.iter().find(|disk| disk.machine == column.machine));
+    let in_flight = disk.map_or(0.0, |disk| disk.under_way_s / disk.observed_s.max(f64::MIN_POSITIVE)).min(1.0);
+    for advice in &mut advice {
+        advice.gain *= in_flight;
+        let run = format!(" Requests are in flight for {:.1} % of the run, which bounds the gain.", in_flight * 100.0);
+        advice.finding.push_str(&run);
+    }
+    advice
+}
 
 /// The disk use of one guest, and a column for each kind of request.
 fn disk(machine: Machine, wall_s: f64, read: TrialData) -> (DiskUse, Vec<LayerColumn>) {

@@ -9,18 +9,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
 use vmtax_model::{
-    Difference, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, REPORT_SCHEMA, Summary, TrialRecord,
-    TrialResult, Warning,
+    Difference, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, REPORT_SCHEMA, Summary,
+    TrialRecord, TrialResult, Warning,
 };
 use vmtax_rules::Evidence;
 
-/// The findings of a plan's trials, each given with its folder. Trials that are not part of the plan are ignored; a trial
+/// The findings of a plan's trials on a host, each given with its folder. Trials that are not part of the plan are ignored; a trial
 /// whose traces cannot be read counts as missing, with the reason in a warning.
 ///
 /// # Errors
 /// [`LayersError`] when no trial was traced, or none can be read.
 pub fn findings<'a>(
     plan: &Plan,
+    measured_on: &HostFacts,
     trials: impl Iterator<Item = (&'a TrialRecord, PathBuf)>,
 ) -> Result<LayerFindings, LayersError> {
     let mut all: BTreeMap<(Machine, &str), ColumnData> = BTreeMap::new();
@@ -65,7 +66,7 @@ pub fn findings<'a>(
         return Err(first.map_or(LayersError::Unobserved, |e| LayersError::Nothing(Box::new(e))));
     }
     missing(plan, &failed, &mut warnings);
-    Ok(together(plan, &all, &host, warnings))
+    Ok(together(plan, measured_on, &all, &host, warnings))
 }
 
 /// Latency of all operations of a trial.
@@ -102,6 +103,7 @@ fn missing(plan: &Plan, failed: &[(Machine, String, Option<LayersError>)], warni
 
 pub(crate) fn together(
     plan: &Plan,
+    measured_on: &HostFacts,
     all: &BTreeMap<(Machine, &str), ColumnData>,
     host: &Latency,
     mut warnings: Vec<Warning>,
@@ -123,6 +125,7 @@ pub(crate) fn together(
         host: Summary::of(host),
         advice: vmtax_rules::advice(&Evidence {
             plan: Some(plan),
+            host: Some(measured_on),
             columns: &columns,
             differences: &differences,
             ..Evidence::default()
@@ -147,10 +150,11 @@ fn differences(plan: &Plan, machine: Machine, all: &BTreeMap<(Machine, &str), Co
 }
 
 fn method(rounds: u32) -> String {
-    let how = "Each request is followed by its offset and addresses, and each nanosecond counts for one row; the time \
-               between the workload's stamps and the first and last traced event is unexplained. The figure of a row \
-               is the median of the rounds' traced means; variants, and traced with untraced, are compared by the \
-               rounds' medians";
+    let how = "Each request is followed by its offset and addresses; no nanosecond counts twice, and the time between the \
+               workload's stamps and the first and last traced event is unexplained. A row's mean and quantiles are over \
+               all joined requests. Traced requests are compared with untraced ones, and variants by their untraced \
+               requests, by the paired median: the median over the rounds of the ratio of both medians in one round, which \
+               is not the ratio of the medians in a table";
     if rounds < FEWEST_ROUNDS {
         format!("{how}. Below {FEWEST_ROUNDS} rounds there is no 95 % CI.")
     } else {

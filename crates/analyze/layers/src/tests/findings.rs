@@ -44,7 +44,7 @@ fn findings() -> LayerFindings {
             data.sums.add_calls(&calls);
         }
     }
-    together(&plan, &all, &host, Vec::new())
+    together(&plan, &vmtax_model::testing::host(vmtax_model::KvmClass::Hardware), &all, &host, Vec::new())
 }
 
 #[test]

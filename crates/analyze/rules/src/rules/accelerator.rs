@@ -35,7 +35,7 @@ pub(super) const TCG_DESPITE_KVM: Rule = Rule {
                 host.kvm.evidence
             ),
             gain: 1.0 - 1.0 / ratio,
-            values: Vec::new(),
+            ..Finding::default()
         };
         largest.map(finding).into_iter().collect()
     },
@@ -47,14 +47,12 @@ pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
     remedies: &[instruction("Ask the provider for nested virtualization, or use bare metal", "")],
     source: "",
     evaluate: |evidence| {
-        let Some(host) = without_kvm(evidence, &[KvmClass::EmulatesKernels]) else {
+        if without_kvm(evidence, &[KvmClass::EmulatesKernels]).is_none() {
             return problem(evidence, HostProblem::KvmEmulatesKernels);
-        };
-        let evidence = &host.kvm.evidence;
-        vec![Finding::new(format!(
-            "This host's KVM emulates guest kernels instruction by instruction ({evidence}), so Linux guests run under tcg \
-             only."
-        ))]
+        }
+        // What the probe measured is among the host's checks, in the details.
+        let text = "/dev/kvm of this host runs guest kernels by emulation only, so Linux guests run under tcg.";
+        vec![Finding::new(text.to_owned())]
     },
 };
 
@@ -103,7 +101,7 @@ mod tests {
             at_speed,
             ["tcg costs up to 33.0 times native, and KVM runs kernels at full speed on this host (8e8/s)."]
         );
-        assert!(of(KvmClass::EmulatesKernels, 33.0)[0].contains("instruction by instruction (8e8/s)"));
+        assert!(of(KvmClass::EmulatesKernels, 33.0)[0].contains("runs guest kernels by emulation only, so"));
         assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
     }
 

@@ -70,7 +70,7 @@ fn clock_reads(evidence: &Evidence<'_>, register: Register, name: &str) -> Vec<F
     let finding = |reads: u64| Finding {
         text: format!("The guest reads the {name} {reads} times: each is an exit to QEMU, under the BQL."),
         gain: reads as f64,
-        values: Vec::new(),
+        ..Finding::default()
     };
     reads.map(finding).into_iter().collect()
 }

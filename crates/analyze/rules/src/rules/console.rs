@@ -34,7 +34,7 @@ pub(super) const UART_POLLING: Rule = Rule {
                 "The guest asks {polls} times whether the UART is ready, to write {bytes} bytes: each is an exit."
             ),
             gain: polls as f64,
-            values: Vec::new(),
+            ..Finding::default()
         };
         if exits.many(polls) && polls * 2 >= bytes && bytes > 0 { vec![finding] } else { Vec::new() }
     },
@@ -64,7 +64,7 @@ pub(super) const SERIAL_OUTPUT: Rule = Rule {
         let finding = Finding {
             text: format!("The guest writes {rate:.0} bytes a second to a UART: each is an exit."),
             gain: bytes as f64,
-            values: Vec::new(),
+            ..Finding::default()
         };
         if exits.many(bytes) && rate >= MIN_BYTES_PER_S { vec![finding] } else { Vec::new() }
     },
@@ -96,7 +96,7 @@ pub(super) const VGA_CURSOR: Rule = Rule {
                 "The guest writes {writes} times to the VGA's CRT controller, as it does to move the text cursor."
             ),
             gain: writes as f64,
-            values: Vec::new(),
+            ..Finding::default()
         };
         if exits.many(writes) { vec![finding] } else { Vec::new() }
     },

@@ -1,8 +1,8 @@
 //! Requests that wait for a host CPU: because others run there, or because it sleeps.
 
 use crate::evidence::{part, title};
-use crate::{Finding, Rule};
-use vmtax_model::{ChangeCost, Layer, Remedy, SettingPlace, State};
+use crate::{Evidence, Finding, Rule};
+use vmtax_model::{Accelerator, ChangeCost, Layer, LayerColumn, Remedy, SettingPlace, State};
 
 pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "qemu-run-queue-wait",
@@ -29,10 +29,10 @@ pub(super) const QEMU_RUN_QUEUE_WAIT: Rule = Rule {
                     title(column)
                 ),
                 gain: wait.share,
-                values: Vec::new(),
+                ..Finding::default()
             })
         };
-        evidence.slowest().and_then(finding).into_iter().collect()
+        evidence.main_column().and_then(finding).into_iter().collect()
     },
 };
 
@@ -54,7 +54,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
             place: SettingPlace::GuestCommandLine,
             setting: "kernel-args",
             value: "idle=poll",
-            action: "Let the guest's CPUs poll instead of halting",
+            action: "Let the guest's CPUs poll instead of halting, where each has a host CPU to itself",
             line: "idle=poll",
             cost: Some(ChangeCost::GuestReboot),
             read_back: "/proc/cmdline in the guest",
@@ -63,7 +63,7 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
     ],
     source: "Linux kernel documentation, CPU Idle Time Management",
     evaluate: |evidence| {
-        let finding = |column| {
+        let finding = |column: &LayerColumn| {
             let wait = part(column, |row| row.state == State::IdleWakes)?;
             let in_guest = part(column, |row| row.state == State::IdleWakes && row.layer == Layer::GuestKernel);
             let in_guest =
@@ -75,18 +75,26 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
                     title(column)
                 ),
                 gain: wait.share,
-                values: Vec::new(),
+                unfit: (!may_poll(evidence, column)).then_some(SettingPlace::GuestCommandLine),
+                ..Finding::default()
             })
         };
-        evidence.slowest().and_then(finding).into_iter().collect()
+        evidence.main_column().and_then(finding).into_iter().collect()
     },
 };
+
+/// Whether a guest's kernel may poll while idle: each vCPU then takes a whole host CPU, and QEMU's other threads need one.
+fn may_poll(evidence: &Evidence<'_>, column: &LayerColumn) -> bool {
+    let (Some(plan), Some(host)) = (evidence.plan, evidence.host) else { return false };
+    let is_kvm = column.machine.accelerator() == Some(Accelerator::Kvm);
+    is_kvm && column.machine.has_kernel() && host.cpu.online > plan.guest.cpus.saturating_add(1)
+}
 
 #[cfg(test)]
 mod tests {
     use crate::Evidence;
-    use crate::test_evidence::{column, findings};
-    use vmtax_model::{Layer, State};
+    use crate::test_evidence::{advice, column, findings, host};
+    use vmtax_model::{Layer, Machine, Plan, State};
 
     #[test]
     fn waits_for_host_cpus_are_found_from_a_twentieth_on() {
@@ -115,5 +123,27 @@ mod tests {
             ["20 % of the traced time of requests on kvm is idle exit (CPU wake-up), 5 % in the guest."]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
+    }
+
+    /// Under TCG, or without a host CPU beside the vCPUs', polling takes the CPU that the request needs.
+    #[test]
+    fn polling_is_advised_only_where_a_host_cpu_is_free_for_it() {
+        let lines = |machine, online, cpus| {
+            let mut columns = [column(&[(Layer::GuestKernel, State::IdleWakes, 80e3)])];
+            columns[0].machine = machine;
+            let mut host = host();
+            host.cpu.online = online;
+            let mut plan = Plan::new("layers", 6, vec![machine], Vec::new());
+            plan.guest.cpus = cpus;
+            let evidence = Evidence { plan: Some(&plan), host: Some(&host), columns: &columns, ..Evidence::default() };
+            let advice = advice("idle-wake-up", &evidence);
+            advice[0].remedies.iter().map(|remedy| remedy.line.clone()).collect::<Vec<_>>()
+        };
+        let host_alone = ["sudo cpupower idle-set -D 10"];
+        assert_eq!(lines(Machine::KVM, 4, 1), ["sudo cpupower idle-set -D 10", "idle=poll"]);
+        assert_eq!(lines(Machine::KVM, 2, 1), host_alone);
+        assert_eq!(lines(Machine::KVM, 4, 3), host_alone);
+        assert_eq!(lines(Machine::TCG, 64, 1), host_alone);
+        assert_eq!(lines(Machine::MICRO_KVM, 64, 1), host_alone, "it has no kernel");
     }
 }

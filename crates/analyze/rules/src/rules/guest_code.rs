@@ -62,7 +62,7 @@ fn samples_at(evidence: &Evidence<'_>, pattern: CodePattern, place: &str) -> Vec
             code.samples
         ),
         gain: share,
-        values: Vec::new(),
+        ..Finding::default()
     };
     at.map(|(_, share, address)| finding(share.share, *address)).collect()
 }

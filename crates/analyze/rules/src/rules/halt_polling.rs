@@ -44,7 +44,7 @@ pub(super) const HALT_POLLING: Rule = Rule {
                 useful / 1e6
             ),
             gain: exits.counter("halt_attempted_poll"),
-            values: Vec::new(),
+            ..Finding::default()
         };
         if share >= MAX_SHARE && vain > useful { vec![finding] } else { Vec::new() }
     },

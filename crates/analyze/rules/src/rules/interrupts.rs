@@ -26,7 +26,7 @@ pub(super) const FAST_TICK: Rule = Rule {
                 "An interrupt comes {hz:.0} times a second, as regularly as a timer's: {count} times in all."
             ),
             gain: count as f64,
-            values: Vec::new(),
+            ..Finding::default()
         };
         fast.map(finding).into_iter().collect()
     },
@@ -64,7 +64,7 @@ pub(super) const EOI: Rule = Rule {
         let finding = |ends: u64| Finding {
             text: format!("The guest ends {ends} interrupts at its local APIC by an exit each."),
             gain: ends as f64,
-            values: Vec::new(),
+            ..Finding::default()
         };
         ends.map(|exits| finding(exits.writes(Register::Eoi))).into_iter().collect()
     },

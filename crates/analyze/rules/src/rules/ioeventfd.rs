@@ -25,7 +25,7 @@ pub(super) const NOTIFY_WITHOUT_IOEVENTFD: Rule = Rule {
                 "QEMU's vCPU threads themselves handle {kicks} kicks of virtio devices: the guest stands still meanwhile."
             ),
             gain: kicks as f64,
-            values: Vec::new(),
+            ..Finding::default()
         };
         kicks.filter(|(exits, kicks)| exits.many(*kicks)).map(|(_, kicks)| finding(kicks)).into_iter().collect()
     },

@@ -51,16 +51,16 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
                     title(column)
                 ),
                 gain: kick.share,
-                values: Vec::new(),
+                ..Finding::default()
             })
         };
-        let column = evidence.slowest().filter(|column| !varied && !has_iothread(column));
+        let column = evidence.main_column().filter(|column| !varied && !has_iothread(column));
         column.and_then(finding).into_iter().collect()
     },
 };
 
 fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
-    let column = evidence.slowest().filter(|column| has_iothread(column) == with_iothread)?;
+    let column = evidence.main_column().filter(|column| has_iothread(column) == with_iothread)?;
     let lock = part(column, |row| row.state == State::Lock)?;
     Some(Finding {
         text: format!(
@@ -69,7 +69,7 @@ fn lock(evidence: &Evidence<'_>, with_iothread: bool) -> Option<Finding> {
             title(column)
         ),
         gain: lock.share,
-        values: Vec::new(),
+        ..Finding::default()
     })
 }
 

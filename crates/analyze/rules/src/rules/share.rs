@@ -46,7 +46,8 @@ pub(super) const NO_FASTER_SHARE: Rule = Rule {
         };
         let compared = |score: &&ShareScore| guests(shares, score).any(|(_, cost)| cost.interval.is_some());
         let without = shares.scores.iter().filter(compared).filter(|s| faster_shares(plan, shares, s).is_empty());
-        let text = |score: &ShareScore| format!("For {} no way is shown to be faster than {base}.", score.workload);
+        let text =
+            |score: &ShareScore| format!("For {} no share method is shown to be faster than {base}.", score.workload);
         without.map(|score| Finding::new(text(score))).collect()
     },
 };
@@ -76,7 +77,11 @@ pub(super) const TOO_FEW_SHARE_ROUNDS: Rule = Rule {
         let others = [&FASTER_SHARE, &NO_FASTER_SHARE, &SHARE_FAILED];
         let silent = others.iter().all(|rule| (rule.evaluate)(evidence).is_empty());
         let finding = |needed: u32| Finding {
-            text: format!("{} are too few to show which share method is faster.", counted(plan.rounds.into(), "round")),
+            text: format!(
+                "{} {} too few to show which share method is faster.",
+                counted(plan.rounds.into(), "round"),
+                if plan.rounds == 1 { "is" } else { "are" }
+            ),
             values: vec![("ROUNDS", needed.to_string())],
             ..Finding::default()
         };
@@ -192,6 +197,7 @@ fn finding(
             ("BASE", base),
             ("COMMANDS", commands(column, own)),
         ],
+        unfit: None,
     }
 }
 
@@ -328,7 +334,7 @@ mod tests {
     fn what_is_not_shown_is_not_advised() {
         let ways = [("9p", 1.0), ("virtiofs", 0.96), ("9p,readonly=on", 0.94)];
         assert_eq!(of("faster-share", &ways), [""; 0]);
-        assert_eq!(of("no-faster-share", &ways), ["For tree no way is shown to be faster than 9p."]);
+        assert_eq!(of("no-faster-share", &ways), ["For tree no share method is shown to be faster than 9p."]);
         assert_eq!(of("no-faster-share", &[("9p", 1.0), ("virtiofs", 0.5)]), [""; 0]);
     }
 

@@ -34,6 +34,7 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
             ),
             gain: fraction,
             values: group(evidence).map(|group| ("GROUP", group)).into_iter().collect(),
+            ..Finding::default()
         };
         vcpus(evidence, |thread| thread.runnable.unwrap_or(0.0)).map(finding).into_iter().collect()
     },
@@ -64,7 +65,7 @@ pub(super) const VCPU_BIG_LOCK: Rule = Rule {
         let finding = |(who, fraction): (String, f64)| Finding {
             text: format!("{who} waiting for the big QEMU lock (BQL) {} of the time.", percent(fraction)),
             gain: fraction,
-            values: Vec::new(),
+            ..Finding::default()
         };
         vcpus(evidence, waits).map(finding).into_iter().collect()
     },

@@ -17,7 +17,7 @@ macro_rules! warning {
             evaluate: |evidence| {
                 let finding = |warning: &Warning| match warning {
                     $pattern => {
-                        Some(Finding { text: $text, gain: 0.0, values: vec![$(($word, $value.to_string())),*] })
+                        Some(Finding { text: $text, values: vec![$(($word, $value.to_string())),*], ..Finding::default() })
                     }
                     _ => None,
                 };
@@ -48,10 +48,10 @@ pub(super) const WARNINGS: &[Rule] = &[
     Warning::TrialsMissing { machine, missing, planned, reason } => {
         format!("{missing} of {planned} trials on {machine} have no result. The first: {reason}")
     }),
-    warning!("smaller-than-reference", "totals smaller than those of the published sysbench report",
-    [measurement("Use its totals", "--full")],
+    warning!("smaller-than-reference", "sizes smaller than those of the published sysbench report",
+    [measurement("Use its sizes", "--full")],
     Warning::SmallerThanReference { what } => {
-        format!("Smaller than the published sysbench report (the reference): {what}.")
+        format!("Smaller than in the published report on sysbench in QEMU guests (docs/workloads.md): {what}.")
     }),
     warning!("no-tsc", "operations timed by clock_gettime", [measurement("See what the clocks are", "vmtax doctor")],
     Warning::NoTsc { machine, reason } => format!(
@@ -86,22 +86,25 @@ pub(super) const WARNINGS: &[Rule] = &[
          compared within a round, which removes slow drift."
     )),
     warning!("not-pinned", "a host with too few CPUs to pin each vCPU to one", [
-        instruction("Use fewer `--cpus`, or a larger host; `--pinning none` leaves the threads to the host's scheduler", "")
+        instruction(
+            "Use a host with NEEDED CPUs or more; `--pinning none` leaves the threads to the host's scheduler",
+            "",
+        )
     ],
     Warning::NotPinned { cpus, online } => format!(
-        "vCPUs ({cpus}) were not pinned: the host has {online} CPUs online, and one has to be left for \
-         QEMU's other threads."
-    )),
+        "{} not pinned to host CPUs: the host has {online} online, and one has to be left for QEMU's other threads.",
+        if *cpus == 1 { "The vCPU was".to_owned() } else { format!("The {cpus} vCPUs were") }
+    ), "NEEDED" = cpus.saturating_add(1)),
     warning!("stood-still", "a guest that stood still during a trial that keeps a vCPU busy",
     [instruction("Do not stop QEMU or suspend the host while measuring; measure again", "")],
     Warning::StoodStill { machine, seconds } => format!(
         "The {machine} guest stood still for {seconds} s of a trial that keeps a vCPU busy: its vCPUs neither ran nor \
          waited for a CPU (QEMU was stopped, the host suspended, or its memory swapped out). The trial does not count."
     )),
-    warning!("stolen-time", "CPU time of a nested host that was stolen for other guests (steal)",
+    warning!("stolen-time", "steal time of a host that is itself a VM",
     [instruction("Repeat on a quieter host, or with more `--rounds`", "")],
     Warning::StolenTime { percent } => format!(
-        "{percent} % of the host's CPU time was stolen while measuring (steal): this host is a VM."
+        "Steal time was {percent} % of the host's CPU time while measuring: this host is a VM."
     )),
 ];
 

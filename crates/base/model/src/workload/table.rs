@@ -65,7 +65,7 @@ macro_rules! workloads {
             TreeSmallWarm "small-warm" PerSecond Higher "small files, warm" of "open-warm";
             TreeLargeCold "large-cold" MebibytesPerSecond Higher "large files, cold" of "read-large-cold";
             TreeLargeWarm "large-warm" MebibytesPerSecond Higher "large files, warm" of "read-large-warm";
-            TreeWalk "walk" PerSecond Higher "names walked" of "lstat-walk";
+            TreeWalk "walk" PerSecond Higher "directory walk" of "lstat-walk";
             TreeMmap "mmap" MebibytesPerSecond Higher "mapped reads" of "page-mmap";
         }
         /// Bonnie++'s operations on the share.

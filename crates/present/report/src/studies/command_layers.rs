@@ -8,12 +8,12 @@ use vmtax_model::{CommandLayers, DiskUse, ExecFindings, KindUse, Metric, Unit};
 /// Each disk's use, then where the time of a request goes.
 pub fn sections<'a>(found: &'a CommandLayers, exec: &ExecFindings) -> Vec<Section<'a>> {
     let disks = found.disks.iter().map(|disk| {
-        let title = format!("Requests to the scratch disk on {} (one more run, under probes)", disk.machine);
+        let title = format!("Requests to the scratch disk on {} (one more run, traced)", disk.machine);
         let table = (!disk.kinds.is_empty()).then(|| Block::Table(table(disk, &title)));
         let blocks = table.into_iter().chain([Block::Text(sentence(disk, exec))]).collect();
         Section::new(title, blocks)
     });
-    disks.chain(layers::brief(&found.layers)).chain(layers::details(&found.layers)).collect()
+    disks.chain(layers::brief(&found.layers, 1)).chain(layers::details(&found.layers)).collect()
 }
 
 /// How much of the command's time there were requests at all.
@@ -23,7 +23,7 @@ fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
     let column = row.and_then(|row| row.machines.iter().find(|c| c.machine == disk.machine));
     let untraced = column
         .and_then(|c| c.spread.as_ref())
-        .map_or(String::new(), |spread| format!(", those without probes {} (median)", seconds(spread.median)));
+        .map_or(String::new(), |spread| format!(", the untraced ones {} (median)", seconds(spread.median)));
     let took = format!("This run took {}{untraced}", seconds(disk.wall_s));
     let part = if disk.observed_s < disk.wall_s {
         format!(" Its first {} alone were observed: then the buffers for events were full.", seconds(disk.observed_s))
@@ -35,7 +35,7 @@ fn sentence(disk: &DiskUse, exec: &ExecFindings) -> String {
     }
     let share = percent(disk.under_way_s / disk.observed_s.max(f64::MIN_POSITIVE));
     format!(
-        "At least one request was under way for {} ({share} of the time): so much of it the disk can have cost at most. \
+        "At least one request was in flight for {} ({share} of the time), so disk I/O accounts for at most {share} of it. \
          {took}.{part}",
         seconds(disk.under_way_s)
     )

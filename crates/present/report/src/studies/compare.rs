@@ -6,12 +6,12 @@ use crate::ReportError;
 use crate::charts::intervals::{Intervals, deciding, verdict};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
 use crate::json::json as document;
-use crate::number::{counted, percent, ratio, value};
+use crate::number::{count, counted, percent, ratio, value};
 use crate::text::when;
 use crate::view::verdict::{interval, tone};
 use crate::view::{self, host, origin};
 use serde::Serialize;
-use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict};
+use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict, shell_line};
 use vmtax_recording::Recording;
 
 /// The report; without a recording, of recordings that were compared with each other.
@@ -29,19 +29,21 @@ pub fn report<'a>(
     // Of a single variant the answer says all.
     let parts = if findings.against.len() > 1 { findings.against.as_slice() } else { &[] };
     let needed = findings.against.iter().filter_map(|against| open(findings, against)).collect();
-    let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r)].concat());
+    let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r), measured_on(r)].concat());
     let warnings = match recording {
         Some(recording) => view::warnings(recording, &findings.warnings),
         None => view::in_words(&findings.warnings),
     };
     let observed = view::in_words(layers.map_or(&[], |layers| &layers.warnings));
     let warnings = warnings.into_iter().chain(observed).collect();
+    let traced = recording.map_or(1, |recording| super::layers::traced_runs(&recording.plan));
     let facts = recording.map_or(Vec::new(), |recording| view::facts(recording, &[]));
     Report {
         study: "compare",
         title: "Comparison".to_owned(),
         answer: answer(findings),
         basis: [vec![rounds(findings)], place].concat(),
+        next: recording.and_then(|recording| next(recording, findings)).into_iter().collect(),
         origin: recording.map_or(Origin::default(), origin),
         tiles: parts.iter().map(tile).collect(),
         advice: layers.map_or(Vec::new(), |layers| layers.advice.clone()),
@@ -54,11 +56,39 @@ pub fn report<'a>(
             .against
             .iter()
             .map(|against| section(against, findings))
-            .chain(layers.map_or(Vec::new(), super::layers::brief))
+            .chain(layers.map_or(Vec::new(), |layers| super::layers::brief(layers, traced)))
             .chain(facts)
             .collect(),
         method: warming_up(findings).into_iter().chain([findings.method.clone()]).collect(),
         ..Report::default()
+    }
+}
+
+/// On which machines, with which workloads and which settings that all variants share.
+fn measured_on(recording: &Recording) -> Vec<String> {
+    let plan = &recording.plan;
+    let machines: Vec<&str> = plan.machines.iter().map(|machine| machine.as_str()).collect();
+    let (cpus, memory) = (counted(plan.guest.cpus.into(), "vCPU"), plan.guest.memory_mib);
+    let work = plan.command().map_or_else(|| view::layers::workload(recording), |command| shell_line(&command.argv));
+    let common = plan.variants.split_first().map_or(Vec::new(), |(first, others)| {
+        let shared =
+            |(key, value): &(&String, &String)| others.iter().all(|other| other.get(key) == Some(value.as_str()));
+        first.set.iter().filter(shared).map(|(key, value)| format!("{key}={value}")).collect()
+    });
+    let common = (!common.is_empty()).then(|| format!("{} in all variants", common.join(", ")));
+    let guest = format!("{} with {cpus}, {memory} MiB", machines.join(", "));
+    [guest, work].into_iter().chain(common).collect()
+}
+
+/// What decides more: the rounds that are estimated to do, else the checks of the host, which is too noisy.
+fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
+    let rows = findings.against.iter().flat_map(|against| &against.rows);
+    let open: Vec<&Compared> = rows.filter(|row| !row.comparison.verdict.is_decided()).collect();
+    match more(findings, &open) {
+        _ if open.is_empty() => None,
+        Some((rounds, _)) => view::with_rounds(recording, findings.rounds + rounds),
+        None if findings.rounds < vmtax_analysis::MIN_ROUNDS => view::with_more_rounds(recording),
+        None => Some("vmtax doctor".to_owned()),
     }
 }
 
@@ -139,7 +169,8 @@ fn notes(against: &Against) -> Vec<String> {
         )
     });
     vec![format!(
-        "Paired median: the median of the rounds' ratios; it need not be the ratio of the two medians.{}",
+        "Paired median: the median of the rounds' ratios of costs; it need not be the ratio of the two medians. Above ×1 the \
+         variant is slower, below ×1 faster; the cost of a rate is its inverse.{}",
         hidden.unwrap_or_default()
     )]
 }
@@ -190,10 +221,14 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
         }
         None if findings.round_s <= 0.0 => "measure both in one `vmtax compare` with more --rounds".to_owned(),
         // Too few to estimate more.
-        None if noisiest.comparison.rounds < vmtax_analysis::FEWEST_ROUNDS => {
+        None if noisiest.comparison.rounds < vmtax_analysis::MIN_ROUNDS => {
             format!("at least {} rounds are needed", vmtax_analysis::FEWEST_ROUNDS)
         }
-        None => format!("resolving {} would take thousands of rounds", percent(findings.min_effect)),
+        None => format!(
+            "more than {} rounds would be needed to resolve {}: use a quieter host, or a larger --min-effect",
+            count(vmtax_analysis::MAX_ROUNDS.into()),
+            percent(findings.min_effect)
+        ),
     };
     Some(format!("{metrics} inconclusive: {noise}; {more}."))
 }
@@ -260,7 +295,7 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, min_effect: f64
         (Verdict::Slower, "slower".to_owned()),
         (Verdict::Faster, "faster".to_owned()),
         (Verdict::Equivalent, format!("equivalent (±{})", percent(min_effect))),
-        (Verdict::Inconclusive, "inconclusive".to_owned()),
+        (Verdict::Inconclusive, format!("inconclusive{}", too_noisy(rows.clone()))),
         (Verdict::TooFewRounds, "without enough rounds".to_owned()),
     ];
     let counts = verdicts.into_iter().filter_map(|(verdict, word)| match of(verdict).count() {
@@ -273,6 +308,13 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, min_effect: f64
         largest.map_or(String::new(), |row| format!("; largest: {}, {}", row.metric.label(), verdict(row, min_effect)));
     let all = counted(rows.clone().count() as u64, "metric");
     format!("of {all} {}{largest}", counts.collect::<Vec<_>>().join(", "))
+}
+
+/// Why metrics are inconclusive: what does not differ is equivalent.
+fn too_noisy<'a>(rows: impl Iterator<Item = &'a Compared>) -> String {
+    let open = rows.filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
+    let noise = open.map(|row| row.noise).max_by(f64::total_cmp);
+    noise.map_or(String::new(), |noise| format!(" (too noisy: a round varies by up to ±{})", percent(noise)))
 }
 
 /// All variants in one sentence.
@@ -324,7 +366,11 @@ mod tests {
     #[test]
     fn thousands_of_rounds_are_named_only_where_they_can_be_estimated() {
         assert!(sentence(2, 10.0).ends_with("at least 6 rounds are needed."), "{}", sentence(2, 10.0));
-        assert!(sentence(12, 10.0).ends_with("would take thousands of rounds."), "{}", sentence(12, 10.0));
+        assert!(
+            sentence(12, 10.0).contains("more than 2,000 rounds would be needed to resolve 2.0 %"),
+            "{}",
+            sentence(12, 10.0)
+        );
         assert!(sentence(4, 0.0).ends_with("with more --rounds."), "{}", sentence(4, 0.0));
     }
 }

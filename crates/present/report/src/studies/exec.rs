@@ -6,11 +6,13 @@ use crate::ReportError;
 use crate::charts::parts::Parts;
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table};
 use crate::json::json as document;
-use crate::number::{counted, difference, percent, ratio, value};
+use crate::number::{counted, difference, percent, range, ratio, value};
 use crate::view::{self, origin};
 use serde::Serialize;
+use std::collections::BTreeMap;
 use vmtax_model::{
-    Breakdown, CommandLayers, ExecFindings, MachineColumn, Metric, PartRow, Plan, Statuses, Unit, shell_line,
+    Advice, Breakdown, CommandLayers, ExecFindings, Machine, MachineColumn, Metric, PartRow, Plan, Probes, Statuses,
+    Unit, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -34,9 +36,9 @@ pub fn report<'a>(
         title: "Overhead of a command".to_owned(),
         basis: overhead::basis(recording, overheads).into_iter().chain([ended(findings)]).collect(),
         origin: origin(recording),
-        answer: answer(findings, &recording.plan),
+        answer: answer(recording, findings),
         next: next(recording, findings, layers.is_some()),
-        advice: [&overheads.advice[..], advice].concat(),
+        advice: by_gain([&overheads.advice[..], advice].concat()),
         notices: vec![Notice::missing("Not observed", missing), Notice::warnings(warnings.collect())],
         sections: breakdowns
             .chain([Section::new("", about)])
@@ -48,6 +50,12 @@ pub fn report<'a>(
         method: vec![overheads.method.clone()],
         ..Report::default()
     }
+}
+
+/// What may give back most of the whole run first.
+fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
+    advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    advice
 }
 
 /// More rounds where there are too few, else how its guests wait.
@@ -89,13 +97,18 @@ fn command(plan: &Plan) -> String {
 const NAMED: usize = 2;
 
 /// How much slower the command is on each guest, and what takes it.
-fn answer(findings: &ExecFindings, plan: &Plan) -> String {
+fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let row = findings.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
     let of = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
         let slower = column.overhead.map_or(String::new(), |overhead| {
-            format!(", {} native's (paired median){}", ratio(overhead.ratio.median), overhead::ci(&overhead.ratio))
+            let times = ratio(overhead.ratio.median);
+            let spread = match overhead.ratio.interval {
+                Some(i) => format!(", 95\u{a0}% CI {}", range(&i)),
+                None => range_of_rounds(recording, machine),
+            };
+            format!(", {} times native (paired median{spread})", times.trim_start_matches('×'))
         });
         let breakdown = findings.breakdowns.iter().find(|breakdown| breakdown.machine == machine);
         let parts = breakdown.map_or(String::new(), largest);
@@ -105,18 +118,35 @@ fn answer(findings: &ExecFindings, plan: &Plan) -> String {
     let each: Vec<String> = guests.filter_map(of).collect();
     match each.is_empty() {
         true => ended(findings),
-        false => format!("`{}` {}.", command(plan), each.join("; ")),
+        false => format!("`{}` {}.", command(&recording.plan), each.join("; ")),
     }
 }
 
-/// ", of the difference 47 % is waiting otherwise and 39 % is user".
+/// ", ×35 to ×124 in 2 rounds": between which ratios of wall time the rounds lie, where there is no interval.
+fn range_of_rounds(recording: &Recording, machine: Machine) -> String {
+    let walls = |machine: Machine| {
+        let untraced = recording.trials.iter().filter(move |t| t.machine == machine && t.probes == Probes::None);
+        untraced.filter_map(|t| Some((t.round, t.result()?.value(Metric::ExecWall)?)))
+    };
+    let native: BTreeMap<u32, f64> = walls(Machine::NATIVE).collect();
+    let mut ratios: Vec<f64> = walls(machine).filter_map(|(round, wall)| Some(wall / native.get(&round)?)).collect();
+    ratios.sort_by(f64::total_cmp);
+    match (ratios.first(), ratios.last()) {
+        (Some(low), Some(high)) if ratios.len() > 1 => {
+            format!(", {} to {} in {} rounds", ratio(*low), ratio(*high), ratios.len())
+        }
+        _ => String::new(),
+    }
+}
+
+/// "; of the difference 47 % is idle or waiting, 39 % is vCPU steal".
 fn largest(breakdown: &Breakdown) -> String {
     let parts = sorted(breakdown);
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
     let more = |row: &PartRow| row.machine_s - breakdown.native_s.and(row.native_s).unwrap_or(0.0);
     let named = parts.iter().filter(|row| whole > 0.0 && more(row) > 0.0 && more(row) <= whole).take(NAMED);
     let named: Vec<String> =
-        named.map(|row| format!("{} is {}", percent(more(row) / whole), row.part.label())).collect();
+        named.map(|row| format!("{} is {}", percent(more(row) / whole), row.part.label(breakdown.machine))).collect();
     let of = if breakdown.native_s.is_some() { "the difference" } else { "it" };
     if named.is_empty() { String::new() } else { format!("; of {of} {}", named.join(", ")) }
 }
@@ -167,10 +197,11 @@ fn warnings(recording: &Recording, findings: &ExecFindings) -> Vec<String> {
 }
 
 /// Why the parts are not the metrics of the same name.
-const PARTS: &str = "Means, since these add up. user and kernel: CPU time of the command that was really run, including \
-                     what binary translation, nested paging and exits add; the metrics user and system below are the \
-                     machine's own account, which counts vCPU steal as run time where the guest is not told of it, and \
-                     medians. Waiting for threads: an upper bound, as long as these worked.";
+const PARTS: &str = "Means, since these add up. Net of steal: CPU time of the command while its vCPU had a host CPU, with what \
+                     binary translation, nested paging and exits add; the metrics user time and system time below are \
+                     medians of the guest's own account, which includes steal where the guest is not told of it. Waiting \
+                     for QEMU's threads or the share's server: at most this, the time they ran while vCPUs were blocked. \
+                     Unexplained: wall time less all parts; below 0 where the accounts of guest and host overlap.";
 
 /// The parts, what none accounts for, and the sum.
 fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
@@ -182,15 +213,17 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
         columns.extend([
             Column::figures("native").spare(2),
             Column::figures("difference"),
-            Column::figures("of it").spare(1),
+            Column::figures("% of difference").spare(1),
         ]);
     }
     let line = |label: &str, native: Option<f64>, machine: f64| {
         // What only a guest has is all difference.
         let more = breakdown.native_s.map(|_| machine - native.unwrap_or(0.0));
-        // A fraction of a difference is one only where both are positive.
-        let share = more.zip(whole.filter(|w| *w > 1e-6)).map(|(more, whole)| more / whole).filter(|s| *s >= 0.0);
-        let share = share.map_or(String::new(), percent);
+        let share = more.zip(whole.filter(|w| *w > 1e-6)).map(|(more, whole)| more / whole);
+        let share = share.map_or(String::new(), |share| match share < 0.0 {
+            true => format!("−{}", percent(-share)),
+            false => percent(share),
+        });
         let native = native.map_or(String::new(), seconds);
         let more = more.map_or(String::new(), |s| match s.abs() < NEGLIGIBLE_S {
             true => "0".to_owned(),
@@ -199,10 +232,15 @@ fn section<'a>(breakdown: &Breakdown, plan: &Plan) -> Section<'a> {
         vec![label.into(), Cell::strong(seconds(machine)), native.into(), more.into(), share.into()]
     };
     let mut table = Table::new(title.clone(), columns);
-    sorted(breakdown).into_iter().for_each(|row| table.row(line(row.part.label(), row.native_s, row.machine_s)));
+    sorted(breakdown)
+        .into_iter()
+        .for_each(|row| table.row(line(row.part.label(breakdown.machine), row.native_s, row.machine_s)));
     table.row(line("unexplained", None, breakdown.unexplained_s));
     table.first(line("sum", breakdown.native_s, breakdown.machine_s));
-    let rows = sorted(breakdown).into_iter().map(|row| (row.part.label(), row.native_s, row.machine_s)).collect();
+    let rows = sorted(breakdown)
+        .into_iter()
+        .map(|row| (row.part.label(breakdown.machine), row.native_s, row.machine_s))
+        .collect();
     let figure = Figure {
         table: Some(table.notes(vec![PARTS.to_owned()])),
         below: true,
@@ -232,16 +270,17 @@ fn unit(plan: &Plan) -> String {
     }
 }
 
-/// How the guests had the host's files, and what the parts mean.
+/// What the guests' root file system was.
 fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
     let mut all = Vec::new();
     let layer = match plan.command().and_then(|command| command.scratch_mib) {
-        Some(mib) => format!("on a disk of {mib} MiB"),
-        None => "in their memory".to_owned(),
+        Some(mib) => format!("on the scratch disk ({mib} MiB)"),
+        None => "in the guest's memory".to_owned(),
     };
     all.extend(findings.root.as_ref().map(|root| {
         format!(
-            "Guests had the host's files by {} ({}), read-only, below a layer {layer}: its cost is the share's, not the CPU's.",
+            "Root file system of guests: the host's files by {}, read-only, as overlayfs lower ({}); overlayfs upper {layer}. \
+             File access therefore costs what the share costs.",
             root.method, root.mount
         )
     }));

@@ -6,7 +6,10 @@ use crate::number::{count, nanoseconds};
 use crate::text::when;
 use crate::view;
 use maud::html;
-use vmtax_model::{ExitFindings, ExitKind, MachineExits, Missing, Summary, shell_line};
+use vmtax_model::{
+    Accelerator, ExitFindings, ExitKind, HANDLED_IN_KVM, HANDLED_IN_QEMU, INTERRUPT_CONTROLLER, MachineExits, Missing,
+    NO_DEVICE, Summary, shell_line,
+};
 
 /// The report.
 pub fn report(findings: &ExitFindings) -> Report<'_> {
@@ -24,6 +27,7 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
         },
         answer: match findings.machines.is_empty() {
             true => "No machine was measured: there is nothing to show.".to_owned(),
+            false if answers.is_empty() => "No exit by KVM or QEMU was measured: the tables have each kind.".to_owned(),
             false => answers.join(" "),
         },
         advice: findings.advice.clone(),
@@ -37,14 +41,32 @@ pub fn report(findings: &ExitFindings) -> Report<'_> {
     }
 }
 
-/// The cheapest and the dearest kind of a machine.
+/// What exits cost by who handles them; TCG has none.
 fn answer(machine: &MachineExits) -> Option<String> {
-    let by_median = |a: &&ExitKind, b: &&ExitKind| a.time.p50_ns.total_cmp(&b.time.p50_ns);
-    let measured = || machine.kinds.iter().filter(|kind| !kind.label.starts_with("no exit"));
-    let cheapest = measured().min_by(by_median)?;
-    let dearest = measured().max_by(by_median)?;
-    let said = |kind: &ExitKind| format!("{} ({})", nanoseconds(kind.time.p50_ns), kind.label);
-    Some(format!("One exit takes {} to {} on {}, medians.", said(cheapest), said(dearest), machine.machine))
+    let medians = |end: &str| {
+        let kinds = machine.kinds.iter().filter(|kind| kind.label.ends_with(end) && !kind.emulated);
+        let mut all: Vec<f64> = kinds.map(|kind| kind.time.p50_ns).collect();
+        all.sort_by(f64::total_cmp);
+        let (low, high) = (nanoseconds(*all.first()?), nanoseconds(*all.last()?));
+        Some(
+            if low == high { low } else { format!("{low} to {high}") }
+                .replace(' ', "\u{a0}")
+                .replace("\u{a0}to\u{a0}", " to "),
+        )
+    };
+    let kinds = match machine.machine.accelerator() {
+        Some(Accelerator::Kvm) => {
+            [(HANDLED_IN_KVM, "an exit handled in KVM"), (HANDLED_IN_QEMU, "one handled in QEMU")]
+        }
+        _ => [(INTERRUPT_CONTROLLER, "an access to an interrupt controller"), (NO_DEVICE, "one to no device")],
+    };
+    let each: Vec<String> =
+        kinds.into_iter().filter_map(|(end, what)| Some(format!("{what} takes {}", medians(end)?))).collect();
+    let on = match machine.machine.accelerator() {
+        Some(Accelerator::Kvm) => format!("On {}", machine.machine),
+        _ => format!("On {}, without VM exits,", machine.machine),
+    };
+    (!each.is_empty()).then(|| format!("{on} {} (medians by kind).", each.join(", ")))
 }
 
 /// The stamps' own cost first, then every kind.
@@ -59,7 +81,7 @@ fn section(machine: &MachineExits) -> Section<'_> {
     });
     let title = format!("{}, {}", machine.machine, machine.qemu);
     let figure = Figure {
-        caption: format!("{} Raw: the first row is what the stamps themselves take.", marks::CAPTION),
+        caption: format!("{} The rows \"no exit\" are two rdtsc alone and not subtracted.", marks::CAPTION),
         table: Some(table(machine, &title)),
         below: true,
         ..Figure::new(Marks(marks.collect()))
@@ -90,7 +112,7 @@ fn table(machine: &MachineExits, title: &str) -> Table {
 fn notes(machine: &MachineExits) -> Vec<String> {
     let emulated = all(machine).any(|k| k.emulated);
     let mark = emulated.then(|| {
-        "‡ run where this host's KVM emulates the guest instruction by instruction: the emulation's cost, not an exit's.".to_owned()
+        "‡ guest CPL 0, which this host's KVM emulates instruction by instruction: the emulation's cost, not an exit's.".to_owned()
     });
     let mut said: Vec<(&str, Vec<&str>)> = Vec::new();
     for kind in all(machine).filter(|k| !k.note.is_empty()) {

@@ -3,10 +3,13 @@
 use super::overhead::ci;
 use crate::charts::bars::{Bars, Lane, Row};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
-use crate::number::{NONE, range, ratio, significant, value};
+use crate::number::{NONE, bytes, counted, range, ratio, significant, value};
 use crate::text::when;
 use crate::view::{self, by_workload, host, origin};
-use vmtax_model::{Estimate, Keeping, Kept, ON_THE_HOST, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict};
+use vmtax_model::{
+    Estimate, Keeping, Kept, ON_THE_HOST, Plan, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict, WorkloadName,
+    parse_size,
+};
 use vmtax_recording::Recording;
 
 /// The report.
@@ -15,10 +18,15 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
     let rounds = view::rounds(findings.rounds_planned, findings.rounds_planned);
     let tree = plan.tree.as_ref().map(|tree| match &tree.path {
         Some(path) => format!("tree {}", path.display()),
-        None => format!("a tree of {} files, {} MiB", tree.files, tree.bytes >> 20),
+        None if tree.bytes == 0 => format!("a tree of {} files", tree.files),
+        None => format!("a tree of {} files, {}", tree.files, bytes(tree.bytes).replace(".00 ", " ")),
     });
     let run = vec![plan.name.clone(), when(&recording.manifest.started), rounds.clone()];
-    let own = [all_in_one(findings)].into_iter().flatten().chain(figure_by_figure(findings));
+    let cached = cached(plan);
+    let own = [all_in_one(findings, cached.as_deref())]
+        .into_iter()
+        .flatten()
+        .chain(figure_by_figure(findings, cached.as_deref()));
     Report {
         study: "shares",
         title: "Methods of sharing files with a guest".to_owned(),
@@ -53,7 +61,7 @@ fn answer(findings: &ShareFindings) -> String {
         if column.kept.is_empty() || !lost.is_empty() {
             loses
         } else {
-            ", and loses no metadata that was tried".to_owned()
+            ", and preserves all metadata that was tested".to_owned()
         }
     };
     let each = findings.scores.iter().map(|score| match fastest(&score.cells) {
@@ -65,10 +73,34 @@ fn answer(findings: &ShareFindings) -> String {
             ci(&cost),
             loses(column)
         ),
-        None => format!("{}: no method is significantly faster than {base}", score.workload),
+        None => format!("{}: {}", score.workload, undecided(findings, &score.cells)),
     });
     let each: Vec<String> = each.collect();
     if each.is_empty() { "No share method has a value.".to_owned() } else { format!("{}.", each.join("; ")) }
+}
+
+/// What is known where no method is significantly faster than the baseline.
+fn undecided(findings: &ShareFindings, cells: &[Option<Estimate>]) -> String {
+    let base = base(findings);
+    let guests = findings.columns.iter().zip(cells).enumerate();
+    let guests = guests.filter(|(i, (column, _))| *i != findings.base && column.machine.is_guest());
+    let costs: Vec<(&ShareColumn, Estimate)> =
+        guests.filter_map(|(_, (column, cost))| Some((column, (*cost)?))).collect();
+    if costs.iter().any(|(_, cost)| cost.interval.is_some()) {
+        return format!("no method is significantly faster than {base}");
+    }
+    let rounds = counted(findings.rounds_planned.into(), "round");
+    match costs.iter().min_by(|a, b| a.1.median.total_cmp(&b.1.median)) {
+        None => format!("no method has a figure beside {base}"),
+        Some((column, cost)) if cost.median < 1.0 => {
+            format!(
+                "undecided with {rounds}; fastest so far {} at {} of {base}'s cost",
+                title(column),
+                ratio(cost.median)
+            )
+        }
+        Some(_) => format!("undecided with {rounds}; fastest so far {base}"),
+    }
 }
 
 /// The properties of files that a method loses in the guest.
@@ -98,25 +130,42 @@ fn cpu_seconds(column: &ShareColumn) -> Option<(f64, f64, f64)> {
     (!column.cpu_seconds.is_empty()).then(|| (sum(&|s| s.guest), sum(&|s| s.qemu), sum(&|s| s.server.unwrap_or(0.0))))
 }
 
-fn all_in_one<'a>(findings: &ShareFindings) -> Option<Section<'a>> {
+/// Why reads of bonnie's files may be those of a cache; `None` where the files are too large for that.
+fn cached(plan: &Plan) -> Option<String> {
+    let bonnie = plan.workloads.iter().find(|w| w.name == WorkloadName::Bonnie)?;
+    let size = parse_size(bonnie.options.get("size")?)?;
+    let memory = u64::from(plan.guest.memory_mib) << 20;
+    (size < memory.saturating_mul(2)).then(|| {
+        format!(
+            "{CACHED} bonnie's files ({}) are less than twice the guest's memory ({}): reads may be answered from its cache.",
+            bytes(size),
+            bytes(memory)
+        )
+    })
+}
+
+/// Marks figures that a cache may have given.
+const CACHED: &str = "‡";
+
+fn all_in_one<'a>(findings: &ShareFindings, cached: Option<&str>) -> Option<Section<'a>> {
     let group = |score: &vmtax_model::ShareScore| {
         let cost = |i: usize| score.cells.get(i).copied().flatten();
         (score.workload.to_string(), bars(findings, &cost, &|_| String::new()))
     };
-    let table = tournament(findings);
+    let table = tournament(findings, cached);
     let blocks = vec![drawn(findings, findings.scores.iter().map(group).collect(), table)];
-    (!findings.columns.is_empty()).then(|| Section::new("All figures of a workload in one", blocks))
+    (!findings.columns.is_empty()).then(|| Section::new("Score: geometric mean of a workload's figures", blocks))
 }
 
-fn figure_by_figure<'a>(findings: &ShareFindings) -> Vec<Section<'a>> {
-    let section = |(workload, rows): (vmtax_model::WorkloadName, Vec<&ShareRow>)| {
+fn figure_by_figure<'a>(findings: &ShareFindings, cached: Option<&str>) -> Vec<Section<'a>> {
+    let section = |(workload, rows): (WorkloadName, Vec<&ShareRow>)| {
         let group = |row: &&ShareRow| {
             let spread = |i: usize| row.cells.get(i).and_then(|c| c.spread.as_ref());
             let figure = |i: usize| spread(i).map_or(NONE.to_owned(), |s| value(row.metric.unit(), s.median));
             let cost = |i: usize| row.cells.get(i).and_then(|c| c.against.as_ref()).map(|t| t.ratio);
             (row.metric.label().to_owned(), bars(findings, &cost, &figure))
         };
-        let table = figures(findings, workload.as_str(), &rows);
+        let table = figures(findings, workload, &rows, cached);
         Section::detail(
             format!("Figure by figure: {workload}"),
             vec![drawn(findings, rows.iter().map(group).collect(), table)],
@@ -161,27 +210,32 @@ fn drawn<'a>(findings: &ShareFindings, groups: Vec<(String, Vec<Row>)>, table: T
     Block::Figure(Figure { caption, table: Some(table), ..Figure::new(bars) })
 }
 
-fn tournament(findings: &ShareFindings) -> Table {
+fn tournament(findings: &ShareFindings, cached: Option<&str>) -> Table {
     let intervals = findings.scores.iter().flat_map(|s| &s.cells).flatten().any(|c| c.interval.is_some());
     let mut table = Table::of("Costs of the share methods", findings.columns.iter().enumerate())
         .column(Column::words("share method").broken(24, 12), |(_, column)| title(column));
     for score in &findings.scores {
         let cost = |i: usize| score.cells.get(i).copied().flatten();
-        table =
-            table.column(Column::figures(score.workload.as_str()), |(i, _)| score_cell(cost(*i), *i == findings.base));
+        table = table
+            .column(Column::figures(head(score.workload, cached)), |(i, _)| score_cell(cost(*i), *i == findings.base));
         if intervals {
             let ends = |i: usize| cost(i).and_then(|c| c.interval).map_or(String::new(), |i| range(&i));
             table = table.column(Column::figures("95 %").spare(1), |(i, _)| ends(*i));
         }
     }
     let note = format!(
-        "×: cost over {}, the geometric mean of a workload's figures; below ×1 is faster. CPU: seconds of guest, QEMU and \
-         server in one round.",
+        "×: cost over {}'s, below ×1 is faster; native, without a guest, is the reference. A score hides what single operations \
+         cost: --details has them, figure by figure. CPU: seconds of guest, QEMU and server in one round.",
         base(findings)
     );
     let seconds = |column: &ShareColumn| cpu_seconds(column).map(|(guest, qemu, server)| guest + qemu + server);
     let all = table.column(Column::figures("CPU s"), |(_, c)| seconds(c).map_or(NONE.to_owned(), significant));
-    all.done().in_parts().notes(vec![note])
+    all.done().in_parts().notes([Some(note), cached.map(str::to_owned)].into_iter().flatten().collect())
+}
+
+fn head(workload: WorkloadName, cached: Option<&str>) -> String {
+    let mark = cached.filter(|_| workload == WorkloadName::Bonnie).map_or(String::new(), |_| format!(" {CACHED}"));
+    format!("{workload}{mark}")
 }
 
 fn score_cell(cost: Option<Estimate>, base: bool) -> Cell {
@@ -196,16 +250,19 @@ fn score_cell(cost: Option<Estimate>, base: bool) -> Cell {
 }
 
 /// A row for each metric, a column for each method.
-fn figures(findings: &ShareFindings, workload: &str, rows: &[&ShareRow]) -> Table {
+fn figures(findings: &ShareFindings, workload: WorkloadName, rows: &[&ShareRow], cached: Option<&str>) -> Table {
     let heads = findings.columns.iter().map(|column| Column::figures(title(column)).broken(20, 18));
     let columns = [Column::words("metric").broken(22, 16)].into_iter().chain(heads).collect();
     let row = |row: &&ShareRow| {
         let cell = |i: usize| row.cells.get(i).map_or(NONE.to_owned(), |c| figure(row, c));
         let cells = (0..findings.columns.len()).map(cell);
-        [row.metric.label().to_owned()].into_iter().chain(cells).collect::<Vec<String>>()
+        let cached = cached.filter(|_| workload == WorkloadName::Bonnie && row.metric.id().contains("read"));
+        let mark = cached.map_or(String::new(), |_| format!(" {CACHED}"));
+        [format!("{}{mark}", row.metric.label())].into_iter().chain(cells).collect::<Vec<String>>()
     };
     let table = Table::new(format!("Figures of {workload}"), columns).rows(rows.iter().map(row));
-    table.in_parts()
+    let cached = cached.filter(|_| workload == WorkloadName::Bonnie).map(str::to_owned);
+    table.in_parts().notes(cached.into_iter().collect())
 }
 
 /// "12.3 MiB/s ×0.41".
@@ -285,7 +342,7 @@ fn not_kept(findings: &ShareFindings) -> Vec<String> {
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         (!column.kept.is_empty()).then(|| match parts.is_empty() {
-            true => format!("{}: keeps all that was tried", title(column)),
+            true => format!("{}: preserves all that was tested", title(column)),
             false => format!("{}: {}", title(column), parts.join("; ")),
         })
     };

@@ -16,11 +16,6 @@ pub fn guest(machine: Machine) -> &'static str {
     if machine.has_kernel() { "Linux guest" } else { "micro-guest" }
 }
 
-/// The column the report is about: the first Linux guest, or the first there is.
-pub fn main_column(findings: &LayerFindings) -> Option<&LayerColumn> {
-    columns(findings).first().copied()
-}
-
 /// The columns, Linux guests first and the micro-guest, their lower bound, behind them.
 pub fn columns(findings: &LayerFindings) -> Vec<&LayerColumn> {
     let (floor, guests): (Vec<_>, Vec<_>) = findings.columns.iter().partition(|c| !c.machine.has_kernel());
@@ -121,6 +116,19 @@ pub fn layers_of(columns: &[&LayerColumn]) -> Vec<(Layer, Vec<f64>)> {
     layers.into_iter().map(|layer| (layer, columns.iter().map(|c| sum(c, layer)).collect())).collect()
 }
 
+/// The percent of the whole that a column's requests are in service in a layer.
+pub fn percent_in_service(column: &LayerColumn, layer: Layer) -> f64 {
+    column.rows.iter().filter(|r| r.layer == layer && r.state == State::Running).map(|r| r.percent).sum()
+}
+
+/// The state other than in service that more than half of a layer's time is, if any.
+pub fn mostly(column: &LayerColumn, layer: Layer) -> Option<State> {
+    let whole = percent_of(column, layer);
+    let rows = || column.rows.iter().filter(|r| r.layer == layer);
+    let percent = |state| -> f64 { rows().filter(|r| r.state == state).map(|r| r.percent).sum() };
+    rows().map(|r| r.state).find(|state| *state != State::Running && percent(*state) > whole / 2.0)
+}
+
 /// The states that any request of a column was in, with their mean, ns, and percent of the whole; the longest first.
 pub fn states_of(column: &LayerColumn) -> Vec<(State, f64, f64)> {
     let mut states: Vec<State> = column.rows.iter().filter(|r| r.count > 0).map(|r| r.state).collect();
@@ -139,27 +147,14 @@ pub fn slowest_percent(column: &LayerColumn) -> f64 {
     mean / column.traced.mean_ns
 }
 
-/// A state in full; work is a state, too.
-pub fn state_in_full(state: State) -> &'static str {
-    if state == State::Running { "in service" } else { state.label() }
-}
-
 /// The percent of the whole that a column's requests are in a layer.
 pub fn percent_of(column: &LayerColumn, layer: Layer) -> f64 {
     column.rows.iter().filter(|r| r.layer == layer).map(|r| r.percent).sum()
 }
 
-/// A state in a word or two, for tables; [`State::label`] says it in full.
+/// A state for tables of segments, where an empty one is in service.
 pub fn state(state: State) -> &'static str {
-    match state {
-        State::Running => "",
-        State::Runnable => "run queue, host",
-        State::GuestRunnable => "run queue, guest",
-        State::IdleWakes => "idle exit",
-        State::Lock => "lock",
-        State::Waiting => "waiting",
-        State::InRing => "in avail ring",
-    }
+    if state == State::Running { "" } else { state.label() }
 }
 
 /// What was run: "seqread block-size=4K".

@@ -17,7 +17,7 @@ pub(super) const ALL: &[Attempt] = &[
     ("renamed over, but open", renamed_over),
     ("byte-range locks", locks),
     ("fsync", fsync),
-    ("mapped and written", mapped),
+    ("writable mmap (MAP_SHARED)", mapped),
 ];
 
 const PAGE: usize = 4096;

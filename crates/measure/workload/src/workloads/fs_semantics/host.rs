@@ -42,7 +42,7 @@ pub fn check_from_host(workload: &WorkloadSpec, host_folder: &Path, guest: Guest
             // Without a process in the guest that holds a lock, there is none to run into.
             seen.chain(lingers.then(|| kept("byte-range locks", locked(&folder)))).collect()
         }
-        GuestState::Ended if lingers => vec![kept("freeing of deleted files that the guest died with", left(&folder))],
+        GuestState::Ended if lingers => vec![kept("release of unlinked open files", left(&folder))],
         GuestState::Ended => Vec::new(),
     }
 }

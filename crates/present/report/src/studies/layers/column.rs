@@ -5,7 +5,7 @@ use crate::charts::layers::{Falls, Heat, States, class};
 use crate::engine::{Block, Cell, Column, Figure, Section, Table, Tone};
 use crate::number::{count, counted, nanoseconds};
 use crate::view::layers::{self as view, Scale};
-use vmtax_model::{CallRow, LayerColumn, Row, Summary, Waterfall};
+use vmtax_model::{CallRow, LayerColumn, Row, State, Summary, Waterfall};
 
 /// Columns of the longest bar of characters.
 const BAR: usize = 20;
@@ -19,26 +19,38 @@ pub fn sums(column: &LayerColumn) -> Table {
         Column::words("mean traced request"),
         Column::figures(scale.unit),
         Column::figures("%"),
+        Column::figures("in service %"),
         Column::words("").spare(1),
     ];
     let mut table = Table::new(format!("States and layers of {}", view::title(column)), columns);
-    let row = |name: Cell, ns: f64, percent: f64| {
-        vec![name, scale.number(ns).into(), share(percent).into(), Cell::from(bar(percent)).tone(Tone::Soft)]
+    let row = |name: Cell, ns: f64, percent: f64, in_service: Option<f64>| {
+        let in_service = in_service.map_or(String::new(), share).into();
+        vec![
+            name,
+            scale.number(ns).into(),
+            share(percent).into(),
+            in_service,
+            Cell::from(bar(percent)).tone(Tone::Soft),
+        ]
     };
     let unexplained = |table: &mut Table| {
-        table.row(row(Cell::from("unexplained").tone(Tone::Soft), column.unexplained_ns, unexplained(column)));
+        let name = Cell::from("unexplained").tone(Tone::Soft);
+        table.row(row(name, column.unexplained_ns, unexplained(column), None));
     };
     table.group("By state");
     for (state, ns, percent) in view::states_of(column) {
-        table.row(row(view::state_in_full(state).into(), ns, percent));
+        table.row(row(state.label().into(), ns, percent, None));
     }
     unexplained(&mut table);
     table.group("By layer");
     for (layer, means) in view::layers_of(&[column]) {
-        table.row(row(Cell::key(class(layer), layer.label()), means[0], view::percent_of(column, layer)));
+        let (whole, in_service) = (view::percent_of(column, layer), view::percent_in_service(column, layer));
+        table.row(row(Cell::key(class(layer), layer.label()), means[0], whole, Some(in_service)));
     }
     unexplained(&mut table);
-    table
+    table.notes(vec![
+        "in service %: the part of a layer's time that is in service, of the whole request; the rest waits.".to_owned(),
+    ])
 }
 
 /// Percent of the whole that no row accounts for.
@@ -57,7 +69,7 @@ pub fn brief(column: &LayerColumn) -> Table {
     let columns = vec![
         Column::words("layer").spare(2),
         Column::words("up to").broken(24, 10).shorten(2),
-        Column::words("state").spare(2),
+        Column::words("state").broken(21, 14).spare(2),
         Column::figures(format!("p50 {}", scale.unit)),
         Column::figures(format!("mean {}", scale.unit)),
         Column::figures("%"),
@@ -124,6 +136,7 @@ fn notes(column: &LayerColumn) -> Vec<String> {
     let rows = || column.rows.iter().filter(|r| r.count > 0);
     let again = rows().zip(rows().skip(1)).any(|(a, b)| (a.layer, a.to) == (b.layer, b.to));
     let signs = [
+        rows().any(|r| r.state == State::Running).then(|| "empty state: in service".to_owned()),
         again.then(|| "″ same segment, in another state".to_owned()),
         words::below_bound(&[column]),
         rows().any(|r| r.time.mean_ns > 0.0).then(|| "~0 above 0, rounds to it".to_owned()),

@@ -9,7 +9,7 @@ use crate::number::{NONE, nanoseconds, signed_percent};
 use crate::text::when;
 use crate::view::layers::{self as view, Scale};
 use crate::view::{self as common, host, origin};
-use vmtax_model::{LayerColumn, LayerFindings};
+use vmtax_model::{LayerColumn, LayerFindings, Plan, Probes, main_column};
 use vmtax_recording::Recording;
 
 /// How many states and layers the answer names.
@@ -32,7 +32,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
         title: "Time of a request, by layer and state".to_owned(),
         basis: [run, host(recording), vec![view::workload(recording)]].concat(),
         origin: origin(recording),
-        answer: match view::main_column(findings) {
+        answer: match main_column(&findings.columns) {
             None => "No request was joined through the layers: the warnings say why.".to_owned(),
             Some(main) => answer(findings, main),
         },
@@ -42,7 +42,7 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
             Notice::missing("Not observed", words::missing(findings)),
             Notice::warnings(common::warnings(recording, &findings.warnings)),
         ],
-        sections: brief(findings)
+        sections: brief(findings, traced_runs(&recording.plan))
             .into_iter()
             .chain(host_alone)
             .chain(details(findings))
@@ -54,6 +54,11 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     }
 }
 
+/// How many runs of a round are traced, on each machine.
+pub fn traced_runs(plan: &Plan) -> usize {
+    plan.probes.iter().filter(|probes| **probes == Probes::Layers).count()
+}
+
 /// The median of a request, beside the bare host's, and what most of the traced time goes to.
 fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let median = view::undisturbed(main).p50_ns;
@@ -63,8 +68,13 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
         let factor = median / host.p50_ns;
         format!(", {factor:.1} times the bare host's {}", nanoseconds(host.p50_ns).replace(' ', "\u{a0}"))
     });
-    let states = view::states_of(main).into_iter().map(|(state, _, percent)| (view::state_in_full(state), percent));
-    let layers = view::layers_of(&[main]).into_iter().map(|(layer, _)| (layer.label(), view::percent_of(main, layer)));
+    let states = view::states_of(main).into_iter().map(|(state, _, percent)| (state.label().to_owned(), percent));
+    let layers = view::layers_of(&[main]).into_iter().map(|(layer, _)| {
+        // "run-queue wait" without the side, which the layer says.
+        let mostly = view::mostly(main, layer).and_then(|state| state.label().split(" (").next());
+        let mostly = mostly.map_or(String::new(), |state| format!(" (mostly {state})"));
+        (format!("{}{mostly}", layer.label()), view::percent_of(main, layer))
+    });
     let (states, layers) = (largest(states.collect(), NAMED.0), largest(layers.collect(), NAMED.1));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
@@ -73,16 +83,17 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
         String::new()
     };
     let median = nanoseconds(median).replace(' ', "\u{a0}");
+    let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     format!(
-        "A request takes {median} in the {} ({how}){host}; the traced time is {states}{tail}, by layer {layers}.",
+        "{fastest}A request takes {median} in the {} ({how}){host}; the traced time is {states}{tail}, by layer {layers}.",
         view::title(main)
     )
 }
 
 /// "75 % run-queue wait (host), 20 % in service and 2 % idle exit (wake-up)": the largest of these parts.
-fn largest(mut parts: Vec<(&str, f64)>, most: usize) -> String {
+fn largest(mut parts: Vec<(String, f64)>, most: usize) -> String {
     parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let named = |(what, part): &(&str, f64)| format!("{part:.0}\u{a0}% {what}");
+    let named = |(what, part): &(String, f64)| format!("{part:.0}\u{a0}% {what}");
     let named: Vec<String> = parts.iter().take(most).filter(|(_, part)| *part >= 0.5).map(named).collect();
     match named.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
@@ -92,12 +103,14 @@ fn largest(mut parts: Vec<(&str, f64)>, most: usize) -> String {
 
 /// Everything of every column, for those who ask for details.
 pub fn details(findings: &LayerFindings) -> Vec<Section<'_>> {
-    view::columns(findings).into_iter().enumerate().map(|(i, one)| column::section(one, i == 0)).collect()
+    let main = main_column(&findings.columns);
+    let is_main = |one: &LayerColumn| main.is_some_and(|main| std::ptr::eq(main, one));
+    view::columns(findings).into_iter().map(|one| column::section(one, is_main(one))).collect()
 }
 
-/// The picture, the main column's states, layers and rows, all columns' layers, the variants, and how exact it is.
-pub fn brief(findings: &LayerFindings) -> Vec<Section<'_>> {
-    let Some(main) = view::main_column(findings) else { return Vec::new() };
+/// `runs`: traced runs of a round. The picture, the main column's states, layers and rows, all columns' layers, the variants, and how exact it is.
+pub fn brief(findings: &LayerFindings, runs: usize) -> Vec<Section<'_>> {
+    let Some(main) = main_column(&findings.columns) else { return Vec::new() };
     let columns = view::columns(findings);
     let several = columns.len() > 1;
     let side_by_side =
@@ -134,7 +147,7 @@ pub fn brief(findings: &LayerFindings) -> Vec<Section<'_>> {
     let rests = [
         format!("Tracing overhead: {}.", words::observer(main)),
         format!("Clock error: {}.", words::clock(main)),
-        format!("Requests: {}.", words::matched(main)),
+        format!("Requests: {}.", words::matched(main, runs)),
     ];
     all.push(Section::new("", rests.into_iter().map(Block::Text).collect()));
     all
@@ -172,7 +185,7 @@ fn means(findings: &LayerFindings, columns: &[&LayerColumn]) -> Table {
         row("control p50", host.map(|h| h.p50_ns), &|c| time(c.control.map(|f| f.p50_ns)));
         row("control p99", host.map(|h| h.p99_ns), &|c| time(c.control.map(|f| f.p99_ns)));
         let effect = |c: &LayerColumn| c.observer.as_ref().map_or(NONE.to_owned(), |o| signed_percent(o.median - 1.0));
-        row("tracing overhead", None, &effect);
+        row("tracing overhead, paired", None, &effect);
     }
     row("joined", None, &|c| words::joined(&c.matched));
     row("clock error", None, &|c| format!("±{}", nanoseconds(c.clock.bound_ns)));

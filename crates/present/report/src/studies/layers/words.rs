@@ -2,7 +2,7 @@
 
 use crate::number::{count, nanoseconds, percent, range, signed_percent};
 use crate::view::layers::Scale;
-use vmtax_model::{Difference, LayerColumn, LayerFindings, Matched, Missing, Verdict};
+use vmtax_model::{Difference, LayerColumn, LayerFindings, Machine, Matched, Missing, Verdict};
 
 /// What tracing costs, against the untraced control.
 pub fn observer(column: &LayerColumn) -> String {
@@ -11,11 +11,14 @@ pub fn observer(column: &LayerColumn) -> String {
     };
     let effect = match observer.interval {
         Some(i) => format!(
-            "{} (95\u{a0}% CI {})",
+            "{} (paired median of the rounds, 95\u{a0}% CI {})",
             signed_percent(observer.median - 1.0),
             span(i.low - 1.0, i.high - 1.0, signed_percent)
         ),
-        None => format!("{} (too few rounds for a CI)", signed_percent(observer.median - 1.0)),
+        None => {
+            let effect = signed_percent(observer.median - 1.0);
+            format!("{effect} (paired median of the rounds, too few of them for a CI)")
+        }
     };
     // The median of the rounds' medians, which is not the table's median of all requests: only its interval is given.
     let control = column.control_median.as_ref().filter(|control| control.interval.is_some());
@@ -36,8 +39,19 @@ pub fn differences(findings: &LayerFindings) -> Vec<String> {
 fn difference(d: &Difference) -> String {
     let (base, other) = names(&d.base, &d.variant);
     let Some(i) = d.comparison.ratio.interval else {
-        let ratio = signed_percent(d.comparison.ratio.median - 1.0);
-        return format!("{other} compared with {base}: {ratio} by the medians, too few rounds for a CI");
+        let ratio = d.comparison.ratio.median;
+        let direction = if ratio < 1.0 {
+            " (faster)"
+        } else if ratio > 1.0 {
+            " (slower)"
+        } else {
+            ""
+        };
+        return format!(
+            "{other} compared with {base}: inconclusive, too few rounds for a CI; the latency is {}{direction} by the paired \
+             median of the rounds",
+            signed_percent(ratio - 1.0)
+        );
     };
     let time = d.comparison.difference.and_then(|ns| {
         let (scale, i) = (Scale::of(ns.median), ns.interval?);
@@ -53,6 +67,20 @@ fn difference(d: &Difference) -> String {
         }
         _ => format!("{other} compared with {base}: inconclusive, the 95\u{a0}% CI of their ratio is {}", range(&i)),
     }
+}
+
+/// Which variant of a machine is fastest, or that none is shown to be; `None` without variants.
+pub fn fastest(findings: &LayerFindings, machine: Machine) -> Option<String> {
+    let of_machine = || findings.differences.iter().filter(|d| d.machine == machine);
+    let faster = of_machine().filter(|d| d.comparison.verdict == Verdict::Faster);
+    let best = faster.min_by(|a, b| a.comparison.ratio.median.total_cmp(&b.comparison.ratio.median));
+    let first = best.or_else(|| of_machine().next())?;
+    Some(match of_machine().count() {
+        others if others > 1 && best.is_none() => {
+            format!("None of {others} variants is shown to be faster than {}", first.base)
+        }
+        _ => difference(first),
+    })
 }
 
 /// Both variants without the setting that they share: "aio=threads" and "aio=native" are "threads" and "native".
@@ -75,14 +103,22 @@ pub fn clock(column: &LayerColumn) -> String {
         0 => "no causality violation".to_owned(),
         n => format!("{} violated causality, rejected", requests(n)),
     };
-    format!("±{} between guest and host ({}), {drift}; {violations}", nanoseconds(clock.bound_ns), clock.source)
+    let marked =
+        below_bound(&[column]).map_or("", |_| ". It concerns rows between guest and host; shorter ones are marked †");
+    format!("±{} between guest and host ({}), {drift}; {violations}{marked}", nanoseconds(clock.bound_ns), clock.source)
 }
 
-/// What became of the operations.
-pub fn matched(column: &LayerColumn) -> String {
+/// What became of the operations; `runs`: how many traced ones a round has.
+pub fn matched(column: &LayerColumn, runs: usize) -> String {
     let m = &column.matched;
-    let all = requests(m.operations);
-    let mut text = format!("{} of {all} joined through every layer ({})", count(m.joined), joined(m));
+    let all = if m.operations == 1 {
+        "1 traced request".to_owned()
+    } else {
+        format!("{} traced requests", count(m.operations))
+    };
+    let each = if runs > 1 { format!(" of {runs} traced runs each") } else { String::new() };
+    let rounds = if column.rounds > 1 { format!(" in {} rounds{each}", column.rounds) } else { each };
+    let mut text = format!("{} of {all}{rounds} matched in every layer (joined: {})", count(m.joined), joined(m));
     if !m.rejected.is_empty() {
         let reasons: Vec<String> = m.rejected.iter().map(|(reason, n)| format!("{} ({reason})", count(*n))).collect();
         text.push_str(&format!("; not: {}", reasons.join(", ")));
@@ -136,7 +172,7 @@ fn place(findings: &LayerFindings, m: &Missing) -> String {
 /// What the mark † means; `None` where no row has it.
 pub fn below_bound(columns: &[&LayerColumn]) -> Option<String> {
     let marked = columns.iter().any(|c| c.rows.iter().any(|r| r.below_bound && r.count > 0));
-    marked.then(|| "† shorter than the clock error, take its sum with the neighbour".to_owned())
+    marked.then(|| "† shorter than the clock error, so not exact: take its sum with the neighbour".to_owned())
 }
 
 fn requests(n: u64) -> String {
@@ -152,7 +188,7 @@ fn span(low: f64, high: f64, text: impl Fn(f64) -> String) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{Comparison, Estimate, Interval, Machine};
+    use vmtax_model::{Comparison, Estimate, Interval};
 
     fn difference_of(low: f64, median: f64, high: f64, rounds_suffice: bool) -> String {
         // Of a base of 240 µs.
@@ -179,7 +215,8 @@ mod tests {
         assert!(slower.starts_with("io_uring is slower than threads by 4.0 to 20 %"), "{slower}");
         let none = nbsp(difference_of(0.97, 1.0, 1.02, true));
         assert!(none.contains("inconclusive") && none.contains("0.970–1.020"), "{none}");
-        assert!(nbsp(difference_of(0.9, 0.9, 0.9, false)).contains("too few rounds"));
+        let few = nbsp(difference_of(0.9, 0.9, 0.9, false));
+        assert!(few.contains("inconclusive, too few rounds") && few.contains("is −10 % (faster)"), "{few}");
     }
 
     #[test]
