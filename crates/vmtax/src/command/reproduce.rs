@@ -28,7 +28,7 @@ pub fn reproduce(args: &StudyArgs<ReproduceOptions>) -> Result<ExitCode, Fault> 
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fetches the QEMUs that a published result compares and that are not here; what and how much is said before.
+/// Fetches the QEMUs that a published result compares and that are not here; what and how much is printed before.
 fn fetch_qemus(result: &PublishedResult) -> Result<(), Fault> {
     let wanted: BTreeSet<&str> = result.plan.variants.iter().filter_map(|variant| variant.get("qemu")).collect();
     for name in wanted {

@@ -63,13 +63,13 @@ pub(crate) fn unprivileged_user() -> Option<u32> {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub(crate) struct Rights {
-    /// The user that it is from its start, with what it keeps of root's rights. Otherwise it stays who it is.
+    /// The user that it is from its start, with the capabilities that remain of root's. Otherwise it stays who it is.
     pub user: Option<RightsOfUser>,
     /// Whether it can make files set-user-ID.
     pub no_set_uid: bool,
 }
 
-/// A user, and what it keeps of root's rights.
+/// A user, with the capabilities that remain of root's.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RightsOfUser {
     /// Its number, and that of its group.
