@@ -17,6 +17,7 @@ fn recording(folder: &Path) -> PathBuf {
         time_ms: Some(1),
         hz: 99,
         wall_hz: 19,
+        stop_limit_ms: None,
         events_ms: 0,
         stack: 4096,
         symbols: None,

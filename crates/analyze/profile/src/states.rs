@@ -159,6 +159,7 @@ mod tests {
             moments: 10,
             samples: 20,
             pauses: vmtax_model::Pauses { count: 0, unstopped: 0, p50_ns: 0.0, p99_ns: 0.0, max_ns: 0.0 },
+            stops_ended: None,
             unwound: share(1.0),
             threads: vec![thread(10, Vec::new()), thread(11, vec![waited])],
         }

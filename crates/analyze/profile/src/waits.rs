@@ -55,6 +55,7 @@ pub fn of(found: &WallClock) -> WallFindings {
             p99_ns: at(0.99),
             max_ns: at(1.0),
         },
+        stops_ended: found.stops_ended,
         unwound: share(found.unwound.to_root, found.unwound.outside),
         threads,
     }

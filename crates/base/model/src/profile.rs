@@ -1,5 +1,6 @@
 //! The findings of `profile`.
 
+use crate::samples::StopsEnded;
 use crate::{Advice, CountMethod, GuestCode, GuestExits, Missing, Role, SampleShare, ScheduleFindings, WaitFor};
 use serde::{Deserialize, Serialize};
 
@@ -338,7 +339,7 @@ pub struct ThreadWaits {
 pub struct Pauses {
     /// Number of stops.
     pub count: u64,
-    /// Samples without a stop: the thread still waited where it did before.
+    /// Samples without a stop.
     pub unstopped: u64,
     /// Median.
     pub p50_ns: f64,
@@ -357,6 +358,9 @@ pub struct WallFindings {
     pub samples: u64,
     /// How long sampling stopped threads.
     pub pauses: Pauses,
+    /// Null where threads were stopped to the end, or never.
+    #[serde(default)]
+    pub stops_ended: Option<StopsEnded>,
     /// Stacks that unwound to the start of the thread.
     pub unwound: SampleShare,
     /// Those that ran most first.

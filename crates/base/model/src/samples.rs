@@ -192,12 +192,26 @@ pub struct WallClock {
     pub moments: u64,
     /// Duration of each stop of a thread, sorted, ns.
     pub pauses_ns: Vec<u64>,
-    /// Samples of threads that still waited where they did before, and were not stopped.
+    /// Samples for which the thread was not stopped.
     pub unstopped: u64,
+    /// Null where threads were stopped to the end, or never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stops_ended: Option<StopsEnded>,
     /// How long each thread ran and was runnable.
     pub times: BTreeMap<i32, RunTimes>,
     /// By address of a futex that a thread waited for: one of [`Profile::stacks`].
     pub futexes: BTreeMap<u64, usize>,
+}
+
+/// Why no more threads were stopped: one stop lasted too long.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopsEnded {
+    /// Since sampling began, ns.
+    pub after_ns: u64,
+    /// The longest accepted stop, ns.
+    pub limit_ns: u64,
+    /// The stop that was longer, ns.
+    pub stop_ns: u64,
 }
 
 /// A thread's time since it was first sampled, as the scheduler counts it, ns.

@@ -24,6 +24,7 @@ mod process;
 mod schedule;
 mod stacks;
 mod stale_traces;
+mod stop_time;
 mod thread_reader;
 mod trace_sink;
 mod tracefs;
@@ -48,6 +49,7 @@ pub use process::{descendants, has_ended, is_ending, may_observe, own_tids, proc
 pub use schedule::schedule;
 pub use stacks::{GuestSampler, OnCpuSampler, StackSampling, wall_clock};
 pub use stale_traces::remove_stale_traces;
+pub use stop_time::{StopTime, stop_time};
 pub use thread_reader::ThreadReader;
 pub use trace_sink::Sink;
 pub use tracefs::{mount_tracefs, tracefs};

@@ -1,7 +1,7 @@
-//! Reads a thread that is stopped for it: its registers and a copy of its stack.
+//! Reads a thread: what it waits for and a copy of its stack, or, stopped for it, its registers too.
 //!
-//! It is attached to for one reading only. Between readings nobody traces it, so that its signals are delivered as usual, and if
-//! vmtax is killed it runs on.
+//! A thread that is stopped is attached to for one reading only. Between readings nobody traces it, so that its signals are
+//! delivered as usual, and if vmtax is killed it runs on.
 
 use nix::sys::ptrace::{self, Options};
 use nix::sys::signal::Signal;
@@ -59,6 +59,17 @@ impl ThreadReader {
     pub fn waits_in(&self, tid: i32) -> String {
         let name = fs::read_to_string(format!("/proc/{}/task/{tid}/wchan", self.pid)).unwrap_or_default();
         if name == "0" { String::new() } else { name }
+    }
+
+    /// How long it ran and was runnable, and how often it got a CPU, as the kernel's `schedstat` says: unchanged while it
+    /// waits.
+    pub fn turns(&self, tid: i32) -> String {
+        fs::read_to_string(format!("/proc/{}/task/{tid}/schedstat", self.pid)).unwrap_or_default()
+    }
+
+    /// The longest stop so far.
+    pub fn longest_pause(&self) -> Option<Duration> {
+        self.pauses.iter().copied().max()
     }
 
     /// Copies memory of the process from `at` on, as much as `into` takes: how much it was.

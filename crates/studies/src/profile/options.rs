@@ -1,6 +1,6 @@
 //! The options of `vmtax profile`, and the plan that they mean.
 
-use super::settings::{HZ, STACK, WALL_HZ, attached, inside};
+use super::settings::{HZ, OWN_STOP_LIMIT_MS, STACK, WALL_HZ, attached, inside};
 use crate::options::values::{duration, duration_or_zero};
 use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, share_variant, with_help};
 use clap::Args;
@@ -72,10 +72,13 @@ pub struct ProfileOptions {
     /// Samples per second of each running thread
     #[arg(long, value_name = "N", default_value_t = HZ, value_parser = clap::value_parser!(u32).range(1..=10_000))]
     hz: u32,
-    /// Wall-clock samples a second of every thread, running or not, and, through its monitor, of the vCPUs of a guest of
-    /// KVM (at most 50); each stops the thread, the report says for how long; 0 for none
+    /// Wall-clock samples a second of every thread: whether it runs, and where it waits; 0 for none
     #[arg(long, value_name = "N", default_value_t = WALL_HZ, value_parser = clap::value_parser!(u32).range(0..=1000))]
     wall_hz: u32,
+    /// Stop threads for wall-clock samples, so that running ones have stacks, too, and read the vCPUs' registers of a guest
+    /// of KVM through its monitor; until one stop lasts longer than TIME (5ms). A workload's guest is always sampled so
+    #[arg(long, value_name = "TIME", num_args = 0..=1, require_equals = true, default_missing_value = "5ms", value_parser = duration)]
+    stop_threads: Option<f64>,
     /// Trace scheduler events and system calls for this time first, as root; 0 for none
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = duration_or_zero)]
     events: f64,
@@ -98,6 +101,10 @@ pub struct ProfileOptions {
     common: CommonOptions,
 }
 
+fn milliseconds(seconds: f64) -> u64 {
+    (seconds * 1e3).round() as u64
+}
+
 /// As `--syscalls` has it.
 fn count_by(text: &str) -> Result<CountBy, String> {
     match text {
@@ -110,7 +117,8 @@ fn count_by(text: &str) -> Result<CountBy, String> {
 impl StudyOptions for ProfileOptions {
     fn plan(&self, host: &HostFacts) -> Result<CheckedPlan, OptionsError> {
         if let Some(pid) = self.pid {
-            let settings = self.settings(Some(self.duration.unwrap_or(PROCESS_S)));
+            let limit = self.stop_threads.map(|seconds| milliseconds(seconds).max(1));
+            let settings = self.settings(Some(self.duration.unwrap_or(PROCESS_S)), limit);
             let name = format!("{}-{pid}", Vm::program_of(pid));
             return Ok(CheckedPlan::new(attached(ProfileSettings { pid: Some(pid), ..settings }, &name))?);
         }
@@ -159,7 +167,8 @@ impl ProfileOptions {
             );
         }
         let command = plan.command().cloned().map(Box::new);
-        let study = Study::Profile(ProfileSpec { settings: self.settings(self.duration), command });
+        let study =
+            Study::Profile(ProfileSpec { settings: self.settings(self.duration, Some(OWN_STOP_LIMIT_MS)), command });
         let machines = vec![machine];
         // The micro-guest has no kernel that could sample.
         let probes = match machine.has_kernel() {
@@ -184,16 +193,17 @@ impl ProfileOptions {
         Ok(Plan { tree, variants, ..plan })
     }
 
-    /// How it is sampled, for so many seconds; as long as it runs where that is `None`.
-    fn settings(&self, seconds: Option<f64>) -> ProfileSettings {
-        let ms = |seconds: f64| (seconds * 1e3).round() as u64;
-        let (events_ms, time_ms) = (ms(self.events), seconds.map(|seconds| ms(seconds).max(1)));
+    /// How it is sampled, for so many seconds; as long as it runs where that is `None`. `stop_limit_ms`: the longest stop of a
+    /// thread.
+    fn settings(&self, seconds: Option<f64>, stop_limit_ms: Option<u64>) -> ProfileSettings {
+        let (events_ms, time_ms) = (milliseconds(self.events), seconds.map(|seconds| milliseconds(seconds).max(1)));
         ProfileSettings {
             pid: None,
             file: None,
             time_ms,
             hz: self.hz,
             wall_hz: self.wall_hz,
+            stop_limit_ms,
             events_ms,
             stack: self.stack,
             symbols: self.symbols.clone(),

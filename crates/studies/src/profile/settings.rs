@@ -6,6 +6,8 @@ use vmtax_model::{CommandSpec, CountBy, Inside, Plan, Probes, ProfileSettings, P
 pub(super) const HZ: u32 = 99;
 /// Wall-clock samples a second of every thread.
 pub(super) const WALL_HZ: u32 = 19;
+/// A guest of vmtax's own may be stopped: it serves nobody.
+pub(super) const OWN_STOP_LIMIT_MS: u64 = 1000;
 /// Bytes copied of a stack.
 pub(super) const STACK: u32 = 12_288;
 /// Bytes copied of a guest's stacks: workloads' own are shallow.
@@ -34,6 +36,7 @@ pub fn profiles_of_guests(plan: &Plan) -> Vec<(String, Plan)> {
         time_ms: None,
         hz: HZ,
         wall_hz: WALL_HZ,
+        stop_limit_ms: Some(OWN_STOP_LIMIT_MS),
         // Which functions differ is asked for; events would take the first second of a short command.
         events_ms: 0,
         stack: STACK,

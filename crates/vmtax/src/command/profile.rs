@@ -44,6 +44,7 @@ fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
         time_ms: None,
         hz: found.hz,
         wall_hz: 0,
+        stop_limit_ms: None,
         events_ms: 0,
         stack: 0,
         symbols: args.symbols.clone(),

@@ -6,9 +6,13 @@ use crate::fault::Fault;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+use vmtax_model::number::{counted, nanoseconds};
 use vmtax_model::{HostFacts, Plan};
+use vmtax_observe::StopTime;
 use vmtax_runner::{Ended, Requirements, Watch, find_requirements};
 use vmtax_studies::InterimAnalyses;
 use vmtax_vm::{Interrupt, Streams};
@@ -31,7 +35,7 @@ pub(super) fn record(
     streams: Option<&Streams>,
 ) -> Result<Recorded, Fault> {
     if plan.is_attached() {
-        return attach(plan, &host, args);
+        return attach(plan, &host, args, display);
     }
     if plan.guest.qemu.is_some() {
         // Its facts belong into the recording too.
@@ -72,12 +76,15 @@ pub(super) fn record(
 }
 
 /// Observes a process that runs already.
-fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs) -> Result<Recorded, Fault> {
+fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -> Result<Recorded, Fault> {
     let Some((settings, pid)) = plan.profile().and_then(|settings| Some((settings, settings.pid?))) else {
         let what = "the plan is of a file of another tool: give that to `vmtax profile import`";
         return Err(Fault::Usage(what.to_owned()));
     };
     vmtax_observe::may_observe(pid)?;
+    if let Some(limit) = settings.stop_limit() {
+        display.note(&expected_stops(pid, settings.wall_hz, limit));
+    }
     // With Ctrl-C and its like: what was recorded until then is shown.
     let stopped = Arc::new(AtomicBool::new(false));
     for signal in [SIGINT, SIGTERM, SIGHUP] {
@@ -94,6 +101,27 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs) -> Result<Recorded, 
     }
     writer.finish()?;
     Ok(Recorded { folder, ended: Ended::Complete })
+}
+
+/// What stopping a process's threads will cost it, as measured on a process of vmtax's own.
+fn expected_stops(pid: i32, hz: u32, limit: Duration) -> String {
+    let measured =
+        std::thread::spawn(|| vmtax_observe::stop_time(Command::new("/proc/self/exe").args(["agent", "serve"])));
+    let expected = match measured.join() {
+        Ok(Ok(StopTime { median, max })) => format!(
+            "{} a stop (median; longest {}) on this host now, at most {:.2} % of a thread's time",
+            nanoseconds(median.as_nanos() as f64),
+            nanoseconds(max.as_nanos() as f64),
+            median.as_secs_f64() * f64::from(hz) * 100.0
+        ),
+        _ => "an unknown time a stop".to_owned(),
+    };
+    let threads = counted(vmtax_observe::thread_names(pid).len() as u64, "thread");
+    format!(
+        "Wall-clock samples stop {threads} of process {pid} up to {hz} times a second: expected {expected}. A stop longer \
+         than {} ends stopping.",
+        nanoseconds(limit.as_nanos() as f64)
+    )
 }
 
 /// Ctrl-C and its like end the trial under way in good order.

@@ -20,8 +20,13 @@ pub struct ProfileSettings {
     pub time_ms: Option<u64>,
     /// Samples per second of each thread that runs.
     pub hz: u32,
-    /// Samples per second of every thread by the wall clock, and of the vCPUs of a guest of KVM; 0 for none.
+    /// Samples per second of every thread by the wall clock; 0 for none. Where threads are stopped, of the vCPUs of a guest of
+    /// KVM, too.
     pub wall_hz: u32,
+    /// The longest stop of a thread for a wall-clock sample, ms: after a longer one no thread is stopped any more. Absent: no
+    /// thread is stopped at all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop_limit_ms: Option<u64>,
     /// Duration for which scheduler events and system calls are traced at first, ms; 0 for none.
     pub events_ms: u64,
     /// Bytes copied of a stack with each sample.
@@ -35,6 +40,11 @@ impl ProfileSettings {
     /// Duration, at most.
     pub fn time(&self) -> Option<Duration> {
         self.time_ms.map(Duration::from_millis)
+    }
+
+    /// The longest stop of a thread; `None` where none is stopped.
+    pub fn stop_limit(&self) -> Option<Duration> {
+        self.stop_limit_ms.filter(|_| self.wall_hz > 0).map(Duration::from_millis)
     }
 
     /// Duration for which scheduler events and system calls are traced.

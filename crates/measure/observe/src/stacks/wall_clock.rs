@@ -1,7 +1,8 @@
 //! Wall-clock sampling: where a process's threads are, whether they run or wait.
 //!
-//! A thread that waits, and waits where it did at the moment before with the same stack, is not stopped again: it is where it
-//! was.
+//! Without stops, the stack of a thread that waits is copied while it waits: the kernel gives its stack pointer. Of one that
+//! runs nothing is known but that.
+//! With stops, a thread that waits where it did at the moment before with the same stack is not stopped again.
 
 use super::StackSampling;
 use super::run_queue::RunQueue;
@@ -10,7 +11,7 @@ use crate::process::{has_ended, thread_names};
 use crate::{ProbeError, ThreadReader};
 use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
-use vmtax_model::samples::{Sample, ThreadState, WallClock};
+use vmtax_model::samples::{Sample, StopsEnded, ThreadState, WallClock};
 use vmtax_trace::FUTEX;
 use vmtax_trace::stacks::{self, CodeLocation, CodeOwner, Kernel, Names, Registers, SampledStacks, Space};
 
@@ -31,6 +32,10 @@ struct PreviousSample {
 
 struct Watch {
     reader: ThreadReader,
+    /// The longest stop that is accepted; no thread is stopped where there is none.
+    stop_limit: Option<Duration>,
+    begin: Instant,
+    stops_ended: Option<StopsEnded>,
     space: Space,
     sampled: SampledStacks,
     last: HashMap<i32, PreviousSample>,
@@ -43,14 +48,23 @@ struct Watch {
 /// Samples all threads of a process, until the timeout, the process ends, or `stop` says so. Has
 /// to run in a thread of its own, whose end lets go of all that it stopped.
 ///
+/// `stop_limit`: threads are stopped for their stacks, until one stop lasts longer than this; without it, none is stopped.
+///
 /// # Errors
 /// [`ProbeError`] when the process may not be read.
-pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<WallClock, ProbeError> {
+pub fn wall_clock(
+    settings: &StackSampling,
+    stop_limit: Option<Duration>,
+    stop: &dyn Fn() -> bool,
+) -> Result<WallClock, ProbeError> {
     let pid = settings.pid;
     let space = Space::of(pid);
     let build = settings.symbols.as_deref().map(|path| stacks::build(path, &space)).transpose()?;
     let mut watch = Watch {
         reader: ThreadReader::new(pid)?,
+        stop_limit,
+        begin: Instant::now(),
+        stops_ended: None,
         space,
         sampled: SampledStacks::default(),
         last: HashMap::new(),
@@ -60,7 +74,7 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
         futexes: BTreeMap::new(),
     };
     let step = Duration::from_secs(1) / settings.hz.max(1);
-    let begin = Instant::now();
+    let begin = watch.begin;
     let (mut threads, mut known) = (HashMap::new(), thread_names(pid));
     let mut moments = 0;
     let mut run_queue = RunQueue::of(pid);
@@ -78,6 +92,7 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
         known = thread_names(pid);
         moments += 1;
         watch.reader.rest(until_next(begin, step, settings.time));
+        watch.give_up_long_stops();
     }
     let mut pauses: Vec<u64> = watch.reader.end().iter().map(|pause| pause.as_nanos() as u64).collect();
     pauses.sort_unstable();
@@ -88,6 +103,7 @@ pub fn wall_clock(settings: &StackSampling, stop: &dyn Fn() -> bool) -> Result<W
         moments,
         pauses_ns: pauses,
         unstopped: watch.unstopped,
+        stops_ended: watch.stops_ended,
         times: run_queue.times(),
         futexes: watch.futexes,
     })
@@ -101,7 +117,11 @@ impl Watch {
                 self.unstopped += 1;
                 Some(stack)
             }
-            None => self.stopped(tid, state),
+            None if self.stop_limit.is_some() => self.stopped(tid, state),
+            None => {
+                self.unstopped += 1;
+                self.copied(tid, state)
+            }
         };
         let Some(stack) = stack else { return };
         let thread = self.sampled.thread(tid);
@@ -117,10 +137,51 @@ impl Watch {
         (self.copied[..size] == last.stack[..]).then_some(last.number)
     }
 
+    /// Stops no thread any more once one stop took longer than accepted.
+    fn give_up_long_stops(&mut self) {
+        let Some((limit, longest)) = self.stop_limit.zip(self.reader.longest_pause()) else { return };
+        if longest > limit {
+            let ns = |time: Duration| time.as_nanos() as u64;
+            let after_ns = ns(self.begin.elapsed());
+            self.stops_ended = Some(StopsEnded { after_ns, limit_ns: ns(limit), stop_ns: ns(longest) });
+            self.stop_limit = None;
+        }
+    }
+
+    /// The kernel's function that a thread waits in.
+    fn reason(&mut self, tid: i32) -> Option<CodeLocation> {
+        let name = Some(self.reader.waits_in(tid)).filter(|name| !name.is_empty())?;
+        Some(self.sampled.wait(&name))
+    }
+
+    /// The stack of a thread that waits, copied while it does. One that goes on meanwhile has what the kernel said of it;
+    /// one that runs has no stack.
+    fn copied(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
+        let ThreadState::Waits { call, argument, sp, ip } = state else {
+            self.last.remove(&tid);
+            return Some(self.sampled.stack(&[]));
+        };
+        let reason = self.reason(tid);
+        let turns = self.reader.turns(tid);
+        let size = self.reader.copy(sp, &mut self.copied);
+        if self.reader.state(tid) != Some(state) || self.reader.turns(tid) != turns {
+            return self.unseen(tid, call, (sp, ip), reason);
+        }
+        let known = self.last.get(&tid).and_then(|last| last.call);
+        let call = if call == Some(RESTART_SYSCALL) { known.or(call) } else { call };
+        let call_place = call.map(|number| CodeLocation { owner: CodeOwner::Call, at: number.unsigned_abs() });
+        let places = reason.into_iter().chain(call_place).collect();
+        // The kernel does not give the frame pointer: a stack that needs it ends there.
+        let number = self.unwound(Registers { ip, sp, bp: 0 }, size, places);
+        self.futexes.extend((call == Some(FUTEX)).then_some((argument, number)));
+        let stack = self.copied[..size].to_vec();
+        self.last.insert(tid, PreviousSample { sp, ip, call, stack, number });
+        Some(number)
+    }
+
     /// Stops a thread to see where it is.
     fn stopped(&mut self, tid: i32, state: ThreadState) -> Option<usize> {
-        let waits_in = matches!(state, ThreadState::Waits { .. }).then(|| self.reader.waits_in(tid));
-        let reason = waits_in.filter(|name| !name.is_empty()).map(|name| self.sampled.wait(&name));
+        let reason = matches!(state, ThreadState::Waits { .. }).then(|| self.reason(tid)).flatten();
         let Some((registers, size)) = self.reader.stop(tid, &mut self.copied) else {
             // It has ended, nothing interrupts its wait, or a debugger has it: then what the kernel says of it has to do.
             let ThreadState::Waits { call, sp, ip, .. } = state else { return None };

@@ -2,6 +2,7 @@
 //! sampler runs in its own thread; what one of them cannot observe is recorded as missing.
 
 use super::observer::{Observer, failed, store};
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -96,8 +97,8 @@ impl Profiler {
         Profiler { vm, spec, sampling, on_cpu, exits, may_ask }
     }
 
-    /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples stop threads, as the
-    /// events would show; the vCPUs of a guest of KVM are sampled with those. Its VM exits are counted meanwhile.
+    /// Samples on CPU, traces the scheduler's events, and then samples by the wall clock, whose samples may stop threads, as the
+    /// events would show; then the vCPUs of a guest of KVM are sampled, too. Its VM exits are counted meanwhile.
     fn follow(self, files: &Mutex<TrialFiles>, stopped: &AtomicBool) -> Result<(), RunError> {
         let Profiler { vm, spec, sampling, on_cpu, exits, may_ask } = self;
         let pid = vm.pid();
@@ -108,11 +109,13 @@ impl Profiler {
         // Some time is left for samples by the wall clock.
         let tracing = spec.events().min(time / 2);
         let by_clock = StackSampling { time: time - tracing, hz: spec.wall_hz, ..sampling.clone() };
-        let asks = spec.wall_hz > 0 && exits.is_some();
+        let stop_limit = spec.stop_limit();
+        // Reading its registers stops a vCPU, too.
+        let asks = stop_limit.filter(|_| exits.is_some());
         let vm = &vm;
         let sampled_code = || {
             wait(tracing, &stop);
-            asks.then(|| guest_code(vm, may_ask, &by_clock, &stop))
+            asks.map(|limit| guest_code(vm, may_ask, &by_clock, limit, &stop))
         };
         let trace = || {
             schedule(pid, tracing, &stop, &mut |name, bytes| {
@@ -122,7 +125,7 @@ impl Profiler {
         };
         let in_turn = || {
             let events = (!tracing.is_zero()).then(trace);
-            (events, (spec.wall_hz > 0).then(|| wall_clock(&by_clock, &stop)))
+            (events, (spec.wall_hz > 0).then(|| wall_clock(&by_clock, stop_limit, &stop)))
         };
         let (sampled, (events, wall), exits, code) = std::thread::scope(|scope| {
             let counting = exits.map(|exits| scope.spawn(|| exits.follow(vm, time, &stop)));
@@ -221,17 +224,19 @@ impl Exits {
     }
 }
 
-/// KVM's own: through QEMU, which takes no rights, or from debugfs.
+/// KVM's own: from debugfs, which disturbs no vCPU, or through QEMU, which takes no rights.
 fn counters(vm: &Vm) -> BTreeMap<String, u64> {
-    let asked = vm.monitor().map(Monitor::kvm_counters).unwrap_or_default();
-    if asked.is_empty() { vmtax_observe::kvm_counters(vm.pid()) } else { asked }
+    let read = vmtax_observe::kvm_counters(vm.pid());
+    if read.is_empty() { vm.monitor().map(Monitor::kvm_counters).unwrap_or_default() } else { read }
 }
 
-/// What the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`].
+/// What the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`], until an answer takes longer than
+/// `limit`.
 fn guest_code(
     vm: &Vm,
     may_ask: bool,
     sampling: &StackSampling,
+    limit: Duration,
     stop: &dyn Fn() -> bool,
 ) -> Result<CodeSamples, Missing> {
     let missing = |why: &str, fix: &str| {
@@ -249,8 +254,14 @@ fn guest_code(
     let monitor = vm.monitor().ok_or_else(|| missing("QEMU has no QMP monitor", &vm.monitor_advice()))?;
     let vcpus: Vec<u32> = monitor.vcpus().map_err(|_| silent())?.into_iter().map(|(number, _)| number).collect();
     let (hz, time) = (sampling.hz.min(MAX_CODE_HZ), sampling.time);
-    let samples =
-        vmtax_observe::guest_code(&vcpus, hz, time, stop, &mut |vcpu, command| monitor.of_vcpu(vcpu, command).ok());
+    let too_long = Cell::new(false);
+    let mut ask = |vcpu, command: &str| {
+        let asked = Instant::now();
+        let answer = monitor.of_vcpu(vcpu, command).ok();
+        too_long.set(too_long.get() || asked.elapsed() > limit);
+        answer
+    };
+    let samples = vmtax_observe::guest_code(&vcpus, hz, time, &|| stop() || too_long.get(), &mut ask);
     if samples.samples == 0 { Err(silent()) } else { Ok(samples) }
 }
 

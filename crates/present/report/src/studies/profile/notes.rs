@@ -29,17 +29,22 @@ pub fn quality(findings: &ProfileFindings) -> Vec<String> {
         ));
     }
     if let Some(wall) = &findings.wall {
-        let pauses = &wall.pauses;
-        lines.push(format!(
-            "Wall-clock samples of every thread: {}. A thread was stopped {}, for {} (median), {} (p99), {} (max); {} needed \
-             no stop, since the thread still waited where it was.",
-            count(wall.moments),
-            times(pauses.count),
+        let (pauses, moments) = (&wall.pauses, count(wall.moments));
+        lines.push(match pauses.count {
+            0 => format!(
+                "Wall-clock samples of every thread: {moments}, none of which stopped a thread. A waiting thread's stack was \
+                 copied while it waited; a running thread has none among them (--stop-threads)."
+            ),
+            stops => format!(
+            "Wall-clock samples of every thread: {moments}. A thread was stopped {}, for {} (median), {} (p99), {} (max); {} \
+             needed no stop.",
+            times(stops),
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),
             nanoseconds(pauses.max_ns),
             counted(pauses.unstopped, "sample")
-        ));
+            ),
+        });
     }
     lines.extend(findings.guest.iter().flat_map(guest::method));
     lines.extend(findings.exits.iter().flat_map(exits::method));
@@ -82,11 +87,20 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
     if let Some(pauses) = findings.wall.as_ref().map(|wall| &wall.pauses).filter(|pauses| pauses.p99_ns > LONG_STOP_NS)
     {
         notes.push(format!(
-            "Wall-clock sampling stopped a thread for {} (median), {} (p99), {} (max): the host is busy. --wall-hz 0 samples \
-             without stops.",
+            "Wall-clock sampling stopped a thread for {} (median), {} (p99), {} (max): the host is busy. Without --stop-threads \
+             no thread is stopped.",
             nanoseconds(pauses.p50_ns),
             nanoseconds(pauses.p99_ns),
             nanoseconds(pauses.max_ns)
+        ));
+    }
+    if let Some(ended) = findings.wall.as_ref().and_then(|wall| wall.stops_ended) {
+        notes.push(format!(
+            "No thread was stopped any more after {} of wall-clock samples: one stop lasted {}, the limit is {} \
+             (--stop-threads=TIME). Later samples have no stacks of running threads.",
+            nanoseconds(ended.after_ns as f64),
+            nanoseconds(ended.stop_ns as f64),
+            nanoseconds(ended.limit_ns as f64)
         ));
     }
     notes.extend(findings.guest.iter().flat_map(guest::notes));
@@ -136,13 +150,14 @@ pub fn notes(findings: &ProfileFindings) -> Vec<String> {
 mod tests {
     use super::super::heading::heading;
     use super::*;
+    use vmtax_model::samples::StopsEnded;
     use vmtax_model::{GuestFindings, Pauses, SampleShare, ScheduleFindings, WallFindings};
 
     /// A profile of which there is so much of everything.
     fn of(n: u64) -> ProfileFindings {
         let pauses = Pauses { count: n, unstopped: n, p50_ns: 0.0, p99_ns: 0.0, max_ns: 0.0 };
         let unwound = SampleShare::default();
-        let wall = WallFindings { moments: n, samples: n, pauses, unwound, threads: vec![] };
+        let wall = WallFindings { moments: n, samples: n, pauses, stops_ended: None, unwound, threads: vec![] };
         ProfileFindings {
             trigger: "cycles".to_owned(),
             hz: n as u32,
@@ -171,6 +186,21 @@ mod tests {
         assert_eq!([rough(&of(0)), rough(&of(100))], [None, None]);
         let theirs = rough(&ProfileFindings { file: Some("perf.data".to_owned()), ..of(9) }).unwrap();
         assert!(theirs.contains("perf record -F") && !theirs.contains("--hz"), "{theirs}");
+    }
+
+    #[test]
+    fn stops_are_reported_and_their_end() {
+        let mut findings = of(200);
+        assert!(said(&findings).contains("A thread was stopped 200 times") && !said(&findings).contains("any more"));
+        let wall = findings.wall.as_mut().unwrap();
+        wall.stops_ended = Some(StopsEnded { after_ns: 3_000_000_000, limit_ns: 5_000_000, stop_ns: 12_000_000 });
+        assert!(
+            said(&findings)
+                .contains("after 3.00 s of wall-clock samples: one stop lasted 12.0 ms, the limit is 5.00 ms")
+        );
+        let wall = findings.wall.as_mut().unwrap();
+        (wall.stops_ended, wall.pauses.count) = (None, 0);
+        assert!(said(&findings).contains("none of which stopped a thread"));
     }
 
     #[test]
