@@ -27,7 +27,7 @@ const SCRATCH_MIB: u32 = 4096;
 #[derive(Debug, Args)]
 #[command(
     help_template = "{about-with-newline}\n{usage-heading} {usage}\n\n\
-Warning: native runs CMD on this host: what it writes stays. See --machine.\n\n{all-args}{after-help}\n",
+Natively CMD runs on this host. What it writes to files is discarded, except with --write and --in-place.\n\n{all-args}{after-help}\n",
     mut_arg("timeout", with_help("Timeout of a run: 90s, 10m, 2h [default: 24h]")),
     after_help = "In a guest it has the host's files, the same working directory, user, environment, limits and standard input; \
 what it writes there is discarded with the guest.
@@ -66,9 +66,12 @@ pub struct ExecOptions {
     /// root with virtiofsd, else 9p,msize=512000,cache=loose,multidevs=remap]
     #[arg(long, value_name = "METHOD")]
     root: Option<String>,
-    /// Share this folder read-write: what guests write there stays
+    /// Let what is written in this folder stay, natively and from guests
     #[arg(long, value_name = "DIR")]
     write: Vec<PathBuf>,
+    /// Natively, let what the command writes stay on this host, anywhere
+    #[arg(long)]
+    in_place: bool,
     /// Scratch disk for what guests write: 4G; a plain number is MiB [default: a tmpfs of half their memory; with --layers: 4G]
     #[arg(long, value_name = "SIZE", value_parser = mebibytes)]
     scratch: Option<u32>,
@@ -109,6 +112,7 @@ impl StudyOptions for ExecOptions {
                 prepare: self.prepare.clone(),
                 cleanup: self.cleanup.clone(),
                 write: self.write.iter().map(|folder| canonical(folder)).collect::<Result<_, _>>()?,
+                in_place: self.in_place,
                 scratch_mib: self.scratch.or(self.layers.then_some(SCRATCH_MIB)),
                 layers: self.layers,
                 net: self.net,

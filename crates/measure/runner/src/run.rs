@@ -170,6 +170,7 @@ impl<'a> Run<'a> {
             disk: &variant_setup.disk,
             restored,
             share,
+            command: self.plan.command(),
             scratch: self.scratch,
             log,
             events: self.events,

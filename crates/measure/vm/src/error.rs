@@ -108,6 +108,14 @@ pub enum MachineError {
         /// The error of the kernel.
         source: io::Error,
     },
+    /// What a native command writes cannot be discarded.
+    #[error(
+        "what the command writes on this host cannot be discarded: {source}. Give --in-place to let it stay, or run the command in guests only (--machine kvm,tcg)"
+    )]
+    NoOverlay {
+        /// The error of the kernel.
+        source: io::Error,
+    },
     /// The server of a share ended, or did not start to serve.
     #[error("share={method}: {what} (exit status {status}){said}\nIts log is {log}; the command line is beside it", said = quoted_lines(.said), log = .log.display())]
     ServerEnded {
@@ -167,7 +175,7 @@ pub enum MachineError {
         log: PathBuf,
     },
     /// The machine ended by itself.
-    #[error("{machine} ended while {doing} (exit status {status}){console}\n{fix}", console = quoted(.tail, .log), fix = fix_ended(*.status))]
+    #[error("{machine} ended while {doing} (exit status {status}){console}\n{fix}", console = quoted(.tail, .log), fix = fix_ended(*.machine, *.status))]
     Ended {
         /// The machine.
         machine: Machine,
@@ -257,9 +265,11 @@ fn quoted_lines(said: &str) -> String {
     if said.is_empty() { String::new() } else { format!(". Its last output:\n{said}") }
 }
 
-fn fix_ended(status: i32) -> &'static str {
+fn fix_ended(machine: Machine, status: i32) -> &'static str {
     if status == 128 + rustix::process::Signal::KILL.as_raw() {
         "A signal killed it: if `dmesg` reports that the host was out of memory, use a smaller --memory"
+    } else if !machine.is_guest() {
+        "See there what it lacks on this host"
     } else {
         "Try more memory (--memory), or another kernel (`vmtax get kernel`)"
     }

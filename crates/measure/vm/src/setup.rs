@@ -3,7 +3,7 @@
 use crate::{Interrupt, Scratch, Sharing};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use vmtax_model::{Accelerator, Guest, Machine, QemuFacts, Vmm};
+use vmtax_model::{Accelerator, CommandSpec, Guest, Machine, QemuFacts, Vmm};
 
 /// The program of a VMM that was found on this host.
 #[derive(Debug, Clone, PartialEq)]
@@ -63,6 +63,8 @@ pub struct Setup<'a> {
     pub restored: &'a [(PathBuf, String)],
     /// The tree that is shared with a guest, if any.
     pub share: Option<&'a Sharing>,
+    /// The command that it runs, if any.
+    pub command: Option<&'a CommandSpec>,
     /// The files and disks it works on.
     pub scratch: &'a Scratch,
     /// The folder for its logs.

@@ -93,6 +93,74 @@ fn only_the_folder_that_guests_may_write_to_changes() {
     }
 }
 
+/// What is written natively: a new file, a folder that is renamed, a file that is changed and one that is removed, and
+/// files in folders that all users share.
+const WRITES: &str = "test ! -e new && echo new > new && mkdir a && echo below > a/file && mv a b && cat b/file && \
+                      echo changed > changed && rm removed && echo $1 > /tmp/$1 && echo $1 > /var/tmp/$1 && \
+                      echo $1 > /dev/shm/$1 && cat /tmp/$1 && pwd && id -u && echo kept > out/new; exit 3";
+
+fn has_written(place: &Place) -> Vec<&'static str> {
+    let has = |name: &str, text: &str| fs::read_to_string(place.path(name)).is_ok_and(|now| now == text);
+    let all = [
+        ("new", has("new", "new\n")),
+        ("b", has("b/file", "below\n")),
+        ("changed", has("changed", "changed\n")),
+        ("removed", !place.path("removed").exists()),
+        ("out", has("out/new", "kept\n")),
+    ];
+    all.into_iter().filter_map(|(name, done)| done.then_some(name)).collect()
+}
+
+#[test]
+fn what_a_native_command_writes_is_discarded_unless_asked_for() {
+    let place = Place::new();
+    place.put("changed", "before");
+    place.put("removed", "");
+    place.put("out/old", "");
+    let name = format!("vmtax-test-{}", std::process::id());
+    let shared = || ["/tmp", "/var/tmp", "/dev/shm"].map(|folder| std::path::Path::new(folder).join(&name));
+    let run = |words: &str| exec(&place, &format!("--machine native {words}"), &["sh", "-c", WRITES, "sh", &name]);
+    let printed = |id: u32| format!("below\n{name}\n{}\n{id}\n", place.path("").canonicalize().unwrap().display());
+    // Each round begins with the files as they are.
+    let user = rustix::process::getuid().as_raw();
+    let outcome = run("--rounds 2").outcome().exits(3);
+    assert_eq!(outcome.stdout, printed(user).repeat(2), "{outcome}");
+    assert_eq!(has_written(&place), [""; 0], "{outcome}");
+    assert!(shared().iter().all(|file| !file.exists()), "{outcome}");
+    place.nothing_is_left();
+    let outcome = run("--write out").outcome().exits(3);
+    assert_eq!((outcome.stdout.as_str(), has_written(&place)), (printed(user).as_str(), vec!["out"]), "{outcome}");
+    fs::remove_file(place.path("out/new")).unwrap();
+    let outcome = run("--in-place").outcome().exits(3);
+    assert_eq!(has_written(&place), ["new", "b", "changed", "removed", "out"], "{outcome}");
+    assert!(shared().iter().all(|file| fs::remove_file(file).is_ok()), "{outcome}");
+    // An ordinary user's, in a user namespace.
+    let place = Place::new();
+    let user = place.vmtax_as_ordinary_user("exec --rounds 1 --machine native --dir user --shell");
+    let outcome = user.arg("echo new > new && cat new && echo $HOME > /tmp/$0 && pwd && id -u").outcome().exits(0);
+    let id = if is_root() { 65534 } else { rustix::process::getuid().as_raw() };
+    assert_eq!(outcome.stdout, format!("new\n{}\n{id}\n", place.path("").canonicalize().unwrap().display()));
+    assert!(!place.path("new").exists(), "{outcome}");
+}
+
+#[test]
+#[ignore = "needs root"]
+fn a_native_command_whose_writes_cannot_be_discarded_is_not_run() {
+    let place = Place::new();
+    let vmtax = env!("CARGO_BIN_EXE_vmtax");
+    let run = |option: &str| {
+        let no_namespaces = format!(
+            "echo 0 > /proc/sys/user/max_user_namespaces && exec setpriv --bounding-set=-sys_admin --inh-caps=-sys_admin \
+             {vmtax} exec --rounds 1 --machine native --dir runs {option} -- touch new"
+        );
+        place.program("unshare").words("--user --map-root-user sh -c").arg(no_namespaces).start(60).outcome()
+    };
+    let outcome = run("").exits(125).says("cannot be discarded").says("--in-place").says("--machine kvm,tcg");
+    assert!(!place.path("new").exists(), "{outcome}");
+    run("--in-place").exits(0);
+    assert!(place.path("new").exists());
+}
+
 #[test]
 fn a_guest_has_a_network_when_it_is_given_one() {
     let place = Place::new();

@@ -24,9 +24,12 @@ pub struct CommandSpec {
     /// Shell command that runs after each measured run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleanup: Option<String>,
-    /// Folders of the host that guests share read-write.
+    /// Folders of the host in which what is written stays: guests share them read-write.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub write: Vec<PathBuf>,
+    /// Whether a native command works on the host's files themselves, so that what it writes stays.
+    #[serde(default, rename = "in-place", skip_serializing_if = "is_false")]
+    pub in_place: bool,
     /// Size of the scratch disk for a guest's writes, MiB; without one they stay in a tmpfs.
     #[serde(default, rename = "scratch-mib", skip_serializing_if = "Option::is_none")]
     pub scratch_mib: Option<u32>,
@@ -54,6 +57,7 @@ impl CommandSpec {
             prepare: None,
             cleanup: None,
             write: Vec::new(),
+            in_place: false,
             scratch_mib: None,
             layers: false,
             net: None,

@@ -5,6 +5,7 @@ use crate::agent::memory_limit;
 use crate::process::child::{Child, Start};
 use crate::process::watchdog::Supervision;
 use crate::sandbox::namespaces::Namespaces;
+use crate::sandbox::overlay::Discard;
 use crate::setup::Setup;
 use rustix::fd::OwnedFd;
 use vmtax_model::Warning;
@@ -36,6 +37,11 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
     if let Some(folder) = &group {
         command.extend(["--cgroup".to_owned(), text(folder)]);
     }
+    let discard = setup.command.filter(|command| !command.in_place).map(|command| Discard {
+        layers: setup.scratch.folder().join(format!("layers-{:08x}", fastrand::u32(..))),
+        directory: command.directory.clone(),
+        kept: command.write.clone(),
+    });
     let started = Child::spawn(Start {
         command,
         stdin: Some(channel),
@@ -47,6 +53,7 @@ pub(crate) fn start(setup: &Setup<'_>, channel: OwnedFd) -> Result<(Child, Vec<W
                 read_only: setup.scratch.users_tree().map(ToOwned::to_owned),
                 ..Namespaces::default()
             },
+            discard,
             emptied: group.iter().cloned().collect(),
             removed: vec![setup.scratch.folder().to_path_buf()],
             restored: Vec::new(),

@@ -1,27 +1,37 @@
 //! Starts a process that ends with this one.
 
 use crate::MachineError;
+use crate::sandbox::overlay::Discard;
 use crate::sandbox::rights::Rights;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
+/// The exit status of vmtax where it fails itself.
+const FAILED: i32 = 2;
+
 /// Starts a program.
 pub(crate) fn spawn(program: &str, arguments: &[String]) -> Result<Child, MachineError> {
-    spawn_command(Command::new(program), arguments, None)
+    spawn_command(Command::new(program), arguments, None, None)
 }
 
-/// Starts a program with its streams, where given with these rights only.
+/// Starts a program with its streams, where given with these rights only, or among files whose changes are discarded.
 pub(crate) fn spawn_command(
     mut command: Command,
     arguments: &[String],
     rights: Option<&Rights>,
+    discard: Option<&Discard>,
 ) -> Result<Child, MachineError> {
     command.args(arguments).process_group(0);
-    let rights = rights.cloned();
+    let (rights, discard) = (rights.cloned(), discard.cloned());
     // SAFETY: watchdog and jail have one thread, so no lock is held that the closure could wait for.
     unsafe {
         command.pre_exec(move || {
+            // Of an error that is returned from here, a number is left.
+            if let Some(Err(error)) = discard.as_ref().map(Discard::enter) {
+                eprintln!("Error: {error}");
+                libc::_exit(FAILED);
+            }
             rights.as_ref().map_or(Ok(()), Rights::apply)?;
             // Should the watchdog itself be killed. Its one thread lives as long as it does. Last, as the kernel forgets it
             // when a process changes its user.

@@ -8,6 +8,7 @@ use crate::process::log::BoundedLog;
 use crate::process::remove::remove;
 use crate::process::spawn::{self, spawn_command};
 use crate::sandbox::namespaces::{Namespaces, leave};
+use crate::sandbox::overlay::Discard;
 use crate::sandbox::rights::Rights;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -34,6 +35,8 @@ pub(crate) struct Supervision {
     pub namespaces: Namespaces,
     /// What the command keeps of this program's rights; `None` for all.
     pub rights: Option<Rights>,
+    /// What the command writes to the host's files, if that is discarded.
+    pub discard: Option<Discard>,
     /// Control groups to remove in any case.
     pub emptied: Vec<PathBuf>,
     /// Trees to remove when the lifeline closes without a byte, since then nobody else will.
@@ -48,7 +51,7 @@ pub(crate) struct Supervision {
 /// # Errors
 /// [`MachineError::System`] when the command cannot be started or watched.
 pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineError> {
-    let Supervision { namespaces, rights, emptied, removed, restored } =
+    let Supervision { namespaces, rights, discard, emptied, removed, restored } =
         serde_json::from_str(supervision).map_err(|e| MachineError::system("reading the watchdog's settings", e))?;
     // Out of the terminal's reach: Ctrl-C is the controller's to answer.
     let _ = setsid();
@@ -59,9 +62,12 @@ pub fn watchdog(supervision: &str, command: &[String]) -> Result<i32, MachineErr
     let mounted = namespaces.enter()?;
     let outcome = match command {
         [] => wait_for(lifeline),
-        command => run(command, rights.as_ref(), lifeline),
+        command => run(command, (rights.as_ref(), discard.as_ref()), lifeline),
     };
     leave(mounted);
+    if let Some(Discard { layers, .. }) = &discard {
+        let _ = remove(layers); // with the scratch folder at the latest
+    }
     let alone = match outcome {
         Ok(None) => nobody_there(lifeline),
         // An agent that is told nothing any more ends, and may be the first to notice.
@@ -108,7 +114,11 @@ fn wait_for_the_end_of(process: Option<i32>) {
 }
 
 /// Runs the command; `None` when it had to be killed because of the lifeline.
-fn run(command: &[String], rights: Option<&Rights>, lifeline: BorrowedFd<'_>) -> Result<Option<i32>, MachineError> {
+fn run(
+    command: &[String],
+    (rights, discard): (Option<&Rights>, Option<&Discard>),
+    lifeline: BorrowedFd<'_>,
+) -> Result<Option<i32>, MachineError> {
     let (program, arguments) = command
         .split_first()
         .ok_or_else(|| MachineError::system("watchdog: no command", std::io::ErrorKind::InvalidInput))?;
@@ -121,7 +131,7 @@ fn run(command: &[String], rights: Option<&Rights>, lifeline: BorrowedFd<'_>) ->
     let mut output = Some(output);
     let mut command = Command::new(program);
     command.stdout(theirs.try_clone().map_err(failed)?).stderr(theirs);
-    let mut child = spawn_command(command, arguments, rights)?;
+    let mut child = spawn_command(command, arguments, rights, discard)?;
     let pid = Pid::from_child(&child);
     let exited = pidfd_open(pid, PidfdFlags::empty()).map_err(|e| failed(e.into()))?;
     let mut log = BoundedLog::new(stdout().as_fd().try_clone_to_owned().map_err(failed)?.into());

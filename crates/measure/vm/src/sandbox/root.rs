@@ -44,7 +44,7 @@ pub struct RootMounts {
     /// Guests do not: each with its kind.
     pub refused: Vec<(PathBuf, String)>,
     /// Nor these, of the kernel, which say nothing in a guest; those where a guest has its own are not among them.
-    kernels: Vec<PathBuf>,
+    pub(crate) kernels: Vec<PathBuf>,
 }
 
 /// The mounts of this process's root, and what guests see of them.

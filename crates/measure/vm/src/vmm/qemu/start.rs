@@ -83,9 +83,9 @@ fn spawn(
         supervision: Supervision {
             namespaces: Namespaces { network_of, no_devices, root, read_only, ..Namespaces::default() },
             rights,
-            emptied: Vec::new(),
             removed: vec![setup.scratch.folder().to_path_buf()],
             restored: setup.restored.to_vec(),
+            ..Supervision::default()
         },
     })?;
     Ok(Started { child, link: Link { share: Vec::new(), memory, log, control } })
