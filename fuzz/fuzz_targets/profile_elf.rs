@@ -38,6 +38,6 @@ fn files() -> (PathBuf, PathBuf) {
 fuzz_target!(|bytes: &[u8]| {
     let (program, recording) = FILES.get_or_init(files);
     fs::write(program, bytes).expect("a temporary file");
-    let imported = import(recording, None, None).expect("a sound recording");
+    let imported = import(recording, None, None, true).expect("a sound recording");
     assert_eq!(imported.found.profile.total(), 31);
 });

@@ -14,7 +14,7 @@ static FILE: OnceLock<PathBuf> = OnceLock::new();
 fuzz_target!(|data: &[u8]| {
     let file = FILE.get_or_init(|| std::env::temp_dir().join("profile_perf"));
     fs::write(file, data).expect("a temporary file");
-    match import(file, None, None) {
+    match import(file, None, None, true) {
         Ok(imported) => drop(fold::fold(&imported.found.profile)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }

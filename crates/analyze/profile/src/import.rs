@@ -3,9 +3,11 @@
 use crate::{ProfileError, fold};
 use linux_perf_event_reader::constants::PERF_RECORD_MISC_COMM_EXEC;
 use linux_perf_event_reader::{EventRecord, RawEventRecord, RecordType};
+use rustix::process::geteuid;
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::io::Read;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::Duration;
 use vmtax_model::Missing;
@@ -29,17 +31,22 @@ pub struct Imported {
     pub missing: Vec<Missing>,
 }
 
-/// Imports a perf.data or folded stacks. Of several processes it takes `pid`, or the one with most samples.
+/// Imports a perf.data or folded stacks. Of several processes it takes `pid`, or the one with most samples. `force`: root reads
+/// another user's file, too.
 ///
 /// # Errors
 /// [`ProfileError`] when the file is neither, is damaged, lacks the process, or `symbols` is another program.
-pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Imported, ProfileError> {
+pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>, force: bool) -> Result<Imported, ProfileError> {
     let wrong = |why: String| ProfileError::Damaged { file: path.to_owned(), why };
     let failed = |e: std::io::Error| wrong(format!("{e}: give a perf.data file or folded stacks"));
     let kind = fs::metadata(path).map_err(failed)?;
     if !kind.is_file() && !kind.is_dir() {
         // It is read more than once.
         return Err(wrong("it is a pipe or a device: write the data to a file and import that".to_owned()));
+    }
+    if !force && is_foreign(kind.uid()) {
+        let why = "it belongs to another user, who chose the files that it names: give --force to import it as root";
+        return Err(wrong(why.to_owned()));
     }
     let mut head = [0; 8];
     let is_perf = File::open(path).map_err(failed)?.read_exact(&mut head).is_ok();
@@ -55,6 +62,12 @@ pub fn import(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<I
     let profile = fold::unfold(&text, path)?;
     let found = OnCpu { profile, ..OnCpu::default() };
     Ok(Imported { found, pid: 0, program: String::new(), missing: Vec::new() })
+}
+
+/// Whether a file of that user is neither root's nor the caller's, where the caller is root, or has become it.
+fn is_foreign(owner: u32) -> bool {
+    let caller = std::env::var("SUDO_UID").ok().and_then(|uid| uid.parse().ok());
+    geteuid().is_root() && owner != 0 && Some(owner) != caller
 }
 
 /// The latest value, with its time, ns: records of several CPUs are in the file's order, not in that of time.

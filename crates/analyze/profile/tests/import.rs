@@ -49,7 +49,7 @@ impl Recorded {
     }
 
     fn import(&self) -> Result<Imported, ProfileError> {
-        import(&self.file(&self.data), None, None)
+        import(&self.file(&self.data), None, None, true)
     }
 }
 
@@ -69,7 +69,7 @@ fn a_recording_is_unwound_and_named() {
 #[test]
 fn another_build_or_process_is_rejected() {
     let recorded = Recorded::of(PROGRAM);
-    let unchanged = import(&recorded.file(RECORDED), None, None).unwrap();
+    let unchanged = import(&recorded.file(RECORDED), None, None, true).unwrap();
     let of = |imported: &Imported, path: &[u8]| {
         let found = imported.found.unnamed.iter().find(|(file, _)| file.as_bytes() == path);
         found.unwrap_or_else(|| panic!("{:?}", imported.found.unnamed)).1.clone()
@@ -83,11 +83,11 @@ fn another_build_or_process_is_rejected() {
     std::fs::rename(recorded.folder.path().join("other"), &path).unwrap();
     let other = recorded.import().unwrap();
     assert!(of(&other, path.as_os_str().as_encoded_bytes()).contains("another build"));
-    let error = import(&recorded.file(&recorded.data), Some(1), None).unwrap_err().to_string();
+    let error = import(&recorded.file(&recorded.data), Some(1), None, true).unwrap_err().to_string();
     assert!(error.contains("no sample of process 1") && error.contains("): 31"), "{error}");
-    let error = import(Path::new("/nonexistent/perf.data"), None, None).unwrap_err().to_string();
+    let error = import(Path::new("/nonexistent/perf.data"), None, None, true).unwrap_err().to_string();
     assert!(error.contains("/nonexistent/perf.data") && error.contains("perf.data file"), "{error}");
-    let error = import(&recorded.file(b"PERFILE2 and no more"), None, None).unwrap_err().to_string();
+    let error = import(&recorded.file(b"PERFILE2 and no more"), None, None, true).unwrap_err().to_string();
     assert!(error.contains("perf.data"), "{error}");
 }
 
@@ -100,7 +100,7 @@ fn a_build_id_that_is_too_long_is_an_error() {
     let mapping = (0..bytes.len() - 72).find(is_mapping).unwrap();
     bytes[mapping + 5] |= 0x40;
     bytes[mapping + 40] = 21;
-    let error = import(&recorded.file(&bytes), None, None).unwrap_err().to_string();
+    let error = import(&recorded.file(&bytes), None, None, true).unwrap_err().to_string();
     assert!(error.contains("build-id"), "{error}");
 }
 
@@ -115,7 +115,7 @@ fn invalid_records_are_counted() {
     for at in &samples[..2] {
         bytes[at + 50] = 1;
     }
-    let Imported { found, missing, .. } = import(&recorded.file(&bytes), None, None).unwrap();
+    let Imported { found, missing, .. } = import(&recorded.file(&bytes), None, None, true).unwrap();
     assert_eq!(found.profile.total(), 29);
     assert!(missing.len() == 1 && missing[0].why == "2 records are invalid", "{missing:?}");
 }
@@ -137,7 +137,7 @@ proptest! {
         if let Some(cut) = cut {
             bytes.truncate(cut.index(bytes.len()));
         }
-        let _ = import(&recorded.file(&bytes), None, None);
+        let _ = import(&recorded.file(&bytes), None, None, true);
     }
 
     #[test]

@@ -45,6 +45,9 @@ pub struct ImportArgs {
     /// Unstripped binary of the program, for function names
     #[arg(long, value_name = "FILE")]
     pub symbols: Option<PathBuf>,
+    /// As root, import a file that belongs to another user, too
+    #[arg(long)]
+    pub force: bool,
     #[command(flatten)]
     pub record: RecordArgs,
 }

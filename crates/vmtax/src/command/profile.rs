@@ -33,7 +33,7 @@ fn import(args: &ImportArgs) -> Result<ExitCode, Fault> {
     let record = &args.record;
     recording_folder::check(record)?;
     let Imported { found, pid, program, missing } =
-        vmtax_profile::import(&args.file, args.pid, args.symbols.as_deref())?;
+        vmtax_profile::import(&args.file, args.pid, args.symbols.as_deref(), args.force)?;
     let name = args.file.file_name().unwrap_or_default().to_string_lossy().into_owned();
     if found.profile.total() == 0 {
         return Err(Fault::Usage(format!("{name} holds no samples: give another file")));

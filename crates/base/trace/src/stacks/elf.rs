@@ -1,15 +1,12 @@
 //! What is needed of an ELF file: where its code was linked to, how to unwind it, what its functions are called.
 
-use crate::stacks::ranges::Ranges;
+use crate::stacks::ranges::{self, Ranges};
 use crate::stacks::symbols::Symbols;
 use object::elf::{FileHeader64, SHN_UNDEF, STT_FUNC, STT_GNU_IFUNC, STT_OBJECT};
 use object::read::elf::{ElfFile64, ProgramHeader as _, SectionHeader as _, Sym as _};
 use object::{Endianness, Object, ObjectSection, ReadRef};
 use std::ops::Range;
 use std::sync::Arc;
-
-/// No section of a program that exists is larger.
-const MAX_SECTION: u64 = 1 << 30;
 
 /// The symbol through which a program registers generated code with debuggers.
 const JIT: &[u8] = b"__jit_debug_descriptor";
@@ -74,13 +71,12 @@ impl Elf {
         };
         let section = |name| {
             let section = file.section_by_name(name)?;
-            let content = if section.size() <= MAX_SECTION { section.data().ok()? } else { return None };
-            Some(Section { at: range(name)?, bytes: content.into() })
+            Some(Section { at: range(name)?, bytes: section.data().ok()?.into() })
         };
         elf.text = range(".text");
         elf.got = range(".got");
         elf.eh_frame = section(".eh_frame").filter(|s| !s.bytes.is_empty());
-        elf.eh_frame_hdr = section(".eh_frame_hdr").filter(|s| !s.bytes.is_empty());
+        elf.eh_frame_hdr = section(".eh_frame_hdr").filter(|s| ranges::is_table(&s.bytes, s.at.start));
         if let Some(header) = &elf.eh_frame_hdr {
             elf.ranges = Ranges::read(&header.bytes, header.at.start);
         }

@@ -1,10 +1,11 @@
 //! The files that a process runs from: through its own root, in whatever mount namespace it lives; or, of a recorded one, by
 //! their build-ids.
 
+use crate::stacks::bounded::{Bounded, budget, open_regular};
 use crate::stacks::elf::Elf;
 use crate::stacks::maps::{self, Mapping};
 use object::ReadCache;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::unix::fs::{FileExt, MetadataExt};
@@ -78,8 +79,9 @@ impl Source {
 
 /// Reads a file's tables without keeping the file.
 pub fn read(path: &Path) -> Result<Elf, String> {
-    let file = File::open(path).map_err(|e| e.to_string())?;
-    Elf::read(&ReadCache::new(file))
+    let file = open_regular(path).map_err(|e| e.to_string())?;
+    let left = Cell::new(budget(&file).map_err(|e| e.to_string())?);
+    Elf::read(Bounded::new(&ReadCache::new(file), &left))
 }
 
 fn of_process(pid: i32, mapping: &Mapping, base: Option<&Mapping>) -> Result<Elf, String> {

@@ -4,6 +4,7 @@
 //! [`Space`] is the process's address space, [`take`] adds a record of `perf_event_open` to the [`SampledStacks`] stacks, [`Names`]
 //! makes a [`Profile`](vmtax_model::samples::Profile) of those.
 
+mod bounded;
 mod elf;
 mod error;
 mod files;
@@ -18,6 +19,7 @@ mod sampled;
 mod space;
 mod symbols;
 
+pub use bounded::open_regular;
 pub use elf::Elf;
 pub use error::StackError;
 pub use files::{LocalFiles, Source};

@@ -3,6 +3,21 @@
 /// `DW_EH_PE_datarel | DW_EH_PE_sdata4`, the only form that linkers write the table in.
 const TABLE_FORM: u8 = 0x3b;
 
+/// The forms that linkers write: the frames' address is relative to where it is, the count is a number.
+const FORMS: [u8; 4] = [1, 0x1b, 0x03, TABLE_FORM];
+
+/// Whether `.eh_frame_hdr`, linked to `base`, is a table that unwinding can trust: each row's frame lies behind the frames'
+/// begin. Gimli subtracts one from the other without a look.
+pub(super) fn is_table(header: &[u8], base: u64) -> bool {
+    let word = |at: usize| Some(i32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
+    let Some((frames, rows)) = word(4).zip(header.get(12..)).filter(|_| header.starts_with(&FORMS)) else {
+        return false;
+    };
+    let frames = base.wrapping_add(4).wrapping_add_signed(frames.into());
+    let frame = |row: &[u8]| base.wrapping_add_signed(i32::from_le_bytes([row[4], row[5], row[6], row[7]]).into());
+    rows.chunks_exact(8).all(|row| frame(row) >= frames)
+}
+
 /// Where the functions of a program begin, as linked.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Ranges(Vec<u64>);

@@ -158,7 +158,7 @@ mod tests {
     /// Runs a shell script with these rights; gives whether it ended well.
     fn runs(rights: &Rights, script: &str) -> bool {
         let arguments = ["-c", script].map(str::to_owned);
-        spawn_command(Command::new("sh"), &arguments, Some(rights)).unwrap().wait().unwrap().success()
+        spawn_command(Command::new("sh"), &arguments, Some(rights), None).unwrap().wait().unwrap().success()
     }
 
     #[test]
