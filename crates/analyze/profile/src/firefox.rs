@@ -17,7 +17,9 @@ pub fn json(
     hz: u32,
     time: Duration,
 ) -> serde_json::Result<String> {
-    let began = SystemTime::now().checked_sub(time).unwrap_or(SystemTime::UNIX_EPOCH);
+    // Damaged time stamps may be decades apart; the format knows no time before 1970.
+    let began = SystemTime::now().checked_sub(time).filter(|began| *began >= SystemTime::UNIX_EPOCH);
+    let began = began.unwrap_or(SystemTime::UNIX_EPOCH);
     let interval = SamplingInterval::from_nanos(1_000_000_000 / u64::from(hz.max(1)));
     let mut out = Processed::new(program, began.into(), interval);
     let mut category = |name, color| CategoryPairHandle::from(out.add_category(name, color));
@@ -56,4 +58,19 @@ pub fn json(
         }
     }
     serde_json::to_string(&out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_stamps_that_are_decades_apart_are_no_panic() {
+        let profile = crate::fold::unfold("a;b 1", std::path::Path::new("x")).unwrap();
+        let century = Duration::from_secs(100 * 366 * 86_400);
+        for time in [Duration::ZERO, century, Duration::MAX] {
+            let json = json(&profile, None, "program", 1, 99, time).unwrap();
+            assert!(json.contains("\"startTime\":"), "{json}");
+        }
+    }
 }
