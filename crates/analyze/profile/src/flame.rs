@@ -20,8 +20,8 @@ pub fn draw(profile: &Profile, title: &str, subtitle: &str) -> Result<String, Pr
     let mut colours = colours(profile);
     options.palette_map = Some(&mut colours);
     options.no_sort = true;
-    title.clone_into(&mut options.title);
-    options.subtitle = Some(subtitle.to_owned());
+    options.title = fold::clean(title);
+    options.subtitle = Some(fold::clean(subtitle));
     let lines = fold::fold(profile);
     picture(&mut options, lines.iter().map(String::as_str))
 }

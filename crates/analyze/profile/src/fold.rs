@@ -35,9 +35,10 @@ pub(crate) fn frame(function: &Function) -> String {
     clean(&function.name) + mark
 }
 
-/// A name without what ends a frame or a line.
+/// A name without what ends a frame or a line, and what XML cannot hold.
 pub(crate) fn clean(name: &str) -> String {
-    name.chars().map(|c| if c == ';' || c.is_control() { ',' } else { c }).collect()
+    let is_bad = |c: char| c == ';' || c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}');
+    name.chars().map(|c| if is_bad(c) { ',' } else { c }).collect()
 }
 
 /// Parses folded stacks of any tool. The outermost frame counts as the thread.
