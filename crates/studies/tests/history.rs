@@ -91,7 +91,7 @@ fn a_run_is_in_it_with_figures_facts_and_conditions() {
     let figures = ledger.figures(Metric::CpuEvents, None).unwrap();
     assert_eq!(figures.len(), 2);
     let (key, figure) = figures.iter().find(|(key, _)| key.machine == Machine::NATIVE).unwrap();
-    assert_eq!(key.host, "made-up CPU, 2 CPUs");
+    assert_eq!(key.host, "made-up processor, 2 CPUs");
     assert_eq!((key.settings["max-prime"].as_str(), key.settings["guest.cpus"].as_str()), ("2000", "1"));
     // The very figures of the analysis.
     let recording = vmtax_recording::open(&runs.path().join("run-0")).unwrap();
