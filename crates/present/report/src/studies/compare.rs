@@ -60,7 +60,6 @@ pub fn report<'a>(
             .chain(facts)
             .collect(),
         method: warming_up(findings).into_iter().chain([findings.method.clone()]).collect(),
-        ..Report::default()
     }
 }
 
