@@ -164,7 +164,7 @@ mod tests {
         assert!(found.laws().contains(&Law::Linear), "{:?}", found.laws());
         assert!(!found.allow_a_law_alone());
         let Interval { low, high, .. } = found.exponents().unwrap();
-        assert!(low <= 1.0 && 1.0 <= high && high < 1.5, "{low} to {high}");
+        assert!(low <= 1.0 && (1.0..1.5).contains(&high), "{low} to {high}");
     }
 
     #[test]
