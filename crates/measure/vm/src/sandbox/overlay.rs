@@ -41,6 +41,8 @@ impl Discard {
     /// [`MachineError::NoOverlay`] where the kernel refuses, or the working directory would not be covered.
     pub fn enter(&self) -> Result<(), MachineError> {
         let failed = |source| MachineError::NoOverlay { source };
+        // Before the namespace, in which all other users are one.
+        let is_own = fs::metadata(&self.directory).is_ok_and(|facts| facts.uid() == geteuid().as_raw());
         mounts::own(Path::new("/")).map_err(|error| match error {
             MachineError::ReadOnly { source, .. } => failed(source),
             other => other,
@@ -48,13 +50,13 @@ impl Discard {
         let root = self.layers.join("root");
         fs::create_dir_all(&root).map_err(failed)?;
         let mut layers = Layers { folder: self.layers.clone(), made: 0 };
-        let mut made = self.put_at(&root, &mut layers);
+        let mut made = self.put_at(&root, &mut layers, is_own);
         if made.is_err() {
             // A file system that takes no layers, as another overlay; memory does.
             let _ = unmount(&root, UnmountFlags::DETACH);
             layers.in_memory().map_err(failed)?;
             fs::create_dir_all(&root).map_err(failed)?;
-            made = self.put_at(&root, &mut layers);
+            made = self.put_at(&root, &mut layers, is_own);
         }
         made.map_err(failed)?;
         let at = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
@@ -66,16 +68,17 @@ impl Discard {
         change_root(&root).map_err(|e| failed(e.into()))
     }
 
-    fn put_at(&self, root: &Path, layers: &mut Layers) -> io::Result<()> {
+    /// `is_own`: whether the working directory belongs to the user.
+    fn put_at(&self, root: &Path, layers: &mut Layers, is_own: bool) -> io::Result<()> {
         if geteuid().is_root() && whole(root, layers).is_ok() {
             return Ok(());
         }
         while unmount(root, UnmountFlags::DETACH).is_ok() {}
-        self.folders(root, layers)
+        self.folders(root, layers, is_own)
     }
 
     /// All files read-only, and layers on the folders that the user writes to.
-    fn folders(&self, root: &Path, layers: &mut Layers) -> io::Result<()> {
+    fn folders(&self, root: &Path, layers: &mut Layers, is_own: bool) -> io::Result<()> {
         mount_bind_recursive("/", root)?;
         mounts::set(root, libc::MOUNT_ATTR_RDONLY)?;
         let at = |path: &Path| root.join(path.strip_prefix("/").unwrap_or(path));
@@ -88,7 +91,7 @@ impl Discard {
         let mut last = None;
         for folder in folders.filter_map(|folder| folder.canonicalize().ok()) {
             // In another user's folder nothing can be made below a layer of a folder above it.
-            let apart = folder == self.directory && fs::metadata(&folder)?.uid() != geteuid().as_raw();
+            let apart = folder == self.directory && !is_own;
             let known = !apart && covered.iter().any(|other| folder.starts_with(other));
             if known || folder == Path::new("/") || OWN.iter().any(|own| folder.starts_with(own)) {
                 continue;
