@@ -317,7 +317,7 @@ fn a_disk_takes_what_memory_does_not_and_is_empty_again_for_the_next_guest() {
     for (mib, said) in [("63", "give 64 to"), ("0", "give 64 to"), ("16777216", "--scratch smaller")] {
         exec(&place, &format!("--machine tcg --scratch {mib}"), &["true"]).outcome().exits(125).says(said);
     }
-    exec(&place, "--machine tcg --scratch 1G", &["true"]).outcome().exits(2).says("--scratch");
+    exec(&place, "--machine tcg --scratch 1Q", &["true"]).outcome().exits(2).says("--scratch");
 }
 
 #[test]

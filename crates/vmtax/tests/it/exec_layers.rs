@@ -138,7 +138,7 @@ fn without_rights_the_guests_requests_are_counted_and_what_is_missing_is_named()
     let kernel = kernel().copy_with(&place, &["9p", "netfs", "fscache", "overlay"], &[]);
     let start = place.vmtax_as_ordinary_user("exec --rounds 1 --machine tcg --layers --scratch 256 --dir");
     let start = start.arg(place.runs()).words(&kernel.options()).words("-- sh -c").arg(COMMAND);
-    start.start(120).outcome().exits(0).says("Not observed").says("sudo vmtax");
+    start.start(120).outcome().exits(0).says("Not observed").says("as root");
     let report = report(&place);
     all_are_there(&report);
     let rows = column(&report, "writes")["rows"].as_array().unwrap();

@@ -386,7 +386,7 @@ fn what_is_unknown_is_named_with_what_there_is() {
     place.run("cpu cpu.max-prime=many").fails(&["max-prime", "many"]);
     place.run("cpu memory.total-size=1M").fails(&["memory", "not run"]);
     place.run("time=1").fails(&["has no workload", "seqread time=1"]);
-    place.run("cpu --machine vax").fails(&["unknown machine 'vax'", "native, kvm, tcg"]);
+    place.run("cpu --machine vax").fails(&["'vax'", "native, kvm, tcg"]);
     place.run("cpu --machine native,native").fails(&["listed twice"]);
     place.run("cpu --rounds 0").fails(&["rounds is 0", "1 to 10000"]);
     place.run("cpu --cpus 0").fails(&["guest.cpus is 0"]);

@@ -89,7 +89,11 @@ fn a_folder_that_cannot_be_written_is_read() {
     fs::remove_file(ledger(&place)).unwrap();
     let runs = place.runs();
     let ordinary = || place.vmtax_as_ordinary_user("history cpu.events --dir").arg(&runs);
-    let closed = || fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+    // Recordings are their owner's alone: others are let in by hand.
+    let closed = || {
+        place.program("chmod").words("-R go+rX").arg(&runs).succeeds();
+        fs::set_permissions(&runs, std::os::unix::fs::PermissionsExt::from_mode(0o555)).unwrap();
+    };
     closed();
     ordinary().succeeds().shows("1 run");
     assert!(!ledger(&place).exists());
