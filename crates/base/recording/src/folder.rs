@@ -12,7 +12,7 @@ use std::fs::DirBuilder;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use vmtax_trust::{Owner, untrusted};
+use vmtax_trust::{Owner, Untrusted, untrusted, untrusted_parent};
 
 /// A folder of recordings.
 #[derive(Debug)]
@@ -87,7 +87,8 @@ pub fn check_place(path: &Path) -> Result<(), RecordingError> {
     let fail = |source| RecordingError::Write { path: path.to_owned(), source };
     let absolute = std::path::absolute(path).map_err(fail)?;
     match absolute.ancestors().find(|part| part.symlink_metadata().is_ok()) {
-        Some(existing) => check(path, existing, fail),
+        Some(existing) if existing == absolute => check(path, existing, fail),
+        Some(parent) => refuse(path, untrusted_parent(parent, Owner::RootOrSudoUser).map_err(fail)?),
         None => Ok(()),
     }
 }
@@ -95,19 +96,25 @@ pub fn check_place(path: &Path) -> Result<(), RecordingError> {
 /// Opens a folder, and makes it where there is none, closed to other users.
 pub(crate) fn create(path: &Path) -> Result<OwnedFd, RecordingError> {
     let fail = |source| RecordingError::Write { path: path.to_owned(), source };
-    // Nothing is made where another user could redirect it.
+    // Nothing is made where another user could redirect it: each part is checked before the next is made in it.
     check_place(path)?;
-    DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(fail)?;
+    let absolute = std::path::absolute(path).map_err(fail)?;
+    let missing: Vec<&Path> = absolute.ancestors().take_while(|part| part.symlink_metadata().is_err()).collect();
+    for part in missing.into_iter().rev() {
+        DirBuilder::new().recursive(true).mode(0o700).create(part).map_err(fail)?;
+        check(path, part, fail)?;
+    }
     check(path, path, fail)?;
     enter_named(path).map_err(|e| fail(e.into()))
 }
 
 /// Whether `part` of `path` is one that root may use.
 fn check(path: &Path, part: &Path, fail: impl Fn(io::Error) -> RecordingError) -> Result<(), RecordingError> {
-    match untrusted(part, Owner::RootOrSudoUser).map_err(fail)? {
-        Some(found) => Err(RecordingError::Untrusted { path: path.to_owned(), found }),
-        None => Ok(()),
-    }
+    refuse(path, untrusted(part, Owner::RootOrSudoUser).map_err(fail)?)
+}
+
+fn refuse(path: &Path, found: Option<Untrusted>) -> Result<(), RecordingError> {
+    found.map_or(Ok(()), |found| Err(RecordingError::Untrusted { path: path.to_owned(), found }))
 }
 
 /// Opens a folder that the user named: its links were checked.

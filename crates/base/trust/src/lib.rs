@@ -52,14 +52,28 @@ impl fmt::Display for Untrusted {
 /// # Errors
 /// When the path does not exist or cannot be read.
 pub fn untrusted(path: &Path, owner: Owner) -> io::Result<Option<Untrusted>> {
+    first_untrusted(path, owner, false)
+}
+
+/// As [`untrusted`], for a folder in which something new is made: it may be one like `/tmp`, where all may add files and
+/// only a file's owner can replace it. What was made is to be checked with [`untrusted`] before it is used: another user
+/// may have made it first.
+///
+/// # Errors
+/// When the folder does not exist or cannot be read.
+pub fn untrusted_parent(folder: &Path, owner: Owner) -> io::Result<Option<Untrusted>> {
+    first_untrusted(folder, owner, true)
+}
+
+fn first_untrusted(path: &Path, owner: Owner, is_parent: bool) -> io::Result<Option<Untrusted>> {
     if !rustix::process::geteuid().is_root() {
         return Ok(None);
     }
     let trusted = Trusted::new(owner);
     let path = std::path::absolute(path)?;
-    let named = trusted.first_untrusted(&path)?;
+    let named = trusted.first_untrusted(&path, is_parent)?;
     // Where its links lead.
-    named.map_or_else(|| trusted.first_untrusted(&path.canonicalize()?), |part| Ok(Some(part)))
+    named.map_or_else(|| trusted.first_untrusted(&path.canonicalize()?, is_parent), |part| Ok(Some(part)))
 }
 
 /// Users and groups who may change what root uses.
@@ -84,10 +98,10 @@ impl Trusted {
     }
 
     /// From `/` on, links not followed.
-    fn first_untrusted(&self, path: &Path) -> io::Result<Option<Untrusted>> {
+    fn first_untrusted(&self, path: &Path, is_parent: bool) -> io::Result<Option<Untrusted>> {
         let parts: Vec<&Path> = path.ancestors().collect();
         for part in parts.into_iter().rev() {
-            let access = self.foreign_access(&fs::symlink_metadata(part)?, part == path);
+            let access = self.foreign_access(&fs::symlink_metadata(part)?, part == path && !is_parent);
             if let Some(access) = access {
                 return Ok(Some(Untrusted { part: part.to_owned(), access }));
             }
@@ -156,6 +170,7 @@ mod tests {
             set_mode(part, 0o1777);
             let expected = if part == &above { "none".to_owned() } else { named("is writable by all users") };
             assert_eq!(reason(&folder), expected, "{below}");
+            assert_eq!(untrusted_parent(&folder, Owner::Root).unwrap(), None, "{below}");
             set_mode(part, 0o755);
         }
         assert!(untrusted(&place.path().join("none"), Owner::Root).is_err());
