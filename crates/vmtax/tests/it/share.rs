@@ -236,7 +236,7 @@ fn a_device_that_a_guest_made_on_a_share_is_not_opened() {
         place.program("sh").arg("-c").arg(line).outcome()
     };
     open("{}").exits(0);
-    open(&format!(r#"{{"namespaces":{{"no_devices":["{}"]}}}}"#, tree.display())).says("Permission denied");
+    open(&format!(r#"{{"namespaces":{{"no_devices":["{}"]}}}}"#, tree.display())).shows("Permission denied");
 }
 
 #[test]
