@@ -180,7 +180,7 @@ fn devices_of_a_foreign_qemu_have_names_from_its_monitor_or_from_their_usual_pla
     }
     let place = Place::new();
     let of = |running: &Running<'_>, out: &str| {
-        let words = format!("profile --json --duration 1 --output {out} --pid {}", running.pid());
+        let words = format!("profile --json --stop-threads --duration 1 --output {out} --pid {}", running.pid());
         json(&place.vmtax(&words).succeeds().stdout)
     };
     for (more, from) in [("-qmp unix:q.sock,server=on,wait=off", "memory-tree"), ("", "usual-places")] {
