@@ -456,7 +456,7 @@ fn a_guest_of_its_own_is_looked_at_while_it_works() {
     assert!(found["unwound"]["share"].as_f64().unwrap() > 0.95, "{:#}", found["unwound"]);
     let translated = found["translated_samples"].as_u64().unwrap();
     assert!(translated > 10 && found["translated_unwound"]["share"].as_f64().unwrap() > 0.9, "{found:#}");
-    let vcpu = |list: &Value| list.as_array().unwrap().iter().any(|t| t["name"] == "CPU 0/TCG");
+    let vcpu = |list: &Value| list.as_array().unwrap().iter().any(|t| t["name"] == "vCPU 0");
     assert!(vcpu(&found["threads"]) && vcpu(&found["wall"]["threads"]), "{found:#}");
     let folded = fs::read_to_string(place.path("out/on-cpu.folded")).unwrap();
     let below = |line: &str| line.starts_with("CPU 0/TCG;") && line.contains(";[translated code]_[j]");

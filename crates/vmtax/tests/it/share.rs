@@ -218,7 +218,7 @@ fn whoever_serves_a_folder_of_the_users_cannot_write_to_it() {
         let line = format!("sleep 1 | {vmtax} watchdog '{settings}' -- touch {dir}/new 3<&0");
         place.program("sh").arg("-c").arg(line).outcome()
     };
-    serve(serde_json::json!({ "read_only": folder })).says("Read-only file system");
+    serve(serde_json::json!({ "read_only": folder })).shows("Read-only file system");
     assert!(!folder.join("new").exists());
     serve(serde_json::json!({})).exits(0);
     assert!(folder.join("new").exists());
@@ -267,7 +267,7 @@ fn what_is_mounted_in_a_folder_of_the_users_cannot_be_written_to_either() {
             vmtax = place.path("vmtax").display(),
             theirs = place.path("theirs").display(),
         );
-        let said = place.program("unshare").words("-m sh -c").arg(line).outcome().stderr;
+        let said = place.program("unshare").words("-m sh -c").arg(line).outcome().stdout;
         assert_eq!(said.matches("Read-only file system").count(), 3, "{user}: {said}");
     }
 }

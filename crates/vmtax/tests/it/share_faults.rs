@@ -50,15 +50,16 @@ fn too_few_open_files_are_told_and_the_trial_is_made() {
     let run = place.program("sh").arg("-c").arg(line).arg(env!("CARGO_BIN_EXE_vmtax"));
     let report = json(&run.arg(place.runs()).arg(plan).start(120).outcome().exits(0).stdout);
     let trial = trial(&report, "9p");
-    assert_eq!(trial["warnings"][0]["warning"], "few-open-files", "{trial}");
-    assert_eq!((&trial["warnings"][0]["limit"], &trial["share"]["open_files"]), (&800.into(), &800.into()));
+    let few = trial["warnings"].as_array().unwrap().iter().find(|w| w["warning"] == "few-open-files");
+    let limit = few.map(|warning| &warning["limit"]);
+    assert_eq!((limit, &trial["share"]["open_files"]), (Some(&800.into()), &800.into()), "{trial}");
 }
 
 #[test]
 fn a_tree_that_cannot_be_shared_is_refused_with_a_fix() {
     let place = Place::new();
     let nine_p = [("9p", "share = \"9p\"")];
-    run(&place, &plan("path = \"/no/such/folder\"", &nine_p, CPU)).exits(2).says("/no/such/folder").says("may read");
+    run(&place, &plan("path = \"/no/such/folder\"", &nine_p, CPU)).exits(2).says("/no/such/folder").says("can read");
     run(&place, &plan("bytes = 1000000000000000", &nine_p, CPU)).exits(2).says("MiB are free").says("the plan's tree");
     let file = place.put("file", "");
     let tree = format!("path = \"{}\"", file.display());
@@ -180,7 +181,7 @@ fn nfs_without_what_it_needs_of_the_host_is_named_and_the_rest_runs() {
     let report = hide("/dev/loop*");
     for name in ["nfs3", "nfs4"] {
         let error = error(&report, name);
-        assert!(error.contains("loop device") && error.contains("root folder of the server's own"), "{error}");
+        assert!(error.contains("loop device") && error.contains("the server's root folder"), "{error}");
     }
     assert_eq!(trial(&report, "9p")["outcome"], "done");
 }

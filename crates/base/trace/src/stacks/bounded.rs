@@ -23,7 +23,7 @@ const MAX_COMPRESSION: u64 = 16;
 /// out what it is.
 ///
 /// # Errors
-/// Where it is none, or the kernel refuses.
+/// Where it is another kind of file, or the kernel refuses.
 pub fn open_regular(path: &Path) -> io::Result<File> {
     let found = File::from(open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?);
     if !found.metadata()?.is_file() {

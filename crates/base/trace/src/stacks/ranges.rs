@@ -7,7 +7,7 @@ const TABLE_FORM: u8 = 0x3b;
 const FORMS: [u8; 4] = [1, 0x1b, 0x03, TABLE_FORM];
 
 /// Whether `.eh_frame_hdr`, linked to `base`, is a table that unwinding can trust: each row's frame lies behind the frames'
-/// begin. Gimli subtracts one from the other without a look.
+/// begin. Gimli subtracts one from the other unchecked.
 pub(super) fn is_table(header: &[u8], base: u64) -> bool {
     let word = |at: usize| Some(i32::from_le_bytes(header.get(at..at + 4)?.try_into().ok()?));
     let Some((frames, rows)) = word(4).zip(header.get(12..)).filter(|_| header.starts_with(&FORMS)) else {

@@ -63,7 +63,7 @@ impl Discard {
         for folder in &self.kept {
             mount_bind_recursive(folder, at(folder)).map_err(|e| failed(e.into()))?;
         }
-        // A memory of its own, if that can be had: who shares memory does so with what the command starts.
+        // A memory of its own, if there is one: who shares memory does so with what the command starts.
         let _ = mount("tmpfs", at(Path::new(SHARED_MEMORY)), "tmpfs", MountFlags::NOSUID, Some(c"mode=1777"));
         change_root(&root).map_err(|e| failed(e.into()))
     }
