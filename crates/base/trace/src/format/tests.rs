@@ -104,7 +104,7 @@ fn what_is_no_format_is_told() {
     }
     let mut formats = Formats::default();
     formats.add("s", &good).unwrap();
-    assert_eq!(formats.add("t", &good.replace("event", "b")), Err("its ID 1 is that of s.event, too".to_owned()));
+    assert_eq!(formats.add("t", &good.replace("event", "b")), Err("duplicate ID 1, also of s.event".to_owned()));
 }
 
 proptest! {

@@ -106,7 +106,10 @@ fn a_reader_that_fails_is_an_error_that_names_the_file() {
         assert_eq!(event.ticks, n);
     }
     let error = events.next().unwrap_err();
-    assert!(matches!(error, TraceError::Read { .. }) && error.to_string().starts_with("x.cpu0.raw: gone"), "{error}");
+    assert!(
+        matches!(error, TraceError::Read { .. }) && error.to_string().starts_with("failed to read x.cpu0.raw: gone"),
+        "{error}"
+    );
 }
 
 proptest! {

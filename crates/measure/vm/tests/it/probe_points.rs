@@ -53,7 +53,7 @@ fn each_function_of_a_binary_gets_its_place() {
     assert_eq!(found, expected);
     assert!(probes[1].fields.contains("bytes=+32(%r10)") && probes[5].fields.contains("level=%dx"), "{probes:?}");
     let what: Vec<&str> = missing.iter().map(|m| m.what.as_str()).collect();
-    let expected = ["a cheap probe on QEMU's blk_aio_pwritev", "QEMU's point `notify`"];
+    let expected = ["a cheap probe on QEMU's blk_aio_pwritev", "QEMU's probe point `notify`"];
     assert_eq!(what, expected);
 }
 

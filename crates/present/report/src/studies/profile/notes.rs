@@ -196,7 +196,7 @@ mod tests {
         wall.stops_ended = Some(StopsEnded { after_ns: 3_000_000_000, limit_ns: 5_000_000, stop_ns: 12_000_000 });
         assert!(
             said(&findings)
-                .contains("after 3.00 s of wall-clock samples: one stop lasted 12.0 ms, the limit is 5.00 ms")
+                .contains("after 3.00 s of wall-clock samples: one stop lasted 12.00 ms, the limit is 5.00 ms")
         );
         let wall = findings.wall.as_mut().unwrap();
         (wall.stops_ended, wall.pauses.count) = (None, 0);
