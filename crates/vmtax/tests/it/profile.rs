@@ -459,6 +459,6 @@ fn a_guest_of_its_own_is_looked_at_while_it_works() {
     let vcpu = |list: &Value| list.as_array().unwrap().iter().any(|t| t["name"] == "vCPU 0");
     assert!(vcpu(&found["threads"]) && vcpu(&found["wall"]["threads"]), "{found:#}");
     let folded = fs::read_to_string(place.path("out/on-cpu.folded")).unwrap();
-    let below = |line: &str| line.starts_with("CPU 0/TCG;") && line.contains(";[translated code]_[j]");
+    let below = |line: &str| line.starts_with("vCPU 0;") && line.contains(";[translated code]_[j]");
     assert!(folded.lines().any(below), "{folded}");
 }

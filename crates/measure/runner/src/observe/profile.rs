@@ -224,10 +224,13 @@ impl Exits {
     }
 }
 
-/// KVM's own: from debugfs, which disturbs no vCPU, or through QEMU, which takes no rights.
+/// KVM's own: from debugfs, which disturbs no vCPU, or through QEMU, which takes no rights, where debugfs lacks those of vCPUs.
 fn counters(vm: &Vm) -> BTreeMap<String, u64> {
     let read = vmtax_observe::kvm_counters(vm.pid());
-    if read.is_empty() { vm.monitor().map(Monitor::kvm_counters).unwrap_or_default() } else { read }
+    if read.contains_key("exits") {
+        return read;
+    }
+    vm.monitor().map(Monitor::kvm_counters).filter(|counters| !counters.is_empty()).unwrap_or(read)
 }
 
 /// What the guest's vCPUs execute, as often as the wall clock is sampled, or [`MAX_CODE_HZ`], until an answer takes longer than
