@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use vmtax_vm::qmp_sockets;
 use vmtax_profile::exits::Devices;
+use vmtax_vm::qmp_sockets;
 
 fuzz_target!(|data: &[u8]| {
     let _ = Devices::of_memory_tree(&String::from_utf8_lossy(data));

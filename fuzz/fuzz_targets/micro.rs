@@ -6,9 +6,9 @@
 use libfuzzer_sys::fuzz_target;
 use std::sync::LazyLock;
 use std::sync::atomic::{AtomicU64, Ordering};
+use vmtax_model::Antipattern;
 use vmtax_vm::micro_guest::layout::{MAILBOX, RAM_BYTES, TABLE, words};
 use vmtax_vm::micro_guest::{ExitKind, Mailbox, Order};
-use vmtax_model::Habit;
 
 static MEMORY: LazyLock<Box<[AtomicU64]>> = LazyLock::new(|| (0..RAM_BYTES / 8).map(|_| AtomicU64::new(0)).collect());
 
@@ -52,8 +52,8 @@ fuzz_target!(|data: &[u8]| {
     for kind in ExitKind::ALL {
         let _ = mailbox.exits(kind);
     }
-    for habit in Habit::ALL {
-        let _ = mailbox.habit(habit, false);
+    for antipattern in Antipattern::ALL {
+        let _ = mailbox.antipattern(antipattern, false);
     }
     let _ = mailbox.order(&Order::Ping);
 });

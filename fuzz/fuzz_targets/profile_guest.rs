@@ -3,8 +3,8 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
+use vmtax_model::{ClockReading, InsideFacts, Ping, SCHEMA};
 use vmtax_profile::fold::fold;
-use vmtax_model::{Beat, InsideFacts, Ping, SCHEMA};
 use vmtax_profile::inside::{Clock, by_host_clock, join, parse, summary};
 
 fuzz_target!(|bytes: &[u8]| {
@@ -14,7 +14,7 @@ fuzz_target!(|bytes: &[u8]| {
         threads: Vec::new(),
         pings: vec![Ping { at: 1, low: -5, high: 5, exchanges: 1 }],
         kvm_offset: None,
-        beats: [Beat { ticks: 1, monotonic_ns: 1 }, Beat { ticks: 9, monotonic_ns: 5 }],
+        beats: [ClockReading { ticks: 1, monotonic_ns: 1 }, ClockReading { ticks: 9, monotonic_ns: 5 }],
         missing: Vec::new(),
     };
     if let Ok(clock) = Clock::new(guest.beats, &facts) {
