@@ -104,7 +104,6 @@ pub(crate) fn create(path: &Path) -> Result<OwnedFd, RecordingError> {
         DirBuilder::new().recursive(true).mode(0o700).create(part).map_err(fail)?;
         check(path, part, fail)?;
     }
-    check(path, path, fail)?;
     enter_named(path).map_err(|e| fail(e.into()))
 }
 

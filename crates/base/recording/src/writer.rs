@@ -65,11 +65,9 @@ impl Writer {
         command: &[String],
         vmtax_version: &str,
     ) -> Result<Writer, RecordingError> {
-        let unstorable =
-            |reason: String| RecordingError::Unstorable { what: format!("the plan '{}'", plan.name), reason };
         // It names a folder: the check that keeps '/' out of it comes before the folder does.
-        plan.check().map_err(|e| unstorable(e.to_string()))?;
-        let toml = plan.to_toml().map_err(|e| unstorable(e.to_string()))?;
+        plan.check().map_err(|e| unstorable(plan, e))?;
+        let toml = plan.to_toml().map_err(|e| unstorable(plan, e))?;
         let started = now();
         let name = format!("{}-{}", started.strftime("%Y%m%dT%H%M%SZ"), plan.name);
         let (folder, in_use) = match at {
@@ -137,9 +135,7 @@ impl Writer {
     /// # Errors
     /// [`RecordingError`] when it cannot be written.
     pub fn shorten(&self, plan: &Plan, rounds: u32) -> Result<(), RecordingError> {
-        let toml = Plan { rounds, ..plan.clone() }.to_toml();
-        let what = || format!("the plan '{}'", plan.name);
-        let toml = toml.map_err(|e| RecordingError::Unstorable { what: what(), reason: e.to_string() })?;
+        let toml = Plan { rounds, ..plan.clone() }.to_toml().map_err(|e| unstorable(plan, e))?;
         write_whole(&self.folder, &self.folder.join(PLAN), toml.as_bytes())
     }
 
@@ -160,6 +156,10 @@ impl Writer {
     fn write_manifest(&self) -> Result<(), RecordingError> {
         write_whole(&self.folder, &self.folder.join(MANIFEST), &to_json(MANIFEST, &self.manifest)?)
     }
+}
+
+fn unstorable(plan: &Plan, reason: impl ToString) -> RecordingError {
+    RecordingError::Unstorable { what: format!("the plan '{}'", plan.name), reason: reason.to_string() }
 }
 
 /// The time, to the second.
