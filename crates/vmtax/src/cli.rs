@@ -124,7 +124,7 @@ Examples:
     #[command(after_help = "Examples:
   vmtax get                   what is there, what is available
   vmtax get kernel            the distribution's kernel
-  vmtax get kernel 6.1        a release
+  vmtax get kernel 6.1        a release, for --kernel 6.1
   vmtax get qemu 5.2          another QEMU, for --qemu 5.2")]
     Get(GetArgs),
     /// Build QEMU from source, with patches

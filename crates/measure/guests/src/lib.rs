@@ -4,5 +4,7 @@ pub mod apt;
 mod file_error;
 pub mod kernel;
 pub mod qemu;
+#[cfg(test)]
+mod testing;
 
 pub use file_error::FileError;

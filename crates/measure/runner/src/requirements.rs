@@ -100,10 +100,15 @@ fn kernels(
     for variant in &plan.variants {
         let guest = variant.guest(&plan.guest)?;
         kernels.push(match (&guest.kernel, &usual) {
-            // A name that is not a file is a release, in the cache or to be fetched.
+            // A name that is not a file may be of a release or a suite, in the cache or to be fetched.
             (Some(named), _) if guest.modules.is_none() && !named.exists() && named.components().count() == 1 => {
                 let cache = cache().map_err(KernelError::from)?;
-                vmtax_guests::kernel::fetch(Some(&named.to_string_lossy()), &cache, say)?
+                let name = named.to_string_lossy();
+                if vmtax_guests::kernel::is_name(&name, &cache) {
+                    vmtax_guests::kernel::fetch(Some(&name), &cache, say)?
+                } else {
+                    vmtax_guests::kernel::given(named, None)?
+                }
             }
             (Some(image), _) => vmtax_guests::kernel::given(image, guest.modules.as_deref())?,
             (None, Some(found)) => found.clone(),

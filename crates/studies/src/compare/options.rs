@@ -58,7 +58,7 @@ pub struct CompareOptions {
     /// A variant with this QEMU; repeat for each
     #[arg(long, value_name = "QEMU")]
     qemu: Vec<String>,
-    /// A variant with this guest kernel: a file, or a release that `vmtax get kernel` fetches; repeat for each
+    /// A variant with this guest kernel: a file, or a release or suite that `vmtax get kernel` fetches; repeat for each
     #[arg(long, value_name = "KERNEL")]
     kernel: Vec<String>,
     /// Setting of all variants: KEY=VALUE; may be repeated

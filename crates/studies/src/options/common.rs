@@ -66,7 +66,7 @@ pub struct GuestOptions {
     /// QEMU: a file, or the version or Debian suite of one that `vmtax get qemu` fetched
     #[arg(long, value_name = "QEMU")]
     pub qemu: Option<PathBuf>,
-    /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a release that `vmtax get kernel` fetches
+    /// Guest kernel: a bzImage, an ELF vmlinux with a PVH note, or a release or suite that `vmtax get kernel` fetches
     #[arg(long, value_name = "KERNEL")]
     pub kernel: Option<PathBuf>,
     /// The kernel's modules (lib/modules, or a folder in it)

@@ -13,15 +13,17 @@ pub enum GetWhat {
     /// A guest kernel with its modules, unpacked into the cache
     #[command(
         after_help = "Guests boot the host's own kernel where it is installed, else the default of the cache: the distribution's
-current one. A VERSION is for --kernel VERSION; it does not become the default of other runs.
+current one. A VERSION or SUITE is for --kernel VERSION or --kernel SUITE; it does not become the default of other runs.
 
 Examples:
   vmtax get kernel
-  vmtax get kernel 6.1"
+  vmtax get kernel 6.1
+  vmtax get kernel sid"
     )]
     Kernel {
-        /// A release or its beginning; the distribution's current one when absent
-        version: Option<String>,
+        /// A release or its beginning, or a suite of the distribution; the distribution's current one when absent
+        #[arg(value_name = "VERSION|SUITE")]
+        wanted: Option<String>,
     },
     /// Another QEMU with its libraries and firmware, unpacked into the cache, for `--qemu VERSION` or `--qemu SUITE`
     #[command(after_help = "Several can exist side by side, and the system's own stays as it is: docs/qemus.md.

@@ -5,12 +5,13 @@ use std::fmt::Write;
 use std::path::Path;
 use std::process::ExitCode;
 use vmtax_guests::qemu::Fetched;
+use vmtax_model::SourceOfKernel;
 
 pub fn get(args: &GetArgs) -> Result<ExitCode, Fault> {
     let cache = vmtax_guests::kernel::cache_dir()?;
     match &args.what {
-        Some(GetWhat::Kernel { version }) => {
-            let kernel = vmtax_guests::kernel::fetch(version.as_deref(), &cache, &mut |line| eprintln!("{line}"))?;
+        Some(GetWhat::Kernel { wanted }) => {
+            let kernel = vmtax_guests::kernel::fetch(wanted.as_deref(), &cache, &mut |line| eprintln!("{line}"))?;
             print(&format!("{}  {}\n", kernel.release, kernel.image.display()))?;
         }
         Some(GetWhat::Qemu { wanted: None }) => print(&qemus(&cache))?,
@@ -28,7 +29,13 @@ fn listing(cache: &Path) -> Result<String, Fault> {
     let found = vmtax_guests::kernel::find(Some(cache));
     for (i, kernel) in found.kernels.iter().enumerate() {
         let default = if i == 0 { "  (default)" } else { "" };
-        let _ = writeln!(text, "  {}  {}{default}", kernel.release, kernel.image.display());
+        let of = match vmtax_guests::kernel::suites(cache, &kernel.release) {
+            suites if kernel.source == SourceOfKernel::Cache && !suites.is_empty() => {
+                format!("  {}", suites.join(", "))
+            }
+            _ => String::new(),
+        };
+        let _ = writeln!(text, "  {}{of}  {}{default}", kernel.release, kernel.image.display());
     }
     // One that is not installed is not unusable.
     for (path, reason) in found.unusable.iter().filter(|(path, _)| path.exists()) {
@@ -37,11 +44,17 @@ fn listing(cache: &Path) -> Result<String, Fault> {
     if found.kernels.is_empty() {
         text.push_str("  none\n");
     }
-    text.push_str("Available via `vmtax get kernel VERSION`:\n");
+    text.push_str("Available via `vmtax get kernel VERSION|SUITE`, as are other suites by their names:\n");
     match vmtax_guests::kernel::list_fetchable() {
         Ok(releases) => releases.iter().for_each(|release| {
             let _ = writeln!(text, "  {release}");
         }),
+        Err(e) => {
+            let _ = writeln!(text, "  unknown: {e}");
+        }
+    }
+    match vmtax_guests::kernel::available() {
+        Ok(suites) => text.push_str(&suites_with(&suites)),
         Err(e) => {
             let _ = writeln!(text, "  unknown: {e}");
         }
@@ -63,14 +76,16 @@ fn qemus(cache: &Path) -> String {
     }
     text.push_str("Available via `vmtax get qemu VERSION|SUITE`, as are other suites by their names:\n");
     match vmtax_guests::qemu::available() {
-        Ok(suites) => suites.iter().for_each(|(suite, version)| {
-            let _ = writeln!(text, "  {suite}  {}", version.unwrap_or("its newest"));
-        }),
+        Ok(suites) => text.push_str(&suites_with(&suites)),
         Err(e) => {
             let _ = writeln!(text, "  unknown: {e}");
         }
     }
     text
+}
+
+fn suites_with(versions: &[(&str, Option<&str>)]) -> String {
+    versions.iter().map(|(suite, version)| format!("  {suite}  {}\n", version.unwrap_or("its newest"))).collect()
 }
 
 /// One QEMU: version, suite or what it was built of, size, path.

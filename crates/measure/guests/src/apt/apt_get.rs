@@ -108,11 +108,22 @@ impl Apt {
     pub fn depends(&self, package: &str) -> Result<Vec<String>, AptError> {
         match self.run("apt-cache", &["depends", package]) {
             Ok(said) => {
-                Ok(said.lines().filter_map(|line| line.split_once("Depends: ")).map(|(_, to)| to.into()).collect())
+                let names = said.lines().filter_map(|line| line.split_once("Depends: "));
+                // One that no list has stands in angle brackets.
+                Ok(names.map(|(_, name)| name.trim_matches(['<', '>']).into()).collect())
             }
             Err(AptError::Failed { .. }) => Ok(Vec::new()),
             Err(other) => Err(other),
         }
+    }
+
+    /// What one version of a package depends on, all alternatives.
+    ///
+    /// # Errors
+    /// [`AptError::NoApt`], or [`AptError::Failed`] when there is no such version.
+    pub fn depends_of(&self, package: &str, version: &str) -> Result<Vec<String>, AptError> {
+        let shown = package::shown(&self.run("apt-cache", &["show", &format!("{package}={version}")])?);
+        Ok(shown.into_iter().flat_map(|package| package.depends).collect())
     }
 
     /// Length of a package's file, bytes; `None` when there is none to download.

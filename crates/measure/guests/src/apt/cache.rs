@@ -6,6 +6,7 @@ use rustix::fs::{FlockOperation, flock, statvfs};
 use std::env;
 use std::ffi::OsString;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use vmtax_trust::{Owner, untrusted};
 
@@ -84,6 +85,22 @@ impl Fetch {
         let have = statvfs(self.work()).map_or(u64::MAX, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
         let folder = self.work().parent().unwrap_or(self.work()).into();
         if have < bytes { Err(AptError::NoRoom { folder, have, need: bytes }) } else { Ok(()) }
+    }
+
+    /// Moves a file or folder that was unpacked in [`Fetch::work`] to where it is kept. A link out of there would move the
+    /// host's own.
+    ///
+    /// # Errors
+    /// When it is such a link, or `to` cannot be written.
+    pub fn keep(&self, from: &Path, to: &Path) -> Result<(), AptError> {
+        let folder = to.parent().unwrap_or(to);
+        fs::create_dir_all(folder).writing(folder)?;
+        let work = fs::canonicalize(self.work()).reading(self.work())?;
+        let outside = || io::Error::other("it is a link to a file that the package does not contain");
+        let real = fs::canonicalize(from)
+            .and_then(|real| if real.starts_with(&work) { Ok(real) } else { Err(outside()) })
+            .reading(from)?;
+        Ok(fs::rename(&real, to).writing(to)?)
     }
 
     /// Moves `ready`, a finished folder inside [`Fetch::work`], to `home` in one step. What stands there was found

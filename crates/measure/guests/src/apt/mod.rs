@@ -9,6 +9,7 @@ mod cache;
 mod config;
 mod error;
 mod package;
+mod suites;
 pub mod version;
 
 pub use apt_get::Apt;
@@ -16,3 +17,4 @@ pub use archive::{Archive, Distribution};
 pub use cache::{Fetch, cache_dir};
 pub use error::AptError;
 pub use package::Package;
+pub(crate) use suites::{is_known, is_suite, known, with_version};

@@ -19,11 +19,19 @@ pub enum KernelError {
         /// What it is instead.
         why: NotBzImage,
     },
-    /// A version that no kernel can have.
-    #[error("{version:?} is not a kernel version: give a release or its beginning, such as 6.12 or 6.1.0-35")]
-    BadVersion {
+    /// Neither a version nor a suite.
+    #[error(
+        "{name:?} is neither a kernel version, such as 6.12 or 6.1.0-35, nor a suite of the distribution, such as trixie"
+    )]
+    BadName {
         /// What was given.
-        version: String,
+        name: String,
+    },
+    /// The suite has no generic kernel for x86-64.
+    #[error("{suite} has no package with a generic kernel for amd64: use another suite (`vmtax get` lists them)")]
+    NoKernel {
+        /// The suite.
+        suite: String,
     },
     /// `--modules` names a folder without modules.
     #[error(

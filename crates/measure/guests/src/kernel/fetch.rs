@@ -1,68 +1,68 @@
-//! Fetches the distribution's kernel into the cache, without installing it.
+//! Fetches a kernel of the distribution into the cache, without installing it.
 
-use crate::apt::{Apt, AptError, Fetch, version as release};
+use crate::apt::{Apt, AptError, Fetch, is_known, is_suite, known, version, with_version};
 use crate::file_error::ResultExt;
 use crate::kernel::error::KernelError;
-use crate::kernel::find::{cached, home, in_layout, keep_default, set_default};
-use std::fs;
+use crate::kernel::find::{cached, home, in_layout, keep_default, of_suite, set_default, set_suite};
+use crate::kernel::packages::{choose, current, current_of, of_release, offered};
 use std::path::{Path, PathBuf};
 use vmtax_model::{KernelFacts, SourceOfKernel};
 
-/// Packages that stand for the distribution's current kernel: Debian's generic one; Ubuntu's, the smaller first.
-const CURRENT: [&str; 3] = ["linux-image-amd64", "linux-image-virtual", "linux-image-generic"];
+/// How much more room packages take unpacked, while image and modules are picked out.
+const UNPACKED: u64 = 7;
 
-/// Gives the kernel `version`, from `cache` or else fetched with apt into it; without a version the distribution's
-/// current one. `version` is a release or its beginning (6.12, 6.1.0-35): the newest that matches.
+/// Gives the kernel that `wanted` means, from `cache` or else fetched with apt into it: a release or its beginning (6.12,
+/// 6.1.0-35), the newest that matches; or a suite (trixie), that suite's current one; when absent the distribution's
+/// current one.
 ///
 /// The distribution's current one becomes the default of guests; any other only where there is none yet.
 ///
-/// Nothing is installed and no root is needed. The system's package lists are used as they are; when they are empty or
-/// out of date, private ones are fetched from the system's sources, whose signatures apt checks. `say` gets a line for
-/// each step. One fetch runs at a time per cache; a killed one leaves nothing that looks like a kernel, and its
-/// remains are swept by the next.
+/// Nothing is installed and no root is needed. For a release the system's package lists are used as they are; when they are
+/// empty or out of date, private ones are fetched from the system's sources; when these have no such release, those of the
+/// suite that was released with it, as for a suite. apt checks their signatures. `say` gets a line for each step. One fetch
+/// runs at a time per cache; a killed one leaves nothing that looks like a kernel, and its remains are swept by the next.
 ///
 /// # Errors
-/// When there is no apt, no such version, no network, no room, or what was fetched is no usable kernel.
-pub fn fetch(version: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
-    let kernel = get(version, cache, say)?;
-    match version {
+/// When there is no apt, no such version or suite, no network, no room, or what was fetched is no usable kernel.
+pub fn fetch(wanted: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
+    let kernel = get(wanted, cache, say)?;
+    match wanted {
         None => set_default(cache, &kernel.release)?,
         Some(_) => keep_default(cache, &kernel.release)?,
+    }
+    if let Some(suite) = wanted.filter(|wanted| is_suite(wanted)) {
+        set_suite(cache, suite, &kernel.release)?;
     }
     Ok(kernel)
 }
 
-fn get(version: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
-    if let Some(version) = version {
-        if !release::is_plausible(version) {
-            return Err(KernelError::BadVersion { version: version.into() });
+/// Whether a word that names no file stands for a kernel that is in `cache` or could be fetched.
+pub fn is_name(word: &str, cache: &Path) -> bool {
+    version::is_plausible(word) || is_known(word) || in_cache(cache, word).is_some()
+}
+
+fn get(wanted: Option<&str>, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<KernelFacts, KernelError> {
+    if let Some(wanted) = wanted {
+        if !version::is_plausible(wanted) && !is_suite(wanted) {
+            return Err(KernelError::BadName { name: wanted.into() });
         }
-        if let Some(kernel) = in_cache(cache, version) {
+        if let Some(kernel) = in_cache(cache, wanted) {
             return Ok(kernel);
         }
     }
     let fetch = Fetch::begin(&cache.join("kernels"), "a kernel", say)?;
     let apt = Apt::new(fetch.work())?;
-
-    say("asking apt for a kernel");
-    let (release, packages) = match download(&apt, version, cache, say) {
-        Err(KernelError::Apt(AptError::Failed { .. }) | KernelError::NotOffered { .. }) => {
-            say("apt's package lists are empty or out of date: fetching current ones for this use only");
-            let failed = apt.update()?;
-            // When nothing is offered after a failed update, its reason is the one to tell.
-            download(&apt, version, cache, say).map_err(|why| match (why, failed) {
-                (KernelError::NotOffered { .. }, Some(failed)) => failed.into(),
-                (why, _) => why,
-            })?
-        }
-        other => other?,
+    let source = Source { apt: &apt, fetch: &fetch, cache };
+    let (release, files) = match wanted {
+        Some(suite) if is_suite(suite) => source.of_suite(suite, say)?,
+        version => source.of_version(version, say)?,
     };
-    match packages {
+    match files {
         // Another fetch had it, or it was there all along.
         None => in_layout(&home(cache, &release), &release, SourceOfKernel::Cache),
-        Some(packages) => {
+        Some(files) => {
             say(&format!("unpacking Linux {release}"));
-            unpack(&apt, &packages, &fetch, &release, &home(cache, &release))
+            unpack(&apt, &files, &fetch, &release, &home(cache, &release))
         }
     }
 }
@@ -76,92 +76,95 @@ pub fn list_fetchable() -> Result<Vec<String>, KernelError> {
     offered(&Apt::new(work.path())?)
 }
 
-/// The newest cached kernel that `version` means.
-fn in_cache(cache: &Path, version: &str) -> Option<KernelFacts> {
-    cached(cache).0.into_iter().find(|kernel| release::matches(&kernel.release, version))
+/// The suites that are known to have a kernel and their versions, where these stay as they were released.
+///
+/// # Errors
+/// When there is no apt, or its sources name no archive of a distribution.
+pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, KernelError> {
+    let work = tempfile::tempdir().writing(std::env::temp_dir())?;
+    let archive = Apt::new(work.path())?.archive()?;
+    Ok(known(archive.distribution).iter().map(|suite| (suite.name, suite.kernel)).collect())
 }
 
-/// Chooses a release and downloads its packages; no packages when the cache has it already.
-fn download(
-    apt: &Apt,
-    version: Option<&str>,
-    cache: &Path,
-    say: &mut dyn FnMut(&str),
-) -> Result<(String, Option<Vec<PathBuf>>), KernelError> {
-    let release = match version {
-        Some(version) => choose(apt, version)?,
-        None => current(apt)?,
-    };
-    if in_layout(&home(cache, &release), &release, SourceOfKernel::Cache).is_ok() {
-        return Ok((release, None));
+/// The newest cached kernel that a version means, or that a suite's name does.
+fn in_cache(cache: &Path, wanted: &str) -> Option<KernelFacts> {
+    if is_suite(wanted) {
+        return of_suite(cache, wanted);
     }
-    // Ubuntu keeps the modules apart, and 9p for one in the second package.
-    let mut packages = vec![format!("linux-image-{release}")];
-    let mut bytes = apt.size(&packages[0])?.unwrap_or(0);
-    for more in [format!("linux-modules-{release}"), format!("linux-modules-extra-{release}")] {
-        if let Some(size) = apt.size(&more)? {
-            bytes += size;
-            packages.push(more);
+    cached(cache).0.into_iter().find(|kernel| version::matches(&kernel.release, wanted))
+}
+
+/// A release, and the files of its packages; none when the cache has it already.
+type Downloaded = (String, Option<Vec<PathBuf>>);
+
+/// What packages come from and go to.
+struct Source<'a> {
+    apt: &'a Apt,
+    fetch: &'a Fetch,
+    cache: &'a Path,
+}
+
+impl Source<'_> {
+    /// A version's newest release, without a version the distribution's current one: from the system's sources, else from
+    /// the suites that may have that version.
+    fn of_version(&self, version: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<Downloaded, KernelError> {
+        say("asking apt for a kernel");
+        match self.listed(version, say) {
+            Err(KernelError::Apt(AptError::Failed { .. }) | KernelError::NotOffered { .. }) => {}
+            other => return other,
+        }
+        say("apt's package lists are empty, out of date or without it: fetching current ones for this use only");
+        let failed = self.apt.update()?;
+        let lacking = match self.listed(version, say) {
+            Err(lacking @ KernelError::NotOffered { .. }) => lacking,
+            other => return other,
+        };
+        if let (Some(version), Ok(archive)) = (version, self.apt.archive()) {
+            let suites = with_version(known(archive.distribution), |suite| suite.kernel, version);
+            say(&format!("asking {} for Linux {version}", suites.join(", ")));
+            // A suite that fails may have nothing to do with it.
+            self.apt.look_in(&archive, &suites)?;
+            match self.listed(Some(version), say) {
+                Err(KernelError::NotOffered { .. }) => {}
+                other => return other,
+            }
+        }
+        // When nothing is offered after a failed update, its reason is the one to tell.
+        Err(failed.map_or(lacking, KernelError::from))
+    }
+
+    /// The current release of a suite.
+    fn of_suite(&self, suite: &str, say: &mut dyn FnMut(&str)) -> Result<Downloaded, KernelError> {
+        let archive = self.apt.archive()?;
+        say(&format!("asking {suite} for its kernel"));
+        let failed = self.apt.look_in(&archive, &[suite])?;
+        match (current_of(self.apt, suite)?, failed) {
+            (Some(release), _) => self.download(release, say),
+            (None, Some(failed)) => Err(failed.into()),
+            (None, None) => Err(KernelError::NoKernel { suite: suite.into() }),
         }
     }
-    say(&format!("downloading {} ({:.0} MB)", packages.join(", "), bytes as f64 / 1e6));
-    let files = apt.download(&packages)?;
-    Ok((release, Some(files)))
-}
 
-/// The release that the distribution's own meta package asks for.
-fn current(apt: &Apt) -> Result<String, KernelError> {
-    for package in CURRENT {
-        let images = apt.depends(package)?;
-        if let Some(release) = images.iter().filter_map(|name| release_of(name)).next() {
-            return Ok(release.into());
-        }
+    fn listed(&self, version: Option<&str>, say: &mut dyn FnMut(&str)) -> Result<Downloaded, KernelError> {
+        let release = match version {
+            Some(version) => choose(self.apt, version)?,
+            None => current(self.apt)?,
+        };
+        self.download(release, say)
     }
-    Err(KernelError::NotOffered { version: CURRENT.join(", "), offered: offered(apt)? })
-}
 
-/// The newest downloadable release that `version` means; a flavour other than the generic one only by its full name.
-fn choose(apt: &Apt, version: &str) -> Result<String, KernelError> {
-    let offered = offered(apt)?;
-    let fitting = offered.iter().filter(|release| release::matches(release, version)).map(String::as_str);
-    for release in std::iter::once(version).chain(fitting) {
-        // An installed package may be long gone from the archive.
-        if is_full(release) && apt.size(&format!("linux-image-{release}"))?.is_some() {
-            return Ok(release.into());
+    fn download(&self, release: String, say: &mut dyn FnMut(&str)) -> Result<Downloaded, KernelError> {
+        if in_layout(&home(self.cache, &release), &release, SourceOfKernel::Cache).is_ok() {
+            return Ok((release, None));
         }
+        let Some((packages, bytes)) = of_release(self.apt, &release)? else {
+            return Err(KernelError::NotOffered { version: release, offered: offered(self.apt)? });
+        };
+        self.fetch.need(bytes * UNPACKED)?;
+        say(&format!("downloading {} ({:.0} MB)", packages.join(", "), bytes as f64 / 1e6));
+        let files = self.apt.download(&packages)?;
+        Ok((release, Some(files)))
     }
-    Err(KernelError::NotOffered { version: version.into(), offered })
-}
-
-/// Generic releases that apt knows, newest first.
-fn offered(apt: &Apt) -> Result<Vec<String>, KernelError> {
-    let names = apt.names("linux-image-")?;
-    let mut releases: Vec<String> = names
-        .iter()
-        .filter_map(|name| release_of(name))
-        .filter(|release| is_generic(release))
-        .map(Into::into)
-        .collect();
-    releases.sort_by(|a, b| release::compare(b, a));
-    releases.dedup();
-    Ok(releases)
-}
-
-/// `linux-image-6.1.0-56-amd64` is of 6.1.0-56-amd64; a meta package such as linux-image-6.12-amd64 is of no release.
-fn release_of(package: &str) -> Option<&str> {
-    package.strip_prefix("linux-image-").filter(|release| release::is_plausible(release) && is_full(release))
-}
-
-/// Whether a release has all its three numbers and a flavour, as a package's has.
-fn is_full(release: &str) -> bool {
-    let numbers = release.split('.').take(3).filter(|part| part.starts_with(|c: char| c.is_ascii_digit())).count();
-    numbers == 3 && release.contains('-')
-}
-
-/// Debian's and Ubuntu's kernels for any machine: drivers for everything that later work needs (9p, virtiofs, NFS).
-fn is_generic(release: &str) -> bool {
-    let without = |flavours: &[&str]| !flavours.iter().any(|flavour| release.contains(flavour));
-    release.ends_with("-generic") || release.ends_with("-amd64") && without(&["-cloud-", "-rt-"])
 }
 
 /// Unpacks packages and moves the image and its modules, which is all that is kept, to `home` in one step.
@@ -179,10 +182,11 @@ fn unpack(
     let image = format!("boot/vmlinuz-{release}");
     let usr = root.join("usr/lib/modules").join(release);
     let modules = if usr.is_dir() { usr } else { root.join("lib/modules").join(release) };
-    for (from, to) in [(root.join(&image), ready.join(&image)), (modules, ready.join("lib/modules").join(release))] {
-        let folder = to.parent().unwrap_or(&ready);
-        fs::create_dir_all(folder).writing(folder)?;
-        fs::rename(&from, &to).reading(&from)?;
+    // Debian since Linux 6.19 has the image among the modules.
+    let among = modules.join("vmlinuz");
+    let from = if among.is_file() { among } else { root.join(&image) };
+    for (from, to) in [(from, ready.join(&image)), (modules, ready.join("lib/modules").join(release))] {
+        fetch.keep(&from, &to)?;
     }
     in_layout(&ready, release, SourceOfKernel::Cache)?;
     fetch.settle(&ready, home)?;

@@ -1,7 +1,10 @@
 //! Against the real apt and dpkg, with a package source of our own on this disk: no network.
 
 use super::*;
+use crate::kernel::find::suites;
 use crate::kernel::testing::{bzimage, put, tree};
+use crate::testing::{UNSIGNED, suite};
+use std::fs;
 use std::io;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -53,6 +56,17 @@ impl Site {
         let mut list = fs::read_to_string(self.path("archive/Packages")).unwrap_or_default();
         list += &format!("{control}Filename: ./{name}.deb\nSize: {size}\nSHA256: {sum}\n\n");
         put(&self.path("archive/Packages"), list.as_bytes());
+    }
+
+    /// Makes the archive one of a distribution, as which apt knows `configured`: these suites with their lists.
+    fn offer_suites(&self, configured: &str, suites: &[(&str, &str)]) {
+        let path = self.dir.path().display().to_string();
+        put(&self.path("sources.list"), format!("deb copy:{path}/archive {configured} main\n").as_bytes());
+        let configuration = fs::read_to_string(self.path("apt.conf")).unwrap() + UNSIGNED;
+        put(&self.path("apt.conf"), configuration.as_bytes());
+        for (name, packages) in suites {
+            suite(&self.path("archive"), name, packages);
+        }
     }
 
     /// A Debian kernel: one package, uncompressed modules below `/usr` as since Debian 13.
@@ -112,7 +126,7 @@ fn the_current_kernel_comes_with_its_modules_and_nothing_else() {
     site.offer("linux-image-amd64", "linux-image-6.1.0-9-amd64", |_| {});
     let first = site.fetch("");
     assert!(first.contains("got: 6.1.0-9-amd64 Cache"), "{first}");
-    assert!(first.contains("package lists are empty or out of date"), "{first}");
+    assert!(first.contains("package lists are empty, out of date"), "{first}");
     assert_eq!(site.cached(), [".lock", "6.1.0-9-amd64"]);
     let home = site.path("cache/kernels/6.1.0-9-amd64");
     assert!(home.join("lib/modules/6.1.0-9-amd64/kernel/fs/ext4/ext4.ko").is_file());
@@ -145,6 +159,152 @@ fn ubuntus_three_packages_make_one_kernel() {
     assert!(modules.join("fs/9p/9p.ko").is_file() && modules.join("fs/ext4/ext4.ko").is_file());
 }
 
+/// A Debian kernel since Linux 6.19: image and modules apart, the image among the modules.
+fn offer_split(site: &Site, release: &str) {
+    let needs = format!("linux-binary-{release}, linux-modules-{release}");
+    site.offer(&format!("linux-image-{release}"), &needs, |_| {});
+    let modules = format!("usr/lib/modules/{release}");
+    site.offer(&format!("linux-binary-{release}"), "", |root| {
+        put(&root.join(&modules).join("vmlinuz"), &bzimage(release));
+    });
+    site.offer(&format!("linux-modules-{release}"), "", |root| tree(&root.join(&modules), release));
+}
+
+#[test]
+fn debians_split_packages_make_one_kernel() {
+    let site = Site::new();
+    offer_split(&site, "7.2.13+deb14-amd64");
+    let said = site.fetch("7.2");
+    assert!(said.contains("got: 7.2.13+deb14-amd64 Cache"), "{said}");
+    let home = site.path("cache/kernels/7.2.13+deb14-amd64");
+    assert!(home.join("boot/vmlinuz-7.2.13+deb14-amd64").is_file());
+    let modules = home.join("lib/modules/7.2.13+deb14-amd64");
+    assert!(modules.join("kernel/fs/ext4/ext4.ko").is_file() && !modules.join("vmlinuz").exists());
+}
+
+#[test]
+fn a_package_with_a_link_out_of_it_is_refused() {
+    let site = Site::new();
+    let release = "7.2.13+deb14-amd64";
+    let image = site.path("hosts");
+    put(&image, &bzimage(release));
+    site.offer(&format!("linux-image-{release}"), "", |root| {
+        fs::create_dir_all(root.join("boot")).unwrap();
+        std::os::unix::fs::symlink(&image, root.join(format!("boot/vmlinuz-{release}"))).unwrap();
+        tree(&root.join("usr/lib/modules").join(release), release);
+    });
+    let said = site.fetch("7.2");
+    assert!(said.contains("a link to a file that the package does not contain"), "{said}");
+    assert!(image.is_file() && site.cached() == [".lock"]);
+}
+
+/// The list of a suite's packages for kernels, as its archive has it.
+fn list(suite: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/packages").join(suite)).unwrap()
+}
+
+/// What is downloaded of archives with the real packages' lists; the files themselves are not there.
+#[test]
+fn the_packages_of_a_kernel_are_those_of_the_archives_own_lists() {
+    let debian = ["bookworm", "bookworm-backports", "bullseye", "sid", "trixie-backports"];
+    let ubuntu = ["focal", "focal-updates"];
+    let empty = "Package: none\nVersion: 1\nArchitecture: amd64\n\n".to_owned();
+    for (suites, wanted, packages) in [
+        (&debian[..], "", "linux-image-6.1.0-50-amd64 (70 MB)"),
+        (&debian, "bullseye", "linux-image-5.10.0-32-amd64 (56 MB)"),
+        // Not what apt prefers there, bookworm's.
+        (&debian, "bookworm-backports", "linux-image-6.12.95+deb12-amd64 (106 MB)"),
+        (
+            &debian,
+            "trixie-backports",
+            "linux-image-7.3.4+deb13-amd64, linux-binary-7.3.4+deb13-amd64, linux-modules-7.3.4+deb13-amd64 (121 MB)",
+        ),
+        (
+            &debian,
+            "sid",
+            "linux-image-7.2.13+deb14-amd64, linux-binary-7.2.13+deb14-amd64, linux-modules-7.2.13+deb14-amd64 (124 MB)",
+        ),
+        // In no source of the system: the suite that was released with it, else all that go on.
+        (&debian, "5.10", "linux-image-5.10.0-32-amd64 (56 MB)"),
+        (
+            &debian,
+            "7.2.12",
+            "linux-image-7.2.12+deb13-amd64, linux-binary-7.2.12+deb13-amd64, linux-modules-7.2.12+deb13",
+        ),
+        (&debian, "6.18", "linux-image-6.18.15+deb13-amd64 (167 MB)"),
+        (
+            &ubuntu,
+            "",
+            "linux-image-5.4.0-26-generic, linux-modules-5.4.0-26-generic, linux-modules-extra-5.4.0-26-generic (3 MB)",
+        ),
+        (
+            &ubuntu,
+            "focal-updates",
+            "linux-image-5.4.0-144-generic, linux-modules-5.4.0-144-generic, linux-modules-extra-5.4.0-144-generic (3 MB)",
+        ),
+        (&ubuntu, "5.4.0-26", "linux-image-5.4.0-26-generic, linux-modules-5.4.0-26-generic"),
+        (&ubuntu, "5.4.0-26-lowlatency", "linux-image-5.4.0-26-lowlatency (1 MB)"),
+    ] {
+        let site = Site::new();
+        let mut lists: Vec<(&str, String)> = suites.iter().map(|suite| (*suite, list(suite))).collect();
+        // What backports build upon.
+        lists.push(("trixie", empty.clone()));
+        let lists: Vec<(&str, &str)> = lists.iter().map(|(suite, list)| (*suite, list.as_str())).collect();
+        site.offer_suites(suites[0], &lists);
+        let said = site.fetch(wanted);
+        assert!(said.contains(&format!("said: downloading {packages}")), "{wanted}: {said}");
+        assert!(said.contains("error: `apt-get -q download linux-image-"), "{wanted}: {said}");
+        assert_eq!(site.cached(), [".lock"]);
+    }
+}
+
+#[test]
+fn an_image_whose_modules_the_archive_dropped_is_not_offered() {
+    let site = Site::new();
+    site.offer_suites("trixie-backports", &[("trixie-backports", &list("trixie-backports"))]);
+    let said = site.fetch("6.19");
+    let others =
+        "error: apt offers no kernel 6.19 but 7.3.4+deb13-amd64, 7.2.12+deb13-amd64, 6.18.15+deb13-amd64: take";
+    assert!(said.contains(others), "{said}");
+}
+
+#[test]
+fn a_suites_kernel_is_known_by_its_name_and_is_not_the_default() {
+    let site = Site::new();
+    offer_split(&site, "7.2.13+deb14-amd64");
+    site.offer("linux-image-amd64", "linux-image-7.2.13+deb14-amd64", |_| {});
+    let packages = fs::read_to_string(site.path("archive/Packages")).unwrap();
+    let empty = "Package: none\nVersion: 1\nArchitecture: amd64\n\n";
+    site.offer_suites("bookworm", &[("bookworm", empty), ("sid", &packages)]);
+    put(&site.path("cache/kernels/6.1.0-9-amd64/boot/vmlinuz-6.1.0-9-amd64"), &bzimage("6.1.0-9-amd64"));
+    tree(&site.path("cache/kernels/6.1.0-9-amd64/lib/modules/6.1.0-9-amd64"), "6.1.0-9-amd64");
+    let said = site.fetch("sid");
+    assert!(said.contains("asking sid") && said.contains("got: 7.2.13+deb14-amd64"), "{said}");
+    let cache = site.path("cache");
+    assert_eq!(suites(&cache, "7.2.13+deb14-amd64"), ["sid"]);
+    assert_eq!(suites(&cache, "6.1.0-9-amd64"), Vec::<String>::new());
+    let default = fs::read_link(cache.join("default-kernel")).unwrap();
+    assert_eq!(default, Path::new("kernels/6.1.0-9-amd64"));
+    assert!(is_name("sid", &cache) && is_name("6.1", &cache) && !is_name("vmlinux", &cache));
+
+    // Cached: no archive is needed any more, until its folder is removed.
+    fs::rename(site.path("archive"), site.path("away")).unwrap();
+    let said = site.fetch("sid");
+    assert!(said.contains("got: 7.2.13+deb14-amd64") && !said.contains("said:"), "{said}");
+    fs::remove_dir_all(cache.join("kernels/7.2.13+deb14-amd64")).unwrap();
+    assert!(site.fetch("sid").contains("error: "));
+    assert!(site.fetch("../sid").contains("is neither a kernel version"));
+}
+
+#[test]
+fn a_suite_without_a_kernel_or_that_is_not_there_is_told() {
+    let site = Site::new();
+    site.offer_suites("bookworm", &[("bookworm", "Package: none\nVersion: 1\nArchitecture: amd64\n\n")]);
+    let said = site.fetch("bookworm");
+    assert!(said.contains("error: bookworm has no package with a generic kernel"), "{said}");
+    assert!(site.fetch("rawhide").contains("rawhide"), "{said}");
+}
+
 #[test]
 fn a_version_means_its_newest_generic_release() {
     let site = Site::new();
@@ -165,7 +325,7 @@ fn a_version_means_its_newest_generic_release() {
 
     let said = site.fetch("7.0");
     assert!(said.contains("error: apt offers no kernel 7.0 but 6.12.1-amd64, 6.1.0-56-amd64"), "{said}");
-    assert!(site.fetch("-oDir=/").contains("is not a kernel version"));
+    assert!(site.fetch("-oDir=/").contains("is neither a kernel version"));
 }
 
 #[test]

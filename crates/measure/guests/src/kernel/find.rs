@@ -45,28 +45,60 @@ fn in_order(running: Result<KernelFacts, (PathBuf, String)>, cache: Option<&Path
 }
 
 /// The link in the cache to the kernel that guests boot where none is named.
-fn default_link(cache: &Path) -> PathBuf {
-    cache.join("default-kernel")
+const DEFAULT: &str = "default-kernel";
+
+/// How links begin to the kernels that were fetched from a suite, whose name follows.
+const OF_SUITE: &str = "kernel-of-";
+
+/// The release that a link in the cache names.
+fn linked(cache: &Path, link: &str) -> Option<String> {
+    Some(fs::read_link(cache.join(link)).ok()?.file_name()?.to_str()?.to_owned())
+}
+
+/// Has a link in the cache name this release.
+fn link(cache: &Path, link: &str, release: &str) -> Result<(), KernelError> {
+    let new = cache.join(format!(".{link}-{}", std::process::id()));
+    let link = cache.join(link);
+    // In one step: another process may be looking.
+    let linked = std::os::unix::fs::symlink(Path::new("kernels").join(release), &new);
+    linked.and_then(|()| fs::rename(&new, &link)).writing(&link)?;
+    Ok(())
+}
+
+/// The cached kernel that was fetched from this suite last.
+pub(crate) fn of_suite(cache: &Path, suite: &str) -> Option<KernelFacts> {
+    let release = linked(cache, &format!("{OF_SUITE}{suite}"))?;
+    cached(cache).0.into_iter().find(|kernel| kernel.release == release)
+}
+
+/// Remembers what a suite's kernel is.
+pub(crate) fn set_suite(cache: &Path, suite: &str, release: &str) -> Result<(), KernelError> {
+    link(cache, &format!("{OF_SUITE}{suite}"), release)
+}
+
+/// The suites whose kernel is this cached release, by name.
+pub fn suites(cache: &Path, release: &str) -> Vec<String> {
+    let entries = fs::read_dir(cache).into_iter().flatten().flatten();
+    let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
+    let names = names.filter(|name| linked(cache, name).as_deref() == Some(release));
+    let mut suites: Vec<String> = names.filter_map(|name| Some(name.strip_prefix(OF_SUITE)?.to_owned())).collect();
+    suites.sort();
+    suites
 }
 
 /// The release that guests boot where none is named: the one that was set, else of those in the cache the one that was
 /// fetched first, so that a further one changes nothing.
 fn default_release(cache: &Path, cached: &[KernelFacts]) -> Option<String> {
-    let linked = fs::read_link(default_link(cache)).ok();
-    let linked = linked.and_then(|link| link.file_name()?.to_str().map(str::to_owned));
     let fetched = |kernel: &&KernelFacts| fs::metadata(home(cache, &kernel.release)).and_then(|m| m.modified()).ok();
     let is_there = |release: &String| cached.iter().any(|kernel| kernel.release == *release);
-    linked.filter(is_there).or_else(|| cached.iter().min_by_key(fetched).map(|kernel| kernel.release.clone()))
+    linked(cache, DEFAULT)
+        .filter(is_there)
+        .or_else(|| cached.iter().min_by_key(fetched).map(|kernel| kernel.release.clone()))
 }
 
 /// Has guests boot this cached release where no kernel is named.
 pub(crate) fn set_default(cache: &Path, release: &str) -> Result<(), KernelError> {
-    let link = default_link(cache);
-    let new = cache.join(format!(".default-kernel-{}", std::process::id()));
-    // In one step: another process may be looking.
-    let linked = std::os::unix::fs::symlink(Path::new("kernels").join(release), &new);
-    linked.and_then(|()| fs::rename(&new, &link)).writing(&link)?;
-    Ok(())
+    link(cache, DEFAULT, release)
 }
 
 /// Sets the default where none is set: the kernel that it was until now, else this release.
@@ -74,7 +106,7 @@ pub(crate) fn keep_default(cache: &Path, release: &str) -> Result<(), KernelErro
     let (mut kernels, _) = cached(cache);
     kernels.retain(|kernel| kernel.release != release);
     match default_release(cache, &kernels) {
-        _ if fs::symlink_metadata(default_link(cache)).is_ok() => Ok(()),
+        _ if linked(cache, DEFAULT).is_some() => Ok(()),
         before => set_default(cache, before.as_deref().unwrap_or(release)),
     }
 }

@@ -1,7 +1,7 @@
 //! Guest kernels: found, fetched, checked, packed with their modules into an initramfs.
 //!
 //! A kernel is a bzImage and, unless all is built in, the folder of its modules. [`find`] looks where kernels already
-//! are, [`given`] checks one that a person names, [`fetch`] has apt download the distribution's own without installing
+//! are, [`given`] checks one that a person names, [`fetch`] has apt download one of the distribution without installing
 //! it, and [`initramfs`] packs what a guest needs to boot straight into one program.
 
 pub mod bzimage;
@@ -12,6 +12,7 @@ mod find;
 mod initramfs;
 pub mod modinfo;
 mod modules;
+mod packages;
 mod share_modules;
 #[cfg(test)]
 mod testing;
@@ -19,7 +20,7 @@ mod vmlinux;
 
 pub use crate::apt::cache_dir;
 pub use error::KernelError;
-pub use fetch::{fetch, list_fetchable};
-pub use find::{Found, find, given};
+pub use fetch::{available, fetch, is_name, list_fetchable};
+pub use find::{Found, find, given, suites};
 pub use initramfs::{Packed, Purpose, initramfs};
 pub use vmlinux::unpack_vmlinux;

@@ -1,10 +1,10 @@
 //! Fetches a suite's QEMU into the cache, without installing it.
 
-use crate::apt::{Apt, AptError, Archive, Fetch, Package, version};
+use crate::apt::{Apt, AptError, Archive, Fetch, Package, is_suite, known, version, with_version};
 use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
 use crate::qemu::find::{Fetched, named, shelf};
-use crate::qemu::suites::{self, is_suite, is_version, to_ask, upstream};
+use crate::qemu::name::{is_version, upstream};
 use crate::qemu::unpack::unpack;
 use std::path::Path;
 
@@ -58,7 +58,7 @@ pub fn fetch(wanted: &str, cache: &Path, say: &mut dyn FnMut(&str)) -> Result<Fe
 pub fn available() -> Result<Vec<(&'static str, Option<&'static str>)>, QemuError> {
     let work = tempfile::tempdir().writing(std::env::temp_dir())?;
     let archive = Apt::new(work.path())?.archive()?;
-    Ok(suites::known(archive.distribution).to_vec())
+    Ok(known(archive.distribution).iter().map(|suite| (suite.name, suite.qemu)).collect())
 }
 
 /// The suite to fetch from; afterwards apt looks there.
@@ -68,8 +68,8 @@ pub(crate) fn choose(
     wanted: &str,
     say: &mut dyn FnMut(&str),
 ) -> Result<String, QemuError> {
-    let known = suites::known(archive.distribution);
-    let ask = to_ask(known, wanted);
+    let known = known(archive.distribution);
+    let ask = if is_version(wanted) { with_version(known, |suite| suite.qemu, wanted) } else { vec![wanted] };
     say(&format!("asking {} for its QEMU", ask.join(", ")));
     let failed = apt.look_in(archive, &ask)?;
     let offers: Vec<(String, String)> = apt
@@ -93,7 +93,7 @@ pub(crate) fn choose(
         (None, Some(failed)) if offers.is_empty() => Err(failed.into()),
         (None, _) if !is_version(wanted) => Err(QemuError::NoQemu { suite: wanted.into() }),
         (None, _) => {
-            let released = known.iter().filter_map(|(suite, has)| Some(offer((*has)?, suite)));
+            let released = known.iter().filter_map(|suite| Some(offer(suite.qemu?, suite.name)));
             let asked = offers.iter().map(|(suite, has)| offer(has, suite));
             Err(QemuError::NotOffered { version: wanted.into(), offered: released.chain(asked).collect() })
         }

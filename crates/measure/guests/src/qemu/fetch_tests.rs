@@ -2,6 +2,7 @@
 //! binary.
 
 use super::*;
+use crate::testing::{UNSIGNED, suite};
 use std::fs;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,28 +19,16 @@ impl Site {
         let site = Site { dir: tempfile::tempdir().unwrap() };
         let path = site.dir.path().display().to_string();
         site.put("sources.list", &format!("deb copy:{path}/archive sid main\n"));
-        // Nobody here has the key of a distribution.
         site.put(
             "apt.conf",
             &format!(
                 "Dir::Etc::sourcelist \"{path}/sources.list\";\nDir::Etc::sourceparts \"/dev/null\";\n\
-                 Dir::State::lists \"{path}/lists\";\nDir::State::status \"/dev/null\";\n\
-                 Acquire::AllowInsecureRepositories \"true\";\nAPT::Get::AllowUnauthenticated \"true\";\n"
+                 Dir::State::lists \"{path}/lists\";\nDir::State::status \"/dev/null\";\n{UNSIGNED}"
             ),
         );
         site.put("lists/partial/.keep", "");
         let list: String = packages.iter().map(|(name, version, depends)| paragraph(name, version, depends)).collect();
-        site.put("archive/dists/sid/main/binary-amd64/Packages", &list);
-        let sum = Command::new("sha256sum").arg(site.path("archive/dists/sid/main/binary-amd64/Packages")).output();
-        let sum = String::from_utf8(sum.unwrap().stdout).unwrap();
-        let (sum, size) = (sum.split(' ').next().unwrap(), list.len());
-        site.put(
-            "archive/dists/sid/Release",
-            &format!(
-                "Origin: Debian\nSuite: unstable\nCodename: sid\nArchitectures: amd64\nComponents: main\n\
-                 Date: Sat, 01 Jan 2022 00:00:00 UTC\nSHA256:\n {sum} {size} main/binary-amd64/Packages\n"
-            ),
-        );
+        suite(&site.path("archive"), "sid", &list);
         site
     }
 

@@ -1,8 +1,8 @@
 //! QEMUs that were fetched or built, and what a person calls them.
 
-use crate::apt::version;
+use crate::apt::{is_known, is_suite, version};
 use crate::qemu::PROGRAM;
-use crate::qemu::suites::{is_built, is_known, is_suite, is_version};
+use crate::qemu::name::{is_built, is_version};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};

@@ -8,7 +8,7 @@ mod build;
 mod error;
 mod fetch;
 mod find;
-mod suites;
+mod name;
 mod unpack;
 
 pub use crate::apt::cache_dir;

@@ -5,11 +5,10 @@ use crate::file_error::ResultExt;
 use crate::qemu::PROGRAM;
 use crate::qemu::error::QemuError;
 use crate::qemu::find::{BINARY, Fetched, fetched, shelf};
-use crate::qemu::suites::upstream;
+use crate::qemu::name::upstream;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs;
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -52,25 +51,25 @@ pub(crate) fn unpack(
 
     let (root, modules) = (ready.join("root"), ready.join(BUNDLE).join(MODULES));
     for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&all)) {
-        take(&work, path, &root.join("lib").join(name))?;
+        fetch.keep(path, &root.join("lib").join(name))?;
     }
     fs::create_dir_all(&modules).writing(&modules)?;
     for (name, path) in accelerators(&all.join(MODULES)) {
-        take(&work, &path, &modules.join(name))?;
+        fetch.keep(&path, &modules.join(name))?;
     }
-    take(&work, &program, &ready.join(BINARY))?;
+    fetch.keep(&program, &ready.join(BINARY))?;
     for (from, to) in FIRMWARE {
         let from = all.join(from);
         if from.is_dir() {
-            take(&work, &from, &root.join(to))?;
+            fetch.keep(&from, &root.join(to))?;
         }
     }
     let version = match start(&ready, suite, &launcher(suite, false)) {
         Err(QemuError::DoesNotStart { .. }) => {
             for (name, path) in linked.iter().filter(|(_, path)| path.starts_with(&libc)) {
-                take(&work, path, &root.join("libc").join(name))?;
+                fetch.keep(path, &root.join("libc").join(name))?;
             }
-            take(&work, &loader, &root.join("bin").join(LOADER))?;
+            fetch.keep(&loader, &root.join("bin").join(LOADER))?;
             start(&ready, suite, &launcher(suite, true))
         }
         other => other,
@@ -118,17 +117,6 @@ fn listed(said: &str) -> Vec<(String, PathBuf)> {
         (!name.contains('/')).then(|| (name.to_owned(), PathBuf::from(path)))
     };
     said.lines().filter_map(read).collect()
-}
-
-/// Moves a file or folder of `work` to where it is kept. A link out of there would move the host's own.
-fn take(work: &Path, from: &Path, to: &Path) -> Result<(), QemuError> {
-    let folder = to.parent().unwrap_or(to);
-    fs::create_dir_all(folder).writing(folder)?;
-    let outside = || io::Error::other("it is a link to a file that the package does not contain");
-    let from = fs::canonicalize(from)
-        .and_then(|real| if real.starts_with(work) { Ok(real) } else { Err(outside()) })
-        .writing(from)?;
-    Ok(fs::rename(&from, to).writing(from)?)
 }
 
 /// Writes the script into `home` and starts it once; gives the version that it says.

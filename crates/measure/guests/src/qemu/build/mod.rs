@@ -13,11 +13,11 @@ pub use recipe::Recipe;
 #[cfg(test)]
 pub(crate) use source::find as find_program;
 
-use crate::apt::{Fetch, version};
+use crate::apt::{Fetch, is_suite, version};
 use crate::file_error::{ResultExt, clear};
 use crate::qemu::error::QemuError;
 use crate::qemu::find::{BINARY, Fetched, fetched, find, shelf};
-use crate::qemu::suites::{is_suite, is_version};
+use crate::qemu::name::is_version;
 use crate::qemu::unpack::start;
 use source::Source;
 use std::fs;

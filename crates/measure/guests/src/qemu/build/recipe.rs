@@ -2,7 +2,7 @@
 
 use super::source::Source;
 use crate::qemu::error::QemuError;
-use crate::qemu::suites::BUILT;
+use crate::qemu::name::BUILT;
 use std::fs;
 use std::path::Path;
 

@@ -1,10 +1,10 @@
 //! Where the source comes from.
 
-use crate::apt::{Apt, Fetch};
+use crate::apt::{Apt, Fetch, is_suite};
 use crate::file_error::ResultExt;
 use crate::qemu::error::QemuError;
 use crate::qemu::fetch::choose;
-use crate::qemu::suites::{is_suite, is_version};
+use crate::qemu::name::is_version;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};

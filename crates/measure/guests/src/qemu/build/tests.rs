@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::qemu::find::named;
-use crate::qemu::suites::is_built;
+use crate::qemu::name::is_built;
 use std::os::unix::fs::PermissionsExt;
 
 const CONFIGURE: &str = "#!/bin/sh
