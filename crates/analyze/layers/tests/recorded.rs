@@ -121,10 +121,10 @@ fn a_linux_guest_by_few_system_calls() {
     };
     // What QEMU's probes saw, its thread did on a CPU: nothing of that waits for one.
     for to in [Checkpoint::QemuPop, Checkpoint::QemuSubmit, Checkpoint::QemuPush, Checkpoint::QemuNotify] {
-        let (runs, not) = (time(to, &[State::Running]), time(to, &[State::Runnable, State::IdleWakes, State::Waiting]));
+        let (runs, not) = (time(to, &[State::Running]), time(to, &[State::Runnable, State::CpuWakeUp, State::Waiting]));
         assert!(runs > not, "{to:?}: {runs} on a CPU, {not} not");
     }
-    assert!(time(Checkpoint::QemuWake, &[State::IdleWakes]) > 0 && time(Checkpoint::QemuReap, &[State::IdleWakes]) > 0);
+    assert!(time(Checkpoint::QemuWake, &[State::CpuWakeUp]) > 0 && time(Checkpoint::QemuReap, &[State::CpuWakeUp]) > 0);
 }
 
 #[test]

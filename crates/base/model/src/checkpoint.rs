@@ -53,7 +53,8 @@ pub enum State {
     /// A runnable task of the guest waits for a vCPU.
     GuestRunnable,
     /// An idle CPU, of the host or the guest, leaves its idle state for it.
-    IdleWakes,
+    #[serde(alias = "idle-wakes")]
+    CpuWakeUp,
     /// A thread waits for a lock.
     Lock,
     /// The thread that will work for it sleeps and was not woken yet.
@@ -69,7 +70,7 @@ impl State {
             State::Running => "in service",
             State::Runnable => "run-queue wait (host)",
             State::GuestRunnable => "run-queue wait (guest)",
-            State::IdleWakes => "idle exit (wake-up)",
+            State::CpuWakeUp => "CPU wake-up from idle",
             State::Lock => "waiting for a lock",
             State::Waiting => "waiting",
             State::InRing => "queued in the avail ring, no kick",
@@ -289,7 +290,7 @@ pub const DISK: &[CheckpointInfo] = checkpoints! {
     ];
     Host QemuReap "completion reaped", HostKernel, OPTIONAL, [WAITS];
     Host QemuPush "virtqueue push", Qemu, ALWAYS, [Source::Qemu("push"), Source::QemuLog("virtio_blk_req_complete")];
-    Host QemuNotify "used-ring notification (irqfd, MSI)", Qemu, OPTIONAL, [
+    Host QemuNotify "used-ring notification", Qemu, OPTIONAL, [
         Source::Qemu("notify"), Source::QemuLog("virtio_notify_irqfd")
     ];
     Host Inject "MSI delivery (APIC)", Interrupt, OPTIONAL, [
@@ -367,6 +368,12 @@ mod tests {
             assert_eq!((checkpoint as usize, checkpoint.info().checkpoint), (i, checkpoint));
             assert_eq!(serde_json::to_value(checkpoint).unwrap(), checkpoint.id());
         }
+    }
+
+    #[test]
+    fn a_state_is_read_by_its_former_name() {
+        assert_eq!(serde_json::from_str::<State>("\"idle-wakes\"").unwrap(), State::CpuWakeUp);
+        assert_eq!(serde_json::to_string(&State::CpuWakeUp).unwrap(), "\"cpu-wake-up\"");
     }
 
     /// The rows of the table in docs/layers.md.

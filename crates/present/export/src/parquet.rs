@@ -22,7 +22,7 @@ const STATES: [(State, &str, &str); 7] = [
     (State::Running, "running", "running_ns"),
     (State::Runnable, "runnable", "runnable_ns"),
     (State::GuestRunnable, "guest_runnable", "guest_runnable_ns"),
-    (State::IdleWakes, "idle_wakes", "idle_wakes_ns"),
+    (State::CpuWakeUp, "cpu_wake_up", "cpu_wake_up_ns"),
     (State::Lock, "lock", "lock_ns"),
     (State::Waiting, "waiting", "waiting_ns"),
     (State::InRing, "in_ring", "in_ring_ns"),

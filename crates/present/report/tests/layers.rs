@@ -87,6 +87,10 @@ fn the_answer_stands_first_with_floor_and_bare_host() {
         "{answer}"
     );
     assert!(answer.contains(" times the bare host's 28.0 µs; the traced time is "), "{answer}");
+    assert!(
+        answer.contains(". Largest layers: "),
+        "one partition by state, the layers in a sentence of their own: {answer}"
+    );
     // No tail, and none is named.
     assert!(!answer.contains("slowest"), "{answer}");
     let mut f = plain(6);

@@ -142,7 +142,7 @@ impl Sides<'_> {
     /// What the thread did that runs the guest's vCPU, while the guest's task did a step.
     fn in_guest(&mut self, interval: Interval, step: PathStep, segments: &mut Vec<Segment>) {
         let on = match step.state {
-            ThreadState::Runnable { idle: true, .. } => State::IdleWakes,
+            ThreadState::Runnable { idle: true, .. } => State::CpuWakeUp,
             ThreadState::Runnable { .. } => State::GuestRunnable,
             _ => State::Running,
         };
@@ -165,7 +165,7 @@ impl Sides<'_> {
 fn host_state(state: ThreadState<Sleep>) -> State {
     match state {
         ThreadState::Running => State::Running,
-        ThreadState::Runnable { idle: true, .. } => State::IdleWakes,
+        ThreadState::Runnable { idle: true, .. } => State::CpuWakeUp,
         ThreadState::Runnable { .. } => State::Runnable,
         ThreadState::Sleeping(Sleep::Lock) => State::Lock,
         ThreadState::Sleeping(Sleep::Other) => State::Waiting,

@@ -64,13 +64,13 @@ pub(super) const IDLE_WAKE_UP: Rule = Rule {
     source: "Linux kernel documentation, CPU Idle Time Management",
     evaluate: |evidence| {
         let finding = |column: &LayerColumn| {
-            let wait = part(column, |row| row.state == State::IdleWakes)?;
-            let in_guest = part(column, |row| row.state == State::IdleWakes && row.layer == Layer::GuestKernel);
+            let wait = part(column, |row| row.state == State::CpuWakeUp)?;
+            let in_guest = part(column, |row| row.state == State::CpuWakeUp && row.layer == Layer::GuestKernel);
             let in_guest =
                 in_guest.map_or(String::new(), |guest| format!(", {:.0} % in the guest", guest.share * 100.0));
             Some(Finding {
                 text: format!(
-                    "{:.0} % of the traced time of requests on {} is idle exit (CPU wake-up){in_guest}.",
+                    "{:.0} % of the traced time of requests on {} is CPU wake-up from idle{in_guest}.",
                     wait.share * 100.0,
                     title(column)
                 ),
@@ -114,13 +114,13 @@ mod tests {
     #[test]
     fn wake_ups_are_split_between_host_and_guest() {
         let of = |host, guest| {
-            let rows = [(Layer::Qemu, State::IdleWakes, host), (Layer::GuestKernel, State::IdleWakes, guest)];
+            let rows = [(Layer::Qemu, State::CpuWakeUp, host), (Layer::GuestKernel, State::CpuWakeUp, guest)];
             let columns = [column(&[&rows[..], &[(Layer::Device, State::Waiting, 80e3)]].concat())];
             findings("idle-wake-up", &Evidence { columns: &columns, ..Evidence::default() })
         };
         assert_eq!(
             of(15e3, 5e3),
-            ["20 % of the traced time of requests on kvm is idle exit (CPU wake-up), 5 % in the guest."]
+            ["20 % of the traced time of requests on kvm is CPU wake-up from idle, 5 % in the guest."]
         );
         assert_eq!(of(1e3, 1e3), [""; 0]);
     }
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn polling_is_advised_only_where_a_host_cpu_is_free_for_it() {
         let lines = |machine, online, cpus| {
-            let mut columns = [column(&[(Layer::GuestKernel, State::IdleWakes, 80e3)])];
+            let mut columns = [column(&[(Layer::GuestKernel, State::CpuWakeUp, 80e3)])];
             columns[0].machine = machine;
             let mut host = host();
             host.cpu.online = online;

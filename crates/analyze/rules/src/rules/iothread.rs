@@ -42,7 +42,7 @@ pub(super) const MAIN_LOOP_KICK: Rule = Rule {
     evaluate: |evidence| {
         let varied = evidence.plan.is_some_and(|plan| plan.variants.iter().any(|v| v.set.contains_key("iothread")));
         let finding = |column: &LayerColumn| {
-            let waits = |state| matches!(state, State::Runnable | State::IdleWakes);
+            let waits = |state| matches!(state, State::Runnable | State::CpuWakeUp);
             let kick = part(column, |row| row.layer == Layer::Notify && !waits(row.state))?;
             Some(Finding {
                 text: format!(
@@ -104,7 +104,7 @@ mod tests {
         let text = "10 % of the traced time of requests on kvm passes between the guest's kick and QEMU's main loop.";
         assert_eq!(of("main-loop-kick", kick, false), [text]);
         assert_eq!(of("main-loop-kick", kick, true), [""; 0]);
-        assert_eq!(of("main-loop-kick", (Layer::Notify, State::IdleWakes, 10e3), false), [""; 0]);
+        assert_eq!(of("main-loop-kick", (Layer::Notify, State::CpuWakeUp, 10e3), false), [""; 0]);
         let set = [("iothread".to_owned(), "on".to_owned())].into();
         let variants = vec![Variant { name: "iothread=on".into(), set }];
         let plan = Plan { variants, ..Plan::new("layers", 1, vec![Machine::KVM], Vec::new()) };

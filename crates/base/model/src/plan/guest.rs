@@ -91,6 +91,8 @@ impl Default for Guest {
 }
 
 impl Guest {
+    /// QEMU's machine type where none is set.
+    pub const MACHINE_TYPE: &str = "q35";
     /// Devices without use: 120 root ports of a q35, eight functions to a port.
     pub const MAX_DEVICES: u32 = 960;
     /// The kernel takes 2048 bytes, vmtax's own arguments included.

@@ -1,7 +1,7 @@
 //! A line of a report's tables and pictures: a metric, or a figure that a command printed of itself.
 
-use crate::view::by_workload;
-use vmtax_model::{Findings, Machine, MachineColumn, Metric, PrintedRow, Spread, TrialRecord, Unit};
+use crate::view::{by_workload, verdict};
+use vmtax_model::{Better, Findings, Machine, MachineColumn, Metric, PrintedRow, Spread, TrialRecord, Unit};
 
 /// What stands above figures that a person named.
 const NAMED: &str = "--metric";
@@ -68,6 +68,31 @@ pub fn undirected(rows: &[MetricRow]) -> Option<String> {
 }
 
 impl<'a> MetricRow<'a> {
+    /// Native's median, a machine's, and the machine's cost by the rounds.
+    fn pair(&self, column: &MachineColumn) -> Option<(f64, f64, f64)> {
+        let native = self.column(Machine::NATIVE)?.spread.as_ref()?.median;
+        Some((column.overhead.as_ref()?.ratio.median, native, column.spread.as_ref()?.median))
+    }
+
+    fn better(&self) -> Option<Better> {
+        match self.what {
+            What::Metric(metric) => Some(metric.better()),
+            What::Printed(printed) => printed.better,
+        }
+    }
+
+    /// A machine's cost over native's, marked where the two medians differ the other way.
+    pub fn paired(&self, column: &MachineColumn) -> Option<String> {
+        let (cost, native, machine) = self.pair(column)?;
+        Some(verdict::paired(cost, native, machine, self.better()))
+    }
+
+    /// Whether [`MetricRow::paired`] marks any machine's cost.
+    pub fn is_opposed(&self) -> bool {
+        let mut pairs = self.machines.iter().filter_map(|column| self.pair(column));
+        pairs.any(|(cost, native, machine)| verdict::is_opposed(cost, native, machine, self.better()))
+    }
+
     /// A machine's column.
     pub fn column(&self, machine: Machine) -> Option<&'a MachineColumn> {
         self.machines.iter().find(|c| c.machine == machine)

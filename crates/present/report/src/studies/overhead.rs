@@ -14,7 +14,7 @@ use crate::text::when;
 use crate::view::{self, absence, guests, host, machines, origin, rounds_text, verdict};
 use vmtax_analysis::distributions;
 use vmtax_model::{
-    Comparison, Estimate, Findings, Latency, Machine, MachineColumn, Outcome, Spread, TrialRecord, Verdict,
+    Comparison, Estimate, Findings, Latency, Machine, MachineColumn, Metric, Outcome, Spread, TrialRecord, Verdict,
     WorkloadName,
 };
 use vmtax_recording::Recording;
@@ -60,22 +60,15 @@ fn answer(findings: &Findings) -> String {
     }
 }
 
-/// "tcg ×6.47 (median of 19 metrics, ×3.03 to ×14.4), largest for CPU events: ×14.4 (95 % CI 13.9–15.1)".
+/// "tcg from ×3.03 for stat to ×14.4 for CPU events (95 % CI 13.9–15.1), 19 metrics".
 fn overhead(findings: &Findings, machine: Machine) -> Option<String> {
-    let view::Summary { median, range: (low, high), worst: (metric, worst), metrics, .. } =
-        view::summary(findings, machine)?;
-    if metrics == 1 {
-        return Some(format!("{machine} {} for {}{}", ratio(median), metric.label(), ci(&worst.ratio)));
-    }
-    Some(format!(
-        "{machine} {} (median of {metrics} metrics, {} to {}), largest for {}: {}{}",
-        ratio(median),
-        ratio(low),
-        ratio(high),
-        metric.label(),
-        ratio(worst.ratio.median),
-        ci(&worst.ratio)
-    ))
+    let view::Summary { least, worst, metrics, .. } = view::summary(findings, machine)?;
+    let named = |(metric, cost): (Metric, &Comparison)| format!("{} for {}", ratio(cost.ratio.median), metric.label());
+    let (least, most, sure) = (named(least), named(worst), ci(&worst.1.ratio));
+    Some(match metrics {
+        1 => format!("{machine} {most}{sure}"),
+        _ => format!("{machine} from {least} to {most}{sure}, {metrics} metrics"),
+    })
 }
 
 /// " (95 % CI 1.02–1.05)"; nothing where there is no interval.
@@ -204,7 +197,7 @@ fn costs_table(findings: &Findings, rows: &[MetricRow]) -> Table {
                 cells.push(median(row, found, spread).into());
                 cells.push(spread.and_then(|s| s.relative_spread).map_or(String::new(), plus_minus).into());
                 if machine.is_guest() {
-                    overhead_cells(&mut cells, found.and_then(|c| c.overhead.as_ref()), intervals);
+                    overhead_cells(&mut cells, row, found, intervals);
                 }
             }
             table.row(cells);
@@ -223,7 +216,8 @@ fn median(row: &MetricRow, found: Option<&MachineColumn>, spread: Option<&Spread
 }
 
 /// A guest's cost over native's, its interval and the verdict; a small cost is marked less.
-fn overhead_cells(cells: &mut Vec<Cell>, overhead: Option<&Comparison>, intervals: bool) {
+fn overhead_cells(cells: &mut Vec<Cell>, row: &MetricRow, column: Option<&MachineColumn>, intervals: bool) {
+    let overhead = column.and_then(|column| column.overhead.as_ref());
     let Some(Comparison { ratio: cost, verdict, .. }) = overhead else {
         cells.push(NONE.into());
         cells.extend(intervals.then(|| [Cell::default(), Cell::default()]).into_iter().flatten());
@@ -234,7 +228,8 @@ fn overhead_cells(cells: &mut Vec<Cell>, overhead: Option<&Comparison>, interval
     let ends = cost.interval.as_ref();
     let interval =
         Cell::from(ends.map_or(String::new(), range)).short(ends.map_or(String::new(), |i| half_width(cost.median, i)));
-    let ratio = Cell::from(format!("{mark}{}", ratio(cost.median)));
+    let paired = column.and_then(|column| row.paired(column)).unwrap_or_else(|| ratio(cost.median));
+    let ratio = Cell::from(format!("{mark}{paired}"));
     let sure = intervals.then(|| [interval, verdict::label(*verdict).into()]).into_iter().flatten();
     cells.extend([ratio].into_iter().chain(sure).map(|cell| cell.tone(tone)));
 }
@@ -259,6 +254,7 @@ fn notes(findings: &Findings, rows: &[MetricRow]) -> Vec<String> {
     if !uncounted.is_empty() {
         notes.push(format!("n/a: the guest's kernel does not count {}.", uncounted.join(", ")));
     }
+    notes.extend(verdict::opposed_note(rows.iter().any(MetricRow::is_opposed)));
     notes.extend(fewer_rounds(findings, rows));
     notes.extend(metric_rows::undirected(rows));
     let columns = rows.iter().flat_map(|r| r.machines.iter().map(move |c| (r.label, c)));
@@ -311,7 +307,8 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
     let overhead = "Overhead: the cost on the machine over the cost on native, whichever way the metric counts: above ×1 the machine \
                is slower.";
     let spread = "Medians over n rounds. Spread is IQR/2 ÷ median.";
-    table.notes([Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned).collect())
+    let notes = [Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned);
+    table.notes(notes.chain(verdict::opposed_note(rows.iter().any(MetricRow::is_opposed))).collect())
 }
 
 fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
@@ -324,7 +321,7 @@ fn figures(row: &MetricRow, column: &MachineColumn) -> Vec<Cell> {
     if let Some(overhead) = &column.overhead {
         let more = overhead.difference.unwrap_or(Estimate { median: f64::NAN, interval: None });
         cells.extend([
-            Cell::strong(ratio(overhead.ratio.median)),
+            Cell::strong(row.paired(column).unwrap_or_else(|| ratio(overhead.ratio.median))),
             overhead.ratio.interval.as_ref().map_or(String::new(), range).into(),
             difference(row.unit, more.median).into(),
             more.interval.as_ref().map_or(String::new(), |i| difference_range(row.unit, i)).into(),

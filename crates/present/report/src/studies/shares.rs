@@ -5,10 +5,10 @@ use crate::charts::bars::{Bars, Lane, Row};
 use crate::engine::{Block, Cell, Column, Figure, Notice, Report, Section, Table, Tone};
 use crate::number::{NONE, bytes, counted, range, ratio, significant, value};
 use crate::text::when;
-use crate::view::{self, by_workload, host, origin};
+use crate::view::{self, by_workload, host, origin, verdict};
 use vmtax_model::{
-    Estimate, Keeping, Kept, ON_THE_HOST, Plan, ShareCell, ShareColumn, ShareFindings, ShareRow, Verdict, WorkloadName,
-    parse_size,
+    Estimate, Keeping, Kept, ON_THE_HOST, Plan, ShareCell, ShareColumn, ShareFacts, ShareFindings, ShareRow, Verdict,
+    WorkloadName, parse_size,
 };
 use vmtax_recording::Recording;
 
@@ -31,7 +31,14 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a ShareFindings) -> Repo
         study: "shares",
         title: "Methods of sharing files with a guest".to_owned(),
         next: next(recording, findings),
-        basis: run.into_iter().chain(host(recording)).chain(tree).collect(),
+        basis: [
+            run,
+            host(recording),
+            vec![view::guests_in_short(plan)],
+            security_models(findings),
+            tree.into_iter().collect(),
+        ]
+        .concat(),
         origin: origin(recording),
         answer: answer(findings),
         advice: findings.advice.clone(),
@@ -254,7 +261,7 @@ fn figures(findings: &ShareFindings, workload: WorkloadName, rows: &[&ShareRow],
     let heads = findings.columns.iter().map(|column| Column::figures(title(column)).broken(20, 18));
     let columns = [Column::words("metric").broken(22, 16)].into_iter().chain(heads).collect();
     let row = |row: &&ShareRow| {
-        let cell = |i: usize| row.cells.get(i).map_or(NONE.to_owned(), |c| figure(row, c));
+        let cell = |i: usize| row.cells.get(i).map_or(NONE.to_owned(), |c| figure(row, findings.base, c));
         let cells = (0..findings.columns.len()).map(cell);
         let cached = cached.filter(|_| workload == WorkloadName::Bonnie && row.metric.id().contains("read"));
         let mark = cached.map_or(String::new(), |_| format!(" {CACHED}"));
@@ -262,20 +269,36 @@ fn figures(findings: &ShareFindings, workload: WorkloadName, rows: &[&ShareRow],
     };
     let table = Table::new(format!("Figures of {workload}"), columns).rows(rows.iter().map(row));
     let cached = cached.filter(|_| workload == WorkloadName::Bonnie).map(str::to_owned);
-    table.in_parts().notes(cached.into_iter().collect())
+    let opposed = verdict::opposed_note(rows.iter().any(|row| is_opposed(row, findings.base)));
+    table.in_parts().notes(cached.into_iter().chain(opposed).collect())
 }
 
 /// "12.3 MiB/s ×0.41".
-fn figure(row: &ShareRow, cell: &ShareCell) -> String {
+fn figure(row: &ShareRow, base: usize, cell: &ShareCell) -> String {
     match (&cell.spread, &cell.against) {
         (Some(s), Some(cost)) => {
             let mark = if cost.verdict == Verdict::Inconclusive { "~" } else { "" };
-            format!("{} {mark}{}", value(row.metric.unit(), s.median), ratio(cost.ratio.median))
+            let paired = match base_median(row, base) {
+                Some(base) => verdict::paired(cost.ratio.median, base, s.median, Some(row.metric.better())),
+                None => ratio(cost.ratio.median),
+            };
+            format!("{} {mark}{paired}", value(row.metric.unit(), s.median))
         }
         (Some(s), None) => value(row.metric.unit(), s.median),
         (None, _) if cell.unsupported.is_some() => "none".to_owned(),
         (None, _) => NONE.to_owned(),
     }
+}
+
+fn base_median(row: &ShareRow, base: usize) -> Option<f64> {
+    Some(row.cells.get(base)?.spread.as_ref()?.median)
+}
+
+/// Whether a figure of the row is marked: its two medians differ the other way than the rounds' ratio.
+fn is_opposed(row: &ShareRow, base: usize) -> bool {
+    let Some(base) = base_median(row, base) else { return false };
+    let mut pairs = row.cells.iter().filter_map(|cell| Some((cell.against.as_ref()?, cell.spread.as_ref()?)));
+    pairs.any(|(cost, s)| verdict::is_opposed(cost.ratio.median, base, s.median, Some(row.metric.better())))
 }
 
 /// Who worked for it: a method that is fast by using the host's CPUs is not free.
@@ -349,6 +372,21 @@ fn not_kept(findings: &ShareFindings) -> Vec<String> {
     findings.columns.iter().filter_map(of).collect()
 }
 
+/// 9p's: "security_model=none".
+fn security_model(facts: &ShareFacts) -> Option<&str> {
+    facts.qemu.iter().find_map(|argument| argument.split(',').find(|option| option.starts_with("security_model=")))
+}
+
+/// "9p with security_model=none, security_model=mapped-xattr"; nothing without 9p.
+fn security_models(findings: &ShareFindings) -> Vec<String> {
+    let mut models: Vec<&str> =
+        findings.columns.iter().filter_map(|column| security_model(column.facts.as_ref()?)).collect();
+    models.sort_unstable();
+    models.dedup();
+    let all = (!models.is_empty()).then(|| format!("9p with {}", models.join(", ")));
+    all.into_iter().collect()
+}
+
 /// What took effect of each method, and why one has no figures.
 fn effects(findings: &ShareFindings) -> Vec<String> {
     let of = |column: &ShareColumn| {
@@ -362,7 +400,8 @@ fn effects(findings: &ShareFindings) -> Vec<String> {
             .image
             .as_ref()
             .map_or(String::new(), |i| format!("image of {} MiB made in {:.1} s; ", i.bytes >> 20, i.seconds));
-        Some(format!("{name}: {msize}{image}{}", facts.mount))
+        let model = security_model(facts).map_or(String::new(), |model| format!("{model}; "));
+        Some(format!("{name}: {model}{msize}{image}{}", facts.mount))
     };
     findings.columns.iter().filter_map(of).collect()
 }

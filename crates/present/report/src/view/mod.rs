@@ -6,8 +6,8 @@ pub mod verdict;
 use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_text};
 use crate::number::counted;
 use vmtax_model::{
-    Check, Comparison, Findings, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, OverheadRow, PinnedCpus,
-    SourceOfKernel, Verdict, Warning, WorkloadName, shell_line,
+    Check, Comparison, Findings, Guest, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, OverheadRow,
+    PinnedCpus, Plan, SourceOfKernel, Verdict, Warning, WorkloadName, shell_line,
 };
 use vmtax_recording::Recording;
 
@@ -41,10 +41,8 @@ pub fn overheads(findings: &Findings, machine: Machine) -> Vec<(Metric, &Compari
 
 /// A machine's overheads in short.
 pub struct Summary<'a> {
-    /// Median of the ratios over the metrics.
-    pub median: f64,
-    /// The smallest and the largest of the ratios.
-    pub range: (f64, f64),
+    /// The metric that costs least.
+    pub least: (Metric, &'a Comparison),
     /// The metric that costs most.
     pub worst: (Metric, &'a Comparison),
     /// Metrics compared.
@@ -60,18 +58,12 @@ pub struct Summary<'a> {
 /// A machine's overheads in short; `None` when it has none.
 pub fn summary(findings: &Findings, machine: Machine) -> Option<Summary<'_>> {
     let overheads = overheads(findings, machine);
-    let mut ratios: Vec<f64> = overheads.iter().map(|(_, t)| t.ratio.median).collect();
-    ratios.sort_by(f64::total_cmp);
-    let middle = ratios.len() / 2;
-    let upper = *ratios.get(middle)?;
-    // Ratios: the middle of two is their geometric mean.
-    let median = if ratios.len() % 2 == 1 { upper } else { (ratios[middle - 1] * upper).sqrt() };
-    // By the median, as the range beside it.
-    let worst = *overheads.iter().max_by(|a, b| a.1.ratio.median.total_cmp(&b.1.ratio.median))?;
+    let by_median =
+        |a: &&(Metric, &Comparison), b: &&(Metric, &Comparison)| a.1.ratio.median.total_cmp(&b.1.ratio.median);
+    let (least, worst) = (*overheads.iter().min_by(by_median)?, *overheads.iter().max_by(by_median)?);
     let having = |v: Verdict| overheads.iter().filter(|(_, t)| t.verdict == v).count();
     Some(Summary {
-        median,
-        range: (ratios[0], ratios[ratios.len() - 1]),
+        least,
         worst,
         metrics: overheads.len(),
         costs: having(Verdict::Slower),
@@ -108,20 +100,30 @@ pub fn with_more_rounds(recording: &Recording) -> Option<String> {
 
 /// The command that makes a recording again with so many rounds.
 pub fn with_rounds(recording: &Recording, rounds: u32) -> Option<String> {
-    let [_, study, rest @ ..] = recording.manifest.command.as_slice() else { return None };
+    as_line(&with_option(&recording.manifest.command, "--rounds", &rounds.to_string()))
+}
+
+/// A study's command line with another value of an option.
+pub fn with_option(command: &[String], option: &str, value: &str) -> Vec<String> {
+    let [program, study, rest @ ..] = command else { return command.to_vec() };
     let own = rest.iter().position(|word| word == "--").unwrap_or(rest.len());
-    let mut words = vec!["vmtax".to_owned(), study.clone()];
-    words.extend(["--rounds".to_owned(), rounds.to_string()]);
+    let mut words = vec![program.clone(), study.clone(), option.to_owned(), value.to_owned()];
     let mut options = rest[..own].iter();
     while let Some(word) = options.next() {
-        match word.as_str() {
-            "--rounds" => drop(options.next()),
-            word if word.starts_with("--rounds=") => {}
-            word => words.push(word.to_owned()),
+        match word.split_once('=') {
+            _ if word == option => drop(options.next()),
+            Some((name, _)) if name == option => {}
+            _ => words.push(word.clone()),
         }
     }
     words.extend_from_slice(&rest[own..]);
-    Some(shell_line(&words))
+    words
+}
+
+/// A study's command line as a person types it; `None` for a recording without one.
+pub fn as_line(command: &[String]) -> Option<String> {
+    let [_, rest @ ..] = command else { return None };
+    (!rest.is_empty()).then(|| shell_line(&[&["vmtax".to_owned()], rest].concat()))
 }
 
 /// How many rounds the figures rest on.
@@ -163,6 +165,17 @@ pub fn host(recording: &Recording) -> Vec<String> {
     all.extend(guest_kernels(recording));
     all.extend(pinned(recording));
     all
+}
+
+/// "native, kvm (machine type q35) with 2 vCPUs, 1024 MiB".
+pub fn guests_in_short(plan: &Plan) -> String {
+    let machines: Vec<&str> = plan.machines.iter().map(|machine| machine.as_str()).collect();
+    let has_kernel = plan.machines.iter().any(|machine| machine.is_guest() && machine.has_kernel());
+    let varies = plan.variants.iter().any(|variant| variant.get("machine-type").is_some());
+    let machine_type = plan.guest.machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE);
+    let machine_type = if has_kernel && !varies { format!(" (machine type {machine_type})") } else { String::new() };
+    let cpus = counted(plan.guest.cpus.into(), "vCPU");
+    format!("{}{machine_type} with {cpus}, {} MiB", machines.join(", "), plan.guest.memory_mib)
 }
 
 /// "guest kernel 6.1.0-56-amd64 (default of the cache)".
@@ -242,4 +255,18 @@ fn checks(recording: &Recording) -> Table {
         .column(Column::words("why it matters, what fixes it").broken(24, 12), why)
         .done()
         .notes(vec![note])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{as_line, with_option};
+
+    #[test]
+    fn an_option_is_set_before_the_workloads_and_once() {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let command = words("/usr/bin/vmtax compare --rounds=6 --budget 60s aio=threads -- exec x --rounds 3");
+        let line = as_line(&with_option(&with_option(&command, "--rounds", "16"), "--budget", "2m"));
+        assert_eq!(line.unwrap(), "vmtax compare --budget 2m --rounds 16 aio=threads -- exec x --rounds 3");
+        assert_eq!(as_line(&with_option(&words("vmtax"), "--rounds", "6")), None);
+    }
 }

@@ -1,8 +1,8 @@
 //! How a verdict looks and what it is called.
 
 use crate::engine::Tone;
-use crate::number::{NONE, range};
-use vmtax_model::{Estimate, Verdict};
+use crate::number::{NONE, range, ratio};
+use vmtax_model::{Better, Estimate, Verdict};
 
 /// The class that gives a picture or a tile its colour.
 pub fn class(verdict: Verdict) -> &'static str {
@@ -36,7 +36,45 @@ pub fn label(verdict: Verdict) -> &'static str {
     }
 }
 
+/// Marks a paired median on the other side of ×1 than the ratio of the two medians beside it.
+const OPPOSED: &str = "§";
+/// A ratio nearer to 1 than this has no side in a table.
+const NO_SIDE: f64 = 0.0005;
+
+/// The paired median of a cost, marked where the two medians beside it differ the other way.
+pub fn paired(cost: f64, base: f64, other: f64, better: Option<Better>) -> String {
+    if is_opposed(cost, base, other, better) { format!("{OPPOSED} {}", ratio(cost)) } else { ratio(cost) }
+}
+
+/// Whether a paired median of costs and the ratio of the two medians have different sides.
+pub fn is_opposed(cost: f64, base: f64, other: f64, better: Option<Better>) -> bool {
+    let medians = if better == Some(Better::Higher) { base / other } else { other / base };
+    let (cost, medians) = (cost.ln(), medians.ln());
+    cost.abs().min(medians.abs()) >= NO_SIDE && cost.is_finite() && medians.is_finite() && cost * medians < 0.0
+}
+
+/// What the mark of [`paired`] means, where a table has it.
+pub fn opposed_note(any: bool) -> Option<String> {
+    any.then(|| format!("{OPPOSED} The two medians differ the other way: the ratio pairs the values of each round."))
+}
+
 /// The interval of a ratio; a dash where there is none.
 pub fn interval(ratio: &Estimate) -> String {
     ratio.interval.as_ref().map_or_else(|| NONE.to_owned(), range)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_paired_median_against_its_two_medians_is_marked() {
+        let of = |cost, base, other, better| paired(cost, base, other, better);
+        assert_eq!(of(0.939, 2150.0, 1903.0, Some(Better::Higher)), "§ ×0.939", "fewer a second, and cheaper in pairs");
+        assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Lower)), "§ ×1.137");
+        assert_eq!(of(1.137, 6.00, 6.22, Some(Better::Lower)), "×1.137");
+        assert_eq!(of(1.137, 6.22, 6.00, Some(Better::Higher)), "×1.137");
+        assert_eq!(of(1.0001, 6.22, 6.00, Some(Better::Lower)), "×1.000", "on no side");
+        assert_eq!(of(2.0, 0.0, 0.0, None), "×2.00", "no ratio of medians");
+    }
 }

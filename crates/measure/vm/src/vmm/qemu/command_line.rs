@@ -34,7 +34,7 @@ pub(super) fn guest(setup: &Setup<'_>, qemu: &QemuFacts, image: &GuestImage) -> 
         false => ("tcg,thread=multi", "max"),
     };
     let Guest { cpu_model, machine_type, firmware, kernel_args, .. } = setup.guest;
-    let machine = format!("{}{}", machine_type.as_deref().unwrap_or("q35"), share::machine(setup.share));
+    let machine = format!("{}{}", machine_type.as_deref().unwrap_or(Guest::MACHINE_TYPE), share::machine(setup.share));
     let cpu = cpu_model.as_deref().unwrap_or(usual_cpu);
     let mut arguments = Arguments::new(qemu, MONITOR);
     arguments.add(["-machine", &machine, "-accel", accelerator, "-cpu", cpu]);

@@ -41,7 +41,7 @@ pub fn veil(state: State, x: &str, width: &str, y: &str, height: &str) -> Markup
         State::Running => return html! {},
         State::Runnable => "runnable",
         State::GuestRunnable => "guest-runnable",
-        State::IdleWakes => "idle-wakes",
+        State::CpuWakeUp => "cpu-wake-up",
         State::Lock => "lock",
         State::Waiting => "waiting",
         State::InRing => "in-ring",
@@ -54,7 +54,7 @@ pub fn patterns() -> Markup {
     let lines = [
         ("runnable", "M0 8L8 0M-2 2L2 -2M6 10L10 6"),
         ("guest-runnable", "M0 0L8 8M-2 6L2 10M6 -2L10 2"),
-        ("idle-wakes", "M4 0V8"),
+        ("cpu-wake-up", "M4 0V8"),
         ("lock", "M0 8L8 0M0 0L8 8"),
         ("waiting", "M2 0V8M6 0V8"),
         ("in-ring", "M0 2H8M0 6H8"),

@@ -30,7 +30,8 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a LayerFindings) -> Repo
     Report {
         study: "layers",
         title: "Time of a request, by layer and state".to_owned(),
-        basis: [run, host(recording), vec![view::workload(recording)]].concat(),
+        basis: [run, host(recording), vec![common::guests_in_short(&recording.plan), view::workload(recording)]]
+            .concat(),
         origin: origin(recording),
         answer: match main_column(&findings.columns) {
             None => "No request was joined through the layers: the warnings say why.".to_owned(),
@@ -72,10 +73,10 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let layers = view::layers_of(&[main]).into_iter().map(|(layer, _)| {
         // "run-queue wait" without the side, which the layer says.
         let mostly = view::mostly(main, layer).and_then(|state| state.label().split(" (").next());
-        let mostly = mostly.map_or(String::new(), |state| format!(" (mostly {state})"));
-        (format!("{}{mostly}", layer.label()), view::percent_of(main, layer))
+        let mostly = mostly.map_or(String::new(), |state| format!(", mostly {state}"));
+        (layer.label().to_owned(), mostly, view::percent_of(main, layer))
     });
-    let (states, layers) = (largest(states.collect(), NAMED.0), largest(layers.collect(), NAMED.1));
+    let (states, layers) = (largest_states(states.collect()), largest_layers(layers.collect()));
     let slowest = view::slowest_percent(main);
     let tail = if slowest >= TAIL {
         format!(" (the slowest 1\u{a0}% of the requests are {slowest:.0}\u{a0}% of that time)")
@@ -85,16 +86,32 @@ fn answer(findings: &LayerFindings, main: &LayerColumn) -> String {
     let median = nanoseconds(median).replace(' ', "\u{a0}");
     let fastest = words::fastest(findings, main.machine).map_or(String::new(), |text| format!("{text}. "));
     format!(
-        "{fastest}A request takes {median} in the {} ({how}){host}; the traced time is {states}{tail}, by layer {layers}.",
+        "{fastest}A request takes {median} in the {} ({how}){host}; the traced time is {states}{tail}. {layers}",
         view::title(main)
     )
 }
 
-/// "75 % run-queue wait (host), 20 % in service and 2 % idle exit (wake-up)": the largest of these parts.
-fn largest(mut parts: Vec<(String, f64)>, most: usize) -> String {
-    parts.sort_by(|a, b| b.1.total_cmp(&a.1));
-    let named = |(what, part): &(String, f64)| format!("{part:.0}\u{a0}% {what}");
-    let named: Vec<String> = parts.iter().take(most).filter(|(_, part)| *part >= 0.5).map(named).collect();
+/// "75 % run-queue wait (host), 20 % in service and 2 % CPU wake-up from idle": the largest states.
+fn largest_states(mut states: Vec<(String, f64)>) -> String {
+    states.sort_by(|a, b| b.1.total_cmp(&a.1));
+    let named = states.iter().take(NAMED.0).filter(|(_, part)| *part >= 0.5);
+    listed(&named.map(|(state, part)| format!("{part:.0}\u{a0}% {state}")).collect::<Vec<_>>())
+}
+
+/// "Largest layers: device (35 %) and notification (18 %, mostly CPU wake-up from idle)."
+fn largest_layers(mut layers: Vec<(String, String, f64)>) -> String {
+    layers.sort_by(|a, b| b.2.total_cmp(&a.2));
+    let named = layers.iter().take(NAMED.1).filter(|(.., part)| *part >= 0.5);
+    let named: Vec<String> = named.map(|(layer, mostly, part)| format!("{layer} ({part:.0}\u{a0}%{mostly})")).collect();
+    match named.len() {
+        0 => String::new(),
+        1 => format!("Largest layer: {}.", listed(&named)),
+        _ => format!("Largest layers: {}.", listed(&named)),
+    }
+}
+
+/// "a, b and c".
+fn listed(named: &[String]) -> String {
     match named.split_last() {
         Some((last, others)) if !others.is_empty() => format!("{} and {last}", others.join(", ")),
         _ => named.concat(),
