@@ -1,6 +1,6 @@
 //! What `compare` finds.
 
-use crate::{Comparison, Estimate, Metric, REPORT_SCHEMA, Spread, Verdict, Warning};
+use crate::{Comparison, Estimate, Interval, Metric, REPORT_SCHEMA, Spread, Verdict, Warning};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeMap;
 
@@ -24,9 +24,23 @@ pub struct Compared {
     pub superiority: f64,
     /// The noise of one round's ratio, a fraction.
     pub noise: f64,
-    /// Rounds that would find a difference of `min_effect` in four of five comparisons; `None` where thousands would
-    /// not, or where the verdict is decided.
+    /// Rounds that would find a difference of `min_effect` in four of five comparisons, or decide what only the correction for the
+    /// number of metrics leaves open; `None` where thousands would not, or where the verdict is decided.
     pub rounds_needed: Option<u32>,
+}
+
+impl Compared {
+    /// Whether the metric's own interval shows a difference, and only the correction for the number of metrics (Holm) does not.
+    pub fn is_left_open_by_correction(&self) -> bool {
+        let excludes = |interval: Interval| interval.low > 1.0 || interval.high < 1.0;
+        self.comparison.verdict == Verdict::Inconclusive && self.comparison.ratio.interval.is_some_and(excludes)
+    }
+
+    /// Rounds in which the side is ahead that the ratio says, ties counted half.
+    pub fn rounds_ahead(&self) -> u32 {
+        let slower = if self.comparison.ratio.median < 1.0 { 1.0 - self.superiority } else { self.superiority };
+        (slower * f64::from(self.comparison.rounds)).round() as u32
+    }
 }
 
 /// One variant compared with the baseline.

@@ -79,6 +79,12 @@ impl InterimAnalyses {
         strongest.min_by(f64::total_cmp).map_or(1.0, |nominal| self.crossed(nominal, 0.5))
     }
 
+    /// The chance that by chance alone any analysis shows as much as one after `rounds` of which `against` were against the side
+    /// that is ahead.
+    pub fn chance(&self, rounds: u32, against: u32) -> f64 {
+        self.crossed(tail(rounds, against), 0.5)
+    }
+
     /// The interval for the median of what all `values` are from, which holds at all analyses together; `None` where the
     /// values are too few. For an interim analysis.
     pub fn interval(&self, values: &[f64]) -> Option<Interval> {

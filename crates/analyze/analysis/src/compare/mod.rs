@@ -49,6 +49,7 @@ pub fn compare(plan: &Plan, trials: &[TrialRecord]) -> CompareFindings {
         against.push(Against { variant: name(side), rows: rows.collect() });
     }
     settle(&mut against, wanted.min_effect);
+    against.iter_mut().flat_map(|against| &mut against.rows).for_each(estimate_correction);
     CompareFindings {
         schema: REPORT_SCHEMA,
         baseline: name(baseline),
@@ -78,6 +79,14 @@ fn settle(against: &mut [Against], min_effect: f64) {
         if row.comparison.verdict.is_decided() {
             row.rounds_needed = None;
         }
+    }
+}
+
+/// The rounds that decide a metric which only the correction for the number of metrics leaves open.
+fn estimate_correction(row: &mut Compared) {
+    if let (true, Some(p)) = (row.is_left_open_by_correction(), row.comparison.p) {
+        let correction = needed::rounds_for_correction(row.rounds_ahead(), row.comparison.rounds, row.p_adjusted / p);
+        row.rounds_needed = [row.rounds_needed, correction].into_iter().flatten().min();
     }
 }
 

@@ -1,6 +1,6 @@
 //! How many rounds it would take, from the noise seen so far.
 
-use super::interim::InterimAnalyses;
+use super::interim::{InterimAnalyses, LEVEL};
 use super::unpaired::normal;
 use crate::overhead::estimate;
 use vmtax_model::Estimate;
@@ -14,11 +14,28 @@ const CAUTION: f64 = 0.7;
 pub const MIN_ROUNDS: u32 = 4;
 /// More rounds than this are not estimated.
 pub const MAX_ROUNDS: u32 = 2000;
+/// The same for what lacks only the correction for the number of metrics.
+const MAX_SIGN_ROUNDS: u32 = 200;
 
 /// Rounds in which a difference of `size` (of logarithms) is found in [`POWER`] of comparisons of at most `most` rounds,
 /// or of as many as it then takes; `None` where even [`MAX_ROUNDS`] would not do, or there are fewer than [`MIN_ROUNDS`] `logs`.
 pub fn rounds_needed(logs: &[f64], size: f64, most: u32) -> Option<u32> {
     rounds_until(ahead(logs, size / (1.0 + CAUTION / (logs.len() as f64).sqrt()))?, most)
+}
+
+/// Rounds after which a difference is significant with its p times `correction`, if one side stays ahead in as large a part of
+/// the rounds as in `ahead` of `rounds` (by Laplace's estimate); `None` where even [`MAX_SIGN_ROUNDS`] would not do.
+pub fn rounds_for_correction(ahead: u32, rounds: u32, correction: f64) -> Option<u32> {
+    let behind = f64::from(rounds - ahead + 1) / f64::from(rounds + 2);
+    let mut next = rounds + 1;
+    while next <= MAX_SIGN_ROUNDS {
+        let against = (f64::from(next) * behind).round() as u32;
+        if InterimAnalyses::new(next, next).chance(next, against) * correction <= LEVEL {
+            return Some(next);
+        }
+        next += 1 + next / 8;
+    }
+    None
 }
 
 /// What a figure of an earlier run predicts: the noise of a round's ratio as a share, taken from the interval of the
@@ -70,6 +87,15 @@ pub fn deviation(values: &[f64]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_only_the_correction_leaves_open_takes_few_rounds_more() {
+        let rounds = rounds_for_correction(6, 6, 3.0).unwrap();
+        assert!((8..=16).contains(&rounds), "{rounds}");
+        assert!(rounds_for_correction(6, 6, 12.0).unwrap() > rounds);
+        assert!(rounds_for_correction(14, 20, 3.0).unwrap() > 30, "a smaller part of the rounds");
+        assert_eq!(rounds_for_correction(3, 6, 1.0), None, "no side is ahead");
+    }
 
     #[test]
     fn less_noise_and_larger_differences_take_fewer_rounds() {

@@ -6,7 +6,7 @@ use crate::number::{self, factor, ratio, significant};
 use crate::view::by_workload;
 use crate::view::verdict::{class, interval};
 use maud::{Markup, html as markup};
-use vmtax_model::{Against, Compared, Comparison, Estimate, Interval, Verdict};
+use vmtax_model::{Against, Compared, Estimate, Verdict};
 
 /// The ratios of a variant to the baseline.
 pub struct Intervals<'a> {
@@ -22,7 +22,7 @@ impl Chart for Intervals<'_> {
         let ends = rows.iter().flat_map(|r| {
             [r.comparison.ratio.median]
                 .into_iter()
-                .chain(deciding(&r.comparison).interval.into_iter().flat_map(|i| [i.low, i.high]))
+                .chain(deciding(r).interval.into_iter().flat_map(|i| [i.low, i.high]))
         });
         let ends: Vec<f64> = ends.chain([1.0, 1.0 + self.min_effect, 1.0 / (1.0 + self.min_effect)]).collect();
         let axis = Axis::log(&ends);
@@ -54,7 +54,7 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
     let verdict = verdict(row, min_effect);
     let at = |v: f64| percent(axis.at(v));
     let (from, to) = (axis.at(1.0 / (1.0 + min_effect)), axis.at(1.0 + min_effect));
-    let spoken = format!("{} {}: {verdict}", ratio(row.comparison.ratio.median), interval(&deciding(&row.comparison)));
+    let spoken = format!("{} {}: {verdict}", ratio(row.comparison.ratio.median), interval(&deciding(row)));
     markup! {
         div.row.(class(row.comparison.verdict)) {
             span.name { (row.metric.label()) }
@@ -63,7 +63,7 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
                 rect.matters x=(percent(from)) width=(percent(to - from)) y="0" height="100%" {}
                 (axis.grid(ticks))
                 line.one x1=(at(1.0)) x2=(at(1.0)) y1="0" y2="100%" {}
-                @if let Some(i) = deciding(&row.comparison).interval {
+                @if let Some(i) = deciding(row).interval {
                     line.ends x1=(at(i.low)) x2=(at(i.high)) y1="10" y2="10" {}
                 }
                 circle cx=(at(row.comparison.ratio.median)) cy="10" r="5" {}
@@ -75,10 +75,9 @@ fn line(row: &Compared, min_effect: f64, axis: &Axis, ticks: &[f64]) -> Markup {
 
 /// The ratio with its interval where that agrees with the verdict. The interval is of one metric alone, the verdict of all
 /// (Holm): an inconclusive metric's interval may exclude ×1, and would contradict what stands beside it.
-pub fn deciding(comparison: &Comparison) -> Estimate {
-    let excludes = |i: &Interval| i.low > 1.0 || i.high < 1.0;
-    let agrees = |i: &Interval| comparison.verdict != Verdict::Inconclusive || !excludes(i);
-    Estimate { interval: comparison.ratio.interval.filter(agrees), ..comparison.ratio }
+pub fn deciding(row: &Compared) -> Estimate {
+    let ratio = row.comparison.ratio;
+    Estimate { interval: ratio.interval.filter(|_| !row.is_left_open_by_correction()), ..ratio }
 }
 
 /// "faster by 3.1 %".

@@ -3,12 +3,12 @@
 pub use crate::number::duration;
 
 use crate::ReportError;
-use crate::charts::intervals::{Intervals, deciding, verdict};
+use crate::charts::intervals::{Intervals, deciding, verdict as sentence};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Origin, Report, Section, Table, Tile};
 use crate::json::json as document;
-use crate::number::{count, counted, percent, ratio, value};
+use crate::number::{count, counted, percent, value};
 use crate::text::when;
-use crate::view::verdict::{interval, tone};
+use crate::view::verdict::{self, interval, tone};
 use crate::view::{self, host, origin};
 use serde::Serialize;
 use vmtax_model::{Against, CompareFindings, Compared, LayerFindings, Verdict, shell_line};
@@ -23,12 +23,13 @@ pub fn report<'a>(
 ) -> Report<'a> {
     let tile = |against: &Against| Tile {
         class: class(against),
-        text: format!("{}: {}.", against.variant, summary(against.rows.iter(), findings.min_effect)),
+        text: format!("{}: {}.", against.variant, summary(against.rows.iter(), findings)),
         ..Tile::default()
     };
     // Of a single variant the answer says all.
     let parts = if findings.against.len() > 1 { findings.against.as_slice() } else { &[] };
-    let needed = findings.against.iter().filter_map(|against| open(findings, against)).collect();
+    let needed = findings.against.iter().flat_map(|against| [corrected(findings, against), open(findings, against)]);
+    let needed = needed.flatten().collect();
     let place = recording.map_or(Vec::new(), |r| [vec![when(&r.manifest.started)], host(r), measured_on(r)].concat());
     let warnings = match recording {
         Some(recording) => view::warnings(recording, &findings.warnings),
@@ -66,8 +67,6 @@ pub fn report<'a>(
 /// On which machines, with which workloads and which settings that all variants share.
 fn measured_on(recording: &Recording) -> Vec<String> {
     let plan = &recording.plan;
-    let machines: Vec<&str> = plan.machines.iter().map(|machine| machine.as_str()).collect();
-    let (cpus, memory) = (counted(plan.guest.cpus.into(), "vCPU"), plan.guest.memory_mib);
     let work = plan.command().map_or_else(|| view::layers::workload(recording), |command| shell_line(&command.argv));
     let common = plan.variants.split_first().map_or(Vec::new(), |(first, others)| {
         let shared =
@@ -75,17 +74,29 @@ fn measured_on(recording: &Recording) -> Vec<String> {
         first.set.iter().filter(shared).map(|(key, value)| format!("{key}={value}")).collect()
     });
     let common = (!common.is_empty()).then(|| format!("{} in all variants", common.join(", ")));
-    let guest = format!("{} with {cpus}, {memory} MiB", machines.join(", "));
-    [guest, work].into_iter().chain(common).collect()
+    [view::guests_in_short(plan), work].into_iter().chain(common).collect()
 }
 
-/// What decides more: the rounds that are estimated to do, else the checks of the host, which is too noisy.
+/// What a budget has above the time that its rounds took so far.
+const BUDGET_MARGIN: f64 = 1.25;
+
+/// What decides more: the rounds that are estimated to do for all metrics, else for those that only the correction for
+/// their number leaves open, else the checks of the host, which is too noisy.
 fn next(recording: &Recording, findings: &CompareFindings) -> Option<String> {
     let rows = findings.against.iter().flat_map(|against| &against.rows);
     let open: Vec<&Compared> = rows.filter(|row| !row.comparison.verdict.is_decided()).collect();
-    match more(findings, &open) {
+    let corrected: Vec<&Compared> = open.iter().copied().filter(|row| row.is_left_open_by_correction()).collect();
+    match more(findings, &open).or_else(|| more(findings, &corrected)) {
         _ if open.is_empty() => None,
-        Some((rounds, _)) => view::with_rounds(recording, findings.rounds + rounds),
+        Some((rounds, _)) => {
+            let rounds = findings.rounds + rounds;
+            let budget_s = recording.plan.comparison().and_then(|comparison| comparison.budget_s);
+            let takes_s = (f64::from(rounds) * findings.round_s * BUDGET_MARGIN).ceil() as u32;
+            let more_time = budget_s.is_some_and(|budget_s| budget_s < takes_s).then(|| format!("{takes_s}s"));
+            let command = view::with_option(&recording.manifest.command, "--rounds", &rounds.to_string());
+            let command = more_time.map_or(command.clone(), |time| view::with_option(&command, "--budget", &time));
+            view::as_line(&command)
+        }
         None if findings.rounds < vmtax_analysis::MIN_ROUNDS => view::with_more_rounds(recording),
         None => Some("vmtax doctor".to_owned()),
     }
@@ -147,8 +158,8 @@ fn section<'a>(against: &'a Against, findings: &'a CompareFindings) -> Section<'
 fn table(against: &Against, min_effect: f64) -> Table {
     let sides = ["baseline", "variant"].map(|name| Column::figures(name).spare(3));
     measured(format!("What {} costs", against.variant), Column::words("metric").cut(22, 14), against, sides)
-        .column(Column::figures("paired median"), |row| Cell::strong(ratio(row.comparison.ratio.median)))
-        .column(Column::figures("95 % CI").spare(4), |row| interval(&deciding(&row.comparison)))
+        .column(Column::figures("paired median"), |row| Cell::strong(paired(row)))
+        .column(Column::figures("95 % CI").spare(4), |row| interval(&deciding(row)))
         .column(Column::words("verdict").broken(18, 12), |row| verdict_cell(row, min_effect))
         .column(Column::figures("p").spare(2), |row| format!("{:.3}", row.p_adjusted))
         .column(Column::figures("noise").spare(1), |row| format!("±{}", percent(row.noise)))
@@ -159,7 +170,7 @@ fn table(against: &Against, min_effect: f64) -> Table {
 /// What the columns mean, and why an interval is left out.
 fn notes(against: &Against) -> Vec<String> {
     let undecided = against.rows.iter().filter(|row| row.comparison.ratio.interval.is_some());
-    let hidden = undecided.filter(|row| deciding(&row.comparison).interval.is_none()).count();
+    let hidden = undecided.filter(|row| deciding(row).interval.is_none()).count();
     let hidden = (hidden > 0).then(|| {
         format!(
             " The CI of {} excludes ×1 by itself, not after the correction for the number of metrics (Holm), and is \
@@ -167,11 +178,19 @@ fn notes(against: &Against) -> Vec<String> {
             counted(hidden as u64, "inconclusive metric")
         )
     });
-    vec![format!(
+    let opposed = |row: &Compared| {
+        verdict::is_opposed(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
+    };
+    let meaning = format!(
         "Paired median: the median of the rounds' ratios of costs; it need not be the ratio of the two medians. Above ×1 the \
          variant is slower, below ×1 faster; the cost of a rate is its inverse.{}",
         hidden.unwrap_or_default()
-    )]
+    );
+    [meaning].into_iter().chain(verdict::opposed_note(against.rows.iter().any(opposed))).collect()
+}
+
+fn paired(row: &Compared) -> String {
+    verdict::paired(row.comparison.ratio.median, row.base.median, row.other.median, Some(row.metric.better()))
 }
 
 /// The metrics with the medians of baseline and variant.
@@ -182,15 +201,15 @@ fn measured(title: String, metric: Column, against: &Against, sides: [Column; 2]
 }
 
 fn verdict_cell(row: &Compared, min_effect: f64) -> Cell {
-    Cell::from(verdict(row, min_effect)).tone(tone(row.comparison.verdict))
+    Cell::from(sentence(row, min_effect)).tone(tone(row.comparison.verdict))
 }
 
 fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
     let sides = [findings.baseline.as_str(), against.variant.as_str()].map(Column::figures);
     let p = |p: f64| format!("{p:.4}");
     measured(format!("All figures of {}", against.variant), Column::words("metric"), against, sides)
-        .column(Column::figures("paired median"), |row| ratio(row.comparison.ratio.median))
-        .column(Column::figures("95 % CI"), |row| interval(&deciding(&row.comparison)))
+        .column(Column::figures("paired median"), |row| paired(row))
+        .column(Column::figures("95 % CI"), |row| interval(&deciding(row)))
         .figures(["p", "p (Holm)", "p (permutation)"], |row| {
             [row.comparison.p.unwrap_or(1.0), row.p_adjusted, row.permutation].map(p)
         })
@@ -202,9 +221,38 @@ fn all_figures(against: &Against, findings: &CompareFindings) -> Table {
         .in_parts()
 }
 
-/// What the metrics that are not decided need; one sentence for each variant.
+/// What the metrics that only the correction leaves open need; one sentence for each variant.
+fn corrected(findings: &CompareFindings, against: &Against) -> Option<String> {
+    let rows: Vec<&Compared> = against.rows.iter().filter(|row| row.is_left_open_by_correction()).collect();
+    let names: Vec<String> = rows.iter().map(|row| format!("{} is {}", row.metric, mostly(row))).collect();
+    let more = more(findings, &rows).map_or(String::new(), |(rounds, s)| {
+        let time = if s > 0.0 { format!(" ({})", duration(s)) } else { String::new() };
+        format!(" About {} more{time} would decide if it stays so.", counted(rounds.into(), "round"))
+    });
+    (!rows.is_empty()).then(|| {
+        format!(
+            "{}: significant by itself, not after the correction for {}.{more}",
+            names.join(", "),
+            compared(findings)
+        )
+    })
+}
+
+/// "slower in 6 of 6 rounds".
+fn mostly(row: &Compared) -> String {
+    let direction = if row.comparison.ratio.median < 1.0 { "faster" } else { "slower" };
+    format!("{direction} in {} of {}", row.rounds_ahead(), counted(row.comparison.rounds.into(), "round"))
+}
+
+/// For how many of what the p are corrected.
+fn compared(findings: &CompareFindings) -> String {
+    counted(findings.against.iter().map(|against| against.rows.len() as u64).sum(), "comparison")
+}
+
+/// What the other metrics that are not decided need; one sentence for each variant.
 fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
-    let open: Vec<&Compared> = against.rows.iter().filter(|r| !r.comparison.verdict.is_decided()).collect();
+    let open = against.rows.iter().filter(|r| !r.comparison.verdict.is_decided() && !r.is_left_open_by_correction());
+    let open: Vec<&Compared> = open.collect();
     let noisiest = open.iter().max_by(|a, b| a.noise.total_cmp(&b.noise))?;
     let metrics = if open.len() == 1 { "1 metric is".to_owned() } else { format!("{} metrics are", open.len()) };
     if noisiest.comparison.rounds <= 1 {
@@ -288,13 +336,14 @@ fn warming_up(findings: &CompareFindings) -> Option<String> {
 
 /// How many metrics are what, and the largest difference: "1 of 5 metrics slower, 3 equivalent, 1 inconclusive; largest:
 /// CPU events, slower by 3.1 %".
-fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, min_effect: f64) -> String {
+fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, findings: &CompareFindings) -> String {
+    let min_effect = findings.min_effect;
     let of = |verdict: Verdict| rows.clone().filter(move |r| r.comparison.verdict == verdict);
     let verdicts = [
         (Verdict::Slower, "slower".to_owned()),
         (Verdict::Faster, "faster".to_owned()),
         (Verdict::Equivalent, format!("equivalent (±{})", percent(min_effect))),
-        (Verdict::Inconclusive, format!("inconclusive{}", too_noisy(rows.clone()))),
+        (Verdict::Inconclusive, format!("inconclusive{}", why_open(rows.clone(), findings))),
         (Verdict::TooFewRounds, "without enough rounds".to_owned()),
     ];
     let counts = verdicts.into_iter().filter_map(|(verdict, word)| match of(verdict).count() {
@@ -303,17 +352,29 @@ fn summary<'a>(rows: impl Iterator<Item = &'a Compared> + Clone, min_effect: f64
     });
     let size = |row: &Compared| row.comparison.ratio.median.ln().abs();
     let largest = of(Verdict::Slower).chain(of(Verdict::Faster)).max_by(|a, b| size(a).total_cmp(&size(b)));
-    let largest =
-        largest.map_or(String::new(), |row| format!("; largest: {}, {}", row.metric.label(), verdict(row, min_effect)));
+    let largest = largest
+        .map_or(String::new(), |row| format!("; largest: {}, {}", row.metric.label(), sentence(row, min_effect)));
     let all = counted(rows.clone().count() as u64, "metric");
     format!("of {all} {}{largest}", counts.collect::<Vec<_>>().join(", "))
 }
 
 /// Why metrics are inconclusive: what does not differ is equivalent.
-fn too_noisy<'a>(rows: impl Iterator<Item = &'a Compared>) -> String {
+fn why_open<'a>(rows: impl Iterator<Item = &'a Compared>, findings: &CompareFindings) -> String {
     let open = rows.filter(|row| row.comparison.verdict == Verdict::Inconclusive && row.comparison.rounds > 1);
-    let noise = open.map(|row| row.noise).max_by(f64::total_cmp);
-    noise.map_or(String::new(), |noise| format!(" (too noisy: a round varies by up to ±{})", percent(noise)))
+    let (corrected, noisy): (Vec<&Compared>, Vec<_>) = open.partition(|row| row.is_left_open_by_correction());
+    let only = |others: &[&Compared], n: usize| if others.is_empty() { String::new() } else { format!("{n} ") };
+    let noise = noisy.iter().map(|row| row.noise).max_by(f64::total_cmp).map(|noise| {
+        let only = only(&corrected, noisy.len());
+        format!("{only}too noisy: a round varies by up to ±{}", percent(noise))
+    });
+    let left = match corrected.as_slice() {
+        [] => None,
+        [row] => Some(format!("{} {}", row.metric.label(), mostly(row))),
+        several => Some(format!("{}significant alone", only(&noisy, several.len()))),
+    };
+    let left = left.map(|left| format!("{left}, left open by the correction for {}", compared(findings)));
+    let all: Vec<String> = [left, noise].into_iter().flatten().collect();
+    if all.is_empty() { String::new() } else { format!(" ({})", all.join("; ")) }
 }
 
 /// All variants in one sentence.
@@ -323,15 +384,15 @@ fn answer(findings: &CompareFindings) -> String {
         return format!("No metric was measured on both {} and a variant.", findings.baseline);
     }
     let variants: Vec<&str> = findings.against.iter().map(|against| against.variant.as_str()).collect();
-    format!("{} against {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings.min_effect))
+    format!("{} against {}: {}.", variants.join(", "), findings.baseline, summary(rows, findings))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::open;
-    use vmtax_model::{Against, CompareFindings, Compared, Comparison, Estimate, Metric, Spread, Verdict};
+    use super::{answer, corrected, open};
+    use vmtax_model::{Against, CompareFindings, Compared, Comparison, Estimate, Interval, Metric, Spread, Verdict};
 
-    fn sentence(rounds: u32, round_s: f64) -> String {
+    fn row(rounds: u32) -> Compared {
         let spread = |median| Spread {
             n: rounds,
             median,
@@ -341,7 +402,7 @@ mod tests {
             values: vec![median],
             latency: None,
         };
-        let row = Compared {
+        Compared {
             metric: Metric::CpuEvents,
             base: spread(1.0),
             other: spread(1.1),
@@ -357,8 +418,11 @@ mod tests {
             superiority: 0.5,
             noise: 0.3,
             rounds_needed: None,
-        };
-        let against = Against { variant: "b".to_owned(), rows: vec![row] };
+        }
+    }
+
+    fn sentence(rounds: u32, round_s: f64) -> String {
+        let against = Against { variant: "b".to_owned(), rows: vec![row(rounds)] };
         open(&CompareFindings { rounds, round_s, ..CompareFindings::new("a", 0.02) }, &against).unwrap_or_default()
     }
 
@@ -371,5 +435,36 @@ mod tests {
             sentence(12, 10.0)
         );
         assert!(sentence(4, 0.0).ends_with("with more --rounds."), "{}", sentence(4, 0.0));
+    }
+    /// Slower in every round is not "too noisy": only the correction for the number of metrics is in its way.
+    #[test]
+    fn what_the_correction_alone_leaves_open_is_not_called_too_noisy() {
+        let interval = Some(Interval { low: 1.05, high: 1.6, coverage: 0.96 });
+        let mut slower = Compared { superiority: 1.0, rounds_needed: Some(15), ..row(6) };
+        (slower.metric, slower.comparison.ratio.interval) = (Metric::SeqreadTail, interval);
+        let of = |rows: Vec<Compared>| {
+            let against = vec![Against { variant: "b".to_owned(), rows }];
+            CompareFindings { against, rounds: 6, round_s: 5.0, ..CompareFindings::new("a", 0.02) }
+        };
+        let text = |found: &CompareFindings| answer(found).replace('\u{a0}', " ");
+        let alone = of(vec![slower.clone()]);
+        assert_eq!(
+            text(&alone),
+            "b against a: of 1 metric 1 inconclusive (direct request, p99 slower in 6 of 6 rounds, left open by the correction \
+             for 1 comparison)."
+        );
+        let both = of(vec![slower, row(6)]);
+        assert_eq!(
+            text(&both),
+            "b against a: of 2 metrics 2 inconclusive (direct request, p99 slower in 6 of 6 rounds, left open by the correction \
+             for 2 comparisons; 1 too noisy: a round varies by up to ±30 %)."
+        );
+        let needs = corrected(&both, &both.against[0]).unwrap();
+        assert_eq!(
+            needs,
+            "seqread.latency-p99 is slower in 6 of 6 rounds: significant by itself, not after the correction for 2 comparisons. \
+             About 9 rounds more (45 s) would decide if it stays so."
+        );
+        assert!(open(&both, &both.against[0]).unwrap().starts_with("1 metric is inconclusive"), "only the noisy one");
     }
 }
