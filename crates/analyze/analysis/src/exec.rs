@@ -6,6 +6,7 @@ use vmtax_model::{
     Breakdown, ExecFindings, HostFacts, Machine, MachineColumn, Metric, Part, PartRow, Plan, Printed, PrintedRow,
     Statuses, TrialRecord,
 };
+use vmtax_rules::Evidence;
 
 /// What the trials of a plan's command say.
 pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindings {
@@ -19,11 +20,14 @@ pub fn exec(plan: &Plan, host: &HostFacts, trials: &[TrialRecord]) -> ExecFindin
         }
     }
     let guests = plan.machines.iter().filter(|m| m.is_guest());
+    let breakdowns: Vec<Breakdown> = guests.filter_map(|machine| breakdown(*machine, plan, trials)).collect();
+    let mut overheads = findings(plan, host, trials);
+    overheads.advice.extend(vmtax_rules::advice(&Evidence { breakdowns: &breakdowns, ..Evidence::default() }));
     ExecFindings {
-        overheads: findings(plan, host, trials),
+        overheads,
         printed: printed(plan, trials),
         statuses: plan.machines.iter().map(|m| statuses(*m, trials)).collect(),
-        breakdowns: guests.filter_map(|machine| breakdown(*machine, plan, trials)).collect(),
+        breakdowns,
         root: trials.iter().find_map(|t| t.share.clone()),
         notes,
     }

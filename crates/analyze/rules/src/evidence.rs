@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 use vmtax_model::{
-    Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row, SampleShare,
-    ShareFindings, ThreadStates, Warning,
+    Breakdown, Check, Comparison, Difference, Findings, HostFacts, LayerColumn, Machine, Metric, Plan, Role, Row,
+    SampleShare, ShareFindings, ThreadStates, Warning,
 };
 
 /// Below this part of a request, or of a thread's time, nothing is worth advice.
@@ -33,7 +33,9 @@ pub struct Evidence<'a> {
     pub code: Option<&'a GuestCodeSamples>,
     /// How the threads of a running VM spent the time.
     pub threads: &'a [ThreadStates],
-    /// Its control group.
+    /// Where a command's time went, by guest.
+    pub breakdowns: &'a [Breakdown],
+    /// The control group of a running VM.
     pub cgroup: Option<&'a str>,
     /// What was found on the host, where that is the question.
     pub checks: &'a [Check],

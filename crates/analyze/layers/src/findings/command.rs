@@ -72,7 +72,10 @@ fn advice(plan: &Plan, host: &HostFacts, disks: &[DiskUse], columns: &[LayerColu
     let in_flight = disk.map_or(0.0, |disk| disk.under_way_s / disk.observed_s.max(f64::MIN_POSITIVE)).min(1.0);
     for advice in &mut advice {
         advice.gain *= in_flight;
-        let run = format!(" Requests are in flight for {:.1} % of the run, which bounds the gain.", in_flight * 100.0);
+        let run = format!(
+            " Requests are in flight for {:.1} % of the run, which bounds the gain from faster ones.",
+            in_flight * 100.0
+        );
         advice.finding.push_str(&run);
     }
     advice

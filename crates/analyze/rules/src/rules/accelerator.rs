@@ -51,7 +51,8 @@ pub(super) const KVM_EMULATES_KERNELS: Rule = Rule {
             return problem(evidence, HostProblem::KvmEmulatesKernels);
         }
         // What the probe measured is among the host's checks, in the details.
-        let text = "/dev/kvm of this host runs guest kernels by emulation only, so Linux guests run under tcg.";
+        let text = "KVM on this host cannot run ordinary kernels natively: it emulates guest kernel code. Linux guests therefore \
+                    run under tcg.";
         vec![Finding::new(text.to_owned())]
     },
 };
@@ -101,7 +102,10 @@ mod tests {
             at_speed,
             ["tcg costs up to 33.0 times native, and KVM runs kernels at full speed on this host (8e8/s)."]
         );
-        assert!(of(KvmClass::EmulatesKernels, 33.0)[0].contains("runs guest kernels by emulation only, so"));
+        assert!(
+            of(KvmClass::EmulatesKernels, 33.0)[0]
+                .contains("it emulates guest kernel code. Linux guests therefore run under tcg")
+        );
         assert!(of(KvmClass::Absent, 33.0)[0].contains("is not available on this host (8e8/s)"));
     }
 

@@ -51,6 +51,7 @@ const RULES: &[&Rule] = &[
     &share::SHARE_FAILED,
     &share::TOO_FEW_SHARE_ROUNDS,
     &vcpu_wait::VCPU_RUN_QUEUE_WAIT,
+    &vcpu_wait::COMMAND_STEAL,
     &vcpu_wait::VCPU_BIG_LOCK,
     &console::UART_POLLING,
     &console::SERIAL_OUTPUT,

@@ -4,28 +4,31 @@ use crate::evidence::MIN_SHARE;
 use crate::rule::instruction;
 use crate::{Evidence, Finding, Rule};
 use vmtax_model::number::percent;
-use vmtax_model::{ChangeCost, Remedy, Role, SettingPlace, ThreadStates, WaitFor};
+use vmtax_model::{Breakdown, ChangeCost, Machine, Part, Remedy, Role, SettingPlace, ThreadStates, WaitFor};
+
+const OWN_CPUS: Remedy<&str> = Remedy {
+    place: SettingPlace::Cgroup,
+    setting: "cpuset.cpus",
+    value: "CPUS",
+    action: "Give the VM host CPUs of its own, or move other load away from them",
+    line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
+    cost: Some(ChangeCost::Live),
+    read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
+    undo: "echo | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
+};
+const CPUSET: &str = "Linux kernel documentation, Control Group v2, Cpuset";
 
 pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
     id: "vcpu-run-queue-wait",
     finds: "vCPU threads that are runnable without a host CPU for a twentieth of the time and more",
     remedies: &[
-        Remedy {
-            place: SettingPlace::Cgroup,
-            setting: "cpuset.cpus",
-            value: "CPUS",
-            action: "Give the VM host CPUs of its own, or move other load away from them",
-            line: "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
-            cost: Some(ChangeCost::Live),
-            read_back: "/sys/fs/cgroup/GROUP/cpuset.cpus.effective",
-            undo: "echo | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus",
-        },
+        OWN_CPUS,
         instruction(
             "Check that no CPU quota throttles it (nr_throttled)",
             "cat /sys/fs/cgroup/GROUP/cpu.max /sys/fs/cgroup/GROUP/cpu.stat",
         ),
     ],
-    source: "Linux kernel documentation, Control Group v2, Cpuset",
+    source: CPUSET,
     evaluate: |evidence| {
         let finding = |(who, fraction): (String, f64)| Finding {
             text: format!(
@@ -37,6 +40,29 @@ pub(super) const VCPU_RUN_QUEUE_WAIT: Rule = Rule {
             ..Finding::default()
         };
         vcpus(evidence, |thread| thread.runnable.unwrap_or(0.0)).map(finding).into_iter().collect()
+    },
+};
+
+pub(super) const COMMAND_STEAL: Rule = Rule {
+    id: "command-steal",
+    finds: "a twentieth of a command's time and more in which the guest's vCPUs are runnable without a host CPU",
+    remedies: &[OWN_CPUS],
+    source: CPUSET,
+    evaluate: |evidence| {
+        let steal = |breakdown: &Breakdown| {
+            let parts = breakdown.rows.iter().filter(|row| row.part == Part::Steal);
+            (breakdown.machine, parts.map(|row| row.machine_s).sum::<f64>() / breakdown.machine_s)
+        };
+        let finding = |(machine, share): (Machine, f64)| Finding {
+            text: format!(
+                "{} of the command's time on {machine} is vCPU steal (run-queue wait, %RDY in esxtop), which bounds the gain.",
+                percent(share)
+            ),
+            gain: share,
+            ..Finding::default()
+        };
+        let most = evidence.breakdowns.iter().map(steal).max_by(|a, b| a.1.total_cmp(&b.1));
+        most.filter(|(_, share)| *share >= MIN_SHARE).map(finding).into_iter().collect()
     },
 };
 
@@ -93,7 +119,7 @@ fn vcpus(evidence: &Evidence<'_>, fraction: impl Fn(&ThreadStates) -> f64) -> Op
 mod tests {
     use crate::Evidence;
     use crate::test_evidence::{advice, findings};
-    use vmtax_model::{Role, StateWait, ThreadStates, WaitFor};
+    use vmtax_model::{Breakdown, Machine, Part, PartRow, Role, StateWait, ThreadStates, WaitFor};
 
     fn vcpu(number: u32, runnable: f64, big_lock: f64) -> ThreadStates {
         let (call, below) = ("futex".to_owned(), String::new());
@@ -122,6 +148,24 @@ mod tests {
             let line = format!("echo CPUS | sudo tee /sys/fs/cgroup/{named}/cpuset.cpus");
             assert_eq!(advice("vcpu-run-queue-wait", &evidence)[0].remedies[0].line, line);
         }
+    }
+
+    #[test]
+    fn a_command_whose_vcpus_wait_for_a_host_cpu_has_advice_from_a_twentieth_on() {
+        let of = |steal_s: f64| {
+            let row = |part, machine_s| PartRow { part, native_s: None, machine_s };
+            let rows = vec![row(Part::User, 1.0 - steal_s), row(Part::Steal, steal_s)];
+            let machine = Machine::TCG;
+            let found = Breakdown { machine, rounds: 2, native_s: None, machine_s: 1.0, rows, unexplained_s: 0.0 };
+            advice("command-steal", &Evidence { breakdowns: &[found], ..Evidence::default() })
+        };
+        let found = &of(0.54)[0];
+        assert_eq!(
+            found.finding.replace('\u{a0}', " "),
+            "54 % of the command's time on tcg is vCPU steal (run-queue wait, %RDY in esxtop), which bounds the gain."
+        );
+        assert!(found.gain > 0.5 && found.remedies[0].line.contains("cpuset.cpus"), "{found:?}");
+        assert!(of(0.04).is_empty());
     }
 
     #[test]

@@ -92,9 +92,9 @@ pub(super) const WARNINGS: &[Rule] = &[
         )
     ],
     Warning::NotPinned { cpus, online } => format!(
-        "{} not pinned to host CPUs: the host has {online} online, and one has to be left for QEMU's other threads.",
+        "{} not pinned: of the host CPUs that vmtax may use ({online}), too few are left for QEMU's other threads.",
         if *cpus == 1 { "The vCPU was".to_owned() } else { format!("The {cpus} vCPUs were") }
-    ), "NEEDED" = cpus.saturating_add(1)),
+    ), "NEEDED" = cpus.max(online).saturating_add(1)),
     warning!("stood-still", "a guest that stood still during a trial that keeps a vCPU busy",
     [instruction("Do not stop QEMU or suspend the host while measuring; measure again", "")],
     Warning::StoodStill { machine, seconds } => format!(
@@ -142,6 +142,9 @@ mod tests {
             assert_eq!(fired, [warning.id()]);
         }
         assert_eq!(about(&each).len(), each.len());
+        // Recorded where more CPUs were left free: the remedy needs more than the host had.
+        let pinned = &about(&[Warning::NotPinned { cpus: 1, online: 2 }])[0];
+        assert!(pinned.remedies[0].action.starts_with("Use a host with 3 CPUs or more"), "{pinned:?}");
         let few = &about(&each[2..3])[0];
         assert_eq!(
             (&*few.finding, &*few.remedies[0].line),

@@ -52,9 +52,20 @@ pub fn report<'a>(
     }
 }
 
-/// What may give back most of the whole run first.
+/// What may give back most of the whole run first; a remedy stands once, with the first finding that it is for.
 fn by_gain(mut advice: Vec<Advice>) -> Vec<Advice> {
     advice.sort_by(|a, b| b.gain.total_cmp(&a.gain));
+    let mut lines: Vec<String> = Vec::new();
+    for one in &mut advice {
+        match one.remedies.first().map(|remedy| remedy.line.clone()).filter(|line| !line.is_empty()) {
+            Some(line) if lines.contains(&line) => {
+                one.finding.push_str(" The remedy above is for this, too.");
+                one.remedies.clear();
+                one.source.clear();
+            }
+            line => lines.extend(line),
+        }
+    }
     advice
 }
 
@@ -99,16 +110,18 @@ const NAMED: usize = 2;
 /// How much slower the command is on each guest, and what takes it.
 fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     let row = findings.overheads.rows.iter().find(|row| row.metric == Metric::ExecWall);
+    let native = row.and_then(|row| view::column(row, Machine::NATIVE)?.spread.as_ref());
     let of = |column: &MachineColumn| {
         let machine = column.machine;
         let wall = value(Unit::Seconds, column.spread.as_ref()?.median);
-        let slower = column.overhead.map_or(String::new(), |overhead| {
-            let times = ratio(overhead.ratio.median);
-            let spread = match overhead.ratio.interval {
-                Some(i) => format!(", 95\u{a0}% CI {}", range(&i)),
-                None => range_of_rounds(recording, machine),
-            };
-            format!(", {} times native (paired median{spread})", times.trim_start_matches('×'))
+        let native = native.map_or(String::new(), |s| format!(" instead of {}", value(Unit::Seconds, s.median)));
+        let slower = column.overhead.map_or(String::new(), |overhead| match overhead.ratio.interval {
+            Some(i) => {
+                format!("{native}, {} (paired median, 95\u{a0}% CI {})", ratio(overhead.ratio.median), range(&i))
+            }
+            None => {
+                format!("{native}, {}", range_of_rounds(recording, machine).unwrap_or(ratio(overhead.ratio.median)))
+            }
         });
         let breakdown = findings.breakdowns.iter().find(|breakdown| breakdown.machine == machine);
         let parts = breakdown.map_or(String::new(), largest);
@@ -122,8 +135,8 @@ fn answer(recording: &Recording, findings: &ExecFindings) -> String {
     }
 }
 
-/// ", ×35 to ×124 in 2 rounds": between which ratios of wall time the rounds lie, where there is no interval.
-fn range_of_rounds(recording: &Recording, machine: Machine) -> String {
+/// "×35 to ×124 in 2 rounds": between which ratios of wall time the rounds lie.
+fn range_of_rounds(recording: &Recording, machine: Machine) -> Option<String> {
     let walls = |machine: Machine| {
         let untraced = recording.trials.iter().filter(move |t| t.machine == machine && t.probes == Probes::None);
         untraced.filter_map(|t| Some((t.round, t.result()?.value(Metric::ExecWall)?)))
@@ -131,15 +144,11 @@ fn range_of_rounds(recording: &Recording, machine: Machine) -> String {
     let native: BTreeMap<u32, f64> = walls(Machine::NATIVE).collect();
     let mut ratios: Vec<f64> = walls(machine).filter_map(|(round, wall)| Some(wall / native.get(&round)?)).collect();
     ratios.sort_by(f64::total_cmp);
-    match (ratios.first(), ratios.last()) {
-        (Some(low), Some(high)) if ratios.len() > 1 => {
-            format!(", {} to {} in {} rounds", ratio(*low), ratio(*high), ratios.len())
-        }
-        _ => String::new(),
-    }
+    let (low, high) = (ratios.first()?, ratios.last()?);
+    (ratios.len() > 1).then(|| format!("{} to {} in {} rounds", ratio(*low), ratio(*high), ratios.len()))
 }
 
-/// "; of the difference 47 % is idle or waiting, 39 % is vCPU steal".
+/// "; of the mean difference 47 % is idle or waiting, 39 % is vCPU steal".
 fn largest(breakdown: &Breakdown) -> String {
     let parts = sorted(breakdown);
     let whole = breakdown.native_s.map_or(breakdown.machine_s, |native| breakdown.machine_s - native);
@@ -147,7 +156,7 @@ fn largest(breakdown: &Breakdown) -> String {
     let named = parts.iter().filter(|row| whole > 0.0 && more(row) > 0.0 && more(row) <= whole).take(NAMED);
     let named: Vec<String> =
         named.map(|row| format!("{} is {}", percent(more(row) / whole), row.part.label(breakdown.machine))).collect();
-    let of = if breakdown.native_s.is_some() { "the difference" } else { "it" };
+    let of = if breakdown.native_s.is_some() { "the mean difference" } else { "it (mean)" };
     if named.is_empty() { String::new() } else { format!("; of {of} {}", named.join(", ")) }
 }
 
@@ -285,4 +294,23 @@ fn about(plan: &Plan, findings: &ExecFindings) -> Vec<String> {
         )
     }));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::by_gain;
+    use vmtax_model::{Advice, Remedy};
+
+    #[test]
+    fn the_larger_gain_is_first_and_a_remedy_stands_once() {
+        let advice = |rule: &str, gain: f64| {
+            let line = "echo CPUS | sudo tee /sys/fs/cgroup/GROUP/cpuset.cpus".to_owned();
+            let remedy = Remedy { line, ..Remedy::default() };
+            let (rule, finding) = (rule.to_owned(), format!("{rule}."));
+            Advice { rule, finding, gain, remedies: vec![remedy], source: "Linux".to_owned() }
+        };
+        let all = by_gain(vec![advice("qemu-run-queue-wait", 0.06), advice("command-steal", 0.54)]);
+        let texts: Vec<(&str, usize)> = all.iter().map(|one| (one.finding.as_str(), one.remedies.len())).collect();
+        assert_eq!(texts, [("command-steal.", 1), ("qemu-run-queue-wait. The remedy above is for this, too.", 0)]);
+    }
 }
