@@ -12,6 +12,14 @@ fn write_remedy(error: &std::io::Error) -> &'static str {
     }
 }
 
+/// What to do about a failed read.
+fn read_remedy(error: &std::io::Error) -> &'static str {
+    match limit_remedy(error) {
+        "" => "; check its owner and permissions",
+        remedy => remedy,
+    }
+}
+
 /// A recording cannot be written or read.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordingError {
@@ -59,6 +67,9 @@ pub enum RecordingError {
         /// The file that should be in it.
         missing: &'static str,
     },
+    /// What made it was killed before the first trial.
+    #[error("the run that made {0} ended before its first trial: there is nothing to read, remove the folder")]
+    NotBegun(PathBuf),
     /// A file is damaged.
     #[error("{path} is damaged ({reason}): restore it from where this recording was copied, or run the plan again")]
     Damaged {
@@ -84,7 +95,7 @@ pub enum RecordingError {
         source: PlanError,
     },
     /// A file is there and cannot be read.
-    #[error("cannot read {path}: {source}; check its owner and permissions")]
+    #[error("cannot read {path}: {source}{}", read_remedy(.source))]
     Read {
         /// The file.
         path: PathBuf,

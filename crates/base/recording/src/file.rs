@@ -14,8 +14,8 @@ pub(crate) const UNFINISHED: &str = "unfinished.part";
 
 /// Writes a file of a recording so that at any moment, also after a power cut, it is there whole or not at all.
 pub(crate) fn write_whole(recording: &Path, path: &Path, bytes: &[u8]) -> Result<(), RecordingError> {
+    let unfinished = recording.join(UNFINISHED);
     let attempt = || -> io::Result<()> {
-        let unfinished = recording.join(UNFINISHED);
         let mut file = File::create(&unfinished)?;
         file.write_all(bytes)?;
         file.sync_all()?;
@@ -25,7 +25,10 @@ pub(crate) fn write_whole(recording: &Path, path: &Path, bytes: &[u8]) -> Result
             None => Ok(()),
         }
     };
-    attempt().map_err(|source| RecordingError::Write { path: path.to_owned(), source })
+    attempt().map_err(|source| {
+        let _ = fs::remove_file(&unfinished);
+        RecordingError::Write { path: path.to_owned(), source }
+    })
 }
 
 /// Reads a regular file of at most `limit` bytes; `None` when it is not there.

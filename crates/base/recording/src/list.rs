@@ -29,11 +29,11 @@ pub enum State {
 pub struct Listing {
     /// The recording's folder.
     pub folder: PathBuf,
-    /// When it began, RFC 3339; `None` when damaged.
+    /// When it began, RFC 3339; `None` when damaged, or cut off before that was written.
     pub started: Option<String>,
-    /// The plan's name; the folder's when damaged.
+    /// The plan's name; the folder's where that is not known.
     pub name: String,
-    /// The plan's study; empty when damaged.
+    /// The plan's study; empty where it is not known.
     pub study: String,
     /// The version of QEMU of its guests, or the file that the plan names.
     pub qemu: Option<String>,
@@ -109,7 +109,10 @@ fn listing(folder: PathBuf) -> Listing {
             workloads: Vec::new(),
             trials_done: 0,
             trials_planned: 0,
-            state: State::Damaged { reason: error.to_string() },
+            state: match error {
+                RecordingError::NotBegun(_) => State::Unfinished,
+                error => State::Damaged { reason: error.to_string() },
+            },
             folder,
         },
     }

@@ -44,8 +44,12 @@ pub(crate) fn open_head(folder: &Path) -> Result<(Manifest, Plan, HostFacts), Re
         return Err(RecordingError::NoFolder(folder.to_owned()));
     }
     let foreign = |missing| RecordingError::Foreign { folder: folder.to_owned(), missing };
-    let manifest = read_json(&folder.join(MANIFEST), LARGEST_FILE)?.ok_or_else(|| foreign(MANIFEST))?;
     let path = folder.join(PLAN);
+    let Some(manifest) = read_json(&folder.join(MANIFEST), LARGEST_FILE)? else {
+        // It is written last.
+        let begun = !path.is_file() || trial_numbers(folder).is_ok_and(|numbers| !numbers.is_empty());
+        return Err(if begun { foreign(MANIFEST) } else { RecordingError::NotBegun(folder.to_owned()) });
+    };
     let bytes = read_bounded(&path, LARGEST_FILE)?.ok_or_else(|| foreign(PLAN))?;
     let plan = String::from_utf8(bytes)
         .map_err(|e| PlanError::Syntax(e.to_string()))

@@ -274,6 +274,32 @@ fn foreign_and_newer_folders_say_what_to_do() {
 }
 
 #[test]
+fn what_was_killed_while_it_began_is_unfinished_and_no_damage() {
+    let (runs, folder) = copied();
+    fs::remove_file(folder.join("run.json")).unwrap();
+    let state = || list(runs.path()).unwrap().remove(0).state;
+    assert!(matches!(state(), State::Damaged { .. }), "it has trials");
+    fs::remove_dir_all(folder.join("trials")).unwrap();
+    // In the order in which they are written.
+    for file in ["host.json", "unfinished.part"] {
+        assert_eq!(state(), State::Unfinished);
+        let said = open(&folder).unwrap_err().to_string();
+        assert!(said.contains("before its first trial") && said.contains("remove the folder"), "{said}");
+        let _ = fs::remove_file(folder.join(file));
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_written_leaves_no_part_of_it() {
+    let runs = tempfile::tempdir().unwrap();
+    let folder = runs.path().join("run");
+    let writer = Writer::create_at(&folder, &plan(), &host(), &[], "1.0").unwrap();
+    fs::create_dir_all(folder.join("trials/0000/trial.json")).unwrap();
+    assert!(matches!(writer.write(&trials()[0]), Err(RecordingError::Write { .. })));
+    assert!(!folder.join("unfinished.part").exists());
+}
+
+#[test]
 fn the_list_shows_good_and_damaged() {
     let (runs, folder) = copied();
     fs::create_dir(runs.path().join("of someone else")).unwrap();

@@ -55,6 +55,9 @@ fn entry(Row { listing, headline }: &Row) -> String {
     if let State::Damaged { reason } = &listing.state {
         return format!("{folder}  damaged: {reason}\n");
     }
+    if listing.started.is_none() {
+        return format!("{folder}  unfinished: it ended before its first trial\n");
+    }
     let Listing { started, name, study, qemu, kernel, rounds, trials_done, trials_planned, .. } = listing;
     let date = started.as_deref().unwrap_or_default().get(..16).unwrap_or_default().replace('T', " ");
     let what = if study == name { name.clone() } else { format!("{study} {name}") };
