@@ -1,5 +1,6 @@
 //! Runs a program that may be anything: with a timeout, a bounded output, and no terminal.
 
+use crate::raw;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -33,6 +34,8 @@ pub fn ask(program: &Path, arguments: &[&str], limit: Duration) -> io::Result<Op
         let mut command = Command::new(program);
         command.args(arguments).env("LC_ALL", "C").process_group(0);
         command.stdin(Stdio::null()).stdout(writer.try_clone()?).stderr(writer);
+        // This thread waits for its end.
+        raw::end_with_this_thread(&mut command);
         command.spawn()?
     };
     let answer = read_until(&reader, deadline).and_then(|text| wait_until(&mut child, text, deadline));

@@ -12,8 +12,8 @@ use vmtax_model::{Check, CpuFacts, HostProblem, KvmClass, KvmFacts};
 
 /// The only version of the interface there has been since 2007.
 const API_VERSION: i32 = 12;
-/// The probe takes 0.1 s, more on a loaded host; a KVM that takes longer is stuck where no signal reaches it.
-const PROBE_TIMEOUT: Duration = Duration::from_millis(1500);
+/// The probe takes 0.1 s, on a loaded host up to 2 s; a KVM that takes longer is stuck where no signal reaches it.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 /// Iterations per second above which code runs by itself and is not interpreted. CPUs do about 1e9, an emulating
 /// KVM about 1e6 or less; the load/store loop has more work per iteration.
 const MIN_COUNT_RATE: f64 = 5e7;
@@ -27,7 +27,7 @@ struct Rates {
     user_count: Result<f64, String>,
 }
 
-/// Finds out what `/dev/kvm` is good for, by running four endless loops of 30 ms on it. Ends in any case after 1.5 s.
+/// Finds out what `/dev/kvm` is good for, by running four endless loops of 30 ms on it. Ends in any case after 5 s.
 ///
 /// The work is done in a thread of its own with all signals blocked, so no signal handler is installed or run, and the
 /// caller's threads are left as they are. Only if KVM itself hangs in the kernel does that thread outlive the call.

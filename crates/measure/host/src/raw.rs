@@ -2,9 +2,11 @@
 
 use kvm_bindings::kvm_userspace_memory_region;
 use kvm_ioctls::{VcpuFd, VmFd};
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, set_parent_process_death_signal};
 use std::io;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// A page of guest memory, aligned as KVM wants it.
 #[derive(Clone)]
@@ -49,6 +51,12 @@ pub fn let_kicks_end(vcpu: &VcpuFd) -> io::Result<()> {
 pub fn kick(thread: Pid) {
     // SAFETY: tgkill takes numbers only; the signal is blocked in the target and ignored by default elsewhere.
     unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread.as_raw_pid(), KICK.as_raw()) };
+}
+
+/// Has a program end with the thread that starts it, also by SIGKILL of this process.
+pub fn end_with_this_thread(command: &mut Command) {
+    // SAFETY: between fork and exec a single system call is made, and nothing allocated or locked.
+    unsafe { command.pre_exec(|| set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)) };
 }
 
 /// Takes back the pending kick, if there is one, so that the next KVM_RUN starts.
