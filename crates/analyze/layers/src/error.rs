@@ -1,14 +1,14 @@
 use std::io;
 use std::path::PathBuf;
 use vmtax_clock::ClockError;
-use vmtax_model::SeriesError;
+use vmtax_model::{SeriesError, limit_remedy};
 use vmtax_trace::TraceError;
 
 /// Errors of joining a trial's requests.
 #[derive(Debug, thiserror::Error)]
 pub enum LayersError {
     /// A file cannot be read.
-    #[error("failed to read {}: {source}", path.display())]
+    #[error("failed to read {}: {source}{}", path.display(), limit_remedy(.source))]
     Read { path: PathBuf, source: io::Error },
     /// `trace.json` is invalid.
     #[error("{} is invalid ({reason}): record the trial again", path.display())]
@@ -31,6 +31,9 @@ pub enum LayersError {
     /// No traced trial could be read; the first one's error.
     #[error("no traced trial can be read; the first error: {0}")]
     Nothing(Box<LayersError>),
+    /// No traced trial came to its end; why the first one of all trials did not.
+    #[error("no traced trial has a result; the first failure: {0}")]
+    Failed(String),
     /// The recording has no traced trial.
     #[error("the recording has no traced trial: record one with `vmtax layers`")]
     Unobserved,

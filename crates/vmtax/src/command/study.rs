@@ -57,7 +57,11 @@ fn carry_out(
         }
         // Where no observed trial came to its end there is nothing to show, and how the run ended says why.
         Err(_) if matches!(ended, Ended::Interrupted) => None,
-        Err(StudyError::Layers(LayersError::Unobserved)) if !matches!(ended, Ended::Complete) => None,
+        Err(StudyError::Layers(LayersError::Unobserved | LayersError::Failed(_)))
+            if !matches!(ended, Ended::Complete) =>
+        {
+            None
+        }
         Err(error) => return Err(error.into()),
     };
     let status = answer.as_ref().and_then(|answer| answer.command_status());

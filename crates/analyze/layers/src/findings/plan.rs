@@ -62,8 +62,13 @@ pub fn findings<'a>(
         }
     }
     if read == 0 {
-        let first = failed.into_iter().find_map(|(_, _, error)| error);
-        return Err(first.map_or(LayersError::Unobserved, |e| LayersError::Nothing(Box::new(e))));
+        let first = failed.iter().map(|(_, why, _)| why.clone()).next();
+        let unread = failed.into_iter().find_map(|(_, _, error)| error);
+        return Err(match (unread, first) {
+            (Some(error), _) => LayersError::Nothing(Box::new(error)),
+            (None, Some(why)) => LayersError::Failed(why),
+            (None, None) => LayersError::Unobserved,
+        });
     }
     missing(plan, &failed, &mut warnings);
     Ok(together(plan, measured_on, &all, &host, warnings))
