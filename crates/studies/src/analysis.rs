@@ -3,6 +3,7 @@
 use crate::reproduce::Evidence;
 use std::path::PathBuf;
 use vmtax_layers::LayersError;
+use vmtax_model::limit_remedy;
 use vmtax_profile::ProfileError;
 use vmtax_recording::Recording;
 use vmtax_report::{Report, ReportError};
@@ -103,7 +104,7 @@ pub enum StudyError {
     #[error(transparent)]
     Report(#[from] ReportError),
     /// A file beside the page cannot be made.
-    #[error("cannot make {file}: {source}")]
+    #[error("cannot make {file}: {source}{}", limit_remedy(.source))]
     File {
         /// Its name.
         file: &'static str,

@@ -1,5 +1,6 @@
 use std::io;
 use std::time::Duration;
+use vmtax_model::limit_remedy;
 
 /// Errors of relating guest ticks to host ticks.
 #[derive(Debug, thiserror::Error)]
@@ -57,7 +58,7 @@ pub enum ClockError {
         wanted: u64,
     },
     /// A system call failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", limit_remedy(.source))]
     System {
         /// The operation and its object.
         what: String,

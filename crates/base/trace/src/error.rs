@@ -2,12 +2,13 @@
 
 use std::io;
 use std::path::PathBuf;
+use vmtax_model::limit_remedy;
 
 /// A trace cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub enum TraceError {
     /// A file cannot be read.
-    #[error("failed to read {}: {source}", path.display())]
+    #[error("failed to read {}: {source}{}", path.display(), limit_remedy(.source))]
     Read {
         /// Which.
         path: PathBuf,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::PathBuf;
+use vmtax_model::limit_remedy;
 use vmtax_wire::PORT;
 
 /// A fatal error of the agent.
@@ -14,7 +15,7 @@ pub enum AgentError {
     #[error(transparent)]
     Wire(#[from] vmtax_wire::WireError),
     /// A system call that setting up needs.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", limit_remedy(.source))]
     System {
         /// What was tried, with its object.
         what: String,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use vmtax_model::limit_remedy;
 use vmtax_trace::stacks::StackError;
 
 /// Nothing can be observed, or what was observed cannot be read.
@@ -22,7 +23,7 @@ pub enum ProbeError {
     #[error("this kernel has no trace clock x86-tsc, which is needed to join host and guest events")]
     NoTsc,
     /// A file of tracefs, or of /proc or /sys.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", limit_remedy(.source))]
     System {
         /// What was tried, with its object.
         what: String,

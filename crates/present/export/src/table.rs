@@ -98,6 +98,8 @@ pub struct Table<W: Write + Send> {
 impl<W: Write + Send> Table<W> {
     /// A table of these columns; `what` it is, for errors.
     pub fn new(what: &'static str, out: W, columns: Vec<(&str, Column)>) -> Result<Self, ExportError> {
+        // The library panics where it cannot; once this went well it can.
+        getrandom::fill(&mut [0]).map_err(|source| ExportError::Random { what, source })?;
         Self::begin(what, out, columns).map_err(|source| ExportError::Parquet { what, source })
     }
 
