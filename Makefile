@@ -11,12 +11,14 @@ TARBALL := target/vmtax-$(VERSION)-x86_64-linux.tar.gz
 # Where scripts/setup puts what it does not take from the distribution.
 export PATH := $(PATH):$(CURDIR)/target/tools/bin
 FUZZ_SECONDS ?= 60
+CHAOS_KILLS ?= 50
+FAULTS ?=
 SKIPPED := $(CURDIR)/target/skipped-tests
 # Tests that need root are marked as ignored; root runs them too.
 AS_ROOT := $(if $(filter 0,$(shell id -u)),-- --include-ignored --skip by_hand)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench build install docs stage dist deb rpm fuzz clean
+.PHONY: help run test lint bench chaos faults build install docs stage dist deb rpm fuzz clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -54,6 +56,16 @@ bench: ## measure vmtax beside sysbench, fio, Bonnie++, virtme-ng, trace-cmd; wi
 	$(CARGO) build --release --locked --package vmtax-workload --example cost
 	$(CARGO) build --release --locked --package vmtax-trace --example decode
 	@status=0; bench/native.py || status=$$?; bench/bonnie.py || status=$$?; bench/boot.py || status=$$?; bench/exec.py || status=$$?; bench/layers.py || status=$$?; bench/compare.py || status=$$?; bench/profile.py || status=$$?; bench/decode.py $(if $(SIMPLETRACE),--simpletrace $(SIMPLETRACE),--only rate,trace-cmd,go) || status=$$?; exit $$status
+
+chaos: ## kill processes of running vmtax at random moments, CHAOS_KILLS (50) times, as root; goes on where it stopped
+	@scripts/setup chaos
+	@$(MAKE) --no-print-directory build
+	campaigns/chaos.py --kills $(CHAOS_KILLS)
+
+faults: ## make each system call of vmtax fail once, or FAULTS=N of them, as root; goes on where it stopped
+	@scripts/setup faults
+	@$(MAKE) --no-print-directory build
+	campaigns/faults.py $(if $(FAULTS),--faults $(FAULTS))
 
 build: ## build the release: target/x86_64-unknown-linux-gnu/release/vmtax
 	$(CARGO) build --release --locked --package vmtax

@@ -71,6 +71,17 @@ fn a_controller_killed_while_it_makes_disks_leaves_nothing() {
     place.nothing_is_left();
 }
 
+#[test]
+fn a_qemu_that_is_asked_for_its_version_ends_with_the_controller() {
+    let place = Place::new();
+    let qemu = place.script("qemu", "exec sleep 60");
+    let mut run = place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu).start(60);
+    run.until("the QEMU", |place| place.processes().into_iter().find(|p| p.command.starts_with("sleep 60")));
+    run.signal(Signal::KILL);
+    run.outcome();
+    place.nothing_is_left();
+}
+
 /// The watchdog's parent-death signal does not reach what the agent starts: that has one of its own.
 #[test]
 fn a_workload_ends_with_its_controller_and_watchdogs() {
@@ -104,6 +115,16 @@ fn limits_of_the_process_are_said_with_what_raises_them() {
     };
     limited("ulimit -f 1000", "seqread").exits(2).says("File too large").says("ulimit -f unlimited");
     limited("ulimit -n 14", "cpu cpu.time=0.05").exits(2).says("Too many open files").says("ulimit -n");
+}
+
+/// A disk that cannot be written is as full as /dev/full.
+#[test]
+fn output_that_cannot_be_written_is_an_error_with_a_fix() {
+    let place = Place::new();
+    let full = fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    place.put("runs/note", "");
+    let outcome = place.vmtax("list").stdout(full).outcome().exits(2);
+    outcome.says("writing to standard output").says("No space left").says("free space there");
 }
 
 /// Threads of root are not limited in number.
@@ -208,6 +229,16 @@ fn a_guest_that_ends_without_a_word_is_an_error_with_a_fix() {
     let run = place.run("cpu --machine tcg --rounds 1 --qemu").arg(qemu);
     run.fails(&["tcg failed to boot", "ended while booting (exit status 0)", "console.log", "--memory"]);
     place.run("cpu --machine tcg --memory 8").fails(&["guest.memory-mib is 8", "128"]);
+}
+
+#[test]
+fn a_report_of_layers_without_a_result_names_the_first_failure() {
+    let place = Place::new();
+    let qemu = fake_qemu(&place, "exit 0");
+    let run = place.vmtax("layers --machine tcg --rounds 1 count=20 --dir").arg(place.runs()).arg("--qemu").arg(qemu);
+    run.fails(&["ended while booting"]);
+    let report = place.vmtax("report").arg(place.recording());
+    report.fails(&["no traced trial has a result", "tcg ended while booting"]);
 }
 
 #[test]

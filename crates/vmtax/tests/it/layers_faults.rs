@@ -18,7 +18,8 @@ const COMPLETE: &str = "guest-trace/formats/block.block_rq_complete";
 static RECORDING: LazyLock<BTreeMap<PathBuf, Vec<u8>>> = LazyLock::new(|| {
     kernel();
     let place = Place::new();
-    place.vmtax("layers --dir").arg(place.runs()).arg(layers_plan(&place, REQUESTS, "")).succeeds();
+    let layers = place.vmtax("layers --dir").arg(place.runs()).arg(layers_plan(&place, REQUESTS, ""));
+    layers.start(300).outcome().exits(0);
     let folder = place.recording();
     let named = |path: PathBuf| (path.strip_prefix(&folder).unwrap().to_owned(), fs::read(&path).unwrap());
     files_below(&folder).into_iter().map(named).collect()
@@ -174,6 +175,23 @@ fn what_cannot_be_read_is_named() {
     says(&|t| t.put("guest-trace/clock", "local\n"), &["the trace clock 'local'", "x86-tsc"]);
     says(&|t| t.remove(GUEST_PAGES), &["guest-trace", "cpuN.raw"]);
     says(&|t| t.put("trial.json", "{"), &["trial 0000", "trial.json"]);
+}
+
+/// One of these limits lets the export open all files but the source of random numbers.
+#[test]
+fn too_few_open_files_are_an_error_of_an_export() {
+    let place = Place::new();
+    for (name, bytes) in &*RECORDING {
+        place.put(place.path("copy").join(name).to_str().unwrap(), bytes);
+    }
+    let mut statuses = Vec::new();
+    for limit in 3..12 {
+        let export = format!("ulimit -n {limit}; exec {} export copy --parquet table", env!("CARGO_BIN_EXE_vmtax"));
+        let outcome = place.program("sh").arg("-c").arg(export).outcome();
+        statuses.push(outcome.status);
+        assert!(outcome.status == Some(0) || outcome.stderr.contains("ulimit -n"), "{outcome}");
+    }
+    assert!(statuses.contains(&Some(0)) && statuses.contains(&Some(2)), "{statuses:?}");
 }
 
 #[test]

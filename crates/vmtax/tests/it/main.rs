@@ -6,6 +6,7 @@
 mod common;
 
 mod agent;
+mod campaigns;
 mod cli;
 mod compare;
 mod console;
