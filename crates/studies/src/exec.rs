@@ -8,8 +8,8 @@ use clap::Args;
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
-use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_host::find_program;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
     CommandLayers, CommandSpec, ExecFindings, Forward, HostFacts, MetricPattern, Net, Plan, Study, Variant,
     WorkloadName, WorkloadSpec,

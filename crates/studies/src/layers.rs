@@ -4,8 +4,8 @@ use crate::analysis::StudyError;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, WorkloadArguments, plan_file, variants, with_help};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
-use vmtax_analysis::FEWEST_ROUNDS;
 use vmtax_layers::LayersError;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
     ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, Layer, LayerColumn, LayerFindings, Machine, Plan, Probes,
     Study, Verdict, WorkloadName,

@@ -45,7 +45,7 @@ pub fn analyze(recording: &Recording) -> Result<Answer<'_>, StudyError> {
 
 /// Whole rounds after which the claims of a published result may be judged before its plan has ended. An interval of 95 %
 /// is on the wrong side of a bound after any of them in less than 4 % of runs.
-const EARLY: RangeInclusive<u32> = vmtax_analysis::FEWEST_ROUNDS..=12;
+const EARLY: RangeInclusive<u32> = vmtax_model::FEWEST_ROUNDS..=12;
 
 /// Whether each claim of the published result that a recording reproduces has its verdict after so many whole rounds, or none
 /// that further rounds are likely to give.

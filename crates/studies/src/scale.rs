@@ -1,13 +1,14 @@
 //! How a cost grows with a size.
 
+use crate::options::values::seconds;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, named_workloads, plan_file, variants};
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::collections::BTreeMap;
-use vmtax_analysis::{FEWEST_ROUNDS, paired};
+use vmtax_analysis::paired;
 use vmtax_model::{
-    ClaimUnit, ClaimVerdict, Estimate, Grows, Growth, GrowthFindings, HostFacts, Law, Metric, Plan, SizeRange,
-    StepCost, Study, parse_size,
+    ClaimUnit, ClaimVerdict, Estimate, FEWEST_ROUNDS, Grows, Growth, GrowthFindings, HostFacts, Law, Metric, Plan,
+    SizeRange, StepCost, Study, parse_size,
 };
 use vmtax_workload::{CheckedPlan, Preset};
 
@@ -42,6 +43,9 @@ pub struct ScaleOptions {
     /// Number of sizes in FROM..TO [default: doublings where they fit, else 8]
     #[arg(long, value_name = "N", requires = "range")]
     steps: Option<usize>,
+    /// Time limit of all rounds: 90s, 10m, 2h; sizes of which six rounds would exceed it are left out
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    budget: Option<u32>,
     /// Compare disk configurations: KEY=VALUE,VALUE,... as in `vmtax layers`
     #[arg(long, value_name = "KEY=LIST")]
     vary: Vec<String>,
@@ -63,9 +67,10 @@ impl StudyOptions for ScaleOptions {
             let option = plan.range().map_or("", |l| l.option.as_str()).to_owned();
             plan.study = Study::Scale(range(&option, sizes, self.steps)?);
         }
-        if plan.range().is_none() {
+        let Study::Scale(sizes) = &mut plan.study else {
             return OptionsError::usage("nothing grows: give --range FROM..TO, or a plan with a [range]");
-        }
+        };
+        sizes.budget_s = self.budget.or(sizes.budget_s);
         if !self.vary.is_empty() || !self.set.is_empty() {
             plan.variants = variants(&self.vary, &self.set)?;
         }
@@ -79,7 +84,7 @@ impl ScaleOptions {
         let Some((option, words)) = self.what.split_first() else {
             return OptionsError::usage("name what grows first: `vmtax scale seqread.depth --range 1..32`");
         };
-        let range = SizeRange { option: option.clone(), steps: Vec::new() };
+        let range = SizeRange::of(option, Vec::new());
         let mut words = words.to_vec();
         let mut machines = host.default_machines();
         match range.grows()? {
@@ -112,7 +117,7 @@ fn range(option: &str, text: &str, steps: Option<usize>) -> Result<SizeRange, Op
             return OptionsError::usage(what);
         }
         let steps = text.split(',').map(size).collect::<Result<_, _>>()?;
-        return Ok(SizeRange { option: option.to_owned(), steps });
+        return Ok(SizeRange::of(option, steps));
     };
     let (from, to) = (size(from)?, size(to)?);
     if from >= to {

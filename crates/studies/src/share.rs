@@ -5,7 +5,7 @@ use crate::options::{CommonOptions, OptionsError, StudyOptions, share_variant, w
 use crate::reproduce::{Check, Evidence, Tested};
 use clap::Args;
 use std::path::PathBuf;
-use vmtax_analysis::FEWEST_ROUNDS;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
     ClaimUnit, ClaimVerdict, HostFacts, Machine, Plan, ShareFindings, Study, Tree, WorkloadName, WorkloadSpec,
 };

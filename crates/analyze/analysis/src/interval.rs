@@ -6,9 +6,6 @@
 
 use vmtax_model::Interval;
 
-/// Below this many rounds even the whole range holds the median less than 95 % of the time (93.75 % at five).
-pub const FEWEST_ROUNDS: u32 = 6;
-
 const WANTED: f64 = 0.95;
 
 /// The interval for the median of what the values, in ascending order, were drawn from; `None` when they are too few.
@@ -56,7 +53,7 @@ mod tests {
     fn coverage_is_exact_and_the_narrowest_that_is_enough() {
         for n in 1..=20 {
             match rank(n as usize, WANTED) {
-                None => assert!(n < FEWEST_ROUNDS && counted(n, 1) < WANTED, "{n}"),
+                None => assert!(n < vmtax_model::FEWEST_ROUNDS && counted(n, 1) < WANTED, "{n}"),
                 Some((k, coverage)) => {
                     assert!((coverage - counted(n, k as u32)).abs() < 1e-12, "{n}: {coverage}");
                     assert!(coverage >= WANTED && counted(n, k as u32 + 1) < WANTED, "{n}");

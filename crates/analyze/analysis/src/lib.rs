@@ -22,14 +22,14 @@ pub use exec::exec;
 pub use exits::exits;
 pub use growth::growth;
 pub use history::{FEWEST_RUNS, history};
-pub use interval::FEWEST_ROUNDS;
 pub use overhead::{estimate, paired};
 pub use shares::shares;
 pub use warnings::add as add_warning;
 
 use trials::Trials;
 use vmtax_model::{
-    Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan, REPORT_SCHEMA, TrialRecord,
+    FEWEST_ROUNDS, Findings, HostFacts, Latency, Machine, MachineColumn, Metric, OverheadRow, Plan, REPORT_SCHEMA,
+    TrialRecord,
 };
 use vmtax_rules::Evidence;
 

@@ -1,9 +1,9 @@
 //! Ways to share a tree, compared with the first of the plan: metric by metric, and in one score for each workload.
 
-use crate::interval::FEWEST_ROUNDS;
 use crate::overhead::{estimate, overhead, spread};
 use crate::{trials, warnings};
 use std::collections::{BTreeMap, BTreeSet};
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
     Better, Column, CpuSeconds, Machine, Metric, Plan, Probes, REPORT_SCHEMA, ShareCell, ShareColumn, ShareFindings,
     ShareRow, ShareScore, TrialRecord, TrialResult, Warning, WorkloadName,

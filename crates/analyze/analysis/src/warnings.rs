@@ -1,8 +1,8 @@
 //! What weakens the figures of a run.
 
-use crate::interval::FEWEST_ROUNDS;
 use crate::reference;
 use crate::trials::Trials;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{HostFacts, Machine, OverheadRow, Plan, TimerSource, TrialRecord, Verdict, Warning};
 
 pub(crate) fn warnings(

@@ -84,7 +84,7 @@ pub use profile::{
     UnnamedFile, WaitShare, WallFindings,
 };
 pub use reproduction::{ClaimRow, ClaimUnit, ClaimVerdict, ReproductionFindings};
-pub use result::{Comparison, Estimate, Interval, Law, Summary, Verdict};
+pub use result::{Comparison, Estimate, FEWEST_ROUNDS, Interval, Law, Summary, Verdict};
 pub use sample_share::{SampleShare, WaitFor};
 pub use schedule::{BlockedOn, FutexWaits, NamedThread, ScheduleFindings, ThreadTimes, Waker};
 pub use series::{Series, SeriesError, Stamped};

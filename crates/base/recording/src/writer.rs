@@ -9,12 +9,14 @@ use jiff::Timestamp;
 use rustix::fd::OwnedFd;
 use std::fs;
 use std::path::{Path, PathBuf};
-use vmtax_model::{HostFacts, KernelFacts, Plan, SCHEMA, TrialRecord};
+use vmtax_model::{HostFacts, KernelFacts, Plan, SCHEMA, Study, TrialRecord};
 
 /// A recording under way. What it has written stays readable whatever happens to the process.
 #[derive(Debug)]
 pub struct Writer {
     folder: PathBuf,
+    /// What is carried out.
+    plan: Plan,
     manifest: Manifest,
     /// Locked as long as this process writes in it.
     _in_use: OwnedFd,
@@ -86,7 +88,7 @@ impl Writer {
             ended: None,
             kernels: Vec::new(),
         };
-        let writer = Writer { folder, manifest, _in_use: in_use };
+        let writer = Writer { folder, plan: plan.clone(), manifest, _in_use: in_use };
         writer.write_manifest()?;
         Ok(writer)
     }
@@ -130,12 +132,28 @@ impl Writer {
         trial::write(&self.folder, &self.trial_folder(record.number)?, record)
     }
 
+    /// Stores the plan that is carried out where a budget allows only the first `count` sizes of its range.
+    ///
+    /// # Errors
+    /// [`RecordingError`] when it cannot be written.
+    pub fn keep_sizes(&mut self, count: usize) -> Result<(), RecordingError> {
+        if let Study::Scale(range) = &mut self.plan.study {
+            range.keep(count);
+        }
+        self.write_plan()
+    }
+
     /// Stores the plan that was carried out where fewer rounds were enough.
     ///
     /// # Errors
     /// [`RecordingError`] when it cannot be written.
-    pub fn shorten(&self, plan: &Plan, rounds: u32) -> Result<(), RecordingError> {
-        let toml = Plan { rounds, ..plan.clone() }.to_toml().map_err(|e| unstorable(plan, e))?;
+    pub fn shorten(&mut self, rounds: u32) -> Result<(), RecordingError> {
+        self.plan.rounds = rounds;
+        self.write_plan()
+    }
+
+    fn write_plan(&self) -> Result<(), RecordingError> {
+        let toml = self.plan.to_toml().map_err(|e| unstorable(&self.plan, e))?;
         write_whole(&self.folder, &self.folder.join(PLAN), toml.as_bytes())
     }
 

@@ -1,5 +1,6 @@
 //! Runs the slots of a plan's schedule.
 
+mod size_times;
 mod state;
 mod write_trial;
 
@@ -12,6 +13,7 @@ use crate::shares::{self, ShareSetup};
 use crate::stood_still::stood_still;
 use crate::{Requirements, RunError};
 use jiff::Timestamp;
+use size_times::SizeTimes;
 pub use state::Progress;
 use state::{Run, Trial};
 use std::collections::{BTreeMap, BTreeSet};
@@ -94,6 +96,8 @@ pub fn run(
         progress,
     };
     let mut round = 0;
+    let mut times = plan.range().and_then(SizeTimes::of);
+    let mut steps = plan.steps();
     for slot in plan.schedule() {
         if slot.round > round {
             round = slot.round;
@@ -101,9 +105,22 @@ pub fn run(
                 break;
             }
         }
+        if slot.step >= steps {
+            continue;
+        }
+        if let Some(times) = times.as_ref().filter(|times| round == 0 && times.exceeds_budget(slot.step)) {
+            steps = slot.step;
+            run.writer.keep_sizes(steps)?;
+            (run.progress)(Progress::LeftOut { range: &times.without(steps) });
+            continue;
+        }
+        let began = Instant::now();
         run.run_slot(slot)?;
         if interrupt.raised() {
             return Ok(Ended::Interrupted);
+        }
+        if let Some(times) = times.as_mut().filter(|_| round == 0) {
+            times.add(slot.step, began.elapsed());
         }
     }
     Ok(run.first_failure.map_or(Ended::Complete, Ended::Incomplete))

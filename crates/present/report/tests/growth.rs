@@ -15,8 +15,7 @@ use vmtax_report::{Style, growth, json, reproduction};
 /// A recording along a range of three sizes; one more costs every metric a hundredth.
 fn grown() -> (Recording, GrowthFindings) {
     let mut recording = recording(&[Machine::NATIVE, Machine::TCG], 6);
-    recording.plan.study =
-        vmtax_model::Study::Scale(SizeRange { option: "threads.threads".into(), steps: vec![1, 30, 900] });
+    recording.plan.study = vmtax_model::Study::Scale(SizeRange::of("threads.threads", vec![1, 30, 900]));
     let flat = std::mem::take(&mut recording.trials);
     for step in [1, 30, 900] {
         for mut trial in flat.clone() {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::time::Instant;
-use vmtax_analysis::FEWEST_ROUNDS;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::Plan;
 use vmtax_report::compare::{duration, estimated};
 
@@ -22,10 +22,10 @@ impl<'a> InterimAnalyses<'a> {
     /// Whether another round begins after so many whole ones in the recording's folder; `say` is given what is estimated.
     /// A plan that compares nothing goes on.
     pub fn go_on(&mut self, folder: &Path, rounds: u32, say: &dyn Fn(&str)) -> bool {
-        let Some(compare) = self.plan.comparison() else { return true };
         let spent = self.begun.elapsed().as_secs_f64();
-        let budget = compare.budget_s.map_or(f64::INFINITY, f64::from);
-        if rounds == 1 {
+        let budget = self.plan.budget_s().map_or(f64::INFINITY, f64::from);
+        let compares = self.plan.comparison().is_some();
+        if compares && rounds == 1 {
             let affordable = (budget / spent).min(f64::from(self.plan.rounds)).max(f64::from(FEWEST_ROUNDS));
             let most = duration(affordable * spent);
             say(&format!(
@@ -36,7 +36,7 @@ impl<'a> InterimAnalyses<'a> {
         if rounds >= FEWEST_ROUNDS && spent >= budget {
             return false;
         }
-        if !vmtax_analysis::is_look(self.plan, rounds) {
+        if !compares || !vmtax_analysis::is_look(self.plan, rounds) {
             return true;
         }
         // An interim analysis that fails decides nothing.

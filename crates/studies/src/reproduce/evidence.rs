@@ -1,7 +1,7 @@
 //! What the findings of a study say about a claim.
 
 use super::published::Check;
-use vmtax_analysis::FEWEST_ROUNDS;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{ClaimUnit, ClaimVerdict, Estimate, HostFacts, Interval, KvmClass, Machine};
 
 /// Findings that claims can be tested against.

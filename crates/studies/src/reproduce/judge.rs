@@ -2,7 +2,7 @@
 
 use super::evidence::{Evidence, Tested};
 use super::published::{Claim, PublishedResult};
-use vmtax_analysis::FEWEST_ROUNDS;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{ClaimRow, ClaimVerdict, HostFacts, REPORT_SCHEMA, ReproductionFindings};
 
 /// Rounds that are worth asking for.

@@ -2,10 +2,11 @@
 
 use super::published::{PublishedResult, find};
 use crate::exec::root_share;
+use crate::options::values::seconds;
 use crate::options::{CommonOptions, OptionsError, StudyOptions, WorkloadArguments, with_help};
 use clap::Args;
 use vmtax_host::find_program;
-use vmtax_model::HostFacts;
+use vmtax_model::{HostFacts, Study};
 use vmtax_workload::CheckedPlan;
 
 /// The options of `vmtax reproduce`.
@@ -38,6 +39,9 @@ pub struct ReproduceOptions {
     /// Smaller problem size where available; claims that need the full size are not tested
     #[arg(long)]
     quick: bool,
+    /// Time limit of all rounds: 90s, 10m, 2h; sizes of which six rounds would exceed it are left out [default: the plan's]
+    #[arg(long, value_name = "TIME", value_parser = seconds)]
+    budget: Option<u32>,
     /// Use the original program, which must be installed (sysbench-five)
     #[arg(long)]
     real: bool,
@@ -91,6 +95,12 @@ impl StudyOptions for ReproduceOptions {
             return OptionsError::usage("name a published result: `vmtax reproduce list` has them");
         };
         let mut plan = case.plan_here(host, self.quick);
+        match &mut plan.study {
+            Study::Scale(range) => range.budget_s = self.budget.or(range.budget_s),
+            Study::Compare(compare) => compare.settings.budget_s = self.budget.or(compare.settings.budget_s),
+            _ if self.budget.is_none() => {}
+            _ => return OptionsError::usage(format!("{} has no budget: give --rounds instead", case.name)),
+        }
         self.common.measurement.replace_machines(&mut plan);
         let at = if self.what.first().is_some_and(|word| word == "run") { 2 } else { 1 };
         WorkloadArguments::parse(&self.what[at..])?.apply(&mut plan.workloads)?;

@@ -59,6 +59,8 @@ pub struct Quick {
     pub rounds: Option<u32>,
     /// Steps of the range.
     pub steps: Option<Vec<u64>>,
+    /// Seconds for all rounds.
+    pub budget_s: Option<u32>,
     /// Files of the shared tree.
     pub files: Option<u64>,
 }
@@ -279,8 +281,9 @@ impl PublishedResult {
         });
         if quick {
             plan.rounds = self.quick.rounds.unwrap_or(plan.rounds);
-            if let (Study::Scale(range), Some(steps)) = (&mut plan.study, &self.quick.steps) {
-                range.steps.clone_from(steps);
+            if let Study::Scale(range) = &mut plan.study {
+                range.steps = self.quick.steps.clone().unwrap_or_else(|| range.steps.clone());
+                range.budget_s = self.quick.budget_s;
             }
             if let (Some(tree), Some(files)) = (&mut plan.tree, self.quick.files) {
                 tree.files = files;

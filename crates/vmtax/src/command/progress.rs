@@ -71,6 +71,9 @@ impl Display {
                 let under = if probes == Probes::None { "" } else { ", traced" };
                 self.step(format!("round {}: {} on {}{under}", slot.round + 1, workload.name, slot.machine));
             }
+            Progress::LeftOut { range } => {
+                _ = vmtax_report::growth::left_out(range).map(|line| self.note(&line));
+            }
             Progress::Failed { number, error } => self.warn(&format!("trial {number} has no result: {error}")),
         }
         self.bar.tick();

@@ -64,7 +64,7 @@ pub(super) fn record(
     display.clear();
     let ended = ended?;
     if let Some(rounds) = enough {
-        writer.shorten(plan, rounds)?;
+        writer.shorten(rounds)?;
     }
     if !matches!(ended, Ended::Interrupted) {
         writer.finish()?;

@@ -36,6 +36,23 @@ fn what_is_no_range_is_refused_with_the_reason() {
 }
 
 #[test]
+fn sizes_that_a_budget_does_not_allow_are_left_out_and_named() {
+    let place = Place::new();
+    let words =
+        "scale threads.threads threads.time=0.3 --range 1,2,4,8,16 --machine native --rounds 8 --budget 8 --dir";
+    let outcome = place.vmtax(words).arg(place.runs()).succeeds();
+    let left_out = "threads.threads 8, 16: left out, six rounds would exceed the budget of 8 s";
+    assert!(outcome.stderr.contains(left_out), "{}", outcome.stderr);
+    outcome.shows(left_out);
+    let json = place.vmtax("report --json").arg(place.recording()).succeeds().stdout;
+    let report: serde_json::Value = serde_json::from_str(&json).unwrap();
+    let range = &report["plan"]["range"];
+    assert_eq!([&range["steps"], &range["left_out"]], [&serde_json::json!([1, 2, 4]), &serde_json::json!([8, 16])]);
+    // Three sizes are measured for an interval, whatever they take; the rounds after that have no time left.
+    assert!((18..24).contains(&place.trials()), "{}", place.trials());
+}
+
+#[test]
 fn a_step_that_the_machine_refuses_is_named_and_the_rest_runs() {
     let place = Place::new();
     let words = "scale guest.cpus syscalls syscalls.only=getpid syscalls.time=0.01 --range 1,2,1000 --machine native --rounds 2 --dir";

@@ -11,11 +11,11 @@ mod trials;
 
 pub use trials::growth;
 
-use crate::interval::FEWEST_ROUNDS;
 use crate::overhead::estimate;
 use compatible::Intervals;
 use law::Line;
 use points::{Points, middle};
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{CurvePoint, Estimate, Interval, Law, NoLaw};
 
 /// Growth that chance alone shows less often than this is taken for growth …

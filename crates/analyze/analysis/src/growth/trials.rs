@@ -2,9 +2,9 @@
 
 use super::grown;
 use super::points::Points;
-use crate::interval::FEWEST_ROUNDS;
 use crate::overhead::estimate;
 use std::collections::BTreeMap;
+use vmtax_model::FEWEST_ROUNDS;
 use vmtax_model::{
     Column, Growth, GrowthFindings, Metric, MissingStep, Outcome, Plan, REPORT_SCHEMA, RoundCost, StepCost,
     TrialRecord, Unit, Warning,

@@ -7,10 +7,10 @@ use crate::trial::call_times::calls;
 use crate::trial::open::join;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use vmtax_analysis::{FEWEST_ROUNDS, add_warning, paired};
+use vmtax_analysis::{add_warning, paired};
 use vmtax_model::{
-    Difference, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, REPORT_SCHEMA, Summary,
-    TrialRecord, TrialResult, Warning,
+    Difference, FEWEST_ROUNDS, HostFacts, Latency, LayerColumn, LayerFindings, Machine, Plan, Probes, REPORT_SCHEMA,
+    Summary, TrialRecord, TrialResult, Warning,
 };
 use vmtax_rules::Evidence;
 

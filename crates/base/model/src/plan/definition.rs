@@ -88,6 +88,15 @@ impl Plan {
         if let Study::Scale(range) = &self.study { Some(range) } else { None }
     }
 
+    /// Seconds after which no round after the sixth begins; `None` of a study without such a limit.
+    pub fn budget_s(&self) -> Option<u32> {
+        match &self.study {
+            Study::Compare(compare) => compare.settings.budget_s,
+            Study::Scale(range) => range.budget_s,
+            _ => None,
+        }
+    }
+
     /// When a comparison has measured enough.
     pub fn comparison(&self) -> Option<Compare> {
         if let Study::Compare(compare) = &self.study { Some(compare.settings) } else { None }

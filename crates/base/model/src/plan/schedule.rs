@@ -67,7 +67,7 @@ impl Plan {
     }
 
     /// All slots in the order in which they run. A round has every machine once at each step, randomized by the seed, so that
-    /// drift of the host affects all alike. After the rounds each guest runs once more where a command's requests are traced.
+    /// drift of the host affects all alike; the first of a range with a budget has the sizes in ascending order. After the rounds each guest runs once more where a command's requests are traced.
     pub fn schedule(&self) -> Vec<Slot> {
         let mut random = fastrand::Rng::with_seed(self.seed);
         let mut slots = Vec::new();
@@ -76,6 +76,9 @@ impl Plan {
             let mut order: Vec<Slot> =
                 self.machines.iter().flat_map(|&m| self.variants_on(m)).flat_map(steps).collect();
             random.shuffle(&mut order);
+            if round == 0 && self.range().is_some_and(|range| range.budget_s.is_some()) {
+                order.sort_by_key(|slot| slot.step);
+            }
             slots.extend(order);
         }
         let round = self.rounds;

@@ -24,6 +24,13 @@ pub struct SizeRange {
     /// The sizes, ascending; bytes where the option takes bytes.
     #[serde(alias = "rungs")]
     pub steps: Vec<u64>,
+    /// Seconds for all rounds: the first has the sizes in ascending order and ends before one whose six rounds are likely
+    /// to exceed this, and no round after the sixth begins later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget_s: Option<u32>,
+    /// Sizes that the budget left out, ascending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<u64>,
 }
 
 /// What a range's option belongs to.
@@ -71,7 +78,18 @@ impl SizeRange {
         let size = |i: usize| (low * (high / low).powf(i as f64 / last as f64)).round() as u64;
         let mut steps: Vec<u64> = (0..last).map(size).chain([to]).collect();
         steps.dedup();
-        SizeRange { option: option.to_owned(), steps }
+        SizeRange::of(option, steps)
+    }
+
+    /// Those sizes, without a budget.
+    pub fn of(option: &str, steps: Vec<u64>) -> SizeRange {
+        SizeRange { option: option.to_owned(), steps, budget_s: None, left_out: Vec::new() }
+    }
+
+    /// Leaves out all but the first `count` sizes.
+    pub fn keep(&mut self, count: usize) {
+        let left_out = self.steps.split_off(count.min(self.steps.len()));
+        self.left_out.splice(0..0, left_out);
     }
 
     /// What grows.

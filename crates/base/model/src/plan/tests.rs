@@ -133,15 +133,16 @@ fn each_step_is_a_plan_and_a_turn_of_its_own() {
         steps.dedup();
         assert_eq!(steps.len(), 6);
     }
+    // A budget ends the first round before a size that is too large, if the smaller ones come before it.
+    let range = SizeRange { budget_s: Some(60), ..plan.range().unwrap().clone() };
+    let bounded = Plan { study: Study::Scale(range), ..plan }.schedule();
+    assert!(bounded[..6].is_sorted_by_key(|t| t.step) && !bounded[6..].is_sorted_by_key(|t| t.step));
     let cpus = growing("guest.cpus", &[1, 2, 4]).unwrap();
     assert_eq!(cpus.at_step(1).guest.cpus, 2);
     let text = cpus.to_toml().unwrap().replace("guest.cpus", "guest.disks").replace("\"native\", ", "");
     let disks = Plan::from_toml(&text).unwrap();
     assert_eq!((disks.at_step(2).guest.disks, disks.at_step(2).guest.cpus), (4, 1));
-    let too_many = Plan {
-        study: Study::Scale(SizeRange { option: "guest.memory-regions".into(), steps: vec![1, 2, 4000] }),
-        ..disks
-    };
+    let too_many = Plan { study: Study::Scale(SizeRange::of("guest.memory-regions", vec![1, 2, 4000])), ..disks };
     assert!(too_many.check().unwrap_err().to_string().contains("0 to 960"));
 }
 

@@ -7,6 +7,6 @@ mod law;
 mod summary;
 
 pub use comparison::{Comparison, Verdict};
-pub use estimate::{Estimate, Interval};
+pub use estimate::{Estimate, FEWEST_ROUNDS, Interval};
 pub use law::Law;
 pub use summary::Summary;

@@ -5,7 +5,7 @@ use crate::images::Images;
 use crate::shares::ShareSetup;
 use crate::tool_output::Patterns;
 use std::collections::{BTreeMap, BTreeSet};
-use vmtax_model::{Machine, Probes, Slot, WorkloadSpec};
+use vmtax_model::{Machine, Probes, SizeRange, Slot, WorkloadSpec};
 use vmtax_recording::Writer;
 use vmtax_vm::{Interrupt, MachineError, Scratch, Streams, VmmProgram};
 use vmtax_workload::{CheckedPlan, CheckedStep};
@@ -30,6 +30,11 @@ pub enum Progress<'a> {
         workload: &'a WorkloadSpec,
         /// Under what.
         probes: Probes,
+    },
+    /// A budget leaves sizes out.
+    LeftOut {
+        /// The range without them.
+        range: &'a SizeRange,
     },
     /// A trial has no result.
     Failed {

@@ -258,7 +258,7 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
     if noisiest.comparison.rounds <= 1 {
         return Some(format!(
             "{metrics} inconclusive: n = 1 per variant, so the run-to-run variance is unknown. At least {} rounds are needed.",
-            vmtax_analysis::FEWEST_ROUNDS
+            vmtax_model::FEWEST_ROUNDS
         ));
     }
     let noise = format!("a round's noise is up to ±{} ({})", percent(noisiest.noise), noisiest.metric);
@@ -269,7 +269,7 @@ fn open(findings: &CompareFindings, against: &Against) -> Option<String> {
         None if findings.round_s <= 0.0 => "measure both in one `vmtax compare` with more --rounds".to_owned(),
         // Too few to estimate more.
         None if noisiest.comparison.rounds < vmtax_analysis::MIN_ROUNDS => {
-            format!("at least {} rounds are needed", vmtax_analysis::FEWEST_ROUNDS)
+            format!("at least {} rounds are needed", vmtax_model::FEWEST_ROUNDS)
         }
         None => format!(
             "more than {} rounds would be needed to resolve {}: use a quieter host, or a larger --min-effect",

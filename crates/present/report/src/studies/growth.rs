@@ -2,10 +2,10 @@
 
 use crate::charts::curves::{Curves, cost_label, law_label, machine_label};
 use crate::engine::{Block, Cell, Column, Figure, Filled, Notice, Report, Section, Table, Tile};
-use crate::number::{NONE, count, counted, nanoseconds, percent, range, ratio};
+use crate::number::{NONE, count, counted, duration, nanoseconds, percent, range, ratio};
 use crate::text::when;
 use crate::view::{self, host, origin};
-use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, NoLaw, StepCost};
+use vmtax_model::{Estimate, Growth, GrowthFindings, Interval, Law, Metric, MissingStep, NoLaw, SizeRange, StepCost};
 use vmtax_recording::Recording;
 
 /// Sentences that a reader takes in.
@@ -116,7 +116,7 @@ fn answer(findings: &GrowthFindings) -> String {
 }
 
 fn next(recording: &Recording, findings: &GrowthFindings) -> Vec<String> {
-    let few = findings.rounds_complete < vmtax_analysis::FEWEST_ROUNDS;
+    let few = findings.rounds_complete < vmtax_model::FEWEST_ROUNDS;
     few.then(|| view::with_more_rounds(recording)).flatten().into_iter().collect()
 }
 
@@ -142,6 +142,13 @@ fn missing(findings: &GrowthFindings) -> Vec<String> {
     findings.missing.iter().map(one).collect()
 }
 
+/// Which sizes the range's budget left out; `None` where it left none out.
+pub fn left_out(range: &SizeRange) -> Option<String> {
+    let sizes = range.left_out.iter().map(|size| count(*size)).collect::<Vec<_>>().join(", ");
+    let budget = range.budget_s.filter(|_| !sizes.is_empty()).map(|s| duration(f64::from(s)))?;
+    Some(format!("{} {sizes}: left out, six rounds would exceed the budget of {budget} (--budget)", range.option))
+}
+
 /// The report.
 pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Report<'a> {
     let tile = |growth: &Growth| Tile {
@@ -165,7 +172,10 @@ pub fn report<'a>(recording: &'a Recording, findings: &'a GrowthFindings) -> Rep
         next: next(recording, findings),
         tiles: others.map(tile).collect(),
         notices: vec![
-            Notice::missing("Not measured", missing(findings)),
+            Notice::missing(
+                "Not measured",
+                missing(findings).into_iter().chain(recording.plan.range().and_then(left_out)).collect(),
+            ),
             Notice::warnings(view::warnings(recording, &findings.warnings)),
         ],
         sections: if empty { view::facts(recording, &[]) } else { sections(recording, findings) },

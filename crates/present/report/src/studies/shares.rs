@@ -118,7 +118,7 @@ fn lost(column: &ShareColumn) -> Vec<&str> {
 
 /// More rounds where there are too few for an interval.
 fn next(recording: &Recording, findings: &ShareFindings) -> Vec<String> {
-    let few = findings.rounds_planned < vmtax_analysis::FEWEST_ROUNDS;
+    let few = findings.rounds_planned < vmtax_model::FEWEST_ROUNDS;
     few.then(|| view::with_more_rounds(recording)).flatten().into_iter().collect()
 }
 

@@ -90,12 +90,12 @@ pub fn absence(column: &MachineColumn) -> String {
 pub fn rounds(done: u32, planned: u32) -> String {
     let planned_rounds = counted(planned.into(), "round");
     let n = if done == planned { format!("n = {planned_rounds}") } else { format!("n = {done} of {planned_rounds}") };
-    if done < vmtax_analysis::FEWEST_ROUNDS { format!("{n} (preliminary)") } else { n }
+    if done < vmtax_model::FEWEST_ROUNDS { format!("{n} (preliminary)") } else { n }
 }
 
 /// The command that makes a recording again with the fewest rounds that give an interval.
 pub fn with_more_rounds(recording: &Recording) -> Option<String> {
-    with_rounds(recording, vmtax_analysis::FEWEST_ROUNDS)
+    with_rounds(recording, vmtax_model::FEWEST_ROUNDS)
 }
 
 /// The command that makes a recording again with so many rounds.
