@@ -7,7 +7,13 @@ use vmtax_model::ShareMethod;
 
 /// One path a line, dependencies first; written by the `kernel` crate.
 const LIST: &str = "/vmtax/modules.list";
-const NO_PARAMETERS: &CStr = c"";
+
+/// A module's parameters. Linux 7 asks an NFS server of version 4.1 for delegations of folders with its GETATTRs; nfs-ganesha
+/// does not know that call and fails what it comes with: reading a folder gives EREMOTEIO. A module without this parameter
+/// loads all the same.
+fn parameters(path: &str) -> &'static CStr {
+    if path.ends_with("/nfsv4.ko") { c"directory_delegations=0" } else { c"" }
+}
 
 /// Loads every listed module; gives what did not work. A kernel without modules, or without the list, is no fault.
 pub(crate) fn load_all() -> Vec<String> {
@@ -31,7 +37,7 @@ fn load_list(list: &str) -> Vec<String> {
 
 fn load(path: &str) -> Result<(), String> {
     let file = File::open(path).map_err(|e| e.to_string())?;
-    match rustix::system::finit_module(file, NO_PARAMETERS, 0) {
+    match rustix::system::finit_module(file, parameters(path), 0) {
         // ENODEV: a driver for a CPU feature that this guest lacks; another driver has a general one.
         Ok(()) | Err(Errno::EXIST | Errno::NODEV) => Ok(()),
         Err(e) => Err(e.to_string()),
