@@ -5,6 +5,7 @@ pub mod verdict;
 
 use crate::engine::{Block, Column, Origin, Section, Table, advice_text, remedy_text};
 use crate::number::counted;
+use std::path::Path;
 use vmtax_model::{
     Check, Comparison, Findings, Guest, KernelFacts, KernelIdentity, Machine, MachineColumn, Metric, OverheadRow,
     PinnedCpus, Plan, SourceOfKernel, Verdict, Warning, WorkloadName, shell_line,
@@ -158,11 +159,12 @@ pub fn origin(recording: &Recording) -> Origin {
     Origin { vmtax: manifest.vmtax.clone(), started: manifest.started.clone(), command: report_command(recording) }
 }
 
-/// The host in short, and what guests ran on it: which kernel and why that one, on which of its CPUs.
+/// The host in short, and what guests ran on it: which kernel and which QEMU and why these, on which of its CPUs.
 pub fn host(recording: &Recording) -> Vec<String> {
     let host = &recording.host;
     let mut all = vec![host.cpu.model.clone(), format!("{}, Linux {}", host.distribution, host.kernel)];
     all.extend(guest_kernels(recording));
+    all.extend(qemus(recording));
     all.extend(pinned(recording));
     all
 }
@@ -193,6 +195,27 @@ fn guest_kernels(recording: &Recording) -> Option<String> {
     kernels.dedup();
     let word = if kernels.len() > 1 { "guest kernels" } else { "guest kernel" };
     (!kernels.is_empty()).then(|| format!("{word} {}", kernels.join(", ")))
+}
+
+/// "QEMU 7.2.22 (installed)". The one that the plan names, or the best installed one, is the first of the host's.
+fn qemus(recording: &Recording) -> Option<String> {
+    let (plan, host) = (&recording.plan, &recording.host);
+    let usual = host.qemu.first().map(|qemu| qemu.version.clone()).unwrap_or_default();
+    let named = |path: &Path| {
+        let known = host.qemu.iter().find(|qemu| qemu.path == path).map(|qemu| qemu.version.clone());
+        format!("{} (named)", known.unwrap_or_else(|| path.display().to_string()))
+    };
+    let guests: Vec<Machine> = plan.machines.iter().copied().filter(|machine| machine.is_guest()).collect();
+    let variants = plan.variants.iter().filter(|variant| guests.iter().any(|guest| variant.is_on(*guest)));
+    let mut qemus: Vec<String> = variants
+        .map(|variant| match (variant.qemu(), &plan.guest.qemu) {
+            (Some(own), _) => named(own),
+            (None, Some(_)) => format!("{usual} (named)"),
+            (None, None) => format!("{usual} (installed)"),
+        })
+        .collect();
+    qemus.dedup();
+    (!qemus.is_empty() && !host.qemu.is_empty()).then(|| format!("QEMU {}", qemus.join(", ")))
 }
 
 /// "vCPUs pinned to host CPU 1, QEMU's other threads to 0".
