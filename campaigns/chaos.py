@@ -143,9 +143,10 @@ class Campaign:
                     return role, "a guest's"
                 continue
             victim = random.choice(by_role[role])
+            who = str(victim)
             try:
                 os.kill(victim.pid, signal.SIGKILL)
-                return role, str(victim)
+                return role, who
             except OSError:
                 continue
         return None, None
