@@ -110,7 +110,7 @@ impl Child {
         if let Some(lifeline) = self.lifeline.take() {
             let _ = rustix::io::write(lifeline, b".");
         }
-        // A process that changed its user does not end with the watchdog.
+        // What the command started in turn does not end with the watchdog.
         if self.watchdog.wait().is_ok_and(|status| status.signal().is_some()) {
             self.end_session();
         }

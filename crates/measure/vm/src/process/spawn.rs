@@ -3,7 +3,8 @@
 use crate::MachineError;
 use crate::sandbox::overlay::Discard;
 use crate::sandbox::rights::Rights;
-use rustix::process::{Signal, set_parent_process_death_signal};
+use rustix::io::Errno;
+use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitStatus};
 
@@ -23,19 +24,21 @@ pub(crate) fn spawn_command(
     discard: Option<&Discard>,
 ) -> Result<Child, MachineError> {
     command.args(arguments).process_group(0);
-    let (rights, discard) = (rights.cloned(), discard.cloned());
+    let (rights, discard, parent) = (rights.cloned(), discard.cloned(), getpid());
     // SAFETY: watchdog and jail have one thread, so no lock is held that the closure could wait for.
     unsafe {
         command.pre_exec(move || {
+            let entered = discard.as_ref().map_or(Ok(()), Discard::enter);
             // Of an error that is returned from here, a number is left.
-            if let Some(Err(error)) = discard.as_ref().map(Discard::enter) {
+            if let Err(error) = entered.and_then(|()| rights.as_ref().map_or(Ok(()), Rights::apply)) {
                 eprintln!("Error: {error}");
                 libc::_exit(FAILED);
             }
-            rights.as_ref().map_or(Ok(()), Rights::apply)?;
             // Should the watchdog itself be killed. Its one thread lives as long as it does. Last, as the kernel forgets it
-            // when a process changes its user.
-            set_parent_process_death_signal(Some(Signal::KILL)).map_err(Into::into)
+            // when a process changes its user; a program that does so by itself, as QEMU's `-runas`, would live on.
+            set_parent_process_death_signal(Some(Signal::KILL))?;
+            // It may have been killed before.
+            if getppid() == Some(parent) { Ok(()) } else { Err(Errno::SRCH.into()) }
         });
     }
     let program = command.get_program().to_string_lossy().into_owned();

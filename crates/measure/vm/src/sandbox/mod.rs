@@ -4,6 +4,7 @@ pub(crate) mod mountinfo;
 pub(crate) mod mounts;
 pub(crate) mod namespaces;
 pub(crate) mod overlay;
+pub(crate) mod reach;
 pub(crate) mod rights;
 pub(crate) mod root;
 mod set_uid_filter;

@@ -1,6 +1,8 @@
 //! What a process under the watchdog keeps of root's rights.
 
+use crate::MachineError;
 use crate::sandbox::mounts::{self, unshare};
+use crate::sandbox::reach::Reach;
 use crate::sandbox::set_uid_filter::refuse_set_uid;
 use rustix::fd::OwnedFd;
 use rustix::fs::CWD;
@@ -78,6 +80,8 @@ pub(crate) struct RightsOfUser {
     pub groups: Vec<u32>,
     /// The kernel's bits of the capabilities.
     pub capabilities: u64,
+    /// Files and folders that it uses, whoever they are closed to; its own stay its own.
+    pub reached: Vec<PathBuf>,
     /// With capabilities to write: the only trees to which it can.
     pub writable: Option<Vec<PathBuf>>,
 }
@@ -86,8 +90,15 @@ impl Rights {
     /// Restricts this process, which has one thread, before it becomes the program.
     ///
     /// # Errors
-    /// That of the kernel.
-    pub fn apply(&self) -> io::Result<()> {
+    /// [`MachineError::System`], with that of the kernel.
+    pub fn apply(&self) -> Result<(), MachineError> {
+        if let Some(user) = &self.user {
+            Reach { user: user.id, groups: &user.groups }.bring(&user.reached)?;
+        }
+        self.restrict().map_err(|e| MachineError::system("giving up root's rights", e))
+    }
+
+    fn restrict(&self) -> io::Result<()> {
         if let Some(user) = &self.user {
             if let Some(trees) = &user.writable {
                 write_only(trees)?;
@@ -188,7 +199,12 @@ mod tests {
             fs::write(folder.join("file"), "").unwrap();
         }
         let rights = |capabilities: CapabilitySet, writable| Rights {
-            user: Some(RightsOfUser { id: user, groups: Vec::new(), capabilities: capabilities.bits(), writable }),
+            user: Some(RightsOfUser {
+                id: user,
+                capabilities: capabilities.bits(),
+                writable,
+                ..RightsOfUser::default()
+            }),
             no_set_uid: false,
         };
         let status = "test \"$(grep -c '^Cap.*0000000000000004$' /proc/self/status)\" = 5 && test $(id -u) = ";
@@ -206,5 +222,49 @@ mod tests {
             assert!(!runs(&writes, &format!("echo x >> {elsewhere}")), "{elsewhere}");
         }
         assert_eq!(fs::read_to_string(inside.join("file")).unwrap(), "x\n");
+    }
+    #[test]
+    #[ignore = "needs root"]
+    fn a_user_reaches_the_files_that_are_named_and_no_other() {
+        let user = unprivileged_user().unwrap();
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        // The folder itself is closed, too.
+        fs::create_dir_all(at("closed/folder")).unwrap();
+        fs::set_permissions(at("closed"), fs::Permissions::from_mode(0o700)).unwrap();
+        for (name, mode) in
+            [("own", 0o600), ("other", 0o644), ("read", 0o644), ("unreadable", 0o600), ("folder/file", 0o644)]
+        {
+            let path = at("closed").join(name);
+            fs::write(&path, name).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(mode)).unwrap();
+        }
+        std::os::unix::fs::chown(at("closed/own"), Some(user), Some(user)).unwrap();
+        std::os::unix::fs::symlink(at("closed/read"), at("link")).unwrap();
+        let device = at("device");
+        let null = fs::metadata("/dev/null").unwrap().rdev();
+        rustix::fs::mknodat(
+            CWD,
+            &device,
+            rustix::fs::FileType::CharacterDevice,
+            rustix::fs::Mode::from_raw_mode(0o600),
+            null,
+        )
+        .unwrap();
+        let reached = ["closed/own", "closed/unreadable", "closed/folder", "closed/missing", "link", "device"].map(at);
+        let rights = |reached: &[PathBuf]| Rights {
+            user: Some(RightsOfUser { id: user, reached: reached.to_vec(), ..RightsOfUser::default() }),
+            no_set_uid: false,
+        };
+        let reaches = |script: &str| runs(&rights(&reached), &format!("cd {} && {script}", place.path().display()));
+        assert!(reaches(
+            "test \"$(cat closed/own closed/unreadable link closed/folder/file)\" = ownunreadablereadfolder/file"
+        ));
+        assert!(reaches("echo more >> closed/own && echo x > device"));
+        assert!(!reaches("cat closed/other"), "nobody named it");
+        assert!(!reaches("echo x > closed/folder/more || echo x > closed/more || echo x > closed/unreadable"));
+        assert!(!runs(&rights(&[]), &format!("cat {}", at("closed/read").display())), "it is closed");
+        assert_eq!(fs::read_to_string(at("closed/own")).unwrap(), "ownmore\n");
+        assert_eq!(fs::read_dir(at("closed")).unwrap().count(), 5, "the host sees nothing of it");
     }
 }

@@ -35,6 +35,8 @@ pub struct Place {
 impl Place {
     pub fn new() -> Place {
         let place = Place { folder: tempfile::tempdir().unwrap(), started: RefCell::default() };
+        // Programs in it are started by users whom QEMU runs as.
+        fs::set_permissions(place.path(""), fs::Permissions::from_mode(0o755)).unwrap();
         fs::create_dir(place.path("tmp")).unwrap();
         place
     }

@@ -21,6 +21,9 @@ pub fn planting_qemu(place: &Place) -> PathBuf {
     place.put(TEXT.0, TEXT.1);
     let guest = compiled(place, "guest", include_str!("../planted/guest.c"), &["-static"]);
     let archive = place.put("planted.cpio", archive("planted", &fs::read(guest).unwrap()));
+    // Where QEMU's user writes.
+    let whole = place.put("planted.cpio.initramfs", "");
+    fs::set_permissions(&whole, fs::Permissions::from_mode(0o666)).unwrap();
     let set = |name: &str, value: &Path| format!("{name}='{}'\n", value.display());
     let means = [set("QEMU", qemu()), set("SHIM", &shim), set("ARCHIVE", &archive), set("DISK", DISK_SERIAL.as_ref())];
     place.script("planting-qemu", &(means.concat() + include_str!("../planted/qemu.sh")))

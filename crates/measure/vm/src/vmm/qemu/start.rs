@@ -54,8 +54,7 @@ fn spawn(
         command.extend(["-msg".to_owned(), "timestamp=on".to_owned(), "-D".to_owned()]);
         command.push(events(setup.log).display().to_string());
     }
-    let (rights, arguments) = rights(setup, qemu)?;
-    command.extend(arguments);
+    let rights = rights(setup, qemu)?;
     command.extend(setup.guest.qemu_args.iter().cloned());
     let saved = setup.log.join("qemu.command");
     std::fs::write(&saved, shell_line(&command) + "\n")
