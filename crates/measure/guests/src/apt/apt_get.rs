@@ -4,16 +4,22 @@ use crate::apt::archive::{self, Archive};
 use crate::apt::config::{self, Lists};
 use crate::apt::error::AptError;
 use crate::apt::package::{self, Package};
+use crate::apt::sandbox::SandboxFolder;
 use crate::file_error::ResultExt;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// apt downloads to its current folder: this one, below the work folder.
+const DOWNLOADS: &str = "downloads";
+
 /// apt with its caches, and where wanted its lists, in a work folder.
 #[derive(Debug)]
 pub struct Apt {
     work: PathBuf,
+    /// What [`Apt::work`] is in, where root's own cache is closed to the user that apt downloads as.
+    _place: Option<SandboxFolder>,
 }
 
 impl Apt {
@@ -22,13 +28,17 @@ impl Apt {
     /// # Errors
     /// When `work` cannot be written.
     pub fn new(work: &Path) -> Result<Apt, AptError> {
-        let apt = Apt { work: work.into() };
-        for folder in ["cache/archives/partial", "lists/partial"] {
+        let place = SandboxFolder::create()?;
+        let work = place.as_ref().map_or(work, SandboxFolder::path);
+        for folder in ["cache/archives/partial", "lists/partial", DOWNLOADS] {
             let folder = work.join(folder);
             fs::create_dir_all(&folder).writing(&folder)?;
         }
+        if let Some(place) = &place {
+            place.hand_over(&work.join(DOWNLOADS))?;
+        }
         config::write(work, Lists::System)?;
-        Ok(apt)
+        Ok(Apt { work: work.into(), _place: place })
     }
 
     /// Fetches the package lists of the system's sources into the work folder and uses them from now on; apt checks
@@ -146,9 +156,15 @@ impl Apt {
     pub fn download(&self, packages: &[String]) -> Result<Vec<PathBuf>, AptError> {
         let arguments: Vec<&str> = ["-q", "download"].into_iter().chain(packages.iter().map(String::as_str)).collect();
         self.run("apt-get", &arguments)?;
-        let entries = fs::read_dir(&self.work).reading(&self.work)?;
+        self.downloaded("deb")
+    }
+
+    /// The files that end so.
+    fn downloaded(&self, end: &str) -> Result<Vec<PathBuf>, AptError> {
+        let folder = self.work.join(DOWNLOADS);
+        let entries = fs::read_dir(&folder).reading(&folder)?;
         let files = entries.flatten().map(|entry| entry.path());
-        Ok(files.filter(|path| path.extension().is_some_and(|end| end == "deb")).collect())
+        Ok(files.filter(|path| path.extension().is_some_and(|found| found == end)).collect())
     }
 
     /// Downloads a package's source from a suite, whose signature apt checks, and unpacks it as the folder `into`; gives its
@@ -162,9 +178,7 @@ impl Apt {
             return Err(archive.explain(&[suite], failed));
         }
         self.run("apt-get", &["-q", "source", "--download-only", "--only-source", package])?;
-        let entries = fs::read_dir(&self.work).reading(&self.work)?;
-        let mut files = entries.flatten().map(|entry| entry.path());
-        let control = files.find(|path| path.extension().is_some_and(|end| end == "dsc")).unwrap_or_default();
+        let control = self.downloaded("dsc")?.pop().unwrap_or_default();
         let text = fs::read_to_string(&control).reading(&control)?;
         self.run("dpkg-source", &["--extract", &control.to_string_lossy(), &into.to_string_lossy()])?;
         Ok(text.lines().find_map(|line| line.strip_prefix("Version: ")).unwrap_or_default().to_owned())
@@ -181,7 +195,7 @@ impl Apt {
     fn run(&self, program: &str, arguments: &[&str]) -> Result<String, AptError> {
         let output = Command::new(program)
             .args(arguments)
-            .current_dir(&self.work)
+            .current_dir(self.work.join(DOWNLOADS))
             .env("APT_CONFIG", self.work.join("apt.env"))
             .env("LC_ALL", "C")
             .stdin(Stdio::null())
@@ -208,4 +222,86 @@ fn end_of(said: &str) -> String {
     const LINES: usize = 12;
     let lines: Vec<&str> = said.lines().map(str::trim_end).filter(|line| !line.is_empty()).collect();
     lines[lines.len().saturating_sub(LINES)..].join("\n")
+}
+
+#[cfg(test)]
+#[allow(clippy::disallowed_methods)]
+mod tests {
+    use super::*;
+    use rustix::process::geteuid;
+    use std::io::{Read, Write};
+    use std::net::{Ipv4Addr, TcpListener};
+
+    /// A package that is none, with its hash: apt does not open what it downloads.
+    const CONTENT: &str = "no package";
+    const HASH: &str = "a5e36d154d6ea17046a6b246a386a77096a56a9f0586a51e4abc4ad0fe0bbd43";
+
+    /// The user of the process at the other end of a connection to this host.
+    fn user_of(port: u16) -> Option<u32> {
+        let sockets = fs::read_to_string("/proc/net/tcp").unwrap();
+        let local = format!("0100007F:{port:04X}");
+        let line = sockets.lines().find(|line| line.split_whitespace().nth(1) == Some(&local))?;
+        line.split_whitespace().nth(7)?.parse().ok()
+    }
+
+    /// As root it is apt's own user who connects, for lists as for packages, so that only that user's rights are in reach of a
+    /// hostile mirror.
+    #[test]
+    fn what_downloads_is_not_root() {
+        let Ok(Some(expected)) =
+            crate::apt::sandbox::user().map(|user| user.or((!geteuid().is_root()).then(|| geteuid().as_raw())))
+        else {
+            return;
+        };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let index = format!(
+            "Package: vmtax-test\nVersion: 1\nArchitecture: all\nMaintainer: none\nFilename: ./package.deb\nSize: {}\n\
+             SHA256: {HASH}\nDescription: none\n\n",
+            CONTENT.len()
+        );
+        let server = std::thread::spawn(move || {
+            let mut users = Vec::new();
+            for connection in listener.incoming() {
+                let mut connection = connection.unwrap();
+                let user = user_of(connection.peer_addr().unwrap().port());
+                let mut request = [0; 4096];
+                // One request after another, until the client closes.
+                while let Ok(read @ 1..) = connection.read(&mut request) {
+                    let request = String::from_utf8_lossy(&request[..read]).into_owned();
+                    let path = request.split_whitespace().nth(1).unwrap_or_default().to_owned();
+                    users.push((path.clone(), user));
+                    let body = match path.as_str() {
+                        "/./Packages" => Some(index.as_str()),
+                        "/./package.deb" => Some(CONTENT),
+                        _ => None,
+                    };
+                    let status = if body.is_some() { "200 OK" } else { "404 Not Found" };
+                    let body = body.unwrap_or_default();
+                    let answer = format!("HTTP/1.1 {status}\r\nContent-Length: {}\r\n\r\n{body}", body.len());
+                    if connection.write_all(answer.as_bytes()).is_err() || path == "/end" {
+                        break;
+                    }
+                }
+                if users.last().is_some_and(|(path, _)| path == "/end") {
+                    return users;
+                }
+            }
+            users
+        });
+        let work = tempfile::tempdir().unwrap();
+        let apt = Apt::new(work.path()).unwrap();
+        config::write(&apt.work, Lists::Sources(&format!("deb [trusted=yes] http://127.0.0.1:{port}/ ./\n"))).unwrap();
+        let refreshed = apt.refresh();
+        let downloaded = apt.download(&["vmtax-test".to_owned()]);
+        let mut end = std::net::TcpStream::connect((Ipv4Addr::LOCALHOST, port)).unwrap();
+        end.write_all(b"GET /end HTTP/1.1\r\n\r\n").unwrap();
+        let mut users = server.join().unwrap();
+        users.pop();
+        assert!(refreshed.as_ref().is_ok_and(Option::is_none), "{refreshed:?} {users:?}");
+        let files = downloaded.unwrap();
+        assert_eq!(files.iter().map(|file| fs::read_to_string(file).unwrap()).collect::<Vec<_>>(), [CONTENT]);
+        assert!(users.iter().any(|(path, _)| path.ends_with("package.deb")), "{users:?}");
+        assert!(users.iter().all(|(_, user)| *user == Some(expected)), "{expected}: {users:?}");
+    }
 }

@@ -69,7 +69,6 @@ pub(crate) fn write(work: &Path, lists: Lists<'_>) -> Result<(), AptError> {
          Acquire::Retries \"2\";\n\
          Acquire::http::Timeout \"30\";\n\
          Acquire::https::Timeout \"30\";\n\
-         APT::Sandbox::User \"root\";\n\
          Dir::Cache \"{folder}/cache\";\n{lists}"
     );
     let before = env::var("APT_CONFIG").map(|path| format!("#include \"{path}\";\n")).unwrap_or_default();

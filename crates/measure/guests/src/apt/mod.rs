@@ -9,6 +9,7 @@ mod cache;
 mod config;
 mod error;
 mod package;
+mod sandbox;
 mod suites;
 pub mod version;
 
