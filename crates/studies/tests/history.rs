@@ -1,6 +1,6 @@
 //! A ledger beside made-up recordings, and everything that can become of it.
 
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 use proptest::prelude::*;
 use rusqlite::Connection;

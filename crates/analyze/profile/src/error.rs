@@ -28,6 +28,9 @@ pub enum ProfileError {
         /// What is wrong and what to do.
         why: String,
     },
+    /// No thread to name the kernel's functions in.
+    #[error("failed to start a thread ({0}): allow more with `ulimit -u`, or the cgroup's pids.max")]
+    Thread(io::Error),
     /// The given unstripped build cannot be used.
     #[error(transparent)]
     Stacks(#[from] StackError),

@@ -9,6 +9,7 @@ use std::fs::{self, File};
 use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
+use std::thread::{self, Builder};
 use std::time::Duration;
 use vmtax_model::Missing;
 use vmtax_model::samples::OnCpu;
@@ -119,8 +120,9 @@ fn perf_data(path: &Path, pid: Option<i32>, symbols: Option<&Path>) -> Result<Im
     let mut line = content.ancestors(pid);
     let mut damaged = 0_u64;
     // A hundred thousand names take a while, which the records need not wait for.
-    let kernel = std::thread::scope(|scope| {
-        let kernel = scope.spawn(|| Kernel::recorded(file.kernel.as_deref(), content.kernel));
+    let kernel = thread::scope(|scope| {
+        let naming = || Kernel::recorded(file.kernel.as_deref(), content.kernel);
+        let kernel = Builder::new().spawn_scoped(scope, naming).map_err(ProfileError::Thread)?;
         file.each(|of, record| match record.parse() {
             Ok(record) => follow(&record, of == event, &mut line, &mut space, &mut sampled),
             Err(_) => damaged += 1,

@@ -123,6 +123,7 @@ fn changed(cell: &AtomicU64, last: u64, deadline: Instant, give_way: bool) -> Op
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
     use std::thread;

@@ -185,6 +185,7 @@ fn set_long_mode(vcpu: &VcpuFd, ring: Ring) -> Result<(), String> {
 }
 
 #[cfg(test)]
+#[allow(clippy::disallowed_methods)]
 mod tests {
     use super::*;
     use std::time::Instant;

@@ -53,6 +53,9 @@ pub enum ProbeError {
     /// More threads on more CPUs than files may be open.
     #[error("sampling needs an open file per thread and CPU, more than the limit: raise it with `ulimit -n`")]
     TooManyEvents,
+    /// No thread to observe with.
+    #[error("failed to start a thread ({0}): allow more with `ulimit -u`, or the cgroup's pids.max")]
+    Thread(io::Error),
     /// Neither BPF nor tracepoints of system calls, or not for this user.
     #[error(
         "failed to count system calls, by BPF ({source}) and by tracepoints ({trace}): use a distribution's kernel"

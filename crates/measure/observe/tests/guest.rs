@@ -2,7 +2,7 @@
 //!
 //! Needs root, tracefs, QEMU and a guest kernel; without, it says so and passes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
 
 #[path = "guest/mod.rs"]
 mod guest;

@@ -2,7 +2,7 @@
 //!
 //! Needs root and tracefs; without, each test says so and passes.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
 
 use std::arch::global_asm;
 use std::collections::BTreeMap;

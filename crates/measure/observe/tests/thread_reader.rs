@@ -1,6 +1,6 @@
 //! A thread that does not stop when it is asked to.
 
-#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods, reason = "a test fails by panicking")]
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};

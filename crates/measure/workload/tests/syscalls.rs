@@ -1,7 +1,7 @@
 //! System calls: measured where they are there, unsupported where not, and nothing left behind.
 
 // A test fails by panicking.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, clippy::disallowed_methods)]
 
 use std::thread;
 use vmtax_model::Places;

@@ -105,10 +105,10 @@ fn attach(plan: &Plan, host: &HostFacts, args: &RecordArgs, display: &Display) -
 
 /// What stopping a process's threads will cost it, as measured on a process of vmtax's own.
 fn expected_stops(pid: i32, hz: u32, limit: Duration) -> String {
-    let measured =
-        std::thread::spawn(|| vmtax_observe::stop_time(Command::new("/proc/self/exe").args(["agent", "serve"])));
-    let expected = match measured.join() {
-        Ok(Ok(StopTime { median, max })) => format!(
+    let measure = || vmtax_observe::stop_time(Command::new("/proc/self/exe").args(["agent", "serve"]));
+    let measured = std::thread::Builder::new().spawn(measure).map(std::thread::JoinHandle::join);
+    let expected = match measured {
+        Ok(Ok(Ok(StopTime { median, max }))) => format!(
             "{} a stop (median; longest {}) on this host now, at most {:.2} % of a thread's time",
             nanoseconds(median.as_nanos() as f64),
             nanoseconds(max.as_nanos() as f64),

@@ -141,6 +141,18 @@ fn without_more_threads_the_host_is_probed_all_the_same() {
     assert_eq!(after["checks"].as_array().unwrap().len(), before["checks"].as_array().unwrap().len());
 }
 
+/// Threads of root are not limited in number.
+#[test]
+#[ignore = "needs root"]
+fn without_more_threads_an_import_says_what_allows_them() {
+    let place = Place::new();
+    place.vmtax_as_ordinary_user("--version").succeeds();
+    place.put("perf.data", include_bytes!("../../../analyze/profile/tests/data/tiny.perf.data"));
+    let limited = place.program("prlimit").words("--nproc=1 setpriv --reuid=64998 --regid=64998 --clear-groups --");
+    let import = limited.arg(place.path("vmtax")).words("profile import perf.data --output out");
+    import.fails(&["failed to start a thread", "ulimit -u"]);
+}
+
 #[test]
 fn what_a_controller_killed_early_left_is_swept_by_the_next_run() {
     let place = Place::new();

@@ -1,7 +1,7 @@
 //! The binary as people use it: real guests under TCG, real faults, and what comes out.
 
 // Helpers fail by panic too.
-#![allow(clippy::unwrap_used, clippy::expect_used)]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::disallowed_methods)]
 
 mod common;
 

@@ -46,7 +46,7 @@ impl Traced {
                 locked(&shared).take(now().saturating_sub(SETTLED.as_nanos() as u64));
             }
         };
-        let reader = thread::Builder::new().name("vmtax-calls".to_owned()).spawn(read).map_err(failed)?;
+        let reader = thread::Builder::new().name("vmtax-calls".to_owned()).spawn(read).map_err(ProbeError::Thread)?;
         Ok(Traced { calls, stop, reader: Some(reader) })
     }
 

@@ -47,7 +47,8 @@ impl GuestSampler {
         let trigger = trigger(&sampler);
         let over = Arc::new(AtomicBool::new(false));
         let told = Arc::clone(&over);
-        let taking = std::thread::spawn(move || RecordBuffer::follow(sampler, &told));
+        let follow = move || RecordBuffer::follow(sampler, &told);
+        let taking = std::thread::Builder::new().spawn(follow).map_err(ProbeError::Thread)?;
         Ok(GuestSampler { over, taking, hz: inside.hz, trigger, begun, names, roots })
     }
 

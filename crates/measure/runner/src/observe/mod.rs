@@ -11,7 +11,7 @@ pub use profile::profile;
 
 use blocks::BlockObserver;
 use inside::InsideObserver;
-use observer::Observer;
+use observer::{Observer, failed};
 use profile::ProfileObserver;
 use vmtax_model::Probes;
 use vmtax_vm::{MachineError, Observed, RunningMachine};
@@ -41,7 +41,8 @@ impl Observers {
         if let Some((vm, spec)) = vm.as_ref().zip(what.profile) {
             // The micro-guest makes no breakpoints.
             let may_ask = !what.machine.has_kernel();
-            all.push(Box::new(ProfileObserver::start(vm.clone(), spec, may_ask, trial.files()?)));
+            let observer = ProfileObserver::start(vm.clone(), spec, may_ask, trial.files()?);
+            all.push(Box::new(observer.map_err(failed("profiling QEMU"))?));
         }
         Ok(Observers(all))
     }

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
-use std::thread::{JoinHandle, ScopedJoinHandle};
+use std::thread::{Builder, JoinHandle, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 use vmtax_model::samples::{CodeSamples, ExitCounts, OnCpu, ProfileFacts};
 use vmtax_model::{Accelerator, Missing, ProfileSettings, files};
@@ -32,18 +32,24 @@ pub(super) struct ProfileObserver {
 
 impl ProfileObserver {
     /// Starts; from its return on no VM exit and no sample on CPU is missed. `no_breakpoints`: the guest makes none.
-    pub fn start(vm: Vm, spec: &ProfileSettings, no_breakpoints: bool, files: TrialFiles) -> ProfileObserver {
+    pub fn start(
+        vm: Vm,
+        spec: &ProfileSettings,
+        no_breakpoints: bool,
+        files: TrialFiles,
+    ) -> Result<ProfileObserver, ProbeError> {
         let over = Arc::new(AtomicBool::new(false));
         let (spec, told) = (spec.clone(), Arc::clone(&over));
         let (started, begun) = mpsc::channel();
-        let profiling = std::thread::spawn(move || {
+        let profile = move || {
             let profiler = Profiler::start(vm, spec, no_breakpoints);
             drop(started);
             profiler.follow(&Mutex::new(files), &told)
-        });
+        };
+        let profiling = Builder::new().spawn(profile).map_err(ProbeError::Thread)?;
         // Nothing is sent: the wait ends when the sender is gone.
         let _ = begun.recv() as Result<(), _>;
-        ProfileObserver { over, profiling: Some(profiling) }
+        Ok(ProfileObserver { over, profiling: Some(profiling) })
     }
 
     fn end(&mut self) -> Option<Result<(), RunError>> {
@@ -128,15 +134,19 @@ impl Profiler {
             (events, (spec.wall_hz > 0).then(|| wall_clock(&by_clock, stop_limit, &stop)))
         };
         let (sampled, (events, wall), exits, code) = std::thread::scope(|scope| {
-            let counting = exits.map(|exits| scope.spawn(|| exits.follow(vm, time, &stop)));
-            let clock = scope.spawn(in_turn);
-            let code = scope.spawn(sampled_code);
+            let begin_all = || {
+                let counting = exits.map(|exits| begin(scope, || exits.follow(vm, time, &stop))).transpose()?;
+                Ok((counting, begin(scope, in_turn)?, begin(scope, sampled_code)?))
+            };
+            // Those that began must not go on for the whole time.
+            let ending = |_: &ProbeError| stopped.store(true, Ordering::Relaxed);
+            let (counting, clock, code) = begin_all().inspect_err(ending)?;
             let sampled = on_cpu.map(|sampler| sampler.follow(&stop));
             if matches!(sampled, Err(ProbeError::Stacks(_))) {
                 stopped.store(true, Ordering::Relaxed); // report a wrong build immediately
             }
-            (sampled, joined_in(clock), counting.map(joined_in), joined_in(code))
-        });
+            Ok::<_, ProbeError>((sampled, joined_in(clock), counting.map(joined_in), joined_in(code)))
+        })?;
 
         let mut missing: Vec<Missing> = Vec::new();
         let mut files = files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -274,6 +284,13 @@ fn wait(time: Duration, stop: &dyn Fn() -> bool) {
     while begun.elapsed() < time && !stop() {
         std::thread::sleep(POLL_INTERVAL.min(time));
     }
+}
+
+fn begin<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    work: impl FnOnce() -> T + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, T>, ProbeError> {
+    Builder::new().spawn_scoped(scope, work).map_err(ProbeError::Thread)
 }
 
 fn joined<T>(thread: JoinHandle<T>) -> T {
