@@ -4,13 +4,14 @@ use crate::waits::by_call;
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use vmtax_model::{
-    QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait, ThreadStates, ThreadTimes, ThreadWaits,
-    VmFacts, WaitFor, WallFindings,
+    BlockedOn, QemuThread, Role, ScheduleFindings, StateFindings, StateSource, StateWait, ThreadStates, ThreadTimes,
+    ThreadWaits, VmFacts, WaitFor, WallFindings,
 };
 use vmtax_rules::Evidence;
 
-/// Each thread's states: of the scheduler's own sums where wall-clock samples have them, else of the scheduler's events, else
-/// of the samples alone. `wall_s`: how long was sampled by the wall clock, s. `None` where there is none of them.
+/// Each thread's states: of the scheduler's events, which have each moment; without them of the scheduler's own sums between
+/// wall-clock samples, which are nothing where there was one; else of the samples alone. `wall`, with how long was sampled by
+/// the wall clock, s. `None` where there is none of them.
 pub(crate) fn of(
     wall: Option<(&WallFindings, f64)>,
     schedule: Option<&ScheduleFindings>,
@@ -20,13 +21,14 @@ pub(crate) fn of(
         vm.into_iter().flat_map(|vm| &vm.threads).map(|QemuThread { tid, role }| (*tid, role)).collect();
     let role = |tid: i32| roles.get(&tid).map(|role| (*role).clone());
     let counted = wall.filter(|(wall, _)| wall.threads.iter().any(|thread| thread.on_cpu.is_some()));
-    let (source, seconds, mut threads): (_, _, Vec<ThreadStates>) = match (counted, schedule, wall) {
-        (Some((wall, seconds)), ..) => {
-            (StateSource::SchedulerCounters, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
-        }
-        (None, Some(schedule), _) => {
-            let of = |thread| traced(schedule, thread, role);
+    let (source, seconds, mut threads): (_, _, Vec<ThreadStates>) = match (schedule, counted, wall) {
+        (Some(schedule), ..) => {
+            let seen = |tid| wall.and_then(|(wall, _)| wall.threads.iter().find(|thread| thread.tid == tid));
+            let of = |thread: &ThreadTimes| traced(schedule, thread, seen(thread.tid), role(thread.tid));
             (StateSource::SchedulerEvents, schedule.seconds, schedule.threads.iter().map(of).collect())
+        }
+        (None, Some((wall, seconds)), _) => {
+            (StateSource::SchedulerCounters, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
         }
         (None, None, Some((wall, seconds))) => {
             (StateSource::Samples, seconds, wall.threads.iter().map(|t| sampled(t, role(t.tid))).collect())
@@ -66,9 +68,14 @@ fn sampled(thread: &ThreadWaits, role: Option<Role>) -> ThreadStates {
     }
 }
 
-fn traced(schedule: &ScheduleFindings, thread: &ThreadTimes, role: impl Fn(i32) -> Option<Role>) -> ThreadStates {
-    let role = role(thread.tid);
-    let wait = |on: &vmtax_model::BlockedOn| {
+/// What a thread waited for that no event says, as it began before, is what it waited for when it was sampled.
+fn traced(
+    schedule: &ScheduleFindings,
+    thread: &ThreadTimes,
+    seen: Option<&ThreadWaits>,
+    role: Option<Role>,
+) -> ThreadStates {
+    let wait = |on: &BlockedOn| {
         let futex = schedule.futexes.iter().find(|futex| on.futex.as_ref() == Some(&futex.address));
         let reason = match futex {
             Some(futex) => futex.what.unwrap_or(WaitFor::Other),
@@ -83,7 +90,23 @@ fn traced(schedule: &ScheduleFindings, thread: &ThreadTimes, role: impl Fn(i32) 
             fraction: on.share,
         }
     };
-    let waits = thread.on.iter().map(wait).collect();
+    let seen = seen.map_or(Vec::new(), |thread| sampled(thread, role.clone()).waits);
+    let all: f64 = seen.iter().map(|wait| wait.fraction).sum();
+    let mut waits: Vec<StateWait> = Vec::new();
+    for on in &thread.on {
+        let is_known = !on.call.is_empty() || on.futex.is_some() || all <= 0.0;
+        let named = if is_known { vec![wait(on)] } else { seen.clone() };
+        let part = if is_known { 1.0 } else { on.share / all };
+        for wait in named {
+            let fraction = wait.fraction * part;
+            let same =
+                waits.iter_mut().find(|w| (w.reason, &w.call, &w.below) == (wait.reason, &wait.call, &wait.below));
+            match same {
+                Some(same) => same.fraction += fraction,
+                None => waits.push(StateWait { fraction, ..wait }),
+            }
+        }
+    }
     ThreadStates {
         tid: thread.tid,
         name: thread.name.clone(),
@@ -120,7 +143,7 @@ fn whole(thread: &mut ThreadStates) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use vmtax_model::{BlockedOn, RoleSource, SampleShare, Vmm, WaitShare};
+    use vmtax_model::{RoleSource, SampleShare, Vmm, WaitShare};
 
     fn vm() -> VmFacts {
         VmFacts {
@@ -197,16 +220,48 @@ mod tests {
     }
 
     #[test]
-    fn the_schedulers_sums_come_first_and_a_vcpu_waits_for_its_guest() {
+    fn the_schedulers_events_come_first_and_a_vcpu_waits_for_its_guest() {
         let (vm, counted) = (vm(), wall(Some((0.3, 0.6))));
-        let found = of(Some((&counted, 8.0)), Some(&schedule()), Some(&vm)).unwrap();
+        let found = of(Some((&counted, 8.0)), None, Some(&vm)).unwrap();
         assert_eq!((found.source, found.seconds), (StateSource::SchedulerCounters, 8.0));
         let vcpu = found.threads.iter().find(|thread| thread.role == Some(Role::Vcpu(0))).unwrap();
         assert_eq!((vcpu.running, vcpu.runnable, vcpu.waits[0].reason), (0.3, Some(0.6), WaitFor::Guest));
         let rule: Vec<&str> = found.advice.iter().map(|advice| advice.rule.as_str()).collect();
         assert_eq!(rule, ["vcpu-run-queue-wait"]);
         assert!(found.advice[0].remedies.iter().any(|remedy| remedy.line.contains("machine.slice")));
-        let found = of(Some((&wall(None), 8.0)), Some(&schedule()), Some(&vm)).unwrap();
-        assert_eq!((found.source, found.threads[0].waits[0].reason), (StateSource::SchedulerEvents, WaitFor::Guest));
+        for counted in [Some((0.3, 0.6)), None] {
+            let found = of(Some((&wall(counted), 8.0)), Some(&schedule()), Some(&vm)).unwrap();
+            assert_eq!(
+                (found.source, found.threads[0].waits[0].reason),
+                (StateSource::SchedulerEvents, WaitFor::Guest)
+            );
+        }
+    }
+
+    /// One wall-clock moment is no period, so the scheduler's sums say nothing between: the events do.
+    #[test]
+    fn one_moment_does_not_hide_that_a_thread_was_runnable() {
+        let mut one = wall(Some((0.0, 0.0)));
+        one.moments = 1;
+        one.threads.iter_mut().for_each(|thread| thread.waits.clear());
+        let mut schedule = schedule();
+        schedule.threads[0].runs = 0.09;
+        schedule.threads[0].ready = 0.41;
+        let found = of(Some((&one, 0.01)), Some(&schedule), Some(&vm())).unwrap();
+        assert_eq!((found.seconds, found.threads[0].runnable), (1.0, Some(0.41)));
+    }
+
+    #[test]
+    fn a_wait_that_began_before_the_events_is_named_by_samples() {
+        let mut schedule = schedule();
+        schedule.threads[0].on = vec![
+            BlockedOn { call: String::new(), futex: None, count: 1, share: 0.4 },
+            BlockedOn { call: "futex".into(), futex: None, count: 1, share: 0.1 },
+        ];
+        let found = of(Some((&wall(None), 8.0)), Some(&schedule), None).unwrap();
+        let waits: Vec<_> = found.threads[0].waits.iter().map(|w| (w.reason, w.below.as_str(), w.fraction)).collect();
+        assert_eq!(waits, [(WaitFor::Work, "f", 0.4), (by_call("futex"), "", 0.1)]);
+        let found = of(None, Some(&schedule), None).unwrap();
+        assert_eq!(found.threads[0].waits[0].reason, WaitFor::Other, "nothing names it");
     }
 }

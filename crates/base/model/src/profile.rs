@@ -150,7 +150,7 @@ pub struct StateFindings {
 pub enum StateSource {
     /// The scheduler's own sums of each thread (`/proc/PID/task/TID/schedstat`); what waits are for, from wall-clock samples.
     SchedulerCounters,
-    /// The scheduler's events.
+    /// The scheduler's events; what waits are for that began before them, from wall-clock samples.
     SchedulerEvents,
     /// Wall-clock samples alone, which do not distinguish running from runnable.
     #[default]
