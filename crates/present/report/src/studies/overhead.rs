@@ -304,8 +304,8 @@ fn every_figure(findings: &Findings, rows: &[MetricRow]) -> Table {
             }
         }
     }
-    let overhead = "Overhead: the cost on the machine over the cost on native, whichever way the metric counts: above ×1 the machine \
-               is slower.";
+    let overhead = "Overhead: the median of the rounds' ratios of the cost on the machine to that on native (paired), whichever way \
+               the metric counts: above ×1 the machine is slower.";
     let spread = "Medians over n rounds. Spread is IQR/2 ÷ median.";
     let notes = [Some(spread), compared.then_some(overhead)].into_iter().flatten().map(str::to_owned);
     table.notes(notes.chain(verdict::opposed_note(rows.iter().any(MetricRow::is_opposed))).collect())
