@@ -72,6 +72,20 @@ fn a_controller_killed_while_it_makes_disks_leaves_nothing() {
 }
 
 #[test]
+#[ignore = "needs root"]
+fn a_killed_watchdog_of_a_native_agent_leaves_no_control_group() {
+    let place = Place::new();
+    let mut run = place.run(SHORT_THEN_LONG).arg("native").start(60).until_trials(1);
+    let watchdog = run.until("its watchdog", |place| {
+        place.processes().into_iter().find(|p| p.command.contains("watchdog") && p.command.contains("agent serve"))
+    });
+    assert_eq!(place.groups().is_empty(), !std::path::Path::new("/sys/fs/cgroup/memory").exists());
+    send(watchdog.pid, Signal::KILL);
+    run.outcome().exits(2);
+    place.nothing_is_left();
+}
+
+#[test]
 fn a_qemu_that_is_asked_for_its_version_ends_with_the_controller() {
     let place = Place::new();
     let qemu = place.script("qemu", "exec sleep 60");

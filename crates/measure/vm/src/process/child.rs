@@ -1,7 +1,7 @@
 //! A process under the watchdog.
 
 use crate::MachineError;
-use crate::process::watchdog::{LIFELINE, Supervision};
+use crate::process::watchdog::{LIFELINE, Supervision, remove_group};
 use command_fds::{CommandFdExt, FdMapping};
 use rustix::fd::OwnedFd;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -59,6 +59,8 @@ pub(crate) struct Child {
     watchdog: std::process::Child,
     /// A byte or its end ends the child; the end alone also has the watchdog remove what this program would have.
     lifeline: Option<OwnedFd>,
+    /// What the watchdog removes at its end.
+    emptied: Vec<PathBuf>,
 }
 
 impl Child {
@@ -79,7 +81,7 @@ impl Child {
         let mappings = descriptors.zip(LIFELINE..).map(|(parent_fd, child_fd)| FdMapping { parent_fd, child_fd });
         command.fd_mappings(mappings.collect()).map_err(|e| failed(std::io::Error::other(e.to_string())))?;
         let watchdog = command.spawn().map_err(failed)?;
-        Ok(Child { watchdog, lifeline: Some(ours) })
+        Ok(Child { watchdog, lifeline: Some(ours), emptied: start.supervision.emptied })
     }
 
     /// The exit status, once it ended within `timeout`; 128 + n for signal n.
@@ -113,6 +115,7 @@ impl Child {
         // What the command started in turn does not end with the watchdog.
         if self.watchdog.wait().is_ok_and(|status| status.signal().is_some()) {
             self.end_session();
+            self.emptied.iter().for_each(remove_group);
         }
     }
 }

@@ -187,7 +187,7 @@ fn end_descendants() {
 }
 
 /// A control group can be removed only when its last process is gone, a moment after it was reaped.
-fn remove_group(folder: &PathBuf) {
+pub(crate) fn remove_group(folder: &PathBuf) {
     for _ in 0..100 {
         match std::fs::remove_dir(folder) {
             Err(e) if e.kind() == std::io::ErrorKind::ResourceBusy => {
