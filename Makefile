@@ -18,7 +18,7 @@ SKIPPED := $(CURDIR)/target/skipped-tests
 AS_ROOT := $(if $(filter 0,$(shell id -u)),-- --include-ignored --skip by_hand)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test lint bench chaos faults build install docs stage dist deb rpm fuzz clean
+.PHONY: help run test matrix lint bench chaos faults build install docs stage dist deb rpm fuzz clean
 
 help: ## list these targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 16
@@ -34,6 +34,12 @@ test: ## install what is missing, build, run all tests; some boot guests
 	@rm -f $(SKIPPED); status=0; all="$(CARGO) test --release --locked --workspace --no-fail-fast $(AS_ROOT)"; echo "$$all"; \
 	VMTAX_SKIPPED=$(SKIPPED) $$all || status=$$?; \
 	[ ! -e $(SKIPPED) ] || { echo "Not tested here:"; sort -u $(SKIPPED); }; exit $$status
+
+matrix: ## measure guests of every kernel with every QEMU of crates/vmtax/tests/it/matrix.rs, as root (an hour)
+	@scripts/setup test
+	@$(MAKE) --no-print-directory build
+	$(CARGO) test --release --locked --package vmtax --test it -- --ignored --exact --nocapture \
+	    matrix::by_hand_every_kernel_with_every_qemu
 
 lint: ## formatting, clippy, oldest Rust, licences, documentation and its links, layers, shell scripts
 	@scripts/setup lint

@@ -24,6 +24,7 @@ mod kvm_guest;
 mod layers;
 mod layers_faults;
 mod layers_rights;
+mod matrix;
 mod planted;
 mod profile;
 mod profile_exits;
